@@ -1,0 +1,77 @@
+"""Task2Vec: a labelled image dataset becomes a vector.
+
+The public names live here and are resolved on first use, so that `import task2vec` and `task2vec --help` cost
+milliseconds: torch is imported when something is embedded, not before.
+
+Example:
+    >>> import task2vec as t2v
+    >>> "read_folder" in dir(t2v)
+    True
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from task2vec import distance, errors
+    from task2vec.embedding import Embedding, EmbedSettings, embed, load_embedding, trivial
+    from task2vec.probe import Probe, list_probes, load_probe
+    from task2vec.tasks import BadImage, Task, from_dataset, read_folder, read_table
+    from task2vec.tasks.samples import sample_tasks
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BadImage",
+    "EmbedSettings",
+    "Embedding",
+    "Probe",
+    "Task",
+    "__version__",
+    "distance",
+    "embed",
+    "errors",
+    "from_dataset",
+    "list_probes",
+    "load_embedding",
+    "load_probe",
+    "read_folder",
+    "read_table",
+    "sample_tasks",
+    "trivial",
+]
+
+# Which room each public name comes from; `None` stands for a room that is itself public.
+_ROOMS: dict[str, str | None] = {
+    "BadImage": "tasks",
+    "EmbedSettings": "embedding",
+    "Embedding": "embedding",
+    "Probe": "probe",
+    "Task": "tasks",
+    "distance": None,
+    "embed": "embedding",
+    "errors": None,
+    "from_dataset": "tasks",
+    "list_probes": "probe",
+    "load_embedding": "embedding",
+    "load_probe": "probe",
+    "read_folder": "tasks",
+    "read_table": "tasks",
+    "sample_tasks": "tasks.samples",
+    "trivial": "embedding",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Return the public name, importing its room the first time (PEP 562)."""
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'task2vec' has no attribute {name!r}")
+    room = _ROOMS[name]
+    value = import_module(f"task2vec.{name}") if room is None else getattr(import_module(f"task2vec.{room}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those not yet imported."""
+    return sorted(__all__)

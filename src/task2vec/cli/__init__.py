@@ -1,0 +1,22 @@
+"""The command line: parse, call, show; no mathematics.
+
+Nothing here imports torch, numpy, Pillow or rich before a command needs it, so that `task2vec --help` answers at once.
+"""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the `task2vec` command and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a letter shows its number instead of stopping us.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        from task2vec.cli.app import app
+
+        app()
+    except KeyboardInterrupt:  # before any command has begun
+        sys.exit(130)

@@ -1,0 +1,51 @@
+"""The commands in one place, and the two options that stand before them."""
+
+import shutil
+from typing import Annotated
+
+import typer
+
+from task2vec.cli import exits
+from task2vec.cli.demo import demo
+from task2vec.cli.embed import embed
+from task2vec.cli.probes import probes
+from task2vec.cli.show import show
+
+# Help is never wider than the terminal; left to itself it would not go below 50 columns.
+_WIDTH = min(shutil.get_terminal_size().columns, 80) - 2
+
+# Plain help texts: drawing them with rich would take twice as long as everything else together.
+app = typer.Typer(
+    name="task2vec",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "terminal_width": _WIDTH},
+)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from task2vec import __version__
+
+        print(f"task2vec {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A folder of images becomes a vector: see which tasks are alike and which are hard.
+
+    Begin with `task2vec demo`, then `task2vec embed FOLDER`.
+    """
+    exits.is_debugging.set(debug)
+
+
+for command in (demo, embed, show, probes):
+    app.command()(exits.guarded(command))

@@ -1,0 +1,159 @@
+"""`task2vec demo`: eight small tasks, embedded offline, compared and drawn."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from task2vec.cli.facts import percent
+from task2vec.cli.place import default_place
+from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
+from task2vec.errors import MissingExtraError, ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from task2vec.embedding import Embedding
+    from task2vec.tasks import Task
+
+# Small images and a small budget: this is a look, not a measurement.
+SIZE, IMAGES, BACKPROPAGATED = 96, 120, 64
+
+HOW_TO_READ = (
+    "How to read it: two tasks are near (a small distance) when the same filters of the probe matter to both. "
+    "The norm says how much they matter: it is small for tasks that are easy for the probe and large for hard ones."
+)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for the embeddings and the picture.")] = Path("task2vec-demo"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Embed eight small tasks offline and compare them.
+
+    Prints how hard each one is and which is nearest to it, draws their distances, and writes the embeddings.
+    """
+    begin = time.perf_counter()
+    _make_folder(out)
+    import task2vec
+
+    say("making eight small tasks and loading the probe ...")
+    tasks = task2vec.sample_tasks(images_per_task=IMAGES)
+    embeddings = _embed_all(tasks)
+    for embedding in embeddings:
+        embedding.save(default_place(embedding.task.replace(" ", "-"), out))
+    distances = _measure_distances(embeddings)
+    picture = _draw(distances, tasks, out)
+    rows = _tabulate(embeddings, distances)
+    seconds = round(time.perf_counter() - begin, 1)
+    if as_json:
+        names = [task.name for task in tasks]
+        document = {"tasks": rows, "names": names, "distances": distances, "picture": picture, "folder": str(out)}
+        print_json({**document, "probe": embeddings[0].probe, "seconds": seconds})
+    else:
+        _print_table(rows)
+        _print_close(picture, out, seconds)
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(
+            f"cannot make the folder '{out}': {error.strerror}. The demo writes its embeddings there. "
+            f"Choose another: --out DIR"
+        ) from error
+
+
+def _embed_all(tasks: "Sequence[Task]") -> "list[Embedding]":
+    import task2vec
+
+    probe = task2vec.load_probe(size=SIZE)
+    settings = task2vec.EmbedSettings(images=BACKPROPAGATED)
+    embeddings = []
+    with _progress(len(tasks)) as advance:
+        for task in tasks:
+            advance(f"embedding {task.name}")
+            embeddings.append(task2vec.embedding(task, probe, settings=settings))
+    return embeddings
+
+
+@contextmanager
+def _progress(total: int) -> "Iterator[Callable[[str], None]]":
+    """A function to call at the start of each step; draws a bar if somebody is watching."""
+    if not is_watched():
+        yield lambda step: say(step)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        line = bar.add_task("", total=total)
+        steps = iter(range(total + 1))
+        yield lambda step: bar.update(line, completed=next(steps), description=step)
+
+
+def _measure_distances(embeddings: "Sequence[Embedding]") -> list[list[float]]:
+    from task2vec.distance import symmetric
+
+    return [[0.0 if a is b else float(symmetric(a, b)) for b in embeddings] for a in embeddings]
+
+
+def _draw(distances: list[list[float]], tasks: "Sequence[Task]", out: Path) -> str | None:
+    """The path of the picture, or nothing but a hint where matplotlib is missing."""
+    import numpy as np
+
+    from task2vec.atlas import draw_distance_matrix
+
+    thumbnails = [[task.images.load(index) for index in (0, 1)] for task in tasks]
+    names = [task.name for task in tasks]
+    try:
+        return str(draw_distance_matrix(np.array(distances), names, path=out / "distances.png", thumbnails=thumbnails))
+    except MissingExtraError as error:
+        say(f"no picture: {error}")
+        return None
+
+
+def _tabulate(embeddings: "Sequence[Embedding]", distances: list[list[float]]) -> list[dict[str, Any]]:
+    rows = []
+    for row, embedding in zip(distances, embeddings, strict=True):
+        distance, nearest = min((d, e.task) for d, e in zip(row, embeddings, strict=True) if e is not embedding)
+        counts, head = embedding.provenance["counts"], embedding.provenance["head"]
+        rows.append({
+            "task": embedding.task,
+            "images": counts["images"],
+            "classes": counts["classes"],
+            "cv_error": head["cv_error"],
+            "norm": float(embedding.norm()),
+            "nearest": nearest,
+            "distance": distance,
+        })  # fmt: skip
+    return rows
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("task", overflow="fold")
+    for column in ("images", "classes", "error", "norm"):
+        table.add_column(column, justify="right", overflow="fold")
+    table.add_column("nearest (distance)", overflow="fold")
+    for row in rows:
+        numbers = (str(row["images"]), str(row["classes"]), percent(row["cv_error"]), f"{row['norm']:.3g}")
+        table.add_row(visible(row["task"]), *numbers, f"{visible(row['nearest'])} ({row['distance']:.2f})")
+    open_page().print(table)
+
+
+def _print_close(picture: str | None, out: Path, seconds: float) -> None:
+    page = open_page()
+    page.print(HOW_TO_READ + "\n")
+    if picture:
+        page.print(f"The picture of all distances: {visible(picture)}", soft_wrap=True)
+    page.print(f"The embeddings: {visible(out)}   ({seconds:.0f} s)", soft_wrap=True)
+    page.print("Your own images: task2vec embed FOLDER", soft_wrap=True)

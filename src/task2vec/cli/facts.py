@@ -1,0 +1,77 @@
+"""What the command line tells about an embedding: plain facts for JSON, and their words."""
+
+from typing import TYPE_CHECKING, Any
+
+from task2vec.cli.speech import visible
+from task2vec.errors import EmbeddingFileError
+
+if TYPE_CHECKING:
+    from task2vec.embed import Embedding
+
+
+def describe(embedding: "Embedding") -> dict[str, Any]:
+    """The facts of an embedding as plain values, each of the type it should have: files come from strangers."""
+    story = embedding.provenance
+    try:
+        return {
+            "task": str(embedding.task),
+            "probe": str(embedding.probe),
+            "image_size": [int(side) for side in story["image_size"]],
+            "filters": len(embedding.fisher),
+            "norm": float(embedding.norm()),
+            "is_multilabel": bool(story["is_multilabel"]),
+            "counts": {key: _count(value) for key, value in story["counts"].items()},
+            "head": {key: _number(value) for key, value in story["head"].items()},
+            "effective_images": _number(story["effective_images"]),
+            "relative_error": _number(story["relative_error"]),
+            "settings": dict(story["settings"]),
+            "fingerprints": {"task": str(story["task_fingerprint"]), "probe": str(story["probe_fingerprint"])},
+            "versions": dict(story["versions"]),
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise EmbeddingFileError(
+            f"the embedding of '{embedding.task}' does not say how it was made ({type(error).__name__}: {error}), so its "
+            f"numbers cannot be judged. Embed the task again: task2vec embed FOLDER"
+        ) from error
+
+
+def word_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """The facts that matter first, as rows of name and sentence."""
+    counts, head = facts["counts"], facts["head"]
+    height, width = facts["image_size"]
+    rows = [
+        (
+            "task",
+            f"{visible(facts['task'])}: {counts['images']} images, {counts['classes']} classes{_word_classes(facts)}",
+        ),
+        ("probe", f"{visible(facts['probe'])} at {height} x {width} pixels, {facts['filters']} filters"),
+        ("head", f"{percent(head['cv_error'])} cross-validated error, L2 penalty {head['l2']:.3g}"),
+        ("norm", f"{facts['norm']:.4g}"),
+        ("precision", f"{percent(facts['relative_error'])} relative error of a filter (median), {_word_effort(facts)}"),
+    ]
+    if counts["bad"]:
+        rows.insert(1, ("left out", f"{counts['bad']} unreadable images"))
+    return rows
+
+
+def percent(share: float | None) -> str:
+    """A share in words; a dash where there is none."""
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _word_classes(facts: dict[str, Any]) -> str:
+    fewest, most = min(facts["counts"]["per_class"]), max(facts["counts"]["per_class"])
+    kind = ", multi-label" if facts["is_multilabel"] else ""
+    return f" ({fewest if fewest == most else f'{fewest} to {most}'} images each{kind})"
+
+
+def _word_effort(facts: dict[str, Any]) -> str:
+    return f"{facts['counts']['backpropagated']} gradients of {facts['counts']['images_used']} images"
+
+
+def _count(value: Any) -> Any:
+    return [int(part) for part in value] if isinstance(value, list) else int(value)
+
+
+def _number(value: Any) -> float | bool | None:
+    return value if value is None or isinstance(value, bool) else float(value)

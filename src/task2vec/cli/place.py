@@ -1,0 +1,54 @@
+"""Where an embedding goes, and what must not be overwritten."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from task2vec.cli.speech import visible
+from task2vec.errors import EmbeddingFileError, UsageError
+
+if TYPE_CHECKING:
+    from task2vec.embedding import EmbedSettings
+    from task2vec.probe import Probe
+    from task2vec.tasks import Task
+
+SUFFIX = ".t2v.safetensors"
+
+
+def default_place(task_name: str, out: Path | None) -> Path:
+    """The file to write: `out`, or a file named after the task in `out` if that is a folder, or in this one.
+
+    Example:
+        >>> default_place("birds/of prey", None).name
+        'birds_of prey.t2v.safetensors'
+    """
+    letters = "".join("_" if letter in '/\\:*?"<>|' else letter for letter in visible(task_name))
+    name = (letters.strip(" .")[:120] or "task") + SUFFIX
+    if out is None:
+        return Path(name)
+    if out.is_dir():
+        return out / name
+    return out
+
+
+def check_place(place: Path, task: "Task", probe: "Probe", settings: "EmbedSettings") -> None:
+    """Refuse to overwrite anything but an earlier run of the same thing, before minutes are spent on it."""
+    if not place.exists():
+        return
+    import task2vec
+
+    mend = "Choose another --out, or overwrite it with --force."
+    try:
+        there = task2vec.load_embedding(place)
+    except EmbeddingFileError as error:
+        raise UsageError(
+            f"'{place}' exists and is not a whole embedding, so it may be something of yours. {mend}"
+        ) from error
+    if there.provenance["task_fingerprint"] != task.fingerprint:
+        other = f"of other images or labels (task '{there.task}')"
+    elif there.provenance["probe_fingerprint"] != probe.fingerprint:
+        other = f"by another probe, other weights or another size ({there.probe})"
+    elif there.provenance["settings"] != settings.as_dict():
+        other = "with other settings"
+    else:
+        return
+    raise UsageError(f"'{place}' already holds an embedding {other}, which would be lost. {mend}")

@@ -1,0 +1,74 @@
+"""How the command line speaks: results to standard output, everything else to standard error.
+
+Names of files and classes come from strangers. They are shown as text and nothing but text: no markup, no escape
+sequences that move a cursor or colour a line, no right-to-left overrides that disguise a name.
+"""
+
+import contextlib
+import json
+import sys
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Joiners belong to how Persian and emoji are written, so they stay.
+_KEPT = {"\u200c", "\u200d"}
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def visible(text: object, *, keep_lines: bool = False) -> str:
+    r"""The text with every control character spelled out.
+
+    Example:
+        >>> visible("cat\x1b[31m\ndog")
+        'cat\\x1b[31m\\ndog'
+    """
+    kept = _KEPT | {"\n"} if keep_lines else _KEPT
+    return "".join(
+        letter.encode("unicode_escape").decode("ascii")
+        if letter not in kept and unicodedata.category(letter) in _HIDDEN_CATEGORIES
+        else letter
+        for letter in str(text)
+    )
+
+
+def say(message: str) -> None:
+    """Print a message to standard error; nobody listening is no reason to stop working."""
+    with contextlib.suppress(BrokenPipeError):
+        print(message, file=sys.stderr, flush=True)
+
+
+def is_watched() -> bool:
+    """Whether somebody looks at standard error, so that progress is worth drawing."""
+    return sys.stderr.isatty()
+
+
+def open_page() -> "Console":
+    """A console on standard output that takes text literally and fits the terminal."""
+    from rich.console import Console
+
+    return Console(markup=False, emoji=False, highlight=False)
+
+
+def print_facts(facts: list[tuple[str, str]]) -> None:
+    """Print names and values in two columns, long values folded; text is expected to be `visible` already."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, value)
+    open_page().print(table)
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print one JSON document, in ASCII so that any reader can take it."""
+    print(json.dumps(document, indent=2, allow_nan=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """A plain value for what JSON does not know: numpy's scalars and arrays, paths."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)

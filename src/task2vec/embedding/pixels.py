@@ -1,0 +1,61 @@
+"""The images of a task as batches of tensors: decoded by threads, in order, with a bounded number held at a time."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+from task2vec.errors import NotFiniteError
+from task2vec.probe import Probe
+from task2vec.tasks import Task
+
+# Decoded images are kept for the second pass up to this many bytes; more of them are decoded again.
+CACHE_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
+
+
+class Pixels:
+    """Preprocessed images of one task for one probe, on the device where they will be used.
+
+    What is kept depends on bytes only, never on the number of images, and the numbers do not depend on what is kept.
+    """
+
+    def __init__(self, task: Task, probe: Probe, *, device: torch.device, workers: int):
+        self.task, self.probe, self.device = task, probe, device
+        self.workers = workers if task.images.is_threadsafe else 1
+        self.kept: dict[int, Tensor] = {}
+        self.room = CACHE_BYTES.get(device.type, CACHE_BYTES["cpu"])
+
+    def batches(self, indices: Sequence[int], size: int) -> Iterator[tuple[list[int], Tensor]]:
+        """Runs of `size` indices with their stacked tensors, one batch being decoded while another is used."""
+        runs = [list(indices[start : start + size]) for start in range(0, len(indices), size)]
+        with ThreadPoolExecutor(self.workers) as pool:
+            ahead = [pool.submit(self._load, i) for i in runs[0]] if runs else []
+            for position, run in enumerate(runs):
+                loading = ahead
+                ahead = [pool.submit(self._load, i) for i in runs[position + 1]] if position + 1 < len(runs) else []
+                try:
+                    tensors = [future.result().to(self.device, non_blocking=True) for future in loading]
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+                self._keep(run, tensors)
+                yield run, torch.stack(tensors)
+
+    def _load(self, index: int) -> Tensor:
+        if index in self.kept:
+            return self.kept[index]
+        tensor = self.probe.preprocess(self.task.images.load(index))
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise NotFiniteError(
+                f"'{self.task.images.name(index)}' becomes NaN or infinity under the probe's transform, which would spoil the embedding. "
+                f"Check the image and the transform."
+            )
+        return tensor
+
+    def _keep(self, indices: list[int], tensors: list[Tensor]) -> None:
+        for index, tensor in zip(indices, tensors, strict=True):
+            size = tensor.numel() * tensor.element_size()
+            if index not in self.kept and size <= self.room:
+                self.kept[index] = tensor
+                self.room -= size

@@ -1,0 +1,30 @@
+"""A progress bar on standard error for whoever wants one; silence otherwise."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Report = Callable[[str, int], Callable[[int], None]]
+
+
+def silent(_: str, __: int) -> Callable[[int], None]:
+    """A report that shows nothing."""
+    return lambda done: None
+
+
+@contextmanager
+def watch(show: bool) -> Iterator[Report]:
+    """A function that opens a bar for a stage of so many steps and returns what moves it on."""
+    if not show:
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:>9}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+
+        def report(stage: str, total: int) -> Callable[[int], None]:
+            bar = bars.add_task(stage, total=total)
+            return lambda done: bars.advance(bar, done)
+
+        yield report

@@ -1,0 +1,119 @@
+"""Embeddings on disk: safetensors, one JSON text beside the tensors, and a SHA-256 over both.
+
+safetensors itself loads a flipped byte or a NaN without a word, hence the hash and the checks. The same embedding gives
+the same bytes: nothing of the moment or the machine is written, and the metadata is a single entry (the format keeps
+several in no fixed order).
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from task2vec.embedding.value import Embedding
+from task2vec.errors import DataError, EmbeddingFileError, ResourceError
+from task2vec.probe import FilterLayer
+
+SCHEMA = 1
+_ARRAYS = ("fisher", "prior", "stderr")
+_LARGEST = 1 << 30
+
+
+def save_embedding(embedding: Embedding, path: str | Path) -> Path:
+    """Writes `embedding` to `path`, whole or not at all: a temporary file beside it, flushed, then renamed."""
+    path = Path(path)
+    arrays = {name: getattr(embedding, name) for name in _ARRAYS}
+    story = {
+        "schema": SCHEMA,
+        "task": embedding.task,
+        "probe": embedding.probe,
+        "layers": [list(asdict(layer).values()) for layer in embedding.layers],
+        "provenance": embedding.provenance,
+    }
+    text = json.dumps(story, sort_keys=True, allow_nan=False)
+    content = save_tensors(arrays, metadata={"task2vec": json.dumps({"sha256": _hash(text, arrays), "story": text})})
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".partial", delete=False) as file:
+            temporary = file.name
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        # A temporary file is private; the result gets the permissions of any new file.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
+        raise ResourceError(
+            f"cannot write the embedding to '{path}': {error.strerror}. Nothing was left behind. Choose another place: --out FILE"
+        ) from error
+    return path
+
+
+def load_embedding(path: str | Path) -> Embedding:
+    """The embedding saved at `path`, after checking format, schema, hash and values.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> layer = FilterLayer("conv", "convolution", 2, 9, 0.1)
+        >>> one = np.ones(2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Embedding("birds", "net", one, one, one, (layer,)).save(f"{folder}/birds.t2v.safetensors")
+        ...     load_embedding(file)
+        Embedding(birds, probe=net, 2 filters, ? images)
+    """
+    path = Path(path)
+    content = _read(path)
+    try:
+        arrays = load_tensors(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        envelope = json.loads(header["__metadata__"]["task2vec"])
+        text = envelope["story"]
+        story = json.loads(text)
+        schema = story["schema"]
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise EmbeddingFileError(
+            f"'{path}' is not an embedding of task2vec, or it is damaged ({type(error).__name__}). "
+            f"Nothing in it can be trusted. Embed the task again: task2vec embed FOLDER"
+        ) from error
+    if schema != SCHEMA:
+        wish = "upgrade: pip install -U task2vec" if isinstance(schema, int) and schema > SCHEMA else "embed the task again"
+        raise EmbeddingFileError(f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else; {wish}.")
+    if set(arrays) != set(_ARRAYS) or envelope.get("sha256") != _hash(text, arrays):
+        raise EmbeddingFileError(
+            f"'{path}' was changed after it was saved: its SHA-256 does not fit its content. "
+            f"Take a good copy, or embed the task again: task2vec embed FOLDER"
+        )
+    try:
+        layers = tuple(FilterLayer(*fields) for fields in story["layers"])
+        return Embedding(story["task"], story["probe"], arrays["fisher"], arrays["stderr"], arrays["prior"], layers, story["provenance"])
+    except (DataError, KeyError, TypeError, AttributeError) as error:
+        raise EmbeddingFileError(f"'{path}' does not hold a sound embedding ({error}). Embed the task again: task2vec embed FOLDER") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise EmbeddingFileError(f"'{path}' has {path.stat().st_size} bytes; no embedding is larger than {_LARGEST}. It is something else.")
+        return path.read_bytes()
+    except OSError as error:
+        raise EmbeddingFileError(f"cannot read '{path}': {error.strerror}. Check the path, or embed the task: task2vec embed FOLDER") from error
+
+
+def _hash(text: str, arrays: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,82 @@
+"""Every error that task2vec raises on purpose.
+
+Each one derives from `Task2VecError` and from the built-in error a caller would expect, and its text has three parts:
+what is wrong (with the value and the path), why it matters, and the command or argument that mends it. The class carries
+the exit code of the command line: 2 bad usage, 3 bad data, 4 a damaged or incompatible file, 5 the environment.
+"""
+
+
+class Task2VecError(Exception):
+    """Base of all errors raised on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(Task2VecError, ValueError):
+    """An argument that cannot be meant as given."""
+
+    exit_code = 2
+
+
+class ProbeError(UsageError):
+    """A probe that cannot be used: unknown name, wrong head, train mode, random transform."""
+
+
+class ProbeMismatchError(UsageError):
+    """Embeddings of different probes were about to be compared."""
+
+
+class SettingsMismatchError(UsageError):
+    """Embeddings of one probe but of settings that change the scale were about to be compared."""
+
+
+class DataError(Task2VecError, ValueError):
+    """A dataset that cannot become a task."""
+
+    exit_code = 3
+
+
+class BadImagesError(DataError):
+    """Too many images of a task cannot be read; `bad` lists them."""
+
+    def __init__(self, message: str, bad: tuple = ()):
+        super().__init__(message)
+        self.bad = bad
+
+
+class DataChangedError(DataError):
+    """An image is no longer what it was when the task was read."""
+
+
+class NotFiniteError(DataError, ArithmeticError):
+    """A NaN or an infinity appeared; the text names the layer or the image."""
+
+
+class WeightsError(Task2VecError, ValueError):
+    """A file of weights that is damaged, unsafe, or made for another network."""
+
+    exit_code = 3
+
+
+class WeightsNotFoundError(Task2VecError, FileNotFoundError):
+    """The weights of a probe are not on this machine, and nothing is fetched without being asked."""
+
+    exit_code = 5
+
+
+class EmbeddingFileError(Task2VecError, ValueError):
+    """A saved embedding that is damaged, of another schema, or not an embedding at all."""
+
+    exit_code = 4
+
+
+class MissingExtraError(Task2VecError, ImportError):
+    """An optional dependency is not installed."""
+
+    exit_code = 5
+
+
+class ResourceError(Task2VecError, OSError):
+    """Disk, memory or device said no."""
+
+    exit_code = 5

@@ -1,0 +1,235 @@
+"""One forward and one input-gradient pass per image, read off at every filter layer.
+
+The engine never asks for a weight gradient. It sits on the output of each filter layer, sees the input of the layer on
+the way forward and the gradient at its output on the way back, and reduces the two to one squared norm per image and
+filter at once, so nothing but those norms outlives the layer.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from timm.layers.conv2d_same import Conv2dSame
+from torch import Tensor, nn
+from torch.nn import functional
+
+from task2vec.errors import NotFiniteError
+from task2vec.fisher import reductions
+from task2vec.fisher.reductions import Geometry, Shape
+from task2vec.probe import FilterLayer, PreparedNetwork
+
+MIXES = 4
+
+
+class _Tap(torch.autograd.Function):
+    """The identity on a layer's output, which starts the graph at the first layer and shows the gradient on its way back."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, start: Tensor, show: Callable[[Tensor], None]) -> Tensor:
+        ctx.show = show
+        ctx.mark_dirty(out)  # no copy and no view, so an in-place ReLU may follow
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None]:
+        ctx.show(gradients[0])
+        return (gradients[0] if ctx.needs_input_grad[0] else None), None, None
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Computes the rows of the Fisher: squared filter gradients, image by image.
+
+    Args:
+        network: a prepared probe.
+        layers: its filter layers, in the order of the coordinates.
+        route: None for the cheapest exact route of each layer; or one route for every layer that has it (for tests).
+        is_fast: let layers be sketched where that is cheaper.
+    """
+
+    network: PreparedNetwork
+    layers: tuple[FilterLayer, ...]
+    is_fast: bool = False
+    route: str | None = None
+
+    def rows(self, images: Tensor, seeds: Tensor, keys: Sequence[int] | None = None) -> Tensor:
+        """(images, filters): sum over `seeds` (r, n, features) of the mean squared filter gradient of seed . features.
+
+        `keys` (one number per image) choose the signs of a sketch, so that they depend on the image and not on the
+        batch it happens to be in.
+        """
+        if not self.network.is_batched and images.shape[0] > 1:
+            keys = keys if keys is not None else [0] * images.shape[0]
+            return torch.cat([self.rows(images[i : i + 1], seeds[:, i : i + 1], keys[i : i + 1]) for i in range(images.shape[0])])
+        signs = _Signs(keys, self.layers, self.network, images) if self.is_fast and keys is not None else None
+        recorder = _Recorder(self, images.shape[0], signs)
+        handles = [module.register_forward_hook(recorder.hook(name)) for name, module in self.network.layers.items()]
+        try:
+            with torch.enable_grad():
+                features = self.network.module(images)
+            for i, seed in enumerate(seeds):
+                torch.autograd.grad(features, recorder.start, seed, retain_graph=i + 1 < len(seeds), allow_unused=True)
+                recorder.flush()
+        finally:
+            for handle in handles:
+                handle.remove()
+        return recorder.rows()
+
+
+class _Recorder:
+    """Takes in what the layers show during one batch and keeps the running squared norms."""
+
+    def __init__(self, engine: Engine, count: int, signs: "_Signs | None"):
+        self.engine, self.count, self.signs = engine, count, signs
+        self.start = torch.zeros((), requires_grad=True)
+        self.norms: dict[str, Tensor] = {}
+        self.pending: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        self.calls: dict[str, int] = {}
+
+    def hook(self, name: str) -> Callable:
+        def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
+            x = inputs[0].detach()
+            self.calls[name] = self.calls.get(name, 0) + 1
+            return _Tap.apply(out.clone() if out._is_view() else out, self.start, lambda d: self._show(name, x, d))  # type: ignore[return-value]
+
+        return on_forward
+
+    def _show(self, name: str, x: Tensor, d: Tensor) -> None:
+        if self.calls[name] > 1:  # a layer used several times: its gradients add up before they are squared
+            self.pending.setdefault(name, []).append((x, d))
+            return
+        with torch.no_grad():
+            self._add(name, reduce_layer(self.engine, name, x, d, self.count, self.signs))
+
+    def flush(self) -> None:
+        """Ends one backward pass: squares what layers with several calls have gathered."""
+        for name, calls in self.pending.items():
+            self._add(name, reductions.generic(self.engine.network.layers[name], calls, self.count))
+        self.pending = {}
+
+    def _add(self, name: str, norms: Tensor) -> None:
+        self.norms[name] = self.norms[name] + norms if name in self.norms else norms
+
+    def rows(self) -> Tensor:
+        columns = []
+        for layer in self.engine.layers:
+            if layer.name not in self.norms:  # the seed does not reach this layer
+                columns.append(torch.zeros(self.count, layer.filters, device=self.start.device))
+                continue
+            norms = self.norms[layer.name] / layer.weights_per_filter
+            scale = self.engine.network.scales.get(layer.name)
+            columns.append(norms if scale is None else norms * scale.square())
+        device = next(iter(self.norms.values())).device
+        rows = torch.cat([column.to(device) for column in columns], dim=1)
+        return rows
+
+
+def reduce_layer(engine: Engine, name: str, x: Tensor, d: Tensor, count: int, signs: "_Signs | None") -> Tensor:
+    """(count, filters): squared gradient norms of one layer from its input `x` and its output gradient `d`."""
+    module = engine.network.layers[name]
+    if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
+        x, d = _tokens(x, count), _tokens(d, count)
+        return _reduce_dense(engine, name, x[..., None], d[..., None], Geometry((1, 1)), signs)
+    found = geometry_of(module, x, d)
+    if found is None:
+        return reductions.generic(module, [(x, d)], count)
+    x, geometry = found
+    return _reduce_convolution(engine, name, x, d, geometry, signs)
+
+
+def _tokens(x: Tensor, count: int) -> Tensor:
+    """(images, channels, tokens) of anything whose last axis is channels; windows and tokens of an image lie together."""
+    return x.reshape(count, -1, x.shape[-1]).transpose(1, 2)
+
+
+def geometry_of(module: nn.Module, x: Tensor, d: Tensor) -> tuple[Tensor, Geometry] | None:
+    """The input (padded where the padding is not zeros) and the geometry of a plain 2-d convolution; None for others."""
+    if not isinstance(module, nn.Conv2d) or type(module).forward not in (nn.Conv2d.forward, Conv2dSame.forward):
+        return None
+    kernel, stride, dilation = _pair(module.kernel_size), _pair(module.stride), _pair(module.dilation)
+    if isinstance(module, Conv2dSame):
+        padding = tuple(_same_padding(x.shape[2 + i], kernel[i], stride[i], dilation[i]) for i in (0, 1))
+    elif isinstance(module.padding, str):
+        padding = tuple((dilation[i] * (kernel[i] - 1)) // 2 if module.padding == "same" else 0 for i in (0, 1))
+    else:
+        padding = _pair(module.padding)
+    if module.padding_mode != "zeros":
+        x = functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+        padding = (0, 0)
+    return x, Geometry(kernel, stride, dilation, (padding[0], padding[1]))
+
+
+def _same_padding(size: int, kernel: int, stride: int, dilation: int) -> int:
+    """Zeros at the start that TensorFlow's 'same' rule puts there."""
+    return max((math.ceil(size / stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0) // 2
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
+
+
+def _reduce_convolution(engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None") -> Tensor:
+    groups = engine.network.layers[name].groups
+    count, filters = d.shape[:2]
+    if groups == 1:
+        return _reduce_dense(engine, name, x, d, geometry, signs)
+    x = x.reshape(count, groups, -1, *x.shape[2:])
+    d = d.reshape(count, groups, -1, *d.shape[2:])
+    if x.shape[2] == 1:
+        return reductions.depthwise(x[:, :, 0], d, geometry).reshape(count, filters)
+    return _reduce_dense(engine, name, x.flatten(0, 1), d.flatten(0, 1), geometry, signs).reshape(count, filters)
+
+
+def _reduce_dense(engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None") -> Tensor:
+    out = (d.shape[2], d.shape[3])
+    shape = Shape(x.shape[1], d.shape[1], x.shape[2] * x.shape[3], out[0] * out[1], geometry)
+    mixes = MIXES if signs is not None else None
+    route = engine.route or reductions.cheapest(shape, device=x.device.type, mixes=mixes)
+    if route == "gram":
+        return reductions.gram(x, d, geometry)
+    if route == "kernel":
+        return reductions.kernel(x, d, geometry)
+    if route == "sketch" and signs is not None:
+        x = reductions.mix(x, signs.of(name, x.shape[0]))
+    return reductions.direct(reductions.patches(x, out, geometry), d.flatten(2))
+
+
+class _Signs:
+    """Random signs for every layer and image, drawn once per image from its key: the same in whatever batch it is."""
+
+    def __init__(self, keys: Sequence[int], layers: tuple[FilterLayer, ...], network: PreparedNetwork, images: Tensor):
+        self.spans: dict[str, tuple[int, int]] = {}
+        total = 0
+        for layer in layers:
+            groups = getattr(network.layers[layer.name], "groups", 1)
+            module = network.layers[layer.name]
+            channels = groups * MIXES * module.weight.shape[1]  # type: ignore[union-attr]
+            self.spans[layer.name] = (total, channels)
+            total += channels
+        size = -(-total // 8)
+        packed = np.stack([np.frombuffer(np.random.Generator(np.random.Philox(key)).bytes(size), np.uint8) for key in keys])
+        bits = torch.from_numpy(packed).to(images.device)
+        shifts = torch.arange(8, dtype=torch.uint8, device=images.device)
+        self.signs = ((bits[:, :, None] >> shifts & 1).flatten(1).to(torch.int8) * 2 - 1).to(images.dtype)
+
+    def of(self, name: str, rows: int) -> Tensor:
+        """(rows, mixes, channels) for a layer, where groups count as rows."""
+        start, length = self.spans[name]
+        return self.signs[:, start : start + length].reshape(rows, MIXES, -1)
+
+
+def check_rows(rows: Tensor, layers: tuple[FilterLayer, ...]) -> None:
+    """Refuses rows that are not finite, naming the layer."""
+    if bool(torch.isfinite(rows).all()):
+        return
+    start = 0
+    for layer in layers:
+        if not bool(torch.isfinite(rows[:, start : start + layer.filters]).all()):
+            raise NotFiniteError(
+                f"the Fisher of layer '{layer.name}' is not finite, so the embedding would be meaningless and nothing was saved. "
+                f"Embed in higher precision: dtype='float64', --dtype float64; or use another probe."
+            )
+        start += layer.filters

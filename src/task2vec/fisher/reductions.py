@@ -1,0 +1,179 @@
+"""Squared norms of per-image filter gradients, without ever forming the gradient of the batch.
+
+A layer saw the input x of every image and the gradient d at its output. The gradient of filter k for one image is
+sum_l d[k, l] * patch[l], and only its squared norm is wanted. Five exact routes to the same number, and one unbiased one:
+
+* `direct`: form the gradient by one matrix product per image, then square.
+* `kernel`: the same through the library's own weight-gradient kernel, image by image (best for large maps on a CPU).
+* `gram`: d^T G d with the Gram matrix of the patches, G[l, l'] = <patch_l, patch_l'>. For a convolution G is a box sum
+  of the Gram matrix of the *pixels*, summed over rows and then over columns, so patches are never formed.
+* `depthwise`: one input channel per filter: a few shifted products.
+* `generic`: any other layer, through autograd, one image at a time.
+* `sketch`: mixes the input channels by random signs (S mixes, fresh for every image) before `direct`. Since
+  E[(sum_c s_c a_c)^2] = sum_c a_c^2, the mean over mixes is unbiased, at S / channels of the cost.
+
+All functions take groups folded into the batch axis, so each sees one group only, and return (images, filters).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How a convolution slides: zero padding at the top and left; the bottom and right follow from the output's size."""
+
+    kernel: Pair
+    stride: Pair = (1, 1)
+    dilation: Pair = (1, 1)
+    padding: Pair = (0, 0)
+
+    @property
+    def taps(self) -> int:
+        """Kernel positions."""
+        return self.kernel[0] * self.kernel[1]
+
+    def padded(self, x: Tensor, out: Pair) -> Tensor:
+        """`x` with the zeros that an output of size `out` reaches into."""
+        pads = []
+        for axis in (1, 0):
+            reach = (out[axis] - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
+            pads += [self.padding[axis], max(0, reach - x.shape[2 + axis] - self.padding[axis])]
+        return functional.pad(x, pads) if any(pads) else x
+
+    def window(self, tap: int, axis: int, size: int, out: int) -> tuple[slice, slice] | None:
+        """Outputs whose `tap` falls inside an input of `size`, and the inputs it falls on; None if there are none."""
+        stride, offset = self.stride[axis], tap * self.dilation[axis] - self.padding[axis]
+        first = max(0, -(offset // stride))
+        last = min(out, (size - 1 - offset) // stride + 1)
+        if last <= first:
+            return None
+        start = stride * first + offset
+        return slice(first, last), slice(start, start + stride * (last - first - 1) + 1, stride)
+
+
+def patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
+    """(images, channels * taps, outputs) of what each output sees."""
+    x = geometry.padded(x, out)
+    if geometry.taps == 1:
+        return x[:, :, :: geometry.stride[0], :: geometry.stride[1]][:, :, : out[0], : out[1]].flatten(2)
+    return functional.unfold(x, geometry.kernel, geometry.dilation, 0, geometry.stride)
+
+
+def direct(columns: Tensor, d: Tensor) -> Tensor:
+    """Squared norms from patches (n, k, l) and output gradients (n, f, l)."""
+    return torch.bmm(d, columns.transpose(1, 2)).square_().sum(2)
+
+
+def kernel(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
+    """Squared norms through the library's weight-gradient kernel, one image at a time."""
+    x = geometry.padded(x, (d.shape[2], d.shape[3]))
+    weight = x.new_empty(1).expand(d.shape[1], x.shape[1], *geometry.kernel)
+    mask = [False, True, False]
+    rows = []
+    for i in range(x.shape[0]):
+        _, gradient, _ = torch.ops.aten.convolution_backward(
+            d[i : i + 1], x[i : i + 1], weight, None, geometry.stride, (0, 0), geometry.dilation, False, (0, 0), 1, mask
+        )
+        rows.append(gradient.flatten(1).square_().sum(1))
+    return torch.stack(rows)
+
+
+def gram(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
+    """Squared norms as quadratic forms in the Gram matrix of the patches."""
+    return quadratic(patch_gram(x, (d.shape[2], d.shape[3]), geometry), d.flatten(2))
+
+
+def quadratic(matrix: Tensor, d: Tensor) -> Tensor:
+    """diag(d A d^T) for (n, l, l) and (n, f, l)."""
+    # Rounding may push a norm of zero below zero; a square is never negative.
+    return torch.bmm(d, matrix).mul_(d).sum(2).clamp_min_(0)
+
+
+def patch_gram(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
+    """(n, l, l) inner products of patches, as a box sum of the pixels' inner products (rows first, then columns)."""
+    n, channels, height, width = x.shape
+    pixels = x.reshape(n, channels, height * width)
+    products = torch.bmm(pixels.transpose(1, 2), pixels).view(n, height, width, height, width)
+    rows = products.new_zeros(n, out[0], width, out[0], width)
+    for tap in range(geometry.kernel[0]):
+        if window := geometry.window(tap, 0, height, out[0]):
+            into, of = window
+            rows[:, into, :, into] += products[:, of, :, of]
+    columns = products.new_zeros(n, out[0], out[1], out[0], out[1])
+    for tap in range(geometry.kernel[1]):
+        if window := geometry.window(tap, 1, width, out[1]):
+            into, of = window
+            columns[:, :, into, :, into] += rows[:, :, of, :, of]
+    return columns.view(n, out[0] * out[1], out[0] * out[1])
+
+
+def depthwise(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
+    """Squared norms where every filter sees one channel: x (n, c, h, w), d (n, c, m, h', w') -> (n, c, m)."""
+    out = (d.shape[3], d.shape[4])
+    x = geometry.padded(x, out)
+    total = d.new_zeros(d.shape[:3])
+    for i in range(geometry.kernel[0]):
+        for j in range(geometry.kernel[1]):
+            top, left = i * geometry.dilation[0], j * geometry.dilation[1]
+            seen = x[
+                :,
+                :,
+                top : top + geometry.stride[0] * (out[0] - 1) + 1 : geometry.stride[0],
+                left : left + geometry.stride[1] * (out[1] - 1) + 1 : geometry.stride[1],
+            ]
+            total += torch.einsum("nchw,ncmhw->ncm", seen, d).square_()
+    return total
+
+
+def generic(module: nn.Module, calls: list[tuple[Tensor, Tensor]], count: int) -> Tensor:
+    """Squared norms for any layer with a `weight`, through autograd; several calls of one layer add up before squaring."""
+    weight: Tensor = module.weight  # type: ignore[assignment]
+    gradients = [torch.zeros_like(weight) for _ in range(count)]
+    for x, d in calls:
+        with torch.enable_grad():
+            free = weight.detach().requires_grad_()
+            parts = [torch.func.functional_call(module, {"weight": free}, (part,)) for part in x.chunk(count)]
+        for i, (out, seed) in enumerate(zip(parts, d.chunk(count), strict=True)):
+            gradients[i] += torch.autograd.grad(out, free, seed)[0]
+    return torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients])
+
+
+def mix(x: Tensor, signs: Tensor) -> Tensor:
+    """x (n, c, ...) with its channels mixed by `signs` (n, s, c), scaled so that squares add up without bias."""
+    count, mixes, channels = signs.shape
+    mixed = torch.bmm(signs, x.reshape(count, channels, -1)) * mixes**-0.5
+    return mixed.view(count, mixes, *x.shape[2:])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes that decide which route is cheapest, for one image and one group."""
+
+    channels: int
+    filters: int
+    pixels: int
+    outputs: int
+    geometry: Geometry
+
+
+def cheapest(shape: Shape, *, device: str, mixes: int | None = None) -> str:
+    """Name of the cheapest route for a layer: among the exact ones, or with `mixes` also the sketch.
+
+    Costs are multiply-adds; sums of the Gram matrix and the forming of patches are bound by memory and count more
+    (factors measured on a CPU, where `kernel` beats forming patches; a GPU has no use for a loop over images).
+    """
+    taps, outputs = shape.geometry.taps, shape.outputs
+    direct_route = "direct" if taps == 1 or device != "cpu" or shape.channels * taps <= 64 else "kernel"
+    costs = {
+        direct_route: shape.filters * outputs * shape.channels * taps,
+        "gram": shape.pixels**2 * shape.channels + outputs**2 * (shape.filters + (20 * shape.geometry.kernel[0] if taps > 1 else 0)),
+    }
+    if mixes is not None and mixes < shape.channels:
+        costs["sketch"] = mixes * (shape.channels * shape.pixels + taps * outputs * (shape.filters + 40))
+    return min(costs, key=lambda name: costs[name])

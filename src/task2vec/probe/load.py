@@ -1,0 +1,246 @@
+"""From a name (or a module of your own) to a probe."""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from task2vec.errors import ProbeError, WeightsError
+from task2vec.probe.preprocess import CustomPreprocess, Preprocess, check_transform
+from task2vec.probe.probe import Probe, make_probe
+from task2vec.probe.weights import (
+    OFFLINE_PACKAGES,
+    find_in_hub_cache,
+    find_timm_weights,
+    find_torchvision_weights,
+    is_offline_package_installed,
+    read_weights,
+)
+
+DEFAULT_PROBE = "tf_efficientnet_lite0"
+
+
+def load_probe(
+    name_or_module: str | nn.Module = DEFAULT_PROBE,
+    *,
+    weights: str | Path | None = None,
+    head: str | None = None,
+    transform: Callable[[Any], Any] | None = None,
+    size: int | None = None,
+    download: bool = False,
+) -> Probe:
+    """A frozen probe, with the preprocessing its weights were trained with.
+
+    A name is looked up in timm, then in torchvision; `timm:NAME` and `torchvision:NAME` choose one. Weights come from
+    `weights` (a safetensors or `weights_only` torch file), else from the local caches or the offline package, and are
+    fetched only if `download` is set.
+
+    Args:
+        name_or_module: a model's name, or a module in eval mode.
+        weights: a local file of weights; the head may be missing from it.
+        head: name of the final classifier layer; needed for a module, known for a named model.
+        transform: from a PIL image to the network's input tensor; needed for a module, deterministic.
+        size: side of the square images, where another than the model's own is wanted (smaller is faster).
+        download: allow fetching weights that are not on this machine.
+
+    Example:
+        >>> probe = load_probe(size=64)
+        >>> probe.n_filters, probe.feature_dim
+        (21008, 1280)
+    """
+    if isinstance(name_or_module, nn.Module):
+        return _from_module(name_or_module, weights=weights, head=head, transform=transform, size=size)
+    library, _, name = name_or_module.rpartition(":")
+    if library not in ("", "timm", "torchvision"):
+        raise ProbeError(f"unknown source '{library}' in '{name_or_module}'. Write timm:{name} or torchvision:{name}.")
+    if library != "torchvision" and _is_timm_model(name):
+        module, heads, preprocess, source = _from_timm(name, weights, size, download)
+    elif library != "timm" and _is_torchvision_model(name):
+        module, heads, preprocess, source = _from_torchvision(name, weights, size, download)
+    else:
+        raise _unknown(name)
+    heads = (head,) if head else heads
+    return make_probe(name, module, heads, check_transform(transform) if transform else preprocess, source=source)
+
+
+def list_probes() -> list[dict[str, Any]]:
+    """The named probes whose weights are on this machine, as rows of name, source and megabytes of nothing to fetch.
+
+    Example:
+        >>> [row["name"] for row in list_probes() if row["source"].startswith("offline")][0]
+        'tf_efficientnet_lite0'
+    """
+    rows = [
+        {"name": name, "source": f"offline package {OFFLINE_PACKAGES[name][0]}", "is_local": is_offline_package_installed(name)}
+        for name in OFFLINE_PACKAGES
+    ]
+    import timm
+
+    for name in timm.list_pretrained():
+        repo = (timm.models.get_pretrained_cfg(name) or _NO_CONFIG).hf_hub_id
+        if repo and find_in_hub_cache(repo):
+            rows.append({"name": name, "source": f"hub cache {repo}", "is_local": True})
+    checkpoints = Path(torch.hub.get_dir()) / "checkpoints"
+    if checkpoints.is_dir():
+        import torchvision
+
+        for name in torchvision.models.list_models(module=torchvision.models):
+            enum = torchvision.models.get_model_weights(name)
+            if any((checkpoints / Path(w.url).name).exists() for w in enum):
+                rows.append({"name": f"torchvision:{name}", "source": "torch cache", "is_local": True})
+    return rows
+
+
+class _NO_CONFIG:  # noqa: N801 - stands for a pretrained config that is not there
+    hf_hub_id = None
+
+
+def _from_module(
+    module: nn.Module,
+    *,
+    weights: str | Path | None,
+    head: str | None,
+    transform: Callable[[Any], Any] | None,
+    size: int | None,
+) -> Probe:
+    if head is None or transform is None or size is not None:
+        raise ProbeError(
+            f"a module of your own ({type(module).__name__}) needs head= (the name of its last linear layer) and transform= (from a PIL "
+            f"image to its input tensor; it decides the size): both change every number, so they are not guessed."
+        )
+    if weights is not None:
+        raise ProbeError("weights= goes with a model's name. Load them into your module before: module.load_state_dict(...)")
+    return make_probe(type(module).__name__, module, (head,), check_transform(transform), source="module")
+
+
+def _is_timm_model(name: str) -> bool:
+    import timm
+
+    return timm.is_model(name)
+
+
+def _is_torchvision_model(name: str) -> bool:
+    import torchvision
+
+    return name in torchvision.models.list_models(module=torchvision.models)
+
+
+def _unknown(name: str) -> ProbeError:
+    import timm
+    import torchvision
+
+    known = timm.list_models() + torchvision.models.list_models(module=torchvision.models)
+    close = difflib.get_close_matches(name, known, n=3)
+    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    return ProbeError(f"no model is called '{name}' in timm or torchvision.{hint} List the probes on this machine: task2vec probes")
+
+
+def _from_timm(name: str, weights: str | Path | None, size: int | None, download: bool):
+    import timm
+
+    model = _create_timm(name, size)
+    if weights is not None:
+        tensors, source = read_weights(weights), f"file {Path(weights).name}"
+    else:
+        tensors, source = find_timm_weights(model, download=download)
+    cfg = timm.data.resolve_model_data_config(model)
+    heads = model.pretrained_cfg.get("classifier") or "head"
+    heads = (heads,) if isinstance(heads, str) else tuple(heads)
+    _place(model, tensors, heads, name)
+    return model, heads, _timm_preprocess(cfg, size), source
+
+
+def _create_timm(name: str, size: int | None) -> nn.Module:
+    import timm
+
+    if size is not None:
+        try:  # networks made for one size (vision transformers) take it as an argument; convolutional ones refuse it
+            return timm.create_model(name, pretrained=False, img_size=size).eval()
+        except TypeError:
+            pass
+    return timm.create_model(name, pretrained=False).eval()
+
+
+def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | CustomPreprocess:
+    if cfg["crop_mode"] not in ("center", "squash"):
+        import timm
+
+        return check_transform(timm.data.create_transform(**{**cfg, "input_size": (3, size, size)} if size else cfg))  # type: ignore[arg-type]
+    height, width = (size, size) if size else cfg["input_size"][-2:]
+    return Preprocess(
+        size=(height, width),
+        resize=int(min(height, width) / cfg["crop_pct"]),
+        interpolation=cfg["interpolation"],
+        mean=tuple(cfg["mean"]),
+        std=tuple(cfg["std"]),
+        squash=cfg["crop_mode"] == "squash",
+    )
+
+
+def _from_torchvision(name: str, weights: str | Path | None, size: int | None, download: bool):
+    import torchvision
+
+    enum = torchvision.models.get_model_weights(name).DEFAULT
+    model = torchvision.models.get_model(name, weights=None, **({"init_weights": False} if name in _SLOW_INIT else {})).eval()
+    if weights is not None:
+        tensors, source = read_weights(weights), f"file {Path(weights).name}"
+    else:
+        tensors, source = find_torchvision_weights(name, enum, download=download)
+    head = _last_classifier(model)
+    _place(model, tensors, (head,), name)
+    shown = enum.transforms()
+    preprocess = Preprocess(
+        size=(shown.crop_size[0], shown.crop_size[0]),
+        resize=shown.resize_size[0],
+        interpolation=shown.interpolation.value,
+        mean=tuple(shown.mean),
+        std=tuple(shown.std),
+    )
+    if size is not None:
+        preprocess = replace(preprocess, size=(size, size), resize=round(size * shown.resize_size[0] / shown.crop_size[0]))
+    return model, (head,), preprocess, source
+
+
+_SLOW_INIT = ("googlenet", "inception_v3")
+
+
+def _last_classifier(model: nn.Module) -> str:
+    """The layer that gives 1000 logits; where it works on maps, the whole classifier around it."""
+    logits = [n for n, m in model.named_modules() if getattr(m, "out_features", getattr(m, "out_channels", 0)) == 1000]
+    modules = dict(model.named_modules())
+    linear = [n for n in logits if isinstance(modules[n], nn.Linear)]
+    return linear[-1] if linear else logits[-1].partition(".")[0]
+
+
+def _place(model: nn.Module, tensors: dict[str, Tensor], heads: tuple[str, ...], name: str) -> None:
+    """Puts `tensors` into `model`; only the head may be missing or of another shape, for it is replaced anyway."""
+    wanted = model.state_dict()
+    in_head = tuple(f"{head}." for head in heads)
+    resized = [k for k, v in tensors.items() if k in wanted and v.shape != wanted[k].shape and not k.startswith(in_head)]
+    if resized:
+        tensors = _adapt(model, tensors)
+        resized = [k for k, v in tensors.items() if k in wanted and v.shape != wanted[k].shape and not k.startswith(in_head)]
+    optional = ("num_batches_tracked",)
+    missing = [k for k in wanted if k not in tensors and not k.startswith(in_head) and not k.endswith(optional)]
+    # Old files name weights of auxiliary heads that today's networks do not have; unknown names elsewhere are a mix-up.
+    unexpected = [k for k in tensors if k not in wanted and not k.startswith((*in_head, "AuxLogits", "aux"))]
+    if missing or unexpected or resized:
+        raise WeightsError(
+            f"these weights do not fit '{name}': {len(missing)} missing ({', '.join(missing[:3])}), {len(unexpected)} unknown "
+            f"({', '.join(unexpected[:3])}), {len(resized)} of another shape ({', '.join(resized[:3])}). Half-filled, the probe would be random. "
+            f"Check the model's name: timm:{name} and torchvision:{name} name their weights differently."
+        )
+    fitting = {k: v.to(wanted[k].dtype) for k, v in tensors.items() if k in wanted and v.shape == wanted[k].shape}
+    model.load_state_dict(fitting, strict=False)
+
+
+def _adapt(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """`tensors` resampled to the model's image size by timm's own rule for its kind (position embeddings), if it has one."""
+    import sys
+
+    adapt = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+    return adapt(dict(tensors), model) if adapt else tensors

@@ -1,0 +1,140 @@
+"""From a picture to the tensor a probe was trained on, in two steps.
+
+The first step (resize and crop, `Preprocess.__call__`) ends in 8-bit pixels, which are small to keep and exact; the
+second (`Preprocess.normalise`) turns a batch of them into floats where the network runs. A caller's own transform is
+taken as one opaque first step.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from task2vec.errors import ProbeError
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_FILTERS = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "nearest": Image.Resampling.NEAREST,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+# Beyond this ratio of the sides only the middle of a picture can be seen through a square crop, so the rest is cut off
+# before resizing: a 10000 x 2 picture would otherwise be blown up to 1,280,000 x 256.
+_WIDEST = 8
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Resize the short side, crop the centre, scale to [0, 1], subtract the mean, divide by the deviation."""
+
+    size: tuple[int, int]
+    resize: int
+    interpolation: str = "bicubic"
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    squash: bool = False
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """8-bit pixels (3, height, width) of the part of `image` that the probe looks at."""
+        image = image.convert("RGB")
+        height, width = self.size
+        if self.squash:
+            image = image.resize((width, height), _FILTERS[self.interpolation])
+        else:
+            image = _crop_centre(_resize_short_side(_trim(image), self.resize, self.interpolation), height, width)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+    def normalise(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
+        """The batch of 8-bit `pixels` as the network's input."""
+        mean = torch.tensor(self.mean, device=pixels.device, dtype=dtype)[:, None, None] * 255
+        std = torch.tensor(self.std, device=pixels.device, dtype=dtype)[:, None, None] * 255
+        return (pixels.to(dtype) - mean) / std
+
+    @property
+    def description(self) -> str:
+        """Everything that changes the pixels, as text for the fingerprint."""
+        return repr(self)
+
+
+@dataclass(frozen=True)
+class CustomPreprocess:
+    """A caller's own transform, from a PIL image to a float tensor (3, height, width)."""
+
+    transform: Callable[[Image.Image], Any]
+    size: tuple[int, int]
+    description: str
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """The transform's tensor for `image`."""
+        return torch.as_tensor(self.transform(image.convert("RGB")))
+
+    def normalise(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
+        """The batch as it is: the transform has already normalised it."""
+        return pixels.to(dtype)
+
+
+def check_transform(transform: Callable[[Image.Image], Any]) -> CustomPreprocess:
+    """`transform` as a preprocessing step, or a refusal if it is random or yields no image tensor.
+
+    Randomness is found by class name (anywhere inside a composition) and by running the transform several times on one
+    picture; its fingerprint is what it does to that picture, so two spellings of one transform are the same.
+    """
+    for part in _parts(transform):
+        if type(part).__name__.startswith(("Random", "AutoAugment", "AugMix", "TrivialAugment", "ColorJitter")):
+            raise _random_transform(type(part).__name__)
+    noise = np.random.default_rng(0).integers(0, 256, (96, 128, 3), dtype=np.uint8)
+    picture = Image.fromarray(noise)
+    with torch.random.fork_rng(devices=[]):
+        outputs = []
+        for seed in range(8):
+            torch.manual_seed(seed)
+            outputs.append(torch.as_tensor(transform(picture.copy())))
+    first = outputs[0]
+    if first.ndim != 3 or first.shape[0] != 3 or not first.is_floating_point():
+        raise ProbeError(
+            f"the transform turns a picture into {first.dtype} of shape {tuple(first.shape)}; the probe needs floats of shape "
+            f"(3, height, width). End it with torchvision's ToTensor() and Normalize(...)."
+        )
+    if any(not torch.equal(first, other) for other in outputs[1:]):
+        raise _random_transform(type(transform).__name__)
+    digest = hashlib.sha256(first.contiguous().numpy().tobytes()).hexdigest()
+    return CustomPreprocess(transform, (first.shape[1], first.shape[2]), f"custom transform {digest}")
+
+
+def _parts(transform: Any) -> list[Any]:
+    inner = getattr(transform, "transforms", None)
+    return [transform] + [part for child in inner or () for part in _parts(child)]
+
+
+def _random_transform(name: str) -> ProbeError:
+    return ProbeError(
+        f"the transform is random ('{name}'), so the same images would give another embedding every time. "
+        f"Pass the transform used for evaluation, without augmentation."
+    )
+
+
+def _trim(image: Image.Image) -> Image.Image:
+    width, height = image.size
+    keep_width, keep_height = min(width, _WIDEST * height), min(height, _WIDEST * width)
+    return image if (keep_width, keep_height) == (width, height) else _crop_centre(image, keep_height, keep_width)
+
+
+def _resize_short_side(image: Image.Image, short: int, interpolation: str) -> Image.Image:
+    width, height = image.size
+    if width <= height:
+        size = (short, int(short * height / width))
+    else:
+        size = (int(short * width / height), short)
+    return image if size == image.size else image.resize(size, _FILTERS[interpolation])
+
+
+def _crop_centre(image: Image.Image, height: int, width: int) -> Image.Image:
+    """The central part; where the image is smaller it is padded with black, as torchvision does."""
+    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
+    return image.crop((left, top, left + width, top + height))

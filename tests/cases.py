@@ -1,0 +1,111 @@
+"""The one table of networks that every fast path is tried on: small images, random weights, busy batch-norm statistics."""
+
+import timm
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from task2vec.probe.preprocess import Preprocess
+from task2vec.probe.probe import Probe, make_probe
+
+
+class Odd(nn.Module):
+    """Dilated, grouped, depthwise with a multiplier, strided, reflect-padded and 'same'-padded convolutions in one network."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 12, 5, stride=2, padding=2, bias=False)
+        self.norm = nn.BatchNorm2d(12)
+        self.dilated = nn.Conv2d(12, 16, 3, dilation=2, padding=2)
+        self.grouped = nn.Conv2d(16, 24, 3, groups=4, padding=1, stride=2, bias=False)
+        self.norm2 = nn.BatchNorm2d(24)
+        self.multiplied = nn.Conv2d(24, 48, (3, 5), groups=24, padding=(1, 2))
+        self.reflected = nn.Conv2d(48, 20, 3, padding=1, padding_mode="reflect")
+        self.same = nn.Conv2d(20, 20, 4, padding="same", dilation=(1, 2))
+        self.strided = nn.Conv2d(20, 32, 1, stride=2)
+        self.fc = nn.Linear(32, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.stem(x)))
+        x = torch.relu(self.dilated(x))
+        x = torch.relu(self.norm2(self.grouped(x)))
+        x = torch.tanh(self.multiplied(x))
+        x = torch.relu(self.same(torch.relu(self.reflected(x))))
+        return self.fc(torch.relu(self.strided(x)).mean((2, 3)))
+
+
+class Shared(nn.Module):
+    """One convolution used twice, one layer of a kind we have no fast route for, and branching that cannot be traced."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, stride=4)
+        self.again = nn.Conv2d(8, 8, 3, padding=1)
+        self.line = nn.Conv1d(8, 6, 3)
+        self.fc = nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stem(x))
+        x = torch.relu(self.again(torch.relu(self.again(x))))
+        if x.mean() > -1:  # depends on the data: no tracer follows this
+            x = x * 2
+        return self.fc(torch.relu(self.line(x.flatten(2))).mean(2))
+
+
+class Encoder(nn.Module):
+    """A plain torch transformer, whose attention keeps its weights in bare parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 16, 16, stride=16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.encoder(self.patches(x).flatten(2).transpose(1, 2)).mean(1))
+
+
+def _tv(name: str) -> nn.Module:
+    return torchvision.models.get_model(name, weights=None)
+
+
+CASES = {
+    "resnet18": (lambda: _tv("resnet18"), "fc", 64),
+    "vgg13_bn": (lambda: _tv("vgg13_bn"), "classifier", 32),
+    "densenet121": (lambda: _tv("densenet121"), "classifier", 48),
+    "mobilenet_v2": (lambda: _tv("mobilenet_v2"), "classifier.1", 64),
+    "tf_efficientnet_lite0": (lambda: timm.create_model("tf_efficientnet_lite0"), "classifier", 72),
+    "convnext_tiny": (lambda: timm.create_model("convnext_tiny"), "head.fc", 64),
+    "vit_tiny": (lambda: timm.create_model("vit_tiny_patch16_224", img_size=64), "head", 64),
+    "mixer": (lambda: timm.create_model("mixer_s32_224", img_size=64), "head", 64),
+    "swin": (lambda: timm.create_model("swinv2_cr_tiny_ns_224", img_size=64, window_size=2, depths=(1, 1, 1, 1)), "head.fc", 64),
+    "odd": (Odd, "fc", 50),
+    "shared": (Shared, "fc", 48),
+    "encoder": (Encoder, "head", 48),
+}
+
+
+def make_case(name: str) -> Probe:
+    """The probe of a case, with seeded random weights and batch-norm statistics that are not the identity."""
+    build, head, size = CASES[name]
+    torch.manual_seed(0)
+    module = build().eval()
+    norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    if norms:
+        _calibrate(module, norms, size)
+    return make_probe(name, module, (head,), Preprocess(size=(size, size), resize=size), source="test")
+
+
+def _calibrate(module: nn.Module, norms: list, size: int) -> None:
+    """Statistics of real activations (or a deep random network fades to nothing), then moved away from the identity."""
+    generator = torch.Generator().manual_seed(1)
+    for norm in norms:
+        norm.momentum = 1.0
+        norm.train()
+    with torch.no_grad():
+        module(torch.randn(8, 3, size, size, generator=generator))
+    for norm in norms:
+        norm.eval()
+        norm.weight.data.uniform_(0.5, 1.5, generator=generator)
+        norm.bias.data.uniform_(-0.3, 0.3, generator=generator)

@@ -1,0 +1,49 @@
+"""`task2vec show`: a saved embedding in words, and a damaged one refused."""
+
+import json
+
+import pytest
+
+from tests.command import run_command
+
+
+def test_it_shows_what_matters(call, embedded):
+    result = call("show", embedded)
+    assert result.exit_code == 0, result.stderr
+    for words in ("photos", "tf_efficientnet_lite0", "16 images", "norm", "blocks.3", "fingerprint", "engine"):
+        assert words in result.stdout
+
+
+def test_json_has_stages_that_add_up(call, embedded):
+    result = call("show", embedded, "--json")
+    assert result.exit_code == 0, result.stderr
+    facts = json.loads(result.stdout)
+    assert sum(stage["filters"] for stage in facts["stages"]) == facts["filters"]
+    assert sum(stage["share"] for stage in facts["stages"]) == pytest.approx(1)
+
+
+def test_it_fits_where_it_is_shown(embedded):
+    result = run_command("show", embedded, COLUMNS="40", NO_COLOR="1", PYTHONIOENCODING="ascii")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.isascii() and "\x1b" not in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 40
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "text", "empty"])
+def test_a_damaged_file_ends_with_4(call, embedded, tmp_path, damage):
+    content = bytearray(embedded.read_bytes())
+    content[-100] ^= 0xFF
+    contents = {"flipped": bytes(content), "truncated": embedded.read_bytes()[:-50], "text": b"hello", "empty": b""}
+    place = tmp_path / "damaged.t2v.safetensors"
+    place.write_bytes(contents[damage])
+    result = call("show", place)
+    assert result.exit_code == 4, result.stderr
+    assert "damaged.t2v.safetensors" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_missing_file_is_named(call, tmp_path):
+    result = call("show", tmp_path / "gone.t2v.safetensors")
+    assert result.exit_code in (2, 4, 5)
+    assert "gone.t2v.safetensors" in result.stderr

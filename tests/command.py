@@ -1,0 +1,26 @@
+"""The `task2vec` command as a stranger runs it: another process, its own environment, nothing shared."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+START = "from task2vec.cli import main; main()"
+
+# Options that make `embed` quick.
+SMALL = ("--size", "32", "--images", "6")
+
+
+def run_command(*args: object, cwd: Path | None = None, python: str = START, **env: str) -> subprocess.CompletedProcess:
+    """What the command printed and how it ended; `env` is added to the environment, `python` may prepare the stage."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
+    return subprocess.run(
+        [sys.executable, "-c", python, *map(str, args)],
+        cwd=cwd,
+        env={**kept, **env},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        timeout=300,
+    )

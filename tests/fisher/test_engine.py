@@ -1,0 +1,83 @@
+"""Every route to the squared filter gradients against the definition, in float64, over the shared table of networks."""
+
+import pytest
+import torch
+
+from task2vec.fisher import Engine, count_terms, probabilities, term_vectors
+from tests.cases import CASES, make_case
+from tests.oracles.naive_fisher import naive_rows
+
+TASKS = {"2 classes": (2, False), "3 classes": (3, False), "10 classes": (10, False), "3 attributes": (3, True)}
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def case(request):
+    probe = make_case(request.param)
+    images = torch.randn(2, 3, *probe.size, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    return probe, images
+
+
+def all_seeds(features, weight, bias, is_multilabel):
+    """(terms, images, features): the gradient at the features of every rank-one term of every image."""
+    p = probabilities(features @ weight.T + bias, is_multilabel=is_multilabel)
+    count, terms = len(p), count_terms(p.shape[1], is_multilabel=is_multilabel)
+    everyone = torch.arange(count)
+    return torch.stack(
+        [term_vectors(p, everyone, torch.full((count,), t), is_multilabel=is_multilabel) @ weight for t in range(terms)]
+    )
+
+
+def relative_error(rows, reference):
+    # A filter that is dead in the definition must be dead here; others are compared one by one.
+    floor = reference.amax() * 1e-14
+    return ((rows - reference).abs() / reference.clamp_min(floor)).max().item()
+
+
+@pytest.mark.parametrize("kind", list(TASKS))
+def test_engine_equals_definition(case, kind):
+    probe, images = case
+    classes, is_multilabel = TASKS[kind]
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.randn(classes, probe.feature_dim, generator=generator, dtype=torch.float64) / probe.feature_dim**0.5
+    bias = torch.randn(classes, generator=generator, dtype=torch.float64)
+    names = tuple(layer.name for layer in probe.layers)
+    reference = naive_rows(probe.network, names, images, weight, bias, is_multilabel=is_multilabel)
+    assert (reference > 0).double().mean() > 0.5
+    routes = [(True, None), (False, None)]
+    if kind == "3 classes":  # the routes differ in the layers, not in the labels
+        routes += [(True, "direct"), (True, "gram"), (True, "kernel"), (False, "gram")]
+    for fold, route in routes:
+        network = probe.prepare(dtype=torch.float64, fold=fold)
+        with torch.no_grad():
+            features = network.module(images)
+        seeds = all_seeds(features, weight, bias, is_multilabel)
+        rows = Engine(network, probe.layers, route=route).rows(images, seeds)
+        assert relative_error(rows, reference) < 1e-6, (fold, route)
+
+
+def test_sketch_is_unbiased_and_belongs_to_the_image(case):
+    probe, images = case
+    network = probe.prepare(dtype=torch.float64)
+    seeds = torch.randn(1, 2, probe.feature_dim, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    exact = Engine(network, probe.layers).rows(images, seeds)
+    fast = Engine(network, probe.layers, is_fast=True)
+    sketches = torch.stack([fast.rows(images, seeds, keys=[10 + i, 1000 + i]) for i in range(8)])
+    stage = sketches.sum(2)  # the sum over all filters averages 8 x thousands of mixes
+    assert torch.allclose(stage.mean(0), exact.sum(1), rtol=0.2)
+    alone = fast.rows(images[1:], seeds[:, 1:], keys=[1000])
+    assert torch.allclose(alone[0], sketches[0, 1], rtol=1e-9, atol=0)
+
+
+def test_folding_happens_where_batch_norm_follows_a_convolution():
+    folded = {name: len(make_case(name).prepare().scales) for name in ("resnet18", "odd", "densenet121", "tf_efficientnet_lite0")}
+    # DenseNet normalises before most of its convolutions: only the stem and the 58 bottlenecks come before a batch-norm.
+    assert folded == {"resnet18": 20, "odd": 2, "densenet121": 59, "tf_efficientnet_lite0": 49}
+
+
+def test_hooks_are_gone_and_weights_untouched():
+    probe = make_case("odd")
+    network = probe.prepare(dtype=torch.float64)
+    before = {k: v.clone() for k, v in network.module.state_dict().items()}
+    Engine(network, probe.layers).rows(torch.zeros(1, 3, *probe.size).double(), torch.ones(1, 1, probe.feature_dim).double())
+    assert not any(m._forward_hooks for m in network.module.modules())
+    assert all(torch.equal(v, before[k]) for k, v in network.module.state_dict().items())

@@ -1,0 +1,146 @@
+"""A table of paths and labels becomes a task."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from task2vec.errors import BadImagesError, DataError, MissingExtraError, UsageError
+from task2vec.tasks import read_table
+
+
+def make_images(root: Path, count: int = 4) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        Image.new("L", (5, 5), number).save(root / f"{number}.png")
+    return root
+
+
+def make_table(root: Path, text: str) -> Path:
+    table = make_images(root) / "table.csv"
+    table.write_text(text, encoding="utf-8", newline="")
+    return table
+
+
+def test_one_label_column_makes_classes_of_its_values(tmp_path):
+    task = read_table(make_table(tmp_path, 'path,kind\n0.png,7\n1.png,-1\n2.png,"a,b"\n\n3.png,7\n'))
+    assert task.classes == ("-1", "7", "a,b")
+    assert task.targets.tolist() == [1, 0, 2, 1]
+    assert (task.name, task.source) == ("table", str(tmp_path / "table.csv"))
+    assert task.images.name(2) == "2.png"
+    assert task.images.load(2).getpixel((0, 0)) == (2, 2, 2)
+
+
+def test_several_label_columns_make_attributes(tmp_path):
+    text = "path,note,red,round\n0.png,x,0,1\n1.png,y,1,0\n2.png,z,True,1\n3.png,,1.0,0\n"
+    task = read_table(make_table(tmp_path, text), label_columns=["round", "red"])
+    assert task.is_multilabel
+    assert task.classes == ("round", "red")
+    assert task.targets.tolist() == [[1, 0], [0, 1], [1, 1], [0, 1]]
+
+
+def test_all_other_columns_are_labels_by_default(tmp_path):
+    task = read_table(make_table(tmp_path, "red,path,round\n0,0.png,1\n1,1.png,0\n"))
+    assert task.classes == ("red", "round")
+    with pytest.raises(DataError, match=r"column 'note', row 0: 'x' is not 0 or 1.*label_columns"):
+        read_table(make_table(tmp_path, "path,note,red\n0.png,x,0\n1.png,y,1\n"))
+
+
+def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
+    make_images(tmp_path / "images")
+    table = tmp_path / "t.csv"
+    table.write_text("\ufefffile;x,kind\n0.png,a\n1.png,b\n", encoding="utf-8")
+    task = read_table(table, root=tmp_path / "images", path_column="file;x", label_columns="kind", name="mine")
+    assert repr(task) == "Task(mine, 2 images, 2 classes)"
+    with pytest.raises(BadImagesError, match="no such file"):
+        read_table(table, path_column="file;x")
+    with pytest.raises(DataError, match=r"root .*nowhere is not a folder"):
+        read_table(table, root=tmp_path / "nowhere", path_column="file;x")
+
+
+def test_bad_rows_leave_the_other_labels_in_place(tmp_path):
+    text = "path,kind\nmissing.png,a\n0.png,b\n1.png,a\n2.png,b\n"
+    with pytest.raises(BadImagesError, match="1 of 4 images") as caught:
+        read_table(make_table(tmp_path, text))
+    assert [item.path for item in caught.value.bad] == ["missing.png"]
+    task = read_table(tmp_path / "table.csv", allow_bad=True)
+    named = [(task.images.name(index), task.classes[label]) for index, label in enumerate(task.targets)]
+    assert named == [("0.png", "b"), ("1.png", "a"), ("2.png", "b")]
+
+
+def test_a_repeated_row_is_warned_of(tmp_path):
+    task = read_table(make_table(tmp_path, "path,kind\n0.png,a\n0.png,a\n1.png,b\n2.png,b\n"))
+    assert task.warnings == ("images that are exact copies of another: 1, such as '0.png', '0.png'",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("path,kind\n0.png,a\n1.png\n", "line 3: 1 cells where the header has 2"),
+        ("path,kind\n0.png,a,b\n", "line 2: 3 cells"),
+        ("path;kind\n0.png;a\n", "no column 'path'; its columns are 'path;kind'"),
+        ("path\n0.png\n", "at least one label column"),
+        ("path,kind,kind\n0.png,a,b\n", "two columns of one name .'kind'"),
+        ("path,kind\n0.png,a\n1.png,\n", "column 'kind', row 1: '' is missing"),
+        ("path,kind\n0.png,a\n1.png,NaN\n", "column 'kind', row 1: 'NaN' is missing"),
+        ("path,kind\n0.png,a\n ,b\n", "column 'path', row 1: ' ' is missing"),
+        ('path,kind\n0.png,"a\n', "cannot be read as CSV"),
+        ("path,kind\n0.png,a\n1.png,a\n", "only one class"),
+        ("path,kind\n", "no images"),
+        ("", "no column 'path'"),
+        ("path,x,y\n0.png,0,1\n1.png,1,1\n", "'y'"),
+    ],
+)
+def test_a_table_that_is_no_task_is_refused_where_it_is_wrong(tmp_path, text, message):
+    with pytest.raises(DataError, match=message):
+        read_table(make_table(tmp_path, text))
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"\.xlsx"):
+        read_table(tmp_path / "table.xlsx")
+    with pytest.raises(DataError, match="not a file"):
+        read_table(tmp_path / "absent.csv")
+    (tmp_path / "latin.csv").write_bytes("path,kind\né.png,a\n".encode("latin-1"))
+    with pytest.raises(DataError, match="UTF-8"):
+        read_table(tmp_path / "latin.csv")
+    with pytest.raises(DataError, match="each once"):
+        read_table(make_table(tmp_path, "path,x,y\n0.png,0,1\n"), label_columns=["x", "x"])
+
+
+def write_parquet(root: Path, **columns) -> Path:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = make_images(root) / "table.parquet"
+    parquet.write_table(pyarrow.table(columns), table)
+    return table
+
+
+def test_parquet_is_read_like_csv(tmp_path):
+    paths = ["0.png", "1.png", "2.png"]
+    task = read_table(write_parquet(tmp_path, path=paths, kind=[10, 9, 10]))
+    assert (task.classes, task.targets.tolist()) == (("10", "9"), [0, 1, 0])
+    many = read_table(write_parquet(tmp_path, path=paths, x=[True, False, True], y=[0, 1, 1], z=[0.0, 1.0, 0.0]))
+    assert many.targets.tolist() == [[1, 0, 0], [0, 1, 1], [1, 1, 0]]
+
+
+@pytest.mark.parametrize("labels", [["a", "b", None], [0.0, 1.5, 1.0], [float("nan"), 1.0, 2.0]])
+def test_missing_and_decimal_labels_of_parquet_are_refused(tmp_path, labels):
+    with pytest.raises(DataError, match="column 'kind', row"):
+        read_table(write_parquet(tmp_path, path=["0.png", "1.png", "2.png"], kind=labels))
+
+
+def test_a_damaged_parquet_file_is_refused(tmp_path):
+    table = write_parquet(tmp_path, path=["0.png", "1.png"], kind=["a", "b"])
+    table.write_bytes(table.read_bytes()[:-20])
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        read_table(table)
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[table\]'"):
+        read_table(tmp_path / "t.parquet")
