@@ -21,7 +21,7 @@ class Odd(nn.Module):
         self.norm2 = nn.BatchNorm2d(24)
         self.multiplied = nn.Conv2d(24, 48, (3, 5), groups=24, padding=(1, 2))
         self.reflected = nn.Conv2d(48, 20, 3, padding=1, padding_mode="reflect")
-        self.same = nn.Conv2d(20, 20, 4, padding="same", dilation=(1, 2))
+        self.same = nn.Conv2d(20, 20, (3, 5), padding="same", dilation=(1, 2))
         self.strided = nn.Conv2d(20, 32, 1, stride=2)
         self.fc = nn.Linear(32, 5)
 
@@ -79,7 +79,7 @@ CASES = {
     "convnext_tiny": (lambda: timm.create_model("convnext_tiny"), "head.fc", 64),
     "vit_tiny": (lambda: timm.create_model("vit_tiny_patch16_224", img_size=64), "head", 64),
     "mixer": (lambda: timm.create_model("mixer_s32_224", img_size=64), "head", 64),
-    "swin": (lambda: timm.create_model("swinv2_cr_tiny_ns_224", img_size=64, window_size=2, depths=(1, 1, 1, 1)), "head.fc", 64),
+    "swin_v2": (lambda: timm.create_model("swinv2_tiny_window8_256", img_size=64, window_size=2, depths=(1, 1, 2, 1)), "head.fc", 64),
     "odd": (Odd, "fc", 50),
     "shared": (Shared, "fc", 48),
     "encoder": (Encoder, "head", 48),
@@ -92,6 +92,9 @@ def make_case(name: str) -> Probe:
     torch.manual_seed(0)
     module = build().eval()
     norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    for part in module.modules():  # some networks start with their residual branches switched off
+        if isinstance(part, nn.LayerNorm):
+            nn.init.uniform_(part.weight, 0.5, 1.5)
     if norms:
         _calibrate(module, norms, size)
     return make_probe(name, module, (head,), Preprocess(size=(size, size), resize=size), source="test")

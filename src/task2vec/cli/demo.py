@@ -77,7 +77,7 @@ def _embed_all(tasks: "Sequence[Task]") -> "list[Embedding]":
     with _progress(len(tasks)) as advance:
         for task in tasks:
             advance(f"embedding {task.name}")
-            embeddings.append(task2vec.embedding(task, probe, settings=settings))
+            embeddings.append(task2vec.embed(task, probe, settings=settings))
     return embeddings
 
 

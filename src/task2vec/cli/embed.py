@@ -62,7 +62,7 @@ def embed(
     loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
     if not force:
         check_place(place, task, loaded, settings)
-    embedding = task2vec.embedding(
+    embedding = task2vec.embed(
         task, loaded, settings=settings, device=device, workers=workers, batch_size=batch_size, progress=is_watched()
     )
     embedding.save(place)

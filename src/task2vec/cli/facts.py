@@ -6,7 +6,7 @@ from task2vec.cli.speech import visible
 from task2vec.errors import EmbeddingFileError
 
 if TYPE_CHECKING:
-    from task2vec.embed import Embedding
+    from task2vec.embedding import Embedding
 
 
 def describe(embedding: "Embedding") -> dict[str, Any]:
@@ -30,8 +30,8 @@ def describe(embedding: "Embedding") -> dict[str, Any]:
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EmbeddingFileError(
-            f"the embedding of '{embedding.task}' does not say how it was made ({type(error).__name__}: {error}), so its "
-            f"numbers cannot be judged. Embed the task again: task2vec embed FOLDER"
+            f"the embedding of '{embedding.task}' does not say how it was made ({type(error).__name__}: {error}), so "
+            f"its numbers cannot be judged. Embed the task again: task2vec embed FOLDER"
         ) from error
 
 

@@ -70,6 +70,7 @@ class Engine:
         try:
             with torch.enable_grad():
                 features = self.network.module(images)
+            recorder.is_listening = False
             for i, seed in enumerate(seeds):
                 torch.autograd.grad(features, recorder.start, seed, retain_graph=i + 1 < len(seeds), allow_unused=True)
                 recorder.flush()
@@ -85,12 +86,15 @@ class _Recorder:
     def __init__(self, engine: Engine, count: int, signs: "_Signs | None"):
         self.engine, self.count, self.signs = engine, count, signs
         self.start = torch.zeros((), requires_grad=True)
+        self.is_listening = True  # during the forward pass; a generic reduction calls layers again later
         self.norms: dict[str, Tensor] = {}
         self.pending: dict[str, list[tuple[Tensor, Tensor]]] = {}
         self.calls: dict[str, int] = {}
 
     def hook(self, name: str) -> Callable:
-        def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor | None:
+            if not self.is_listening:
+                return None
             x = inputs[0].detach()
             self.calls[name] = self.calls.get(name, 0) + 1
             return _Tap.apply(out.clone() if out._is_view() else out, self.start, lambda d: self._show(name, x, d))  # type: ignore[return-value]
