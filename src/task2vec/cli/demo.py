@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from task2vec.tasks import Task
 
 # Small images and a small budget: this is a look, not a measurement.
-SIZE, IMAGES, BACKPROPAGATED = 96, 120, 64
+SIZE, IMAGES, BACKPROPAGATED = 80, 100, 48
 
 HOW_TO_READ = (
     "How to read it: two tasks are near (a small distance) when the same filters of the probe matter to both. "
-    "The norm says how much they matter: it is small for tasks that are easy for the probe and large for hard ones."
+    "The norm says how much they matter: little for easy tasks, much for hard ones, and hardly at all where nothing "
+    "can be learned, as from coin flips."
 )
 
 

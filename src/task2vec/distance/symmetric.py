@@ -9,6 +9,8 @@ import numpy as np
 from task2vec.embedding import Embedding
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError
 
+_BELOW_ONE = float(np.nextafter(1, 0))
+
 
 def symmetric(a: Embedding, b: Embedding) -> float:
     """Distance between two tasks, 0 for a task with itself, below 1; embeddings of different probes are refused.
@@ -30,12 +32,17 @@ def symmetric(a: Embedding, b: Embedding) -> float:
 
 def symmetric_from_logs(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """The distance from two log-embeddings."""
-    half = np.tanh((log_a - log_b) / 2)  # sigmoid(u) = (1 + half) / 2
-    if not half.any():
-        return 0.0
-    a, b = 1 + half, 1 - half
-    # 1 - cos(a, b) = |a/|a| - b/|b||^2 / 2: no cancellation for tasks that are nearly the same.
-    return float(np.square(a / np.linalg.norm(a) - b / np.linalg.norm(b)).sum() / 2)
+    u = log_a - log_b
+    a, b = _direction(-np.logaddexp(0, -u)), _direction(-np.logaddexp(0, u))
+    # 1 - cos(a, b) = |a - b|^2 / 2 for unit vectors: no cancellation for tasks that are nearly the same. Both are positive,
+    # so the distance is below one, and rounding must not say otherwise.
+    return float(min(np.square(a - b).sum() / 2, _BELOW_ONE))
+
+
+def _direction(logs: np.ndarray) -> np.ndarray:
+    """The unit vector along exp(logs); where all are tiny, they are brought up to the largest first."""
+    values = np.exp(logs - logs.max())
+    return values / np.linalg.norm(values)
 
 
 def check_comparable(a: Embedding, b: Embedding) -> None:

@@ -44,6 +44,8 @@ class EmbedSettings:
                 raise UsageError(f"{name}={getattr(self, name)!r} is not known. Choose one of {', '.join(allowed)}.")
         if self.images < 2:
             raise UsageError(f"images={self.images}: at least 2 are needed to tell how sure the estimate is. Try images=400.")
+        if not 0 <= self.seed < 1 << 63:
+            raise UsageError(f"seed={self.seed} must be a whole number from 0 to 2^63 - 1: the generators take no other.")
         for name in ("precision", "l2"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):

@@ -36,7 +36,7 @@ class Embedding:
         """Refuse arrays that do not fit together or are not finite, and make them read-only."""
         filters = sum(layer.filters for layer in self.layers)
         for name in ("fisher", "stderr", "prior"):
-            values = np.ascontiguousarray(getattr(self, name), dtype=np.float64)
+            values = np.array(getattr(self, name), dtype=np.float64, order="C")  # a copy: the caller's array stays writable
             if values.shape != (filters,):
                 raise DataError(f"'{name}' has shape {values.shape}, and the layers have {filters} filters: they do not belong together.")
             if not np.isfinite(values).all() or (values < 0).any() or (name == "prior" and not (values > 0).all()):

@@ -64,7 +64,7 @@ class Engine:
         if not self.network.is_batched and images.shape[0] > 1:
             keys = keys if keys is not None else [0] * images.shape[0]
             return torch.cat([self.rows(images[i : i + 1], seeds[:, i : i + 1], keys[i : i + 1]) for i in range(images.shape[0])])
-        signs = _Signs(keys, self.layers, self.network, images) if self.is_fast and keys is not None else None
+        signs = _Signs(keys, self.network, images) if self.is_fast and keys is not None else None
         recorder = _Recorder(self, images.shape[0], signs)
         handles = [module.register_forward_hook(recorder.hook(name)) for name, module in self.network.layers.items()]
         try:
@@ -120,15 +120,13 @@ class _Recorder:
     def rows(self) -> Tensor:
         columns = []
         for layer in self.engine.layers:
-            if layer.name not in self.norms:  # the seed does not reach this layer
-                columns.append(torch.zeros(self.count, layer.filters, device=self.start.device))
-                continue
-            norms = self.norms[layer.name] / layer.weights_per_filter
+            norms = self.norms.get(layer.name)
+            if norms is None:  # the gradient does not reach this layer
+                norms = torch.zeros(self.count, layer.filters, device=next(iter(self.norms.values())).device)
             scale = self.engine.network.scales.get(layer.name)
+            norms = norms / layer.weights_per_filter
             columns.append(norms if scale is None else norms * scale.square())
-        device = next(iter(self.norms.values())).device
-        rows = torch.cat([column.to(device) for column in columns], dim=1)
-        return rows
+        return torch.cat(columns, dim=1)
 
 
 def reduce_layer(engine: Engine, name: str, x: Tensor, d: Tensor, count: int, signs: "_Signs | None") -> Tensor:
@@ -176,53 +174,94 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 def _reduce_convolution(engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None") -> Tensor:
-    groups = engine.network.layers[name].groups
+    groups: int = engine.network.layers[name].groups  # type: ignore[assignment]
     count, filters = d.shape[:2]
-    if groups == 1:
-        return _reduce_dense(engine, name, x, d, geometry, signs)
-    x = x.reshape(count, groups, -1, *x.shape[2:])
-    d = d.reshape(count, groups, -1, *d.shape[2:])
-    if x.shape[2] == 1:
-        return reductions.depthwise(x[:, :, 0], d, geometry).reshape(count, filters)
-    return _reduce_dense(engine, name, x.flatten(0, 1), d.flatten(0, 1), geometry, signs).reshape(count, filters)
+    numbers = signs.number(name) if signs is not None and geometry.taps > 1 else None
+    if groups > 1:
+        x = x.reshape(count, groups, -1, *x.shape[2:])
+        d = d.reshape(count, groups, -1, *d.shape[2:])
+        if x.shape[2] == 1:
+            return _reduce_depthwise(x[:, :, 0], d, geometry, numbers).reshape(count, filters)
+        x, d = x.flatten(0, 1), d.flatten(0, 1)
+    elif numbers is not None and x.shape[1] <= MIXES:
+        return _reduce_stem(x, d, geometry, numbers)
+    return _reduce_dense(engine, name, x, d, geometry, signs).reshape(count, filters)
+
+
+def _reduce_depthwise(x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor | None) -> Tensor:
+    """All taps, or with `numbers` one diagonal of the kernel per image, counted as often as there are diagonals."""
+    if numbers is None:
+        if _is_large(d):
+            return torch.cat([reductions.depthwise(x[i : i + 1], d[i : i + 1], geometry) for i in range(len(x))])
+        return reductions.depthwise(x, d, geometry)
+    if _is_large(d) or d.shape[2] > 1:
+        return _image_by_image(reductions.depthwise, x, d, geometry, numbers)
+    return reductions.depthwise_on_diagonals(x, d, geometry, numbers) * geometry.kernel[1]
+
+
+def _reduce_stem(x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor) -> Tensor:
+    if _is_large(d):
+        return _image_by_image(reductions.few_channels, x, d, geometry, numbers)
+    return reductions.few_channels_on_diagonals(x, d, geometry, numbers) * geometry.kernel[1]
+
+
+def _is_large(d: Tensor) -> bool:
+    """Whether a CPU does better image by image, each of which then stays in its caches."""
+    return not d.is_cuda and d[0].numel() > 1 << 16
+
+
+def _image_by_image(route: Callable, x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor) -> Tensor:
+    diagonals = geometry.kernel[1]
+    chosen = [geometry.diagonal(k) for k in (numbers % diagonals).tolist()]
+    return torch.cat([route(x[i : i + 1], d[i : i + 1], geometry, taps) for i, taps in enumerate(chosen)]) * diagonals
 
 
 def _reduce_dense(engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None") -> Tensor:
     out = (d.shape[2], d.shape[3])
     shape = Shape(x.shape[1], d.shape[1], x.shape[2] * x.shape[3], out[0] * out[1], geometry)
-    mixes = MIXES if signs is not None else None
-    route = engine.route or reductions.cheapest(shape, device=x.device.type, mixes=mixes)
+    route = engine.route or reductions.cheapest(shape, device=x.device.type, mixes=MIXES if signs is not None else None)
     if route == "gram":
         return reductions.gram(x, d, geometry)
     if route == "kernel":
         return reductions.kernel(x, d, geometry)
     if route == "sketch" and signs is not None:
-        x = reductions.mix(x, signs.of(name, x.shape[0]))
+        x = reductions.mix(x, signs.of(name, *x.shape[:2]))
     return reductions.direct(reductions.patches(x, out, geometry), d.flatten(2))
 
 
 class _Signs:
-    """Random signs for every layer and image, drawn once per image from its key: the same in whatever batch it is."""
+    """Random signs and a random number for every layer and image, drawn from the image's key alone.
 
-    def __init__(self, keys: Sequence[int], layers: tuple[FilterLayer, ...], network: PreparedNetwork, images: Tensor):
-        self.spans: dict[str, tuple[int, int]] = {}
+    So they are the same in whatever batch the image is.
+    """
+
+    def __init__(self, keys: Sequence[int], network: PreparedNetwork, images: Tensor):
+        self.device, self.dtype = images.device, images.dtype
+        self.spans: dict[str, slice] = {}
         total = 0
-        for layer in layers:
-            groups = getattr(network.layers[layer.name], "groups", 1)
-            module = network.layers[layer.name]
-            channels = groups * MIXES * module.weight.shape[1]  # type: ignore[union-attr]
-            self.spans[layer.name] = (total, channels)
-            total += channels
-        size = -(-total // 8)
-        packed = np.stack([np.frombuffer(np.random.Generator(np.random.Philox(key)).bytes(size), np.uint8) for key in keys])
-        bits = torch.from_numpy(packed).to(images.device)
-        shifts = torch.arange(8, dtype=torch.uint8, device=images.device)
-        self.signs = ((bits[:, :, None] >> shifts & 1).flatten(1).to(torch.int8) * 2 - 1).to(images.dtype)
+        for name, module in network.layers.items():
+            weight: Tensor = module.weight  # type: ignore[assignment]
+            # Layers with few channels are not mixed, so they need no signs.
+            channels = weight.shape[1] * getattr(module, "groups", 1) if weight.shape[1] > MIXES else 0
+            size = -(-MIXES * channels // 8)
+            self.spans[name] = slice(total, total + size)
+            total += size
+        generators = [np.random.Generator(np.random.Philox(key)) for key in keys]
+        drawn = np.stack([generator.integers(1 << 31, size=len(self.spans)) for generator in generators])
+        self.numbers = dict(zip(self.spans, torch.from_numpy(drawn).T, strict=True))
+        packed = np.stack([np.frombuffer(generator.bytes(total), np.uint8) for generator in generators])
+        self.packed = torch.from_numpy(packed).to(self.device)
+        self.shifts = torch.arange(8, dtype=torch.uint8, device=self.device)
 
-    def of(self, name: str, rows: int) -> Tensor:
-        """(rows, mixes, channels) for a layer, where groups count as rows."""
-        start, length = self.spans[name]
-        return self.signs[:, start : start + length].reshape(rows, MIXES, -1)
+    def of(self, name: str, rows: int, channels: int) -> Tensor:
+        """(rows, mixes, channels) signs of a layer, where groups count as rows."""
+        bits = self.packed[:, self.spans[name], None] >> self.shifts & 1
+        signs = bits.flatten(1)[:, : MIXES * channels * rows // len(self.packed)].to(self.dtype).mul_(2).sub_(1)
+        return signs.reshape(rows, MIXES, channels)
+
+    def number(self, name: str) -> Tensor:
+        """(images,) a large random number each."""
+        return self.numbers[name]
 
 
 def check_rows(rows: Tensor, layers: tuple[FilterLayer, ...]) -> None:

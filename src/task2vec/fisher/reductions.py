@@ -1,7 +1,7 @@
 """Squared norms of per-image filter gradients, without ever forming the gradient of the batch.
 
 A layer saw the input x of every image and the gradient d at its output. The gradient of filter k for one image is
-sum_l d[k, l] * patch[l], and only its squared norm is wanted. Five exact routes to the same number, and one unbiased one:
+sum_l d[k, l] * patch[l], and only its squared norm is wanted. Exact routes to the same number, and two unbiased ones:
 
 * `direct`: form the gradient by one matrix product per image, then square.
 * `kernel`: the same through the library's own weight-gradient kernel, image by image (best for large maps on a CPU).
@@ -11,6 +11,9 @@ sum_l d[k, l] * patch[l], and only its squared norm is wanted. Five exact routes
 * `generic`: any other layer, through autograd, one image at a time.
 * `sketch`: mixes the input channels by random signs (S mixes, fresh for every image) before `direct`. Since
   E[(sum_c s_c a_c)^2] = sum_c a_c^2, the mean over mixes is unbiased, at S / channels of the cost.
+* `diagonal`: where there are no channels to mix (depthwise layers, the stem), each image measures one diagonal of the
+  kernel, drawn uniformly, and counts it as many times as there are diagonals. Neighbouring kernel positions see nearly
+  the same pixels, so their squares are alike and little is lost.
 
 All functions take groups folded into the batch axis, so each sees one group only, and return (images, filters).
 """
@@ -22,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Pair = tuple[int, int]
+Taps = list[Pair]
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,22 @@ class Geometry:
             reach = (out[axis] - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
             pads += [self.padding[axis], max(0, reach - x.shape[2 + axis] - self.padding[axis])]
         return functional.pad(x, pads) if any(pads) else x
+
+    def all_taps(self) -> Taps:
+        """Every kernel position (row, column)."""
+        return [(i, j) for i in range(self.kernel[0]) for j in range(self.kernel[1])]
+
+    def diagonal(self, number: int) -> Taps:
+        """One position per kernel row; the diagonals 0 to columns - 1 hold every position once."""
+        return [(i, (i + number) % self.kernel[1]) for i in range(self.kernel[0])]
+
+    def at(self, tap: Pair, x: Tensor, out: Pair, *, axis: int = 2) -> Tensor:
+        """What `tap` falls on for every output: a view of the padded `x`, whose rows lie along `axis`."""
+        index: list[slice] = [slice(None)] * axis
+        for i in (0, 1):
+            start = tap[i] * self.dilation[i]
+            index.append(slice(start, start + self.stride[i] * (out[i] - 1) + 1, self.stride[i]))
+        return x[tuple(index)]
 
     def window(self, tap: int, axis: int, size: int, out: int) -> tuple[slice, slice] | None:
         """Outputs whose `tap` falls inside an input of `size`, and the inputs it falls on; None if there are none."""
@@ -113,22 +133,54 @@ def patch_gram(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
     return columns.view(n, out[0] * out[1], out[0] * out[1])
 
 
-def depthwise(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
+def depthwise(x: Tensor, d: Tensor, geometry: Geometry, taps: Taps | None = None) -> Tensor:
     """Squared norms where every filter sees one channel: x (n, c, h, w), d (n, c, m, h', w') -> (n, c, m)."""
     out = (d.shape[3], d.shape[4])
     x = geometry.padded(x, out)
     total = d.new_zeros(d.shape[:3])
-    for i in range(geometry.kernel[0]):
-        for j in range(geometry.kernel[1]):
-            top, left = i * geometry.dilation[0], j * geometry.dilation[1]
-            seen = x[
-                :,
-                :,
-                top : top + geometry.stride[0] * (out[0] - 1) + 1 : geometry.stride[0],
-                left : left + geometry.stride[1] * (out[1] - 1) + 1 : geometry.stride[1],
-            ]
-            total += torch.einsum("nchw,ncmhw->ncm", seen, d).square_()
+    # Small maps, and maps stored pixel by pixel, are summed with the channels innermost: long runs instead of short ones.
+    is_small = out[0] * out[1] < 64 or (x.is_cuda and x.is_contiguous(memory_format=torch.channels_last))
+    if is_small and d.shape[2] == 1:
+        x, d = x.permute(0, 2, 3, 1).contiguous(), d[:, :, 0].permute(0, 2, 3, 1).contiguous()
+        for tap in taps or geometry.all_taps():
+            total[:, :, 0] += (geometry.at(tap, x, out, axis=1) * d).sum((1, 2)).square_()
+        return total
+    for tap in taps or geometry.all_taps():
+        total += (geometry.at(tap, x, out)[:, :, None] * d).sum((3, 4)).square_()
     return total
+
+
+def depthwise_on_diagonals(x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor) -> Tensor:
+    """As `depthwise` for one filter per channel, each image on the diagonal that its number chooses."""
+    seen = diagonal_pixels(x, (d.shape[3], d.shape[4]), geometry, numbers)
+    products = seen.mul_(d[:, None, :, 0].movedim(2, -1))
+    return products.sum((2, 3)).square_().sum(1)[..., None]
+
+
+def few_channels(x: Tensor, d: Tensor, geometry: Geometry, taps: Taps) -> Tensor:
+    """Squared norms of the part of each filter that lies on `taps`: x (n, c, h, w), d (n, f, h', w') -> (n, f)."""
+    out = (d.shape[2], d.shape[3])
+    x = geometry.padded(x, out)
+    return direct(torch.cat([geometry.at(tap, x, out).flatten(2) for tap in taps], dim=1), d.flatten(2))
+
+
+def few_channels_on_diagonals(x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor) -> Tensor:
+    """As `few_channels`, each image on the diagonal that its number chooses."""
+    seen = diagonal_pixels(x, (d.shape[2], d.shape[3]), geometry, numbers)
+    columns = seen.permute(0, 1, 4, 2, 3).reshape(len(x), -1, d.shape[2] * d.shape[3])
+    return direct(columns, d.flatten(2))
+
+
+def diagonal_pixels(x: Tensor, out: Pair, geometry: Geometry, numbers: Tensor) -> Tensor:
+    """(n, kernel rows, h', w', c): what the taps of each image's own diagonal see, in one gathering."""
+    x = geometry.padded(x, out).permute(0, 2, 3, 1).contiguous()
+    taps = torch.arange(geometry.kernel[0])
+    columns = (taps + numbers[:, None]) % geometry.kernel[1]
+    heights, widths = torch.arange(out[0]) * geometry.stride[0], torch.arange(out[1]) * geometry.stride[1]
+    image = torch.arange(len(x))[:, None, None, None]
+    row = (taps[:, None] * geometry.dilation[0] + heights)[None, :, :, None]
+    column = (columns[..., None] * geometry.dilation[1] + widths)[:, :, None, :]
+    return x[image.to(x.device), row.to(x.device), column.to(x.device)]
 
 
 def generic(module: nn.Module, calls: list[tuple[Tensor, Tensor]], count: int) -> Tensor:
@@ -151,6 +203,10 @@ def mix(x: Tensor, signs: Tensor) -> Tensor:
     return mixed.view(count, mixes, *x.shape[2:])
 
 
+# A product with fewer columns than this costs as much as one with so many: reading the other factor takes the time.
+_NARROW = 16
+
+
 @dataclass(frozen=True)
 class Shape:
     """The sizes that decide which route is cheapest, for one image and one group."""
@@ -171,9 +227,10 @@ def cheapest(shape: Shape, *, device: str, mixes: int | None = None) -> str:
     taps, outputs = shape.geometry.taps, shape.outputs
     direct_route = "direct" if taps == 1 or device != "cpu" or shape.channels * taps <= 64 else "kernel"
     costs = {
-        direct_route: shape.filters * outputs * shape.channels * taps,
+        direct_route: shape.filters * outputs * max(shape.channels * taps, _NARROW),
         "gram": shape.pixels**2 * shape.channels + outputs**2 * (shape.filters + (20 * shape.geometry.kernel[0] if taps > 1 else 0)),
     }
     if mixes is not None and mixes < shape.channels:
-        costs["sketch"] = mixes * (shape.channels * shape.pixels + taps * outputs * (shape.filters + 40))
+        gathering = mixes * (shape.channels * shape.pixels + 40 * taps * outputs)
+        costs["sketch"] = gathering + shape.filters * outputs * max(mixes * taps, _NARROW)
     return min(costs, key=lambda name: costs[name])

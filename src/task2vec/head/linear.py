@@ -23,6 +23,7 @@ L2_GRID = tuple(10.0**e for e in (-5, -4.5, -4, -3.5, -3, -2.5, -2, -1.5, -1, -0
 FOLDS = 5
 # Beyond this many images cross-validation sees a part of them, evenly over the classes: the best penalty hardly moves.
 CROSS_VALIDATED_IMAGES = 4000
+_LEAST_SPREAD = 1e-4
 _TOLERANCE, _MAX_STEPS = 1e-6, 1000
 _CV_TOLERANCE, _CV_MAX_STEPS = 1e-3, 100
 
@@ -54,14 +55,16 @@ def fit_head(features: Tensor, targets: Tensor, *, classes: int, l2: float | Non
     is_multilabel = targets.ndim == 2
     weights = image_weights(onehot, is_multilabel=is_multilabel, balance=balance)
     mean = weights @ x
-    scale = (weights @ (x - mean).square().sum(1)).sqrt().clamp_min(1e-12)
+    # Below this part of their length the features differ by rounding only; a unit of rounding would blow up the head.
+    least = _LEAST_SPREAD * (weights @ x.square().sum(1)).sqrt()
+    scale = torch.maximum((weights @ (x - mean).square().sum(1)).sqrt(), least).clamp_min(1e-12)
     compact, basis = _compress((x - mean) / scale)
     problem = _Problem(compact, onehot, weights, is_multilabel)
     grid = L2_GRID if l2 is None else (l2,)
     cv_losses, cv_errors = _cross_validate(problem, grid)
     best = int(torch.argmin(cv_losses))
     solution, loss, converged = problem.solve(
-        weights[None], torch.tensor([grid[best]], device=x.device), tolerance=_TOLERANCE, max_steps=_MAX_STEPS
+        weights[None], torch.tensor([grid[best]], dtype=torch.float64, device=x.device), tolerance=_TOLERANCE, max_steps=_MAX_STEPS
     )
     weight, bias = solution[0, :-1], solution[0, -1]
     weight = ((basis @ weight) if basis is not None else weight) / scale

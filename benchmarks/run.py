@@ -1,0 +1,74 @@
+"""Runs the measurements, prints every promised ratio with its target, and writes one JSON.
+
+    python benchmarks/run.py [--quick] [--only a,b,c,memory] [--shared DIR] [--out FILE] [--processor-time]
+
+Real images and weights are read from the shared folder beside the repository; without it only memory can be measured.
+"""
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
+
+from benchmarks.material import missing_material  # noqa: E402
+from benchmarks.measure import Plan, Verdict, describe_machine, use_processor_time  # noqa: E402
+
+# The quick ones first, so that a mistake shows up early.
+PARTS = {"b": "distance_from_limit", "c": "other_libraries", "memory": "memory", "a": "error_against_time"}
+NEEDS_MATERIAL = ("a", "b", "c")
+
+
+def main() -> int:
+    """Measures the wanted parts; 1 if a promise was missed, 0 otherwise."""
+    arguments = _parse()
+    clock = use_processor_time() if arguments.processor_time else time.perf_counter
+    plan = Plan(shared=arguments.shared, is_quick=arguments.quick, clock=clock)
+    reason = missing_material(plan.shared)
+    results: dict[str, object] = {"machine": describe_machine(), "is_quick": plan.is_quick}
+    results["clock"] = "processor" if arguments.processor_time else "wall"
+    verdicts: list[Verdict] = []
+    for part in (name for name in PARTS if name in arguments.only):
+        if reason and part in NEEDS_MATERIAL:
+            print(f"\n({part}) skipped: {reason}", flush=True)
+            results[PARTS[part]] = {"skipped": reason}
+            continue
+        found, judged = importlib.import_module(f"benchmarks.{PARTS[part]}").measure(plan)
+        results.update(found)
+        verdicts += judged
+        results["verdicts"] = [{**asdict(verdict), "is_met": verdict.is_met} for verdict in verdicts]
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(
+            json.dumps(results, indent=2) + "\n", encoding="utf-8"
+        )  # after every part: runs are long
+    print("\nRatios of this run" + (" (quick: they only show that everything runs)" if plan.is_quick else ""))
+    for verdict in verdicts:
+        print(f"  {verdict}")
+    print(f"written to {arguments.out}")
+    return 0 if plan.is_quick or all(verdict.is_met for verdict in verdicts) else 1
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a small part of everything, to see that it runs")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts to run, of " + ", ".join(sorted(PARTS)))
+    parser.add_argument(
+        "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
+    )
+    parser.add_argument("--out", type=Path, default=_ROOT / "benchmarks" / "results.json", help="where the JSON goes")
+    parser.add_argument("--processor-time", action="store_true", help="one thread, its own seconds: for a busy machine")
+    arguments = parser.parse_args()
+    arguments.only = arguments.only.split(",")
+    unknown = sorted(set(arguments.only) - set(PARTS))
+    if unknown:
+        parser.error(f"--only {','.join(unknown)} is not known. Choose from {', '.join(sorted(PARTS))}.")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

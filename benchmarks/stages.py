@@ -1,0 +1,85 @@
+"""The stages of `task2vec.embed`, one by one, so that each can be timed and the first ones be shared.
+
+This is the only file of benchmarks/ that looks inside the room `embedding`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import task2vec as t2v
+import torch
+from task2vec.distance.symmetric import symmetric_from_logs
+from task2vec.embedding.pixels import Pixels
+from task2vec.embedding.prior import prior_of
+from task2vec.embedding.progress import silent
+from task2vec.embedding.run import _Run
+from task2vec.embedding.settings import EmbedSettings
+from task2vec.fisher import FisherEstimate, probabilities
+from task2vec.head import Head, fit_head
+from torch import Tensor
+
+from benchmarks.measure import timed
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A task up to its head, and the seconds that the feature pass (with decoding) and the fit took."""
+
+    run: _Run
+    head: Head
+    p: Tensor
+    feature_seconds: float
+    head_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """What every estimate of the Fisher costs before it can begin."""
+        return self.feature_seconds + self.head_seconds
+
+    @property
+    def pixels(self) -> Pixels:
+        """The decoded images, in the order of the canonical task."""
+        return self.run.pixels
+
+    @property
+    def task(self) -> t2v.Task:
+        """The task in its canonical order."""
+        return self.run.task
+
+
+def start(task: t2v.Task, probe: t2v.Probe, *, settings: EmbedSettings, device: str = "cpu") -> _Run:
+    """An embedding about to begin: the network is ready, no image has been decoded."""
+    return _Run.start(task, probe, settings, device, None, None)
+
+
+def fit(run: _Run, clock: Callable[[], float]) -> Fitted:
+    """The first two stages: features and head."""
+    features, feature_seconds = timed(lambda: run.features(silent), clock)
+    classes = len(run.task.classes)
+    head, head_seconds = timed(lambda: fit_head(features, run.targets, classes=classes, l2=run.settings.l2), clock)
+    p = probabilities(head.logits(features), is_multilabel=run.task.is_multilabel).cpu()
+    return Fitted(run, head, p, feature_seconds, head_seconds)
+
+
+def estimate(fitted: Fitted, settings: EmbedSettings, clock: Callable[[], float]) -> tuple[FisherEstimate, float]:
+    """The last two stages, draw and Fisher, and their seconds."""
+    run = replace(fitted.run, settings=settings)
+
+    def work() -> FisherEstimate:
+        return run.fisher(fitted.p, fitted.head, run.draw(fitted.p, fitted.head), silent)
+
+    return timed(work, clock)
+
+
+def median_error(fisher: Tensor, reference: Tensor) -> float:
+    """Median over the filters that are alive in the reference of |F - reference| / reference."""
+    alive = reference > 0
+    return float(((fisher - reference).abs()[alive] / reference[alive]).median())
+
+
+def distance(fisher: Tensor, reference: Tensor, fitted: Fitted) -> float:
+    """The symmetric distance of an estimate from the reference: 0 if it were perfect."""
+    prior = prior_of(fitted.run.probe.layers, images=len(fitted.task), beta=fitted.run.settings.beta)
+    one, other = (np.log(torch.as_tensor(part).double().numpy() + prior) for part in (fisher, reference))
+    return symmetric_from_logs(one, other)

@@ -1,0 +1,116 @@
+"""The standard error says how far the Fisher really moves, and the estimate is right at every moment of the run."""
+
+import math
+
+import pytest
+import torch
+
+from task2vec.fisher import Accumulator, draw_pairs
+
+
+def population(count, generator, *, noise=0.4):
+    """Fisher rows (count, 3) of images from a fixed distribution, and a guess of their size: good, poor and none."""
+    size = torch.randn(count, generator=generator, dtype=torch.float64).mul(0.8).exp()
+    own = torch.randn(count, 3, generator=generator, dtype=torch.float64).mul(noise).exp()
+    return torch.stack([size, size.sqrt(), torch.ones_like(size)], 1) * own, size
+
+
+def estimate_once(seed, *, count=300, budget=60, stop=None):
+    generator = torch.Generator().manual_seed(seed)
+    rows, size = population(count, generator)
+    chances = (0.9 * size / size.sum() + 0.1 / count)[:, None]
+    draw = draw_pairs(chances, budget, generator=generator)
+    order = torch.randperm(len(draw), generator=generator)[: stop or len(draw)]
+    total = Accumulator(count, len(draw))
+    for part in order.split(17):
+        total.add(rows[draw.images[part]], draw.image_inclusion[part], terms=len(part))
+    return total.estimate(), rows.mean(0)
+
+
+def truth():
+    """Mean of the distribution: E exp(0.8 a s) E exp(0.4 s) for powers a = 1, 1/2, 0."""
+    return torch.tensor([math.exp((0.8 * a) ** 2 / 2 + 0.4**2 / 2) for a in (1, 0.5, 0)], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("stop", [None, 30])
+def test_standard_error_is_the_true_one(stop):
+    found = [estimate_once(seed, stop=stop)[0] for seed in range(3000)]
+    values, errors = torch.stack([e.fisher for e in found]), torch.stack([e.stderr for e in found])
+    assert torch.allclose(values.mean(0), truth(), atol=4 * (values.std(0) / len(found) ** 0.5).max().item())
+    assert torch.allclose(errors.square().mean(0), values.var(0), rtol=0.15)
+    within = ((values - truth()).abs() < 2 * errors).double().mean(0)
+    assert bool((within > (0.92 if stop is None else 0.86)).all())  # thirty skewed values are not quite Gaussian
+
+
+def test_the_noise_of_drawn_labels_is_counted():
+    # Three terms per image, guessed badly; some images are drawn with several of them, some with one, some not at all.
+    found = []
+    for seed in range(2000):
+        generator = torch.Generator().manual_seed(seed)
+        rows = torch.randn(100, 3, generator=generator, dtype=torch.float64).exp()
+        chances = torch.rand(100, 3, generator=generator, dtype=torch.float64) + 0.3
+        draw = draw_pairs(chances / chances.sum(), 80, generator=generator)
+        parts = rows[draw.images, draw.terms] * draw.image_inclusion / draw.inclusion
+        images, index = draw.images.unique(return_inverse=True)
+        sums = torch.zeros(len(images)).double().index_add(0, index, parts)
+        total = Accumulator(100, len(images))
+        total.add(sums[:, None], torch.zeros(len(images)).double().index_copy(0, index, draw.image_inclusion), terms=len(draw))
+        found.append(total.estimate())
+    values = torch.cat([e.fisher for e in found])
+    assert values.mean().item() == pytest.approx(3 * math.exp(0.5), abs=4 * values.std().item() / len(found) ** 0.5)
+    assert torch.cat([e.stderr for e in found]).square().mean().item() == pytest.approx(values.var().item(), rel=0.15)
+
+
+def test_the_mean_of_this_very_population_is_met_without_bias():
+    gaps = torch.stack([e.fisher - mean for e, mean in (estimate_once(seed) for seed in range(2000))])
+    assert bool((gaps.mean(0).abs() < 4 * gaps.std(0) / len(gaps) ** 0.5).all())
+
+
+def test_a_census_leaves_the_error_of_the_population():
+    rows, _ = population(50, torch.Generator().manual_seed(0))
+    total = Accumulator(50, 50)
+    for part in torch.arange(50).split(8):
+        total.add(rows[part], torch.ones(len(part)), terms=2 * len(part))
+    estimate = total.estimate()
+    assert torch.allclose(estimate.fisher, rows.mean(0), rtol=1e-12)
+    assert torch.allclose(estimate.stderr, (rows.var(0) / 50).sqrt(), rtol=1e-9)  # S / sqrt(N)
+    assert (estimate.images, estimate.terms) == (50, 100)
+
+
+def test_the_first_part_of_a_census_is_a_sample_of_it():
+    rows, _ = population(50, torch.Generator().manual_seed(0))
+    found = []
+    for seed in range(1500):
+        order = torch.randperm(50, generator=torch.Generator().manual_seed(seed))[:12]
+        total = Accumulator(50, 50)
+        total.add(rows[order], torch.ones(12), terms=12)
+        found.append(total.estimate())
+    values = torch.stack([e.fisher for e in found])
+    assert torch.allclose(values.mean(0), rows.mean(0), rtol=0.05)
+    # Simple random sampling of m from N, and of the N from the world: S^2 / m in all.
+    assert torch.allclose(torch.stack([e.stderr**2 for e in found]).mean(0), rows.var(0) / 12, rtol=0.1)
+
+
+def test_effective_images_count_equal_images_fully():
+    total = Accumulator(10, 10)
+    total.add(torch.ones(10, 4), torch.ones(10), terms=10)
+    assert total.estimate().effective_images == pytest.approx(10)
+    lopsided = Accumulator(10, 10)
+    lopsided.add(torch.tensor([[1.0]] + [[1e-9]] * 9), torch.ones(10), terms=10)
+    assert lopsided.estimate().effective_images == pytest.approx(1, abs=1e-6)
+
+
+def test_nothing_to_measure_is_no_error():
+    total = Accumulator(4, 4)
+    total.add(torch.zeros(4, 3), torch.ones(4), terms=4)
+    estimate = total.estimate()
+    assert not estimate.fisher.any() and not estimate.stderr.any()
+    assert (estimate.relative_error, estimate.effective_images) == (0.0, 0.0)
+
+
+def test_relative_error_is_the_median_over_living_filters():
+    total = Accumulator(2, 2)
+    total.add(torch.tensor([[1.0, 2.0, 0.0], [3.0, 2.0, 0.0]]), torch.ones(2), terms=2)
+    # Filter 0: mean 2, S^2 = 2, error 1; filter 1: mean 2, error 0; filter 2 is dead. torch's median is the lower one.
+    assert total.estimate().relative_error == pytest.approx(0.0)
+    assert total.estimate().stderr[0].item() == pytest.approx(1.0)

@@ -1,0 +1,189 @@
+"""The sampled Fisher is right on average, where three tempting shortcuts are not.
+
+The reference enumerates every label of every image. The estimator of `embed`, drawn with many seeds, must meet it within the
+error of its mean; labels taken from the data, the square of a batch mean, and draws without their weights must miss it by
+far more, or this test could not tell them apart.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from task2vec.embedding import EmbedSettings
+from task2vec.embedding.progress import silent
+from task2vec.embedding.run import _Run
+from task2vec.fisher import Draw, probabilities
+from task2vec.head import fit_head
+from task2vec.probe.preprocess import Preprocess
+from task2vec.probe.probe import make_probe
+from task2vec.tasks import from_dataset
+from tests.oracles.naive_fisher import naive_rows
+
+DRAWS = 150
+
+
+class Tiny(nn.Module):
+    """Two convolutions, for Fishers by the thousand."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3, stride=2)
+        self.second = nn.Conv2d(6, 8, 2)
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.fc(torch.tanh(self.second(torch.tanh(self.first(x)))).mean((2, 3)))
+
+
+def make_task():
+    """Thirty-six images of four classes of unequal size, hard to tell apart."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), [16, 10, 6, 4])
+    pixels = rng.normal(size=(36, 8, 8, 3)) * 60 + 128 + 25 * rng.normal(size=(4, 1, 1, 3))[labels]
+    return from_dataset([(Image.fromarray(x.clip(0, 255).astype(np.uint8)), int(y)) for x, y in zip(pixels, labels, strict=True)])
+
+
+@pytest.fixture(scope="module")
+def setting():
+    """A run up to the draw, and the exact Fisher by enumeration."""
+    torch.manual_seed(0)
+    probe = make_probe("tiny", Tiny().eval(), ("fc",), Preprocess(size=(8, 8), resize=8), source="test")
+    settings = EmbedSettings(images=24, l2=1e-3, dtype="float64")
+    run = _Run.start(make_task(), probe, settings, "cpu", 1, 16)
+    features = run.features(silent)
+    head = fit_head(features, run.targets, classes=4, l2=settings.l2)
+    p = probabilities(head.logits(features), is_multilabel=False)
+    images = torch.cat([run._input(pixels) for _, pixels in run.pixels.batches(range(36), 36)])
+    names = tuple(layer.name for layer in probe.layers)
+    rows = naive_rows(probe.network, names, images, head.weight, head.bias, is_multilabel=False)
+    exact = (run._relative_weights()[:, None] * rows).mean(0)
+    return run, head, p, images, exact
+
+
+def with_seed(run, seed, **changes):
+    return replace(run, settings=replace(run.settings, seed=seed, **changes))
+
+
+def distance(found, exact):
+    """Median relative gap over the filters."""
+    return ((found - exact).abs() / exact).median().item()
+
+
+@pytest.fixture(scope="module")
+def right(setting):
+    """(draws, filters): the estimator as it is."""
+    run, head, p, _, _ = setting
+    found = []
+    for seed in range(DRAWS):
+        seeded = with_seed(run, seed)
+        found.append(seeded.fisher(p, head, seeded.draw(p, head), silent).fisher)
+    return torch.stack(found)
+
+
+def test_balanced_draws_are_unbiased(setting, right):
+    exact = setting[-1]
+    error = right.std(0) / DRAWS**0.5
+    gaps = (right.mean(0) - exact).abs() / error
+    assert gaps.max() < 4.5 and gaps.square().mean() < 3
+    assert distance(right.mean(0), exact) < 0.03
+
+
+def test_plain_draws_are_unbiased_and_noisier(setting, right):
+    run, head, p, _, exact = setting
+    found = []
+    for seed in range(DRAWS):
+        seeded = with_seed(run, seed, seeds="plain")
+        found.append(seeded.fisher(p, head, seeded.draw(p, head), silent).fisher)
+    found = torch.stack(found)
+    gaps = (found.mean(0) - exact).abs() / (found.std(0) / DRAWS**0.5)
+    assert gaps.max() < 4.5 and gaps.square().mean() < 3
+    assert (found.var(0) / right.var(0)).median() > 1.5
+
+
+def test_all_pairs_are_the_definition(setting):
+    run, head, p, _, exact = setting
+    everything = with_seed(run, 0, seeds="all")
+    draw = everything.draw(p, head)
+    assert len(draw) == 36 * 4
+    assert torch.allclose(everything.fisher(p, head, draw, silent).fisher, exact, rtol=1e-9)
+
+
+def score_vectors(setting):
+    """(n, c, weights): gradient of log p(y | x) for every image and label, and the filter of each weight."""
+    run, head, _, images, _ = setting
+    network = run.network.module
+    weights = [layer.weight for layer in run.network.layers.values()]
+    for weight in weights:
+        weight.requires_grad_(True)
+    rows = []
+    for image in images:
+        log_p = head.logits(network(image[None]))[0].log_softmax(0)
+        rows.append(torch.stack([torch.cat([g.flatten() for g in torch.autograd.grad(l, weights, retain_graph=True)]) for l in log_p]))
+    for weight in weights:
+        weight.requires_grad_(False)
+    return torch.stack(rows).detach(), [w[0].numel() for w in weights for _ in range(len(w))]
+
+
+def per_filter(squares, sizes):
+    return torch.stack([part.mean(-1) for part in squares.split(sizes, dim=-1)], dim=-1)
+
+
+def test_labels_from_the_data_would_be_found_out(setting, right):
+    run, _, _, _, exact = setting
+    scores, sizes = score_vectors(setting)
+    own = scores[torch.arange(36), run.targets]
+    wrong = (run._relative_weights()[:, None] * per_filter(own.square(), sizes)).mean(0)
+    assert distance(wrong, exact) > 5 * distance(right.mean(0), exact)
+
+
+def test_the_square_of_a_batch_mean_would_be_found_out(setting, right):
+    run, head, p, _, exact = setting
+    scores, sizes = score_vectors(setting)
+    weights = run._relative_weights()
+    batch_means, scaled = [], []
+    for seed in range(DRAWS):
+        draw = with_seed(run, seed).draw(p, head)
+        # The drawn vectors themselves, importance weight included, averaged over the batch before they are squared.
+        factor = (weights[draw.images] * p[draw.images, draw.terms] / draw.inclusion / 36).sqrt()
+        total = (factor[:, None] * scores[draw.images, draw.terms]).sum(0)
+        scaled.append(per_filter(total.square(), sizes))
+        batch_means.append(per_filter((total / len(draw)).square(), sizes) * len(draw))
+    for wrong in (scaled, batch_means):
+        assert distance(torch.stack(wrong).mean(0), exact) > 5 * distance(right.mean(0), exact)
+
+
+def test_missing_importance_weights_would_be_found_out(setting, right):
+    run, head, p, _, exact = setting
+    found = []
+    for seed in range(DRAWS):
+        seeded = with_seed(run, seed)
+        draw = seeded.draw(p, head)
+        uniform = torch.full_like(draw.inclusion, run.settings.images / (36 * 4))
+        found.append(seeded.fisher(p, head, Draw(draw.images, draw.terms, uniform, uniform), silent).fisher)
+    assert distance(torch.stack(found).mean(0), exact) > 5 * distance(right.mean(0), exact)
+    # Images weighted and labels not: the smaller slip.
+    found = []
+    for seed in range(DRAWS):
+        seeded = with_seed(run, seed)
+        draw = seeded.draw(p, head)
+        found.append(seeded.fisher(p, head, replace(draw, inclusion=draw.image_inclusion), silent).fisher)
+    assert distance(torch.stack(found).mean(0), exact) > 5 * distance(right.mean(0), exact)
+
+
+def test_stated_errors_are_the_real_ones(setting):
+    # Over the draws alone the variance must fit the design part of the stated one: what is stated, less var(y) / N.
+    run, head, p, _, exact = setting
+    estimates = []
+    for seed in range(DRAWS):
+        seeded = with_seed(run, seed)
+        estimates.append(seeded.fisher(p, head, seeded.draw(p, head), silent))
+    variance = torch.stack([e.fisher for e in estimates]).var(0)
+    everything = with_seed(run, 0, seeds="all")
+    population = everything.fisher(p, head, everything.draw(p, head), silent).stderr.square()
+    stated = torch.stack([e.stderr for e in estimates]).square().mean(0) - population
+    ratio = (stated / variance).median().item()
+    assert 0.6 < ratio < 1.7

@@ -1,0 +1,197 @@
+"""The head sits at the minimum of its stated objective, and its penalty at the minimum of cross-validation."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from task2vec.head import fit_head, image_weights
+from task2vec.head.linear import FOLDS
+from tests.oracles import slow_head
+
+KINDS = {"2 classes": (2, False), "4 classes": (4, False), "3 attributes": (3, True)}
+
+
+def problem(kind, count=60, features=8, seed=0, noise=1.0):
+    """Features around class centres, far from the origin and of very different scales; classes of unequal size."""
+    classes, is_multilabel = KINDS[kind]
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(classes, features))
+    if is_multilabel:
+        onehot = (rng.random((count, classes)) < 0.35).astype(np.int64)
+        x, targets = onehot @ centres, onehot
+    else:
+        sizes = np.arange(1, classes + 1)
+        targets = rng.permutation(np.repeat(np.arange(classes), np.ceil(count * sizes / sizes.sum()).astype(int))[:count])
+        onehot = np.eye(classes, dtype=np.int64)[targets]
+        x = centres[targets]
+    x = (x + noise * rng.normal(size=x.shape)) * np.geomspace(0.3, 3, features) + 5
+    return torch.from_numpy(x), torch.from_numpy(targets), onehot, is_multilabel
+
+
+@pytest.mark.parametrize("balance", [True, False])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_optimum_of_the_stated_objective(kind, balance):
+    x, targets, onehot, is_multilabel = problem(kind)
+    head = fit_head(x, targets, classes=onehot.shape[1], l2=0.02, balance=balance)
+    omega = slow_head.weights_of(onehot, is_multilabel=is_multilabel, balance=balance)
+    penalty = 0.02 * slow_head.spread(x.numpy(), omega)
+    weight, bias = slow_head.fit(x.numpy(), onehot, omega, penalty, is_multilabel=is_multilabel)
+    assert head.has_converged
+    assert torch.allclose(head.weight, weight, atol=2e-4 * weight.abs().max())
+    expected, ours = x @ weight.T + bias, head.logits(x)
+    if not is_multilabel:  # a shift of all logits is free
+        expected, ours = expected.log_softmax(1), ours.log_softmax(1)
+    assert torch.allclose(ours, expected, atol=1e-4)
+    y, o = torch.from_numpy(onehot).double(), torch.from_numpy(omega)
+    at = [slow_head.objective(w, b, x, y, o, penalty, is_multilabel=is_multilabel) for w, b in ((head.weight, head.bias), (weight, bias))]
+    assert abs(at[0] - at[1]) < 1e-9
+    assert head.train_loss == pytest.approx(float(slow_head.losses(weight, bias, x, y, is_multilabel=is_multilabel) @ o), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_gradient_is_zero_at_the_optimum_and_not_elsewhere(kind):
+    x, targets, onehot, is_multilabel = problem(kind)
+    head = fit_head(x, targets, classes=onehot.shape[1], l2=0.1)
+    omega = slow_head.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
+    penalty = 0.1 * slow_head.spread(x.numpy(), omega)
+    y, o = torch.from_numpy(onehot).double(), torch.from_numpy(omega)
+
+    def slope(weight, bias):
+        weight, bias = weight.clone().requires_grad_(), bias.clone().requires_grad_()
+        slow_head.objective(weight, bias, x, y, o, penalty, is_multilabel=is_multilabel).backward()
+        return max(weight.grad.abs().max().item(), bias.grad.abs().max().item())
+
+    assert slope(head.weight, head.bias) < 1e-4
+    assert slope(head.weight * 1.1, head.bias) > 1e-3
+
+
+def test_scikit_learn_agrees():
+    x, targets, onehot, _ = problem("4 classes")
+    omega = slow_head.weights_of(onehot, is_multilabel=False, balance=True)
+    strength = 1 / (0.05 * slow_head.spread(x.numpy(), omega))
+    theirs = LogisticRegression(C=strength, tol=1e-10, max_iter=50000).fit(x.numpy(), targets.numpy(), sample_weight=omega)
+    ours = fit_head(x, targets, classes=4, l2=0.05)
+    assert np.allclose(ours.logits(x).softmax(1).numpy(), theirs.predict_proba(x.numpy()), atol=1e-4)
+    x, targets, onehot, _ = problem("3 attributes")
+    omega = np.full(len(x), 1 / len(x))
+    strength = 1 / (0.05 * slow_head.spread(x.numpy(), omega))
+    ours = fit_head(x, targets, classes=3, l2=0.05).logits(x).sigmoid().numpy()
+    for column in range(3):
+        theirs = LogisticRegression(C=strength, tol=1e-10, max_iter=50000).fit(x.numpy(), onehot[:, column], sample_weight=omega)
+        assert np.allclose(ours[:, column], theirs.predict_proba(x.numpy())[:, 1], atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_fewer_images_than_features_give_the_same_answer(kind):
+    x, targets, onehot, is_multilabel = problem(kind, count=24, features=90)
+    head = fit_head(x, targets, classes=onehot.shape[1], l2=0.05)
+    omega = slow_head.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
+    penalty = 0.05 * slow_head.spread(x.numpy(), omega)
+    weight, _ = slow_head.fit(x.numpy(), onehot, omega, penalty, is_multilabel=is_multilabel)
+    assert head.weight.shape == (onehot.shape[1], 90)
+    assert torch.allclose(head.weight, weight, atol=2e-4 * weight.abs().max())
+
+
+def test_l2_has_no_unit():
+    x, targets, _, _ = problem("4 classes")
+    small, large = (fit_head(x * unit, targets, classes=4, l2=0.01) for unit in (1e-3, 1e3))
+    assert torch.allclose(small.logits(x * 1e-3).softmax(1), large.logits(x * 1e3).softmax(1), atol=1e-6)
+
+
+def test_balanced_weights_give_every_class_the_same():
+    onehot = torch.eye(3).double()[[0, 0, 0, 0, 1, 2, 2]]
+    weights = image_weights(onehot, is_multilabel=False, balance=True)
+    assert torch.allclose(weights @ onehot, torch.full((3,), 1 / 3, dtype=torch.float64))
+    assert torch.allclose(weights[:4], torch.full((4,), 1 / 12, dtype=torch.float64))
+    for options in ({"is_multilabel": False, "balance": False}, {"is_multilabel": True, "balance": True}):
+        assert torch.equal(image_weights(onehot, **options), torch.full((7,), 1 / 7, dtype=torch.float64))
+
+
+GRID = (1e-3, 1e-2, 1e-1)
+
+
+def slow_cross_validation(x, onehot, *, is_multilabel):
+    """Held-out loss and class-balanced error of every penalty, fold by fold: image i of the class order is in fold i mod 5."""
+    omega = slow_head.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
+    x = (x - omega @ x) / slow_head.spread(x, omega) ** 0.5
+    order = np.arange(len(x)) if is_multilabel else np.argsort(onehot.argmax(1), kind="stable")
+    fold = np.empty(len(x), dtype=int)
+    fold[order] = np.arange(len(x)) % FOLDS
+    found = []
+    for l2 in GRID:
+        loss, logits = 0.0, np.zeros(onehot.shape)
+        for k in range(FOLDS):
+            train, test = fold != k, fold == k
+            weight, bias = slow_head.fit(x[train], onehot[train], omega[train] / omega[train].sum(), l2, is_multilabel=is_multilabel)
+            held = torch.from_numpy(x[test]), torch.from_numpy(onehot[test]).double()
+            loss += float(slow_head.losses(weight, bias, *held, is_multilabel=is_multilabel) @ torch.from_numpy(omega[test]))
+            logits[test] = (held[0] @ weight.T + bias).numpy()
+        found.append((loss, logits))
+    return found
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_penalty_is_the_minimum_of_an_explicit_cross_validation(kind, monkeypatch):
+    monkeypatch.setattr("task2vec.head.linear.L2_GRID", GRID)
+    x, targets, onehot, is_multilabel = problem(kind, count=40, features=6, noise=1.0, seed=2)
+    head = fit_head(x, targets, classes=onehot.shape[1])
+    slow = slow_cross_validation(x.numpy(), onehot, is_multilabel=is_multilabel)
+    best = int(np.argmin([loss for loss, _ in slow]))
+    assert 0 < best < len(GRID) - 1, "the minimum should lie inside the grid, or the test shows nothing"
+    assert head.l2 == GRID[best]
+    # Penalties are compared in single precision, stopped early: a loss may move in its third digit, an image at the border.
+    assert head.cv_loss == pytest.approx(slow[best][0], rel=3e-3)
+    assert abs(slow[best - 1][0] / slow[best][0] - 1) > 3e-3 and abs(slow[best + 1][0] / slow[best][0] - 1) > 3e-3
+    logits = slow[best][1]
+    if is_multilabel:
+        wrong = (logits > 0) != onehot.astype(bool)
+        error = np.mean([(wrong[onehot[:, c] == v, c]).mean() for c in range(onehot.shape[1]) for v in (0, 1)])
+    else:
+        wrong = logits.argmax(1) != onehot.argmax(1)
+        error = np.mean([wrong[onehot[:, c] == 1].mean() for c in range(onehot.shape[1])])
+    assert head.cv_error == pytest.approx(error, abs=1.01 / (onehot.shape[1] * onehot.sum(0).min()))
+
+
+def test_coin_flips_cannot_be_learned_and_centres_can():
+    rng = np.random.default_rng(1)
+    x = torch.from_numpy(rng.normal(size=(300, 10)))
+    coins = torch.from_numpy(rng.permutation(np.arange(300) % 2))
+    head = fit_head(x, coins, classes=2)
+    assert 0.4 < head.cv_error < 0.6
+    assert head.cv_loss < 1.1 * np.log(2)
+    x, targets, _, _ = problem("4 classes", noise=0.1)
+    assert fit_head(x, targets, classes=4).cv_error < 0.02
+
+
+def test_separable_data_has_a_finite_head():
+    x = torch.tensor([[-1.0], [-2.0], [1.0], [2.0]]).repeat(5, 1)
+    targets = torch.tensor([0, 0, 1, 1]).repeat(5)
+    head = fit_head(x, targets, classes=2)
+    assert head.has_converged and torch.isfinite(head.weight).all()
+    assert head.weight.abs().max() < 1e3 and head.cv_error == 0
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_one_image_per_class(classes):
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(classes, 12)))
+    head = fit_head(x, torch.arange(classes), classes=classes)
+    assert torch.isfinite(head.weight).all() and torch.isfinite(head.bias).all()
+    assert np.isfinite([head.train_loss, head.cv_loss, head.cv_error]).all()
+    assert head.cv_error == 1  # a class that was never seen cannot be named
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 1234.567, 1e-9])
+def test_constant_features_leave_only_the_class_sizes(value):
+    x = torch.full((30, 7), value, dtype=torch.float64)
+    targets = torch.tensor([0] * 20 + [1] * 10)
+    head = fit_head(x, targets, classes=2, balance=False)
+    assert torch.allclose(head.logits(x).softmax(1), torch.tensor([2 / 3, 1 / 3], dtype=torch.float64), atol=1e-4)
+    assert head.weight.abs().max() * max(value, 1) < 1e-3
+
+
+def test_cross_validation_of_many_images_sees_a_part_of_each_class(monkeypatch):
+    monkeypatch.setattr("task2vec.head.linear.CROSS_VALIDATED_IMAGES", 40)
+    x, targets, _, _ = problem("4 classes", count=200, noise=0.1)
+    head = fit_head(x, targets, classes=4)
+    assert head.cv_error < 0.05 and head.has_converged

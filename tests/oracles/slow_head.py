@@ -1,0 +1,51 @@
+"""The head by its definition: the stated objective handed to scipy, one problem at a time, no tricks."""
+
+import numpy as np
+import scipy.optimize
+import torch
+from torch.nn import functional
+
+
+def weights_of(onehot: np.ndarray, *, is_multilabel: bool, balance: bool) -> np.ndarray:
+    """(n,) image weights: one over the size of the image's class, or all the same; they sum to one."""
+    count = len(onehot)
+    if is_multilabel or not balance:
+        return np.full(count, 1 / count)
+    sizes = onehot.sum(0)
+    return np.array([1 / sizes[row.argmax()] for row in onehot]) / len(sizes)
+
+
+def spread(x: np.ndarray, omega: np.ndarray) -> float:
+    """s^2: the weighted mean squared distance of the features from their weighted mean."""
+    mean = omega @ x
+    return float(omega @ np.square(x - mean).sum(1))
+
+
+def losses(weight, bias, x, onehot, *, is_multilabel: bool):
+    """(n,) cross-entropy of every image."""
+    logits = x @ weight.T + bias
+    if is_multilabel:
+        return functional.binary_cross_entropy_with_logits(logits, onehot, reduction="none").sum(1)
+    return functional.cross_entropy(logits, onehot, reduction="none")
+
+
+def objective(weight, bias, x, onehot, omega, penalty: float, *, is_multilabel: bool):
+    """sum_i omega_i loss_i + penalty / 2 |W|^2."""
+    return losses(weight, bias, x, onehot, is_multilabel=is_multilabel) @ omega + penalty / 2 * weight.square().sum()
+
+
+def fit(x: np.ndarray, onehot: np.ndarray, omega: np.ndarray, penalty: float, *, is_multilabel: bool):
+    """Weight (c, d) and bias (c,) of the minimum, as float64 tensors."""
+    x, onehot, omega = (torch.from_numpy(np.asarray(a, dtype=np.float64)) for a in (x, onehot, omega))
+    classes, features = onehot.shape[1], x.shape[1]
+
+    def value_and_gradient(flat):
+        point = torch.from_numpy(flat).requires_grad_()
+        weight, bias = point[: classes * features].view(classes, features), point[classes * features :]
+        value = objective(weight, bias, x, onehot, omega, penalty, is_multilabel=is_multilabel)
+        return value.item(), torch.autograd.grad(value, point)[0].numpy()
+
+    options = {"maxiter": 20000, "maxfun": 50000, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 30}
+    found = scipy.optimize.minimize(value_and_gradient, np.zeros(classes * (features + 1)), jac=True, method="L-BFGS-B", options=options)
+    solution = torch.from_numpy(found.x)
+    return solution[: classes * features].view(classes, features), solution[classes * features :]

