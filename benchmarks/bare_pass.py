@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from task2vec.probe import PreparedNetwork
 from torch import Tensor, nn
+
+from task2vec.probe import PreparedNetwork
 
 
 class _Start(torch.autograd.Function):

@@ -1,18 +1,18 @@
-"""(b) How far the engines are from the limit, a bare forward and input-gradient pass, and which layers make the difference."""
+"""(b) How far the engines are from a bare forward and input-gradient pass, and which layers make the difference."""
 
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import task2vec as t2v
 import torch
-from task2vec.fisher import Accumulator, Engine, check_rows, reductions
-from task2vec.fisher import engine as engine_file
 
+import task2vec as t2v
 from benchmarks.bare_pass import passes
 from benchmarks.material import load_probes
 from benchmarks.measure import Plan, Verdict, interleave, ratio, show_table
+from task2vec.fisher import Accumulator, Engine, check_rows, reductions
+from task2vec.fisher import engine as engine_file
 
 TARGETS = {"fast": 1.15, "exact": 1.5}
 BATCH = 16
@@ -86,7 +86,7 @@ def _watched_layers(seconds: dict[str, float], routes: dict[str, str], clock: Ca
         start = clock()
         norms = reduce_layer(engine, name, *args)
         seconds[name] += clock() - start
-        routes[name] = chosen[-1] if chosen else "depthwise"
+        routes[name] = chosen[-1] if chosen else "its own"  # depthwise layers and the like
         return norms
 
     engine_file.reduce_layer, reductions.cheapest = watch_layer, watch_route

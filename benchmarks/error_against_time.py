@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 
 import numpy as np
-import task2vec as t2v
-from task2vec.embedding.settings import EmbedSettings
 from torch import Tensor
 
+import task2vec as t2v
 from benchmarks.material import load_probes, task_readers
 from benchmarks.measure import Plan, Verdict, show_table
 from benchmarks.old_algorithm import BATCH, DRAWS, Progress, old_fisher
 from benchmarks.stages import Fitted, distance, estimate, fit, median_error, start
+from task2vec.embedding.settings import EmbedSettings
 
 TARGET = 15
 ENGINES = ("exact", "fast")
@@ -63,7 +63,7 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
 
 
 def compare(task: t2v.Task, probe: t2v.Probe, plan: Plan) -> tuple[list[Point], float]:
-    """Points of the old algorithm and of both engines, in order of their draws, and the seconds that both sides share."""
+    """Points of the old algorithm and of both engines, by draws, and the seconds that both sides share."""
     settings = EmbedSettings(seeds="all")
     fits = [fit(start(task, probe, settings=settings), plan.clock) for _ in range(2 if plan.is_quick else 4)]
     fitted = fits[-1]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import task2vec as t2v
 
+import task2vec as t2v
 from benchmarks.measure import Plan
 
 SIZE = 128

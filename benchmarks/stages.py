@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import task2vec as t2v
 import torch
+from torch import Tensor
+
+import task2vec as t2v
+from benchmarks.measure import timed
 from task2vec.distance.symmetric import symmetric_from_logs
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.prior import prior_of
@@ -17,9 +20,6 @@ from task2vec.embedding.run import _Run
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.fisher import FisherEstimate, probabilities
 from task2vec.head import Head, fit_head
-from torch import Tensor
-
-from benchmarks.measure import timed
 
 
 @dataclass(frozen=True)

@@ -191,29 +191,34 @@ def _reduce_convolution(engine: Engine, name: str, x: Tensor, d: Tensor, geometr
 def _reduce_depthwise(x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor | None) -> Tensor:
     """All taps, or with `numbers` one diagonal of the kernel per image, counted as often as there are diagonals."""
     if numbers is None:
-        if _is_large(d):
-            return torch.cat([reductions.depthwise(x[i : i + 1], d[i : i + 1], geometry) for i in range(len(x))])
-        return reductions.depthwise(x, d, geometry)
-    if _is_large(d) or d.shape[2] > 1:
-        return _image_by_image(reductions.depthwise, x, d, geometry, numbers)
-    return reductions.depthwise_on_diagonals(x, d, geometry, numbers) * geometry.kernel[1]
+        if d.is_cuda or d[0].numel() < 1 << 16:
+            return reductions.depthwise(x, d, geometry)
+        # Large maps go image by image on a CPU, so that each stays in its caches.
+        return torch.cat([reductions.depthwise(x[i : i + 1], d[i : i + 1], geometry) for i in range(len(x))])
+    if d.is_cuda and d.shape[2] == 1:
+        return reductions.depthwise_on_diagonals(x, d, geometry, numbers) * geometry.kernel[1]
+    return _by_diagonal(reductions.depthwise, x, d, geometry, numbers)
 
 
 def _reduce_stem(x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor) -> Tensor:
-    if _is_large(d):
-        return _image_by_image(reductions.few_channels, x, d, geometry, numbers)
-    return reductions.few_channels_on_diagonals(x, d, geometry, numbers) * geometry.kernel[1]
+    if d.is_cuda:
+        return reductions.few_channels_on_diagonals(x, d, geometry, numbers) * geometry.kernel[1]
+    return _by_diagonal(reductions.few_channels, x, d, geometry, numbers)
 
 
-def _is_large(d: Tensor) -> bool:
-    """Whether a CPU does better image by image, each of which then stays in its caches."""
-    return not d.is_cuda and d[0].numel() > 1 << 16
-
-
-def _image_by_image(route: Callable, x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor) -> Tensor:
+def _by_diagonal(route: Callable, x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor) -> Tensor:
+    """`route` for the images of each diagonal: one by one where maps are large, together where they are small."""
     diagonals = geometry.kernel[1]
-    chosen = [geometry.diagonal(k) for k in (numbers % diagonals).tolist()]
-    return torch.cat([route(x[i : i + 1], d[i : i + 1], geometry, taps) for i, taps in enumerate(chosen)]) * diagonals
+    chosen = numbers % diagonals
+    norms = d.new_empty(d.shape[:-2])
+    if d[0].numel() >= 1 << 15:
+        for i, k in enumerate(chosen.tolist()):
+            norms[i] = route(x[i : i + 1], d[i : i + 1], geometry, geometry.diagonal(k))[0]
+        return norms * diagonals
+    for k in range(diagonals):
+        images = torch.nonzero(chosen == k).flatten()
+        norms[images] = route(x[images], d[images], geometry, geometry.diagonal(k))
+    return norms * diagonals
 
 
 def _reduce_dense(engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None") -> Tensor:

@@ -135,19 +135,25 @@ def patch_gram(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
 
 def depthwise(x: Tensor, d: Tensor, geometry: Geometry, taps: Taps | None = None) -> Tensor:
     """Squared norms where every filter sees one channel: x (n, c, h, w), d (n, c, m, h', w') -> (n, c, m)."""
-    out = (d.shape[3], d.shape[4])
-    x = geometry.padded(x, out)
-    total = d.new_zeros(d.shape[:3])
+    height, width, out = x.shape[2], x.shape[3], (d.shape[3], d.shape[4])
+    x = x[:, :, None]
     # Small maps, and maps stored pixel by pixel, are summed with the channels innermost: long runs instead of short ones.
-    is_small = out[0] * out[1] < 64 or (x.is_cuda and x.is_contiguous(memory_format=torch.channels_last))
-    if is_small and d.shape[2] == 1:
-        x, d = x.permute(0, 2, 3, 1).contiguous(), d[:, :, 0].permute(0, 2, 3, 1).contiguous()
-        for tap in taps or geometry.all_taps():
-            total[:, :, 0] += (geometry.at(tap, x, out, axis=1) * d).sum((1, 2)).square_()
-        return total
-    for tap in taps or geometry.all_taps():
-        total += (geometry.at(tap, x, out)[:, :, None] * d).sum((3, 4)).square_()
+    if out[0] * out[1] < 64 or d.is_cuda:
+        x, d = x.permute(0, 3, 4, 1, 2).contiguous(), d.permute(0, 3, 4, 1, 2).contiguous()
+        rows, columns = 1, 2
+    else:
+        rows, columns = 3, 4
+    total = d.new_zeros(d[:, 0, 0].shape if rows == 1 else d.shape[:3])
+    for i, j in taps or geometry.all_taps():
+        vertical, horizontal = geometry.window(i, 0, height, out[0]), geometry.window(j, 1, width, out[1])
+        if vertical and horizontal:
+            seen = x[_at(rows, vertical[1], horizontal[1])] * d[_at(rows, vertical[0], horizontal[0])]
+            total += seen.sum((rows, columns)).square_()
     return total
+
+
+def _at(axis: int, rows: slice, columns: slice) -> tuple[slice, ...]:
+    return (*[slice(None)] * axis, rows, columns)
 
 
 def depthwise_on_diagonals(x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor) -> Tensor:
@@ -204,7 +210,7 @@ def mix(x: Tensor, signs: Tensor) -> Tensor:
 
 
 # A product with fewer columns than this costs as much as one with so many: reading the other factor takes the time.
-_NARROW = 16
+_NARROW = 12
 
 
 @dataclass(frozen=True)
@@ -231,6 +237,6 @@ def cheapest(shape: Shape, *, device: str, mixes: int | None = None) -> str:
         "gram": shape.pixels**2 * shape.channels + outputs**2 * (shape.filters + (20 * shape.geometry.kernel[0] if taps > 1 else 0)),
     }
     if mixes is not None and mixes < shape.channels:
-        gathering = mixes * (shape.channels * shape.pixels + 40 * taps * outputs)
+        gathering = mixes * (shape.channels * shape.pixels + (40 * taps * outputs if taps > 1 else 0))
         costs["sketch"] = gathering + shape.filters * outputs * max(mixes * taps, _NARROW)
     return min(costs, key=lambda name: costs[name])

@@ -1,0 +1,257 @@
+"""Numbers: N1 nothing that is not finite, N4 the same bytes twice, N6 nothing random, N7 nothing incomparable."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.nn import functional
+from torchvision import transforms
+
+from task2vec.distance import symmetric
+from task2vec.embedding import Embedding, EmbedSettings, embed, load_embedding
+from task2vec.errors import DataError, NotFiniteError, ProbeError, ProbeMismatchError, SettingsMismatchError
+from task2vec.fisher import Engine, check_rows
+from task2vec.probe import FilterLayer, load_probe
+from task2vec.tasks import from_dataset
+from tests.cases import Odd, make_case
+
+
+def make_task(count=12, *, name="noise"):
+    pixels = np.random.default_rng(0).integers(0, 256, (count, 20, 20, 3), dtype=np.uint8)
+    return from_dataset([(Image.fromarray(x), i % 2) for i, x in enumerate(pixels)], name=name)
+
+
+def transform_to(size, *more):
+    return transforms.Compose([transforms.Resize((size, size)), *more, transforms.ToTensor()])
+
+
+def odd():
+    torch.manual_seed(0)
+    return Odd().eval()
+
+
+# --- N1 ---
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("key", ["stem.weight", "norm.running_var", "strided.bias"])
+def test_weights_that_are_not_finite_are_named(key, value):
+    module = odd()
+    module.state_dict()[key].view(-1)[0] = value
+    with pytest.raises(NotFiniteError, match=rf"'Odd'.*'{key}'"):
+        load_probe(module, head="fc", transform=transform_to(40))
+
+
+def test_weights_that_overflow_are_found_on_noise():
+    module = odd()
+    with torch.no_grad():
+        for part in (module.stem, module.strided, module.reflected, module.same):
+            part.weight.fill_(1e25)
+    with pytest.raises(NotFiniteError, match="noise"):
+        load_probe(module, head="fc", transform=transform_to(40))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_pixels_that_are_not_finite_are_named(value):
+    images = [torch.rand(3, 8, 8) for _ in range(6)]
+    images[4][1, 2, 3] = value
+    with pytest.raises(DataError, match="item 4"):
+        from_dataset([(image, i % 2) for i, image in enumerate(images)])
+
+
+def test_a_transform_that_breaks_on_one_image_names_it():
+    def transform(image):
+        tensor = transform_to(40)(image)
+        return tensor / 0 if image.getpixel((0, 0)) == (1, 2, 3) else tensor
+
+    task = make_task()
+    images = [task.images.load(i) for i in range(len(task))]
+    images[7].putpixel((0, 0), (1, 2, 3))
+    probe = load_probe(odd(), head="fc", transform=transform)
+    with pytest.raises(NotFiniteError, match="item 7"):
+        embed(from_dataset([(image, i % 2) for i, image in enumerate(images)]), probe)
+
+
+class Fragile(nn.Module):
+    """Gives NaN for very bright images only."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.fc = nn.Linear(4, 2)
+
+    def forward(self, x):
+        bad = (x.mean((1, 2, 3)) > 0.9).float()[:, None]
+        return self.fc(self.conv(x).relu().mean((2, 3)) + bad * torch.tensor(float("inf")).mul(bad))
+
+
+def test_features_that_are_not_finite_name_the_image():
+    torch.manual_seed(0)
+
+    def transform(image):
+        return transform_to(16)(image) if image.size != (96, 128) else transform_to(16)(image)
+
+    probe = load_probe(Fragile().eval(), head="fc", transform=transform)
+    images = [Image.new("RGB", (16, 16), (shade,) * 3) for shade in (10, 20, 30, 40, 255, 60)]
+    with pytest.raises(NotFiniteError, match=r"features of 'item 4'"):
+        embed(from_dataset([(image, i % 2) for i, image in enumerate(images)]), probe)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_fisher_that_is_not_finite_names_the_layer_and_saves_nothing(monkeypatch, value):
+    probe = make_case("odd")
+    rows = Engine.rows
+
+    def broken(*arguments):
+        found = rows(*arguments)
+        found[-1, probe.layers[0].filters + 3] = value  # a filter of the second layer
+        return found
+
+    monkeypatch.setattr(Engine, "rows", broken)
+    with pytest.raises(NotFiniteError, match=r"layer 'dilated' is not finite.*nothing was saved"):
+        embed(make_task(), probe)
+
+
+def test_check_rows_names_the_right_layer():
+    layers = (FilterLayer("a", "linear", 2, 3, 1.0), FilterLayer("b", "linear", 3, 3, 1.0))
+    check_rows(torch.zeros(4, 5), layers)
+    for column, name in ((0, "a"), (1, "a"), (2, "b"), (4, "b")):
+        rows = torch.zeros(4, 5)
+        rows[2, column] = float("nan")
+        with pytest.raises(NotFiniteError, match=f"layer '{name}'"):
+            check_rows(rows, layers)
+
+
+@pytest.mark.parametrize("name", ["fisher", "stderr", "prior"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
+def test_an_embedding_cannot_hold_such_numbers(name, value):
+    arrays = {n: np.ones(3) for n in ("fisher", "stderr", "prior")}
+    arrays[name][1] = value
+    with pytest.raises(DataError, match=f"'{name}'"):
+        Embedding("a", "net", **arrays, layers=(FilterLayer("c", "linear", 3, 1, 1.0),))
+
+
+def test_a_certain_head_leaves_a_finite_fisher():
+    """Perfectly separable classes and next to no penalty: probabilities of 0 and 1, no Fisher, no NaN."""
+    pictures = [Image.new("RGB", (20, 20), (250, 0, 0) if i % 2 else (0, 0, 250)) for i in range(8)]
+    for i, picture in enumerate(pictures):
+        picture.putpixel((i, 0), (0, 255, 0))
+    task = from_dataset([(picture, i % 2) for i, picture in enumerate(pictures)])
+    embedding = embed(task, make_case("odd"), settings=EmbedSettings(l2=1e-12))
+    assert np.isfinite(embedding.vector).all() and np.isfinite(embedding.stderr).all()
+    assert symmetric(embedding, embedding) == 0
+
+
+# --- N4 ---
+
+
+def test_the_same_run_twice_gives_the_same_bytes(tmp_path):
+    files = []
+    for run, workers in enumerate((1, 2)):
+        probe = make_case("odd")  # made anew, as in another process
+        torch.manual_seed(run)
+        np.random.seed(run)
+        random.seed(run)  # nobody's global randomness matters
+        files.append(embed(make_task(), probe, workers=workers).save(tmp_path / f"{run}").read_bytes())
+    assert files[0] == files[1]
+
+
+def test_embedding_leaves_global_randomness_alone():
+    probe, task = make_case("odd"), make_task()
+    torch.manual_seed(5)
+    np.random.seed(5)
+    random.seed(5)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    embed(task, probe, settings=EmbedSettings(engine="fast"))
+    load_probe(odd_and_keep_state(), head="fc", transform=transform_to(40))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1]) and random.getstate() == before[2]
+
+
+def odd_and_keep_state():
+    with torch.random.fork_rng():
+        return odd()
+
+
+# --- N6 ---
+
+
+def test_a_probe_in_train_mode_is_refused():
+    module = odd()
+    for part in (module, module.norm, module.fc):
+        part.train()
+        with pytest.raises(ProbeError, match=r"train mode.*module\.eval\(\)"):
+            load_probe(module, head="fc", transform=transform_to(40))
+        module.eval()
+    load_probe(module, head="fc", transform=transform_to(40))
+
+
+class AlwaysDropping(Odd):
+    """Dropout that does not know of eval mode."""
+
+    def forward(self, x):
+        return super().forward(functional.dropout(x, 0.1, training=True))
+
+
+class Noisy(Odd):
+    """A little noise at the end."""
+
+    def forward(self, x):
+        return super().forward(x + 1e-3 * torch.randn_like(x))
+
+
+@pytest.mark.parametrize("kind", [AlwaysDropping, Noisy])
+def test_a_random_network_is_refused(kind):
+    torch.manual_seed(0)
+    with pytest.raises(ProbeError, match="random"):
+        load_probe(kind().eval(), head="fc", transform=transform_to(40))
+
+
+RANDOM = {
+    "crop": transforms.RandomCrop(40),
+    "rare flip": transforms.RandomHorizontalFlip(0.001),
+    "nested": transforms.Compose([transforms.Compose([transforms.RandomApply([transforms.Grayscale(3)], 0.01)])]),
+    "jitter": transforms.ColorJitter(0.1),
+    "blur": transforms.GaussianBlur(3),
+    "augment": transforms.RandAugment(),
+    "trivial": transforms.TrivialAugmentWide(),
+    "python": lambda image: image.rotate(random.uniform(-5, 5)),
+    "numpy": lambda image: Image.fromarray((np.asarray(image) * np.random.default_rng().uniform(0.5, 1)).astype(np.uint8)),
+}
+
+
+@pytest.mark.parametrize("kind", list(RANDOM))
+def test_augmentation_in_the_transform_is_refused(kind):
+    with pytest.raises(ProbeError, match="random"):
+        load_probe(odd(), head="fc", transform=transform_to(44, RANDOM[kind], transforms.CenterCrop(40)))
+
+
+# --- N7 ---
+
+
+def test_embeddings_of_other_weights_under_the_same_name_are_not_compared(tmp_path):
+    task = make_task()
+    one = load_probe(odd(), head="fc", transform=transform_to(40))
+    module = odd()
+    with torch.no_grad():
+        module.stem.weight[0, 0, 0, 0] += 1e-6
+    other = load_probe(module, head="fc", transform=transform_to(40))
+    larger = load_probe(odd(), head="fc", transform=transform_to(48))
+    assert one.name == other.name == larger.name
+    saved = embed(task, one).save(tmp_path / "one")
+    for probe in (other, larger):
+        with pytest.raises(ProbeMismatchError, match=r"same name.*task2vec embed --probe Odd"):
+            symmetric(load_embedding(saved), embed(task, probe))
+
+
+def test_embeddings_of_other_settings_are_not_compared(tmp_path):
+    task, probe = make_task(), make_case("odd")
+    saved = embed(task, probe).save(tmp_path / "one")
+    for settings in (EmbedSettings(dtype="float64"), EmbedSettings(beta=1.0), EmbedSettings(balance=False)):
+        with pytest.raises(SettingsMismatchError, match="Embed one again"):
+            symmetric(load_embedding(saved), embed(task, probe, settings=settings))
+    assert os.listdir(tmp_path) == ["one"]

@@ -1,0 +1,163 @@
+"""S1: files that run code when they are opened carelessly are refused by content, and nothing in them runs."""
+
+import io
+import os
+import pickle
+import zipfile
+
+import joblib
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from task2vec.embedding import load_embedding
+from task2vec.errors import EmbeddingFileError, NotFiniteError, Task2VecError, WeightsError, WeightsNotFoundError
+from task2vec.probe import load_probe
+from task2vec.probe.weights import read_weights
+
+FORMATS = ("torch zip", "torch legacy", "pickle 0", "pickle 2", "pickle 5", "joblib", "joblib packed", "npy", "npz", "zip of a pickle")
+ENDINGS = (".pt", ".pth", ".pkl", ".joblib", ".npy", ".bin", ".safetensors")
+
+
+class Bomb:
+    """Leaves a canary when it is unpickled."""
+
+    def __init__(self, canary):
+        self.canary = canary
+
+    def __reduce__(self):
+        return os.system, (f"touch '{self.canary}'",)
+
+
+def arm(path, kind, canary):
+    """Writes a bomb of this kind."""
+    bomb = {"state_dict": {"conv1.weight": torch.ones(3), "more": Bomb(canary)}}
+    buffer = io.BytesIO()
+    if kind.startswith("torch"):
+        torch.save(bomb, buffer, _use_new_zipfile_serialization=kind == "torch zip")
+    elif kind.startswith("pickle"):
+        pickle.dump({"w": [1.0, 2.0], "more": Bomb(canary)}, buffer, protocol=int(kind[-1]))
+    elif kind.startswith("joblib"):
+        joblib.dump({"more": Bomb(canary)}, buffer, compress=3 if "packed" in kind else 0)
+    elif kind == "npy":
+        np.save(buffer, np.array([Bomb(canary)], dtype=object), allow_pickle=True)
+    elif kind == "npz":
+        np.savez(buffer, w=np.array([Bomb(canary)], dtype=object))
+    else:
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("archive/data.pkl", pickle.dumps(Bomb(canary)))
+            archive.writestr("archive/version", "3\n")
+    path.write_bytes(buffer.getvalue())
+    return path
+
+
+@pytest.fixture
+def canary(tmp_path):
+    path = tmp_path / "canary"
+    yield path
+    assert not path.exists(), "code from a file was run"
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_bombs_are_refused_whatever_their_name(tmp_path, canary, kind, ending):
+    path = arm(tmp_path / f"weights{ending}", kind, canary)
+    with pytest.raises(WeightsError, match="weights"):
+        read_weights(path)
+    with pytest.raises(EmbeddingFileError, match="not an embedding"):
+        load_embedding(path)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_bombs_are_refused_by_load_probe(tmp_path, canary, kind):
+    path = arm(tmp_path / "weights.safetensors", kind, canary)
+    with pytest.raises(WeightsError):
+        load_probe("test_resnet", weights=path)
+
+
+def test_the_bombs_are_live(tmp_path):
+    """Opened carelessly each of them goes off: or the tests above would show nothing."""
+    careless = {
+        "torch zip": lambda p: torch.load(p, weights_only=False),
+        "torch legacy": lambda p: torch.load(p, weights_only=False),
+        "pickle 2": lambda p: pickle.loads(p.read_bytes()),
+        "joblib": joblib.load,
+        "npy": lambda p: np.load(p, allow_pickle=True),
+    }
+    for kind, open_carelessly in careless.items():
+        canary = tmp_path / f"canary of {kind}"
+        open_carelessly(arm(tmp_path / "x.pt", kind, canary))
+        assert canary.exists(), kind
+
+
+def test_a_bomb_in_the_hub_cache_is_refused(tmp_path, canary, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "models--timm--test_resnet.r160_in1k"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("abc")
+    (folder / "snapshots" / "abc").mkdir(parents=True)
+    arm(folder / "snapshots" / "abc" / "pytorch_model.bin", "torch zip", canary)
+    with pytest.raises(WeightsError, match="could run code"):
+        load_probe("test_resnet")
+
+
+def test_a_safetensors_file_with_an_archive_behind_it_is_refused(tmp_path, canary):
+    bomb = arm(tmp_path / "bomb", "torch zip", canary).read_bytes()
+    good = safetensors.torch.save({"w": torch.ones(2)})
+    for content in (good + bomb, bomb + good):
+        (tmp_path / "both.safetensors").write_bytes(content)
+        with pytest.raises(WeightsError):
+            read_weights(tmp_path / "both.safetensors")
+
+
+def test_garbage_is_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    good = safetensors.torch.save({"weight": torch.ones(5)})
+    contents = [b"", b"\x80", b"\x80\x04", b"PK\x03\x04", b"{", b"\0" * 8, (1 << 62).to_bytes(8, "little"), good[:-1], good[:9], good + b"x"]
+    contents += [bytes(rng.integers(0, 256, int(n), dtype=np.uint8)) for n in rng.integers(1, 200, 40)]
+    for content in contents:
+        (tmp_path / "x.safetensors").write_bytes(content)
+        with pytest.raises(WeightsError, match=r"x\.safetensors"):
+            read_weights(tmp_path / "x.safetensors")
+
+
+def test_mutated_archives_never_do_more_than_fail(tmp_path):
+    """Flipped bytes in good files give tensors or one of our own errors, never anything else."""
+    buffer = io.BytesIO()
+    torch.save({"w": torch.ones(4), "b": torch.zeros(2)}, buffer)
+    rng = np.random.default_rng(0)
+    for good in (buffer.getvalue(), safetensors.torch.save({"w": torch.ones(4), "b": torch.zeros(2)})):
+        for _ in range(150):
+            changed = bytearray(good)
+            for position in rng.integers(0, len(good), 3):
+                changed[position] = rng.integers(0, 256)
+            (tmp_path / "x").write_bytes(changed)
+            try:
+                found = read_weights(tmp_path / "x")
+            except Task2VecError:
+                continue
+            assert all(isinstance(tensor, torch.Tensor) for tensor in found.values())
+
+
+@pytest.mark.parametrize("content", [[torch.ones(2)], torch.ones(2), {"w": 3}, {}, {"state_dict": {}}, "text"])
+def test_archives_without_named_tensors_are_refused(tmp_path, content):
+    torch.save(content, tmp_path / "x.pth")
+    with pytest.raises(WeightsError, match=r"model\.state_dict\(\)"):
+        read_weights(tmp_path / "x.pth")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("ending", ["pth", "safetensors"])
+def test_weights_that_are_not_finite_are_named(tmp_path, value, ending):
+    tensors = {"good": torch.ones(2), "layer1.bad": torch.tensor([1.0, value])}
+    path = tmp_path / f"x.{ending}"
+    safetensors.torch.save_file(tensors, path) if ending == "safetensors" else torch.save(tensors, path)
+    with pytest.raises(NotFiniteError, match=r"layer1\.bad"):
+        read_weights(path)
+
+
+def test_missing_files_and_folders_are_said(tmp_path):
+    for path in (tmp_path / "missing.pth", tmp_path):
+        with pytest.raises(WeightsNotFoundError, match="--weights FILE"):
+            read_weights(path)
