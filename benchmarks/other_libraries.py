@@ -44,7 +44,7 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
             works[name] = work
         except Exception as error:  # whatever a library says of a network that it cannot run is the result
             reasons[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    seconds = interleave(works, rounds=2 if plan.is_quick else 7, clock=plan.clock)
+    seconds = interleave(works, rounds=1 if plan.is_quick else 5, clock=plan.clock)
     milliseconds = {name: statistics.median(taken) / BATCH * 1e3 for name, taken in seconds.items()}
     ratios = {name: ratio(taken, seconds["ours, exact"]) for name, taken in seconds.items()}
     print(f"\n(c) resnet34 at {SIZE} px, batches of {BATCH}", flush=True)

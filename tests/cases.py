@@ -79,7 +79,11 @@ CASES = {
     "convnext_tiny": (lambda: timm.create_model("convnext_tiny"), "head.fc", 64),
     "vit_tiny": (lambda: timm.create_model("vit_tiny_patch16_224", img_size=64), "head", 64),
     "mixer": (lambda: timm.create_model("mixer_s32_224", img_size=64), "head", 64),
-    "swin_v2": (lambda: timm.create_model("swinv2_tiny_window8_256", img_size=64, window_size=2, depths=(1, 1, 2, 1)), "head.fc", 64),
+    "swin_v2": (
+        lambda: timm.create_model("swinv2_tiny_window8_256", img_size=64, window_size=2, depths=(1, 1, 2, 1)),
+        "head.fc",
+        64,
+    ),
     "odd": (Odd, "fc", 50),
     "shared": (Shared, "fc", 48),
     "encoder": (Encoder, "head", 48),

@@ -1,8 +1,8 @@
 """Every error that task2vec raises on purpose.
 
 Each one derives from `Task2VecError` and from the built-in error a caller would expect, and its text has three parts:
-what is wrong (with the value and the path), why it matters, and the command or argument that mends it. The class carries
-the exit code of the command line: 2 bad usage, 3 bad data, 4 a damaged or incompatible file, 5 the environment.
+what is wrong (with the value and the path), why it matters, and the command or argument that mends it. The class
+carries the exit code of the command line: 2 bad usage, 3 bad data, 4 a damaged or incompatible file, 5 the environment.
 """
 
 

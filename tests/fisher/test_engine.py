@@ -69,7 +69,10 @@ def test_sketch_is_unbiased_and_belongs_to_the_image(case):
 
 
 def test_folding_happens_where_batch_norm_follows_a_convolution():
-    folded = {name: len(make_case(name).prepare().scales) for name in ("resnet18", "odd", "densenet121", "tf_efficientnet_lite0")}
+    folded = {
+        name: len(make_case(name).prepare().scales)
+        for name in ("resnet18", "odd", "densenet121", "tf_efficientnet_lite0")
+    }
     # DenseNet normalises before most of its convolutions: only the stem and the 58 bottlenecks come before a batch-norm.
     assert folded == {"resnet18": 20, "odd": 2, "densenet121": 59, "tf_efficientnet_lite0": 49}
 
@@ -78,6 +81,8 @@ def test_hooks_are_gone_and_weights_untouched():
     probe = make_case("odd")
     network = probe.prepare(dtype=torch.float64)
     before = {k: v.clone() for k, v in network.module.state_dict().items()}
-    Engine(network, probe.layers).rows(torch.zeros(1, 3, *probe.size).double(), torch.ones(1, 1, probe.feature_dim).double())
+    Engine(network, probe.layers).rows(
+        torch.zeros(1, 3, *probe.size).double(), torch.ones(1, 1, probe.feature_dim).double()
+    )
     assert not any(m._forward_hooks for m in network.module.modules())
     assert all(torch.equal(v, before[k]) for k, v in network.module.state_dict().items())

@@ -54,7 +54,9 @@ def test_the_noise_of_drawn_labels_is_counted():
         images, index = draw.images.unique(return_inverse=True)
         sums = torch.zeros(len(images)).double().index_add(0, index, parts)
         total = Accumulator(100, len(images))
-        total.add(sums[:, None], torch.zeros(len(images)).double().index_copy(0, index, draw.image_inclusion), terms=len(draw))
+        total.add(
+            sums[:, None], torch.zeros(len(images)).double().index_copy(0, index, draw.image_inclusion), terms=len(draw)
+        )
         found.append(total.estimate())
     values = torch.cat([e.fisher for e in found])
     assert values.mean().item() == pytest.approx(3 * math.exp(0.5), abs=4 * values.std().item() / len(found) ** 0.5)

@@ -66,7 +66,9 @@ def test_image_inclusion_is_that_of_the_image():
 
 def test_weighted_totals_are_unbiased_for_any_values():
     probabilities, count = chances(spread=1.0), 4000
-    values = torch.randn(17, 4, generator=torch.Generator().manual_seed(9), dtype=torch.float64) + 1  # nothing to do with them
+    values = (
+        torch.randn(17, 4, generator=torch.Generator().manual_seed(9), dtype=torch.float64) + 1
+    )  # nothing to do with them
     values[3, 1] = 0
     totals = torch.stack([(values[d.images, d.terms] / d.inclusion).sum() for d in draws(probabilities, 12, count)])
     standard_error = totals.std() / count**0.5

@@ -12,7 +12,9 @@ def everything(p, is_multilabel):
     """(n, t, c): all vectors of all images."""
     terms = count_terms(p.shape[1], is_multilabel=is_multilabel)
     images = torch.arange(len(p)).repeat_interleave(terms)
-    return term_vectors(p, images, torch.arange(terms).repeat(len(p)), is_multilabel=is_multilabel).view(len(p), terms, -1)
+    return term_vectors(p, images, torch.arange(terms).repeat(len(p)), is_multilabel=is_multilabel).view(
+        len(p), terms, -1
+    )
 
 
 def logits_of(classes, count=6, scale=2.0):

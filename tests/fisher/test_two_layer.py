@@ -47,8 +47,12 @@ def test_engine_equals_the_paper():
     fisher = Engine(network, probe.layers).rows(images, seeds).mean(0).numpy()
     assert np.allclose(fisher, filter_fisher(u, w, x), rtol=1e-8, atol=0)
     # One attribute with row w is the same model.
-    seeds = (term_vectors(p[:, 1:], everyone, torch.zeros(len(x), dtype=torch.long), is_multilabel=True) @ weight[1:])[None]
-    assert np.allclose(Engine(network, probe.layers).rows(images, seeds).mean(0).numpy(), filter_fisher(u, w, x), rtol=1e-8, atol=0)
+    seeds = (term_vectors(p[:, 1:], everyone, torch.zeros(len(x), dtype=torch.long), is_multilabel=True) @ weight[1:])[
+        None
+    ]
+    assert np.allclose(
+        Engine(network, probe.layers).rows(images, seeds).mean(0).numpy(), filter_fisher(u, w, x), rtol=1e-8, atol=0
+    )
 
 
 def test_the_formula_is_the_expectation_of_squared_scores():

@@ -44,7 +44,9 @@ def make_task():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), [16, 10, 6, 4])
     pixels = rng.normal(size=(36, 8, 8, 3)) * 60 + 128 + 25 * rng.normal(size=(4, 1, 1, 3))[labels]
-    return from_dataset([(Image.fromarray(x.clip(0, 255).astype(np.uint8)), int(y)) for x, y in zip(pixels, labels, strict=True)])
+    return from_dataset(
+        [(Image.fromarray(x.clip(0, 255).astype(np.uint8)), int(y)) for x, y in zip(pixels, labels, strict=True)]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +124,11 @@ def score_vectors(setting):
     rows = []
     for image in images:
         log_p = head.logits(network(image[None]))[0].log_softmax(0)
-        rows.append(torch.stack([torch.cat([g.flatten() for g in torch.autograd.grad(l, weights, retain_graph=True)]) for l in log_p]))
+        rows.append(
+            torch.stack(
+                [torch.cat([g.flatten() for g in torch.autograd.grad(l, weights, retain_graph=True)]) for l in log_p]
+            )
+        )
     for weight in weights:
         weight.requires_grad_(False)
     return torch.stack(rows).detach(), [w[0].numel() for w in weights for _ in range(len(w))]

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-def naive_rows(network: nn.Module, names: tuple[str, ...], images: Tensor, weight: Tensor, bias: Tensor, *, is_multilabel: bool) -> Tensor:
+def naive_rows(
+    network: nn.Module, names: tuple[str, ...], images: Tensor, weight: Tensor, bias: Tensor, *, is_multilabel: bool
+) -> Tensor:
     """(images, filters): E_y |d log p(y|x) / d w_k|^2 / weights of filter k, every label enumerated, in float64."""
     network = copy.deepcopy(network).double().eval()
     network.requires_grad_(True)

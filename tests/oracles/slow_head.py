@@ -46,6 +46,8 @@ def fit(x: np.ndarray, onehot: np.ndarray, omega: np.ndarray, penalty: float, *,
         return value.item(), torch.autograd.grad(value, point)[0].numpy()
 
     options = {"maxiter": 20000, "maxfun": 50000, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 30}
-    found = scipy.optimize.minimize(value_and_gradient, np.zeros(classes * (features + 1)), jac=True, method="L-BFGS-B", options=options)
+    found = scipy.optimize.minimize(
+        value_and_gradient, np.zeros(classes * (features + 1)), jac=True, method="L-BFGS-B", options=options
+    )
     solution = torch.from_numpy(found.x)
     return solution[: classes * features].view(classes, features), solution[classes * features :]

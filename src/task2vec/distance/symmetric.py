@@ -34,8 +34,8 @@ def symmetric_from_logs(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """The distance from two log-embeddings."""
     u = log_a - log_b
     a, b = _direction(-np.logaddexp(0, -u)), _direction(-np.logaddexp(0, u))
-    # 1 - cos(a, b) = |a - b|^2 / 2 for unit vectors: no cancellation for tasks that are nearly the same. Both are positive,
-    # so the distance is below one, and rounding must not say otherwise.
+    # 1 - cos(a, b) = |a - b|^2 / 2 for unit vectors: no cancellation for tasks that are nearly the same. Both are
+    # positive, so the distance is below one, and rounding must not say otherwise.
     return float(min(np.square(a - b).sum() / 2, _BELOW_ONE))
 
 
@@ -50,13 +50,15 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
     if a.probe_fingerprint != b.probe_fingerprint:
         same_name = " under the same name but with other weights or another image size" if a.probe == b.probe else ""
         raise ProbeMismatchError(
-            f"cannot compare '{a.task}' with '{b.task}': they were embedded by different probes ({a.probe} and {b.probe}{same_name}), "
+            f"cannot compare '{a.task}' with '{b.task}': they were embedded by different probes ({a.probe} and "
+            f"{b.probe}{same_name}), "
             f"so their coordinates mean different filters. Embed one again: task2vec embed --probe {a.probe} {b.task}"
         )
     for name in ("dtype", "beta", "balance"):
         one, other = (e.provenance["settings"].get(name) for e in (a, b))
         if one != other:
             raise SettingsMismatchError(
-                f"cannot compare '{a.task}' with '{b.task}': they were embedded with {name}={one} and {name}={other}, which changes the "
+                f"cannot compare '{a.task}' with '{b.task}': they were embedded with {name}={one} and "
+                f"{name}={other}, which changes the "
                 f"numbers themselves. Embed one again with the settings of the other."
             )

@@ -1,8 +1,30 @@
-"""Task and probe become an embedding."""
+"""Task and probe become an embedding.
 
-from task2vec.embedding.value import Embedding, trivial
-from task2vec.embedding.run import embed
-from task2vec.embedding.settings import EmbedSettings
-from task2vec.embedding.store import load_embedding
+Names are resolved on first use: a saved embedding is read and shown without importing torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from task2vec.embedding.run import embed
+    from task2vec.embedding.settings import EmbedSettings
+    from task2vec.embedding.store import load_embedding
+    from task2vec.embedding.value import Embedding, trivial
 
 __all__ = ["EmbedSettings", "Embedding", "embed", "load_embedding", "trivial"]
+
+_FILES = {
+    "EmbedSettings": "settings",
+    "Embedding": "value",
+    "embed": "run",
+    "load_embedding": "store",
+    "trivial": "value",
+}
+
+
+def __getattr__(name: str) -> object:
+    """The public name, from its file."""
+    if name not in _FILES:
+        raise AttributeError(f"module 'task2vec.embedding' has no attribute {name!r}")
+    return getattr(import_module(f"task2vec.embedding.{_FILES[name]}"), name)

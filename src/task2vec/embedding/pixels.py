@@ -48,7 +48,8 @@ class Pixels:
         tensor = self.probe.preprocess(self.task.images.load(index))
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise NotFiniteError(
-                f"'{self.task.images.name(index)}' becomes NaN or infinity under the probe's transform, which would spoil the embedding. "
+                f"'{self.task.images.name(index)}' becomes NaN or infinity under the probe's transform, which would "
+                "spoil the embedding. "
                 f"Check the image and the transform."
             )
         return tensor

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from task2vec import __version__
-from task2vec.embedding.value import Embedding
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.prior import prior_of
-from task2vec.embedding.progress import Report, silent, watch
+from task2vec.embedding.progress import Report, watch
 from task2vec.embedding.settings import EmbedSettings
+from task2vec.embedding.value import Embedding
 from task2vec.errors import NotFiniteError, ResourceError, UsageError
 from task2vec.fisher import (
     Accumulator,
@@ -24,7 +24,6 @@ from task2vec.fisher import (
     Engine,
     FisherEstimate,
     check_rows,
-    count_terms,
     draw_pairs,
     label_probabilities,
     mix_with_uniform,
@@ -53,8 +52,8 @@ def embed(
 ) -> Embedding:
     """The embedding of `task` by `probe` (the default one if None).
 
-    What changes the numbers is in `settings`; the other arguments do not, beyond rounding. The order of the images, their
-    labels' names and numbers, the number of workers and earlier calls change nothing at all.
+    What changes the numbers is in `settings`; the other arguments do not, beyond rounding. The order of the images,
+    their labels' names and numbers, the number of workers and earlier calls change nothing at all.
 
     Args:
         task: what `read_folder` and its siblings give.
@@ -99,7 +98,13 @@ class _Run:
 
     @classmethod
     def start(
-        cls, task: Task, probe: Probe, settings: EmbedSettings, device: str | None, workers: int | None, batch_size: int | None
+        cls,
+        task: Task,
+        probe: Probe,
+        settings: EmbedSettings,
+        device: str | None,
+        workers: int | None,
+        batch_size: int | None,
     ) -> "_Run":
         where = _device(device)
         dtype = getattr(torch, settings.dtype)
@@ -118,14 +123,20 @@ class _Run:
 
     def features(self, report: Report) -> Tensor:
         """(n, d) pooled features of every image, float32 (float64 if asked)."""
-        kept = torch.empty(len(self.task), self.probe.feature_dim, dtype=torch.promote_types(self.dtype, torch.float32), device=self.pixels.device)
+        kept = torch.empty(
+            len(self.task),
+            self.probe.feature_dim,
+            dtype=torch.promote_types(self.dtype, torch.float32),
+            device=self.pixels.device,
+        )
         step = report("features", len(self.task))
         for indices, pixels in self.pixels.batches(range(len(self.task)), self.batch_size):
             rows = self._in_halves(self._features, [pixels])
             if not bool(torch.isfinite(rows).all()):
                 bad = indices[int(torch.nonzero(~torch.isfinite(rows).all(1))[0])]
                 raise NotFiniteError(
-                    f"the probe's features of '{self.task.images.name(bad)}' are not finite, so no head can be fitted and nothing was saved. "
+                    f"the probe's features of '{self.task.images.name(bad)}' are not finite, so no head can be "
+                    "fitted and nothing was saved. "
                     f"Look at the image, or use dtype='float32' if another was chosen."
                 )
             kept[indices] = rows.to(kept)
@@ -141,7 +152,7 @@ class _Run:
         return images.contiguous(memory_format=torch.channels_last) if images.is_cuda else images
 
     def draw(self, p: Tensor, head: Head) -> Draw:
-        """The pairs to back-propagate. Images are laid out by class, so that the systematic draw spreads over classes."""
+        """The pairs to back-propagate; images lie sorted by class, so that the draw spreads over classes."""
         is_multilabel = self.task.is_multilabel
         labels = label_probabilities(p, is_multilabel=is_multilabel)
         shares = term_shares(p, head.weight.cpu(), is_multilabel=is_multilabel) * self._relative_weights()[:, None]
@@ -158,7 +169,9 @@ class _Run:
         """(n,) weights with mean one."""
         targets = self.targets.cpu()
         onehot = targets if targets.ndim == 2 else torch.nn.functional.one_hot(targets, len(self.task.classes))
-        return image_weights(onehot.double(), is_multilabel=targets.ndim == 2, balance=self.settings.balance) * len(targets)
+        return image_weights(onehot.double(), is_multilabel=targets.ndim == 2, balance=self.settings.balance) * len(
+            targets
+        )
 
     def fisher(self, p: Tensor, head: Head, draw: Draw, report: Report) -> FisherEstimate:
         """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""
@@ -182,14 +195,22 @@ class _Run:
     def _seeds(self, p: Tensor, head: Head, draw: Draw) -> Tensor:
         """(m, d): gradient at the pooled features of each drawn pair, times its weight.
 
-        A pair counts 1 / inclusion; the accumulator divides by the inclusion of the image, so only the rest enters here.
+        A pair counts 1 / inclusion; the accumulator divides by the inclusion of the image, so only the rest enters
+        here.
         """
         vectors = term_vectors(p, draw.images, draw.terms, is_multilabel=self.task.is_multilabel)
         weight = self._relative_weights()[draw.images] * draw.image_inclusion / draw.inclusion
         return (vectors @ head.weight.cpu() * weight.sqrt()[:, None]).to(device=self.pixels.device, dtype=self.dtype)
 
     def _add_images(
-        self, engine: Engine, total: Accumulator, images: list[int], pairs: dict[int, list[int]], seeds: Tensor, draw: Draw, step: Callable
+        self,
+        engine: Engine,
+        total: Accumulator,
+        images: list[int],
+        pairs: dict[int, list[int]],
+        seeds: Tensor,
+        draw: Draw,
+        step: Callable,
     ) -> None:
         terms = len(pairs[images[0]])
         for indices, pixels in self.pixels.batches(images, self.batch_size):
@@ -213,12 +234,15 @@ class _Run:
             count = len(parts[0])
             if count == 1:
                 raise ResourceError(
-                    f"the GPU has not enough memory for a single image of {self.probe.size[0]} x {self.probe.size[1]} pixels with probe "
+                    f"the GPU has not enough memory for a single image of {self.probe.size[0]} x "
+                    f"{self.probe.size[1]} pixels with probe "
                     f"'{self.probe.name}'. Use a smaller size (--size) or the CPU (--device cpu)."
                 ) from error
         torch.cuda.empty_cache()
         middle = count // 2
-        return torch.cat([self._in_halves(work, [p[:middle] for p in parts]), self._in_halves(work, [p[middle:] for p in parts])])
+        return torch.cat(
+            [self._in_halves(work, [p[:middle] for p in parts]), self._in_halves(work, [p[middle:] for p in parts])]
+        )
 
     def embedding(self, head: Head, estimate: FisherEstimate) -> Embedding:
         """The value object, with everything that made it."""
@@ -276,7 +300,9 @@ def _device(name: str | None) -> torch.device:
         torch.empty(1, device=device)
         return device
     except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"device '{name}' cannot be used here ({str(error).splitlines()[0]}). Leave it out, or use --device cpu.") from error
+        raise UsageError(
+            f"device '{name}' cannot be used here ({str(error).splitlines()[0]}). Leave it out, or use --device cpu."
+        ) from error
 
 
 def _versions() -> dict[str, str]:

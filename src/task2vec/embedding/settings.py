@@ -43,16 +43,21 @@ class EmbedSettings:
             if getattr(self, name) not in allowed:
                 raise UsageError(f"{name}={getattr(self, name)!r} is not known. Choose one of {', '.join(allowed)}.")
         if self.images < 2:
-            raise UsageError(f"images={self.images}: at least 2 are needed to tell how sure the estimate is. Try images=400.")
+            raise UsageError(
+                f"images={self.images}: at least 2 are needed to tell how sure the estimate is. Try images=400."
+            )
         if not 0 <= self.seed < 1 << 63:
-            raise UsageError(f"seed={self.seed} must be a whole number from 0 to 2^63 - 1: the generators take no other.")
+            raise UsageError(
+                f"seed={self.seed} must be a whole number from 0 to 2^63 - 1: the generators take no other."
+            )
         for name in ("precision", "l2"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{name}={value} must be a positive number, or None to leave the choice to us.")
         if not (math.isfinite(self.beta) and self.beta > 0):
             raise UsageError(
-                f"beta={self.beta} must be positive: without a prior, filters that are dead for two tasks make their distance 0/0."
+                f"beta={self.beta} must be positive: without a prior, filters that are dead for two tasks make their "
+                "distance 0/0."
             )
 
     def as_dict(self) -> dict[str, object]:

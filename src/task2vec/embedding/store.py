@@ -42,7 +42,9 @@ def save_embedding(embedding: Embedding, path: str | Path) -> Path:
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".partial", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".partial", delete=False
+        ) as file:
             temporary = file.name
             file.write(content)
             file.flush()
@@ -56,7 +58,8 @@ def save_embedding(embedding: Embedding, path: str | Path) -> Path:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
         raise ResourceError(
-            f"cannot write the embedding to '{path}': {error.strerror}. Nothing was left behind. Choose another place: --out FILE"
+            f"cannot write the embedding to '{path}': {error.strerror}. Nothing was left behind. Choose another "
+            "place: --out FILE"
         ) from error
     return path
 
@@ -88,8 +91,15 @@ def load_embedding(path: str | Path) -> Embedding:
             f"Nothing in it can be trusted. Embed the task again: task2vec embed FOLDER"
         ) from error
     if schema != SCHEMA:
-        wish = "upgrade: pip install -U task2vec" if isinstance(schema, int) and schema > SCHEMA else "embed the task again"
-        raise EmbeddingFileError(f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else; {wish}.")
+        wish = (
+            "upgrade: pip install -U task2vec"
+            if isinstance(schema, int) and schema > SCHEMA
+            else "embed the task again"
+        )
+        raise EmbeddingFileError(
+            f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else; "
+            f"{wish}."
+        )
     if set(arrays) != set(_ARRAYS) or envelope.get("sha256") != _hash(text, arrays):
         raise EmbeddingFileError(
             f"'{path}' was changed after it was saved: its SHA-256 does not fit its content. "
@@ -97,18 +107,33 @@ def load_embedding(path: str | Path) -> Embedding:
         )
     try:
         layers = tuple(FilterLayer(*fields) for fields in story["layers"])
-        return Embedding(story["task"], story["probe"], arrays["fisher"], arrays["stderr"], arrays["prior"], layers, story["provenance"])
+        return Embedding(
+            story["task"],
+            story["probe"],
+            arrays["fisher"],
+            arrays["stderr"],
+            arrays["prior"],
+            layers,
+            story["provenance"],
+        )
     except (DataError, KeyError, TypeError, AttributeError) as error:
-        raise EmbeddingFileError(f"'{path}' does not hold a sound embedding ({error}). Embed the task again: task2vec embed FOLDER") from error
+        raise EmbeddingFileError(
+            f"'{path}' does not hold a sound embedding ({error}). Embed the task again: task2vec embed FOLDER"
+        ) from error
 
 
 def _read(path: Path) -> bytes:
     try:
         if path.stat().st_size > _LARGEST:
-            raise EmbeddingFileError(f"'{path}' has {path.stat().st_size} bytes; no embedding is larger than {_LARGEST}. It is something else.")
+            raise EmbeddingFileError(
+                f"'{path}' has {path.stat().st_size} bytes; no embedding is larger than {_LARGEST}. It is something "
+                "else."
+            )
         return path.read_bytes()
     except OSError as error:
-        raise EmbeddingFileError(f"cannot read '{path}': {error.strerror}. Check the path, or embed the task: task2vec embed FOLDER") from error
+        raise EmbeddingFileError(
+            f"cannot read '{path}': {error.strerror}. Check the path, or embed the task: task2vec embed FOLDER"
+        ) from error
 
 
 def _hash(text: str, arrays: dict[str, np.ndarray]) -> str:

@@ -36,11 +36,19 @@ class Embedding:
         """Refuse arrays that do not fit together or are not finite, and make them read-only."""
         filters = sum(layer.filters for layer in self.layers)
         for name in ("fisher", "stderr", "prior"):
-            values = np.array(getattr(self, name), dtype=np.float64, order="C")  # a copy: the caller's array stays writable
+            values = np.array(
+                getattr(self, name), dtype=np.float64, order="C"
+            )  # a copy: the caller's array stays writable
             if values.shape != (filters,):
-                raise DataError(f"'{name}' has shape {values.shape}, and the layers have {filters} filters: they do not belong together.")
+                raise DataError(
+                    f"'{name}' has shape {values.shape}, and the layers have {filters} filters: they do not belong "
+                    "together."
+                )
             if not np.isfinite(values).all() or (values < 0).any() or (name == "prior" and not (values > 0).all()):
-                raise DataError(f"'{name}' of the embedding of '{self.task}' holds values that no Fisher can have (NaN, infinite or negative).")
+                raise DataError(
+                    f"'{name}' of the embedding of '{self.task}' holds values that no Fisher can have (NaN, infinite "
+                    "or negative)."
+                )
             values.setflags(write=False)
             object.__setattr__(self, name, values)
 
@@ -70,10 +78,12 @@ class Embedding:
     def layer_slices(self) -> dict[str, slice]:
         """Where each layer's filters lie in the arrays."""
         ends = np.cumsum([layer.filters for layer in self.layers])
-        return {layer.name: slice(int(end) - layer.filters, int(end)) for layer, end in zip(self.layers, ends, strict=True)}
+        return {
+            layer.name: slice(int(end) - layer.filters, int(end)) for layer, end in zip(self.layers, ends, strict=True)
+        }
 
     def save(self, path: str | Path) -> Path:
-        """Writes the embedding to `path` (safetensors with its SHA-256); the file is whole or absent. Returns the path."""
+        """Writes the embedding to `path`, whole or not at all (safetensors with its SHA-256), and returns it."""
         from task2vec.embedding.store import save_embedding
 
         return save_embedding(self, path)

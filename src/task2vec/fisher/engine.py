@@ -25,7 +25,7 @@ MIXES = 4
 
 
 class _Tap(torch.autograd.Function):
-    """The identity on a layer's output, which starts the graph at the first layer and shows the gradient on its way back."""
+    """The identity on a layer's output: starts the graph at the first layer, shows the gradient coming back."""
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, start: Tensor, show: Callable[[Tensor], None]) -> Tensor:
@@ -63,7 +63,9 @@ class Engine:
         """
         if not self.network.is_batched and images.shape[0] > 1:
             keys = keys if keys is not None else [0] * images.shape[0]
-            return torch.cat([self.rows(images[i : i + 1], seeds[:, i : i + 1], keys[i : i + 1]) for i in range(images.shape[0])])
+            return torch.cat(
+                [self.rows(images[i : i + 1], seeds[:, i : i + 1], keys[i : i + 1]) for i in range(images.shape[0])]
+            )
         signs = _Signs(keys, self.network, images) if self.is_fast and keys is not None else None
         recorder = _Recorder(self, images.shape[0], signs)
         handles = [module.register_forward_hook(recorder.hook(name)) for name, module in self.network.layers.items()]
@@ -143,12 +145,12 @@ def reduce_layer(engine: Engine, name: str, x: Tensor, d: Tensor, count: int, si
 
 
 def _tokens(x: Tensor, count: int) -> Tensor:
-    """(images, channels, tokens) of anything whose last axis is channels; windows and tokens of an image lie together."""
+    """(images, channels, tokens) of anything whose last axis is channels and whose images lie together."""
     return x.reshape(count, -1, x.shape[-1]).transpose(1, 2)
 
 
 def geometry_of(module: nn.Module, x: Tensor, d: Tensor) -> tuple[Tensor, Geometry] | None:
-    """The input (padded where the padding is not zeros) and the geometry of a plain 2-d convolution; None for others."""
+    """Input and geometry of a plain 2-d convolution (padded here where not with zeros); None for others."""
     if not isinstance(module, nn.Conv2d) or type(module).forward not in (nn.Conv2d.forward, Conv2dSame.forward):
         return None
     kernel, stride, dilation = _pair(module.kernel_size), _pair(module.stride), _pair(module.dilation)
@@ -173,7 +175,9 @@ def _pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
-def _reduce_convolution(engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None") -> Tensor:
+def _reduce_convolution(
+    engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None"
+) -> Tensor:
     groups: int = engine.network.layers[name].groups  # type: ignore[assignment]
     count, filters = d.shape[:2]
     numbers = signs.number(name) if signs is not None and geometry.taps > 1 else None
@@ -221,7 +225,9 @@ def _by_diagonal(route: Callable, x: Tensor, d: Tensor, geometry: Geometry, numb
     return norms * diagonals
 
 
-def _reduce_dense(engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None") -> Tensor:
+def _reduce_dense(
+    engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None"
+) -> Tensor:
     out = (d.shape[2], d.shape[3])
     shape = Shape(x.shape[1], d.shape[1], x.shape[2] * x.shape[3], out[0] * out[1], geometry)
     route = engine.route or reductions.cheapest(shape, device=x.device.type, mixes=MIXES if signs is not None else None)
@@ -277,7 +283,8 @@ def check_rows(rows: Tensor, layers: tuple[FilterLayer, ...]) -> None:
     for layer in layers:
         if not bool(torch.isfinite(rows[:, start : start + layer.filters]).all()):
             raise NotFiniteError(
-                f"the Fisher of layer '{layer.name}' is not finite, so the embedding would be meaningless and nothing was saved. "
+                f"the Fisher of layer '{layer.name}' is not finite, so the embedding would be meaningless and "
+                "nothing was saved. "
                 f"Embed in higher precision: dtype='float64', --dtype float64; or use another probe."
             )
         start += layer.filters

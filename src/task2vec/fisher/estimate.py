@@ -7,8 +7,8 @@ z_i = y_i / pi_i. Then F = sum z_i / N is unbiased, and its variance has two par
   (Hajek's estimator for sampling without replacement);
 * the images that do not exist: the task is itself a sample of N images, which adds var(y) / N.
 
-The noise of drawing labels is inside y_i and counted once by the sum of the two: (1 - pi)/pi^2 + 1/pi = 1/pi^2. The standard
-error so says how far the numbers would move with other images of the same kind, the head being held fixed.
+The noise of drawing labels is inside y_i and counted once by the sum of the two: (1 - pi)/pi^2 + 1/pi = 1/pi^2. The
+standard error so says how far the numbers would move with other images of the same kind, the head being held fixed.
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class Accumulator:
         self.square_weight += float((mass * mass).sum())
 
     def estimate(self) -> FisherEstimate:
-        """The estimate from the images so far: a random part of those drawn, so every inclusion shrinks by that part."""
+        """The estimate from the images so far: a random part of those drawn, so inclusions shrink by it."""
         assert self.sums is not None
         part = self.images / self.drawn
         z, y, zz, yz = self.sums

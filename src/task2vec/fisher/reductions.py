@@ -30,7 +30,7 @@ Taps = list[Pair]
 
 @dataclass(frozen=True)
 class Geometry:
-    """How a convolution slides: zero padding at the top and left; the bottom and right follow from the output's size."""
+    """How a convolution slides; the padding below and to the right follows from the output's size."""
 
     kernel: Pair
     stride: Pair = (1, 1)
@@ -137,7 +137,7 @@ def depthwise(x: Tensor, d: Tensor, geometry: Geometry, taps: Taps | None = None
     """Squared norms where every filter sees one channel: x (n, c, h, w), d (n, c, m, h', w') -> (n, c, m)."""
     height, width, out = x.shape[2], x.shape[3], (d.shape[3], d.shape[4])
     x = x[:, :, None]
-    # Small maps, and maps stored pixel by pixel, are summed with the channels innermost: long runs instead of short ones.
+    # Small maps are summed with the channels innermost: long runs instead of short ones.
     if out[0] * out[1] < 64 or d.is_cuda:
         x, d = x.permute(0, 3, 4, 1, 2).contiguous(), d.permute(0, 3, 4, 1, 2).contiguous()
         rows, columns = 1, 2
@@ -190,7 +190,7 @@ def diagonal_pixels(x: Tensor, out: Pair, geometry: Geometry, numbers: Tensor) -
 
 
 def generic(module: nn.Module, calls: list[tuple[Tensor, Tensor]], count: int) -> Tensor:
-    """Squared norms for any layer with a `weight`, through autograd; several calls of one layer add up before squaring."""
+    """Squared norms for any layer with a `weight`, by autograd; calls of one layer add up before squaring."""
     weight: Tensor = module.weight  # type: ignore[assignment]
     gradients = [torch.zeros_like(weight) for _ in range(count)]
     for x, d in calls:
@@ -203,7 +203,7 @@ def generic(module: nn.Module, calls: list[tuple[Tensor, Tensor]], count: int) -
 
 
 def mix(x: Tensor, signs: Tensor) -> Tensor:
-    """x (n, c, ...) with its channels mixed by `signs` (n, s, c), scaled so that squares add up without bias."""
+    """`x` (n, c, ...) with its channels mixed by `signs` (n, s, c), scaled so that squares add up without bias."""
     count, mixes, channels = signs.shape
     mixed = torch.bmm(signs, x.reshape(count, channels, -1)) * mixes**-0.5
     return mixed.view(count, mixes, *x.shape[2:])
@@ -234,7 +234,8 @@ def cheapest(shape: Shape, *, device: str, mixes: int | None = None) -> str:
     direct_route = "direct" if taps == 1 or device != "cpu" or shape.channels * taps <= 64 else "kernel"
     costs = {
         direct_route: shape.filters * outputs * max(shape.channels * taps, _NARROW),
-        "gram": shape.pixels**2 * shape.channels + outputs**2 * (shape.filters + (20 * shape.geometry.kernel[0] if taps > 1 else 0)),
+        "gram": shape.pixels**2 * shape.channels
+        + outputs**2 * (shape.filters + (20 * shape.geometry.kernel[0] if taps > 1 else 0)),
     }
     if mixes is not None and mixes < shape.channels:
         gathering = mixes * (shape.channels * shape.pixels + (40 * taps * outputs if taps > 1 else 0))

@@ -29,7 +29,7 @@ class Draw:
 
 
 def mix_with_uniform(shares: Tensor, labels: Tensor) -> Tensor:
-    """Drawing probabilities (n, t) summing to one: mostly `shares`, a part uniform over images, positive where `labels` is.
+    """Drawing probabilities (n, t), summing to one: mostly `shares`, a part uniform over images.
 
     Within an image the uniform part follows the shares again, with the textbook label probabilities as its own floor.
     """

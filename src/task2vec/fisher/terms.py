@@ -4,12 +4,13 @@ For logits z with p = softmax(z) the inner expectation over labels drawn from th
 
     E_y[(e_y - p)(e_y - p)^T] = diag(p) - p p^T = sum_y a_y a_y^T   with   a_y = sqrt(p_y) (e_y - p),
 
-and for independent attributes with p = sigmoid(z) it is diag(p (1 - p)), so a_c = sqrt(p_c (1 - p_c)) e_c. Back-propagating
+and for independent attributes with p = sigmoid(z) it is diag(p (1 - p)), so a_c = sqrt(p_c (1 - p_c)) e_c.
+Back-propagating
 one term through the head and the probe gives its part of the Fisher exactly. With two classes the two terms are
 parallel and become one, a = sqrt(p_0 p_1) (1, -1): one backward pass and no label noise.
 
-The squared length of W^T a, the gradient at the pooled features, is known as soon as the head is fitted, and predicts how
-much of the Fisher a term will bring. Terms are drawn in proportion to it (see `sampling`).
+The squared length of W^T a, the gradient at the pooled features, is known as soon as the head is fitted, and predicts
+how much of the Fisher a term will bring. Terms are drawn in proportion to it (see `sampling`).
 """
 
 import torch

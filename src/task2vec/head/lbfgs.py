@@ -1,8 +1,8 @@
 """Full-batch L-BFGS on many convex problems at once.
 
 Cross-validation fits one head per fold and penalty on the same features; solved together they are a few large matrix
-products per step instead of many small ones, on a CPU and on a GPU alike. Every problem keeps its own history, step length
-and end; one that is done stands still while the others go on.
+products per step instead of many small ones, on a CPU and on a GPU alike. Every problem keeps its own history, step
+length and end; one that is done stands still while the others go on.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,9 @@ def minimise(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The minimisers (p, d) of p problems from `start`, their losses, and whether each gradient fell below `tolerance`.
 
-    `loss_and_gradient` maps (p, d) points to (p,) losses and (p, d) gradients. The tolerance is on the largest entry of the
-    gradient. Backtracking keeps every step a decrease; for convex problems the curvature condition then holds by itself.
+    `loss_and_gradient` maps (p, d) points to (p,) losses and (p, d) gradients. The tolerance is on the largest entry
+    of the gradient. Backtracking keeps every step a decrease; for convex problems the curvature condition then holds by
+    itself.
     """
     point = start
     loss, gradient = loss_and_gradient(point)
@@ -72,9 +73,10 @@ def _search_line(
         trial = point + length[:, None] * direction
         trial_loss, trial_gradient = loss_and_gradient(trial)
         accepted = waiting & (trial_loss <= loss + _ARMIJO * length * slope) & torch.isfinite(trial_loss)
-        best = tuple(
-            torch.where(accepted.view(-1, *[1] * (new.ndim - 1)), new, old)
-            for new, old in zip((trial, trial_loss, trial_gradient), best, strict=True)
+        best = (
+            torch.where(accepted[:, None], trial, best[0]),
+            torch.where(accepted, trial_loss, best[1]),
+            torch.where(accepted[:, None], trial_gradient, best[2]),
         )
         waiting = waiting & ~accepted
         if not bool(waiting.any()):

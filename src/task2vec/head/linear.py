@@ -4,11 +4,11 @@
 
 with softmax cross-entropy for one label per image and the sum of binary cross-entropies for independent attributes. The
 image weights omega sum to one; balanced, every class weighs the same, as when the paper draws images uniformly over
-classes. s^2 is the mean squared distance of the features from their mean, so `l2` has no unit and means the same for every
-probe; the bias is free.
+classes. s^2 is the mean squared distance of the features from their mean, so `l2` has no unit and means the same for
+every probe; the bias is free.
 
-The penalty decides how soft the probabilities are, and so the scale of the Fisher: too small, and the head is certain of
-every training image, which leaves no Fisher at all. By default it is chosen by cross-validated loss.
+The penalty decides how soft the probabilities are, and so the scale of the Fisher: too small, and the head is certain
+of every training image, which leaves no Fisher at all. By default it is chosen by cross-validated loss.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _CV_TOLERANCE, _CV_MAX_STEPS = 1e-3, 100
 
 @dataclass(frozen=True)
 class Head:
-    """A fitted classifier and how well it does. Errors are class-balanced (for attributes: averaged over attributes)."""
+    """A fitted classifier and how well it does; errors are class-balanced, or averaged over attributes."""
 
     weight: Tensor
     bias: Tensor
@@ -64,7 +64,10 @@ def fit_head(features: Tensor, targets: Tensor, *, classes: int, l2: float | Non
     cv_losses, cv_errors = _cross_validate(problem, grid)
     best = int(torch.argmin(cv_losses))
     solution, loss, converged = problem.solve(
-        weights[None], torch.tensor([grid[best]], dtype=torch.float64, device=x.device), tolerance=_TOLERANCE, max_steps=_MAX_STEPS
+        weights[None],
+        torch.tensor([grid[best]], dtype=torch.float64, device=x.device),
+        tolerance=_TOLERANCE,
+        max_steps=_MAX_STEPS,
     )
     weight, bias = solution[0, :-1], solution[0, -1]
     weight = ((basis @ weight) if basis is not None else weight) / scale
@@ -93,7 +96,7 @@ def image_weights(onehot: Tensor, *, is_multilabel: bool, balance: bool) -> Tens
 
 
 def _compress(x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Coordinates of the features in the space they span, where there are fewer images than features: the fit is the same.
+    """Coordinates of the features within their own span, where that is smaller; the fit is the same.
 
     The penalised optimum is a combination of the images, so nothing outside their span is ever used.
     """
@@ -111,7 +114,7 @@ class _Problem:
     is_multilabel: bool
 
     def solve(self, weights: Tensor, l2: Tensor, *, tolerance: float, max_steps: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(p, d + 1, c) solutions for p rows of image weights and penalties, their losses and whether they converged."""
+        """(p, d + 1, c) solutions for p rows of image weights and penalties, losses, and who converged."""
         classes = self.onehot.shape[1]
         x = torch.cat([self.x, torch.ones_like(self.x[:, :1])], dim=1)
         penalty = l2.to(x)[:, None, None].expand(-1, x.shape[1], classes).clone()

@@ -21,7 +21,8 @@ class ExplicitAttention(nn.Module):
         super().__init__()
         if not attention._qkv_same_embed_dim or attention.bias_k is not None or attention.add_zero_attn:
             raise ProbeError(
-                "the probe has an nn.MultiheadAttention with separate key sizes or extra biases, whose weights cannot be seen. "
+                "the probe has an nn.MultiheadAttention with separate key sizes or extra biases, whose weights "
+                "cannot be seen. "
                 "Use a network whose attention projects with nn.Linear, such as timm's vision transformers."
             )
         width = attention.embed_dim
@@ -46,7 +47,9 @@ class ExplicitAttention(nn.Module):
     ) -> tuple[Tensor, None]:
         """The attended values and no attention weights."""
         if query is not key or key is not value or key_padding_mask is not None or attn_mask is not None or is_causal:
-            raise ProbeError("the probe uses cross-attention or attention masks, which have no meaning for single images.")
+            raise ProbeError(
+                "the probe uses cross-attention or attention masks, which have no meaning for single images."
+            )
         tokens = query if self.batch_first else query.transpose(0, 1)
         count, length, width = tokens.shape
         split = self.in_proj(tokens).view(count, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)

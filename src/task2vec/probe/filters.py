@@ -1,8 +1,10 @@
 """The filters of a network: which layers carry coordinates, and how their weights are laid out.
 
-A filter is one output channel of a convolution or one output unit of a linear layer. Scales and shifts of batch-norm and
+A filter is one output channel of a convolution or one output unit of a linear layer. Scales and shifts of batch-norm
+and
 layer-norm, position embeddings and class tokens are not filters; the head is not part of the network any more when we
-look at it. A layer that the forward pass never reaches (an auxiliary classifier in eval mode) has no Fisher and is left out.
+look at it. A layer that the forward pass never reaches (an auxiliary classifier in eval mode) has no Fisher and is
+left out.
 """
 
 from collections.abc import Iterator
@@ -13,19 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from task2vec.errors import ProbeError
+from task2vec.probe.layers import FilterLayer
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-
-
-@dataclass(frozen=True)
-class FilterLayer:
-    """One layer of the coordinate system: `filters` coordinates, each the mean over `weights_per_filter` weights."""
-
-    name: str
-    kind: str
-    filters: int
-    weights_per_filter: int
-    mean_square_weight: float
 
 
 @dataclass(frozen=True)
@@ -45,7 +37,10 @@ def is_filter_layer(module: nn.Module) -> bool:
 
 @contextmanager
 def _hooks(network: nn.Module, hook) -> Iterator[None]:
-    handles = [module.register_forward_hook(lambda m, i, o, n=name: hook(n, m, i, o)) for name, module in network.named_modules()]
+    handles = [
+        module.register_forward_hook(lambda m, i, o, n=name: hook(n, m, i, o))
+        for name, module in network.named_modules()
+    ]
     try:
         yield
     finally:
@@ -75,7 +70,8 @@ def trace(network: nn.Module, images: Tensor) -> Trace:
     if not isinstance(features, Tensor) or features.ndim != 2 or features.shape[0] != images.shape[0]:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ProbeError(
-            f"without its head the probe gives {shape} for {images.shape[0]} images; one feature vector per image is needed. "
+            f"without its head the probe gives {shape} for {images.shape[0]} images; one feature vector per image is "
+            "needed. "
             f"Name the last linear layer as the head: load_probe(module, head='fc', ...)"
         )
     return Trace(calls, feeds, leading, features)
@@ -91,5 +87,7 @@ def enumerate_filters(network: nn.Module, seen: Trace) -> tuple[FilterLayer, ...
             square = weight.detach().double().square().mean().item()
             layers.append(FilterLayer(name, kind, weight.shape[0], weight[0].numel(), square))
     if not layers:
-        raise ProbeError("the probe has no convolution and no linear layer besides its head, so there is nothing to measure.")
+        raise ProbeError(
+            "the probe has no convolution and no linear layer besides its head, so there is nothing to measure."
+        )
     return tuple(layers)

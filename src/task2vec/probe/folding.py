@@ -4,7 +4,8 @@ In eval mode a batch-norm is a fixed scale s and shift per channel, so conv and 
 weights sW. The score with respect to the original weights is s times the score with respect to the folded ones, hence
 F(original) = s^2 F(folded): folding is exact for the Fisher, and saves a pass over every map in both directions.
 
-Which batch-norm follows which convolution is seen in a trial pass rather than in a traced graph, so networks that cannot
+Which batch-norm follows which convolution is seen in a trial pass rather than in a traced graph, so networks that
+cannot
 be traced fold too. A fold is kept only if the features stay the same in float64; otherwise the network runs as it is.
 """
 
@@ -20,7 +21,7 @@ from task2vec.probe.filters import Trace, trace
 
 @dataclass(frozen=True)
 class PreparedNetwork:
-    """The network that runs, its filter layers by name, and the factor each layer's score takes on (1 where not folded)."""
+    """The network that runs, its filter layers by name, and the factor of each folded layer's score."""
 
     module: nn.Module
     layers: dict[str, nn.Module]
@@ -47,7 +48,9 @@ def prepare(network: nn.Module, names: tuple[str, ...], images: Tensor, *, fold:
             scales = {}
     module.requires_grad_(False)
     modules = dict(module.named_modules())
-    return PreparedNetwork(module, {name: modules[name] for name in names}, scales, _keeps_image_axis(plain, images, seen))
+    return PreparedNetwork(
+        module, {name: modules[name] for name in names}, scales, _keeps_image_axis(plain, images, seen)
+    )
 
 
 def _keeps_image_axis(network: nn.Module, images: Tensor, seen: Trace) -> bool:

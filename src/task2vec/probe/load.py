@@ -6,18 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from task2vec.errors import ProbeError, WeightsError
 from task2vec.probe.preprocess import CustomPreprocess, Preprocess, check_transform
 from task2vec.probe.probe import Probe, make_probe
 from task2vec.probe.weights import (
-    OFFLINE_PACKAGES,
-    find_in_hub_cache,
     find_timm_weights,
     find_torchvision_weights,
-    is_offline_package_installed,
     read_weights,
 )
 
@@ -53,7 +49,9 @@ def load_probe(
         (21008, 1280)
     """
     if size is not None and size < 1:
-        raise ProbeError(f"size={size} is no side of an image. Give a number of pixels, such as size=128, or leave it out.")
+        raise ProbeError(
+            f"size={size} is no side of an image. Give a number of pixels, such as size=128, or leave it out."
+        )
     if isinstance(name_or_module, nn.Module):
         return _from_module(name_or_module, weights=weights, head=head, transform=transform, size=size)
     library, _, name = name_or_module.rpartition(":")
@@ -69,38 +67,6 @@ def load_probe(
     return make_probe(name, module, heads, check_transform(transform) if transform else preprocess, source=source)
 
 
-def list_probes() -> list[dict[str, Any]]:
-    """The named probes whose weights are on this machine, as rows of name, source and megabytes of nothing to fetch.
-
-    Example:
-        >>> [row["name"] for row in list_probes() if row["source"].startswith("offline")][0]
-        'tf_efficientnet_lite0'
-    """
-    rows = [
-        {"name": name, "source": f"offline package {OFFLINE_PACKAGES[name][0]}", "is_local": is_offline_package_installed(name)}
-        for name in OFFLINE_PACKAGES
-    ]
-    import timm
-
-    for name in timm.list_pretrained():
-        repo = (timm.models.get_pretrained_cfg(name) or _NO_CONFIG).hf_hub_id
-        if repo and find_in_hub_cache(repo):
-            rows.append({"name": name, "source": f"hub cache {repo}", "is_local": True})
-    checkpoints = Path(torch.hub.get_dir()) / "checkpoints"
-    if checkpoints.is_dir():
-        import torchvision
-
-        for name in torchvision.models.list_models(module=torchvision.models):
-            enum = torchvision.models.get_model_weights(name)
-            if any((checkpoints / Path(w.url).name).exists() for w in enum):
-                rows.append({"name": f"torchvision:{name}", "source": "torch cache", "is_local": True})
-    return rows
-
-
-class _NO_CONFIG:  # noqa: N801 - stands for a pretrained config that is not there
-    hf_hub_id = None
-
-
 def _from_module(
     module: nn.Module,
     *,
@@ -111,11 +77,14 @@ def _from_module(
 ) -> Probe:
     if head is None or transform is None or size is not None:
         raise ProbeError(
-            f"a module of your own ({type(module).__name__}) needs head= (the name of its last linear layer) and transform= (from a PIL "
+            f"a module of your own ({type(module).__name__}) needs head= (the name of its last linear layer) and "
+            "transform= (from a PIL "
             f"image to its input tensor; it decides the size): both change every number, so they are not guessed."
         )
     if weights is not None:
-        raise ProbeError("weights= goes with a model's name. Load them into your module before: module.load_state_dict(...)")
+        raise ProbeError(
+            "weights= goes with a model's name. Load them into your module before: module.load_state_dict(...)"
+        )
     return make_probe(type(module).__name__, module, (head,), check_transform(transform), source="module")
 
 
@@ -147,19 +116,22 @@ def _unknown(library: str, name: str) -> ProbeError:
     if library and name in known:  # it is there, but in the other library
         close = [f"{'torchvision' if library == 'timm' else 'timm'}:{name}"]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
-    return ProbeError(f"no model is called '{name}' in {library or 'timm or torchvision'}.{hint} List the probes on this machine: task2vec probes")
+    return ProbeError(
+        f"no model is called '{name}' in {library or 'timm or torchvision'}.{hint} List the probes on this machine: "
+        "task2vec probes"
+    )
 
 
 def _from_timm(name: str, weights: str | Path | None, size: int | None, download: bool):
-    import timm
+    from timm.data.config import resolve_model_data_config
 
     model = _create_timm(name, size)
     if weights is not None:
         tensors, source = read_weights(weights), f"file {Path(weights).name}"
     else:
         tensors, source = find_timm_weights(model, download=download)
-    cfg = timm.data.resolve_model_data_config(model)
-    heads = model.pretrained_cfg.get("classifier") or "head"
+    cfg = resolve_model_data_config(model)
+    heads = model.pretrained_cfg.get("classifier") or "head"  # type: ignore[operator]
     heads = (heads,) if isinstance(heads, str) else tuple(heads)
     _place(model, tensors, heads, name)
     return model, heads, _timm_preprocess(cfg, size), source
@@ -195,7 +167,7 @@ def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | Cust
 def _from_torchvision(name: str, weights: str | Path | None, size: int | None, download: bool):
     import torchvision
 
-    enum = torchvision.models.get_model_weights(name).DEFAULT
+    enum = torchvision.models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
     model = torchvision.models.get_model(name, weights=None, **_AS_TRAINED.get(name, {})).eval()
     if weights is not None:
         tensors, source = read_weights(weights), f"file {Path(weights).name}"
@@ -212,11 +184,14 @@ def _from_torchvision(name: str, weights: str | Path | None, size: int | None, d
         std=tuple(shown.std),
     )
     if size is not None:
-        preprocess = replace(preprocess, size=(size, size), resize=round(size * shown.resize_size[0] / shown.crop_size[0]))
+        preprocess = replace(
+            preprocess, size=(size, size), resize=round(size * shown.resize_size[0] / shown.crop_size[0])
+        )
     return model, (head,), preprocess, source
 
 
-# What torchvision itself changes about a network when it is asked for the trained one; the rest is built the same either way.
+# What torchvision itself changes about a network when it is asked for the trained one; the rest is built the same
+# either way.
 _AS_TRAINED: dict[str, dict[str, Any]] = {
     "googlenet": {"transform_input": True, "init_weights": False},
     "inception_v3": {"transform_input": True, "init_weights": False},
@@ -243,29 +218,44 @@ def _place(model: nn.Module, tensors: dict[str, Tensor], heads: tuple[str, ...],
     missing, unexpected, resized = misfits
     if any(misfits):
         raise WeightsError(
-            f"these weights do not fit '{name}': {len(missing)} missing ({', '.join(missing[:3])}), {len(unexpected)} unknown "
-            f"({', '.join(unexpected[:3])}), {len(resized)} of another shape ({', '.join(resized[:3])}). Half-filled, the probe would be random. "
+            f"these weights do not fit '{name}': {len(missing)} missing ({', '.join(missing[:3])}), "
+            f"{len(unexpected)} unknown "
+            f"({', '.join(unexpected[:3])}), {len(resized)} of another shape ({', '.join(resized[:3])}). "
+            "Half-filled, the probe would be random. "
             f"Check the model's name: timm:{name} and torchvision:{name} name their weights differently."
         )
     fitting = {k: v.to(wanted[k].dtype) for k, v in tensors.items() if k in wanted and v.shape == wanted[k].shape}
     model.load_state_dict(fitting, strict=False)
 
 
-def _misfits(wanted: dict[str, Tensor], tensors: dict[str, Tensor], in_head: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
+def _misfits(
+    wanted: dict[str, Tensor], tensors: dict[str, Tensor], in_head: tuple[str, ...]
+) -> tuple[list[str], list[str], list[str]]:
     """Names that are missing, unknown, and of another shape, the head and the counters of batch-norm aside."""
-    missing = [k for k in wanted if k not in tensors and not k.startswith(in_head) and not k.endswith("num_batches_tracked")]
+    missing = [
+        k for k in wanted if k not in tensors and not k.startswith(in_head) and not k.endswith("num_batches_tracked")
+    ]
     # Old files name weights of auxiliary heads that today's networks do not have; unknown names elsewhere are a mix-up.
     unexpected = [k for k in tensors if k not in wanted and not k.startswith((*in_head, "AuxLogits", "aux"))]
-    resized = [k for k, v in tensors.items() if k in wanted and v.shape != wanted[k].shape and not k.startswith(in_head)]
+    resized = [
+        k for k, v in tensors.items() if k in wanted and v.shape != wanted[k].shape and not k.startswith(in_head)
+    ]
     return missing, unexpected, resized
 
 
 def _adapt(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """`tensors` under timm's names and resampled to the model's image size, by timm's own rule for its kind, if it has one."""
+    """`tensors` renamed and resampled to the model's image size by timm's own rule, if it has one."""
     import sys
 
     adapt = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     try:
         return adapt(dict(tensors), model) if adapt else tensors
-    except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError):  # made for another network: they stay misfits
+    except (
+        KeyError,
+        IndexError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+        AttributeError,
+    ):  # made for another network: they stay misfits
         return tensors

@@ -31,7 +31,7 @@ _WIDEST = 8
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Resize the short side (or both, to `squash`), crop the centre, scale to [0, 1], subtract the mean, divide by the deviation."""
+    """Resize the short side (or both, to `squash`), crop the centre, scale to [0, 1] and normalise."""
 
     size: tuple[int, int]
     resize: int
@@ -75,8 +75,10 @@ class CustomPreprocess:
         tensor = torch.as_tensor(self.transform(image.convert("RGB")))
         if tensor.shape != (3, *self.size):
             raise ProbeError(
-                f"the transform turns a picture of {image.width} x {image.height} pixels into shape {tuple(tensor.shape)} and others into "
-                f"{(3, *self.size)}; the probe needs one size for all. End it with a crop: torchvision's CenterCrop({self.size[0]})."
+                f"the transform turns a picture of {image.width} x {image.height} pixels into shape "
+                f"{tuple(tensor.shape)} and others into "
+                f"{(3, *self.size)}; the probe needs one size for all. End it with a crop: torchvision's "
+                f"CenterCrop({self.size[0]})."
             )
         return tensor
 
@@ -104,7 +106,8 @@ def check_transform(transform: Callable[[Image.Image], Any]) -> CustomPreprocess
     first = outputs[0]
     if first.ndim != 3 or first.shape[0] != 3 or not first.is_floating_point():
         raise ProbeError(
-            f"the transform turns a picture into {first.dtype} of shape {tuple(first.shape)}; the probe needs floats of shape "
+            f"the transform turns a picture into {first.dtype} of shape {tuple(first.shape)}; the probe needs floats "
+            "of shape "
             f"(3, height, width). End it with torchvision's ToTensor() and Normalize(...)."
         )
     if any(not torch.equal(first, other) for other in outputs[1:]):

@@ -38,7 +38,9 @@ class Probe:
         """Number of coordinates."""
         return sum(layer.filters for layer in self.layers)
 
-    def prepare(self, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, fold: bool = True) -> PreparedNetwork:
+    def prepare(
+        self, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, fold: bool = True
+    ) -> PreparedNetwork:
         """The network ready to run on `device` in `dtype`, batch-norm folded where that is exact; made once."""
         key = (str(device), dtype, fold)
         if key not in self._prepared:
@@ -70,7 +72,8 @@ def make_probe(
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ProbeError(
             f"probe '{name}' cannot run on images of {preprocess.size[0]} x {preprocess.size[1]} pixels "
-            f"({str(error).splitlines()[0] if str(error) else type(error).__name__}). Its network may be made for one size only: "
+            f"({str(error).splitlines()[0] if str(error) else type(error).__name__}). Its network may be made for "
+            "one size only: "
             f"leave out size= (--size), or check the transform."
         ) from error
     _check(network, images, seen.features, name)
@@ -96,8 +99,10 @@ def _refuse_train_mode(name: str, module: nn.Module) -> None:
     training = [n or type(m).__name__ for n, m in module.named_modules() if m.training]
     if training:
         raise ProbeError(
-            f"probe '{name}' is in train mode ({training[0]}{' and others' if len(training) > 1 else ''}): batch-norm would use the "
-            f"statistics of each batch and dropout would add noise, so embeddings would depend on the batch. Call module.eval() first."
+            f"probe '{name}' is in train mode ({training[0]}{' and others' if len(training) > 1 else ''}): "
+            "batch-norm would use the "
+            "statistics of each batch and dropout would add noise, so embeddings would depend on the batch. Call "
+            "module.eval() first."
         )
 
 
@@ -113,8 +118,10 @@ def _take_off(network: nn.Module, head: str, name: str) -> None:
     if not head or head not in modules:
         linear = [n for n, m in modules.items() if isinstance(m, nn.Linear)]
         raise ProbeError(
-            f"probe '{name}' has no layer '{head}' to take off as its head. The head is replaced for every task, so it must be known. "
-            f"Its last linear layers are: {', '.join(linear[-3:]) or 'none'}. Name one: load_probe(module, head='{(linear or ['fc'])[-1]}', ...)"
+            f"probe '{name}' has no layer '{head}' to take off as its head. The head is replaced for every task, so "
+            "it must be known. "
+            f"Its last linear layers are: {', '.join(linear[-3:]) or 'none'}. Name one: load_probe(module, "
+            f"head='{(linear or ['fc'])[-1]}', ...)"
         )
     parent, _, child = head.rpartition(".")
     setattr(network.get_submodule(parent), child, _Pool())
@@ -124,10 +131,13 @@ def _check(network: nn.Module, images: Tensor, features: Tensor, name: str) -> N
     for key, tensor in network.state_dict().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise NotFiniteError(
-                f"probe '{name}' holds NaN or infinity in '{key}', which would spread to every number. Load its weights again."
+                f"probe '{name}' holds NaN or infinity in '{key}', which would spread to every number. Load its "
+                "weights again."
             )
     if not bool(torch.isfinite(features).all()):
-        raise NotFiniteError(f"probe '{name}' gives NaN or infinity on plain noise images. Check its weights and its transform.")
+        raise NotFiniteError(
+            f"probe '{name}' gives NaN or infinity on plain noise images. Check its weights and its transform."
+        )
     with torch.no_grad():
         if not all(torch.equal(network(images), features) for _ in range(2)):
             raise ProbeError(

