@@ -19,7 +19,9 @@ def pictures(counts=(9, 7, 6), *, seed=0, side=40):
     """Noisy pictures whose classes differ a little in colour, with their labels."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(counts)), counts)
-    pixels = 128 + 50 * rng.normal(size=(len(labels), side, side, 3)) + 25 * rng.normal(size=(len(counts), 1, 1, 3))[labels]
+    pixels = (
+        128 + 50 * rng.normal(size=(len(labels), side, side, 3)) + 25 * rng.normal(size=(len(counts), 1, 1, 3))[labels]
+    )
     return [Image.fromarray(x.clip(0, 255).astype(np.uint8)) for x in pixels], labels.tolist()
 
 
@@ -36,7 +38,9 @@ def make_attributes(count=20, *, seed=1) -> Task:
     rows[:2] = [[0, 0, 0], [1, 1, 1]]
     pixels = 110 + 40 * rng.normal(size=(count, 30, 30, 3)) + 30 * rows[:, None, None, :]
     images = [Image.fromarray(x.clip(0, 255).astype(np.uint8)) for x in pixels]
-    return from_dataset([(image, torch.tensor(row)) for image, row in zip(images, rows, strict=True)], name="attributes")
+    return from_dataset(
+        [(image, torch.tensor(row)) for image, row in zip(images, rows, strict=True)], name="attributes"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What must not change an embedding does not: to the byte where nothing is computed otherwise, to rounding where it is."""
+"""What must not change an embedding does not: to the byte, or to rounding where sums are taken in another order."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,9 @@ def test_order_and_columns_of_attributes(probe):
 def test_other_labels_do_change_it(probe, reference):
     images, labels = pictures()
     labels[0] = 1
-    assert numbers(embed(from_dataset(list(zip(images, labels, strict=True))), probe, settings=SAMPLED)) != numbers(reference)
+    assert numbers(embed(from_dataset(list(zip(images, labels, strict=True))), probe, settings=SAMPLED)) != numbers(
+        reference
+    )
 
 
 @pytest.mark.parametrize("engine", ["exact", "fast"])
@@ -93,7 +95,9 @@ def test_batch_size_in_double_precision(probe, engine):
 @pytest.mark.parametrize("engine", ["exact", "fast"])
 def test_batch_size_in_single_precision(probe, engine):
     task = make_task((30, 25, 15))
-    found = [embed(task, probe, settings=EmbedSettings(images=80, engine=engine), batch_size=size) for size in (7, 32, 64)]
+    found = [
+        embed(task, probe, settings=EmbedSettings(images=80, engine=engine), batch_size=size) for size in (7, 32, 64)
+    ]
     for other in found[1:]:
         assert symmetric(other, found[0]) < 1e-4
 

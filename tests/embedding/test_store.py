@@ -17,7 +17,9 @@ from task2vec.probe import FilterLayer
 def make(task="birds", value=1.0):
     layers = (FilterLayer("conv", "convolution", 2, 9, 0.1), FilterLayer("fc", "linear", 1, 4, 0.25))
     story = {"probe_fingerprint": "abc", "settings": {"beta": 1e-5}, "counts": {"images": 12}, "note": "ä<script>"}
-    return Embedding(task, "net", np.array([value, 2.0, 0.0]), np.array([0.1, 0.2, 0.0]), np.full(3, 1e-6), layers, story)
+    return Embedding(
+        task, "net", np.array([value, 2.0, 0.0]), np.array([0.1, 0.2, 0.0]), np.full(3, 1e-6), layers, story
+    )
 
 
 def write(path, *, arrays=None, schema=SCHEMA, story=None, sha256=None):
@@ -44,7 +46,12 @@ def test_round_trip(tmp_path):
     for name in ("fisher", "stderr", "prior", "vector"):
         assert np.array_equal(getattr(loaded, name), getattr(saved, name))
         assert getattr(loaded, name).dtype == np.float64
-    assert (loaded.task, loaded.probe, loaded.layers, loaded.provenance) == (saved.task, saved.probe, saved.layers, saved.provenance)
+    assert (loaded.task, loaded.probe, loaded.layers, loaded.provenance) == (
+        saved.task,
+        saved.probe,
+        saved.layers,
+        saved.provenance,
+    )
     assert repr(loaded) == "Embedding(birds, probe=net, 3 filters, 12 images)"
     assert loaded.save(tmp_path / "again").read_bytes() == path.read_bytes()
     assert os.listdir(path.parent) == ["birds.t2v.safetensors"]  # no temporary file stays
@@ -85,7 +92,9 @@ def test_other_schemas_are_named_with_the_remedy(tmp_path):
         load_embedding(write(tmp_path / "x", schema=None))
 
 
-@pytest.mark.parametrize(("name", "value"), [("fisher", np.nan), ("stderr", np.inf), ("prior", np.nan), ("fisher", -1.0), ("prior", 0.0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("fisher", np.nan), ("stderr", np.inf), ("prior", np.nan), ("fisher", -1.0), ("prior", 0.0)]
+)
 def test_values_that_no_fisher_can_have_are_refused_even_with_a_fitting_hash(tmp_path, name, value):
     arrays = {n: getattr(make(), n).copy() for n in ("fisher", "prior", "stderr")}
     arrays[name][1] = value
@@ -95,7 +104,11 @@ def test_values_that_no_fisher_can_have_are_refused_even_with_a_fitting_hash(tmp
 
 def test_arrays_that_do_not_fit_together_are_refused(tmp_path):
     arrays = {n: getattr(make(), n).copy() for n in ("fisher", "prior", "stderr")}
-    for broken in ({**arrays, "fisher": arrays["fisher"][:2]}, {**arrays, "more": np.ones(3)}, {"fisher": arrays["fisher"]}):
+    for broken in (
+        {**arrays, "fisher": arrays["fisher"][:2]},
+        {**arrays, "more": np.ones(3)},
+        {"fisher": arrays["fisher"]},
+    ):
         with pytest.raises(EmbeddingFileError):
             load_embedding(write(tmp_path / "x", arrays=broken))
     for story in ({"layers": [["conv"]]}, {"layers": 3}, {"layers": [["conv", "convolution", "2", 9, 0.1]]}):
@@ -107,7 +120,15 @@ def test_what_is_no_embedding_is_refused(tmp_path):
     file = tmp_path / "x"
     safetensors.numpy.save_file({"weight": np.ones(3)}, file)
     foreign = file.read_bytes()
-    for content in (foreign, b"", b"hello", b"\x89PNG\r\n\x1a\n" + b"\0" * 40, b"{}", b"\xff" * 64, (1 << 40).to_bytes(8, "little") + b"{}"):
+    for content in (
+        foreign,
+        b"",
+        b"hello",
+        b"\x89PNG\r\n\x1a\n" + b"\0" * 40,
+        b"{}",
+        b"\xff" * 64,
+        (1 << 40).to_bytes(8, "little") + b"{}",
+    ):
         file.write_bytes(content)
         with pytest.raises(EmbeddingFileError, match="not an embedding"):
             load_embedding(file)

@@ -1,8 +1,8 @@
 """The sampled Fisher is right on average, where three tempting shortcuts are not.
 
-The reference enumerates every label of every image. The estimator of `embed`, drawn with many seeds, must meet it within the
-error of its mean; labels taken from the data, the square of a batch mean, and draws without their weights must miss it by
-far more, or this test could not tell them apart.
+The reference enumerates every label of every image. The estimator of `embed`, drawn with many seeds, must meet it
+within the error of its mean; labels taken from the data, the square of a batch mean, and draws without their weights
+must miss it by far more, or this test could not tell them apart.
 """
 
 from dataclasses import replace
@@ -124,11 +124,8 @@ def score_vectors(setting):
     rows = []
     for image in images:
         log_p = head.logits(network(image[None]))[0].log_softmax(0)
-        rows.append(
-            torch.stack(
-                [torch.cat([g.flatten() for g in torch.autograd.grad(l, weights, retain_graph=True)]) for l in log_p]
-            )
-        )
+        gradients = [torch.autograd.grad(label, weights, retain_graph=True) for label in log_p]
+        rows.append(torch.stack([torch.cat([part.flatten() for part in parts]) for parts in gradients]))
     for weight in weights:
         weight.requires_grad_(False)
     return torch.stack(rows).detach(), [w[0].numel() for w in weights for _ in range(len(w))]
@@ -182,7 +179,7 @@ def test_missing_importance_weights_would_be_found_out(setting, right):
 
 def test_stated_errors_are_the_real_ones(setting):
     # Over the draws alone the variance must fit the design part of the stated one: what is stated, less var(y) / N.
-    run, head, p, _, exact = setting
+    run, head, p, _, _ = setting
     estimates = []
     for seed in range(DRAWS):
         seeded = with_seed(run, seed)

@@ -39,7 +39,12 @@ def test_every_problem_ends_by_itself():
     start[1] = expected[1]  # already there: it must not move while the others go on
     point, _, converged = minimise(loss_and_gradient, start, tolerance=1e-6, max_steps=500)
     assert torch.equal(point[1], expected[1]) and bool(converged.all())
-    alone, _, _ = minimise(lambda x: tuple(v[2:3] for v in loss_and_gradient(x.expand(4, -1))), start[2:3], tolerance=1e-6, max_steps=500)
+
+    def third(x):
+        loss, gradient = loss_and_gradient(x.expand(4, -1))
+        return loss[2:3], gradient[2:3]
+
+    alone, _, _ = minimise(third, start[2:3], tolerance=1e-6, max_steps=500)
     assert torch.allclose(point[2:3], alone, rtol=1e-5, atol=1e-6)
 
 
@@ -55,5 +60,6 @@ def test_steep_and_flat_starts(scale):
     def loss_and_gradient(x):  # log cosh: linear far out, quadratic near zero
         return scale * (x.abs() + torch.nn.functional.softplus(-2 * x.abs())).sum(1), scale * x.tanh()
 
-    point, _, converged = minimise(loss_and_gradient, torch.full((1, 3), 3.0).double(), tolerance=1e-7 * scale, max_steps=500)
+    start = torch.full((1, 3), 3.0, dtype=torch.float64)
+    point, _, converged = minimise(loss_and_gradient, start, tolerance=1e-7 * scale, max_steps=500)
     assert bool(converged.all()) and point.abs().max() < 1e-6

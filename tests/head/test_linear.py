@@ -22,7 +22,8 @@ def problem(kind, count=60, features=8, seed=0, noise=1.0):
         x, targets = onehot @ centres, onehot
     else:
         sizes = np.arange(1, classes + 1)
-        targets = rng.permutation(np.repeat(np.arange(classes), np.ceil(count * sizes / sizes.sum()).astype(int))[:count])
+        counts = np.ceil(count * sizes / sizes.sum()).astype(int)
+        targets = rng.permutation(np.repeat(np.arange(classes), counts)[:count])
         onehot = np.eye(classes, dtype=np.int64)[targets]
         x = centres[targets]
     x = (x + noise * rng.normal(size=x.shape)) * np.geomspace(0.3, 3, features) + 5
@@ -44,9 +45,11 @@ def test_optimum_of_the_stated_objective(kind, balance):
         expected, ours = expected.log_softmax(1), ours.log_softmax(1)
     assert torch.allclose(ours, expected, atol=1e-4)
     y, o = torch.from_numpy(onehot).double(), torch.from_numpy(omega)
-    at = [slow_head.objective(w, b, x, y, o, penalty, is_multilabel=is_multilabel) for w, b in ((head.weight, head.bias), (weight, bias))]
-    assert abs(at[0] - at[1]) < 1e-9
-    assert head.train_loss == pytest.approx(float(slow_head.losses(weight, bias, x, y, is_multilabel=is_multilabel) @ o), abs=1e-5)
+    ours = slow_head.objective(head.weight, head.bias, x, y, o, penalty, is_multilabel=is_multilabel)
+    least = slow_head.objective(weight, bias, x, y, o, penalty, is_multilabel=is_multilabel)
+    assert abs(ours - least) < 1e-9
+    loss = slow_head.losses(weight, bias, x, y, is_multilabel=is_multilabel) @ o
+    assert head.train_loss == pytest.approx(loss.item(), abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -70,7 +73,8 @@ def test_scikit_learn_agrees():
     x, targets, onehot, _ = problem("4 classes")
     omega = slow_head.weights_of(onehot, is_multilabel=False, balance=True)
     strength = 1 / (0.05 * slow_head.spread(x.numpy(), omega))
-    theirs = LogisticRegression(C=strength, tol=1e-10, max_iter=50000).fit(x.numpy(), targets.numpy(), sample_weight=omega)
+    solver = LogisticRegression(C=strength, tol=1e-10, max_iter=50000)
+    theirs = solver.fit(x.numpy(), targets.numpy(), sample_weight=omega)
     ours = fit_head(x, targets, classes=4, l2=0.05)
     assert np.allclose(ours.logits(x).softmax(1).numpy(), theirs.predict_proba(x.numpy()), atol=1e-4)
     x, targets, onehot, _ = problem("3 attributes")
@@ -78,7 +82,8 @@ def test_scikit_learn_agrees():
     strength = 1 / (0.05 * slow_head.spread(x.numpy(), omega))
     ours = fit_head(x, targets, classes=3, l2=0.05).logits(x).sigmoid().numpy()
     for column in range(3):
-        theirs = LogisticRegression(C=strength, tol=1e-10, max_iter=50000).fit(x.numpy(), onehot[:, column], sample_weight=omega)
+        solver = LogisticRegression(C=strength, tol=1e-10, max_iter=50000)
+        theirs = solver.fit(x.numpy(), onehot[:, column], sample_weight=omega)
         assert np.allclose(ours[:, column], theirs.predict_proba(x.numpy())[:, 1], atol=1e-4)
 
 
@@ -112,7 +117,7 @@ GRID = (1e-3, 1e-2, 1e-1)
 
 
 def slow_cross_validation(x, onehot, *, is_multilabel):
-    """Held-out loss and class-balanced error of every penalty, fold by fold: image i of the class order is in fold i mod 5."""
+    """Held-out loss and logits of every penalty, fold by fold: image i in the order of classes is in fold i mod 5."""
     omega = slow_head.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
     x = (x - omega @ x) / slow_head.spread(x, omega) ** 0.5
     order = np.arange(len(x)) if is_multilabel else np.argsort(onehot.argmax(1), kind="stable")
@@ -123,9 +128,11 @@ def slow_cross_validation(x, onehot, *, is_multilabel):
         loss, logits = 0.0, np.zeros(onehot.shape)
         for k in range(FOLDS):
             train, test = fold != k, fold == k
-            weight, bias = slow_head.fit(x[train], onehot[train], omega[train] / omega[train].sum(), l2, is_multilabel=is_multilabel)
+            own = omega[train] / omega[train].sum()
+            weight, bias = slow_head.fit(x[train], onehot[train], own, l2, is_multilabel=is_multilabel)
             held = torch.from_numpy(x[test]), torch.from_numpy(onehot[test]).double()
-            loss += float(slow_head.losses(weight, bias, *held, is_multilabel=is_multilabel) @ torch.from_numpy(omega[test]))
+            losses = slow_head.losses(weight, bias, *held, is_multilabel=is_multilabel)
+            loss += float(losses @ torch.from_numpy(omega[test]))
             logits[test] = (held[0] @ weight.T + bias).numpy()
         found.append((loss, logits))
     return found
@@ -140,7 +147,7 @@ def test_penalty_is_the_minimum_of_an_explicit_cross_validation(kind, monkeypatc
     best = int(np.argmin([loss for loss, _ in slow]))
     assert 0 < best < len(GRID) - 1, "the minimum should lie inside the grid, or the test shows nothing"
     assert head.l2 == GRID[best]
-    # Penalties are compared in single precision, stopped early: a loss may move in its third digit, an image at the border.
+    # Penalties are compared in single precision, stopped early: a loss may move in its third digit, and one image.
     assert head.cv_loss == pytest.approx(slow[best][0], rel=3e-3)
     assert abs(slow[best - 1][0] / slow[best][0] - 1) > 3e-3 and abs(slow[best + 1][0] / slow[best][0] - 1) > 3e-3
     logits = slow[best][1]

@@ -216,7 +216,7 @@ RANDOM = {
     "augment": transforms.RandAugment(),
     "trivial": transforms.TrivialAugmentWide(),
     "python": lambda image: image.rotate(random.uniform(-5, 5)),
-    "numpy": lambda image: Image.fromarray((np.asarray(image) * np.random.default_rng().uniform(0.5, 1)).astype(np.uint8)),
+    "numpy": lambda image: image.rotate(np.random.default_rng().uniform(-5, 5)),
 }
 
 

@@ -16,7 +16,8 @@ from task2vec.errors import EmbeddingFileError, NotFiniteError, Task2VecError, W
 from task2vec.probe import load_probe
 from task2vec.probe.weights import read_weights
 
-FORMATS = ("torch zip", "torch legacy", "pickle 0", "pickle 2", "pickle 5", "joblib", "joblib packed", "npy", "npz", "zip of a pickle")
+TORCH, PICKLES = ("torch zip", "torch legacy", "zip of a pickle"), ("pickle 0", "pickle 2", "pickle 5")
+FORMATS = (*TORCH, *PICKLES, "joblib", "joblib packed", "npy", "npz")
 ENDINGS = (".pt", ".pth", ".pkl", ".joblib", ".npy", ".bin", ".safetensors")
 
 
@@ -114,7 +115,8 @@ def test_a_safetensors_file_with_an_archive_behind_it_is_refused(tmp_path, canar
 def test_garbage_is_refused(tmp_path):
     rng = np.random.default_rng(0)
     good = safetensors.torch.save({"weight": torch.ones(5)})
-    contents = [b"", b"\x80", b"\x80\x04", b"PK\x03\x04", b"{", b"\0" * 8, (1 << 62).to_bytes(8, "little"), good[:-1], good[:9], good + b"x"]
+    contents = [b"", b"\x80", b"\x80\x04", b"PK\x03\x04", b"{", b"\0" * 8, (1 << 62).to_bytes(8, "little")]
+    contents += [good[:-1], good[:9], good + b"x"]
     contents += [bytes(rng.integers(0, 256, int(n), dtype=np.uint8)) for n in rng.integers(1, 200, 40)]
     for content in contents:
         (tmp_path / "x.safetensors").write_bytes(content)

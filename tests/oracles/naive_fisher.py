@@ -1,4 +1,4 @@
-"""The Fisher by its definition: one weight gradient per image and label, squared, averaged over labels drawn from the model."""
+"""The Fisher by its definition: one weight gradient per image and label, squared, averaged over the model's own labels."""
 
 import copy
 import itertools

@@ -1,6 +1,7 @@
 """Names, files, caches and modules become probes that give what their own library gives."""
 
 import copy
+import re
 
 import pytest
 import timm
@@ -22,7 +23,9 @@ def noise(size, count=2):
 
 def timms_own(name, file, **options):
     """The model as timm itself loads it from a file."""
-    return timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(file), "custom_load": False}, **options).eval()
+    return timm.create_model(
+        name, pretrained=True, pretrained_cfg_overlay={"file": str(file), "custom_load": False}, **options
+    ).eval()
 
 
 def transform_to(size):
@@ -49,7 +52,9 @@ def test_timm_by_name_with_a_file_gives_timms_features(tmp_path, ending):
 
 def test_wrapped_weights_are_unwrapped(tmp_path):
     model = random_timm("test_resnet")
-    torch.save({"state_dict": {f"module.{k}": v for k, v in model.state_dict().items()}, "epoch": 3}, tmp_path / "w.pth")
+    torch.save(
+        {"state_dict": {f"module.{k}": v for k, v in model.state_dict().items()}, "epoch": 3}, tmp_path / "w.pth"
+    )
     wrapped = load_probe("test_resnet", weights=tmp_path / "w.pth")
     plain = load_probe("test_resnet", weights=save(model, tmp_path / "plain.safetensors"))
     assert wrapped.fingerprint == plain.fingerprint
@@ -70,7 +75,10 @@ def test_every_length_of_a_safetensors_header_is_understood(tmp_path):
 
 def test_timm_with_tag_and_prefix(tmp_path):
     file = save(random_timm("test_resnet"), tmp_path / "w.safetensors")
-    fingerprints = {load_probe(n, weights=file).fingerprint for n in ("test_resnet", "timm:test_resnet", "timm:test_resnet.r160_in1k")}
+    fingerprints = {
+        load_probe(n, weights=file).fingerprint
+        for n in ("test_resnet", "timm:test_resnet", "timm:test_resnet.r160_in1k")
+    }
     assert len(fingerprints) == 1
 
 
@@ -85,7 +93,11 @@ def test_weights_from_the_hub_cache(empty_caches):
     probe = load_probe("test_resnet")
     assert probe.source == "hub cache (timm/test_resnet.r160_in1k)"
     assert probe.fingerprint == load_probe("test_resnet", weights=file).fingerprint
-    assert {"name": "test_resnet.r160_in1k", "source": "hub cache timm/test_resnet.r160_in1k", "is_local": True} in list_probes()
+    assert {
+        "name": "test_resnet.r160_in1k",
+        "source": "hub cache timm/test_resnet.r160_in1k",
+        "is_local": True,
+    } in list_probes()
 
 
 def test_the_offline_package_is_the_default():
@@ -109,16 +121,16 @@ def test_a_missing_package_names_its_install_command(monkeypatch):
 
 
 def test_a_replaced_package_file_is_refused(monkeypatch):
-    package, name, digest = OFFLINE_PACKAGES["tf_efficientnet_lite0"]
+    package, name, _ = OFFLINE_PACKAGES["tf_efficientnet_lite0"]
     monkeypatch.setitem(OFFLINE_PACKAGES, "tf_efficientnet_lite0", (package, name, "0" * 64))
     with pytest.raises(WeightsError, match="SHA-256"):
         load_probe()
 
 
 def test_unknown_names_get_a_suggestion():
-    with pytest.raises(ProbeError, match="Did you mean .*resnet34"):
+    with pytest.raises(ProbeError, match=r"Did you mean .*resnet34"):
         load_probe("resnt34")
-    with pytest.raises(ProbeError, match="resnet18.a1_in1k"):
+    with pytest.raises(ProbeError, match=r"resnet18\.a1_in1k"):
         load_probe("resnet18.a1_in2k")
     with pytest.raises(ProbeError, match="torchvision:shufflenet_v2_x0_5"):
         load_probe("timm:shufflenet_v2_x0_5")
@@ -161,25 +173,29 @@ def test_only_the_head_may_be_missing_or_of_another_shape(tmp_path):
         load_probe("test_resnet", weights=tmp_path / "shape.pth")
 
 
+FACEBOOK = {
+    r"^stem\.": "downsample_layers.0.",
+    r"stages\.(\d)\.downsample\.(\d)": r"downsample_layers.\1.\2",
+    r"\.blocks": "",
+    r"conv_dw": "dwconv",
+    r"mlp\.fc(\d)": r"pwconv\1",
+    r"head\.norm": "norm",
+    r"head\.fc": "head",
+}
+
+
 def test_weights_under_the_names_of_their_authors_are_renamed(tmp_path):
-    model = random_timm("test_convnext")
-    tensors = {
-        k.replace("stem.", "downsample_layers.0.").replace("head.norm", "norm").replace("head.fc", "head").replace("conv_dw", "dwconv")
-        .replace("mlp.fc1", "pwconv1").replace("mlp.fc2", "pwconv2").replace(".blocks", ""): v
-        for k, v in model.state_dict().items()
-    }  # fmt: skip
-    tensors = {_facebook(k): v for k, v in tensors.items()}
-    torch.save(tensors, tmp_path / "fb.pth")
-    ours, timms = load_probe("test_convnext", weights=tmp_path / "fb.pth"), timms_own("test_convnext", tmp_path / "fb.pth")
+    tensors = {}
+    for key, tensor in random_timm("test_convnext").state_dict().items():
+        for pattern, name in FACEBOOK.items():
+            key = re.sub(pattern, name, key)
+        tensors[key] = tensor
+    file = tmp_path / "fb.pth"
+    torch.save(tensors, file)
+    ours, timms = load_probe("test_convnext", weights=file), timms_own("test_convnext", file)
     images = noise(160, 1)
     with torch.no_grad():
         assert torch.allclose(timms.head.fc(ours.network(images)), timms(images), atol=1e-6)
-
-
-def _facebook(key):
-    import re
-
-    return re.sub(r"stages\.(\d)\.downsample\.(\d)", r"downsample_layers.\1.\2", key)
 
 
 def test_weights_of_another_network_are_refused(tmp_path):
@@ -207,7 +223,10 @@ def test_size_of_a_convolutional_network_needs_no_argument(tmp_path):
     file = save(random_timm("test_resnet"), tmp_path / "w.safetensors")
     small, large = (load_probe("test_resnet", weights=file, size=s) for s in (48, 96))
     assert small.size == (48, 48) and large.size == (96, 96)
-    assert all(torch.equal(a, b) for a, b in zip(small.network.state_dict().values(), large.network.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(small.network.state_dict().values(), large.network.state_dict().values(), strict=True)
+    )
     # timm's own rule: the short side becomes size / crop_pct.
     assert small.preprocess.resize == int(48 / 0.95)
 
@@ -265,7 +284,15 @@ def test_a_module_with_head_and_transform():
     module = Odd().eval()
     probe = load_probe(module, head="fc", transform=transform_to(40))
     assert probe.name == "Odd" and probe.size == (40, 40) and probe.feature_dim == 32
-    assert [layer.name for layer in probe.layers] == ["stem", "dilated", "grouped", "multiplied", "reflected", "same", "strided"]
+    assert [layer.name for layer in probe.layers] == [
+        "stem",
+        "dilated",
+        "grouped",
+        "multiplied",
+        "reflected",
+        "same",
+        "strided",
+    ]
     assert [layer.weights_per_filter for layer in probe.layers[:5]] == [5 * 5 * 3, 9 * 12, 9 * 16 // 4, 3 * 5, 9 * 48]
     assert [layer.filters for layer in probe.layers] == [12, 16, 24, 48, 20, 20, 32]
     with torch.no_grad():
@@ -274,13 +301,20 @@ def test_a_module_with_head_and_transform():
 
 def test_what_is_needed_for_a_module_is_not_guessed():
     module = Odd().eval()
-    for arguments in ({}, {"head": "fc"}, {"transform": transform_to(40)}, {"head": "fc", "transform": transform_to(40), "size": 9}):
-        with pytest.raises(ProbeError, match="head= .*transform="):
+    for arguments in (
+        {},
+        {"head": "fc"},
+        {"transform": transform_to(40)},
+        {"head": "fc", "transform": transform_to(40), "size": 9},
+    ):
+        with pytest.raises(ProbeError, match=r"head= .*transform="):
             load_probe(module, **arguments)
     with pytest.raises(ProbeError, match="head='fc'"):
         load_probe(module, head="classifier", transform=transform_to(40))
     with pytest.raises(ProbeError, match="one feature vector per image"):
-        load_probe(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(0), nn.Identity()).eval(), head="2", transform=transform_to(40))
+        load_probe(
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(0), nn.Identity()).eval(), head="2", transform=transform_to(40)
+        )
     with pytest.raises(ProbeError, match="nothing to measure"):
         load_probe(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).eval(), head="1", transform=transform_to(4))
 

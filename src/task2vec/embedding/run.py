@@ -2,7 +2,8 @@
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,12 +75,25 @@ def embed(
     probe = probe or load_probe()
     run = _Run.start(task, probe, settings, device, workers, batch_size)
     with watch(progress) as report:
-        features = run.features(report)
+        with tensor_cores():
+            features = run.features(report)
         head = fit_head(features, run.targets, classes=len(task.classes), l2=settings.l2, balance=settings.balance)
         p = probabilities(head.logits(features), is_multilabel=task.is_multilabel).cpu()
         draw = run.draw(p, head)
-        estimate = run.fisher(p, head, draw, report)
+        with tensor_cores():
+            estimate = run.fisher(p, head, draw, report)
     return run.embedding(head, estimate)
+
+
+@contextmanager
+def tensor_cores() -> Iterator[None]:
+    """Lets a GPU multiply float32 in TF32, its fast path, for as long as the probe runs; a CPU takes no notice."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @dataclass(frozen=True)

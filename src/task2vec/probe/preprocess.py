@@ -45,7 +45,7 @@ class Preprocess:
         image = image.convert("RGB")
         height, width = self.size
         if self.squash is not None:
-            image = image.resize(self.squash[::-1], _FILTERS[self.interpolation])
+            image = image.resize((self.squash[1], self.squash[0]), _FILTERS[self.interpolation])
         else:
             image = _resize_short_side(_trim(image), self.resize, self.interpolation)
         return torch.from_numpy(np.array(_crop_centre(image, height, width))).permute(2, 0, 1)

@@ -47,6 +47,8 @@ class Probe:
             names = tuple(layer.name for layer in self.layers)
             double = prepare(self.network, names, trial_images(self.size), fold=fold)
             module = double.module.to(device=device, dtype=dtype)
+            if torch.device(device).type == "cuda":
+                module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             scales = {name: scale.to(device=device, dtype=dtype) for name, scale in double.scales.items()}
             self._prepared[key] = PreparedNetwork(module, double.layers, scales, double.is_batched)
         return self._prepared[key]
