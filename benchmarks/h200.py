@@ -2,9 +2,9 @@
 
     python benchmarks/h200.py [--weights FILE] [--out FILE]
 
-The task is what the old public code takes 9 to 14 s for: 390 images of 13 classes, ResNet-34 at 224 px. Its pictures are
-painted, so nothing but this repository, torch and timm is needed; without --weights the network is random, which does
-not change the time.
+The task is what the old public code takes 9 to 14 s for: 390 images of 13 classes, ResNet-34 at 224 px. Its pictures
+are painted, so nothing but this repository, torch and timm is needed; without --weights the network is random, which
+does not change the time.
 """
 
 import argparse
@@ -99,9 +99,7 @@ def embedding_seconds(
         row = {"features": fitted.feature_seconds, "head": fitted.head_seconds, "fisher": fisher_seconds}
         rows.append({**row, "total": clock() - begin})
     medians = {name: statistics.median(row[name] for row in rows[1:]) for name in rows[0]}
-    print(
-        f"\n{IMAGES} images, {SIZE} px, {engine} engine, TF32 {'on' if is_tf32 else 'off'}, {estimate.terms} pairs drawn"
-    )
+    print(f"\n{IMAGES} images at {SIZE} px, {engine} engine, TF32 {'on' if is_tf32 else 'off'}, {estimate.terms} pairs")
     show_table(["stage", "seconds"], list(medians.items()))
     return {"engine": engine, "is_tf32": is_tf32, "pairs": estimate.terms, **medians}
 

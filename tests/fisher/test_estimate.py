@@ -34,12 +34,12 @@ def truth():
 
 @pytest.mark.parametrize("stop", [None, 30])
 def test_standard_error_is_the_true_one(stop):
-    found = [estimate_once(seed, stop=stop)[0] for seed in range(3000)]
+    found = [estimate_once(seed, stop=stop)[0] for seed in range(2000)]
     values, errors = torch.stack([e.fisher for e in found]), torch.stack([e.stderr for e in found])
     assert torch.allclose(values.mean(0), truth(), atol=4 * (values.std(0) / len(found) ** 0.5).max().item())
     assert torch.allclose(errors.square().mean(0), values.var(0), rtol=0.15)
     within = ((values - truth()).abs() < 2 * errors).double().mean(0)
-    assert bool((within > (0.92 if stop is None else 0.86)).all())  # thirty skewed values are not quite Gaussian
+    assert bool((within > 0.88).all())  # 0.95 but for the skew
 
 
 def test_the_noise_of_drawn_labels_is_counted():

@@ -39,7 +39,7 @@ def test_a_large_budget_takes_everything_that_can_be_drawn(budget):
 
 @pytest.mark.parametrize("budget", [5, 20])
 def test_frequencies_match_the_inclusion_probabilities(budget):
-    probabilities, count = chances(), 3000
+    probabilities, count = chances(), 2000
     inclusion = inclusion_probabilities(probabilities, budget)
     pairs, images = torch.zeros(17, 4).double(), torch.zeros(17).double()
     for draw in draws(probabilities, budget, count):

@@ -23,7 +23,7 @@ from task2vec.probe.probe import make_probe
 from task2vec.tasks import from_dataset
 from tests.oracles.naive_fisher import naive_rows
 
-DRAWS = 150
+DRAWS = 120
 
 
 class Tiny(nn.Module):

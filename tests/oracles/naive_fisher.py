@@ -1,4 +1,4 @@
-"""The Fisher by its definition: one weight gradient per image and label, squared, averaged over the model's own labels."""
+"""The Fisher by its definition: one weight gradient per image and label, squared, averaged over y ~ p."""
 
 import copy
 import itertools

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -39,6 +39,8 @@ from task2vec.tasks import Task
 _BATCH = {"cpu": 16, "cuda": 128}
 # With a requested precision the estimate is looked at after every so many images.
 _ROUND = 64
+# Images of at most so many pairs are merged into common batches on a GPU.
+_FEW = 8
 
 
 def embed(
@@ -191,17 +193,18 @@ class _Run:
         """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""
         engine = Engine(self.network, self.probe.layers, is_fast=self.settings.engine == "fast")
         seeds = self._seeds(p, head, draw)
-        images, first = torch.unique(draw.images, return_inverse=False), {}
+        pairs: dict[int, list[int]] = {}
         for position, image in enumerate(draw.images.tolist()):
-            first.setdefault(image, []).append(position)
+            pairs.setdefault(image, []).append(position)
+        images = torch.tensor(sorted(pairs))
         shuffle = torch.randperm(len(images), generator=torch.Generator().manual_seed(self.settings.seed + 1))
         order = images[shuffle].tolist()
         total = Accumulator(len(self.task), len(order))
         step = report("fisher", len(draw))
         size = _ROUND if self.settings.precision is not None else len(order)
         for start in range(0, len(order), size):
-            for run in _same_length(order[start : start + size], first):
-                self._add_images(engine, total, run, first, seeds, draw, step)
+            for run in _groups(order[start : start + size], pairs, merge=self.pixels.device.type == "cuda"):
+                self._add_images(engine, total, run, pairs, seeds, draw, step)
             if self.settings.precision is not None and total.estimate().relative_error <= self.settings.precision:
                 break
         return total.estimate()
@@ -226,19 +229,23 @@ class _Run:
         draw: Draw,
         step: Callable,
     ) -> None:
-        terms = len(pairs[images[0]])
+        def rows(pixels: Tensor, positions: list[list[int]], keys: list[int]) -> Tensor:
+            lengths = torch.tensor([len(own) for own in positions])
+            flat = seeds[[position for own in positions for position in own]]
+            if bool((lengths == lengths[0]).all()):
+                return engine.rows(self._input(pixels), flat.unflatten(0, (len(positions), -1)).transpose(0, 1), keys)
+            owners = torch.repeat_interleave(lengths)
+            found = engine.rows(self._input(pixels[owners.to(pixels.device)]), flat[None], [keys[i] for i in owners])
+            return found.new_zeros(len(positions), found.shape[1]).index_add_(0, owners.to(found.device), found)
+
         for indices, pixels in self.pixels.batches(images, self.batch_size):
-            positions = torch.tensor([pairs[i] for i in indices])
+            positions = [pairs[i] for i in indices]
             keys = [int(self.task.digests[i][:16], 16) ^ self.settings.seed for i in indices]
-            inclusion = draw.image_inclusion[positions[:, 0]]
-
-            def rows(pixels: Tensor, seeds: Tensor, keys: Sequence[int]) -> Tensor:
-                return engine.rows(self._input(pixels), seeds.transpose(0, 1), keys)
-
-            found = self._in_halves(rows, [pixels, seeds[positions.to(seeds.device)], keys])
+            found = self._in_halves(rows, [pixels, positions, keys])
             check_rows(found, self.probe.layers)
-            total.add(found, inclusion, terms=terms * len(indices))
-            step(terms * len(indices))
+            terms = sum(len(own) for own in positions)
+            total.add(found, draw.image_inclusion[[own[0] for own in positions]], terms=terms)
+            step(terms)
 
     def _in_halves(self, work: Callable[..., Tensor], parts: list) -> Tensor:
         """`work` on a batch; where GPU memory runs out, on its halves."""
@@ -300,10 +307,14 @@ class _Run:
         )
 
 
-def _same_length(images: list[int], pairs: dict[int, list[int]]) -> list[list[int]]:
-    """`images` grouped by how many pairs they have, so that a batch shares one forward and as many backward passes."""
-    lengths = sorted({len(pairs[i]) for i in images})
-    return [[i for i in images if len(pairs[i]) == length] for length in lengths]
+def _groups(images: list[int], pairs: dict[int, list[int]], *, merge: bool) -> list[list[int]]:
+    """`images` grouped by how many pairs they have, so that a batch shares one forward and as many backward passes.
+
+    With `merge` the images of few pairs stay together and are run once per pair: a GPU is sooner done with some forward
+    passes too many than with many small batches.
+    """
+    lengths = {i: 0 if merge and len(pairs[i]) <= _FEW else len(pairs[i]) for i in images}
+    return [[i for i in images if lengths[i] == length] for length in sorted(set(lengths.values()))]
 
 
 def _device(name: str | None) -> torch.device:
