@@ -22,6 +22,7 @@ from task2vec.embedding.settings import EmbedSettings
 TARGET = 15
 ENGINES = ("exact", "fast")
 _ALL_BATCHES = DRAWS // BATCH
+_QUICK_BATCHES = 6
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,11 @@ def compare(task: t2v.Task, probe: t2v.Probe, plan: Plan) -> tuple[list[Point], 
     reference, _ = estimate(fitted, settings, plan.clock)
     truth = reference.fisher
 
-    old = old_fisher(fitted, batches=8 if plan.is_quick else _ALL_BATCHES, clock=plan.clock)
+    batches = _QUICK_BATCHES if plan.is_quick else _ALL_BATCHES
+    old = old_fisher(fitted, batches=batches, clock=plan.clock)
     budgets = [b for b in (25, 50, 100, 200, 400, 800) if not plan.is_quick or b <= 100]
     rounds = [(budget, engine) for budget in budgets for engine in ENGINES]
-    stride = -(-(8 if plan.is_quick else _ALL_BATCHES) // len(rounds))
+    stride = -(-batches // len(rounds))
     old_points, ours = [], []
     for budget, engine in rounds:
         ours.append(_our_point(fitted, truth, budget, engine, shared_seconds, plan))

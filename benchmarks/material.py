@@ -40,13 +40,13 @@ def task_readers(plan: Plan) -> dict[str, Callable[[], t2v.Task]]:
     readers: dict[str, Callable[[], t2v.Task]] = {
         "clothing10": lambda: t2v.read_folder(data / "clothing10" / "images", name="clothing10"),
         "dtd10": lambda: t2v.read_folder(data / "dtd10" / "images", name="dtd10"),
-        "cub_Icteridae": lambda: _read_taxon(data / "cub200", "family", "Icteridae", name="cub_Icteridae"),
+        "cub_Icteridae": lambda: read_taxon(data / "cub200", "family", "Icteridae", name="cub_Icteridae"),
     }
-    return {name: (lambda read=read: _thin(read(), 6)) for name, read in readers.items()} if plan.is_quick else readers
+    return {name: (lambda read=read: _thin(read(), 4)) for name, read in readers.items()} if plan.is_quick else readers
 
 
-def _read_taxon(folder: Path, level: str, taxon: str, *, name: str) -> t2v.Task:
-    """The task of all species of one taxon."""
+def read_taxon(folder: Path, level: str, taxon: str, *, name: str, least_images: int = 2) -> t2v.Task:
+    """The task of all species of one taxon that have at least `least_images` images."""
     with (folder / "taxonomy.csv").open(encoding="utf-8", newline="") as file:
         species = [row["class_dir"] for row in csv.DictReader(file) if row[level] == taxon]
     with tempfile.TemporaryDirectory() as place:
@@ -56,7 +56,8 @@ def _read_taxon(folder: Path, level: str, taxon: str, *, name: str) -> t2v.Task:
             writer.writerow(["path", "label"])
             for kind in species:
                 paths = sorted((folder / "images" / kind).glob("*.jpg"))
-                writer.writerows([str(path.relative_to(folder)), kind] for path in paths)
+                if len(paths) >= least_images:
+                    writer.writerows([str(path.relative_to(folder)), kind] for path in paths)
         return t2v.read_table(table, root=folder, name=name)
 
 
