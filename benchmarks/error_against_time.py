@@ -23,6 +23,7 @@ TARGET = 15
 ENGINES = ("exact", "fast")
 _ALL_BATCHES = DRAWS // BATCH
 _QUICK_BATCHES = 6
+_LARGEST_BUDGET = 6_400
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,16 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
 def compare(task: t2v.Task, probe: t2v.Probe, plan: Plan) -> tuple[list[Point], float]:
     """Points of the old algorithm and of both engines, by draws, and the seconds that both sides share."""
     settings = EmbedSettings(seeds="all")
-    fits = [fit(start(task, probe, settings=settings), plan.clock) for _ in range(2 if plan.is_quick else 4)]
+    fits = [
+        fit(start(task, probe, settings=settings, device=plan.device), plan.clock)
+        for _ in range(2 if plan.is_quick else 4)
+    ]
     fitted = fits[-1]
     shared_seconds = statistics.median(one.seconds for one in fits[1:])  # the first one warms up
     reference, _ = estimate(fitted, settings, plan.clock)
     truth = reference.fisher
 
-    batches = _QUICK_BATCHES if plan.is_quick else _ALL_BATCHES
+    batches = _QUICK_BATCHES if plan.is_quick else min(plan.old_draws // BATCH, _ALL_BATCHES)
     old = old_fisher(fitted, batches=batches, clock=plan.clock)
     budgets = [b for b in (25, 50, 100, 200, 400, 800) if not plan.is_quick or b <= 100]
     rounds = [(budget, engine) for budget in budgets for engine in ENGINES]
@@ -83,10 +87,17 @@ def compare(task: t2v.Task, probe: t2v.Probe, plan: Plan) -> tuple[list[Point], 
         old_points += _advance(old, stride, fitted, truth, shared_seconds)
     if old_points[-1].draws < _ALL_BATCHES * BATCH:
         old_points.append(_extrapolate(old_points, shared_seconds))
-    while budgets[-1] < 12_800 and min(point.error for point in ours) > old_points[-1].error:
-        budgets.append(2 * budgets[-1])
-        ours += [_our_point(fitted, truth, budgets[-1], engine, shared_seconds, plan) for engine in ENGINES]
+    for engine in ENGINES:
+        budget = budgets[-1]
+        while budget < _LARGEST_BUDGET and _best(ours, engine) > old_points[-1].error:
+            budget *= 2
+            ours.append(_our_point(fitted, truth, budget, engine, shared_seconds, plan))
     return [*old_points, *sorted(ours, key=lambda point: (point.algorithm, point.draws))], shared_seconds
+
+
+def _best(points: list[Point], engine: str) -> float:
+    """The smallest error that an engine has reached so far."""
+    return min(point.error for point in points if point.algorithm == engine)
 
 
 def _our_point(fitted: Fitted, truth: Tensor, budget: int, engine: str, shared_seconds: float, plan: Plan) -> Point:

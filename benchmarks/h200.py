@@ -11,7 +11,6 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +23,7 @@ import torch  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks import stages  # noqa: E402
 from benchmarks.bare_pass import passes  # noqa: E402
-from benchmarks.measure import interleave, show_table  # noqa: E402
+from benchmarks.measure import interleave, show_table, wall_clock  # noqa: E402
 from benchmarks.memory import paint_task  # noqa: E402
 from task2vec.probe.preprocess import Preprocess  # noqa: E402
 from task2vec.probe.probe import make_probe  # noqa: E402
@@ -38,7 +37,7 @@ def main() -> int:
     """Prints both tables and writes them; 1 if the embedding took too long."""
     arguments = _parse()
     device = torch.device(arguments.device)
-    clock = _clock(device)
+    clock = wall_clock(device.type)
     probe = _load(arguments.weights)
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if device.type == 'cuda' else 'processor'}")
     embeddings = [
@@ -66,18 +65,6 @@ def _load(weights: Path | None) -> t2v.Probe:
     torch.manual_seed(0)
     network = timm.create_model("resnet34", pretrained=False).eval()
     return make_probe("resnet34", network, ("fc",), Preprocess(size=(SIZE, SIZE), resize=SIZE), source="random")
-
-
-def _clock(device: torch.device) -> Callable[[], float]:
-    """The wall's seconds, read when the GPU has finished what it was given."""
-    if device.type != "cuda":
-        return time.perf_counter
-
-    def clock() -> float:
-        torch.cuda.synchronize(device)
-        return time.perf_counter()
-
-    return clock
 
 
 def _allow_tf32(is_allowed: bool) -> None:

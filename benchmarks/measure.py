@@ -21,11 +21,15 @@ class Plan:
         shared: the folder with the real images and weights.
         is_quick: measure a small part, to see that everything runs; the numbers then mean little.
         clock: seconds, of the wall or of the processor.
+        device: where (a) runs; the other parts are about the CPU.
+        old_draws: how many of its draws the old algorithm really makes; the rest is extrapolated.
     """
 
     shared: Path
     is_quick: bool = False
     clock: Callable[[], float] = time.perf_counter
+    device: str = "cpu"
+    old_draws: int = 10_000
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,19 @@ class Verdict:
         """The verdict in one line."""
         sign = ">=" if self.is_at_least else "<="
         return f"{'met   ' if self.is_met else 'MISSED'}  {self.ratio:8.2f}  (wanted {sign} {self.target})  {self.what}"
+
+
+def wall_clock(device: str) -> Callable[[], float]:
+    """The wall's seconds; on a GPU read when it has finished what it was given, with TF32 for whoever is measured."""
+    if device == "cpu":
+        return time.perf_counter
+    torch.set_float32_matmul_precision("high")
+
+    def clock() -> float:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    return clock
 
 
 def use_processor_time() -> Callable[[], float]:

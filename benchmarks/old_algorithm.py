@@ -34,26 +34,27 @@ class Progress:
 def old_fisher(fitted: Fitted, *, batches: int, clock: Callable[[], float], seed: int = 0) -> Iterator[Progress]:
     """The running estimate after every batch; seconds count only while the algorithm works, not while we look at it."""
     probe, head = fitted.run.probe, fitted.head
-    network, weights = _with_free_filters(probe.network, [layer.name for layer in probe.layers])
+    device = fitted.pixels.device
+    network, weights = _with_free_filters(probe.network, [layer.name for layer in probe.layers], device)
     matrix, bias = head.weight.float(), head.bias.float()
     generator = torch.Generator().manual_seed(seed)
-    totals = [torch.zeros(len(weight), dtype=torch.float64) for weight in weights]
+    totals = [torch.zeros(len(weight), dtype=torch.float64, device=device) for weight in weights]
     seconds = 0.0
     for batch in range(1, batches + 1):
         start = clock()
         images = probe.preprocess.normalise(_draw_images(fitted, generator), torch.float32)
         logits = network(images) @ matrix.T + bias
-        labels = torch.multinomial(logits.detach().softmax(1), 1, generator=generator).flatten()
+        labels = torch.multinomial(logits.detach().softmax(1).cpu(), 1, generator=generator).flatten().to(device)
         gradients = torch.autograd.grad(nn.functional.cross_entropy(logits, labels), weights)
         for total, gradient in zip(totals, gradients, strict=True):
             total += gradient.flatten(1).square().mean(1)
         seconds += clock() - start
-        yield Progress(batch * BATCH, torch.cat(totals) * BATCH / batch, seconds)
+        yield Progress(batch * BATCH, torch.cat(totals).cpu() * BATCH / batch, seconds)
 
 
-def _with_free_filters(network: nn.Module, names: list[str]) -> tuple[nn.Module, list[Tensor]]:
+def _with_free_filters(network: nn.Module, names: list[str], device: torch.device) -> tuple[nn.Module, list[Tensor]]:
     """A copy of `network` whose filter weights take gradients, and those weights."""
-    network = copy.deepcopy(network)
+    network = copy.deepcopy(network).to(device)
     modules = dict(network.named_modules())
     return network, [modules[name].weight.requires_grad_() for name in names]
 

@@ -64,7 +64,9 @@ def row_of(beta: float, embeddings: list[t2v.Embedding], datasets: list[str]) ->
     np.fill_diagonal(distances, np.inf)
     nearest = distances.argmin(1)
     errors = [e.provenance["head"]["cv_error"] for e in embeddings]
-    shares = [np.median(e.prior[s]) / max(np.median(e.fisher[s]), 1e-30) for e in moved for s in e.layer_slices().values()]
+    shares = [
+        np.median(e.prior[s]) / max(np.median(e.fisher[s]), 1e-30) for e in moved for s in e.layer_slices().values()
+    ]
     return {
         "beta": beta,
         "prior / median Fisher": float(np.median(shares)),
@@ -76,7 +78,9 @@ def row_of(beta: float, embeddings: list[t2v.Embedding], datasets: list[str]) ->
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights")
+    parser.add_argument(
+        "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
+    )
     parser.add_argument("--device", help="cpu or cuda; a GPU if there is one")
     parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
     return parser.parse_args()

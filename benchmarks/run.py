@@ -9,7 +9,6 @@ import argparse
 import importlib
 import json
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,7 +16,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 
 from benchmarks.material import missing_material  # noqa: E402
-from benchmarks.measure import Plan, Verdict, describe_machine, use_processor_time  # noqa: E402
+from benchmarks.measure import Plan, Verdict, describe_machine, use_processor_time, wall_clock  # noqa: E402
 
 # The quick ones first, so that a mistake shows up early.
 PARTS = {"b": "distance_from_limit", "c": "other_libraries", "memory": "memory", "a": "error_against_time"}
@@ -27,8 +26,8 @@ NEEDS_MATERIAL = ("a", "b", "c")
 def main() -> int:
     """Measures the wanted parts; 1 if a promise was missed, 0 otherwise."""
     arguments = _parse()
-    clock = use_processor_time() if arguments.processor_time else time.perf_counter
-    plan = Plan(shared=arguments.shared, is_quick=arguments.quick, clock=clock)
+    clock = use_processor_time() if arguments.processor_time else wall_clock(arguments.device)
+    plan = Plan(arguments.shared, arguments.quick, clock, arguments.device, arguments.old_draws)
     reason = missing_material(plan.shared)
     results: dict[str, object] = {"machine": describe_machine(), "is_quick": plan.is_quick}
     results["clock"] = "processor" if arguments.processor_time else "wall"
@@ -61,6 +60,8 @@ def _parse() -> argparse.Namespace:
         "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
     )
     parser.add_argument("--out", type=Path, default=_ROOT / "benchmarks" / "results.json", help="where the JSON goes")
+    parser.add_argument("--device", default="cpu", help="where (a) runs: cpu or cuda")
+    parser.add_argument("--old-draws", type=int, default=10_000, help="draws the old algorithm makes in (a)")
     parser.add_argument("--processor-time", action="store_true", help="one thread, its own seconds: for a busy machine")
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",")

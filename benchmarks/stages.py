@@ -16,8 +16,9 @@ from task2vec.distance.symmetric import symmetric_from_logs
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.prior import prior_of
 from task2vec.embedding.progress import silent
-from task2vec.embedding.run import _Run
+from task2vec.embedding.run import prepare_steps
 from task2vec.embedding.settings import EmbedSettings
+from task2vec.embedding.steps import Steps
 from task2vec.fisher import FisherEstimate, probabilities
 from task2vec.head import Head, fit_head
 
@@ -26,7 +27,7 @@ from task2vec.head import Head, fit_head
 class Fitted:
     """A task up to its head, and the seconds that the feature pass (with decoding) and the fit took."""
 
-    run: _Run
+    run: Steps
     head: Head
     p: Tensor
     feature_seconds: float
@@ -48,12 +49,12 @@ class Fitted:
         return self.run.task
 
 
-def start(task: t2v.Task, probe: t2v.Probe, *, settings: EmbedSettings, device: str = "cpu") -> _Run:
+def start(task: t2v.Task, probe: t2v.Probe, *, settings: EmbedSettings, device: str = "cpu") -> Steps:
     """An embedding about to begin: the network is ready, no image has been decoded."""
-    return _Run.start(task, probe, settings, device, None, None)
+    return prepare_steps(task, probe, settings=settings, device=device)
 
 
-def fit(run: _Run, clock: Callable[[], float]) -> Fitted:
+def fit(run: Steps, clock: Callable[[], float]) -> Fitted:
     """The first two stages: features and head."""
     features, feature_seconds = timed(lambda: run.features(silent), clock)
     classes = len(run.task.classes)

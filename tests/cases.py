@@ -1,4 +1,4 @@
-"""The one table of networks that every fast path is tried on: small images, random weights, busy batch-norm statistics."""
+"""The one table of networks that every fast path is tried on: small images, random weights."""
 
 import timm
 import torch
@@ -10,7 +10,7 @@ from task2vec.probe.probe import Probe, make_probe
 
 
 class Odd(nn.Module):
-    """Dilated, grouped, depthwise with a multiplier, strided, reflect-padded and 'same'-padded convolutions in one network."""
+    """Dilated, grouped, multiplied depthwise, strided, reflect-padded and 'same'-padded convolutions in one."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class Odd(nn.Module):
 
 
 class Shared(nn.Module):
-    """One convolution used twice, one layer of a kind we have no fast route for, and branching that cannot be traced."""
+    """One convolution used twice, a layer without a fast route, and branching that cannot be traced."""
 
     def __init__(self):
         super().__init__()

@@ -13,6 +13,7 @@ from task2vec.distance import symmetric
 from task2vec.embedding import EmbedSettings, embed, trivial
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.prior import prior_of
+from task2vec.embedding.steps import Steps
 from task2vec.errors import ResourceError, UsageError
 from task2vec.fisher import Engine
 from task2vec.probe import load_probe
@@ -111,6 +112,7 @@ class Small:
 
     def __init__(self, most, monkeypatch):
         self.sizes = []
+        self.refused = 0
         rows = Engine.rows
 
         def guarded(engine, images, seeds, keys=None):
@@ -118,16 +120,17 @@ class Small:
             return rows(engine, images, seeds, keys)
 
         monkeypatch.setattr(Engine, "rows", guarded)
-        features = __import__("task2vec.embedding.run", fromlist=["_Run"])._Run._features
+        features = Steps._features
 
         def guarded_features(run, pixels):
             self.check(len(pixels), most)
             return features(run, pixels)
 
-        monkeypatch.setattr("task2vec.embedding.run._Run._features", guarded_features)
+        monkeypatch.setattr("task2vec.embedding.steps.Steps._features", guarded_features)
 
     def check(self, count, most):
         if count > most:
+            self.refused += 1
             raise torch.cuda.OutOfMemoryError("CUDA out of memory (pretended)")
         self.sizes.append(count)
 
@@ -137,7 +140,9 @@ def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch, engine):
     settings = EmbedSettings(engine=engine, dtype="float64")
     before = embed(task, probe, settings=settings, batch_size=16)
     gpu = Small(3, monkeypatch)
-    after = embed(task, probe, settings=settings, batch_size=16)
+    with pytest.warns(UserWarning, match="going on with batches of 8 images"):
+        after = embed(task, probe, settings=settings, batch_size=16)
+    assert gpu.refused <= 4  # a size that did not fit is not tried again
     assert max(gpu.sizes) <= 3
     assert np.allclose(after.fisher, before.fisher, rtol=1e-9, atol=0)
     assert np.allclose(after.stderr, before.stderr, rtol=1e-6, atol=before.stderr.max() * 1e-9)
@@ -145,8 +150,8 @@ def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch, engine):
 
 def test_one_image_too_many_is_an_error_that_says_what_to_do(probe, task, monkeypatch):
     Small(0, monkeypatch)
-    with pytest.raises(ResourceError, match=r"single image of 50 x 50.*--size.*--device cpu"):
-        embed(task, probe)
+    with pytest.raises(ResourceError, match=r"single image.*50 x 50.*--size.*--device cpu"):
+        embed(task, probe, batch_size=1)
 
 
 def test_few_images_are_kept_and_the_numbers_do_not_depend_on_it(probe, task, monkeypatch):

@@ -73,7 +73,7 @@ def test_folding_happens_where_batch_norm_follows_a_convolution():
         name: len(make_case(name).prepare().scales)
         for name in ("resnet18", "odd", "densenet121", "tf_efficientnet_lite0")
     }
-    # DenseNet normalises before most of its convolutions: only the stem and the 58 bottlenecks come before a batch-norm.
+    # DenseNet normalises before most of its convolutions: only the stem and 58 bottlenecks come before a batch-norm.
     assert folded == {"resnet18": 20, "odd": 2, "densenet121": 59, "tf_efficientnet_lite0": 49}
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from task2vec.embedding import EmbedSettings
 from task2vec.embedding.progress import silent
-from task2vec.embedding.run import _Run
+from task2vec.embedding.run import prepare_steps
 from task2vec.fisher import Draw, probabilities
 from task2vec.head import fit_head
 from task2vec.probe.preprocess import Preprocess
@@ -55,7 +55,7 @@ def setting():
     torch.manual_seed(0)
     probe = make_probe("tiny", Tiny().eval(), ("fc",), Preprocess(size=(8, 8), resize=8), source="test")
     settings = EmbedSettings(images=24, l2=1e-3, dtype="float64")
-    run = _Run.start(make_task(), probe, settings, "cpu", 1, 16)
+    run = prepare_steps(make_task(), probe, settings=settings, device="cpu", workers=1, batch_size=16)
     features = run.features(silent)
     head = fit_head(features, run.targets, classes=4, l2=settings.l2)
     p = probabilities(head.logits(features), is_multilabel=False)

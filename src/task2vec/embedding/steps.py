@@ -1,0 +1,169 @@
+"""The steps of an embedding: features of every image, the pairs to look at, and their Fisher."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from task2vec.embedding.halving import Halving
+from task2vec.embedding.pixels import Pixels
+from task2vec.embedding.progress import Report
+from task2vec.embedding.settings import EmbedSettings
+from task2vec.errors import NotFiniteError
+from task2vec.fisher import (
+    Accumulator,
+    Draw,
+    Engine,
+    FisherEstimate,
+    check_rows,
+    draw_pairs,
+    label_probabilities,
+    mix_with_uniform,
+    term_shares,
+    term_vectors,
+)
+from task2vec.head import Head, image_weights
+from task2vec.probe import PreparedNetwork, Probe
+from task2vec.tasks import Task
+
+# With a requested precision the estimate is looked at after every so many images.
+_ROUND = 64
+# Images of at most so many pairs are merged into common batches on a GPU.
+_FEW = 8
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What the steps of one embedding share; `task` is in its canonical order."""
+
+    task: Task
+    probe: Probe
+    settings: EmbedSettings
+    network: PreparedNetwork
+    pixels: Pixels
+    targets: Tensor
+    dtype: torch.dtype
+    batch_size: int
+    memory: Halving
+
+    def features(self, report: Report) -> Tensor:
+        """(n, d) pooled features of every image, float32 (float64 if asked)."""
+        kept = torch.empty(
+            len(self.task),
+            self.probe.feature_dim,
+            dtype=torch.promote_types(self.dtype, torch.float32),
+            device=self.pixels.device,
+        )
+        step = report("features", len(self.task))
+        for indices, pixels in self.pixels.batches(range(len(self.task)), self.batch_size):
+            rows = self.memory.run(self._features, [pixels])
+            if not bool(torch.isfinite(rows).all()):
+                bad = indices[int(torch.nonzero(~torch.isfinite(rows).all(1))[0])]
+                raise NotFiniteError(
+                    f"the probe's features of '{self.task.images.name(bad)}' are not finite, so no head can be "
+                    "fitted and nothing was saved. "
+                    f"Look at the image, or use dtype='float32' if another was chosen."
+                )
+            kept[indices] = rows.to(kept)
+            step(len(indices))
+        return kept
+
+    @torch.inference_mode()
+    def _features(self, pixels: Tensor) -> Tensor:
+        return self.network.module(self._input(pixels))
+
+    def _input(self, pixels: Tensor) -> Tensor:
+        images = self.probe.preprocess.normalise(pixels, self.dtype)
+        return images.contiguous(memory_format=torch.channels_last) if images.is_cuda else images
+
+    def draw(self, p: Tensor, head: Head) -> Draw:
+        """The pairs to back-propagate; images lie sorted by class, so that the draw spreads over classes."""
+        is_multilabel = self.task.is_multilabel
+        labels = label_probabilities(p, is_multilabel=is_multilabel)
+        shares = term_shares(p, head.weight.cpu(), is_multilabel=is_multilabel) * self._relative_weights()[:, None]
+        if self.settings.seeds == "plain":
+            chances = labels / labels.sum()
+        else:
+            chances = mix_with_uniform(shares, labels)
+        budget = chances.numel() if self.settings.seeds == "all" else self.settings.images
+        order = torch.arange(len(p)) if is_multilabel else torch.argsort(self.targets.cpu(), stable=True)
+        drawn = draw_pairs(chances[order], budget, generator=torch.Generator().manual_seed(self.settings.seed))
+        return Draw(order[drawn.images], drawn.terms, drawn.inclusion, drawn.image_inclusion)
+
+    def _relative_weights(self) -> Tensor:
+        """(n,) weights with mean one."""
+        targets = self.targets.cpu()
+        onehot = targets if targets.ndim == 2 else functional.one_hot(targets, len(self.task.classes))
+        return image_weights(onehot.double(), is_multilabel=targets.ndim == 2, balance=self.settings.balance) * len(
+            targets
+        )
+
+    def fisher(self, p: Tensor, head: Head, draw: Draw, report: Report) -> FisherEstimate:
+        """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""
+        engine = Engine(self.network, self.probe.layers, is_fast=self.settings.engine == "fast")
+        seeds = self._seeds(p, head, draw)
+        pairs: dict[int, list[int]] = {}
+        for position, image in enumerate(draw.images.tolist()):
+            pairs.setdefault(image, []).append(position)
+        images = torch.tensor(sorted(pairs))
+        shuffle = torch.randperm(len(images), generator=torch.Generator().manual_seed(self.settings.seed + 1))
+        order = images[shuffle].tolist()
+        total = Accumulator(len(self.task), len(order))
+        step = report("fisher", len(draw))
+        size = _ROUND if self.settings.precision is not None else len(order)
+        for start in range(0, len(order), size):
+            for run in _groups(order[start : start + size], pairs, merge=self.pixels.device.type == "cuda"):
+                self._add_images(engine, total, run, pairs, seeds, draw, step)
+            if self.settings.precision is not None and total.estimate().relative_error <= self.settings.precision:
+                break
+        return total.estimate()
+
+    def _seeds(self, p: Tensor, head: Head, draw: Draw) -> Tensor:
+        """(m, d): gradient at the pooled features of each drawn pair, times its weight.
+
+        A pair counts 1 / inclusion; the accumulator divides by the inclusion of the image, so only the rest enters
+        here.
+        """
+        vectors = term_vectors(p, draw.images, draw.terms, is_multilabel=self.task.is_multilabel)
+        weight = self._relative_weights()[draw.images] * draw.image_inclusion / draw.inclusion
+        return (vectors @ head.weight.cpu() * weight.sqrt()[:, None]).to(device=self.pixels.device, dtype=self.dtype)
+
+    def _add_images(
+        self,
+        engine: Engine,
+        total: Accumulator,
+        images: list[int],
+        pairs: dict[int, list[int]],
+        seeds: Tensor,
+        draw: Draw,
+        step: Callable,
+    ) -> None:
+        def rows(pixels: Tensor, positions: list[list[int]], keys: list[int]) -> Tensor:
+            lengths = torch.tensor([len(own) for own in positions])
+            flat = seeds[[position for own in positions for position in own]]
+            if bool((lengths == lengths[0]).all()):
+                return engine.rows(self._input(pixels), flat.unflatten(0, (len(positions), -1)).transpose(0, 1), keys)
+            owners = torch.repeat_interleave(lengths)
+            found = engine.rows(self._input(pixels[owners.to(pixels.device)]), flat[None], [keys[i] for i in owners])
+            return found.new_zeros(len(positions), found.shape[1]).index_add_(0, owners.to(found.device), found)
+
+        for indices, pixels in self.pixels.batches(images, self.batch_size):
+            positions = [pairs[i] for i in indices]
+            keys = [int(self.task.digests[i][:16], 16) ^ self.settings.seed for i in indices]
+            found = self.memory.run(rows, [pixels, positions, keys])
+            check_rows(found, self.probe.layers)
+            terms = sum(len(own) for own in positions)
+            total.add(found, draw.image_inclusion[[own[0] for own in positions]], terms=terms)
+            step(terms)
+
+
+def _groups(images: list[int], pairs: dict[int, list[int]], *, merge: bool) -> list[list[int]]:
+    """`images` grouped by how many pairs they have, so that a batch shares one forward and as many backward passes.
+
+    With `merge` the images of few pairs stay together and are run once per pair: a GPU is sooner done with some forward
+    passes too many than with many small batches.
+    """
+    lengths = {i: 0 if merge and len(pairs[i]) <= _FEW else len(pairs[i]) for i in images}
+    return [[i for i in images if lengths[i] == length] for length in sorted(set(lengths.values()))]
