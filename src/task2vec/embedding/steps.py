@@ -32,6 +32,8 @@ from task2vec.tasks import Task
 _ROUND = 64
 # Images of at most so many pairs are merged into common batches on a GPU.
 _FEW = 8
+# A GPU prepares its kernels for every new batch size, which can take seconds: batches fill up to multiples of this.
+_STEP = 32
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,15 @@ class Steps:
 
     @torch.inference_mode()
     def _features(self, pixels: Tensor) -> Tensor:
-        return self.network.module(self._input(pixels))
+        return self.network.module(self._input(pixels))[: len(pixels)]
 
     def _input(self, pixels: Tensor) -> Tensor:
+        """What the network takes: normalised, and on a GPU with the last image repeated up to a multiple of `_STEP`."""
         images = self.probe.preprocess.normalise(pixels, self.dtype)
-        return images.contiguous(memory_format=torch.channels_last) if images.is_cuda else images
+        if not images.is_cuda:
+            return images
+        images = torch.cat([images, images[-1:].expand(-len(images) % _STEP, -1, -1, -1)])
+        return images.contiguous(memory_format=torch.channels_last)
 
     def draw(self, p: Tensor, head: Head) -> Draw:
         """The pairs to back-propagate; images lie sorted by class, so that the draw spreads over classes."""
@@ -130,6 +136,13 @@ class Steps:
         weight = self._relative_weights()[draw.images] * draw.image_inclusion / draw.inclusion
         return (vectors @ head.weight.cpu() * weight.sqrt()[:, None]).to(device=self.pixels.device, dtype=self.dtype)
 
+    def _rows(self, engine: Engine, pixels: Tensor, seeds: Tensor, keys: list[int]) -> Tensor:
+        """Rows of the images; seeds of nothing for those that only fill up a batch."""
+        images = self._input(pixels)
+        extra = len(images) - len(pixels)
+        seeds = functional.pad(seeds, (0, 0, 0, extra)) if extra else seeds
+        return engine.rows(images, seeds, keys + keys[-1:] * extra)[: len(pixels)]
+
     def _add_images(
         self,
         engine: Engine,
@@ -143,11 +156,14 @@ class Steps:
         def rows(pixels: Tensor, positions: list[list[int]], keys: list[int]) -> Tensor:
             lengths = torch.tensor([len(own) for own in positions])
             flat = seeds[[position for own in positions for position in own]]
-            if bool((lengths == lengths[0]).all()):
-                return engine.rows(self._input(pixels), flat.unflatten(0, (len(positions), -1)).transpose(0, 1), keys)
+            if not pixels.is_cuda or int(lengths.max()) > _FEW:  # all of one length: see `_groups`
+                return self._rows(engine, pixels, flat.unflatten(0, (len(positions), -1)).transpose(0, 1), keys)
+            found = seeds.new_zeros(len(positions), self.probe.n_filters)
             owners = torch.repeat_interleave(lengths)
-            found = engine.rows(self._input(pixels[owners.to(pixels.device)]), flat[None], [keys[i] for i in owners])
-            return found.new_zeros(len(positions), found.shape[1]).index_add_(0, owners.to(found.device), found)
+            for own, some in zip(owners.split(self.batch_size), flat.split(self.batch_size), strict=True):
+                part = self._rows(engine, pixels[own.to(pixels.device)], some[None], [keys[i] for i in own])
+                found.index_add_(0, own.to(found.device), part)
+            return found
 
         for indices, pixels in self.pixels.batches(images, self.batch_size):
             positions = [pairs[i] for i in indices]
