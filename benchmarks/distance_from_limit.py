@@ -25,7 +25,7 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
         generator = torch.Generator().manual_seed(0)
         images = torch.randn(BATCH, 3, *probe.size, generator=generator)
         seed = torch.randn(BATCH, probe.feature_dim, generator=generator)
-        works = passes(probe.prepare(), probe.layers, images, seed)
+        works = passes(probe, images, seed)
         works["fast with sums"] = _with_sums(works["fast"], probe)
         seconds = interleave(works, rounds=3 if plan.is_quick else 15, clock=plan.clock)
         ratios = {name: ratio(taken, seconds["bare"]) for name, taken in seconds.items()}

@@ -102,7 +102,7 @@ def images_per_second(
     images = images.contiguous(memory_format=torch.channels_last) if device.type == "cuda" else images
     seed = torch.randn(batch, probe.feature_dim, generator=generator).to(device, dtype)
     forward = torch.inference_mode()(network.module)
-    works = {"forward": lambda: forward(images), **passes(network, probe.layers, images, seed)}
+    works = {"forward": lambda: forward(images), **passes(probe, images, seed)}
     several = {name: (lambda work=work: [work() for _ in range(5)]) for name, work in works.items()}
     seconds = interleave(several, rounds=REPEATS, clock=clock)
     rates = {name: 5 * batch / statistics.median(taken) for name, taken in seconds.items()}

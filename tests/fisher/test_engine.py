@@ -45,9 +45,9 @@ def test_engine_equals_definition(case, kind):
     assert (reference > 0).double().mean() > 0.5
     routes = [(True, None), (False, None)]
     if kind == "3 classes":  # the routes differ in the layers, not in the labels
-        routes += [(True, "direct"), (True, "gram"), (True, "kernel"), (False, "gram")]
+        routes += [(True, "direct"), (True, "gram"), (True, "pixelwise"), (False, "gram")]
     for fold, route in routes:
-        network = probe.prepare(dtype=torch.float64, fold=fold)
+        network = probe.prepare(dtype=torch.float64, fold=fold, turned=fold)
         with torch.no_grad():
             features = network.module(images)
         seeds = all_seeds(features, weight, bias, is_multilabel)

@@ -6,7 +6,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from task2vec.head import fit_head, image_weights
-from task2vec.head.linear import FOLDS
+from task2vec.head.cross_validation import FOLDS
+from task2vec.head.linear import L2_GRID
 from tests.oracles import slow_head
 
 KINDS = {"2 classes": (2, False), "4 classes": (4, False), "3 attributes": (3, True)}
@@ -198,7 +199,38 @@ def test_constant_features_leave_only_the_class_sizes(value):
 
 
 def test_cross_validation_of_many_images_sees_a_part_of_each_class(monkeypatch):
-    monkeypatch.setattr("task2vec.head.linear.CROSS_VALIDATED_IMAGES", 40)
+    monkeypatch.setattr("task2vec.head.cross_validation.MOST_IMAGES", 40)
     x, targets, _, _ = problem("4 classes", count=200, noise=0.1)
     head = fit_head(x, targets, classes=4)
     assert head.cv_error < 0.05 and head.has_converged
+
+
+def test_features_in_parts_give_the_same_head(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    features, targets = torch.randn(90, 12, generator=generator), torch.randint(0, 3, (90,), generator=generator)
+    whole = fit_head(features, targets, classes=3)
+    monkeypatch.setattr("task2vec.head.problem._PART", 32)
+    monkeypatch.setattr("task2vec.head.linear._PART", 32)
+    parts = fit_head(features, targets, classes=3)
+    assert parts.l2 == whole.l2
+    assert torch.allclose(parts.weight, whole.weight, rtol=1e-5, atol=1e-7)
+    assert torch.allclose(parts.logits(features), whole.logits(features), rtol=1e-5, atol=1e-6)
+
+
+def test_heads_fitted_a_few_at_a_time_are_the_same(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    features, targets = torch.randn(60, 8, generator=generator), torch.randint(0, 3, (60,), generator=generator)
+    together = fit_head(features, targets, classes=3)
+    monkeypatch.setattr("task2vec.head.cross_validation._TOGETHER", 8 * 3 * 7)
+    apart = fit_head(features, targets, classes=3)
+    assert (apart.l2, apart.cv_error) == (together.l2, together.cv_error)
+    assert abs(apart.cv_loss - together.cv_loss) < 1e-3
+
+
+def test_large_problems_make_do_with_two_folds_and_half_the_penalties(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    features, targets = torch.randn(60, 8, generator=generator), torch.randint(0, 3, (60,), generator=generator)
+    monkeypatch.setattr("task2vec.head.cross_validation._LARGE", 1)
+    head = fit_head(features, targets, classes=3)
+    assert head.l2 in L2_GRID[::2]
+    assert 0.4 < head.cv_error < 0.9

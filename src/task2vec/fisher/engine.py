@@ -20,8 +20,10 @@ from task2vec.errors import NotFiniteError
 from task2vec.fisher import reductions
 from task2vec.fisher.reductions import Geometry, Shape
 from task2vec.probe import FilterLayer, PreparedNetwork
+from task2vec.probe.turning import TurnedConv2d
 
 MIXES = 4
+_PLAIN = (nn.Conv2d.forward, Conv2dSame.forward, TurnedConv2d.forward)
 
 
 class _Tap(torch.autograd.Function):
@@ -151,7 +153,7 @@ def _tokens(x: Tensor, count: int) -> Tensor:
 
 def geometry_of(module: nn.Module, x: Tensor, d: Tensor) -> tuple[Tensor, Geometry] | None:
     """Input and geometry of a plain 2-d convolution (padded here where not with zeros); None for others."""
-    if not isinstance(module, nn.Conv2d) or type(module).forward not in (nn.Conv2d.forward, Conv2dSame.forward):
+    if not isinstance(module, nn.Conv2d) or type(module).forward not in _PLAIN:
         return None
     kernel, stride, dilation = _pair(module.kernel_size), _pair(module.stride), _pair(module.dilation)
     if isinstance(module, Conv2dSame):
@@ -233,8 +235,8 @@ def _reduce_dense(
     route = engine.route or reductions.cheapest(shape, device=x.device.type, mixes=MIXES if signs is not None else None)
     if route == "gram":
         return reductions.gram(x, d, geometry)
-    if route == "kernel":
-        return reductions.kernel(x, d, geometry)
+    if route == "pixelwise":
+        return reductions.pixelwise(x, d, geometry)
     if route == "sketch" and signs is not None:
         x = reductions.mix(x, signs.of(name, *x.shape[:2]))
     return reductions.direct(reductions.patches(x, out, geometry), d.flatten(2))

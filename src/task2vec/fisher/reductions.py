@@ -4,7 +4,7 @@ A layer saw the input x of every image and the gradient d at its output. The gra
 sum_l d[k, l] * patch[l], and only its squared norm is wanted. Exact routes to the same number, and two unbiased ones:
 
 * `direct`: form the gradient by one matrix product per image, then square.
-* `kernel`: the same through the library's own weight-gradient kernel, image by image (best for large maps on a CPU).
+* `pixelwise`: the same, image by image, with the channels of a pixel side by side (best for large maps on a CPU).
 * `gram`: d^T G d with the Gram matrix of the patches, G[l, l'] = <patch_l, patch_l'>. For a convolution G is a box sum
   of the Gram matrix of the *pixels*, summed over rows and then over columns, so patches are never formed.
 * `depthwise`: one input channel per filter: a few shifted products.
@@ -95,21 +95,24 @@ def patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
 
 def direct(columns: Tensor, d: Tensor) -> Tensor:
     """Squared norms from patches (n, k, l) and output gradients (n, f, l)."""
-    return torch.bmm(d, columns.transpose(1, 2)).square_().sum(2)
+    turned = columns.transpose(1, 2)
+    if not d.is_cuda and d.shape[2] <= 1024:  # for short rows the copy costs less than what the product gains from it
+        turned = turned.contiguous()
+    return torch.bmm(d, turned).square_().sum(2)
 
 
-def kernel(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
-    """Squared norms through the library's weight-gradient kernel, one image at a time."""
-    x = geometry.padded(x, (d.shape[2], d.shape[3]))
-    weight = x.new_empty(1).expand(d.shape[1], x.shape[1], *geometry.kernel)
-    mask = [False, True, False]
-    rows = []
-    for i in range(x.shape[0]):
-        _, gradient, _ = torch.ops.aten.convolution_backward(
-            d[i : i + 1], x[i : i + 1], weight, None, geometry.stride, (0, 0), geometry.dilation, False, (0, 0), 1, mask
-        )
-        rows.append(gradient.flatten(1).square_().sum(1))
-    return torch.stack(rows)
+def pixelwise(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
+    """As `direct`, image by image and with the channels innermost: patches are then copied in long runs."""
+    count, filters, *out = d.shape
+    x = geometry.padded(x, (out[0], out[1])).permute(0, 2, 3, 1).contiguous()
+    _, down, across, _ = x.stride()
+    steps = (down * geometry.stride[0], across * geometry.stride[1])
+    taps = (down * geometry.dilation[0], across * geometry.dilation[1])
+    norms = d.new_empty(count, filters)
+    for i in range(count):
+        view = x[i].as_strided((*out, *geometry.kernel, x.shape[3]), (*steps, *taps, 1))
+        norms[i] = (d[i].flatten(1) @ view.reshape(out[0] * out[1], -1)).square_().sum(1)
+    return norms
 
 
 def gram(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
@@ -236,10 +239,10 @@ def cheapest(shape: Shape, *, device: str, mixes: int | None = None) -> str:
     """Name of the cheapest route for a layer: among the exact ones, or with `mixes` also the sketch.
 
     Costs are multiply-adds; sums of the Gram matrix and the forming of patches are bound by memory and count more
-    (factors measured on a CPU, where `kernel` beats forming patches; a GPU has no use for a loop over images).
+    (factors measured on a CPU; a GPU has no use for a loop over images).
     """
     taps, outputs = shape.geometry.taps, shape.outputs
-    direct_route = "direct" if taps == 1 or device != "cpu" or shape.channels * taps <= 64 else "kernel"
+    direct_route = "direct" if taps == 1 or device != "cpu" or shape.channels * taps <= 64 else "pixelwise"
     costs = {
         direct_route: shape.filters * outputs * max(shape.channels * taps, _NARROW),
         "gram": shape.pixels**2 * shape.channels

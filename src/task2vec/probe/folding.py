@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from task2vec.probe.filters import Trace, trace
+from task2vec.probe.turning import turn
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,12 @@ class PreparedNetwork:
     is_batched: bool
 
 
-def prepare(network: nn.Module, names: tuple[str, ...], images: Tensor, *, fold: bool = True) -> PreparedNetwork:
+def prepare(
+    network: nn.Module, names: tuple[str, ...], images: Tensor, *, fold: bool = True, turned: bool = False
+) -> PreparedNetwork:
     """A folded float64 copy of `network`, checked on `images` against the original.
 
+    With `turned`, convolutions of stride 1 compute their input gradient as a forward convolution (see `turning`).
     `is_batched` is False if some layer mixes the images of a batch or has no image axis (a table of relative positions
     that all images share): such a network is run one image at a time.
     """
@@ -48,6 +52,9 @@ def prepare(network: nn.Module, names: tuple[str, ...], images: Tensor, *, fold:
             scales = {}
     module.requires_grad_(False)
     modules = dict(module.named_modules())
+    for name in names if turned else ():
+        if seen.calls[name] == 1:
+            turn(modules[name])
     return PreparedNetwork(
         module, {name: modules[name] for name in names}, scales, _keeps_image_axis(plain, images, seen)
     )

@@ -13,6 +13,7 @@ from task2vec.probe.attention import write_out_attention
 from task2vec.probe.filters import FilterLayer, enumerate_filters, trace
 from task2vec.probe.folding import PreparedNetwork, prepare
 from task2vec.probe.preprocess import CustomPreprocess, Preprocess
+from task2vec.probe.turning import turns_here
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +40,25 @@ class Probe:
         return sum(layer.filters for layer in self.layers)
 
     def prepare(
-        self, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, fold: bool = True
+        self,
+        *,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.float32,
+        fold: bool = True,
+        turned: bool | None = None,
     ) -> PreparedNetwork:
-        """The network ready to run on `device` in `dtype`, batch-norm folded where that is exact; made once."""
-        key = (str(device), dtype, fold)
+        """The network ready to run on `device` in `dtype`, made once.
+
+        Batch-norm is folded where that is exact; convolutions are `turned` on CPUs where that pays, if not said.
+        """
+        is_cuda = torch.device(device).type == "cuda"
+        turned = turns_here() and not is_cuda if turned is None else turned
+        key = (str(device), dtype, fold, turned)
         if key not in self._prepared:
             names = tuple(layer.name for layer in self.layers)
-            double = prepare(self.network, names, trial_images(self.size), fold=fold)
+            double = prepare(self.network, names, trial_images(self.size), fold=fold, turned=turned)
             module = double.module.to(device=device, dtype=dtype)
-            if torch.device(device).type == "cuda":
+            if is_cuda:
                 module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             scales = {name: scale.to(device=device, dtype=dtype) for name, scale in double.scales.items()}
             self._prepared[key] = PreparedNetwork(module, double.layers, scales, double.is_batched)
