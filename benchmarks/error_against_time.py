@@ -1,4 +1,4 @@
-"""(a) How long the old algorithm and ours take to the same error, feature pass and head fit included on both sides.
+"""(errors) How long the old algorithm and ours take to the same error, with feature pass and head fit on both sides.
 
 The reference is the exact Fisher of the task: every image, every label. An estimate's error is the median over the
 alive filters of |F - reference| / reference. The old algorithm and ours take turns, so that both see the same machine.
@@ -44,7 +44,7 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
     readers = dict(islice(task_readers(plan).items(), 1 if plan.is_quick else None))
     for probe in load_probes(plan):
         for name, read in readers.items():
-            print(f"\n(a) error against time: {probe.name} on {name}", flush=True)
+            print(f"\n(errors) against time: {probe.name} on {name}", flush=True)
             points, shared_seconds = compare(read(), probe, plan)
             show_table(
                 ["algorithm", "draws", "error", "distance", "seconds", ""],
@@ -56,7 +56,9 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
             found = ratios(points)
             for engine, (value, note) in found.items():
                 print(f"  {engine}: {value:.1f} times faster to the error of {DRAWS} old draws{note}", flush=True)
-                what = f"(a) {probe.name}, {name}, {engine} engine: time of the old algorithm / ours at equal error"
+                what = (
+                    f"(errors) {probe.name}, {name}, {engine} engine: time of the old algorithm / ours at equal error"
+                )
                 verdicts.append(Verdict(what + note, value, TARGET, is_at_least=True))
             rows = [asdict(point) for point in points]
             kept = {engine: value for engine, (value, _) in found.items()}

@@ -22,6 +22,7 @@ class Plan:
         is_quick: measure a small part, to see that everything runs; the numbers then mean little.
         clock: seconds, of the wall or of the processor.
         device: where (a) runs; the other parts are about the CPU.
+        errors: measured errors of the estimators, for (a).
         old_draws: how many of its draws the old algorithm really makes; the rest is extrapolated.
     """
 
@@ -30,6 +31,7 @@ class Plan:
     clock: Callable[[], float] = time.perf_counter
     device: str = "cpu"
     old_draws: int = 10_000
+    errors: Path = Path("docs/measured/errors.json")
 
 
 @dataclass(frozen=True)

@@ -80,12 +80,12 @@ def _draw_labels(logits: Tensor) -> Tensor:
     return torch.multinomial(logits.detach().softmax(1), 1).flatten()
 
 
-def _ours(plan: Plan, images: Tensor) -> Callable[[], object]:
-    """The exact engine with one seed per image."""
+def _ours(plan: Plan, images: Tensor, *, is_fast: bool = False) -> Callable[[], object]:
+    """An engine with one seed per image."""
     probe = t2v.load_probe("torchvision:resnet34", weights=resnet_weights(plan.shared), size=SIZE)
-    engine = Engine(probe.prepare(), probe.layers)
+    engine = Engine(probe.prepare(), probe.layers, is_fast=is_fast)
     seeds = torch.randn(1, BATCH, probe.feature_dim)
-    return lambda: engine.rows(images, seeds)
+    return lambda: engine.rows(images, seeds, list(range(BATCH)))
 
 
 def _backpack(network: nn.Module, images: Tensor) -> Callable[[], object]:

@@ -19,25 +19,26 @@ from benchmarks.material import missing_material  # noqa: E402
 from benchmarks.measure import Plan, Verdict, describe_machine, use_processor_time, wall_clock  # noqa: E402
 
 # The quick ones first, so that a mistake shows up early.
-PARTS = {"b": "distance_from_limit", "c": "other_libraries", "memory": "memory", "a": "error_against_time"}
-NEEDS_MATERIAL = ("a", "b", "c")
+PARTS = {"b": "distance_from_limit", "c": "other_libraries", "memory": "memory", "a": "time_to_error"}
+LONG_PARTS = {"errors": "error_against_time"}
+NEEDS_MATERIAL = ("a", "b", "c", "errors")
 
 
 def main() -> int:
     """Measures the wanted parts; 1 if a promise was missed, 0 otherwise."""
     arguments = _parse()
     clock = use_processor_time() if arguments.processor_time else wall_clock(arguments.device)
-    plan = Plan(arguments.shared, arguments.quick, clock, arguments.device, arguments.old_draws)
+    plan = Plan(arguments.shared, arguments.quick, clock, arguments.device, arguments.old_draws, arguments.errors)
     reason = missing_material(plan.shared)
     results: dict[str, object] = {"machine": describe_machine(), "is_quick": plan.is_quick}
     results["clock"] = "processor" if arguments.processor_time else "wall"
     verdicts: list[Verdict] = []
-    for part in (name for name in PARTS if name in arguments.only):
+    for part, file in ((name, file) for name, file in {**PARTS, **LONG_PARTS}.items() if name in arguments.only):
         if reason and part in NEEDS_MATERIAL:
             print(f"\n({part}) skipped: {reason}", flush=True)
-            results[PARTS[part]] = {"skipped": reason}
+            results[file] = {"skipped": reason}
             continue
-        found, judged = importlib.import_module(f"benchmarks.{PARTS[part]}").measure(plan)
+        found, judged = importlib.import_module(f"benchmarks.{file}").measure(plan)
         results.update(found)
         verdicts += judged
         results["verdicts"] = [{**asdict(verdict), "is_met": verdict.is_met} for verdict in verdicts]
@@ -60,14 +61,17 @@ def _parse() -> argparse.Namespace:
         "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
     )
     parser.add_argument("--out", type=Path, default=_ROOT / "benchmarks" / "results.json", help="where the JSON goes")
-    parser.add_argument("--device", default="cpu", help="where (a) runs: cpu or cuda")
-    parser.add_argument("--old-draws", type=int, default=10_000, help="draws the old algorithm makes in (a)")
+    parser.add_argument("--device", default="cpu", help="where a and errors run: cpu or cuda")
+    parser.add_argument(
+        "--errors", type=Path, default=_ROOT / "docs" / "measured" / "errors.json", help="errors for (a)"
+    )
+    parser.add_argument("--old-draws", type=int, default=10_000, help="draws the old algorithm makes in errors")
     parser.add_argument("--processor-time", action="store_true", help="one thread, its own seconds: for a busy machine")
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",")
-    unknown = sorted(set(arguments.only) - set(PARTS))
+    unknown = sorted(set(arguments.only) - {*PARTS, *LONG_PARTS})
     if unknown:
-        parser.error(f"--only {','.join(unknown)} is not known. Choose from {', '.join(sorted(PARTS))}.")
+        parser.error(f"--only {','.join(unknown)} is not known. Choose from {', '.join([*PARTS, *LONG_PARTS])}.")
     return arguments
 
 

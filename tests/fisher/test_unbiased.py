@@ -117,8 +117,8 @@ def test_all_pairs_are_the_definition(setting):
 def score_vectors(setting):
     """(n, c, weights): gradient of log p(y | x) for every image and label, and the filter of each weight."""
     run, head, _, images, _ = setting
-    network = run.network.module
-    weights = [layer.weight for layer in run.network.layers.values()]
+    prepared = run.probe.prepare(dtype=run.dtype, turned=False)  # turned convolutions have no weight gradient
+    network, weights = prepared.module, [layer.weight for layer in prepared.layers.values()]
     for weight in weights:
         weight.requires_grad_(True)
     rows = []

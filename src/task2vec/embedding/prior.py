@@ -14,6 +14,10 @@ So the embedding is F plus a prior (beta / N) / v: it fades as images come in, a
 Fisher. (The paper's text has beta / 2N; its own loss gives the factor above, and beta absorbs the difference.) We take
 v as the mean square of the layer's weights, the maximum of the likelihood for a zero-mean Gaussian.
 
+How large should beta be? On 43 real tasks (benchmarks/real_tasks.py) the default, 1e-7, puts the prior at 0.5 % of the
+median Fisher of a ResNet-34's layers and 0.01 % of an EfficientNet's; distances then find the dataset of a task best.
+From about a tenth of the median Fisher on, the prior blurs them.
+
 The prior also keeps a filter that is dead for two tasks from making their distance 0/0.
 """
 

@@ -33,7 +33,7 @@ class EmbedSettings:
     precision: float | None = None
     l2: float | None = None
     balance: bool = True
-    beta: float = 1e-5
+    beta: float = 1e-7
     seed: int = 0
     dtype: str = "float32"
 
