@@ -16,7 +16,7 @@ demo: $(READY)  ## Embed eight small tasks offline, print how alike they are, dr
 	$(BIN)/task2vec demo
 
 test: check  ## Everything that must pass: lint, types, imports, docstring examples, tests
-	$(BIN)/pytest -m "not long"
+	$(BIN)/pytest -m "not long" -n 2
 
 check: $(READY)  ## The quick part of it: lint, format, types and the import contract
 	$(BIN)/ruff check .

@@ -20,6 +20,7 @@ from task2vec.embedding.settings import EmbedSettings
 TARGET = 15
 ENGINES = ("exact", "fast")
 _OLD_BATCHES = 3
+_TURNS = 3
 
 
 def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
@@ -65,7 +66,7 @@ def seconds_of(task, probe, budgets: dict[str, int], plan: Plan) -> dict[str, fl
     fits = [fit(start(task, probe, settings=settings, device=plan.device), plan.clock) for _ in range(2)]
     fitted = fits[-1]  # the first one warms up
     taken: dict[str, list[float]] = {name: [] for name in ("old", *ENGINES)}
-    for turn in range(1 if plan.is_quick else 3):
+    for turn in range(1 if plan.is_quick else _TURNS):
         *_, last = old_fisher(fitted, batches=_OLD_BATCHES, clock=plan.clock, seed=turn)
         taken["old"].append(last.seconds * DRAWS / (_OLD_BATCHES * BATCH))
         for engine in ENGINES:

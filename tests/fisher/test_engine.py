@@ -62,8 +62,13 @@ def test_sketch_is_unbiased_and_belongs_to_the_image(case):
     exact = Engine(network, probe.layers).rows(images, seeds)
     fast = Engine(network, probe.layers, is_fast=True)
     sketches = torch.stack([fast.rows(images, seeds, keys=[10 + i, 1000 + i]) for i in range(8)])
-    stage = sketches.sum(2)  # the sum over all filters averages 8 x thousands of mixes
-    assert torch.allclose(stage.mean(0), exact.sum(1), rtol=0.2)
+    # Layer by layer, each against the spread of its own sketches: a wrong scale anywhere is many of them away.
+    start = 0
+    for layer in probe.layers:
+        part = slice(start, start + layer.filters)
+        found, wanted = sketches[..., part].sum((1, 2)), exact[:, part].sum()
+        assert (found.mean() - wanted).abs() < 6 * found.std() / 8**0.5 + 1e-9 * wanted, layer.name
+        start += layer.filters
     alone = fast.rows(images[1:], seeds[:, 1:], keys=[1000])
     assert torch.allclose(alone[0], sketches[0, 1], rtol=1e-9, atol=0)
 

@@ -116,3 +116,26 @@ def test_relative_error_is_the_median_over_living_filters():
     # Filter 0: mean 2, S^2 = 2, error 1; filter 1: mean 2, error 0; filter 2 is dead. torch's median is the lower one.
     assert total.estimate().relative_error == pytest.approx(0.0)
     assert total.estimate().stderr[0].item() == pytest.approx(1.0)
+
+
+def test_class_sizes_are_no_noise():
+    # 990 images of one class and 10 of another, each with the same Fisher: nothing is uncertain.
+    weights = torch.cat([torch.full((990,), 1000 / 2 / 990), torch.full((10,), 1000 / 2 / 10)]).double()
+    total = Accumulator(1000, 1000, square_weights=float(weights.square().sum()))
+    total.add(weights[:, None] * 3.0, torch.ones(1000), terms=1000, weights=weights)
+    found = total.estimate()
+    assert torch.allclose(found.fisher, torch.tensor([3.0]).double())
+    assert float(found.stderr) < 1e-6
+
+
+def test_weighted_standard_error_is_that_of_a_weighted_mean():
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.cat([torch.full((60,), 100 / 2 / 60), torch.full((40,), 100 / 2 / 40)]).double()
+    values = torch.rand(4000, 100, 1, generator=generator, dtype=torch.float64)
+    means = (weights[:, None] * values).mean(1)
+    stated = []
+    for rows in values[:200]:
+        total = Accumulator(100, 100, square_weights=float(weights.square().sum()))
+        total.add(weights[:, None] * rows, torch.ones(100), terms=100, weights=weights)
+        stated.append(total.estimate().stderr.square())
+    assert abs(float(torch.stack(stated).mean() / means.var()) - 1) < 0.1

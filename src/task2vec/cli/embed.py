@@ -35,7 +35,7 @@ def embed(
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Table: the folder that its paths start from.")] = None,
     engine: Annotated[Literal["exact", "fast"] | None, typer.Option(help="How the Fisher is computed.")] = None,
-    images: Annotated[int | None, typer.Option(help="How many images to back-propagate at most.")] = None,
+    images: Annotated[int | None, typer.Option(help="How many (image, label) pairs to back-propagate at most.")] = None,
     precision: Annotated[float | None, typer.Option(help="Stop at this relative error, e.g. 0.05.")] = None,
     l2: Annotated[float | None, typer.Option(help="Penalty of the head; default: cross-validated.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all randomness.")] = None,

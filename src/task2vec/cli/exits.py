@@ -40,6 +40,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except MemoryError:
             _end(ENVIRONMENT, "error: out of memory. Try a smaller --batch-size or --size.")
         except Exception as error:
+            if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):  # torch's own
+                _end(ENVIRONMENT, "error: out of memory. Try a smaller --batch-size or --size.")
             _end(
                 OUR_BUG,
                 f"error: {type(error).__name__}: {error}\n"

@@ -47,7 +47,7 @@ def _direction(logs: np.ndarray) -> np.ndarray:
 
 def check_comparable(a: Embedding, b: Embedding) -> None:
     """Refuses embeddings whose coordinates or scales mean different things."""
-    if a.probe_fingerprint != b.probe_fingerprint:
+    if a.probe_fingerprint != b.probe_fingerprint or a.probe_fingerprint == "unknown":
         same_name = " under the same name but with other weights or another image size" if a.probe == b.probe else ""
         raise ProbeMismatchError(
             f"cannot compare '{a.task}' with '{b.task}': they were embedded by different probes ({a.probe} and "
@@ -55,7 +55,7 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
             f"so their coordinates mean different filters. Embed one again: task2vec embed --probe {a.probe} {b.task}"
         )
     for name in ("dtype", "beta", "balance"):
-        one, other = (e.provenance["settings"].get(name) for e in (a, b))
+        one, other = (e.provenance.get("settings", {}).get(name) for e in (a, b))
         if one != other:
             raise SettingsMismatchError(
                 f"cannot compare '{a.task}' with '{b.task}': they were embedded with {name}={one} and "

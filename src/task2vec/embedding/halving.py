@@ -13,8 +13,9 @@ from task2vec.errors import ResourceError
 class Halving:
     """Runs work on batches no larger than what has been seen to fit."""
 
-    def __init__(self, what: str):
-        self.what = what
+    def __init__(self, what: str, *, on_shortage: Callable[[], None] = lambda: None):
+        """`what` is named in errors; `on_shortage` frees what can be spared."""
+        self.what, self.on_shortage = what, on_shortage
         self.largest: int | None = None
 
     def run(self, work: Callable[..., Tensor], parts: Sequence[Any]) -> Tensor:
@@ -30,6 +31,7 @@ class Halving:
                         f"Use a smaller size (--size) or the CPU (--device cpu)."
                     ) from error
             self.largest = (count + 1) // 2
+            self.on_shortage()
             torch.cuda.empty_cache()
             warnings.warn(f"GPU memory ran out: going on with batches of {self.largest} images", stacklevel=2)
         middle = (count + 1) // 2

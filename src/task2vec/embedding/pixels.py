@@ -25,6 +25,8 @@ class Pixels:
         self.workers = workers if task.images.is_threadsafe else 1
         self.kept: dict[int, Tensor] = {}
         self.room = CACHE_BYTES.get(device.type, CACHE_BYTES["cpu"])
+        if device.type == "cuda":
+            self.room = min(self.room, torch.cuda.mem_get_info(device)[0] // 4)
 
     def batches(self, indices: Sequence[int], size: int) -> Iterator[tuple[list[int], Tensor]]:
         """Runs of `size` indices with their stacked tensors, one batch being decoded while another is used."""
@@ -41,6 +43,10 @@ class Pixels:
                     raise
                 self._keep(run, tensors)
                 yield run, torch.stack(tensors)
+
+    def forget(self) -> None:
+        """Gives up what is kept, and keeps nothing more: memory is short."""
+        self.kept, self.room = {}, 0
 
     def _load(self, index: int) -> Tensor:
         if index in self.kept:

@@ -39,7 +39,8 @@ def embed(
 ) -> Embedding:
     """The embedding of `task` by `probe` (the default one if None).
 
-    What changes the numbers is in `settings`; the other arguments do not, beyond rounding. The order of the images,
+    What changes the numbers is in `settings`; the other arguments do not, beyond rounding
+    (on a GPU, that of TF32). The order of the images,
     their labels' names and numbers, the number of workers and earlier calls change nothing at all.
 
     Args:
@@ -89,16 +90,18 @@ def prepare_steps(
     where = _device(device)
     dtype = getattr(torch, settings.dtype)
     canonical = task.canonical()
+    pixels = Pixels(canonical, probe, device=where, workers=workers or os.cpu_count() or 1)
+    what = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
     return Steps(
         task=canonical,
         probe=probe,
         settings=settings,
         network=probe.prepare(device=where, dtype=dtype),
-        pixels=Pixels(canonical, probe, device=where, workers=workers or os.cpu_count() or 1),
+        pixels=pixels,
         targets=torch.from_numpy(canonical.targets.astype(np.int64)).to(where),
         dtype=dtype,
         batch_size=batch_size or _BATCH.get(where.type, 16),
-        memory=Halving(f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"),
+        memory=Halving(what, on_shortage=pixels.forget),
     )
 
 
@@ -143,7 +146,7 @@ def _describe(task: Task, steps: Steps, head: Head, estimate: FisherEstimate) ->
         },
         "effective_images": estimate.effective_images,
         "relative_error": estimate.relative_error,
-        "warnings": list(task.warnings),
+        "warnings": [*task.warnings, *_shortfall(steps, estimate)],
     }
     return Embedding(
         task=task.name,
@@ -154,6 +157,17 @@ def _describe(task: Task, steps: Steps, head: Head, estimate: FisherEstimate) ->
         layers=steps.probe.layers,
         provenance=provenance,
     )
+
+
+def _shortfall(steps: Steps, estimate: FisherEstimate) -> list[str]:
+    """A warning where the requested precision was not reached."""
+    wanted = steps.settings.precision
+    if wanted is None or estimate.relative_error <= wanted:
+        return []
+    return [
+        f"precision {wanted:g} was asked for and {estimate.relative_error:.2g} reached with {estimate.terms} pairs: "
+        f"raise images= (--images), or add images to the task"
+    ]
 
 
 def _device(name: str | None) -> torch.device:

@@ -30,6 +30,7 @@ from task2vec.tasks import Task
 
 # With a requested precision the estimate is looked at after every so many images.
 _ROUND = 64
+_FEWEST = 16
 # Images of at most so many pairs are merged into common batches on a GPU.
 _FEW = 8
 # A GPU prepares its kernels for every new batch size, which can take seconds: batches fill up to multiples of this.
@@ -77,11 +78,15 @@ class Steps:
         return self.network.module(self._input(pixels))[: len(pixels)]
 
     def _input(self, pixels: Tensor) -> Tensor:
-        """What the network takes: normalised, and on a GPU with the last image repeated up to a multiple of `_STEP`."""
+        """What the network takes: normalised, and on a GPU with the last image repeated up to a multiple of `_STEP`.
+
+        Nothing is filled up where memory is short, batches are small, or images go one by one anyway.
+        """
         images = self.probe.preprocess.normalise(pixels, self.dtype)
         if not images.is_cuda:
             return images
-        images = torch.cat([images, images[-1:].expand(-len(images) % _STEP, -1, -1, -1)])
+        if self.memory.largest is None and self.batch_size >= _STEP and self.network.is_batched:
+            images = torch.cat([images, images[-1:].expand(-len(images) % _STEP, -1, -1, -1)])
         return images.contiguous(memory_format=torch.channels_last)
 
     def draw(self, p: Tensor, head: Head) -> Draw:
@@ -116,13 +121,16 @@ class Steps:
         images = torch.tensor(sorted(pairs))
         shuffle = torch.randperm(len(images), generator=torch.Generator().manual_seed(self.settings.seed + 1))
         order = images[shuffle].tolist()
-        total = Accumulator(len(self.task), len(order))
+        weights = self._relative_weights()
+        total = Accumulator(len(self.task), len(order), square_weights=float(weights.square().sum()))
         step = report("fisher", len(draw))
         size = _ROUND if self.settings.precision is not None else len(order)
         for start in range(0, len(order), size):
             for run in _groups(order[start : start + size], pairs, merge=self.pixels.device.type == "cuda"):
                 self._add_images(engine, total, run, pairs, seeds, draw, step)
-            if self.settings.precision is not None and total.estimate().relative_error <= self.settings.precision:
+            wanted = self.settings.precision
+            # A handful of images cannot tell how much they differ, so they never end a run.
+            if wanted is not None and total.images >= _FEWEST and total.estimate().relative_error <= wanted:
                 break
         return total.estimate()
 
@@ -160,7 +168,8 @@ class Steps:
                 return self._rows(engine, pixels, flat.unflatten(0, (len(positions), -1)).transpose(0, 1), keys)
             found = seeds.new_zeros(len(positions), self.probe.n_filters)
             owners = torch.repeat_interleave(lengths)
-            for own, some in zip(owners.split(self.batch_size), flat.split(self.batch_size), strict=True):
+            size = min(self.batch_size, self.memory.largest or self.batch_size)
+            for own, some in zip(owners.split(size), flat.split(size), strict=True):
                 part = self._rows(engine, pixels[own.to(pixels.device)], some[None], [keys[i] for i in own])
                 found.index_add_(0, own.to(found.device), part)
             return found
@@ -171,7 +180,8 @@ class Steps:
             found = self.memory.run(rows, [pixels, positions, keys])
             check_rows(found, self.probe.layers)
             terms = sum(len(own) for own in positions)
-            total.add(found, draw.image_inclusion[[own[0] for own in positions]], terms=terms)
+            inclusion = draw.image_inclusion[[own[0] for own in positions]]
+            total.add(found, inclusion, terms=terms, weights=self._relative_weights()[indices])
             step(terms)
 
 

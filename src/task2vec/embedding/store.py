@@ -1,7 +1,7 @@
 """Embeddings on disk: safetensors, one JSON text beside the tensors, and a SHA-256 over both.
 
 safetensors itself loads a flipped byte or a NaN without a word, hence the hash and the checks. The same embedding gives
-the same bytes: nothing of the moment or the machine is written, and the metadata is a single entry (the format keeps
+the same bytes: nothing of the moment is written, and the metadata is a single entry (the format keeps
 several in no fixed order).
 """
 

@@ -69,7 +69,7 @@ class Embedding:
     @property
     def probe_fingerprint(self) -> str:
         """SHA-256 of the probe's weights and preprocessing: only equal ones can be compared."""
-        return self.provenance["probe_fingerprint"]
+        return self.provenance.get("probe_fingerprint", "unknown")
 
     def norm(self) -> float:
         """L1 norm of the Fisher: a measure of the task's difficulty for this probe."""

@@ -16,7 +16,7 @@ from timm.layers.conv2d_same import Conv2dSame
 from torch import Tensor, nn
 from torch.nn import functional
 
-from task2vec.errors import NotFiniteError
+from task2vec.errors import NotFiniteError, UsageError
 from task2vec.fisher import reductions
 from task2vec.fisher.reductions import Geometry, Shape
 from task2vec.probe import FilterLayer, PreparedNetwork
@@ -63,6 +63,8 @@ class Engine:
         `keys` (one number per image) choose the signs of a sketch, so that they depend on the image and not on the
         batch it happens to be in.
         """
+        if self.is_fast and keys is None:
+            raise UsageError("the fast engine needs a key per image: without, all would share their signs. Pass keys=.")
         if not self.network.is_batched and images.shape[0] > 1:
             keys = keys if keys is not None else [0] * images.shape[0]
             return torch.cat(

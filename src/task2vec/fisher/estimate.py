@@ -5,7 +5,8 @@ z_i = y_i / pi_i. Then F = sum z_i / N is unbiased, and its variance has two par
 
 * the images that were not drawn: m/(m-1) sum (1 - pi_i)(z_i - B)^2 / N^2, with B the mean of z under weights 1 - pi_i
   (Hajek's estimator for sampling without replacement);
-* the images that do not exist: the task is itself a sample of N images, which adds var(y) / N.
+* the images that do not exist: the task is itself a sample of N images, which adds sum u_i^2 (f_i - F)^2 / N^2 with
+  f_i = y_i / u_i (var(y) / N where all weights are one; class sizes, which the weights undo, are no noise).
 
 The noise of drawing labels is inside y_i and counted once by the sum of the two: (1 - pi)/pi^2 + 1/pi = 1/pi^2. The
 standard error so says how far the numbers would move with other images of the same kind, the head being held fixed.
@@ -37,19 +38,22 @@ class FisherEstimate:
 class Accumulator:
     """Running sums over images; the estimate can be read at any moment."""
 
-    def __init__(self, total_images: int, drawn_images: int):
+    def __init__(self, total_images: int, drawn_images: int, *, square_weights: float | None = None):
+        """Begins with nothing; `square_weights` is the sum of u_i^2 over the task, if not all u_i are one."""
         self.total, self.drawn = total_images, drawn_images
+        self.square_weights = float(total_images) if square_weights is None else square_weights
         self.images = self.terms = 0
         self.inclusion = 0.0
         self.sums: Tensor | None = None
         self.weight = self.square_weight = 0.0
 
-    def add(self, rows: Tensor, inclusion: Tensor, *, terms: int) -> None:
-        """Takes in one row y_i per image, and the probabilities that those images were drawn."""
+    def add(self, rows: Tensor, inclusion: Tensor, *, terms: int, weights: Tensor | None = None) -> None:
+        """Takes in one row y_i per image, the probabilities that those images were drawn, and their weights u_i."""
         rows = rows.double()
         inclusion = inclusion.to(rows)
         z = rows / inclusion[:, None]
-        parts = torch.stack([z.sum(0), rows.sum(0), (z * z).sum(0), (rows * z).sum(0)]).cpu()
+        u = torch.ones_like(inclusion) if weights is None else weights.to(rows)
+        parts = torch.stack([z.sum(0), rows.sum(0), (z * z).sum(0), (rows * z).sum(0), u @ z]).cpu()
         self.sums = parts if self.sums is None else self.sums + parts
         self.images += len(rows)
         self.terms += terms
@@ -62,11 +66,11 @@ class Accumulator:
         """The estimate from the images so far: a random part of those drawn, so inclusions shrink by it."""
         assert self.sums is not None
         part = self.images / self.drawn
-        z, y, zz, yz = self.sums
+        z, y, zz, yz, uz = self.sums
         n, m = self.total, self.images
         fisher = z / part / n
-        spread = max(n / (n - 1), 1.0) if n > 1 else 1.0
-        population = ((yz / part / n - fisher**2).clamp_min(0) * spread) / n
+        squares = yz / part - 2 * fisher * uz / part + fisher**2 * self.square_weights
+        population = squares.clamp_min(0) * (n / max(n - 1, 1)) / n**2
         left_out = m - part * self.inclusion
         design = torch.zeros_like(fisher)
         if m > 1 and left_out > 1e-9:

@@ -15,7 +15,7 @@ sum_l d[k, l] * patch[l], and only its squared norm is wanted. Exact routes to t
   kernel, drawn uniformly, and counts it as many times as there are diagonals. Neighbouring kernel positions see nearly
   the same pixels, so their squares are alike and little is lost.
 
-All functions take groups folded into the batch axis, so each sees one group only, and return (images, filters).
+Groups are folded into the batch axis, so each function sees one group only.
 """
 
 from dataclasses import dataclass
@@ -84,7 +84,11 @@ def patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
         return x[:, :, :: geometry.stride[0], :: geometry.stride[1]][:, :, : out[0], : out[1]].flatten(2)
     if not x.is_cuda:
         return functional.unfold(x, geometry.kernel, geometry.dilation, 0, geometry.stride)
-    # On a GPU `unfold` starts one kernel per image; a strided view and one copy do the same.
+    return strided_patches(x, out, geometry)
+
+
+def strided_patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
+    """The patches of the padded `x` by a strided view and one copy: on a GPU `unfold` starts one kernel per image."""
     count, channels, *_ = x.shape
     image, channel, down, across = x.stride()
     taps = (down * geometry.dilation[0], across * geometry.dilation[1])

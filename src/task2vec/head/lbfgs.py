@@ -12,6 +12,7 @@ from torch import Tensor
 
 _ARMIJO = 1e-4
 _HISTORY = 10
+_TINY = torch.finfo(torch.float32).tiny  # a divisor for what is thrown away afterwards
 
 
 def minimise(
@@ -26,8 +27,9 @@ def minimise(
     point = start
     loss, gradient = loss_and_gradient(point)
     steps: list[tuple[Tensor, Tensor, Tensor]] = []
+    stuck = torch.zeros(len(start), dtype=torch.bool, device=start.device)
     for _ in range(max_steps):
-        done = gradient.abs().amax(1) <= tolerance
+        done = stuck | (gradient.abs().amax(1) <= tolerance)
         if bool(done.all()):
             break
         direction = -_apply_inverse_hessian(gradient, steps)
@@ -36,10 +38,8 @@ def minimise(
         step, change = new_point - point, new_gradient - gradient
         moved = (step * change).sum(1)
         steps = [*steps[-(_HISTORY - 1) :], (step, change, moved)]
-        stuck = (new_point == point).all(1) & ~done
+        stuck |= (new_point == point).all(1)  # no step decreases the loss any more: as far as this precision goes
         point, loss, gradient = new_point, new_loss, new_gradient
-        if bool((stuck | done).all()):  # no step decreases the loss any more: as far as this precision goes
-            break
     return point, loss, gradient.abs().amax(1) <= tolerance
 
 
@@ -48,15 +48,15 @@ def _apply_inverse_hessian(gradient: Tensor, steps: list[tuple[Tensor, Tensor, T
     q = gradient
     alphas = []
     for step, change, moved in reversed(steps):
-        alpha = torch.where(moved > 0, (step * q).sum(1) / moved.clamp_min(1e-300), 0)
+        alpha = torch.where(moved > 0, (step * q).sum(1) / moved.clamp_min(_TINY), 0)
         q = q - alpha[:, None] * change
         alphas.append(alpha)
     if steps:
         _, change, moved = steps[-1]
-        scale = moved / change.square().sum(1).clamp_min(1e-300)
+        scale = moved / change.square().sum(1).clamp_min(_TINY)
         q = q * torch.where(scale > 0, scale, 1.0)[:, None]
     for (step, change, moved), alpha in zip(steps, reversed(alphas), strict=True):
-        beta = torch.where(moved > 0, (change * q).sum(1) / moved.clamp_min(1e-300), 0)
+        beta = torch.where(moved > 0, (change * q).sum(1) / moved.clamp_min(_TINY), 0)
         q = q + (alpha - beta)[:, None] * step
     return q
 

@@ -22,7 +22,7 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 @dataclass(frozen=True)
 class Trace:
-    """What a trial pass saw: calls per layer, producer of each batch-norm's input, layers that keep no image axis."""
+    """What a trial pass saw: calls per layer, producer of each batch-norm's input, rows that each layer took in."""
 
     calls: dict[str, int]
     feeds: dict[str, str]

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from task2vec.errors import ProbeError, WeightsError
-from task2vec.probe.preprocess import CustomPreprocess, Preprocess, check_transform
+from task2vec.probe.preprocess import INTERPOLATIONS, CustomPreprocess, Preprocess, check_transform
 from task2vec.probe.probe import Probe, make_probe
 from task2vec.probe.weights import (
     find_timm_weights,
@@ -149,7 +149,8 @@ def _create_timm(name: str, size: int | None) -> nn.Module:
 
 
 def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | CustomPreprocess:
-    if cfg["crop_mode"] not in ("center", "squash"):
+    is_square = cfg["input_size"][-1] == cfg["input_size"][-2]
+    if cfg["crop_mode"] not in ("center", "squash") or not is_square or cfg["interpolation"] not in INTERPOLATIONS:
         import timm
 
         return check_transform(timm.data.create_transform(**{**cfg, "input_size": (3, size, size)} if size else cfg))  # type: ignore[arg-type]

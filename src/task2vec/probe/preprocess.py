@@ -18,7 +18,7 @@ from torch import Tensor
 from task2vec.errors import ProbeError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_FILTERS = {
+INTERPOLATIONS = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
     "nearest": Image.Resampling.NEAREST,
@@ -45,7 +45,7 @@ class Preprocess:
         image = image.convert("RGB")
         height, width = self.size
         if self.squash is not None:
-            image = image.resize((self.squash[1], self.squash[0]), _FILTERS[self.interpolation])
+            image = image.resize((self.squash[1], self.squash[0]), INTERPOLATIONS[self.interpolation])
         else:
             image = _resize_short_side(_trim(image), self.resize, self.interpolation)
         return torch.from_numpy(np.array(_crop_centre(image, height, width))).permute(2, 0, 1)
@@ -140,7 +140,7 @@ def _resize_short_side(image: Image.Image, short: int, interpolation: str) -> Im
         size = (short, int(short * height / width))
     else:
         size = (int(short * width / height), short)
-    return image if size == image.size else image.resize(size, _FILTERS[interpolation])
+    return image if size == image.size else image.resize(size, INTERPOLATIONS[interpolation])
 
 
 def _crop_centre(image: Image.Image, height: int, width: int) -> Image.Image:

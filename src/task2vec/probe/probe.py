@@ -152,6 +152,11 @@ def _check(network: nn.Module, images: Tensor, features: Tensor, name: str) -> N
             f"probe '{name}' gives NaN or infinity on plain noise images. Check its weights and its transform."
         )
     with torch.no_grad():
+        if not torch.allclose(network(images[:1])[0], features[0], rtol=1e-2, atol=1e-3 * float(features.abs().max())):
+            raise ProbeError(
+                f"the features that probe '{name}' gives for an image depend on the other images of its batch "
+                f"(batch-norm without running statistics?), so embeddings would depend on the order. Use another."
+            )
         if not all(torch.equal(network(images), features) for _ in range(2)):
             raise ProbeError(
                 f"probe '{name}' gives other features for the same images each time, so something in it is random "
