@@ -69,7 +69,7 @@ def embed(
     report = {
         **describe(embedding),
         "bad": [{"path": bad.path, "reason": bad.reason} for bad in task.bad],
-        "warnings": list(task.warnings),
+        "warnings": embedding.provenance["warnings"],
         "seconds": round(time.perf_counter() - begin, 3),
         "written": str(place),
     }
