@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -93,7 +94,7 @@ class Steps:
         """The pairs to back-propagate; images lie sorted by class, so that the draw spreads over classes."""
         is_multilabel = self.task.is_multilabel
         labels = label_probabilities(p, is_multilabel=is_multilabel)
-        shares = term_shares(p, head.weight.cpu(), is_multilabel=is_multilabel) * self._relative_weights()[:, None]
+        shares = term_shares(p, head.weight.cpu(), is_multilabel=is_multilabel) * self.weights[:, None]
         if self.settings.seeds == "plain":
             chances = labels / labels.sum()
         else:
@@ -103,13 +104,13 @@ class Steps:
         drawn = draw_pairs(chances[order], budget, generator=torch.Generator().manual_seed(self.settings.seed))
         return Draw(order[drawn.images], drawn.terms, drawn.inclusion, drawn.image_inclusion)
 
-    def _relative_weights(self) -> Tensor:
-        """(n,) weights with mean one."""
+    @cached_property
+    def weights(self) -> Tensor:
+        """(n,) what each image counts, on average one: every class the same in all, if balanced."""
         targets = self.targets.cpu()
         onehot = targets if targets.ndim == 2 else functional.one_hot(targets, len(self.task.classes))
-        return image_weights(onehot.double(), is_multilabel=targets.ndim == 2, balance=self.settings.balance) * len(
-            targets
-        )
+        share = image_weights(onehot.double(), is_multilabel=targets.ndim == 2, balance=self.settings.balance)
+        return share * len(targets)
 
     def fisher(self, p: Tensor, head: Head, draw: Draw, report: Report) -> FisherEstimate:
         """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""
@@ -121,8 +122,7 @@ class Steps:
         images = torch.tensor(sorted(pairs))
         shuffle = torch.randperm(len(images), generator=torch.Generator().manual_seed(self.settings.seed + 1))
         order = images[shuffle].tolist()
-        weights = self._relative_weights()
-        total = Accumulator(len(self.task), len(order), square_weights=float(weights.square().sum()))
+        total = Accumulator(len(self.task), len(order), square_weights=float(self.weights.square().sum()))
         step = report("fisher", len(draw))
         size = _ROUND if self.settings.precision is not None else len(order)
         for start in range(0, len(order), size):
@@ -141,7 +141,7 @@ class Steps:
         here.
         """
         vectors = term_vectors(p, draw.images, draw.terms, is_multilabel=self.task.is_multilabel)
-        weight = self._relative_weights()[draw.images] * draw.image_inclusion / draw.inclusion
+        weight = self.weights[draw.images] * draw.image_inclusion / draw.inclusion
         return (vectors @ head.weight.cpu() * weight.sqrt()[:, None]).to(device=self.pixels.device, dtype=self.dtype)
 
     def _rows(self, engine: Engine, pixels: Tensor, seeds: Tensor, keys: list[int]) -> Tensor:
@@ -181,7 +181,7 @@ class Steps:
             check_rows(found, self.probe.layers)
             terms = sum(len(own) for own in positions)
             inclusion = draw.image_inclusion[[own[0] for own in positions]]
-            total.add(found, inclusion, terms=terms, weights=self._relative_weights()[indices])
+            total.add(found, inclusion, terms=terms, weights=self.weights[indices])
             step(terms)
 
 
