@@ -27,10 +27,15 @@ def all_seeds(features, weight, bias, is_multilabel):
     )
 
 
-def relative_error(rows, reference):
-    # Filters are compared one by one; what is a million-millionth of the largest is rounding of a dead one.
-    floor = reference.amax() * 1e-12
-    return ((rows - reference).abs() / reference.clamp_min(floor)).max().item()
+def relative_error(rows, reference, layers):
+    """Largest relative error of a filter.
+
+    A filter far below its layer (1e-5 of the largest) is a sum that nearly cancels, in the definition as well: both
+    have lost as many digits, so it is held to the same absolute error as a filter at that floor.
+    """
+    sizes = [layer.filters for layer in layers]
+    parts = zip(rows.split(sizes, 1), reference.split(sizes, 1), strict=True)
+    return max(float(((r - f).abs() / f.clamp_min(f.amax() * 1e-5)).max()) for r, f in parts if f.amax() > 0)
 
 
 @pytest.mark.parametrize("kind", list(TASKS))
@@ -52,7 +57,7 @@ def test_engine_equals_definition(case, kind):
             features = network.module(images)
         seeds = all_seeds(features, weight, bias, is_multilabel)
         rows = Engine(network, probe.layers, route=route).rows(images, seeds)
-        assert relative_error(rows, reference) < 1e-6, (fold, route)
+        assert relative_error(rows, reference, probe.layers) < 1e-6, (fold, route)
 
 
 def test_sketch_is_unbiased_and_belongs_to_the_image(case):
@@ -62,12 +67,13 @@ def test_sketch_is_unbiased_and_belongs_to_the_image(case):
     exact = Engine(network, probe.layers).rows(images, seeds)
     fast = Engine(network, probe.layers, is_fast=True)
     sketches = torch.stack([fast.rows(images, seeds, keys=[10 + i, 1000 + i]) for i in range(8)])
-    # Layer by layer, each against the spread of its own sketches: a wrong scale anywhere is many of them away.
+    # Layer by layer, each against the spread of its own sketches: a wrong scale anywhere is off by half or double.
     start = 0
     for layer in probe.layers:
         part = slice(start, start + layer.filters)
         found, wanted = sketches[..., part].sum((1, 2)), exact[:, part].sum()
-        assert (found.mean() - wanted).abs() < 6 * found.std() / 8**0.5 + 1e-9 * wanted, layer.name
+        assert (found.mean() - wanted).abs() < 4 * found.std() + 0.02 * wanted, layer.name
+        assert found.std() < 0.3 * wanted or layer.filters * layer.weights_per_filter < 2000, layer.name
         start += layer.filters
     alone = fast.rows(images[1:], seeds[:, 1:], keys=[1000])
     assert torch.allclose(alone[0], sketches[0, 1], rtol=1e-9, atol=0)

@@ -62,7 +62,7 @@ def setting():
     images = torch.cat([run._input(pixels) for _, pixels in run.pixels.batches(range(36), 36)])
     names = tuple(layer.name for layer in probe.layers)
     rows = naive_rows(probe.network, names, images, head.weight, head.bias, is_multilabel=False)
-    exact = (run._relative_weights()[:, None] * rows).mean(0)
+    exact = (run.weights[:, None] * rows).mean(0)
     return run, head, p, images, exact
 
 
@@ -139,14 +139,14 @@ def test_labels_from_the_data_would_be_found_out(setting, right):
     run, _, _, _, exact = setting
     scores, sizes = score_vectors(setting)
     own = scores[torch.arange(36), run.targets]
-    wrong = (run._relative_weights()[:, None] * per_filter(own.square(), sizes)).mean(0)
+    wrong = (run.weights[:, None] * per_filter(own.square(), sizes)).mean(0)
     assert distance(wrong, exact) > 5 * distance(right.mean(0), exact)
 
 
 def test_the_square_of_a_batch_mean_would_be_found_out(setting, right):
     run, head, p, _, exact = setting
     scores, sizes = score_vectors(setting)
-    weights = run._relative_weights()
+    weights = run.weights
     batch_means, scaled = [], []
     for seed in range(DRAWS):
         draw = with_seed(run, seed).draw(p, head)

@@ -174,7 +174,9 @@ class Steps:
                 found.index_add_(0, own.to(found.device), part)
             return found
 
-        for indices, pixels in self.pixels.batches(images, self.batch_size):
+        # Merged pairs are cut into batches of their own, so many images at a time leave fewer batches half full.
+        is_merged = self.pixels.device.type == "cuda" and len(pairs[images[0]]) <= _FEW
+        for indices, pixels in self.pixels.batches(images, self.batch_size * (4 if is_merged else 1)):
             positions = [pairs[i] for i in indices]
             keys = [int(self.task.digests[i][:16], 16) ^ self.settings.seed for i in indices]
             found = self.memory.run(rows, [pixels, positions, keys])

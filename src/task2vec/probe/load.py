@@ -150,7 +150,8 @@ def _create_timm(name: str, size: int | None) -> nn.Module:
 
 def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | CustomPreprocess:
     is_square = cfg["input_size"][-1] == cfg["input_size"][-2]
-    if cfg["crop_mode"] not in ("center", "squash") or not is_square or cfg["interpolation"] not in INTERPOLATIONS:
+    is_ours = cfg["crop_mode"] == "squash" or (cfg["crop_mode"] == "center" and is_square)
+    if not is_ours or cfg["interpolation"] not in INTERPOLATIONS:
         import timm
 
         return check_transform(timm.data.create_transform(**{**cfg, "input_size": (3, size, size)} if size else cfg))  # type: ignore[arg-type]
