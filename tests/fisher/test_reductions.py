@@ -1,5 +1,7 @@
 """Routes that only a GPU takes by itself, on the CPU: each against the plain one, in float64."""
 
+import itertools
+
 import pytest
 import torch
 from torch.nn import functional
@@ -11,6 +13,7 @@ from task2vec.fisher.reductions import (
     direct,
     few_channels,
     few_channels_on_diagonals,
+    mix,
     patches,
     pixelwise,
     strided_patches,
@@ -77,3 +80,15 @@ def test_each_image_has_its_own_diagonal(case):
     for i, k in enumerate(numbers.tolist()):
         alone = depthwise(x[i : i + 1], d[i : i + 1, :, None], geometry, geometry.diagonal(k))
         assert torch.allclose(together[i], alone[0], rtol=1e-10)
+
+
+def test_sketch_is_exact_on_average_over_all_signs(case):
+    geometry, out, x, d = case
+    x = x[:, :3]
+    exact = direct(patches(x, out, geometry), d.flatten(2))
+    total = torch.zeros_like(exact)
+    choices = list(itertools.product((-1.0, 1.0), repeat=2 * 3))
+    for choice in choices:
+        signs = torch.tensor(choice, dtype=torch.float64).view(1, 2, 3).expand(3, -1, -1)
+        total += direct(patches(mix(x, signs), out, geometry), d.flatten(2))
+    assert torch.allclose(total / len(choices), exact, rtol=1e-10)
