@@ -210,6 +210,7 @@ def test_features_in_parts_give_the_same_head(monkeypatch):
     features, targets = torch.randn(90, 12, generator=generator), torch.randint(0, 3, (90,), generator=generator)
     whole = fit_head(features, targets, classes=3)
     monkeypatch.setattr("task2vec.head.problem._PART", 32)
+    monkeypatch.setattr("task2vec.head.problem._KEPT", 32)
     monkeypatch.setattr("task2vec.head.linear._PART", 32)
     parts = fit_head(features, targets, classes=3)
     assert parts.l2 == whole.l2

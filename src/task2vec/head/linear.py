@@ -23,7 +23,8 @@ from task2vec.head.problem import Problem
 L2_GRID = tuple(10.0**e for e in (-5, -4.5, -4, -3.5, -3, -2.5, -2, -1.5, -1, -0.5, 0))
 _TOLERANCE, _MAX_STEPS = 1e-6, 1000
 _LEAST_SPREAD = 1e-4
-_PART = 8192
+_PART = 1024  # images that are brought to float64 at a time
+_COMPRESSED = 4096
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _compress(problem: Problem) -> tuple[Problem, Tensor | None]:
 
     The penalised optimum is a combination of the images, so nothing outside their span is ever used.
     """
-    if len(problem) > 0.7 * problem.features.shape[1] or len(problem) > _PART:
+    if len(problem) > 0.7 * problem.features.shape[1] or len(problem) > _COMPRESSED:
         return problem, None
     basis, upper = torch.linalg.qr(((problem.features.double() - problem.shift) / problem.scale).T)
     nothing, one = torch.zeros_like(upper[:, 0]), torch.ones_like(problem.scale)

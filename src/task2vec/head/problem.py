@@ -9,8 +9,9 @@ from torch.nn import functional
 
 from task2vec.head.lbfgs import minimise
 
-# Features are brought to the wanted precision in parts of so many images; a task within one part is converted once.
-_PART = 8192
+# Features are brought to the wanted precision in parts of so many images, once for tasks of at most `_KEPT` images.
+_PART = 1024
+_KEPT = 4096
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Problem:
         shift, scale = self.shift.to(self.dtype), self.scale.to(self.dtype)
         for start in range(0, len(self), _PART):
             rows = slice(start, start + _PART)
-            x = (self.features[rows].to(self.dtype) - shift) / scale
+            x = (self.features[rows].to(self.dtype) - shift).div_(scale)
             yield rows, torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
 
     def logits(self, solution: Tensor) -> Tensor:
@@ -61,7 +62,7 @@ class Problem:
         penalty = l2.to(self.dtype)[:, None, None].repeat(1, width, classes)
         penalty[:, -1] = 0
         weights = weights.to(self.dtype)
-        kept = list(self.parts()) if len(self) <= _PART else None
+        kept = list(self.parts()) if len(self) <= _KEPT else None
 
         def loss_and_gradient(flat: Tensor) -> tuple[Tensor, Tensor]:
             w = flat.view(len(l2), width, classes)
