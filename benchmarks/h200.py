@@ -25,6 +25,7 @@ from benchmarks import stages  # noqa: E402
 from benchmarks.bare_pass import passes  # noqa: E402
 from benchmarks.measure import interleave, show_table, wall_clock  # noqa: E402
 from benchmarks.memory import paint_task  # noqa: E402
+from task2vec.fisher import Engine  # noqa: E402
 from task2vec.probe.preprocess import Preprocess  # noqa: E402
 from task2vec.probe.probe import make_probe  # noqa: E402
 
@@ -51,7 +52,8 @@ def main() -> int:
         for batch in arguments.batches
         for row in [images_per_second(probe, batch, is_tf32, dtype, device, clock)]
     ]
-    results = {"torch": torch.__version__, "embedding": embeddings, "images_per_second": rates}
+    errors = arithmetic_errors(probe, device)
+    results = {"torch": torch.__version__, "embedding": embeddings, "images_per_second": rates, "errors": errors}
     if arguments.out:
         arguments.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     best = min(row["total"] for row in embeddings)
@@ -110,6 +112,30 @@ def images_per_second(
     print(f"\nimages per second, {kind}, batches of {batch}")
     show_table(["pass", "images/s", "times bare"], [(n, rate, rates["bare"] / rate) for n, rate in rates.items()])
     return {"dtype": kind, "batch": batch, **rates}
+
+
+def arithmetic_errors(probe: t2v.Probe, device: torch.device) -> list[dict[str, object]]:
+    """How far single filters move from float64 in each arithmetic, on the same 32 images and seeds."""
+    run = stages.start(
+        paint_task(32, size=SIZE, classes=CLASSES), probe, settings=t2v.EmbedSettings(), device=str(device)
+    )
+    _, pixels = next(run.pixels.batches(range(32), 32))
+    seeds = torch.randn(1, 32, probe.feature_dim, generator=torch.Generator().manual_seed(0)).to(device)
+
+    def rows(dtype: torch.dtype) -> torch.Tensor:
+        engine = Engine(probe.prepare(device=device, dtype=dtype), probe.layers)
+        return engine.rows(probe.preprocess.normalise(pixels, dtype), seeds.to(dtype)).double().mean(0)
+
+    exact = rows(torch.float64)
+    found = []
+    kinds = (("float32", torch.float32, False), ("TF32", torch.float32, True), ("bfloat16", torch.bfloat16, True))
+    for name, dtype, is_tf32 in kinds:
+        _allow_tf32(is_tf32)
+        moved = ((rows(dtype) - exact).abs() / exact)[exact > 0]
+        found.append({"arithmetic": name, "median": float(moved.median()), "99 %": float(moved.quantile(0.99))})
+    print("\nrelative change of a filter against float64")
+    show_table(list(found[0]), [tuple(row.values()) for row in found])
+    return found
 
 
 def _parse() -> argparse.Namespace:
