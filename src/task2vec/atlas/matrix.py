@@ -5,17 +5,15 @@ stands beside each row, because a name says less than a look. The picture is mad
 it needs no display, keeps no state, and may be drawn in any thread.
 """
 
-import io
-import os
 import unicodedata
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from task2vec.errors import MissingExtraError, ResourceError, UsageError
+from task2vec.atlas.canvas import import_figure, save_picture
+from task2vec.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +54,7 @@ def draw_distance_matrix(
             f"cannot draw into '{path}': the extension chooses the format. Use one of {', '.join(FORMATS)}."
         )
     distances = _check_distances(distances, names)
-    figure_class = _import_figure()
+    figure_class = import_figure()
     order = cluster_order(distances)
     strip = 0 if thumbnails is None else max(len(row) for row in thumbnails)
     labels = [_shorten(names[index]) for index in order]
@@ -68,7 +66,7 @@ def draw_distance_matrix(
     if thumbnails is not None:
         for row, index in enumerate(order):
             _draw_strip(pictures[row], thumbnails[index])
-    _save(figure, path)
+    save_picture(figure, path)
     return path
 
 
@@ -104,16 +102,6 @@ def _check_distances(distances: np.ndarray, names: Sequence[str]) -> np.ndarray:
             "Fill it with task2vec.distance.symmetric(a, b)."
         )
     return distances
-
-
-def _import_figure() -> "type[Figure]":
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError(
-            "drawing needs matplotlib, which is not installed here. Install it: pip install 'task2vec[plot]'"
-        ) from error
-    return Figure
 
 
 def _lay_out(
@@ -179,26 +167,3 @@ def _shorten(name: str, longest: int = 28) -> str:
     """A stranger's name, short and in printable characters."""
     printable = "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in name)
     return printable if len(printable) <= longest else printable[: longest - 1] + "…"
-
-
-def _save(figure: "Figure", path: Path) -> None:
-    """Write the picture beside its place and move it there, so that it is whole or absent."""
-    picture = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Glyph .* missing"
-        )  # a name in a script without a font: boxes are fine
-        figure.savefig(picture, format=path.suffix.lower().lstrip("."))
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        with open(unfinished, "wb") as file:
-            file.write(picture.getvalue())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise ResourceError(
-            f"cannot write the picture to '{path}': {error.strerror or error}. Nothing was left behind. "
-            f"Choose a folder that exists and may be written to."
-        ) from error

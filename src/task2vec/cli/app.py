@@ -8,6 +8,7 @@ import typer
 from task2vec.cli import exits
 from task2vec.cli.demo import demo
 from task2vec.cli.embed import embed
+from task2vec.cli.paper import properties, toy
 from task2vec.cli.probes import probes
 from task2vec.cli.show import show
 
@@ -49,3 +50,14 @@ def start(
 
 for command in (demo, embed, show, probes):
     app.command()(exits.guarded(command))
+
+paper = typer.Typer(
+    name="paper",
+    help="Redo the experiments of the paper: figures as PNG and PDF, the numbers behind them as CSV.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings=app.info.context_settings,
+)
+for command in (toy, properties):
+    paper.command()(exits.guarded(command))
+app.add_typer(paper)

@@ -1,0 +1,54 @@
+"""Figures on disk: matplotlib when it is there, pictures that are whole or absent."""
+
+import io
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from task2vec.errors import MissingExtraError, ResourceError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def import_figure() -> "type[Figure]":
+    """matplotlib's Figure, which needs no display and no pyplot."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError(
+            "drawing needs matplotlib, which is not installed here. Install it: pip install 'task2vec[plot]'"
+        ) from error
+    return Figure
+
+
+def save_picture(figure: "Figure", path: Path) -> Path:
+    """Writes the picture in the format of its suffix, and returns its path."""
+    picture = io.BytesIO()
+    kind = path.suffix.lower().lstrip(".")
+    # Nothing of the moment goes into the file, so the same figure gives the same bytes.
+    metadata = {"CreationDate": None} if kind == "pdf" else None
+    with warnings.catch_warnings():
+        # A name in a script without a font: boxes are fine.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        figure.savefig(picture, format=kind, metadata=metadata)
+    write_whole(path, picture.getvalue())
+    return path
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes the file beside its place and moves it there, so that it is whole or absent."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        with open(unfinished, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise ResourceError(
+            f"cannot write '{path}': {error.strerror or error}. Nothing was left behind. "
+            f"Choose a folder that exists and may be written to."
+        ) from error

@@ -1,0 +1,20 @@
+"""`task2vec paper`: the experiments of the paper, each from one command."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def toy(
+    out: Annotated[Path, typer.Option(help="Folder for figures and numbers.")] = Path("task2vec-paper"),
+) -> None:
+    """64 small tasks on the unit square: what the embedding sees and the domain does not."""
+    raise NotImplementedError
+
+
+def properties(
+    out: Annotated[Path, typer.Option(help="Folder for figures and numbers.")] = Path("task2vec-paper"),
+) -> None:
+    """What the embedding says of a task: difficulty, labels, number of classes, sample size."""
+    raise NotImplementedError
