@@ -8,9 +8,10 @@ import typer
 from task2vec.cli import exits
 from task2vec.cli.demo import demo
 from task2vec.cli.embed import embed
-from task2vec.cli.paper import properties, toy
 from task2vec.cli.probes import probes
+from task2vec.cli.properties import properties
 from task2vec.cli.show import show
+from task2vec.cli.toy import toy
 
 # Help is never wider than the terminal; left to itself it would not go below 50 columns.
 _WIDTH = min(shutil.get_terminal_size().columns, 80) - 2
