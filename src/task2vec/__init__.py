@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from task2vec import distance, errors
-    from task2vec.embedding import Embedding, EmbedSettings, embed, load_embedding, trivial
+    from task2vec.embedding import Embedding, EmbedSettings, VariationalSettings, embed, load_embedding, trivial
     from task2vec.probe import Probe, list_probes, load_probe
     from task2vec.tasks import BadImage, Task, from_dataset, read_folder, read_table
     from task2vec.tasks.samples import sample_tasks
+    from task2vec.tasks.toy import toy_tasks
 
 __version__ = "0.1.0"
 
@@ -27,6 +28,7 @@ __all__ = [
     "Embedding",
     "Probe",
     "Task",
+    "VariationalSettings",
     "__version__",
     "distance",
     "embed",
@@ -38,6 +40,7 @@ __all__ = [
     "read_folder",
     "read_table",
     "sample_tasks",
+    "toy_tasks",
     "trivial",
 ]
 
@@ -48,6 +51,7 @@ _ROOMS: dict[str, str | None] = {
     "Embedding": "embedding",
     "Probe": "probe",
     "Task": "tasks",
+    "VariationalSettings": "embedding",
     "distance": None,
     "embed": "embedding",
     "errors": None,
@@ -58,6 +62,7 @@ _ROOMS: dict[str, str | None] = {
     "read_folder": "tasks",
     "read_table": "tasks",
     "sample_tasks": "tasks.samples",
+    "toy_tasks": "tasks.toy",
     "trivial": "embedding",
 }
 

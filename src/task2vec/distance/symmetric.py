@@ -54,7 +54,7 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
             f"{b.probe}{same_name}), "
             f"so their coordinates mean different filters. Embed one again: task2vec embed --probe {a.probe} {b.task}"
         )
-    for name in ("dtype", "beta", "balance"):
+    for name in ("method", "dtype", "beta", "balance"):
         one, other = (e.provenance.get("settings", {}).get(name) for e in (a, b))
         if one != other:
             raise SettingsMismatchError(

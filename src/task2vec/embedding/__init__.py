@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from task2vec.embedding.run import embed
-    from task2vec.embedding.settings import EmbedSettings
+    from task2vec.embedding.settings import EmbedSettings, VariationalSettings
     from task2vec.embedding.store import load_embedding
     from task2vec.embedding.value import Embedding, trivial
 
-__all__ = ["EmbedSettings", "Embedding", "embed", "load_embedding", "trivial"]
+__all__ = ["EmbedSettings", "Embedding", "VariationalSettings", "embed", "load_embedding", "trivial"]
 
 _FILES = {
     "EmbedSettings": "settings",
     "Embedding": "value",
+    "VariationalSettings": "settings",
     "embed": "run",
     "load_embedding": "store",
     "trivial": "value",

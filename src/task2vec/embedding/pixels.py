@@ -44,6 +44,16 @@ class Pixels:
                 self._keep(run, tensors)
                 yield run, torch.stack(tensors)
 
+    def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
+        """Batches of images that come up again and again: from one tensor, if all images of the task are kept."""
+        if len(self.kept) < len(self.task):
+            yield from (pixels for _, pixels in self.batches(indices, size))
+            return
+        whole = torch.stack([self.kept[index] for index in range(len(self.task))])
+        self.kept = dict(enumerate(whole))
+        for start in range(0, len(indices), size):
+            yield whole[torch.tensor(indices[start : start + size], device=self.device)]
+
     def forget(self) -> None:
         """Gives up what is kept, and keeps nothing more: memory is short."""
         self.kept, self.room = {}, 0

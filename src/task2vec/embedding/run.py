@@ -1,25 +1,30 @@
 """Task + probe -> embedding: one pass for the features, the head, a draw, and a pass for the Fisher."""
 
+import math
 import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import safetensors
 import timm
 import torch
+from torch import Tensor
 
 from task2vec import __version__
 from task2vec.embedding.halving import Halving
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.prior import prior_of
-from task2vec.embedding.progress import watch
+from task2vec.embedding.prior import fitted_prior, fixed_prior
+from task2vec.embedding.progress import Report, watch
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.embedding.steps import Steps
 from task2vec.embedding.value import Embedding
+from task2vec.embedding.variational import MOST_DRIFT, MOST_SPEED, find_minimum
 from task2vec.errors import UsageError
-from task2vec.fisher import FisherEstimate, probabilities
+from task2vec.fisher import FisherEstimate, probabilities, spread_over_filters
 from task2vec.head import Head, fit_head
 from task2vec.probe import Probe, load_probe
 from task2vec.tasks import Task
@@ -66,11 +71,12 @@ def embed(
         with tensor_cores(where):
             features = steps.features(report)
         head = fit_head(features, steps.targets, classes=len(task.classes), l2=settings.l2, balance=settings.balance)
-        p = probabilities(head.logits(features), is_multilabel=task.is_multilabel).cpu()
-        draw = steps.draw(p, head)
         with tensor_cores(where):
-            estimate = steps.fisher(p, head, draw, report)
-    return _describe(task, steps, head, estimate)
+            if settings.method == "variational":
+                measured = _measure_noise(steps, features, head, report)
+            else:
+                measured = _measure_fisher(steps, features, head, report)
+    return _describe(task, steps, head, measured)
 
 
 def prepare_steps(
@@ -117,8 +123,59 @@ def tensor_cores(device: torch.device) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _describe(task: Task, steps: Steps, head: Head, estimate: FisherEstimate) -> Embedding:
+@dataclass(frozen=True)
+class _Measured:
+    """What a method found: the Fisher, the prior beside it, what to warn of, and what only it can tell."""
+
+    estimate: FisherEstimate
+    prior: Tensor
+    warnings: tuple[str, ...] = ()
+    story: dict[str, Any] = field(default_factory=dict)
+
+
+def _measure_fisher(steps: Steps, features: Tensor, head: Head, report: Report) -> _Measured:
+    """The Fisher at the converged head; direct or, with the prior of the closed form, robust."""
+    p = probabilities(head.logits(features), is_multilabel=steps.task.is_multilabel).cpu()
+    estimate = steps.fisher(p, head, steps.draw(p, head), report)
+    layers, beta = steps.probe.layers, steps.settings.beta / len(steps.task)
+    if steps.settings.method == "robust":
+        prior = fitted_prior(estimate.fisher, layers, beta=beta)
+    else:
+        prior = fixed_prior(layers, beta=beta)
+    wanted = steps.settings.precision
+    if wanted is None or estimate.relative_error <= wanted:
+        return _Measured(estimate, prior)
+    warning = (
+        f"precision {wanted:g} was asked for and {estimate.relative_error:.2g} reached with {estimate.terms} pairs: "
+        "raise images= (--images), or add images to the task"
+    )
+    return _Measured(estimate, prior, (warning,))
+
+
+def _measure_noise(steps: Steps, features: Tensor, head: Head, report: Report) -> _Measured:
+    """The Fisher behind the noise that the weights bear, by the paper's optimisation."""
+    found = find_minimum(steps, features, head, report)
+    training, layers, beta = steps.settings.variational, steps.probe.layers, steps.settings.beta / len(steps.task)
+    prior = beta / spread_over_filters(found.prior_variances, layers)
+    vector = beta * found.log_precision.exp()
+    fisher, stderr = (vector - prior).clamp_min(0), vector * found.stderr
+    passes = 2 * training.epochs * training.steps_per_epoch * training.batch
+    estimate = FisherEstimate(fisher.cpu(), stderr.cpu(), len(steps.task), passes, float(len(steps.task)))
+    has_converged = found.drift <= MOST_DRIFT and found.speed <= MOST_SPEED
+    story = {"loss": found.loss, "kl": found.kl, "drift": found.drift, "has_converged": has_converged}
+    if has_converged:
+        return _Measured(estimate, prior.cpu(), story={"variational": story})
+    warning = (
+        f"the variational training has not converged: in its last epoch the precisions still moved by a factor of "
+        f"{math.exp(found.drift):.2f} (root mean square over filters), at {100 * found.speed:.0f} % of the optimiser's top "
+        "speed: raise epochs= (--epochs)"
+    )
+    return _Measured(estimate, prior.cpu(), (warning,), {"variational": story})
+
+
+def _describe(task: Task, steps: Steps, head: Head, measured: _Measured) -> Embedding:
     """The value object, with everything that made it."""
+    estimate = measured.estimate
     provenance = {
         "task_fingerprint": task.fingerprint,
         "probe_fingerprint": steps.probe.fingerprint,
@@ -146,28 +203,18 @@ def _describe(task: Task, steps: Steps, head: Head, estimate: FisherEstimate) ->
         },
         "effective_images": estimate.effective_images,
         "relative_error": estimate.relative_error,
-        "warnings": [*task.warnings, *_shortfall(steps, estimate)],
+        "warnings": [*task.warnings, *measured.warnings],
+        **measured.story,
     }
     return Embedding(
         task=task.name,
         probe=steps.probe.name,
         fisher=estimate.fisher.numpy(),
         stderr=estimate.stderr.numpy(),
-        prior=prior_of(steps.probe.layers, images=len(task), beta=steps.settings.beta),
+        prior=measured.prior.numpy(),
         layers=steps.probe.layers,
         provenance=provenance,
     )
-
-
-def _shortfall(steps: Steps, estimate: FisherEstimate) -> list[str]:
-    """A warning where the requested precision was not reached."""
-    wanted = steps.settings.precision
-    if wanted is None or estimate.relative_error <= wanted:
-        return []
-    return [
-        f"precision {wanted:g} was asked for and {estimate.relative_error:.2g} reached with {estimate.terms} pairs: "
-        f"raise images= (--images), or add images to the task"
-    ]
 
 
 def _device(name: str | None) -> torch.device:

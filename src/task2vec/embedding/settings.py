@@ -5,9 +5,56 @@ from dataclasses import asdict, dataclass
 
 from task2vec.errors import UsageError
 
+METHODS = ("robust", "direct", "variational")
 ENGINES = ("exact", "fast")
 SEEDS = ("balanced", "plain", "all")
 DTYPES = ("float32", "float64", "bfloat16")
+HEADS = ("joint", "fixed")
+
+
+@dataclass(frozen=True)
+class VariationalSettings:
+    """How the variational method trains; the numbers that the paper gives are the defaults.
+
+    Attributes:
+        epochs: of joint training of noise and head. The paper does not say how many; watch the drift.
+        head_epochs: of training the head alone before, on clean features.
+        draws: images per epoch, drawn with replacement, uniformly over classes.
+        batch: images per step; each is passed twice, under opposite noise.
+        rate: learning rate (Adam) of the logarithm of the precisions.
+        head_rate: learning rate (Adam) of the head.
+        head: "joint" as in the paper, or "fixed": the converged head of the other methods, which does not move.
+    """
+
+    epochs: int = 10
+    head_epochs: int = 2
+    draws: int = 10_000
+    batch: int = 64
+    rate: float = 1e-2
+    head_rate: float = 1e-4
+    head: str = "joint"
+
+    def __post_init__(self):
+        """Refuse values that cannot be meant."""
+        if self.head not in HEADS:
+            raise UsageError(f"head={self.head!r} is not known. Choose one of {', '.join(HEADS)}.")
+        for name in ("epochs", "head_epochs", "draws", "batch"):
+            if getattr(self, name) < 1:
+                raise UsageError(
+                    f"{name}={getattr(self, name)} trains nothing, so the embedding would be the starting point. "
+                    f"Use at least 1, or leave it out."
+                )
+        for name in ("rate", "head_rate"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise UsageError(
+                    f"{name}={value} must be a positive number, such as 0.01. Leave it out for the paper's."
+                )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches that make an epoch."""
+        return -(-self.draws // self.batch)
 
 
 @dataclass(frozen=True)
@@ -15,18 +62,22 @@ class EmbedSettings:
     """How a task is embedded.
 
     Attributes:
-        engine: "exact" norms of the filter gradients, or "fast" ones by an unbiased sketch.
+        method: "robust": the paper's variational Fisher in closed form; "direct": the Fisher of the filters as such;
+            "variational": the paper's optimisation itself, slow, as a reference (see docs/robust.md).
+        engine: "exact" norms of the filter gradients, or "fast" ones by an unbiased sketch. Robust ones need no sketch.
         seeds: how labels and images are drawn: "balanced" by their share of the Fisher; "plain" images uniformly and
             labels y ~ p, for comparison; "all" of them, without any sampling.
         images: how many (image, label) pairs are back-propagated at most. Small tasks get several labels per image.
         precision: stop earlier, once the median relative standard error of the filters is below this.
         l2: penalty of the head; None chooses it by cross-validation.
         balance: weigh every class the same, as the paper does by drawing images uniformly over classes.
-        beta: weight of the prior (see `task2vec.embedding.prior`).
+        beta: weight of the prior beside a loss that is summed over the images (see `task2vec.fisher.posterior`).
         seed: of every random draw.
         dtype: arithmetic of the probe. "bfloat16" moves single filters by some 10 %: compare it with itself only.
+        variational: how the variational method trains; the others do not look at it.
     """
 
+    method: str = "robust"
     engine: str = "exact"
     seeds: str = "balanced"
     images: int = 400
@@ -36,10 +87,11 @@ class EmbedSettings:
     beta: float = 1e-7
     seed: int = 0
     dtype: str = "float32"
+    variational: VariationalSettings = VariationalSettings()
 
     def __post_init__(self):
         """Refuse values that cannot be meant."""
-        for name, allowed in (("engine", ENGINES), ("seeds", SEEDS), ("dtype", DTYPES)):
+        for name, allowed in (("method", METHODS), ("engine", ENGINES), ("seeds", SEEDS), ("dtype", DTYPES)):
             if getattr(self, name) not in allowed:
                 raise UsageError(f"{name}={getattr(self, name)!r} is not known. Choose one of {', '.join(allowed)}.")
         if self.images < 2:
@@ -61,5 +113,7 @@ class EmbedSettings:
             )
 
     def as_dict(self) -> dict[str, object]:
-        """Plain values for provenance."""
-        return asdict(self)
+        """Plain values for provenance: those that change the numbers of this method."""
+        values = asdict(self)
+        training = values.pop("variational")
+        return values | training if self.method == "variational" else values

@@ -76,9 +76,9 @@ class Steps:
 
     @torch.inference_mode()
     def _features(self, pixels: Tensor) -> Tensor:
-        return self.network.module(self._input(pixels))[: len(pixels)]
+        return self.network.module(self.input(pixels))[: len(pixels)]
 
-    def _input(self, pixels: Tensor) -> Tensor:
+    def input(self, pixels: Tensor) -> Tensor:
         """What the network takes: normalised, and on a GPU with the last image repeated up to a multiple of `_STEP`.
 
         Nothing is filled up where memory is short, batches are small, or images go one by one anyway.
@@ -114,7 +114,12 @@ class Steps:
 
     def fisher(self, p: Tensor, head: Head, draw: Draw, report: Report) -> FisherEstimate:
         """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""
-        engine = Engine(self.network, self.probe.layers, is_fast=self.settings.engine == "fast")
+        engine = Engine(
+            self.network,
+            self.probe.layers,
+            is_fast=self.settings.engine == "fast",
+            is_untied=self.settings.method == "robust",
+        )
         seeds = self._seeds(p, head, draw)
         pairs: dict[int, list[int]] = {}
         for position, image in enumerate(draw.images.tolist()):
@@ -146,7 +151,7 @@ class Steps:
 
     def _rows(self, engine: Engine, pixels: Tensor, seeds: Tensor, keys: list[int]) -> Tensor:
         """Rows of the images; seeds of nothing for those that only fill up a batch."""
-        images = self._input(pixels)
+        images = self.input(pixels)
         extra = len(images) - len(pixels)
         seeds = functional.pad(seeds, (0, 0, 0, extra)) if extra else seeds
         return engine.rows(images, seeds, keys + keys[-1:] * extra)[: len(pixels)]

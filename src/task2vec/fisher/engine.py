@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from task2vec.errors import NotFiniteError, UsageError
 from task2vec.fisher import reductions
+from task2vec.fisher.energy import is_plain, patch_energy
 from task2vec.fisher.reductions import Geometry, Shape
 from task2vec.probe import FilterLayer, PreparedNetwork
 from task2vec.probe.turning import TurnedConv2d
@@ -50,12 +51,15 @@ class Engine:
         layers: its filter layers, in the order of the coordinates.
         route: None for the cheapest exact route of each layer; or one route for every layer that has it (for tests).
         is_fast: let layers be sketched where that is cheaper.
+        is_untied: measure filters that have a copy of their own at every position (see `reductions`): cheap enough to
+            need no sketch.
     """
 
     network: PreparedNetwork
     layers: tuple[FilterLayer, ...]
     is_fast: bool = False
     route: str | None = None
+    is_untied: bool = False
 
     def rows(self, images: Tensor, seeds: Tensor, keys: Sequence[int] | None = None) -> Tensor:
         """(images, filters): sum over `seeds` (r, n, features) of the mean squared filter gradient of seed . features.
@@ -71,7 +75,7 @@ class Engine:
                 [self.rows(images[i : i + 1], seeds[:, i : i + 1], keys[i : i + 1]) for i in range(images.shape[0])]
             )
         signs = _Signs(keys, self.network, images) if self.is_fast and keys is not None else None
-        recorder = _Recorder(self, images.shape[0], signs)
+        recorder = _Recorder(self, images.shape[0], signs, keys)
         handles = [module.register_forward_hook(recorder.hook(name)) for name, module in self.network.layers.items()]
         try:
             with torch.enable_grad():
@@ -89,8 +93,9 @@ class Engine:
 class _Recorder:
     """Takes in what the layers show during one batch and keeps the running squared norms."""
 
-    def __init__(self, engine: Engine, count: int, signs: "_Signs | None"):
+    def __init__(self, engine: Engine, count: int, signs: "_Signs | None", keys: Sequence[int] | None):
         self.engine, self.count, self.signs = engine, count, signs
+        self.keys = keys if keys is not None else range(count)
         self.start = torch.zeros((), requires_grad=True)
         self.is_listening = True  # during the forward pass; a generic reduction calls layers again later
         self.norms: dict[str, Tensor] = {}
@@ -108,6 +113,10 @@ class _Recorder:
         return on_forward
 
     def _show(self, name: str, x: Tensor, d: Tensor) -> None:
+        if self.engine.is_untied:
+            with torch.no_grad():
+                self._add(name, reduce_untied(self.engine.network.layers[name], x, d, self.keys))
+            return
         if self.calls[name] > 1:  # a layer used several times: its gradients add up before they are squared
             self.pending.setdefault(name, []).append((x, d))
             return
@@ -146,6 +155,26 @@ def reduce_layer(engine: Engine, name: str, x: Tensor, d: Tensor, count: int, si
         return reductions.generic(module, [(x, d)], count)
     x, geometry = found
     return _reduce_convolution(engine, name, x, d, geometry, signs)
+
+
+def reduce_untied(module: nn.Module, x: Tensor, d: Tensor, keys: Sequence[int]) -> Tensor:
+    """(images, filters): the untied Fisher of one layer, where every output has weights of its own.
+
+    A layer that is not plain gives an unbiased estimate instead: with a random sign at every output the cross terms of
+    the squared gradient vanish on average. Its signs are drawn from the image's key.
+    """
+    count = len(keys)
+    if not is_plain(module):
+        generators = [np.random.Generator(np.random.Philox(key)) for key in keys]
+        size = d.numel() // count
+        signs = np.stack([generator.integers(2, size=size, dtype=np.int8) for generator in generators])
+        signed = d * torch.from_numpy(signs).to(d).mul_(2).sub_(1).reshape(d.shape)
+        return reductions.generic(module, [(x, signed)], count)
+    energy = patch_energy(module, x)
+    if isinstance(module, nn.Linear):
+        energy, d = energy.reshape(count, 1, -1), _tokens(d, count)
+        return reductions.untied(energy, d)
+    return reductions.untied(energy, d).reshape(count, -1, d.shape[1]).sum(1)
 
 
 def _tokens(x: Tensor, count: int) -> Tensor:

@@ -9,6 +9,8 @@ sum_l d[k, l] * patch[l], and only its squared norm is wanted. Exact routes to t
   of the Gram matrix of the *pixels*, summed over rows and then over columns, so patches are never formed.
 * `depthwise`: one input channel per filter: a few shifted products.
 * `generic`: any other layer, through autograd, one image at a time.
+* `untied`: another quantity, the Fisher of a network that has its own copy of the filter at every position, summed over
+  the copies: sum_l d[k, l]^2 |patch[l]|^2. It is what noise that is drawn afresh for every output measures.
 * `sketch`: mixes the input channels by random signs (S mixes, fresh for every image) before `direct`. Since
   E[(sum_c s_c a_c)^2] = sum_c a_c^2, the mean over mixes is unbiased, at S / channels of the cost.
 * `diagonal`: where there are no channels to mix (depthwise layers, the stem), each image measures one diagonal of the
@@ -215,6 +217,13 @@ def generic(module: nn.Module, calls: list[tuple[Tensor, Tensor]], count: int) -
         for i, (out, seed) in enumerate(zip(parts, d.chunk(count), strict=True)):
             gradients[i] += torch.autograd.grad(out, free, seed)[0]
     return torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients])
+
+
+def untied(energy: Tensor, d: Tensor) -> Tensor:
+    """(n, f): sum over positions of squared output gradients (n, f, ...) times patch energies (n, groups, ...)."""
+    count, groups = energy.shape[:2]
+    squares = d.square().reshape(count, groups, d.shape[1] // groups, -1)
+    return torch.matmul(squares, energy.reshape(count, groups, -1, 1)).flatten(1)
 
 
 def mix(x: Tensor, signs: Tensor) -> Tensor:

@@ -1,0 +1,81 @@
+"""The paper's recipe on a task: a head trained for two epochs, then head and noise together."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from task2vec.embedding.progress import Report
+from task2vec.embedding.steps import Steps
+from task2vec.errors import ResourceError
+from task2vec.fisher import Minimum, NoisyNetwork, mean_loss, minimise
+from task2vec.head import Head
+
+# Above this change of L per epoch (root mean square over the filters), or this part of the optimiser's top speed, a run
+# counts as not converged: the second sees short epochs through.
+MOST_DRIFT, MOST_SPEED = 0.1, 0.1
+
+
+def find_minimum(steps: Steps, features: Tensor, head: Head, report: Report) -> Minimum:
+    """The minimum of the variational loss of the task; `head` is the converged one, used if it shall stay fixed."""
+    settings = steps.settings.variational
+    network = NoisyNetwork(steps.network, steps.probe.layers)
+    dtype, device = steps.dtype, steps.pixels.device
+    weight, bias = head.weight.to(device, dtype), head.bias.to(device, dtype)
+    if settings.head == "joint":
+        weight, bias = _train_head(steps, features, report)
+    total = settings.epochs * settings.steps_per_epoch
+    generator = torch.Generator(device).manual_seed(steps.settings.seed + 2)
+    step = report("noise", total)
+    try:
+        return minimise(
+            network,
+            _batches(steps, total),
+            weight=weight.to(dtype),
+            bias=bias.to(dtype),
+            beta=steps.settings.beta / len(steps.task),
+            steps=total,
+            steps_per_epoch=settings.steps_per_epoch,
+            generator=generator,
+            rate=settings.rate,
+            head_rate=settings.head_rate if settings.head == "joint" else 0.0,
+            watch=lambda number, log_precision: step(1),
+        )
+    except torch.cuda.OutOfMemoryError as error:
+        raise ResourceError(
+            f"the GPU has not enough memory for {settings.batch} noisy images at a time. The batch is part of the "
+            f"recipe, so it is not changed in silence: VariationalSettings(batch={max(1, settings.batch // 2)})."
+        ) from error
+
+
+def _draw(steps: Steps, count: int, *, seed: int) -> Tensor:
+    """Indices of images, with replacement, uniformly over classes (over images if attributes)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.multinomial(steps.weights, count, replacement=True, generator=generator)
+
+
+def _train_head(steps: Steps, features: Tensor, report: Report) -> tuple[Tensor, Tensor]:
+    """Weight and bias after the epochs of the head alone: from zero, by Adam, on the features as they are."""
+    settings = steps.settings.variational
+    total = settings.head_epochs * settings.steps_per_epoch
+    drawn = _draw(steps, total * settings.batch, seed=steps.settings.seed + 3).to(features.device)
+    classes = len(steps.task.classes)
+    weight = torch.zeros(classes, features.shape[1], dtype=features.dtype, device=features.device, requires_grad=True)
+    bias = torch.zeros(classes, dtype=features.dtype, device=features.device, requires_grad=True)
+    optimiser = torch.optim.Adam([weight, bias], lr=settings.head_rate)
+    step = report("head", total)
+    for some in drawn.split(settings.batch):
+        optimiser.zero_grad()
+        mean_loss(functional.linear(features[some], weight, bias), steps.targets[some]).backward()
+        optimiser.step()
+        step(1)
+    return weight.detach(), bias.detach()
+
+
+def _batches(steps: Steps, total: int) -> Iterator[tuple[Tensor, Tensor]]:
+    size = steps.settings.variational.batch
+    drawn = _draw(steps, total * size, seed=steps.settings.seed + 4)
+    targets = drawn.to(steps.targets.device)
+    for start, pixels in zip(range(0, len(drawn), size), steps.pixels.draws(drawn.tolist(), size), strict=True):
+        yield steps.input(pixels), steps.targets[targets[start : start + size]]

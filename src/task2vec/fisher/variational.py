@@ -1,0 +1,186 @@
+"""The robust Fisher as the paper measures it: by minimising the loss under noise, step by step.
+
+Every step draws images uniformly over classes, passes them through the noisy network, and moves two things downhill:
+the head, and the logarithm L of one precision per filter. The prior variance of a layer is put at its best value
+for the noise of the moment, which is where training it would lead (see `posterior` for the loss and its minimum).
+
+What differs from the paper is what does not move the minimum: noise comes in opposite pairs (`noise`), the gradient of
+the KL is written down instead of drawn, and what is reported is the mean of L over the last part of the run instead of
+its last value, which at a constant learning rate never comes to rest.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from task2vec.errors import NotFiniteError
+from task2vec.fisher.noise import NoisyNetwork
+from task2vec.fisher.posterior import best_prior_variances, kl_divergence, spread_over_filters, weight_scales
+from task2vec.probe import FilterLayer
+
+# Noise begins at a tenth of the weights of each layer: small enough for the network to work, the same for all filters.
+_FIRST_NOISE = 0.1
+# L stays within these powers of e of the layer's own weights; the optimum lies far inside.
+_LOWEST, _HIGHEST = -2.0, 40.0
+# The part of the run whose mean is reported, in blocks that tell how much it still varies.
+_TAIL, _BLOCKS = 0.5, 8
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Where the run ended: L and its standard error per filter, prior variance per layer, and how it came to rest.
+
+    `drift` is the root mean square change of L between the means of the last two epochs, `speed` the same per step and
+    as a part of the learning rate: 1 is the fastest that Adam moves.
+    """
+
+    log_precision: Tensor
+    stderr: Tensor
+    prior_variances: Tensor
+    weight: Tensor
+    bias: Tensor
+    loss: float
+    kl: float
+    drift: float
+    speed: float
+    epochs: int
+
+
+def minimise(
+    network: NoisyNetwork,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    *,
+    weight: Tensor,
+    bias: Tensor,
+    beta: float,
+    steps: int,
+    steps_per_epoch: int,
+    generator: torch.Generator,
+    rate: float = 1e-2,
+    head_rate: float = 1e-4,
+    is_paired: bool = True,
+    start: Tensor | None = None,
+    watch: Callable[[int, Tensor], None] = lambda step, log_precision: None,
+) -> Minimum:
+    """The minimum of the loss over the precisions and, if `head_rate` is positive, the head.
+
+    Args:
+        network: the probe under noise.
+        batches: at least `steps` pairs of normalised images and targets, drawn as they shall count.
+        weight: of the head, (classes, features), where it begins.
+        bias: of the head.
+        beta: weight of the KL beside the mean loss.
+        steps: how many batches to take.
+        steps_per_epoch: how many of them make an epoch: drift is told by the epoch.
+        generator: of the noise.
+        rate: learning rate of L.
+        head_rate: learning rate of the head; 0 holds it fixed.
+        is_paired: draw noise in opposite pairs.
+        start: where L begins; None for the same noise in all filters of a layer.
+        watch: told L after every step.
+    """
+    layers = network.layers
+    scales = weight_scales(layers).to(weight)
+    size = spread_over_filters(scales, layers).log()
+    first = -2 * math.log(_FIRST_NOISE) - size if start is None else start.to(weight)
+    log_precision = first.clone().requires_grad_()
+    head = [weight.clone().requires_grad_(head_rate > 0), bias.clone().requires_grad_(head_rate > 0)]
+    groups = [{"params": [log_precision], "lr": rate}]
+    groups += [{"params": head, "lr": head_rate}] if head_rate > 0 else []
+    optimiser = torch.optim.Adam(groups)
+    unit = beta * spread_over_filters(torch.tensor([layer.weights_per_filter for layer in layers]), layers).to(weight)
+    record = _Record(steps, steps_per_epoch)
+    supply = iter(batches)
+    for step in range(steps):
+        images, targets = next(supply)
+        optimiser.zero_grad()
+        features = network.features(images, (-log_precision / 2).exp(), generator=generator, is_paired=is_paired)
+        loss = mean_loss(functional.linear(features, head[0], head[1]), torch.cat([targets] * (1 + is_paired)))
+        loss.backward()
+        with torch.no_grad():
+            variances = (-log_precision).exp()
+            prior = spread_over_filters(best_prior_variances(variances, scales, layers), layers)
+            assert log_precision.grad is not None
+            # In units of beta times the weights of the filter all filters are alike, and Adam's epsilon is small.
+            log_precision.grad.div_(unit).add_((1 - variances / prior) / 2)
+            _check_gradient(log_precision.grad, loss, layers, step)
+            optimiser.step()
+            log_precision.copy_(torch.clamp(log_precision, _LOWEST - size, _HIGHEST - size))
+            record.add(log_precision, loss)
+            watch(step, log_precision)
+    mean, stderr = record.tail()
+    prior = best_prior_variances((-mean).exp(), scales, layers)
+    kl = float(kl_divergence(mean, prior, layers))
+    drift, loss = record.drift(), record.loss()
+    parts = (mean, stderr, prior, head[0].detach(), head[1].detach())
+    speed = drift / (rate * record.length)
+    return Minimum(*parts, loss=loss, kl=kl, drift=drift, speed=speed, epochs=-(-steps // steps_per_epoch))
+
+
+def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy averaged over images; for rows of attributes, the sum of the binary ones."""
+    if targets.ndim == 2:
+        losses = functional.binary_cross_entropy_with_logits(logits, targets.to(logits), reduction="none")
+        return losses.sum(1).mean()
+    return functional.cross_entropy(logits, targets)
+
+
+def _check_gradient(gradient: Tensor, loss: Tensor, layers: tuple[FilterLayer, ...], step: int) -> None:
+    if bool(torch.isfinite(gradient).all()):
+        return
+    parts = gradient.split([layer.filters for layer in layers])
+    name = next(layer.name for layer, part in zip(layers, parts, strict=True) if not bool(torch.isfinite(part).all()))
+    raise NotFiniteError(
+        f"the gradient of the noise of layer '{name}' is not finite in step {step + 1} (loss {float(loss):.3g}), so "
+        "the embedding would be meaningless and nothing was saved. Take a smaller beta (--beta) or learning rate, or "
+        "higher precision: dtype='float64', --dtype float64."
+    )
+
+
+class _Record:
+    """Running means of L: over the blocks of the tail, and over the last two epochs."""
+
+    def __init__(self, steps: int, steps_per_epoch: int):
+        self.steps, self.length = steps, min(steps_per_epoch, max(1, steps // 2))
+        self.begin = steps - max(1, round(steps * _TAIL))
+        self.block = max(1, (steps - self.begin) // _BLOCKS)
+        self.blocks: list[tuple[Tensor, int]] = []
+        self.epochs: dict[int, Tensor] = {}
+        self.losses: list[Tensor] = []
+        self.step = 0
+
+    def add(self, log_precision: Tensor, loss: Tensor) -> None:
+        now = log_precision.detach().double()
+        if self.step >= self.begin:
+            number = min((self.step - self.begin) // self.block, _BLOCKS - 1)
+            if number == len(self.blocks):
+                self.blocks.append((torch.zeros_like(now), 0))
+            total, count = self.blocks[number]
+            self.blocks[number] = (total + now, count + 1)
+        ago = (self.steps - 1 - self.step) // self.length  # 0 in the last epoch, 1 in the one before
+        if ago < 2:
+            self.epochs[ago] = self.epochs.get(ago, torch.zeros_like(now)) + now / self.length
+        if ago == 0:
+            self.losses.append(loss.detach())
+        self.step += 1
+
+    def tail(self) -> tuple[Tensor, Tensor]:
+        """Mean of L over the tail, and its standard error from the spread of the blocks."""
+        total = torch.stack([part for part, _ in self.blocks]).sum(0) / sum(count for _, count in self.blocks)
+        if len(self.blocks) < 2:
+            return total, torch.ones_like(total)  # a run too short to tell: a factor of e either way
+        means = torch.stack([part / count for part, count in self.blocks])
+        return total, means.std(0) / len(self.blocks) ** 0.5
+
+    def drift(self) -> float:
+        """Root mean square change of L between the means of the last two epochs (halves of a run of one)."""
+        if len(self.epochs) < 2:
+            return 1.0  # a single step tells nothing
+        return float((self.epochs[0] - self.epochs[1]).square().mean().sqrt())
+
+    def loss(self) -> float:
+        return float(torch.stack(self.losses).double().mean())
