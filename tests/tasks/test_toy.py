@@ -1,0 +1,97 @@
+"""The toy tasks: exact points, different cuts, both classes, one grid."""
+
+import numpy as np
+import pytest
+
+import task2vec
+from task2vec.errors import UsageError
+from task2vec.tasks.toy import FEWEST_CLUSTERS, MOST_CLUSTERS, draw_partitions, read_point, toy_tasks
+
+SIDE = 12
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return toy_tasks(count=24, side=SIDE)
+
+
+@pytest.mark.parametrize("side", [8, 13, 32, 256])
+def test_coordinates_are_recovered_to_the_last_bit(side):
+    images = toy_tasks(count=1, side=side)[0].images
+    for index in np.random.default_rng(0).integers(side * side, size=200).tolist():
+        row, column = divmod(index, side)
+        assert read_point(images.load(index), side=side) == (column / (side - 1), row / (side - 1), 1.0)
+
+
+def test_the_grid_covers_the_square_once(tasks):
+    points = [read_point(tasks[0].images.load(index), side=SIDE)[:2] for index in range(len(tasks[0]))]
+    assert len(set(points)) == len(points) == SIDE * SIDE
+    assert np.min(points) == 0 and np.max(points) == 1
+    assert tasks[0].images.load(0).size == (1, 1)
+
+
+def test_all_tasks_share_their_images(tasks):
+    assert all(task.images is tasks[0].images for task in tasks)
+    assert all(task.digests is tasks[0].digests for task in tasks)
+    assert len(set(tasks[0].digests)) == SIDE * SIDE
+
+
+def test_no_two_are_equal_not_even_as_complements(tasks):
+    assert len({task.fingerprint for task in tasks}) == len(tasks)
+    assert len({task.name for task in tasks}) == len(tasks)
+
+
+def test_both_classes_are_always_there(tasks):
+    for task in tasks:
+        assert task.counts.min() > 0
+        assert task.counts.sum() == SIDE * SIDE
+        assert task.warnings == () and task.bad == ()
+
+
+def test_the_number_of_clusters_spans_its_range():
+    clusters = [partition.clusters for partition in draw_partitions(count=150, side=SIDE, seed=3)]
+    assert set(clusters) == set(range(FEWEST_CLUSTERS, MOST_CLUSTERS + 1))
+    # Uniform: no number is drawn three times as often as it should be.
+    assert np.bincount(clusters).max() < 3 * 150 / 14
+
+
+def test_regions_are_connected_areas_not_noise(tasks):
+    partitions = draw_partitions(count=24, side=SIDE, seed=0)
+    assert all((task.targets == cut.is_positive).all() for task, cut in zip(tasks, partitions, strict=True))
+    squares = [cut.is_positive.reshape(SIDE, SIDE) for cut in partitions]
+    changes = [np.mean(s[1:] != s[:-1]) + np.mean(s[:, 1:] != s[:, :-1]) for s in squares]
+    assert max(changes) < 0.7  # coin flips would give 1
+    assert np.corrcoef(changes, [cut.clusters for cut in partitions])[0, 1] > 0.5
+
+
+def test_half_of_the_clusters_are_positive():
+    shares = [cut.is_positive.mean() for cut in draw_partitions(count=100, side=SIDE, seed=5) if cut.clusters % 2 == 0]
+    assert np.mean(shares) == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_same_seed_gives_the_same_tasks_and_another_gives_others(tasks):
+    again, other = toy_tasks(count=24, side=SIDE), toy_tasks(count=24, side=SIDE, seed=1)
+    assert [task.fingerprint for task in again] == [task.fingerprint for task in tasks]
+    assert len({task.fingerprint for task in other} & {task.fingerprint for task in tasks}) < 4
+
+
+def test_fewer_tasks_are_the_first_of_more(tasks):
+    fewer = toy_tasks(count=5, side=SIDE)
+    assert [task.fingerprint for task in fewer] == [task.fingerprint for task in tasks[:5]]
+
+
+@pytest.mark.parametrize("arguments", [{"count": 0}, {"count": -1}, {"side": 7}, {"side": 257}, {"seed": -1}])
+def test_impossible_numbers_are_refused_with_their_value(arguments):
+    ((name, value),) = arguments.items()
+    with pytest.raises(UsageError, match=f"{name}={value}"):
+        toy_tasks(**arguments)
+
+
+def test_more_tasks_than_a_grid_holds_are_refused(monkeypatch):
+    monkeypatch.setattr("task2vec.tasks.toy._PATIENCE", 3)
+    with pytest.raises(UsageError, match="larger side"):
+        toy_tasks(count=2000, side=8)
+
+
+def test_it_is_public():
+    assert task2vec.toy_tasks is toy_tasks
