@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def import_figure() -> "type[Figure]":
-    """matplotlib's Figure, which needs no display and no pyplot."""
+    """The class of figures that needs no display and no pyplot."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -159,7 +159,7 @@ def _measure_noise(steps: Steps, features: Tensor, head: Head, report: Report) -
     prior = beta / spread_over_filters(found.prior_variances, layers)
     vector = beta * found.log_precision.exp()
     fisher, stderr = (vector - prior).clamp_min(0), vector * found.stderr
-    passes = 2 * training.epochs * training.steps_per_epoch * training.batch
+    passes = (1 + (training.gradient == "noise")) * training.epochs * training.steps_per_epoch * training.batch
     estimate = FisherEstimate(fisher.cpu(), stderr.cpu(), len(steps.task), passes, float(len(steps.task)))
     has_converged = found.drift <= MOST_DRIFT and found.speed <= MOST_SPEED
     story = {"loss": found.loss, "kl": found.kl, "drift": found.drift, "has_converged": has_converged}
@@ -167,8 +167,8 @@ def _measure_noise(steps: Steps, features: Tensor, head: Head, report: Report) -
         return _Measured(estimate, prior.cpu(), story={"variational": story})
     warning = (
         f"the variational training has not converged: in its last epoch the precisions still moved by a factor of "
-        f"{math.exp(found.drift):.2f} (root mean square over filters), at {100 * found.speed:.0f} % of the optimiser's top "
-        "speed: raise epochs= (--epochs)"
+        f"{math.exp(found.drift):.2f} (root mean square over filters), at {100 * found.speed:.0f} % of the top speed "
+        "of the optimiser: raise epochs= (--epochs)"
     )
     return _Measured(estimate, prior.cpu(), (warning,), {"variational": story})
 

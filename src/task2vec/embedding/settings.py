@@ -10,6 +10,7 @@ ENGINES = ("exact", "fast")
 SEEDS = ("balanced", "plain", "all")
 DTYPES = ("float32", "float64", "bfloat16")
 HEADS = ("joint", "fixed")
+GRADIENTS = ("curvature", "noise")
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,9 @@ class VariationalSettings:
         epochs: of joint training of noise and head. The paper does not say how many; watch the drift.
         head_epochs: of training the head alone before, on clean features.
         draws: images per epoch, drawn with replacement, uniformly over classes.
-        batch: images per step; each is passed twice, under opposite noise.
+        batch: images per step.
+        gradient: of the noise: "curvature" at noisy points, or through the "noise" itself as in the paper, whose signal
+            is hundreds of times weaker (see `task2vec.fisher.variational`). Both have the same minimum.
         rate: learning rate (Adam) of the logarithm of the precisions.
         head_rate: learning rate (Adam) of the head.
         head: "joint" as in the paper, or "fixed": the converged head of the other methods, which does not move.
@@ -33,11 +36,13 @@ class VariationalSettings:
     rate: float = 1e-2
     head_rate: float = 1e-4
     head: str = "joint"
+    gradient: str = "curvature"
 
     def __post_init__(self):
         """Refuse values that cannot be meant."""
-        if self.head not in HEADS:
-            raise UsageError(f"head={self.head!r} is not known. Choose one of {', '.join(HEADS)}.")
+        for name, allowed in (("head", HEADS), ("gradient", GRADIENTS)):
+            if getattr(self, name) not in allowed:
+                raise UsageError(f"{name}={getattr(self, name)!r} is not known. Choose one of {', '.join(allowed)}.")
         for name in ("epochs", "head_epochs", "draws", "batch"):
             if getattr(self, name) < 1:
                 raise UsageError(

@@ -24,20 +24,21 @@ def find_minimum(steps: Steps, features: Tensor, head: Head, report: Report) -> 
     dtype, device = steps.dtype, steps.pixels.device
     weight, bias = head.weight.to(device, dtype), head.bias.to(device, dtype)
     if settings.head == "joint":
-        weight, bias = _train_head(steps, features, report)
+        weight, bias = train_head(steps, features, report)
     total = settings.epochs * settings.steps_per_epoch
     generator = torch.Generator(device).manual_seed(steps.settings.seed + 2)
     step = report("noise", total)
     try:
         return minimise(
             network,
-            _batches(steps, total),
+            draw_batches(steps, total + 1),
             weight=weight.to(dtype),
             bias=bias.to(dtype),
             beta=steps.settings.beta / len(steps.task),
             steps=total,
             steps_per_epoch=settings.steps_per_epoch,
             generator=generator,
+            gradient=settings.gradient,
             rate=settings.rate,
             head_rate=settings.head_rate if settings.head == "joint" else 0.0,
             watch=lambda number, log_precision: step(1),
@@ -55,7 +56,7 @@ def _draw(steps: Steps, count: int, *, seed: int) -> Tensor:
     return torch.multinomial(steps.weights, count, replacement=True, generator=generator)
 
 
-def _train_head(steps: Steps, features: Tensor, report: Report) -> tuple[Tensor, Tensor]:
+def train_head(steps: Steps, features: Tensor, report: Report) -> tuple[Tensor, Tensor]:
     """Weight and bias after the epochs of the head alone: from zero, by Adam, on the features as they are."""
     settings = steps.settings.variational
     total = settings.head_epochs * settings.steps_per_epoch
@@ -73,7 +74,8 @@ def _train_head(steps: Steps, features: Tensor, report: Report) -> tuple[Tensor,
     return weight.detach(), bias.detach()
 
 
-def _batches(steps: Steps, total: int) -> Iterator[tuple[Tensor, Tensor]]:
+def draw_batches(steps: Steps, total: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """`total` batches of images as the network takes them, and their targets."""
     size = steps.settings.variational.batch
     drawn = _draw(steps, total * size, seed=steps.settings.seed + 4)
     targets = drawn.to(steps.targets.device)

@@ -61,9 +61,12 @@ class Engine:
     route: str | None = None
     is_untied: bool = False
 
-    def rows(self, images: Tensor, seeds: Tensor, keys: Sequence[int] | None = None) -> Tensor:
+    def rows(
+        self, images: Tensor, seeds: Tensor | Callable[[Tensor], Tensor], keys: Sequence[int] | None = None
+    ) -> Tensor:
         """(images, filters): sum over `seeds` (r, n, features) of the mean squared filter gradient of seed . features.
 
+        Seeds may be a function of the features (n, d) of this pass, where those are not known before.
         `keys` (one number per image) choose the signs of a sketch, so that they depend on the image and not on the
         batch it happens to be in.
         """
@@ -71,9 +74,8 @@ class Engine:
             raise UsageError("the fast engine needs a key per image: without, all would share their signs. Pass keys=.")
         if not self.network.is_batched and images.shape[0] > 1:
             keys = keys if keys is not None else [0] * images.shape[0]
-            return torch.cat(
-                [self.rows(images[i : i + 1], seeds[:, i : i + 1], keys[i : i + 1]) for i in range(images.shape[0])]
-            )
+            each = [seeds if callable(seeds) else seeds[:, i : i + 1] for i in range(images.shape[0])]
+            return torch.cat([self.rows(images[i : i + 1], each[i], keys[i : i + 1]) for i in range(images.shape[0])])
         signs = _Signs(keys, self.network, images) if self.is_fast and keys is not None else None
         recorder = _Recorder(self, images.shape[0], signs, keys)
         handles = [module.register_forward_hook(recorder.hook(name)) for name, module in self.network.layers.items()]
@@ -81,6 +83,7 @@ class Engine:
             with torch.enable_grad():
                 features = self.network.module(images)
             recorder.is_listening = False
+            seeds = seeds(features.detach()) if callable(seeds) else seeds
             for i, seed in enumerate(seeds):
                 torch.autograd.grad(features, recorder.start, seed, retain_graph=i + 1 < len(seeds), allow_unused=True)
                 recorder.flush()

@@ -2,7 +2,8 @@
 
 Instead of the weights, the outputs of a layer are drawn: mean as without noise, variance s_k^2 times the energy of the
 patch (see `energy`), independently for every output. The gradient reaches the variances and the input, never the
-weights, which stay as they are.
+weights, which stay as they are. Since every output has noise of its own, what is measured is the Fisher of filters that
+are not shared between positions (`reductions.untied`), not that of the filter itself: so it is in the paper, too.
 
 Noise comes in pairs of opposite sign (antithetic draws): the first half of a batch sees eps, the second half, the same
 images, sees -eps. The expectation is the same; but what is linear in the noise, which says nothing about the curvature
@@ -69,19 +70,20 @@ class NoisyNetwork:
     ) -> Tensor:
         """(n, d), or with `is_paired` (2 n, d): every image under some noise, then again under its opposite."""
         if self.network.is_batched:
-            with self._noise(deviations, generator, is_paired=is_paired):
+            with self.noise(deviations, generator, is_paired=is_paired):
                 return self.network.module(torch.cat([images, images]) if is_paired else images)
         # Some layer has no image axis, so opposite noise cannot share a pass: the same draw is made twice.
         rows = []
         start = generator.get_state()
         for sign in (1, -1)[: 1 + is_paired]:
             generator.set_state(start)
-            with self._noise(sign * deviations, generator, is_paired=False):
+            with self.noise(sign * deviations, generator):
                 rows += [self.network.module(image) for image in images.split(1)]
         return torch.cat(rows)
 
     @contextmanager
-    def _noise(self, deviations: Tensor, generator: torch.Generator, *, is_paired: bool) -> Iterator[None]:
+    def noise(self, deviations: Tensor, generator: torch.Generator, *, is_paired: bool = False) -> Iterator[None]:
+        """As long as this lasts, every pass through the network is noisy."""
         parts = deviations.split([layer.filters for layer in self.layers])
         handles = []
         for layer, part in zip(self.layers, parts, strict=True):
@@ -111,6 +113,7 @@ def _hook(sigma: Tensor, generator: torch.Generator, is_paired: bool) -> Callabl
             spread = sigma
         eps = torch.empty_like(shape[:drawn]).normal_(generator=generator)
         noisy: Tensor = _AddNoise.apply(shape, std, spread, eps)  # type: ignore[assignment]
-        return noisy.view_as(out)
+        # No view where none is needed: an in-place ReLU after it would copy the whole map.
+        return noisy if shape is out else noisy.flatten(1, 2)
 
     return on_forward

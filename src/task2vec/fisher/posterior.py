@@ -58,6 +58,12 @@ def weight_scales(layers: tuple[FilterLayer, ...]) -> Tensor:
     return torch.tensor([max(layer.mean_square_weight, _TINY) for layer in layers], dtype=torch.float64)
 
 
+def weights_per_filter(layers: tuple[FilterLayer, ...], device: torch.device) -> Tensor:
+    """(filters,): how many weights each filter has."""
+    counts = torch.tensor([layer.weights_per_filter for layer in layers], device=device)
+    return spread_over_filters(counts, layers)
+
+
 def best_prior_variances(variances: Tensor, scales: Tensor, layers: tuple[FilterLayer, ...]) -> Tensor:
     """(layers,): the prior variance that minimises the KL for given variances (filters,), within its bounds."""
     return torch.minimum(scales + mean_over_layers(variances, layers), WIDEST * scales)

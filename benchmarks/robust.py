@@ -1,0 +1,319 @@
+"""The closed form of the robust Fisher against the paper's optimisation, on real tasks. Made for a GPU.
+
+    python benchmarks/robust.py run --probe resnet34 --task dtd10 --out DIR [--shared DIR] [--epochs 40] [--seed 0]
+    python benchmarks/robust.py race --probe resnet34 --task dtd10 --out DIR    # against the first public code's recipe
+    python benchmarks/robust.py both --probe resnet34 --out DIR                 # robust and direct on all tasks
+    python benchmarks/robust.py report --out DIR --json docs/measured/robust.json
+
+`run` fits a head, measures the Fisher (direct and untied) of all images and labels at that head, and minimises the
+variational loss from a start that knows nothing. Each run writes one file, and a file that is there is not made again.
+`report` compares: rank correlation and cosine per task, symmetric distances over all pairs of tasks, and time.
+"""
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from scipy.stats import spearmanr  # noqa: E402
+
+import task2vec as t2v  # noqa: E402
+from benchmarks import old_variational  # noqa: E402
+from benchmarks.material import RESNET, resnet_weights  # noqa: E402
+from benchmarks.measure import show_table  # noqa: E402
+from benchmarks.real_tasks import read_tasks  # noqa: E402
+from task2vec.distance.symmetric import symmetric_from_logs  # noqa: E402
+from task2vec.embedding.prior import fitted_prior  # noqa: E402
+from task2vec.embedding.progress import silent  # noqa: E402
+from task2vec.embedding.run import prepare_steps, tensor_cores  # noqa: E402
+from task2vec.embedding.steps import Steps  # noqa: E402
+from task2vec.embedding.variational import draw_batches, train_head  # noqa: E402
+from task2vec.fisher import Minimum, NoisyNetwork, minimise, probabilities  # noqa: E402
+from task2vec.fisher.variational import curvature_gradient, noise_gradient  # noqa: E402
+from task2vec.head import Head, fit_head  # noqa: E402
+
+TASKS = (
+    "clothing10",
+    "dtd10",
+    "cub_Icteridae",
+    "cub_Piciformes",
+    "flowers_Asterales",
+    "flowers_Liliales",
+    "dogs_herding",
+    "dogs_toy",
+)
+
+
+def main() -> int:
+    """Runs one part."""
+    arguments = _parse()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.part in ("report", "both"):
+        return report(arguments) if arguments.part == "report" else both(arguments)
+    kind = f"{arguments.gradient}-{arguments.head}-b{arguments.beta:g}-s{arguments.seed}"
+    place = arguments.out / f"{arguments.part}-{arguments.probe}-{arguments.task}-{kind}.npz"
+    if place.exists():
+        return 0
+    probe = load_probe(arguments)
+    settings = t2v.EmbedSettings(
+        beta=arguments.beta,
+        seeds="all",
+        seed=arguments.seed,
+        variational=t2v.VariationalSettings(epochs=arguments.epochs, draws=arguments.draws),
+    )
+    steps = prepare_steps(
+        read_task(arguments), probe, settings=settings, device=arguments.device, batch_size=arguments.batch_size
+    )
+    with tensor_cores(steps.pixels.device):
+        found = run(steps, arguments) if arguments.part == "run" else race(steps, arguments)
+    np.savez_compressed(place, **{key: np.asarray(value) for key, value in found.items()})
+    print(place.name, {key: round(float(value), 4) for key, value in found.items() if np.ndim(value) == 0}, flush=True)
+    return 0
+
+
+def load_probe(arguments: argparse.Namespace) -> t2v.Probe:
+    """One of the two probes at the wanted size."""
+    if arguments.probe == RESNET:
+        return t2v.load_probe(RESNET, weights=resnet_weights(arguments.shared), size=arguments.size)
+    return t2v.load_probe(size=arguments.size)
+
+
+def read_task(arguments: argparse.Namespace) -> t2v.Task:
+    """A task by its name: a whole dataset, or a row of tasks.csv."""
+    data = arguments.shared / "data"
+    if (data / arguments.task / "images").exists():
+        return t2v.read_folder(data / arguments.task / "images", name=arguments.task)
+    return next(task for _, task in read_tasks(data) if task.name == arguments.task)
+
+
+def run(steps: Steps, arguments: argparse.Namespace) -> dict[str, object]:
+    """Closed form and optimisation at one head: its own converged one, or the paper's that is trained along."""
+    head, features, seconds = _fit(steps)
+    training, beta = steps.settings.variational, steps.settings.beta / len(steps.task)
+    weight, bias = (part.to(steps.pixels.device, steps.dtype) for part in (head.weight, head.bias))
+    if arguments.head == "joint":
+        weight, bias = (part.to(steps.dtype) for part in train_head(steps, features, silent))
+    total = training.epochs * training.steps_per_epoch
+    trace = _Trace(training.steps_per_epoch)
+    begin = time.perf_counter()
+    found = minimise(
+        NoisyNetwork(steps.network, steps.probe.layers),
+        draw_batches(steps, total + 1),
+        weight=weight,
+        bias=bias,
+        beta=beta,
+        steps=total,
+        steps_per_epoch=training.steps_per_epoch,
+        generator=torch.Generator(steps.pixels.device).manual_seed(arguments.seed + 2),
+        gradient=arguments.gradient,
+        head_rate=training.head_rate if arguments.head == "joint" else 0.0,
+        watch=trace.add,
+    )
+    seconds["variational"] = time.perf_counter() - begin
+    if arguments.head == "joint":
+        head = replace(head, weight=found.weight.double(), bias=found.bias.double())
+    result = {f"seconds_{key}": value for key, value in seconds.items()}
+    for method in ("robust", "direct"):
+        begin = time.perf_counter()
+        result[method] = fisher_at(steps, features, head, method)
+        result[f"seconds_all_{method}"] = time.perf_counter() - begin
+    begin = time.perf_counter()
+    fisher_at(steps, features, head, "robust", images=400)
+    result["seconds_robust"] = time.perf_counter() - begin
+    result |= {"log_precision": found.log_precision.cpu(), "stderr": found.stderr.cpu(), "trace": trace.epochs().half()}
+    result |= {"times": trace.times, "beta": beta, "loss": found.loss, "kl": found.kl, "drift": found.drift}
+    if arguments.checks:
+        result |= slopes(steps, found, arguments.checks)
+    prior = fitted_prior(result["robust"], steps.probe.layers, beta=beta)
+    closed = (result["robust"] + prior).log()
+    result["closed"] = closed
+    result["correlation"] = spearmanr(found.log_precision.cpu(), closed)[0]
+    result["rms"] = (found.log_precision.cpu() + np.log(beta) - closed).square().mean().sqrt()
+    return {
+        key: value.float() if torch.is_tensor(value) and value.dtype == torch.float64 else value
+        for key, value in result.items()
+    }
+
+
+def slopes(steps: Steps, found: Minimum, batches: int) -> dict[str, object]:
+    """The paper's gradient, through the noise, at the minimum: the mean over batches, in units of the Fisher.
+
+    At a true minimum it equals what the curvature gave. Sums over layers, with standard errors from the batches.
+    """
+    network = NoisyNetwork(steps.network, steps.probe.layers)
+    generator = torch.Generator(steps.pixels.device).manual_seed(99)
+    shifted = replace(steps, settings=replace(steps.settings, seed=steps.settings.seed + 50))
+    sizes = [layer.filters for layer in steps.probe.layers]
+    log_precision = found.log_precision.to(found.weight)
+    sums: dict[str, list[torch.Tensor]] = {"noise": [], "curvature": []}
+    for images, targets in draw_batches(shifted, batches):
+        for name, look in (("noise", noise_gradient), ("curvature", curvature_gradient)):
+            _, slope = look(network, images, targets, log_precision, (found.weight, found.bias), generator)
+            fisher = -2 * slope * log_precision.exp()
+            # A filter's part of the loss is variance times Fisher: its sum over a layer is what the data ask of it.
+            parts = (fisher / log_precision.exp()).double().split(sizes)
+            sums[name].append(torch.stack([part.sum() for part in parts]).cpu())
+    found_parts = {name: torch.stack(rows) for name, rows in sums.items()}
+    result: dict[str, object] = {f"slope_{name}": rows.mean(0) for name, rows in found_parts.items()}
+    return result | {f"slope_{name}_error": rows.std(0) / batches**0.5 for name, rows in found_parts.items()}
+
+
+def race(steps: Steps, arguments: argparse.Namespace) -> dict[str, object]:
+    """Old recipe and ours at the converged head, in turn: means of L over every epoch, and the seconds till then."""
+    head, _, _ = _fit(steps)
+    training, beta = steps.settings.variational, steps.settings.beta / len(steps.task)
+    weight, bias = (part.to(steps.pixels.device, steps.dtype) for part in (head.weight, head.bias))
+    plain = steps.probe.prepare(device=steps.pixels.device, dtype=steps.dtype, fold=False, turned=False)
+    result: dict[str, object] = {"beta": beta}
+    for name in ("old", "noise", "curvature"):
+        epochs = training.epochs if name == "old" else max(2, training.epochs // 2)
+        total = epochs * training.steps_per_epoch
+        common = {"weight": weight, "bias": bias, "beta": beta, "steps": total, "head_rate": 0.0}
+        generator = torch.Generator(steps.pixels.device).manual_seed(arguments.seed + 2)
+        trace = _Trace(training.steps_per_epoch)
+        if name == "old":
+            batches = draw_batches(steps, total)
+            old_variational.train(plain, steps.probe.layers, batches, generator=generator, watch=trace.add, **common)
+        else:
+            network = NoisyNetwork(steps.network, steps.probe.layers)
+            options = {"steps_per_epoch": training.steps_per_epoch, "gradient": name, "watch": trace.add}
+            minimise(network, draw_batches(steps, total + 1), generator=generator, **options, **common)
+        rows = trace.epochs()
+        result[f"seconds_{name}"] = trace.times
+        result[f"drift_{name}"] = (rows[1:] - rows[:-1]).square().mean(1).sqrt()
+        print(
+            name, [round(x, 1) for x in trace.times], [round(float(x), 3) for x in result[f"drift_{name}"]], flush=True
+        )
+    return result
+
+
+def both(arguments: argparse.Namespace) -> int:
+    """Robust and direct Fisher of every task of the shared folder, from one feature pass, as users get them."""
+    probe = load_probe(arguments)
+    found: dict[str, list] = {}
+    for dataset, task in read_tasks(arguments.shared / "data"):
+        settings = t2v.EmbedSettings(beta=arguments.beta, seed=arguments.seed)
+        steps = prepare_steps(task, probe, settings=settings, device=arguments.device)
+        with tensor_cores(steps.pixels.device):
+            head, features, seconds = _fit(steps)
+            p = probabilities(head.logits(features), is_multilabel=False).cpu()
+            row: dict[str, object] = {
+                "dataset": dataset,
+                "task": task.name,
+                "error": head.cv_error,
+                "images": len(task),
+            }
+            for method in ("robust", "direct"):
+                begin = time.perf_counter()
+                part = replace(steps, settings=replace(settings, method=method))
+                estimate = part.fisher(p, head, part.draw(p, head), silent)
+                seconds[method] = time.perf_counter() - begin
+                row |= {method: estimate.fisher.float().numpy(), f"{method}_stderr": estimate.stderr.float().numpy()}
+        row |= {f"seconds_{key}": value for key, value in seconds.items()}
+        for key, value in row.items():
+            found.setdefault(key, []).append(value)
+        print(task.name, {key: round(value, 2) for key, value in seconds.items()}, flush=True)
+    np.savez_compressed(arguments.out / f"both-{arguments.probe}.npz", **{k: np.array(v) for k, v in found.items()})
+    return 0
+
+
+def fisher_at(steps: Steps, features: torch.Tensor, head: Head, method: str, images: int | None = None) -> torch.Tensor:
+    """The Fisher of every image and label at `head`, or of some that are drawn."""
+    settings = replace(steps.settings, method=method)
+    settings = settings if images is None else replace(settings, seeds="balanced", images=images)
+    steps = replace(steps, settings=settings)
+    p = probabilities(head.logits(features), is_multilabel=steps.task.is_multilabel).cpu()
+    return steps.fisher(p, head, steps.draw(p, head), silent).fisher
+
+
+class _Trace:
+    """Mean of L over every epoch, and the seconds at its end."""
+
+    def __init__(self, steps_per_epoch: int):
+        self.length, self.rows, self.times = steps_per_epoch, [], []
+        self.begin = time.perf_counter()
+
+    def add(self, step: int, log_precision: torch.Tensor) -> None:
+        if step % self.length == 0:
+            self.sum = torch.zeros_like(log_precision)
+        self.sum = self.sum + log_precision
+        if step % self.length == self.length - 1:
+            self.rows.append((self.sum / self.length).cpu())
+            self.times.append(time.perf_counter() - self.begin)
+
+    def epochs(self) -> torch.Tensor:
+        return torch.stack(self.rows)
+
+
+def _fit(steps: Steps) -> tuple[Head, torch.Tensor, dict[str, float]]:
+    begin = time.perf_counter()
+    features = steps.features(silent)
+    middle = time.perf_counter()
+    head = fit_head(features, steps.targets, classes=len(steps.task.classes))
+    return head, features, {"features": middle - begin, "head": time.perf_counter() - middle}
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """To be printed once all runs are there."""
+    rows = []
+    for probe in (RESNET, "tf_efficientnet_lite0"):
+        files = sorted(arguments.out.glob(f"run-{probe}-*.npz"))
+        for file in files:
+            rows.append(_row(file))
+    show_table(list(rows[0]), [tuple(row.values()) for row in rows])
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _row(file: Path) -> dict[str, object]:
+    found = np.load(file)
+    optimised, closed = found["log_precision"] + np.log(found["beta"]), found["closed"]
+    direct = np.log(found["direct"] + np.exp(closed) - found["robust"])
+    return {
+        "run": file.stem,
+        "rank": spearmanr(optimised, closed)[0],
+        "cosine": float(
+            np.exp(optimised) @ np.exp(closed) / np.linalg.norm(np.exp(optimised)) / np.linalg.norm(np.exp(closed))
+        ),
+        "rank direct": spearmanr(optimised, direct)[0],
+        "rms log": float(np.sqrt(np.square(optimised - closed).mean())),
+        "distance": symmetric_from_logs(optimised, closed),
+        "drift": float(found["drift"]),
+        "seconds": float(found["seconds_variational"]),
+        "seconds closed": float(found["seconds_robust"]),
+    }
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("run", "race", "both", "report"))
+    parser.add_argument(
+        "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--json", type=Path, help="where to write the report")
+    parser.add_argument("--probe", default=RESNET)
+    parser.add_argument("--task", default=TASKS[0])
+    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--draws", type=int, default=10_000)
+    parser.add_argument("--beta", type=float, default=1e-7)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--gradient", choices=("curvature", "noise"), default="curvature")
+    parser.add_argument("--checks", type=int, default=0, help="batches for the gradient through the noise at the end")
+    parser.add_argument("--head", choices=("fixed", "joint"), default="fixed")
+    parser.add_argument("--device", help="cpu or cuda; a GPU if there is one")
+    parser.add_argument("--batch-size", type=int)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
