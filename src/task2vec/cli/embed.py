@@ -34,10 +34,16 @@ def embed(
         list[str] | None, typer.Option(help="Table: the column of labels; several are a multi-label task.")
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Table: the folder that its paths start from.")] = None,
+    method: Annotated[
+        Literal["robust", "direct", "variational"] | None,
+        typer.Option(help="Which Fisher; variational is slow, for a GPU."),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Of the variational method; default: 10.")] = None,
     engine: Annotated[Literal["exact", "fast"] | None, typer.Option(help="How the Fisher is computed.")] = None,
     images: Annotated[int | None, typer.Option(help="How many (image, label) pairs to back-propagate at most.")] = None,
     precision: Annotated[float | None, typer.Option(help="Stop at this relative error, e.g. 0.05.")] = None,
     l2: Annotated[float | None, typer.Option(help="Penalty of the head; default: cross-validated.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Weight of the prior; default: 1e-7.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all randomness.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, float64 or bfloat16.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there.")] = None,
@@ -51,14 +57,17 @@ def embed(
     Every image that cannot be read is named; nothing is skipped in silence.
     """
     begin = time.perf_counter()
+    import task2vec
+
+    if epochs is not None and method != "variational":
+        raise UsageError("--epochs is for --method variational alone: the other methods do not train. Leave it out.")
+    training = None if epochs is None else task2vec.VariationalSettings(epochs=epochs)
+    given = {"method": method, "engine": engine, "images": images, "precision": precision, "l2": l2, "beta": beta}
+    given |= {"seed": seed, "dtype": dtype, "variational": training}
+    settings = task2vec.EmbedSettings(**{key: value for key, value in given.items() if value is not None})
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
     task = _read(path, name=name, table=table, allow_bad=allow_bad, workers=workers)
     place = default_place(task.name, out)
-
-    import task2vec
-
-    given = {"engine": engine, "images": images, "precision": precision, "l2": l2, "seed": seed, "dtype": dtype}
-    settings = task2vec.EmbedSettings(**{key: value for key, value in given.items() if value is not None})
     loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
     if not force:
         check_place(place, task, loaded, settings)

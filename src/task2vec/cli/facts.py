@@ -24,6 +24,7 @@ def describe(embedding: "Embedding") -> dict[str, Any]:
             "head": {key: _number(value) for key, value in story["head"].items()},
             "effective_images": _number(story["effective_images"]),
             "relative_error": _number(story["relative_error"]),
+            "variational": {key: _number(value) for key, value in story.get("variational", {}).items()},
             "settings": dict(story["settings"]),
             "fingerprints": {"task": str(story["task_fingerprint"]), "probe": str(story["probe_fingerprint"])},
             "versions": dict(story["versions"]),
@@ -49,6 +50,12 @@ def word_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("norm", f"{facts['norm']:.4g}"),
         ("precision", f"{percent(facts['relative_error'])} relative error of a filter (median), {_word_effort(facts)}"),
     ]
+    if facts["variational"]:
+        trained = facts["variational"]
+        words = (
+            f"loss {trained['loss']:.3g}, KL {trained['kl']:.3g} nats, drift {trained['drift']:.2g} in the last epoch"
+        )
+        rows.append(("training", words))
     if counts["bad"]:
         rows.insert(1, ("left out", f"{counts['bad']} unreadable images"))
     return rows
