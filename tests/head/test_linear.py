@@ -1,5 +1,7 @@
 """The head sits at the minimum of its stated objective, and its penalty at the minimum of cross-validation."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -235,3 +237,21 @@ def test_large_problems_make_do_with_two_folds_and_half_the_penalties(monkeypatc
     head = fit_head(features, targets, classes=3)
     assert head.l2 in L2_GRID[::2]
     assert 0.4 < head.cv_error < 0.9
+
+
+def test_one_image_per_class_says_nothing_for_any_structure():
+    features = torch.randn(6, 20, generator=torch.Generator().manual_seed(0))
+    head = fit_head(features, torch.arange(6), classes=6)
+    assert head.l2 == max(L2_GRID)
+    assert head.cv_loss == pytest.approx(math.log(6))
+    assert head.cv_error == 1
+
+
+def test_a_lonely_image_has_no_say_about_the_penalty():
+    generator = torch.Generator().manual_seed(1)
+    targets = torch.arange(40) % 2
+    features = torch.randn(40, 8, generator=generator) + 2 * targets[:, None]
+    lonely = torch.cat([features, 50 * torch.randn(1, 8, generator=generator)])
+    with_it = fit_head(lonely, torch.cat([targets, torch.tensor([2])]), classes=3)
+    # Its own held-out loss would be huge and grow with the penalty; only the images that can be judged count.
+    assert with_it.cv_loss < math.log(3)

@@ -34,14 +34,15 @@ class _AddNoise(torch.autograd.Function):
         return noisy
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         std, sigma, eps = ctx.saved_tensors
         gradient = gradients[0]
         of_std = torch.empty_like(std) if ctx.needs_input_grad[1] else None
-        of_sigma = torch.zeros_like(sigma)
+        of_sigma = torch.zeros_like(sigma) if ctx.needs_input_grad[2] else None
         for rows, sign in _signs(len(gradient), len(eps)):
             seen = gradient[rows] * eps
-            of_sigma.add_((seen * std[rows]).sum_to_size(sigma.shape), alpha=sign)
+            if of_sigma is not None:
+                of_sigma.add_((seen * std[rows]).sum_to_size(sigma.shape), alpha=sign)
             if of_std is not None:
                 of_std[rows] = (seen * sigma).sum_to_size(std[rows].shape).mul_(sign)
         return (gradient if ctx.needs_input_grad[0] else None), of_std, of_sigma, None

@@ -20,6 +20,9 @@ _TOLERANCE, _MAX_STEPS = 1e-3, 100
 def cross_validate(problem: Problem, grid: tuple[float, ...]) -> tuple[tuple[float, ...], Tensor, Tensor]:
     """The penalties that were tried, and the held-out loss and class-balanced error of each.
 
+    An image whose class has no other image tells nothing about penalties: no head could have known its class. Such
+    images do not count for the loss; if there are no others, the losses are NaN.
+
     Single precision is enough to compare penalties, and twice as fast.
     """
     problem = replace(_thin(problem), dtype=torch.float32)
@@ -41,7 +44,17 @@ def cross_validate(problem: Problem, grid: tuple[float, ...]) -> tuple[tuple[flo
         for i, (k, g) in enumerate(some):  # the held-out parts of all folds make up the task once
             losses[g, fold == k] = missed[i, fold == k].double()
             logits[g, fold == k] = found[i, fold == k]
-    return grid, losses @ problem.weights, torch.stack([balanced_error(z, problem) for z in logits])
+    weights = problem.weights * _is_judged(problem, fold)
+    return grid, losses @ weights / weights.sum(), torch.stack([balanced_error(z, problem) for z in logits])
+
+
+def _is_judged(problem: Problem, fold: Tensor) -> Tensor:
+    """(n,) whether another fold holds an image of the same class; with attributes every image has its say."""
+    if problem.is_multilabel:
+        return torch.ones_like(fold, dtype=torch.bool)
+    per_fold = torch.stack([problem.onehot[fold == k].sum(0) for k in range(int(fold.max()) + 1)])
+    elsewhere = problem.onehot.sum(0) - per_fold  # (folds, classes): images of a class that the fold is fitted without
+    return (elsewhere[fold] * problem.onehot).sum(1) > 0
 
 
 def assign_folds(problem: Problem, folds: int) -> Tensor:

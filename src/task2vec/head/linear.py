@@ -8,9 +8,11 @@ classes. s^2 is the mean squared distance of the features from their mean, so `l
 every probe; the bias is free.
 
 The penalty decides how soft the probabilities are, and so the scale of the Fisher: too small, and the head is certain
-of every training image, which leaves no Fisher at all. By default it is chosen by cross-validated loss.
+of every training image, which leaves no Fisher at all. By default it is chosen by cross-validated loss; where every
+class has a single image, so that nothing can be validated, it is the strongest one, and the task embeds as trivial.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -55,7 +57,9 @@ def fit_head(features: Tensor, targets: Tensor, *, classes: int, l2: float | Non
     mean, scale = _standardise(features, weights)
     problem, basis = _compress(Problem(features, mean, scale, onehot, weights, is_multilabel))
     tried, cv_losses, cv_errors = cross_validate(problem, L2_GRID if l2 is None else (l2,))
-    best = int(torch.argmin(cv_losses))
+    is_judged = not bool(cv_losses.isnan().any())
+    # With one image per class nothing speaks for any structure, so the least is assumed.
+    best = int(torch.argmin(cv_losses)) if is_judged else len(tried) - 1
     penalty = torch.tensor([tried[best]], dtype=torch.float64, device=features.device)
     solution, loss, converged = problem.solve(weights[None], penalty, tolerance=_TOLERANCE, max_steps=_MAX_STEPS)
     compact, bias = solution[0, :-1], solution[0, -1]
@@ -65,7 +69,7 @@ def fit_head(features: Tensor, targets: Tensor, *, classes: int, l2: float | Non
         bias=bias - mean @ weight,
         l2=tried[best],
         train_loss=float(loss[0]) - tried[best] / 2 * float(compact.square().sum()),
-        cv_loss=float(cv_losses[best]),
+        cv_loss=float(cv_losses[best]) if is_judged else math.log(classes),
         cv_error=float(cv_errors[best]),
         has_converged=bool(converged[0]),
     )
