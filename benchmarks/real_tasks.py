@@ -8,7 +8,6 @@ how often the nearest task is of the same dataset, and the prior's size against 
 """
 
 import argparse
-import csv
 import json
 import sys
 from dataclasses import replace
@@ -21,18 +20,17 @@ import numpy as np  # noqa: E402
 from scipy.stats import spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
-from benchmarks.material import load_probes, read_taxon  # noqa: E402
+from benchmarks.material import load_probes  # noqa: E402
 from benchmarks.measure import Plan, show_table  # noqa: E402
+from task2vec.paper.collection import read_collection  # noqa: E402
 
 BETAS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
-# The birds' file has several taxonomies; the tasks follow the traditional one.
-_COLUMNS = {"order": "order_traditional", "family": "family_2011"}
 
 
 def main() -> int:
     """Prints one table per probe and writes them."""
     arguments = _parse()
-    tasks = list(read_tasks(arguments.shared / "data"))
+    tasks = read_tasks(arguments.shared / "data")
     results = []
     for probe in load_probes(Plan(shared=arguments.shared)):
         embeddings = [t2v.embed(task, probe, device=arguments.device) for _, task in tasks]
@@ -46,15 +44,9 @@ def main() -> int:
     return 0
 
 
-def read_tasks(data: Path):
-    """Dataset and task of every row of tasks.csv whose classes the taxonomy files name."""
-    with (data / "tasks.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            dataset, column = row["dataset"], row["taxon_level"]
-            column = _COLUMNS[column] if dataset == "cub200" else column
-            least = 10 if dataset == "dogs" else 2
-            task = read_taxon(data / dataset, column, row["taxon"], name=row["task"], least_images=least)
-            yield dataset, task
+def read_tasks(data: Path) -> list[tuple[str, t2v.Task]]:
+    """Dataset and task of every row of tasks.csv."""
+    return [(member.dataset, member.task) for member in read_collection(data).members]
 
 
 def row_of(beta: float, embeddings: list[t2v.Embedding], datasets: list[str]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Runs the measurements, prints every promised ratio with its target, and writes one JSON.
 
-    python benchmarks/run.py [--quick] [--only a,b,c,memory] [--shared DIR] [--out FILE] [--processor-time]
+    python benchmarks/run.py [--quick] [--only a,b,c,v,memory] [--shared DIR] [--out FILE] [--processor-time]
 
 Real images and weights are read from the shared folder beside the repository; without it only memory can be measured.
 """
@@ -19,9 +19,15 @@ from benchmarks.material import missing_material  # noqa: E402
 from benchmarks.measure import Plan, Verdict, describe_machine, use_processor_time, wall_clock  # noqa: E402
 
 # The quick ones first, so that a mistake shows up early.
-PARTS = {"b": "distance_from_limit", "c": "other_libraries", "memory": "memory", "a": "time_to_error"}
+PARTS = {
+    "b": "distance_from_limit",
+    "c": "other_libraries",
+    "v": "noisy_step",
+    "memory": "memory",
+    "a": "time_to_error",
+}
 LONG_PARTS = {"errors": "error_against_time"}
-NEEDS_MATERIAL = ("a", "b", "c", "errors")
+NEEDS_MATERIAL = ("a", "b", "c", "v", "errors")
 
 
 def main() -> int:
