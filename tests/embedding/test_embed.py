@@ -13,21 +13,24 @@ from torch.nn import functional
 from task2vec.distance import symmetric
 from task2vec.embedding import EmbedSettings, embed, trivial
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.prior import prior_of
+from task2vec.embedding.prior import fixed_prior
 from task2vec.embedding.steps import Steps
 from task2vec.errors import ResourceError, UsageError
-from task2vec.fisher import Engine
+from task2vec.fisher import Engine, closed_form
+from task2vec.fisher.posterior import WIDEST
 from task2vec.probe import load_probe
 from task2vec.tasks import from_dataset
 from task2vec.tasks.samples import sample_tasks
 from tests.embedding.conftest import make_attributes, make_task, pictures
 from tests.oracles import slow_head
 from tests.oracles.naive_fisher import naive_rows
+from tests.oracles.untied_fisher import untied_rows
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "digit_parity_64.json"
+GOLDEN = Path(__file__).parents[1] / "golden"
+ROWS = {"direct": naive_rows, "robust": untied_rows}
 
 
-def definition(task, probe, *, l2, balance=True):
+def definition(task, probe, *, l2, method, balance=True):
     """The Fisher of a task step by step: the network as it is, scipy's head, every label of every image, in float64."""
     images = torch.stack([probe.preprocess(task.images.load(i)) for i in range(len(task))])
     images = probe.preprocess.normalise(images, torch.float64)
@@ -39,15 +42,16 @@ def definition(task, probe, *, l2, balance=True):
     penalty = l2 * slow_head.spread(features.numpy(), omega)
     weight, bias = slow_head.fit(features.numpy(), onehot, omega, penalty, is_multilabel=task.is_multilabel)
     names = tuple(layer.name for layer in probe.layers)
-    rows = naive_rows(probe.network, names, images, weight, bias, is_multilabel=task.is_multilabel).numpy()
+    rows = ROWS[method](probe.network, names, images, weight, bias, is_multilabel=task.is_multilabel).numpy()
     return omega @ rows, rows, omega
 
 
+@pytest.mark.parametrize("method", list(ROWS))
 @pytest.mark.parametrize("balance", [True, False])
-def test_all_seeds_equal_the_definition_from_end_to_end(probe, balance):
+def test_all_seeds_equal_the_definition_from_end_to_end(probe, balance, method):
     task = make_task((5, 3, 2))
-    expected, rows, omega = definition(task, probe, l2=0.01, balance=balance)
-    settings = EmbedSettings(seeds="all", l2=0.01, balance=balance, dtype="float64")
+    expected, rows, omega = definition(task, probe, l2=0.01, balance=balance, method=method)
+    settings = EmbedSettings(method=method, seeds="all", l2=0.01, balance=balance, dtype="float64")
     embedding = embed(task, probe, settings=settings, batch_size=4)
     alive = expected > expected.max() * 1e-12
     assert alive.mean() > 0.9
@@ -59,10 +63,12 @@ def test_all_seeds_equal_the_definition_from_end_to_end(probe, balance):
     assert (counts["images"], counts["images_used"], counts["backpropagated"]) == (10, 10, 30)
 
 
-def test_attributes_equal_the_definition_from_end_to_end(probe):
+@pytest.mark.parametrize("method", list(ROWS))
+def test_attributes_equal_the_definition_from_end_to_end(probe, method):
     task = make_attributes(8)
-    expected, _, _ = definition(task, probe, l2=0.02)
-    embedding = embed(task, probe, settings=EmbedSettings(seeds="all", l2=0.02, dtype="float64"))
+    expected, _, _ = definition(task, probe, l2=0.02, method=method)
+    settings = EmbedSettings(method=method, seeds="all", l2=0.02, dtype="float64")
+    embedding = embed(task, probe, settings=settings)
     alive = expected > expected.max() * 1e-12
     assert np.allclose(embedding.fisher[alive], expected[alive], rtol=2e-4)
     assert embedding.provenance["is_multilabel"] and embedding.provenance["counts"]["backpropagated"] == 24
@@ -80,7 +86,8 @@ def test_attributes_by_sampling(probe):
 
 def test_the_fast_engine_estimates_the_same(probe, task):
     exact, fast = (
-        embed(task, probe, settings=EmbedSettings(seeds="all", engine=engine)) for engine in ("exact", "fast")
+        embed(task, probe, settings=EmbedSettings(method="direct", seeds="all", engine=engine))
+        for engine in ("exact", "fast")
     )
     assert not np.array_equal(exact.fisher, fast.fisher)
     assert symmetric(exact, fast) < 0.02
@@ -275,8 +282,8 @@ def test_settings_that_cannot_be_meant_are_refused(values):
 # --- prior, trivial, norm ---
 
 
-def test_prior_is_beta_over_images_and_mean_square_weight(probe, task):
-    embedding = embed(task, probe, settings=EmbedSettings(beta=0.03))
+def test_direct_prior_is_beta_over_images_and_mean_square_weight(probe, task):
+    embedding = embed(task, probe, settings=EmbedSettings(method="direct", beta=0.03))
     modules = dict(probe.network.named_modules())
     expected = [
         0.03 / 22 / modules[n.name].weight.double().square().mean().item()
@@ -285,7 +292,19 @@ def test_prior_is_beta_over_images_and_mean_square_weight(probe, task):
     ]
     assert np.allclose(embedding.prior, expected, rtol=1e-6)
     assert np.array_equal(embedding.vector, embedding.fisher + embedding.prior)
-    assert np.allclose(prior_of(probe.layers, images=220, beta=0.03), embedding.prior / 10)
+    assert np.allclose(fixed_prior(probe.layers, beta=0.03 / 220), embedding.prior / 10)
+
+
+def test_robust_prior_is_that_of_the_closed_form(probe, task):
+    embedding = embed(task, probe, settings=EmbedSettings(beta=0.03))
+    beta = 0.03 / 22
+    precision, variances = closed_form(torch.from_numpy(embedding.fisher.copy()), probe.layers, beta=beta)
+    assert np.allclose(embedding.vector, beta * precision.numpy(), rtol=1e-12)
+    narrow = fixed_prior(probe.layers, beta=beta).numpy()
+    part = narrow / embedding.prior  # how much wider than the weights: every layer its own, between its bounds
+    assert part.min() >= 1 - 1e-12 and part.max() <= WIDEST + 1e-12 and part.max() - part.min() > 0.1
+    for slices, variance in zip(embedding.layer_slices().values(), variances.tolist(), strict=True):
+        assert np.allclose(embedding.prior[slices], beta / variance, rtol=1e-12)
 
 
 def test_trivial_is_the_prior_alone(probe, task):
@@ -319,12 +338,13 @@ def test_arrays_are_read_only_and_the_callers_are_not():
 # --- golden vectors ---
 
 
-def test_golden_vector_of_the_default_probe():
-    """N5. The golden file was written by `definition` above, in double precision: see what it says about itself."""
+@pytest.mark.parametrize("method", list(ROWS))
+def test_golden_vector_of_the_default_probe(method):
+    """N5. The golden files were written by `definition` above, in double precision: see what they say of themselves."""
     task = sample_tasks(images_per_task=24)[1]
-    embedding = embed(task, load_probe(size=64), settings=EmbedSettings(seeds="all", l2=0.01))
+    embedding = embed(task, load_probe(size=64), settings=EmbedSettings(method=method, seeds="all", l2=0.01))
     found = {name: float(embedding.fisher[part].sum()) for name, part in embedding.layer_slices().items()}
-    golden = json.loads(GOLDEN.read_text())
+    golden = json.loads((GOLDEN / f"digit_parity_64_{method}.json").read_text())
     assert list(found) == list(golden["layers"])
     logs = [np.log(np.array(list(d.values()))) for d in (found, golden["layers"])]
     raw = [torch.tensor(list(d.values())) for d in (found, golden["layers"])]

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from task2vec.fisher import Engine, count_terms, probabilities, term_vectors
+from task2vec.fisher import Engine
 from tests.cases import CASES, make_case
+from tests.fisher.seeds import all_seeds, random_head, relative_error
 from tests.oracles.naive_fisher import naive_rows
 
 TASKS = {"2 classes": (2, False), "3 classes": (3, False), "10 classes": (10, False), "3 attributes": (3, True)}
@@ -17,34 +18,11 @@ def case(request):
     return probe, images
 
 
-def all_seeds(features, weight, bias, is_multilabel):
-    """(terms, images, features): the gradient at the features of every rank-one term of every image."""
-    p = probabilities(features @ weight.T + bias, is_multilabel=is_multilabel)
-    count, terms = len(p), count_terms(p.shape[1], is_multilabel=is_multilabel)
-    everyone = torch.arange(count)
-    return torch.stack(
-        [term_vectors(p, everyone, torch.full((count,), t), is_multilabel=is_multilabel) @ weight for t in range(terms)]
-    )
-
-
-def relative_error(rows, reference, layers):
-    """Largest relative error of a filter.
-
-    A filter far below its layer (1e-5 of the largest) is a sum that nearly cancels, in the definition as well: both
-    have lost as many digits, so it is held to the same absolute error as a filter at that floor.
-    """
-    sizes = [layer.filters for layer in layers]
-    parts = zip(rows.split(sizes, 1), reference.split(sizes, 1), strict=True)
-    return max(float(((r - f).abs() / f.clamp_min(f.amax() * 1e-5)).max()) for r, f in parts if f.amax() > 0)
-
-
 @pytest.mark.parametrize("kind", list(TASKS))
 def test_engine_equals_definition(case, kind):
     probe, images = case
     classes, is_multilabel = TASKS[kind]
-    generator = torch.Generator().manual_seed(3)
-    weight = torch.randn(classes, probe.feature_dim, generator=generator, dtype=torch.float64) / probe.feature_dim**0.5
-    bias = torch.randn(classes, generator=generator, dtype=torch.float64)
+    weight, bias = random_head(probe, classes)
     names = tuple(layer.name for layer in probe.layers)
     reference = naive_rows(probe.network, names, images, weight, bias, is_multilabel=is_multilabel)
     assert (reference > 0).double().mean() > 0.5

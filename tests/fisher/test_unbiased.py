@@ -22,6 +22,7 @@ from task2vec.probe.preprocess import Preprocess
 from task2vec.probe.probe import make_probe
 from task2vec.tasks import from_dataset
 from tests.oracles.naive_fisher import naive_rows
+from tests.oracles.untied_fisher import untied_rows
 
 DRAWS = 120
 
@@ -54,12 +55,12 @@ def setting():
     """A run up to the draw, and the exact Fisher by enumeration."""
     torch.manual_seed(0)
     probe = make_probe("tiny", Tiny().eval(), ("fc",), Preprocess(size=(8, 8), resize=8), source="test")
-    settings = EmbedSettings(images=24, l2=1e-3, dtype="float64")
+    settings = EmbedSettings(method="direct", images=24, l2=1e-3, dtype="float64")
     run = prepare_steps(make_task(), probe, settings=settings, device="cpu", workers=1, batch_size=16)
     features = run.features(silent)
     head = fit_head(features, run.targets, classes=4, l2=settings.l2)
     p = probabilities(head.logits(features), is_multilabel=False)
-    images = torch.cat([run._input(pixels) for _, pixels in run.pixels.batches(range(36), 36)])
+    images = torch.cat([run.input(pixels) for _, pixels in run.pixels.batches(range(36), 36)])
     names = tuple(layer.name for layer in probe.layers)
     rows = naive_rows(probe.network, names, images, head.weight, head.bias, is_multilabel=False)
     exact = (run.weights[:, None] * rows).mean(0)
@@ -112,6 +113,29 @@ def test_all_pairs_are_the_definition(setting):
     draw = everything.draw(p, head)
     assert len(draw) == 36 * 4
     assert torch.allclose(everything.fisher(p, head, draw, silent).fisher, exact, rtol=1e-9)
+
+
+def test_all_pairs_are_the_definition_of_the_robust_fisher(setting):
+    run, head, p, images, tied = setting
+    names = tuple(layer.name for layer in run.probe.layers)
+    rows = untied_rows(run.probe.network, names, images, head.weight, head.bias, is_multilabel=False, by_autograd=True)
+    exact = (run.weights[:, None] * rows).mean(0)
+    everything = with_seed(run, 0, seeds="all", method="robust")
+    found = everything.fisher(p, head, everything.draw(p, head), silent).fisher
+    assert torch.allclose(found, exact, rtol=1e-9) and distance(tied, exact) > 0.1
+
+
+def test_robust_draws_are_unbiased(setting):
+    run, head, p, _, _ = setting
+    everything = with_seed(run, 0, seeds="all", method="robust")
+    exact = everything.fisher(p, head, everything.draw(p, head), silent).fisher
+    found = []
+    for seed in range(DRAWS):
+        seeded = with_seed(run, seed, method="robust")
+        found.append(seeded.fisher(p, head, seeded.draw(p, head), silent).fisher)
+    found = torch.stack(found)
+    gaps = (found.mean(0) - exact).abs() / (found.std(0) / DRAWS**0.5)
+    assert gaps.max() < 4.5 and gaps.square().mean() < 3
 
 
 def score_vectors(setting):

@@ -20,7 +20,7 @@ def naive_rows(
     for image in images.double():
         logits = functional.linear(network(image[None])[0], weight.double(), bias.double())
         total = [torch.zeros(w.shape[0], dtype=torch.float64) for w in weights]
-        for probability, log_likelihood in _labels(logits, is_multilabel):
+        for probability, log_likelihood in label_likelihoods(logits, is_multilabel):
             gradients = torch.autograd.grad(log_likelihood, weights, retain_graph=True)
             for sums, gradient in zip(total, gradients, strict=True):
                 sums += probability.item() * gradient.flatten(1).square().mean(1)
@@ -28,7 +28,8 @@ def naive_rows(
     return torch.stack(rows)
 
 
-def _labels(logits: Tensor, is_multilabel: bool):
+def label_likelihoods(logits: Tensor, is_multilabel: bool):
+    """Probability and log-likelihood of every label, or of every row of attributes."""
     if not is_multilabel:
         log_p = logits.log_softmax(0)
         yield from ((p.detach().exp(), p) for p in log_p)

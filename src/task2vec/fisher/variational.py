@@ -221,7 +221,9 @@ def _label_seeds(
     p = probabilities(functional.linear(features, weight, bias), is_multilabel=is_multilabel)
     shares = term_shares(p, weight, is_multilabel=is_multilabel) + 1e-300
     shares = shares / shares.sum(1, keepdim=True)
-    terms = torch.multinomial(shares, 1, generator=generator).flatten()
+    # Of features that are not finite any term will do: what comes of it is refused by name (see `_check_gradient`).
+    chances = torch.where(torch.isfinite(shares).all(1, keepdim=True), shares, 1.0)
+    terms = torch.multinomial(chances, 1, generator=generator).flatten()
     everyone = torch.arange(len(p), device=p.device)
     vectors = term_vectors(p, everyone, terms, is_multilabel=is_multilabel) / shares[everyone, terms].sqrt()[:, None]
     return (vectors.to(weight) @ weight)[None]

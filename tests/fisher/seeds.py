@@ -1,0 +1,35 @@
+"""Heads, the gradients of all their labels at the features, and how rows of filters are compared."""
+
+import torch
+from torch import Tensor
+
+from task2vec.fisher import count_terms, probabilities, term_vectors
+from task2vec.probe import FilterLayer, Probe
+
+
+def random_head(probe: Probe, classes: int) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a head whose logits are of order one."""
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.randn(classes, probe.feature_dim, generator=generator, dtype=torch.float64) / probe.feature_dim**0.5
+    return weight, torch.randn(classes, generator=generator, dtype=torch.float64)
+
+
+def all_seeds(features: Tensor, weight: Tensor, bias: Tensor, is_multilabel: bool) -> Tensor:
+    """(terms, images, features): the gradient at the features of every rank-one term of every image."""
+    p = probabilities(features @ weight.T + bias, is_multilabel=is_multilabel)
+    count, terms = len(p), count_terms(p.shape[1], is_multilabel=is_multilabel)
+    everyone = torch.arange(count)
+    return torch.stack(
+        [term_vectors(p, everyone, torch.full((count,), t), is_multilabel=is_multilabel) @ weight for t in range(terms)]
+    )
+
+
+def relative_error(rows: Tensor, reference: Tensor, layers: tuple[FilterLayer, ...]) -> float:
+    """Largest relative error of a filter.
+
+    A filter far below its layer (1e-5 of the largest) is a sum that nearly cancels, in the definition as well: both
+    have lost as many digits, so it is held to the same absolute error as a filter at that floor.
+    """
+    sizes = [layer.filters for layer in layers]
+    parts = zip(rows.split(sizes, 1), reference.split(sizes, 1), strict=True)
+    return max(float(((r - f).abs() / f.clamp_min(f.amax() * 1e-5)).max()) for r, f in parts if f.amax() > 0)

@@ -1,0 +1,118 @@
+"""What every output sees, by box sums, against the gradient of that output and against patches cut out by hand."""
+
+import pytest
+import torch
+from timm.layers.conv2d_same import Conv2dSame
+from timm.layers.std_conv import StdConv2d
+from torch import nn
+from torch.nn import functional
+
+from task2vec.fisher.energy import is_plain, patch_energy
+from tests.oracles.untied_fisher import pad_as, patch_norms, single_output_norms
+
+# torch says what an even kernel costs, once.
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+
+LAYERS = {
+    "1x1": (nn.Conv2d(4, 6, 1), (4, 5, 6)),
+    "1x1 strided": (nn.Conv2d(4, 6, 1, stride=2), (4, 5, 6)),
+    "1x1 grouped": (nn.Conv2d(4, 6, 1, groups=2), (4, 5, 6)),
+    "1x1 padded": (nn.Conv2d(4, 6, 1, padding=1), (4, 5, 6)),
+    "3x3": (nn.Conv2d(4, 6, 3, padding=1), (4, 5, 6)),
+    "no bias, no padding": (nn.Conv2d(4, 6, 3, bias=False), (4, 5, 6)),
+    "oblong": (nn.Conv2d(4, 6, (3, 2), padding=(1, 0)), (4, 5, 6)),
+    "strided": (nn.Conv2d(4, 6, 3, stride=(2, 3), padding=1), (4, 7, 8)),
+    "stride beyond the kernel": (nn.Conv2d(3, 4, 2, stride=3), (3, 8, 8)),
+    "dilated": (nn.Conv2d(4, 6, 3, dilation=(2, 1), padding=(2, 1)), (4, 7, 6)),
+    "dilated and strided": (nn.Conv2d(4, 6, 3, dilation=2, stride=2, padding=1), (4, 8, 9)),
+    "grouped": (nn.Conv2d(6, 9, 3, groups=3, padding=1), (6, 5, 4)),
+    "grouped and dilated": (nn.Conv2d(6, 9, 3, groups=3, dilation=2, padding=2), (6, 5, 4)),
+    "depthwise": (nn.Conv2d(5, 5, 3, groups=5, stride=2, padding=1), (5, 6, 7)),
+    "depthwise, two per channel": (nn.Conv2d(3, 6, (3, 5), groups=3, padding=(1, 2)), (3, 6, 7)),
+    "depthwise and dilated": (nn.Conv2d(3, 6, 3, groups=3, padding=2, dilation=2), (3, 6, 7)),
+    "wide padding": (nn.Conv2d(3, 4, 3, padding=3), (3, 4, 4)),
+    "reflect": (nn.Conv2d(3, 4, 3, padding=2, padding_mode="reflect"), (3, 5, 6)),
+    "circular, oblong": (nn.Conv2d(3, 4, (3, 5), padding=(1, 2), padding_mode="circular"), (3, 5, 6)),
+    "replicate, strided": (nn.Conv2d(3, 4, 3, padding=1, stride=2, padding_mode="replicate"), (3, 5, 6)),
+    "reflect, grouped": (nn.Conv2d(4, 4, 3, padding=1, groups=2, padding_mode="reflect"), (4, 5, 6)),
+    "same": (nn.Conv2d(3, 4, (3, 5), padding="same"), (3, 5, 6)),
+    "same, even kernel": (nn.Conv2d(3, 4, (2, 4), padding="same"), (3, 5, 6)),
+    "same, dilated": (nn.Conv2d(3, 4, (2, 3), padding="same", dilation=(1, 2)), (3, 5, 6)),
+    "same, reflect": (nn.Conv2d(3, 4, (2, 3), padding="same", padding_mode="reflect"), (3, 5, 6)),
+    "valid": (nn.Conv2d(3, 4, 3, padding="valid"), (3, 5, 6)),
+    "tensorflow same": (Conv2dSame(3, 4, 3, stride=2), (3, 6, 7)),
+    "tensorflow same, even": (Conv2dSame(3, 4, 4, stride=1), (3, 6, 7)),
+    "tensorflow same, depthwise": (Conv2dSame(3, 3, 5, stride=2, groups=3), (3, 6, 7)),
+    "1-d": (nn.Conv1d(4, 6, 3, padding=1, stride=2), (4, 9)),
+    "1-d, dilated, grouped": (nn.Conv1d(4, 6, 3, dilation=2, groups=2), (4, 9)),
+    "1-d, circular": (nn.Conv1d(4, 6, 3, padding=1, padding_mode="circular"), (4, 9)),
+    "3-d": (nn.Conv3d(2, 4, (2, 3, 1), padding=(0, 1, 0), stride=(1, 2, 1)), (2, 4, 5, 3)),
+    "3-d, dilated, grouped": (nn.Conv3d(2, 4, 2, dilation=(1, 2, 1), groups=2), (2, 4, 5, 3)),
+    "linear": (nn.Linear(5, 3), (5,)),
+    "linear, tokens": (nn.Linear(5, 3, bias=False), (4, 5)),
+    "linear, map with channels last": (nn.Linear(5, 3), (2, 3, 5)),
+}
+
+
+@pytest.fixture(params=list(LAYERS))
+def layer(request):
+    module, shape = LAYERS[request.param]
+    module = module.double()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(generator=generator)
+    return module, torch.randn(2, *shape, generator=generator, dtype=torch.float64)
+
+
+def like_the_output(module, energy, out):
+    """`energy` with one entry per output: groups are repeated for each of their filters."""
+    if isinstance(module, nn.Linear):
+        assert energy.shape == (*out.shape[:-1], 1)
+        return energy.expand_as(out)
+    assert energy.shape == (len(out), module.groups, *out.shape[2:])
+    return energy.repeat_interleave(out.shape[1] // energy.shape[1], dim=1)
+
+
+def test_energy_is_the_squared_gradient_of_every_single_output(layer):
+    module, x = layer
+    assert is_plain(module)
+    with torch.no_grad():
+        out = module(x)
+    energy = patch_energy(module, x)
+    expected = single_output_norms(module, x)
+    assert expected.shape == out.shape
+    assert torch.allclose(like_the_output(module, energy, out), expected, rtol=1e-12, atol=1e-14)
+    assert torch.allclose(patch_norms(module, x).expand_as(out), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_energy_is_a_convolution_of_the_squares_with_ones(layer):
+    module, x = layer
+    if isinstance(module, nn.Linear):
+        expected = functional.linear(x.square(), torch.ones_like(module.weight))
+    else:
+        convolve = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}[len(module.kernel_size)]
+        ones = torch.ones_like(module.weight)
+        expected = convolve(pad_as(module, x).square(), ones, None, module.stride, 0, module.dilation, module.groups)
+    assert torch.allclose(like_the_output(module, patch_energy(module, x), expected), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_zeros_have_no_energy_and_a_single_pixel_is_seen_by_those_that_reach_it():
+    conv = nn.Conv2d(2, 3, 3, padding=1).double()
+    x = torch.zeros(1, 2, 5, 5, dtype=torch.float64)
+    assert not patch_energy(conv, x).any()
+    x[0, 1, 2, 2] = 3
+    energy = patch_energy(conv, x)[0, 0]
+    assert torch.allclose(energy[1:4, 1:4], torch.full((3, 3), 9.0).double()) and energy.sum() == pytest.approx(81)
+
+
+class Halved(nn.Conv2d):
+    """A convolution with an opinion about its weights."""
+
+    def forward(self, input):
+        return self._conv_forward(input, self.weight / 2, self.bias)
+
+
+def test_layers_that_change_their_weights_are_not_plain():
+    assert not is_plain(StdConv2d(3, 4, 3)) and not is_plain(Halved(3, 4, 3)) and not is_plain(nn.BatchNorm2d(3))
+    assert is_plain(type("Renamed", (nn.Linear,), {})(3, 4))

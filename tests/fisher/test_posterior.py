@@ -1,0 +1,257 @@
+"""The closed form is the minimum of the paper's loss, which others' constants are not; and it bears any numbers."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from task2vec.fisher import closed_form, spread_over_filters
+from task2vec.fisher.posterior import WIDEST, best_prior_variances, kl_divergence, mean_over_layers, weight_scales
+from task2vec.probe import FilterLayer
+
+
+def make_layers(rng, count=3):
+    return tuple(
+        FilterLayer(f"layer {i}", "convolution", int(rng.integers(2, 6)), int(rng.integers(1, 30)), 10 ** rng.normal())
+        for i in range(count)
+    )
+
+
+def filters_of(layers):
+    """(filters,) weights per filter, mean square weight and number of its layer, without the code under test."""
+    rows = [
+        (layer.weights_per_filter, layer.mean_square_weight, i)
+        for i, layer in enumerate(layers)
+        for _ in range(layer.filters)
+    ]
+    counts, squares, numbers = zip(*rows, strict=True)
+    return np.array(counts), np.array(squares), np.array(numbers)
+
+
+def paper_loss(s2, v, fisher, layers, beta):
+    """sum over the weights of s^2 F / 2 + beta KL(N(w0, s^2) || N(0, v)): the second order of the paper's loss."""
+    counts, squares, numbers = filters_of(layers)
+    prior = v[numbers]
+    kl = ((squares + s2) / prior - 1 - np.log(s2 / prior)) / 2
+    return float((counts * (s2 * fisher / 2 + beta * kl)).sum())
+
+
+def brute_minimum(fisher, layers, beta):
+    """Variances of filters and layers by a general minimiser over their logarithms; v between its bounds."""
+    filters = len(fisher)
+    scales = np.array([layer.mean_square_weight for layer in layers])
+    counts, squares, numbers = filters_of(layers)
+
+    def value_and_gradient(logs):
+        s2, v = np.exp(logs[:filters]), np.exp(logs[filters:])
+        prior = v[numbers]
+        of_s2 = counts / 2 * (fisher + beta * (1 / prior - 1 / s2))
+        of_v = np.zeros(len(v))
+        np.add.at(of_v, numbers, beta * counts / 2 * (1 / prior - (squares + s2) / prior**2))
+        unit = beta * counts.sum()
+        return paper_loss(s2, v, fisher, layers, beta) / unit, np.concatenate([of_s2 * s2, of_v * v]) / unit
+
+    start = np.concatenate([np.log(0.01 * squares), np.log(1.5 * scales)])
+    assert (
+        scipy.optimize.check_grad(
+            lambda x: value_and_gradient(x)[0], lambda x: value_and_gradient(x)[1], start, epsilon=1e-6
+        )
+        < 1e-4
+    )
+    bounds = [(None, None)] * filters + [(math.log(s), math.log(WIDEST * s)) for s in scales]
+    options = {"maxiter": 10000, "maxfun": 100000, "ftol": 1e-17, "gtol": 1e-12}
+    found = scipy.optimize.minimize(
+        value_and_gradient, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options
+    )
+    return np.exp(found.x[:filters]), np.exp(found.x[filters:])
+
+
+def random_setting(seed):
+    rng = np.random.default_rng(seed)
+    layers = make_layers(rng)
+    fisher = np.exp(2 * rng.normal(size=sum(layer.filters for layer in layers)))
+    fisher[rng.random(len(fisher)) < 0.2] = 0
+    return layers, fisher, float(10 ** rng.uniform(-2, 1))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_closed_form_is_the_minimum_by_brute_force(seed):
+    layers, fisher, beta = random_setting(seed)
+    precision, v = closed_form(torch.from_numpy(fisher), layers, beta=beta)
+    s2, best_v = brute_minimum(fisher, layers, beta)
+    assert np.allclose(1 / precision.numpy(), s2, rtol=1e-4)
+    assert np.allclose(v.numpy(), best_v, rtol=1e-4)
+    # And no step to the side goes down.
+    here = paper_loss(1 / precision.numpy(), v.numpy(), fisher, layers, beta)
+    rng = np.random.default_rng(seed)
+    scales = np.array([layer.mean_square_weight for layer in layers])
+    for size in (1e-3, 1e-2, 0.3):
+        other = np.clip(v.numpy() * np.exp(size * rng.normal(size=len(v))), scales, WIDEST * scales)
+        there = paper_loss(np.exp(size * rng.normal(size=len(fisher))) / precision.numpy(), other, fisher, layers, beta)
+        assert there >= here - 1e-12 * abs(here)
+
+
+def test_bounds_are_met_and_left_in_these_settings():
+    at = [
+        closed_form(torch.from_numpy(f), layers, beta=b)[1] / weight_scales(layers)
+        for layers, f, b in map(random_setting, range(12))
+    ]
+    ratios = torch.cat(at)
+    assert ((ratios > 1.001) & (ratios < WIDEST - 0.001)).sum() > 5 and (ratios > WIDEST - 1e-9).sum() > 3
+
+
+def test_the_minimum_is_stationary_with_the_prior_variance_at_the_mean_of_the_squares():
+    for seed in range(12):
+        layers, fisher, beta = random_setting(seed)
+        precision, v = closed_form(torch.from_numpy(fisher), layers, beta=beta)
+        prior = spread_over_filters(v, layers)
+        assert torch.allclose(precision, 1 / prior + torch.from_numpy(fisher) / beta, rtol=1e-12)
+        scales = weight_scales(layers)
+        wanted = scales + mean_over_layers(1 / precision, layers)
+        inside = v < WIDEST * scales * (1 - 1e-9)
+        assert torch.allclose(v[inside], wanted[inside], rtol=1e-9)
+        assert bool((wanted[~inside] >= v[~inside] * (1 - 1e-9)).all())
+        assert torch.allclose(best_prior_variances(1 / precision, scales, layers), v, rtol=1e-9)
+
+
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+def test_neither_two_over_beta_of_the_appendix_nor_one_over_two_beta_of_the_old_code_is_the_minimum(factor):
+    """1/v + 2 F / beta (the appendix) and 1/v + F / (2 beta) (the old code) both lie higher than 1/v + F / beta."""
+    for seed in range(6):
+        layers, fisher, beta = random_setting(seed)
+        precision, v = closed_form(torch.from_numpy(fisher), layers, beta=beta)
+        v = v.numpy()
+        prior = v[filters_of(layers)[2]]
+        ours = paper_loss(1 / precision.numpy(), v, fisher, layers, beta)
+        others = paper_loss(1 / (1 / prior + factor * fisher / beta), v, fisher, layers, beta)
+        assert others > ours + 1e-6 * abs(ours)
+        # Nor is it with the prior variance that fits it best.
+        again, fitted = closed_form(torch.from_numpy(factor * fisher), layers, beta=beta)
+        assert paper_loss(1 / again.numpy(), fitted.numpy(), fisher, layers, beta) > ours + 1e-6 * abs(ours)
+
+
+def test_each_of_those_constants_is_the_minimum_of_another_loss():
+    """With the 1/2 of the KL left out, as in the old code, the constant is 1 / (2 beta): two losses, two constants."""
+    layers = (FilterLayer("only", "linear", 1, 1, 1.0),)
+    beta, fisher, v = 0.3, 2.0, 1.4
+
+    def minimum(weight_of_kl):
+        def loss(log_s2):
+            s2 = math.exp(log_s2)
+            return s2 * fisher / 2 + weight_of_kl * beta * ((1 + s2) / v - 1 - math.log(s2 / v))
+
+        return math.exp(scipy.optimize.minimize_scalar(loss, tol=1e-12).x)
+
+    assert 1 / minimum(0.5) == pytest.approx(1 / v + fisher / beta, rel=1e-5)
+    assert 1 / minimum(1.0) == pytest.approx(1 / v + fisher / (2 * beta), rel=1e-5)
+    assert 1 / minimum(0.25) == pytest.approx(1 / v + 2 * fisher / beta, rel=1e-5)
+    s2, best_v = brute_minimum(np.array([fisher]), layers, beta)
+    assert 1 / s2[0] == pytest.approx(1 / best_v[0] + fisher / beta, rel=1e-4)
+
+
+def test_a_layer_without_fisher_has_the_widest_prior_and_nothing_else():
+    layers = (FilterLayer("dead", "convolution", 3, 9, 0.2), FilterLayer("alive", "convolution", 2, 9, 0.2))
+    fisher = torch.tensor([0.0, 0.0, 0.0, 50.0, 70.0])
+    precision, v = closed_form(fisher, layers, beta=1e-3)
+    assert v[0].item() == pytest.approx(WIDEST * 0.2, rel=1e-12)
+    assert torch.allclose(precision[:3], 1 / v[0].expand(3), rtol=1e-12)
+    assert v[1].item() == pytest.approx(0.2, rel=1e-3)  # hardly any noise: nothing but the weights counts
+
+
+def test_layers_do_not_see_each_other():
+    one, two = FilterLayer("a", "linear", 2, 3, 0.5), FilterLayer("b", "linear", 3, 7, 4.0)
+    fisher = torch.tensor([0.1, 0.3, 0.02, 1.0, 0.0])
+    together = closed_form(fisher, (one, two), beta=0.1)
+    apart = [closed_form(part, (layer,), beta=0.1) for layer, part in ((one, fisher[:2]), (two, fisher[2:]))]
+    for i in (0, 1):
+        assert torch.equal(together[i], torch.cat([found[i] for found in apart]))
+
+
+# --- any numbers ---
+
+sizes = st.one_of(st.just(0.0), st.floats(1e-30, 1e30))
+some_layers = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5000), sizes), min_size=1, max_size=4).map(
+    lambda rows: tuple(FilterLayer(str(i), "convolution", *row) for i, row in enumerate(rows))
+)
+
+
+@st.composite
+def situations(draw):
+    layers = draw(some_layers)
+    filters = sum(layer.filters for layer in layers)
+    return layers, torch.tensor(draw(st.lists(sizes, min_size=filters, max_size=filters)), dtype=torch.float64)
+
+
+@settings(max_examples=150, deadline=None)
+@given(situations(), st.floats(1e-20, 1e6))
+def test_any_numbers_have_a_finite_posterior(situation, beta):
+    layers, fisher = situation
+    precision, v = closed_form(fisher, layers, beta=beta)
+    scales = weight_scales(layers)
+    assert torch.isfinite(precision).all() and bool((precision > 0).all())
+    assert bool((v >= scales).all()) and bool((v <= WIDEST * scales * (1 + 1e-12)).all())
+    vector = beta * precision
+    assert torch.isfinite(vector).all() and bool((vector >= fisher * (1 - 1e-12)).all())
+    kl = float(kl_divergence(precision.log(), v, layers))
+    # Where weights and filters differ by dozens of orders, the sum has no digits left below its largest part.
+    assert math.isfinite(kl) and kl >= -1e-9 * sum(layer.filters * layer.weights_per_filter for layer in layers)
+
+
+@settings(max_examples=100, deadline=None)
+@given(situations(), st.floats(1e-10, 1e3), st.integers(0, 100), st.floats(1.0, 1e6))
+def test_more_fisher_is_more_precise_and_never_a_wider_prior(situation, beta, which, factor):
+    layers, fisher = situation
+    more = fisher.clone()
+    more[which % len(fisher)] = factor * more[which % len(fisher)] + (factor - 1)
+    (before, v), (after, narrower) = (closed_form(f, layers, beta=beta) for f in (fisher, more))
+    # The others gain, too: their prior is narrower.
+    assert bool((after >= before * (1 - 1e-9)).all()) and bool((narrower <= v * (1 + 1e-9)).all())
+    order = torch.argsort(fisher)
+    for number in range(len(layers)):
+        own = order[torch.from_numpy(filters_of(layers)[2])[order] == number]
+        assert bool((before[own].diff() >= 0).all())  # within a layer precision follows the Fisher
+
+
+@settings(max_examples=100, deadline=None)
+@given(situations(), st.floats(1e-10, 1e3), st.floats(1.0, 1e4))
+def test_a_heavier_prior_means_more_noise(situation, beta, factor):
+    layers, fisher = situation
+    light, heavy = (closed_form(fisher, layers, beta=b)[0] for b in (beta, factor * beta))
+    assert bool((heavy <= light * (1 + 1e-9)).all())
+
+
+def test_units_of_the_weights_do_not_matter():
+    """Weights c times as large have a Fisher 1 / c^2 times as large: the noise relative to them is the same."""
+    layers, fisher, beta = random_setting(3)
+    scaled = tuple(
+        FilterLayer(la.name, la.kind, la.filters, la.weights_per_filter, 49 * la.mean_square_weight) for la in layers
+    )
+    one, v = closed_form(torch.from_numpy(fisher), layers, beta=beta)
+    other, scaled_v = closed_form(torch.from_numpy(fisher) / 49, scaled, beta=beta)
+    assert torch.allclose(one, 49 * other, rtol=1e-10) and torch.allclose(49 * v, scaled_v, rtol=1e-10)
+
+
+def test_kl_is_that_of_torch_summed_over_all_weights():
+    rng = np.random.default_rng(0)
+    shapes = [(3, 4), (2, 6)]
+    weights = [torch.from_numpy(rng.normal(size=shape)) for shape in shapes]
+    layers = tuple(FilterLayer(str(i), "linear", *w.shape, w.square().mean().item()) for i, w in enumerate(weights))
+    log_precision = torch.from_numpy(rng.normal(size=5) + 1)
+    v = torch.from_numpy(np.exp(rng.normal(size=2)))
+    expected = 0.0
+    for i, (w, part) in enumerate(zip(weights, log_precision.split([3, 2]), strict=True)):
+        noisy = torch.distributions.Normal(w, (-part / 2).exp()[:, None].expand_as(w))
+        prior = torch.distributions.Normal(torch.zeros_like(w), v[i].sqrt())
+        expected += float(torch.distributions.kl_divergence(noisy, prior).sum())
+    assert float(kl_divergence(log_precision, v, layers)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_kl_is_the_loss_of_the_brute_force():
+    layers, fisher, beta = random_setting(5)
+    precision, v = closed_form(torch.from_numpy(fisher), layers, beta=beta)
+    expected = paper_loss(1 / precision.numpy(), v.numpy(), np.zeros_like(fisher), layers, 1.0)
+    assert float(kl_divergence(precision.log(), v, layers)) == pytest.approx(expected, rel=1e-10)

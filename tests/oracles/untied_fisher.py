@@ -1,0 +1,120 @@
+"""The untied Fisher by its definition: every output of a layer has weights of its own, one gradient for each, squared.
+
+The gradient at an output comes from plain autograd through the network as it is, without folding or hooks of ours; what
+the output sees is cut out of the padded input by hand, or where that is quick enough is the gradient of that very
+output with respect to the weights.
+"""
+
+import copy
+import itertools
+
+import torch
+from timm.layers.conv2d_same import Conv2dSame
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.oracles.naive_fisher import label_likelihoods
+
+
+def untied_rows(
+    network: nn.Module,
+    names: tuple[str, ...],
+    images: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *,
+    is_multilabel: bool,
+    by_autograd: bool = False,
+) -> Tensor:
+    """(images, filters): E_y sum over positions of |d log p(y|x) / d (own weights)|^2 / weights of a filter."""
+    network = copy.deepcopy(network).double().eval().requires_grad_(True)
+    modules = {name: dict(network.named_modules())[name] for name in names}
+    calls: list[tuple[str, Tensor, Tensor]] = []
+
+    def hook(name: str):
+        def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
+            calls.append((name, inputs[0].detach(), out))
+            return out.clone()  # what follows may work in place
+
+        return on_forward
+
+    handles = [module.register_forward_hook(hook(name)) for name, module in modules.items()]
+    measure = single_output_norms if by_autograd else patch_norms
+    rows = []
+    for image in images.double():
+        calls.clear()
+        logits = functional.linear(network(image[None])[0], weight.double(), bias.double())
+        seen = list(calls)
+        energies = [measure(modules[name], x) for name, x, _ in seen]
+        total = {name: torch.zeros(len(module.weight), dtype=torch.float64) for name, module in modules.items()}
+        for probability, log_likelihood in label_likelihoods(logits, is_multilabel):
+            gradients = torch.autograd.grad(
+                log_likelihood, [out for _, _, out in seen], retain_graph=True, allow_unused=True
+            )
+            for (name, _, _), energy, gradient in zip(seen, energies, gradients, strict=True):
+                if gradient is not None:
+                    squares = filters_first(modules[name], gradient.square() * energy)
+                    total[name] += probability.item() * squares.sum(1) / modules[name].weight[0].numel()
+        rows.append(torch.cat([total[name] for name in names]))
+    for handle in handles:
+        handle.remove()
+    return torch.stack(rows)
+
+
+def filters_first(module: nn.Module, out: Tensor) -> Tensor:
+    """(filters, everything else) of a layer's output."""
+    return out.movedim(-1 if isinstance(module, nn.Linear) else 1, 0).flatten(1)
+
+
+def single_output_norms(module: nn.Module, x: Tensor) -> Tensor:
+    """Like the output of any layer: the squared gradient of every single output with respect to the weights.
+
+    The outputs of one place that belong to different filters have no weight in common, so they share a backward pass.
+    """
+    module = copy.deepcopy(module).requires_grad_(True)
+    module._forward_hooks.clear()
+    out = module(x)
+    channel = out.ndim - 1 if isinstance(module, nn.Linear) else 1
+    places = out.movedim(channel, -1).reshape(-1, out.shape[channel])
+    norms = torch.zeros_like(places)
+    for place in range(len(places)):
+        (gradient,) = torch.autograd.grad(places[place].sum(), module.weight, retain_graph=True)
+        norms[place] = gradient.flatten(1).square().sum(1)
+    shape = out.movedim(channel, -1).shape
+    return norms.reshape(shape).movedim(-1, channel).detach()
+
+
+def patch_norms(module: nn.Module, x: Tensor) -> Tensor:
+    """As `single_output_norms` for layers that apply their weights as they are: patches are cut out one by one."""
+    if isinstance(module, nn.Linear):
+        return x.square().sum(-1, keepdim=True)
+    kernel, stride, dilation = module.kernel_size, module.stride, module.dilation
+    x = pad_as(module, x)
+    sizes = [(x.shape[2 + a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1 for a in range(len(kernel))]
+    per_group = x.square().unflatten(1, (module.groups, -1)).sum(2)
+    norms = torch.zeros(len(x), module.groups, *sizes, dtype=x.dtype)
+    for place in itertools.product(*(range(size) for size in sizes)):
+        starts = [p * s for p, s in zip(place, stride, strict=True)]
+        ends = [i + d * (k - 1) + 1 for i, d, k in zip(starts, dilation, kernel, strict=True)]
+        patch = per_group[:, :, *(slice(i, j, d) for i, j, d in zip(starts, ends, dilation, strict=True))]
+        norms[:, :, *place] = patch.flatten(2).sum(2)
+    return norms.repeat_interleave(module.out_channels // module.groups, dim=1)
+
+
+def pad_as(module: nn.Module, x: Tensor) -> Tensor:
+    """`x` with what the convolution puts around it."""
+    dimensions = range(len(module.kernel_size))
+    reach = [module.dilation[a] * (module.kernel_size[a] - 1) for a in dimensions]
+    if isinstance(module, Conv2dSame):
+        # TensorFlow: as many outputs as ceil(size / stride), the odd zero at the end.
+        wanted = [-(-x.shape[2 + a] // module.stride[a]) for a in dimensions]
+        missing = [max((wanted[a] - 1) * module.stride[a] + reach[a] + 1 - x.shape[2 + a], 0) for a in dimensions]
+        pads = [(m // 2, m - m // 2) for m in missing]
+    elif module.padding == "same":
+        pads = [(r // 2, r - r // 2) for r in reach]
+    elif module.padding == "valid":
+        pads = [(0, 0) for _ in dimensions]
+    else:
+        pads = [(p, p) for p in module.padding]
+    flat = [side for pair in reversed(pads) for side in pair]
+    return functional.pad(x, flat, mode="constant" if module.padding_mode == "zeros" else module.padding_mode)
