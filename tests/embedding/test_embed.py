@@ -108,7 +108,7 @@ def test_a_requested_precision_ends_the_run_early(probe):
 
 def test_stated_relative_error_shrinks_with_images(probe):
     task = make_task((40, 40, 40))
-    errors = [embed(task, probe, settings=EmbedSettings(images=n)).provenance["relative_error"] for n in (12, 48, 360)]
+    errors = [embed(task, probe, settings=EmbedSettings(images=n)).provenance["relative_error"] for n in (12, 24, 360)]
     assert errors[0] > errors[1] > errors[2] > 0
 
 
@@ -296,8 +296,8 @@ def test_direct_prior_is_beta_over_images_and_mean_square_weight(probe, task):
 
 
 def test_robust_prior_is_that_of_the_closed_form(probe, task):
-    embedding = embed(task, probe, settings=EmbedSettings(beta=0.03))
-    beta = 0.03 / 22
+    embedding = embed(task, probe, settings=EmbedSettings(beta=1e-4))
+    beta = 1e-4 / 22
     precision, variances = closed_form(torch.from_numpy(embedding.fisher.copy()), probe.layers, beta=beta)
     assert np.allclose(embedding.vector, beta * precision.numpy(), rtol=1e-12)
     narrow = fixed_prior(probe.layers, beta=beta).numpy()

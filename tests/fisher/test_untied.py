@@ -15,7 +15,7 @@ from tests.oracles.untied_fisher import untied_rows
 
 THREE = (3, False)
 TASKS = {"2 classes": (2, False), "3 classes": THREE, "3 attributes": (3, True)}
-# Where one backward pass per output is quick enough, and every kind of labels: they differ in the seeds, not the layers.
+# Where one backward pass per output is quick enough. Kinds of labels differ in the seeds, not in the layers.
 SMALL = ("odd", "shared", "encoder")
 
 

@@ -9,7 +9,7 @@ There are two ways to the gradient of E[H] with respect to the variances:
 * "noise", the paper's: through the noise itself (`noise`; reparametrisation). Its signal is weak. A pair of opposite
   draws sees the curvature along the noise of *all* weights, of which the wanted filter holds n_k of n: one pair tells
   its part with a standard deviation of about sqrt(n / n_k) times the part, 70 to 380 for the filters of a ResNet-34.
-* "curvature": the derivative of a Gaussian expectation with respect to a variance is half the expected second derivative
+* "curvature": the derivative of a Gaussian expectation by a variance is half the expected second derivative
   (Price's theorem), so the mean curvature at noisy points is the gradient. With the Fisher for the Hessian, as
   everywhere here, that is the squared gradient at the outputs for a label drawn from the noisy model: one pass tells a
   filter's part with a standard deviation of a few times the part. The minimum is the same but for that exchange.
@@ -187,7 +187,7 @@ def fisher_under_noise(
 
     def seeds(features: Tensor) -> Tensor:
         passed.append(features)
-        return _label_seeds(features, *(part.detach() for part in head), targets.ndim == 2, generator)
+        return _label_seeds(features, head, generator, is_multilabel=targets.ndim == 2)
 
     engine = Engine(network.network, network.layers, is_untied=True)
     with network.noise(deviations, generator):
@@ -215,9 +215,10 @@ def _first_guess(
 
 
 def _label_seeds(
-    features: Tensor, weight: Tensor, bias: Tensor, is_multilabel: bool, generator: torch.Generator
+    features: Tensor, head: tuple[Tensor, Tensor], generator: torch.Generator, *, is_multilabel: bool
 ) -> Tensor:
     """(1, n, d): gradient at the features for one term of each image, drawn by its share and weighted for it."""
+    weight, bias = head[0].detach(), head[1].detach()
     p = probabilities(functional.linear(features, weight, bias), is_multilabel=is_multilabel)
     shares = term_shares(p, weight, is_multilabel=is_multilabel) + 1e-300
     shares = shares / shares.sum(1, keepdim=True)
