@@ -18,7 +18,10 @@ from task2vec.probe import FilterLayer
 def make(fisher, *, task="a", probe="net", fingerprint="p", prior=1e-300, **own):
     fisher = np.asarray(fisher, dtype=float)
     layers = (FilterLayer("conv", "convolution", len(fisher), 9, 0.1),)
-    story = {"probe_fingerprint": fingerprint, "settings": {"beta": 1e-5, "dtype": "float32", "balance": True, **own}}
+    story = {
+        "probe_fingerprint": fingerprint,
+        "settings": {"method": "robust", "beta": 1e-5, "dtype": "float32", "balance": True, **own},
+    }
     return Embedding(task, probe, fisher, np.zeros_like(fisher), np.full_like(fisher, prior), layers, story)
 
 
@@ -108,7 +111,9 @@ def test_different_probes_are_never_compared():
         symmetric(a, make([1.0, 2.0, 3.0], fingerprint="q"))
 
 
-@pytest.mark.parametrize(("name", "value"), [("dtype", "bfloat16"), ("beta", 1e-3), ("balance", False)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("method", "direct"), ("dtype", "bfloat16"), ("beta", 1e-3), ("balance", False)]
+)
 def test_settings_that_change_the_numbers_are_never_mixed(name, value):
     a = make([1.0, 2.0])
     with pytest.raises(SettingsMismatchError, match=f"{name}={value}"):

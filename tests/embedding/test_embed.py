@@ -21,7 +21,7 @@ from task2vec.fisher.posterior import WIDEST
 from task2vec.probe import load_probe
 from task2vec.tasks import from_dataset
 from task2vec.tasks.samples import sample_tasks
-from tests.embedding.conftest import make_attributes, make_task, pictures
+from tests.embedding.conftest import WAYS, make_attributes, make_task, pictures
 from tests.oracles import slow_head
 from tests.oracles.naive_fisher import naive_rows
 from tests.oracles.untied_fisher import untied_rows
@@ -143,9 +143,9 @@ class Small:
         self.sizes.append(count)
 
 
-@pytest.mark.parametrize("engine", ["exact", "fast"])
-def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch, engine):
-    settings = EmbedSettings(engine=engine, dtype="float64")
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch, way):
+    settings = EmbedSettings(*way, dtype="float64")
     before = embed(task, probe, settings=settings, batch_size=16)
     gpu = Small(3, monkeypatch)
     with warnings.catch_warnings(record=True) as said:

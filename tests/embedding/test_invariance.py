@@ -6,7 +6,7 @@ import pytest
 from task2vec.distance import symmetric
 from task2vec.embedding import EmbedSettings, embed
 from task2vec.tasks import from_dataset, read_folder
-from tests.embedding.conftest import make_attributes, make_task, pictures
+from tests.embedding.conftest import WAYS, make_attributes, make_task, pictures
 
 SAMPLED = EmbedSettings(images=30)
 
@@ -59,15 +59,15 @@ def test_other_labels_do_change_it(probe, reference):
     )
 
 
-@pytest.mark.parametrize("engine", ["exact", "fast"])
-def test_workers_and_repetition_give_the_same_file(probe, tmp_path, engine):
+@pytest.mark.parametrize("way", WAYS)
+def test_workers_and_repetition_give_the_same_file(probe, tmp_path, way):
     images, labels = pictures()
     for i, (image, label) in enumerate(zip(images, labels, strict=True)):
         (tmp_path / "photos" / str(label)).mkdir(parents=True, exist_ok=True)
         image.save(tmp_path / "photos" / str(label) / f"{i}.png")
     task = read_folder(tmp_path / "photos")
     assert task.images.is_threadsafe  # or more workers would be one worker
-    settings = EmbedSettings(images=30, engine=engine)
+    settings = EmbedSettings(*way, images=30)
     files = []
     for run, workers in enumerate((1, 2, 2, 7)):
         file = embed(task, probe, settings=settings, workers=workers).save(tmp_path / f"{run}.t2v.safetensors")
@@ -78,26 +78,24 @@ def test_workers_and_repetition_give_the_same_file(probe, tmp_path, engine):
 
 
 def test_the_second_embedding_equals_the_first_whatever_came_between(probe, reference):
-    embed(make_task((5, 5), seed=9), probe, settings=EmbedSettings(dtype="float64", engine="fast", seeds="all"))
+    embed(make_task((5, 5), seed=9), probe, settings=EmbedSettings("direct", "fast", dtype="float64", seeds="all"))
     assert numbers(embed(make_task(), probe, settings=SAMPLED)) == numbers(reference)
 
 
-@pytest.mark.parametrize("engine", ["exact", "fast"])
-def test_batch_size_in_double_precision(probe, engine):
+@pytest.mark.parametrize("way", WAYS)
+def test_batch_size_in_double_precision(probe, way):
     task = make_task((30, 25, 15))
-    settings = EmbedSettings(images=80, engine=engine, dtype="float64")
+    settings = EmbedSettings(*way, images=80, dtype="float64")
     found = [embed(task, probe, settings=settings, batch_size=size) for size in (7, 32, 64)]
     for other in found[1:]:
         assert np.allclose(other.fisher, found[0].fisher, rtol=1e-9, atol=0)
         assert other.provenance["counts"] == found[0].provenance["counts"]
 
 
-@pytest.mark.parametrize("engine", ["exact", "fast"])
-def test_batch_size_in_single_precision(probe, engine):
+@pytest.mark.parametrize("way", WAYS)
+def test_batch_size_in_single_precision(probe, way):
     task = make_task((30, 25, 15))
-    found = [
-        embed(task, probe, settings=EmbedSettings(images=80, engine=engine), batch_size=size) for size in (7, 32, 64)
-    ]
+    found = [embed(task, probe, settings=EmbedSettings(*way, images=80), batch_size=size) for size in (7, 32, 64)]
     for other in found[1:]:
         assert symmetric(other, found[0]) < 1e-4
 

@@ -162,7 +162,8 @@ def test_embedding_leaves_global_randomness_alone():
     np.random.seed(5)
     random.seed(5)
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
-    embed(task, probe, settings=EmbedSettings(engine="fast"))
+    embed(task, probe, settings=EmbedSettings("direct", "fast"))
+    embed(task, probe)
     load_probe(odd_and_keep_state(), head="fc", transform=transform_to(40))
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.array_equal(np.random.get_state()[1], before[1]) and random.getstate() == before[2]
@@ -247,7 +248,8 @@ def test_embeddings_of_other_weights_under_the_same_name_are_not_compared(tmp_pa
 def test_embeddings_of_other_settings_are_not_compared(tmp_path):
     task, probe = make_task(), make_case("odd")
     saved = embed(task, probe).save(tmp_path / "one")
-    for settings in (EmbedSettings(dtype="float64"), EmbedSettings(beta=1.0), EmbedSettings(balance=False)):
+    others = {"method": "direct", "dtype": "float64", "beta": 1.0, "balance": False}
+    for settings in (EmbedSettings(**{name: value}) for name, value in others.items()):
         with pytest.raises(SettingsMismatchError, match="Embed one again"):
             symmetric(load_embedding(saved), embed(task, probe, settings=settings))
     assert os.listdir(tmp_path) == ["one"]

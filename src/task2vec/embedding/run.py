@@ -24,7 +24,7 @@ from task2vec.embedding.steps import Steps
 from task2vec.embedding.value import Embedding
 from task2vec.embedding.variational import MOST_DRIFT, MOST_SPEED, find_minimum
 from task2vec.errors import UsageError
-from task2vec.fisher import FisherEstimate, probabilities, spread_over_filters
+from task2vec.fisher import FisherEstimate, NoisyNetwork, probabilities, spread_over_filters
 from task2vec.head import Head, fit_head
 from task2vec.probe import Probe, load_probe
 from task2vec.tasks import Task
@@ -89,7 +89,7 @@ def prepare_steps(
     batch_size: int | None = None,
 ) -> Steps:
     """An embedding about to begin: the network is ready, no image has been decoded."""
-    if min(workers or 1, batch_size or 1) < 1:
+    if any(count is not None and count < 1 for count in (workers, batch_size)):
         raise UsageError(
             f"workers={workers} and batch_size={batch_size} must be at least 1. Leave them out to have them chosen."
         )
@@ -97,12 +97,15 @@ def prepare_steps(
     dtype = getattr(torch, settings.dtype)
     canonical = task.canonical()
     pixels = Pixels(canonical, probe, device=where, workers=workers or os.cpu_count() or 1)
+    network = probe.prepare(device=where, dtype=dtype)
+    if settings.method == "variational":
+        NoisyNetwork(network, probe.layers)  # refuses a probe whose noise is not known
     what = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
     return Steps(
         task=canonical,
         probe=probe,
         settings=settings,
-        network=probe.prepare(device=where, dtype=dtype),
+        network=network,
         pixels=pixels,
         targets=torch.from_numpy(canonical.targets.astype(np.int64)).to(where),
         dtype=dtype,

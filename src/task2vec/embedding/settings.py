@@ -44,10 +44,11 @@ class VariationalSettings:
             if getattr(self, name) not in allowed:
                 raise UsageError(f"{name}={getattr(self, name)!r} is not known. Choose one of {', '.join(allowed)}.")
         for name in ("epochs", "head_epochs", "draws", "batch"):
-            if getattr(self, name) < 1:
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
                 raise UsageError(
-                    f"{name}={getattr(self, name)} trains nothing, so the embedding would be the starting point. "
-                    f"Use at least 1, or leave it out."
+                    f"{name}={value} must be a whole number, at least 1, or nothing would be trained. "
+                    "Leave it out for the default."
                 )
         for name in ("rate", "head_rate"):
             value = getattr(self, name)

@@ -21,7 +21,8 @@ def find_minimum(steps: Steps, features: Tensor, head: Head, report: Report) -> 
     """The minimum of the variational loss of the task; `head` is the converged one, used if it shall stay fixed."""
     settings = steps.settings.variational
     network = NoisyNetwork(steps.network, steps.probe.layers)
-    dtype, device = steps.dtype, steps.pixels.device
+    # What is trained is at least single precision, whatever the probe runs in: small steps would be lost.
+    dtype, device = torch.promote_types(steps.dtype, torch.float32), steps.pixels.device
     weight, bias = head.weight.to(device, dtype), head.bias.to(device, dtype)
     if settings.head == "joint":
         weight, bias = train_head(steps, features, report)
@@ -80,4 +81,5 @@ def draw_batches(steps: Steps, total: int) -> Iterator[tuple[Tensor, Tensor]]:
     drawn = _draw(steps, total * size, seed=steps.settings.seed + 4)
     targets = drawn.to(steps.targets.device)
     for start, pixels in zip(range(0, len(drawn), size), steps.pixels.draws(drawn.tolist(), size), strict=True):
-        yield steps.input(pixels), steps.targets[targets[start : start + size]]
+        # Less what fills up a batch on a GPU: it would have no targets.
+        yield steps.input(pixels)[: len(pixels)], steps.targets[targets[start : start + size]]

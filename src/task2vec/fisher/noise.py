@@ -88,10 +88,10 @@ class NoisyNetwork:
         parts = deviations.split([layer.filters for layer in self.layers])
         handles = []
         for layer, part in zip(self.layers, parts, strict=True):
-            scale = self.network.scales.get(layer.name)
+            scale, module = self.network.scales.get(layer.name), self.network.layers[layer.name]
             sigma = part if scale is None else part * scale.abs()
-            hook = _hook(sigma, generator, is_paired)
-            handles.append(self.network.layers[layer.name].register_forward_hook(hook))
+            hook = _hook(sigma.to(module.weight.dtype), generator, is_paired)  # type: ignore[arg-type]
+            handles.append(module.register_forward_hook(hook))
         try:
             yield
         finally:

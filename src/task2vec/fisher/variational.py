@@ -154,7 +154,7 @@ def noise_gradient(
     """Mean loss under pairs of opposite noise, and its derivative by L per weight of a filter; also of the head."""
     free = log_precision.detach().requires_grad_()
     features = network.features(images, (-free / 2).exp(), generator=generator)
-    loss = mean_loss(functional.linear(features, *head), torch.cat([targets, targets]))
+    loss = mean_loss(functional.linear(features.to(head[0]), *head), torch.cat([targets, targets]))
     loss.backward()
     assert free.grad is not None
     return loss.detach(), free.grad / weights_per_filter(network.layers, free.device)
@@ -192,7 +192,7 @@ def fisher_under_noise(
     engine = Engine(network.network, network.layers, is_untied=True)
     with network.noise(deviations, generator):
         rows = engine.rows(images, seeds)
-    loss = mean_loss(functional.linear(torch.cat(passed), *head), targets)
+    loss = mean_loss(functional.linear(torch.cat(passed).to(head[0]), *head), targets)
     if loss.requires_grad:
         loss.backward()
     return loss.detach(), rows.mean(0)
@@ -219,7 +219,7 @@ def _label_seeds(
 ) -> Tensor:
     """(1, n, d): gradient at the features for one term of each image, drawn by its share and weighted for it."""
     weight, bias = head[0].detach(), head[1].detach()
-    p = probabilities(functional.linear(features, weight, bias), is_multilabel=is_multilabel)
+    p = probabilities(functional.linear(features.to(weight), weight, bias), is_multilabel=is_multilabel)
     shares = term_shares(p, weight, is_multilabel=is_multilabel) + 1e-300
     shares = shares / shares.sum(1, keepdim=True)
     # Of features that are not finite any term will do: what comes of it is refused by name (see `_check_gradient`).
@@ -227,7 +227,7 @@ def _label_seeds(
     terms = torch.multinomial(chances, 1, generator=generator).flatten()
     everyone = torch.arange(len(p), device=p.device)
     vectors = term_vectors(p, everyone, terms, is_multilabel=is_multilabel) / shares[everyone, terms].sqrt()[:, None]
-    return (vectors.to(weight) @ weight)[None]
+    return (vectors.to(weight) @ weight).to(features.dtype)[None]
 
 
 def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:

@@ -1,0 +1,425 @@
+"""The three methods from a task to an embedding: what they share, what sets them apart, and how training reports."""
+
+import copy
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from timm.layers.std_conv import StdConv2d
+from torch import nn
+
+from task2vec.distance import symmetric
+from task2vec.embedding import EmbedSettings, VariationalSettings, embed, load_embedding
+from task2vec.embedding.pixels import Pixels
+from task2vec.embedding.progress import silent
+from task2vec.embedding.run import prepare_steps
+from task2vec.embedding.steps import Steps
+from task2vec.embedding.variational import draw_batches, train_head
+from task2vec.errors import NotFiniteError, ProbeError, SettingsMismatchError
+from task2vec.probe.preprocess import Preprocess
+from task2vec.probe.probe import make_probe
+from task2vec.tasks import from_dataset
+from tests.embedding.conftest import make_attributes, make_task
+
+METHODS = ("robust", "direct", "variational")
+QUICK = VariationalSettings(epochs=3, head_epochs=1, draws=32, batch=16)
+
+
+class Tiny(nn.Module):
+    """Two convolutions and a batch-norm, for training by the hundred steps."""
+
+    def __init__(self, second=nn.Conv2d):
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3, stride=2, bias=False)
+        self.norm = nn.BatchNorm2d(6)
+        self.second = second(6, 8, 2)
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.second(torch.relu(self.norm(self.first(x))))).mean((2, 3)))
+
+
+def make_tiny(**options):
+    torch.manual_seed(0)
+    module = Tiny(**options).eval()
+    module.norm.running_var.fill_(0.5)
+    return make_probe("tiny", module, ("fc",), Preprocess(size=(8, 8), resize=8), source="test")
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return make_tiny()
+
+
+def settings_of(method, *, training=QUICK, **own):
+    return EmbedSettings(method=method, variational=training, **own)
+
+
+def numbers(embedding):
+    return embedding.fisher.tobytes() + embedding.stderr.tobytes() + embedding.prior.tobytes()
+
+
+def is_sound(embedding):
+    finite = all(np.isfinite(values).all() for values in (embedding.fisher, embedding.stderr, embedding.vector))
+    return finite and bool((embedding.vector > 0).all()) and bool((embedding.fisher >= 0).all())
+
+
+# --- what they share ---
+
+
+@pytest.mark.parametrize("kind", ["classes", "attributes"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gives_a_positive_vector_and_says_which_it_is(tiny, tmp_path, method, kind):
+    task = make_task() if kind == "classes" else make_attributes()
+    before = {key: value.clone() for key, value in tiny.network.state_dict().items()}
+    embedding = embed(task, tiny, settings=settings_of(method))
+    assert is_sound(embedding) and embedding.norm() > 0
+    story = embedding.provenance
+    assert story["settings"]["method"] == method and json.loads(json.dumps(story)) == story
+    assert ("variational" in story) == ("epochs" in story["settings"]) == (method == "variational")
+    assert numbers(load_embedding(embedding.save(tmp_path / "x"))) == numbers(embedding)
+    after = tiny.network.state_dict()
+    assert all(torch.equal(after[key], before[key]) for key in before)
+    for network in (tiny.network, tiny.prepare(device=torch.device("cpu")).module):
+        assert not any(m._forward_hooks for m in network.modules())
+        assert not any(p.requires_grad or p.grad is not None for p in network.parameters())
+
+
+def test_robust_is_the_default(tiny):
+    assert EmbedSettings().method == "robust"
+    assert numbers(embed(make_task(), tiny)) == numbers(embed(make_task(), tiny, settings=EmbedSettings("robust")))
+
+
+def test_methods_are_never_compared_with_one_another(tiny):
+    found = {method: embed(make_task(), tiny, settings=settings_of(method)) for method in METHODS}
+    for one in METHODS:
+        for other in METHODS:
+            if one != other:
+                with pytest.raises(SettingsMismatchError, match=rf"method={one} and method={other}"):
+                    symmetric(found[one], found[other])
+        assert symmetric(found[one], found[one]) == 0
+
+
+def test_the_robust_method_needs_no_fast_engine(tiny):
+    task = make_task()
+    exact, fast = (embed(task, tiny, settings=EmbedSettings(engine=engine)) for engine in ("exact", "fast"))
+    assert numbers(exact) == numbers(fast)
+    direct = [embed(task, make_wide(), settings=EmbedSettings("direct", engine=e)) for e in ("exact", "fast")]
+    assert numbers(direct[0]) != numbers(direct[1])
+
+
+def make_wide():
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.Conv2d(32, 32, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 2)
+    )
+    return make_probe("wide", module.eval(), ("4",), Preprocess(size=(32, 32), resize=32), source="test")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_progress_is_shown_where_nobody_looks(tiny, method, capsys):
+    shown = embed(make_task(), tiny, settings=settings_of(method), progress=True)
+    assert numbers(shown) == numbers(embed(make_task(), tiny, settings=settings_of(method)))
+    assert capsys.readouterr().out == ""
+
+
+# --- the variational method ---
+
+
+@pytest.mark.parametrize("gradient", ["curvature", "noise"])
+def test_the_seed_decides_everything(tiny, tmp_path, gradient):
+    training = VariationalSettings(epochs=2, head_epochs=1, draws=32, batch=16, gradient=gradient)
+    files = []
+    for run, seed in enumerate((0, 0, 1)):
+        torch.manual_seed(run)  # nobody's global randomness matters
+        settings = settings_of("variational", training=training, seed=seed)
+        files.append(
+            embed(make_task(), tiny, settings=settings, workers=1 + run).save(tmp_path / str(run)).read_bytes()
+        )
+    assert files[0] == files[1] != files[2]
+    state = torch.get_rng_state()
+    embed(make_task(), tiny, settings=settings_of("variational", training=training))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_largest_seed_works(tiny):
+    assert is_sound(embed(make_task(), tiny, settings=settings_of("variational", seed=(1 << 63) - 1)))
+
+
+def test_order_and_names_of_the_images_change_nothing(tiny):
+    task = make_task()
+    items = [(task.images.load(i), int(task.targets[i])) for i in np.random.default_rng(0).permutation(len(task))]
+    one, other = (embed(t, tiny, settings=settings_of("variational")) for t in (task, from_dataset(items)))
+    assert numbers(one) == numbers(other)
+
+
+def test_training_is_in_the_settings(tiny):
+    task = make_task()
+    training = VariationalSettings(epochs=4, head_epochs=2, draws=33, batch=8, rate=0.02, head_rate=2e-4)
+    assert training.steps_per_epoch == 5
+    embedding = embed(task, tiny, settings=settings_of("variational", training=training))
+    told = embedding.provenance["settings"]
+    assert {name: told[name] for name in ("epochs", "head_epochs", "draws", "batch", "rate", "head_rate")} == {
+        "epochs": 4,
+        "head_epochs": 2,
+        "draws": 33,
+        "batch": 8,
+        "rate": 0.02,
+        "head_rate": 2e-4,
+    }
+    assert told["head"] == "joint" and told["gradient"] == "curvature"
+    assert embedding.provenance["counts"]["backpropagated"] == 4 * 5 * 8
+    by_noise = VariationalSettings(epochs=4, head_epochs=2, draws=33, batch=8, gradient="noise")
+    noisy = embed(task, tiny, settings=settings_of("variational", training=by_noise))
+    assert noisy.provenance["counts"]["backpropagated"] == 2 * 4 * 5 * 8  # every image under noise and its opposite
+
+
+def test_every_setting_of_the_training_counts(tiny):
+    first = QUICK.__dict__
+    others = {
+        "epochs": 4,
+        "head_epochs": 2,
+        "draws": 48,
+        "batch": 8,
+        "rate": 0.02,
+        "head_rate": 1e-2,
+        "head": "fixed",
+        "gradient": "noise",
+    }
+    seen = {numbers(embed(make_task(), tiny, settings=settings_of("variational")))}
+    for name, value in others.items():
+        training = VariationalSettings(**{**first, name: value})
+        seen.add(numbers(embed(make_task(), tiny, settings=settings_of("variational", training=training))))
+    assert len(seen) == 1 + len(others)
+
+
+def test_images_are_drawn_uniformly_over_classes(tiny):
+    training = VariationalSettings(draws=4000, batch=100)
+    for balance, expected in ((True, [1 / 3] * 3), (False, [1 / 20, 3 / 20, 16 / 20])):
+        settings = settings_of("variational", training=training, balance=balance)
+        steps = prepare_steps(make_task((16, 3, 1)), tiny, settings=settings, device="cpu", workers=1)
+        steps.features(silent)
+        drawn = list(draw_batches(steps, 40))
+        assert [len(images) for images, _ in drawn] == [100] * 40
+        share = torch.bincount(torch.cat([targets for _, targets in drawn]), minlength=3) / 4000
+        assert sorted(share.tolist()) == pytest.approx(expected, abs=0.03)
+        assert all(images.shape[1:] == (3, 8, 8) and images.dtype == torch.float32 for images, _ in drawn)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_drawn_images_keep_their_labels(tiny, is_kept):
+    """Images that can be told apart by one look: what arrives under a label is of its class."""
+    shades = np.repeat([20, 120, 220], 5)
+    task = from_dataset([(Image.new("RGB", (8, 8), (int(s) + i % 3,) * 3), int(s)) for i, s in enumerate(shades)])
+    settings = settings_of("variational", training=VariationalSettings(draws=60, batch=30))
+    steps = prepare_steps(task, tiny, settings=settings, device="cpu", workers=2)
+    if is_kept:
+        steps.features(silent)
+        assert len(steps.pixels.kept) == len(task)
+    else:
+        steps.pixels.forget()
+    batches = list(draw_batches(steps, 4))
+    brightness, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    brightness = brightness.mean((1, 2, 3))
+    classes = [brightness[targets == c] for c in range(3)]
+    middles = torch.stack([some.mean() for some in classes]).sort().values
+    assert max(float(some.max() - some.min()) for some in classes) < 0.1 < float(middles.diff().min()) / 5
+
+
+def test_numbers_do_not_depend_on_which_images_are_kept(tiny, monkeypatch):
+    before = embed(make_task(), tiny, settings=settings_of("variational"))
+    loads, load = [], Pixels._load
+    monkeypatch.setattr(Pixels, "_load", lambda self, i: (loads.append(i not in self.kept), load(self, i))[1])
+    monkeypatch.setattr("task2vec.embedding.pixels.CACHE_BYTES", {"cpu": 3 * 3 * 8 * 8, "cuda": 0})
+    after = embed(make_task(), tiny, settings=settings_of("variational"))
+    assert numbers(before) == numbers(after) and sum(loads) > 22 + 60
+
+
+def test_batches_that_were_filled_up_for_a_gpu_lose_what_was_added(tiny, monkeypatch):
+    """On a GPU the input is filled up to a multiple of 32; targets are not."""
+    training = VariationalSettings(epochs=1, head_epochs=1, draws=40, batch=20)
+    before = embed(make_task(), tiny, settings=settings_of("variational", training=training))
+    plain = Steps.input
+    monkeypatch.setattr(
+        Steps,
+        "input",
+        lambda self, pixels: torch.cat([(x := plain(self, pixels)), x[-1:].expand(-len(x) % 32, -1, -1, -1)]),
+    )
+    after = embed(make_task(), tiny, settings=settings_of("variational", training=training))
+    assert numbers(before) == numbers(after)
+
+
+def test_the_head_learns_and_stays_if_fixed(tiny):
+    task = make_task((30, 30), seed=3)
+    training = VariationalSettings(draws=320, batch=32, head_epochs=10, head_rate=1e-2)
+    steps = prepare_steps(task, tiny, settings=settings_of("variational", training=training), device="cpu", workers=1)
+    features = steps.features(silent)
+    weight, bias = train_head(steps, features, silent)
+    right = (features @ weight.T + bias).argmax(1) == steps.targets
+    assert float(right.float().mean()) > 0.9 and not weight.requires_grad
+    fixed = VariationalSettings(**{**QUICK.__dict__, "head": "fixed"})
+    embedding = embed(task, tiny, settings=settings_of("variational", training=fixed))
+    reference = embed(task, tiny, settings=EmbedSettings("direct"))
+    assert embedding.provenance["head"] == reference.provenance["head"]
+
+
+# --- convergence ---
+
+LONG = VariationalSettings(epochs=12, head_epochs=1, draws=640, batch=16, head="fixed")
+
+
+@pytest.fixture(scope="module")
+def converged(tiny):
+    # A penalty that leaves a head of moderate size: then hardly any noise is needed, and curvature is all there is.
+    return embed(make_task(), tiny, settings=settings_of("variational", training=LONG, beta=1e-4, l2=0.1))
+
+
+def test_a_run_that_has_converged_says_so_without_a_warning(converged):
+    story = converged.provenance["variational"]
+    assert set(story) == {"loss", "kl", "drift", "has_converged"}
+    assert story["has_converged"] is True and story["drift"] < 0.1
+    assert 0 < story["loss"] < math.log(3) + 0.1 and story["kl"] > 0
+    assert not [w for w in converged.provenance["warnings"] if "converged" in w]
+    assert 0 < converged.provenance["relative_error"] < 0.1
+
+
+def test_a_run_that_has_not_converged_says_so_with_the_remedy(tiny):
+    training = VariationalSettings(epochs=2, head_epochs=1, draws=16, batch=16, gradient="noise")
+    embedding = embed(make_task(), tiny, settings=settings_of("variational", training=training))
+    story = embedding.provenance["variational"]
+    assert story["has_converged"] is False and is_sound(embedding)
+    (warning,) = [w for w in embedding.provenance["warnings"] if "converged" in w]
+    assert "% of the top speed" in warning and "--epochs" in warning
+    single = VariationalSettings(epochs=1, head_epochs=1, draws=16, batch=16)
+    alone = embed(make_task(), tiny, settings=settings_of("variational", training=single))
+    assert alone.provenance["variational"]["has_converged"] is False  # one step tells nothing
+
+
+def test_training_ends_where_the_closed_form_says(tiny, converged):
+    """Where the same head is held and the noise is small, the optimisation and the robust Fisher are one."""
+    robust = embed(make_task(), tiny, settings=EmbedSettings("robust", seeds="all", beta=1e-4, l2=0.1))
+    assert converged.provenance["head"] == robust.provenance["head"]
+    # Filters that fire for a few images only are drawn too seldom to settle.
+    alive = robust.fisher > 0.05 * np.median(robust.fisher)
+    assert alive.sum() > 8
+    logs = (np.log(converged.vector) - np.log(robust.vector))[alive]
+    assert np.median(np.abs(logs)) < 0.05 and np.abs(logs).max() < 0.3
+    direct = embed(make_task(), tiny, settings=EmbedSettings("direct", seeds="all", beta=1e-4, l2=0.1))
+    assert np.median(np.abs(np.log(converged.vector) - np.log(direct.vector))) > 0.3  # another quantity
+
+
+# --- never NaN ---
+
+
+@pytest.mark.parametrize("gradient", ["curvature", "noise"])
+@pytest.mark.parametrize("shade", [0, 255])
+def test_images_of_one_colour_are_never_nan(tiny, shade, gradient):
+    image = Image.new("RGB", (8, 8), (shade,) * 3)
+    task = from_dataset([(image, i % 2) for i in range(8)])
+    training = VariationalSettings(epochs=2, head_epochs=1, draws=16, batch=8, gradient=gradient)
+    for method in METHODS:
+        assert is_sound(embed(task, tiny, settings=settings_of(method, training=training)))
+
+
+@pytest.mark.parametrize("part", ["first", "second", "both"])
+@pytest.mark.parametrize("method", METHODS)
+def test_dead_layers_are_never_nan(method, part):
+    """Weights of zeros, or a bias so low that no ReLU after it ever fires."""
+    torch.manual_seed(0)
+    module = Tiny().eval()
+    with torch.no_grad():
+        if part in ("first", "both"):
+            module.first.weight.zero_()
+        if part in ("second", "both"):
+            module.second.bias.fill_(-1e4)
+    probe = make_probe("dead", module, ("fc",), Preprocess(size=(8, 8), resize=8), source="test")
+    for gradient in ("curvature", "noise") if method == "variational" else ("curvature",):
+        training = VariationalSettings(**{**QUICK.__dict__, "gradient": gradient})
+        embedding = embed(make_task(), probe, settings=settings_of(method, training=training))
+        assert is_sound(embedding)
+    assert symmetric(embedding, embedding) == 0
+
+
+@pytest.mark.parametrize("gradient", ["curvature", "noise"])
+@pytest.mark.parametrize("own", [{"rate": 100.0}, {"rate": 1e6, "head_rate": 1e6}])
+def test_huge_learning_rates_are_bounded(tiny, gradient, own):
+    training = VariationalSettings(**{**QUICK.__dict__, "gradient": gradient, **own})
+    embedding = embed(make_task(), tiny, settings=settings_of("variational", training=training))
+    assert is_sound(embedding) and all(math.isfinite(x) for x in embedding.provenance["variational"].values())
+
+
+@pytest.mark.parametrize("beta", [1e-30, 1e30])
+@pytest.mark.parametrize("method", METHODS)
+def test_extreme_priors_are_never_nan(tiny, method, beta):
+    assert is_sound(embed(make_task(), tiny, settings=settings_of(method, beta=beta)))
+
+
+class Explosive(Tiny):
+    """As soon as there is any noise, its features overflow."""
+
+    def forward(self, x):
+        clean = super().forward(x)
+        return clean + (1e30 * (self.first(x) - self.first(x)).flatten(1)[:, :1]) ** 3
+
+
+@pytest.mark.parametrize("gradient", ["curvature", "noise"])
+def test_features_that_overflow_under_noise_name_a_layer(gradient):
+    torch.manual_seed(0)
+    probe = make_probe("explosive", Explosive().eval(), ("fc",), Preprocess(size=(8, 8), resize=8), source="test")
+    training = VariationalSettings(**{**QUICK.__dict__, "gradient": gradient})
+    with pytest.raises(NotFiniteError, match=r"layer 'first'.*step 1 .*nothing was saved.*--dtype float64"):
+        embed(make_task(), probe, settings=settings_of("variational", training=training))
+    assert not any(m._forward_hooks for m in probe.prepare(device=torch.device("cpu")).module.modules())
+    for method in ("robust", "direct"):  # which know no noise
+        assert is_sound(embed(make_task(), probe, settings=EmbedSettings(method)))
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a CPU without bfloat16 says so and goes on
+@pytest.mark.parametrize("gradient", ["curvature", "noise"])
+def test_half_precision_trains_as_single_precision_does(tiny, gradient):
+    """Steps of 0.01 on a logarithm near 10 are below the resolution of bfloat16."""
+    training = VariationalSettings(epochs=4, head_epochs=1, draws=160, batch=16, head="fixed", gradient=gradient)
+    moved = []
+    for dtype in ("float32", "bfloat16"):
+        start, end = (
+            embed(make_task(), tiny, settings=settings_of("variational", training=t, dtype=dtype, beta=1e-4))
+            for t in (VariationalSettings(**{**training.__dict__, "rate": 1e-9}), training)
+        )
+        moved.append(np.log(end.vector) - np.log(start.vector))
+    assert np.abs(moved[0]).mean() > 0.01
+    assert np.abs(moved[1] - moved[0]).mean() < 0.5 * np.abs(moved[0]).mean() + 0.05
+
+
+def test_a_probe_that_changes_its_weights_is_refused_before_an_image_is_read():
+    probe = make_tiny(second=StdConv2d)
+    loads = []
+    task = make_task()
+    task = copy.copy(task)
+    object.__setattr__(task, "images", Counting(task.images, loads))
+    with pytest.raises(ProbeError, match=r"'second'.*StdConv2d.*--method robust"):
+        embed(task, probe, settings=settings_of("variational"))
+    assert not loads
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert is_sound(embed(task, probe)) and loads
+
+
+class Counting:
+    """Images that note who asks for them."""
+
+    def __init__(self, images, loads):
+        self.images, self.loads, self.is_threadsafe = images, loads, False
+
+    def __len__(self):
+        return len(self.images)
+
+    def load(self, index):
+        self.loads.append(index)
+        return self.images.load(index)
+
+    def name(self, index):
+        return self.images.name(index)
