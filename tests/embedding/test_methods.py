@@ -146,6 +146,18 @@ def test_the_seed_decides_everything(tiny, tmp_path, gradient):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_the_seed_decides_which_images_are_drawn_and_how_the_head_begins(tiny):
+    drawn, heads = [], []
+    for seed in (0, 0, 1):
+        settings = settings_of("variational", seed=seed)
+        steps = prepare_steps(make_task(), tiny, settings=settings, device="cpu", workers=1)
+        features = steps.features(silent)
+        drawn.append(torch.cat([images.mean((1, 2, 3)) for images, _ in draw_batches(steps, 3)]))
+        heads.append(train_head(steps, features, silent)[0])
+    for found in (drawn, heads):
+        assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
 def test_the_largest_seed_works(tiny):
     assert is_sound(embed(make_task(), tiny, settings=settings_of("variational", seed=(1 << 63) - 1)))
 
@@ -218,7 +230,8 @@ def test_drawn_images_keep_their_labels(tiny, is_kept):
     settings = settings_of("variational", training=VariationalSettings(draws=60, batch=30))
     steps = prepare_steps(task, tiny, settings=settings, device="cpu", workers=2)
     if is_kept:
-        steps.features(silent)
+        for _ in steps.pixels.batches(range(len(task) - 1, -1, -1), 4):  # in whatever order they were read
+            pass
         assert len(steps.pixels.kept) == len(task)
     else:
         steps.pixels.forget()
@@ -263,6 +276,8 @@ def test_the_head_learns_and_stays_if_fixed(tiny):
     assert float(right.float().mean()) > 0.9 and not weight.requires_grad
     fixed = VariationalSettings(**{**QUICK.__dict__, "head": "fixed"})
     embedding = embed(task, tiny, settings=settings_of("variational", training=fixed))
+    fast = VariationalSettings(**{**fixed.__dict__, "head_rate": 0.1, "head_epochs": 3})
+    assert numbers(embedding) == numbers(embed(task, tiny, settings=settings_of("variational", training=fast)))
     reference = embed(task, tiny, settings=EmbedSettings("direct"))
     assert embedding.provenance["head"] == reference.provenance["head"]
 

@@ -1,8 +1,7 @@
 """`task2vec demo`: eight small tasks, embedded offline, compared and drawn."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +9,11 @@ import typer
 
 from task2vec.cli.facts import percent
 from task2vec.cli.place import default_place
-from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
+from task2vec.cli.progress import watch_steps
+from task2vec.cli.speech import open_page, print_json, say, visible
 from task2vec.errors import MissingExtraError, ResourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from task2vec.embedding import Embedding
     from task2vec.tasks import Task
 
@@ -75,27 +73,11 @@ def _embed_all(tasks: "Sequence[Task]") -> "list[Embedding]":
     probe = task2vec.load_probe(size=SIZE)
     settings = task2vec.EmbedSettings(images=BACKPROPAGATED)
     embeddings = []
-    with _progress(len(tasks)) as advance:
+    with watch_steps(len(tasks)) as advance:
         for task in tasks:
             advance(f"embedding {task.name}")
             embeddings.append(task2vec.embed(task, probe, settings=settings))
     return embeddings
-
-
-@contextmanager
-def _progress(total: int) -> "Iterator[Callable[[str], None]]":
-    """A function to call at the start of each step; draws a bar if somebody is watching."""
-    if not is_watched():
-        yield lambda step: say(step)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        line = bar.add_task("", total=total)
-        steps = iter(range(total + 1))
-        yield lambda step: bar.update(line, completed=next(steps), description=step)
 
 
 def _measure_distances(embeddings: "Sequence[Embedding]") -> list[list[float]]:

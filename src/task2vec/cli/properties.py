@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from task2vec.cli.demo import _progress
+from task2vec.cli.progress import watch_steps
 from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
 from task2vec.errors import UsageError
 
@@ -74,7 +74,7 @@ def properties(
     folder = make_folder(out)
     collection = _gather(data, task or [], seed=seed, is_quick=quick)
     experiments = Experiments.of(collection, _plan(repeats, seed, is_real=data is not None, is_quick=quick))
-    with _progress(len(experiments)) as advance:
+    with watch_steps(len(experiments)) as advance:
         rows = experiments.run(Embedder(loaded, settings, device, _say_once(advance)))
     say("drawing ...")
     claims = make_claims(rows)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from task2vec.cli.demo import _progress
+from task2vec.cli.progress import watch_steps
 from task2vec.cli.speech import open_page, print_json, say, visible
 from task2vec.errors import UsageError
 
@@ -52,7 +52,7 @@ def toy(
     from task2vec.paper.toy import count_steps, run_toy
 
     chosen = range(seed, seed + seeds)
-    with _progress(count_steps(chosen)) as advance:
+    with watch_steps(count_steps(chosen)) as advance:
         outcome = run_toy(out, seeds=chosen, progress=advance)
     seconds = round(time.perf_counter() - begin, 1)
     if as_json:

@@ -21,7 +21,7 @@ def cross_validate(problem: Problem, grid: tuple[float, ...]) -> tuple[tuple[flo
     """The penalties that were tried, and the held-out loss and class-balanced error of each.
 
     An image whose class has no other image tells nothing about penalties: no head could have known its class. Such
-    images do not count for the loss; if there are no others, the losses are NaN.
+    images do not count for the loss; if all others are of one class, nothing can be told and the losses are NaN.
 
     Single precision is enough to compare penalties, and twice as fast.
     """
@@ -54,7 +54,8 @@ def _is_judged(problem: Problem, fold: Tensor) -> Tensor:
         return torch.ones_like(fold, dtype=torch.bool)
     per_fold = torch.stack([problem.onehot[fold == k].sum(0) for k in range(int(fold.max()) + 1)])
     elsewhere = problem.onehot.sum(0) - per_fold  # (folds, classes): images of a class that the fold is fitted without
-    return (elsewhere[fold] * problem.onehot).sum(1) > 0
+    is_judged = (elsewhere[fold] * problem.onehot).sum(1) > 0
+    return is_judged & ((problem.onehot[is_judged].sum(0) > 0).sum() > 1)
 
 
 def assign_folds(problem: Problem, folds: int) -> Tensor:

@@ -8,8 +8,9 @@ classes. s^2 is the mean squared distance of the features from their mean, so `l
 every probe; the bias is free.
 
 The penalty decides how soft the probabilities are, and so the scale of the Fisher: too small, and the head is certain
-of every training image, which leaves no Fisher at all. By default it is chosen by cross-validated loss; where every
-class has a single image, so that nothing can be validated, it is the strongest one, and the task embeds as trivial.
+of every training image, which leaves no Fisher at all. By default it is chosen by cross-validated loss; where
+nothing can be validated, because all classes or all but one have a single image, it is the strongest one, and the task
+embeds as trivial.
 """
 
 import math
@@ -22,7 +23,8 @@ from torch.nn import functional
 from task2vec.head.cross_validation import cross_validate
 from task2vec.head.problem import Problem
 
-L2_GRID = tuple(10.0**e for e in (-5, -4.5, -4, -3.5, -3, -2.5, -2, -1.5, -1, -0.5, 0))
+# The last two leave next to nothing of the head: for tasks on which nothing can be learned.
+L2_GRID = tuple(10.0**e for e in (-5, -4.5, -4, -3.5, -3, -2.5, -2, -1.5, -1, -0.5, 0, 1, 2))
 _TOLERANCE, _MAX_STEPS = 1e-6, 1000
 _LEAST_SPREAD = 1e-4
 _PART = 1024  # images that are brought to float64 at a time
@@ -58,7 +60,7 @@ def fit_head(features: Tensor, targets: Tensor, *, classes: int, l2: float | Non
     problem, basis = _compress(Problem(features, mean, scale, onehot, weights, is_multilabel))
     tried, cv_losses, cv_errors = cross_validate(problem, L2_GRID if l2 is None else (l2,))
     is_judged = not bool(cv_losses.isnan().any())
-    # With one image per class nothing speaks for any structure, so the least is assumed.
+    # Where nothing can be validated nothing speaks for any structure, so the least is assumed.
     best = int(torch.argmin(cv_losses)) if is_judged else len(tried) - 1
     penalty = torch.tensor([tried[best]], dtype=torch.float64, device=features.device)
     solution, loss, converged = problem.solve(weights[None], penalty, tolerance=_TOLERANCE, max_steps=_MAX_STEPS)
