@@ -63,7 +63,7 @@ def gap(found, expected):
 
 
 # Slow ones that have no kind of layer, and no way to be folded, that the others have not.
-LEFT_OUT = ("vgg13_bn", "densenet121", "mobilenet_v2", "convnext_tiny")
+LEFT_OUT = ("resnet18", "vgg13_bn", "densenet121", "mobilenet_v2", "convnext_tiny", "mixer")
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in LEFT_OUT])

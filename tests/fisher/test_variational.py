@@ -111,7 +111,7 @@ def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):
     network, deviations = noisy_network(probe), (-log_precisions(probe) / 2).exp()
     engine = Engine(network.network, probe.layers, is_untied=True)
     gaps, sizes, losses = [], [], []
-    for seed in range(250):
+    for seed in range(160):
         loss, found = fisher_under_noise(network, images, targets, deviations, head, draw(seed))
         passed = []
 
@@ -190,11 +190,10 @@ def test_a_start_away_from_the_minimum_comes_back_to_it(probe):
     images = torch.randn(4, 3, 8, 8, generator=draw(1), dtype=torch.float64)
     long = {"gradient": "curvature", "head_rate": 0.0, "beta": 1e-3, "rate": 3e-2, "steps": 400, "steps_per_epoch": 40}
     found = run(probe, images, TARGETS["classes"], random_head(probe, 3), **long)
-    for push in (-2.0, 2.0):
-        start = found.log_precision + push
-        again = run(probe, images, TARGETS["classes"], random_head(probe, 3), start=start, **long)
-        assert float((again.log_precision - found.log_precision).abs().median()) < 0.1
-        assert again.drift < 0.1 and again.speed < 0.1
+    start = found.log_precision + torch.linspace(-2, 2, probe.n_filters)
+    again = run(probe, images, TARGETS["classes"], random_head(probe, 3), start=start, **long)
+    assert float((again.log_precision - found.log_precision).abs().median()) < 0.1
+    assert again.drift < 0.1 and again.speed < 0.1
     # Three steps away from it is not there yet, and says so.
     begun = run(
         probe,
