@@ -59,7 +59,9 @@ def test_a_reader_that_goes_away_is_no_error():
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_an_interrupt_ends_with_130_and_no_traceback():
     waits = (
-        "import time\n"
+        "import signal, time\n"
+        # A background job of a shell hands on that interrupts are ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from task2vec.cli import app, exits\n"
         "def wait():\n"
         "    print('ready', flush=True)\n"

@@ -164,8 +164,9 @@ def _measure_noise(steps: Steps, features: Tensor, head: Head, report: Report) -
     fisher, stderr = (vector - prior).clamp_min(0), vector * found.stderr
     passes = (1 + (training.gradient == "noise")) * training.epochs * training.steps_per_epoch * training.batch
     estimate = FisherEstimate(fisher.cpu(), stderr.cpu(), len(steps.task), passes, float(len(steps.task)))
-    has_converged = found.drift <= MOST_DRIFT and found.speed <= MOST_SPEED
-    story = {"loss": found.loss, "kl": found.kl, "drift": found.drift, "has_converged": has_converged}
+    has_converged = max(found.drift, found.trend) <= MOST_DRIFT and found.speed <= MOST_SPEED
+    story = {"loss": found.loss, "kl": found.kl, "drift": found.drift, "trend": found.trend}
+    story["has_converged"] = has_converged
     if has_converged:
         return _Measured(estimate, prior.cpu(), story={"variational": story})
     warning = (

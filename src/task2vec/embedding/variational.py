@@ -12,8 +12,8 @@ from task2vec.errors import ResourceError
 from task2vec.fisher import Minimum, NoisyNetwork, mean_loss, minimise
 from task2vec.head import Head
 
-# Above this change of L per epoch (root mean square over the filters), or this part of the optimiser's top speed, a run
-# counts as not converged: the second sees short epochs through.
+# Above this change of L from epoch to epoch or between the halves of what is reported (root mean square over the
+# filters), or this part of the optimiser's top speed, a run has not converged: the last sees short epochs through.
 MOST_DRIFT, MOST_SPEED = 0.1, 0.1
 
 

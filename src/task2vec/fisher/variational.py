@@ -52,8 +52,9 @@ _TAIL, _BLOCKS = 0.5, 8
 class Minimum:
     """Where the run ended: L and its standard error per filter, prior variance per layer, and how it came to rest.
 
-    `drift` is the root mean square change of L between the means of the last two epochs, `speed` the same per step and
-    as a part of the learning rate: 1 is the fastest that Adam moves.
+    `drift` is the root mean square change of L between the means of the last two epochs, `trend` that between the two
+    halves of the part that is reported, and `speed` the drift per step as a part of the learning rate: 1 is the fastest
+    that Adam moves.
     """
 
     log_precision: Tensor
@@ -64,6 +65,7 @@ class Minimum:
     loss: float
     kl: float
     drift: float
+    trend: float
     speed: float
 
 
@@ -139,6 +141,7 @@ def minimise(
         loss=record.loss(),
         kl=float(kl_divergence(mean, prior, layers)),
         drift=drift,
+        trend=record.trend(),
         speed=drift / (rate * record.length),
     )
 
@@ -284,6 +287,14 @@ class _Record:
             return total, torch.ones_like(total)  # a run too short to tell: a factor of e either way
         means = torch.stack([part / count for part, count in self.blocks])
         return total, means.std(0) / len(self.blocks) ** 0.5
+
+    def trend(self) -> float:
+        """Root mean square difference of L between the two halves of the tail; 1 if it is too short to have two."""
+        if len(self.blocks) < 2:
+            return 1.0
+        means = torch.stack([part / count for part, count in self.blocks])
+        first, second = means.tensor_split(2)
+        return float((first.mean(0) - second.mean(0)).square().mean().sqrt())
 
     def drift(self) -> float:
         """Root mean square change of L between the means of the last two epochs (halves of a run of one)."""
