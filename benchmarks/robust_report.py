@@ -43,9 +43,10 @@ def main() -> int:
             rows = [compare(run, probe) for run in runs]
             print(f"\n{probe.name}: closed form against the minimum, {len(runs)} tasks")
             show_table(list(rows[0]), [tuple(row.values()) for row in rows])
-            results[probe.name] = {"tasks": rows, "distances": compare_distances(runs, probe)}
-            print(results[probe.name]["distances"])  # type: ignore[index]
-            print("paper's gradient over the curvature's, whole network:", [slope_ratio(run) for run in runs])
+            distances_off, slopes = compare_distances(runs, probe), [slope_ratio(run) for run in runs]
+            print(distances_off)
+            print("paper's gradient over the curvature's, whole network:", slopes)
+            results[probe.name] = {"tasks": rows, "distances": distances_off, "slopes": slopes}
         file = arguments.folder / f"both-{probe.name}.safetensors"
         if file.exists():
             found = load(file)

@@ -128,3 +128,10 @@ def test_the_paper_is_the_default():
     training = VariationalSettings()
     assert (training.rate, training.head_rate, training.head_epochs, training.draws) == (1e-2, 1e-4, 2, 10_000)
     assert training.steps_per_epoch == 157
+
+
+def test_settings_of_the_draw_are_told_only_where_pairs_are_drawn():
+    assert {"images", "seeds", "engine"} <= set(EmbedSettings().as_dict())
+    told = EmbedSettings(method="variational").as_dict()
+    assert not {"images", "seeds", "engine", "precision"} & set(told)
+    assert told["epochs"] == 10 and told["gradient"] == "curvature" and told["beta"] == 1e-7

@@ -11,6 +11,8 @@ SEEDS = ("balanced", "plain", "all")
 DTYPES = ("float32", "float64", "bfloat16")
 HEADS = ("joint", "fixed")
 GRADIENTS = ("curvature", "noise")
+# What says how pairs are drawn and back-propagated: the variational method has draws of its own.
+_OF_THE_DRAW = ("engine", "seeds", "images", "precision")
 
 
 @dataclass(frozen=True)
@@ -122,4 +124,6 @@ class EmbedSettings:
         """Plain values for provenance: those that change the numbers of this method."""
         values = asdict(self)
         training = values.pop("variational")
-        return values | training if self.method == "variational" else values
+        if self.method != "variational":
+            return values
+        return {key: value for key, value in values.items() if key not in _OF_THE_DRAW} | training
