@@ -68,7 +68,7 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
 
 def compare(task: t2v.Task, probe: t2v.Probe, plan: Plan) -> tuple[list[Point], float]:
     """Points of the old algorithm and of both engines, by draws, and the seconds that both sides share."""
-    settings = EmbedSettings(seeds="all")
+    settings = EmbedSettings(method="direct", seeds="all")
     fits = [
         fit(start(task, probe, settings=settings, device=plan.device), plan.clock)
         for _ in range(2 if plan.is_quick else 4)
@@ -106,7 +106,8 @@ def _our_point(fitted: Fitted, truth: Tensor, budget: int, engine: str, shared_s
     """Mean error and median seconds of several seeds; fewer where the budget is large and seeds hardly differ."""
     seeds = 2 if plan.is_quick else max(2, min(8, 1600 // budget))
     found = [
-        estimate(fitted, EmbedSettings(images=budget, engine=engine, seed=seed), plan.clock) for seed in range(seeds)
+        estimate(fitted, EmbedSettings(method="direct", images=budget, engine=engine, seed=seed), plan.clock)
+        for seed in range(seeds)
     ]
     return Point(
         algorithm=engine,

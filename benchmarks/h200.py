@@ -78,7 +78,7 @@ def embedding_seconds(
 ) -> dict[str, object]:
     """Median seconds of the stages of one embedding, its pixels being on the device from the first, unmeasured run."""
     _allow_tf32(is_tf32)
-    settings = t2v.EmbedSettings(engine=engine)
+    settings = t2v.EmbedSettings(method="direct", engine=engine)
     run = stages.start(paint_task(IMAGES, size=SIZE, classes=CLASSES), probe, settings=settings, device=str(device))
     rows = []
     for _ in range(REPEATS + 1):
@@ -117,7 +117,10 @@ def images_per_second(
 def arithmetic_errors(probe: t2v.Probe, device: torch.device) -> list[dict[str, object]]:
     """How far single filters move from float64 in each arithmetic, on the same 32 images and seeds."""
     run = stages.start(
-        paint_task(32, size=SIZE, classes=CLASSES), probe, settings=t2v.EmbedSettings(), device=str(device)
+        paint_task(32, size=SIZE, classes=CLASSES),
+        probe,
+        settings=t2v.EmbedSettings(method="direct"),
+        device=str(device),
     )
     _, pixels = next(run.pixels.batches(range(32), 32))
     seeds = torch.randn(1, 32, probe.feature_dim, generator=torch.Generator().manual_seed(0)).to(device)

@@ -62,7 +62,7 @@ def equal_error(points: list[dict]) -> tuple[float, dict[str, int]]:
 
 def seconds_of(task, probe, budgets: dict[str, int], plan: Plan) -> dict[str, float]:
     """Seconds of a whole embedding by the old algorithm and by each engine; medians of several turns."""
-    settings = EmbedSettings()
+    settings = EmbedSettings(method="direct")
     fits = [fit(start(task, probe, settings=settings, device=plan.device), plan.clock) for _ in range(2)]
     fitted = fits[-1]  # the first one warms up
     taken: dict[str, list[float]] = {name: [] for name in ("old", *ENGINES)}
@@ -70,7 +70,7 @@ def seconds_of(task, probe, budgets: dict[str, int], plan: Plan) -> dict[str, fl
         *_, last = old_fisher(fitted, batches=_OLD_BATCHES, clock=plan.clock, seed=turn)
         taken["old"].append(last.seconds * DRAWS / (_OLD_BATCHES * BATCH))
         for engine in ENGINES:
-            options = EmbedSettings(images=budgets[engine], engine=engine, seed=turn)
+            options = EmbedSettings(method="direct", images=budgets[engine], engine=engine, seed=turn)
             taken[engine].append(estimate(fitted, options, plan.clock)[1])
     whole = {name: fitted.seconds + statistics.median(values) for name, values in taken.items()}
     return {**whole, "shared": fitted.seconds}
