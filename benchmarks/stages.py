@@ -14,7 +14,7 @@ import task2vec as t2v
 from benchmarks.measure import timed
 from task2vec.distance.symmetric import symmetric_from_logs
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.prior import prior_of
+from task2vec.embedding.prior import fixed_prior
 from task2vec.embedding.progress import silent
 from task2vec.embedding.run import prepare_steps
 from task2vec.embedding.settings import EmbedSettings
@@ -81,6 +81,7 @@ def median_error(fisher: Tensor, reference: Tensor) -> float:
 
 def distance(fisher: Tensor, reference: Tensor, fitted: Fitted) -> float:
     """The symmetric distance of an estimate from the reference: 0 if it were perfect."""
-    prior = prior_of(fitted.run.probe.layers, images=len(fitted.task), beta=fitted.run.settings.beta)
+    beta = fitted.run.settings.beta / len(fitted.task)
+    prior = fixed_prior(fitted.run.probe.layers, beta=beta).numpy()
     one, other = (np.log(torch.as_tensor(part).double().numpy() + prior) for part in (fisher, reference))
     return symmetric_from_logs(one, other)
