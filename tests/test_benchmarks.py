@@ -1,4 +1,4 @@
-"""The benchmarks are no part of the package, but they must not rot: each can be imported with what the tests install."""
+"""The benchmarks are no part of the package, but must not rot: each imports with what the tests install."""
 
 import importlib
 import importlib.util
