@@ -1,7 +1,6 @@
 """The closed form of the robust Fisher against the paper's optimisation, on real tasks. Made for a GPU.
 
     python benchmarks/robust.py run --probe resnet34 --task dtd10 --out DIR [--shared DIR] [--epochs 40] [--seed 0]
-    python benchmarks/robust.py race --probe resnet34 --task dtd10 --out DIR    # against the first public code's recipe
     python benchmarks/robust.py both --probe resnet34 --out DIR                 # robust and direct on all tasks
     python benchmarks/robust_report.py DIR --json docs/measured/robust.json     # compares what lies there
 
@@ -26,7 +25,6 @@ from safetensors.numpy import save_file  # noqa: E402
 from scipy.stats import spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
-from benchmarks import old_variational  # noqa: E402
 from benchmarks.material import RESNET, resnet_weights  # noqa: E402
 from benchmarks.real_tasks import read_tasks  # noqa: E402
 from task2vec.embedding.prior import fitted_prior  # noqa: E402
@@ -57,7 +55,7 @@ def main() -> int:
     if arguments.part == "both":
         return both(arguments)
     kind = f"{arguments.gradient}-{arguments.head}-b{arguments.beta:g}-s{arguments.seed}"
-    place = arguments.out / f"{arguments.part}-{arguments.probe}-{arguments.task}-{kind}.safetensors"
+    place = arguments.out / f"run-{arguments.probe}-{arguments.task}-{kind}.safetensors"
     if place.exists():
         return 0
     probe = load_probe(arguments)
@@ -71,7 +69,7 @@ def main() -> int:
         read_task(arguments), probe, settings=settings, device=arguments.device, batch_size=arguments.batch_size
     )
     with tensor_cores(steps.pixels.device):
-        found = run(steps, arguments) if arguments.part == "run" else race(steps, arguments)
+        found = run(steps, arguments)
     save(place, found)
     print(place.name, {key: round(float(value), 4) for key, value in found.items() if np.ndim(value) == 0}, flush=True)
     return 0
@@ -100,7 +98,7 @@ def run(steps: Steps, arguments: argparse.Namespace) -> dict[str, object]:
     if arguments.head == "joint":
         weight, bias = (part.to(steps.dtype) for part in train_head(steps, features, silent))
     total = training.epochs * training.steps_per_epoch
-    trace = _Trace(training.steps_per_epoch)
+    trace = Trace(training.steps_per_epoch)
     begin = time.perf_counter()
     found = minimise(
         NoisyNetwork(steps.network, steps.probe.layers),
@@ -164,37 +162,6 @@ def slopes(steps: Steps, found: Minimum, batches: int) -> dict[str, object]:
     return result | {f"slope_{name}_error": rows.std(0) / batches**0.5 for name, rows in found_parts.items()}
 
 
-def race(steps: Steps, arguments: argparse.Namespace) -> dict[str, object]:
-    """Old recipe and ours at the converged head, in turn: means of L over every epoch, and the seconds till then."""
-    head, _, _ = _fit(steps)
-    training, beta = steps.settings.variational, steps.settings.beta / len(steps.task)
-    weight, bias = (part.to(steps.pixels.device, steps.dtype) for part in (head.weight, head.bias))
-    plain = steps.probe.prepare(device=steps.pixels.device, dtype=steps.dtype, fold=False, turned=False)
-    result: dict[str, object] = {"beta": beta}
-    for name in ("old", "noise", "curvature"):
-        epochs = training.epochs if name == "old" else max(2, training.epochs // 2)
-        total = epochs * training.steps_per_epoch
-        common = {"weight": weight, "bias": bias, "beta": beta, "steps": total, "head_rate": 0.0}
-        generator = torch.Generator(steps.pixels.device).manual_seed(arguments.seed + 2)
-        # A processor that others use too is asked for its own seconds.
-        clock = time.process_time if steps.pixels.device.type == "cpu" else time.perf_counter
-        trace = _Trace(training.steps_per_epoch, clock)
-        if name == "old":
-            batches = draw_batches(steps, total)
-            old_variational.train(plain, steps.probe.layers, batches, generator=generator, watch=trace.add, **common)
-        else:
-            network = NoisyNetwork(steps.network, steps.probe.layers)
-            options = {"steps_per_epoch": training.steps_per_epoch, "gradient": name, "watch": trace.add}
-            minimise(network, draw_batches(steps, total + 1), generator=generator, **options, **common)
-        rows = trace.epochs()
-        result[f"seconds_{name}"] = trace.times
-        result[f"drift_{name}"] = (rows[1:] - rows[:-1]).square().mean(1).sqrt()
-        print(
-            name, [round(x, 1) for x in trace.times], [round(float(x), 3) for x in result[f"drift_{name}"]], flush=True
-        )
-    return result
-
-
 def both(arguments: argparse.Namespace) -> int:
     """Robust and direct Fisher of every task of the shared folder, from one feature pass, as users get them."""
     probe = load_probe(arguments)
@@ -234,7 +201,7 @@ def fisher_at(steps: Steps, features: torch.Tensor, head: Head, method: str, ima
     return steps.fisher(p, head, steps.draw(p, head), silent).fisher
 
 
-class _Trace:
+class Trace:
     """Mean of L over every epoch, and the seconds at its end."""
 
     def __init__(self, steps_per_epoch: int, clock: Callable[[], float] = time.perf_counter):
@@ -242,6 +209,7 @@ class _Trace:
         self.begin = clock()
 
     def add(self, step: int, log_precision: torch.Tensor) -> None:
+        """Takes in L after a step."""
         if step % self.length == 0:
             self.sum = torch.zeros_like(log_precision)
         self.sum = self.sum + log_precision
@@ -250,6 +218,7 @@ class _Trace:
             self.times.append(self.clock() - self.begin)
 
     def epochs(self) -> torch.Tensor:
+        """(epochs, filters)."""
         return torch.stack(self.rows)
 
 
@@ -271,7 +240,7 @@ def save(place: Path, found: dict[str, object]) -> None:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("run", "race", "both"))
+    parser.add_argument("part", choices=("run", "both"))
     parser.add_argument(
         "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
     )

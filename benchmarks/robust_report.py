@@ -59,10 +59,6 @@ def main() -> int:
         one, other = distances.values()
         results["agreement of the two probes"] = {m: rank(upper(one[m]), upper(other[m])) for m in one}
         print("\nrank correlation of the two probes' distances", results["agreement of the two probes"])
-    for file in sorted(arguments.folder.glob("race-*.safetensors")):
-        race = load(file)
-        results[file.stem] = {key: race[key].round(3).tolist() for key in race if key != "beta"}
-        print(f"\n{file.stem}", results[file.stem])
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return 0

@@ -58,6 +58,7 @@ def weight_scales(layers: tuple[FilterLayer, ...]) -> Tensor:
     return torch.tensor([max(layer.mean_square_weight, _TINY) for layer in layers], dtype=torch.float64)
 
 
+@lru_cache(maxsize=16)
 def weights_per_filter(layers: tuple[FilterLayer, ...], device: torch.device) -> Tensor:
     """(filters,): how many weights each filter has."""
     counts = torch.tensor([layer.weights_per_filter for layer in layers], device=device)

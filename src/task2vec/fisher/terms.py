@@ -36,11 +36,9 @@ def term_vectors(p: Tensor, images: Tensor, terms: Tensor, *, is_multilabel: boo
         root = (p[:, :1] * p[:, 1:]).sqrt()
         return torch.cat([root, -root], dim=1)
     rows = torch.arange(len(p), device=p.device)
-    chosen = torch.zeros_like(p)
+    chosen = torch.zeros_like(p).scatter_(1, terms[:, None], 1.0)
     if is_multilabel:
-        chosen[rows, terms] = (p * (1 - p)).sqrt()[rows, terms]
-        return chosen
-    chosen[rows, terms] = 1
+        return chosen * (p * (1 - p)).sqrt()
     return p[rows, terms].sqrt()[:, None] * (chosen - p)
 
 

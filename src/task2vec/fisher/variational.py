@@ -37,6 +37,7 @@ from task2vec.fisher.posterior import (
     weight_scales,
     weights_per_filter,
 )
+from task2vec.fisher.replay import Replay
 from task2vec.fisher.terms import probabilities, term_shares, term_vectors
 from task2vec.probe import FilterLayer
 
@@ -111,22 +112,26 @@ def minimise(
     if start is None and gradient == "curvature":
         start = _first_guess(network, *next(supply), head, scales, beta, generator)
     log_precision = (-2 * math.log(_FIRST_NOISE) - size if start is None else start.to(weight)).clone()
-    log_precision.grad = torch.zeros_like(log_precision)
-    groups = [{"params": [log_precision], "lr": rate}]
-    groups += [{"params": list(head), "lr": head_rate}] if head_rate > 0 else []
-    optimiser = torch.optim.Adam(groups)
+    optimiser = _adam(log_precision, head, rate=rate, head_rate=head_rate)
     look = curvature_gradient if gradient == "curvature" else noise_gradient
-    record = _Record(steps, steps_per_epoch)
-    for step in range(steps):
+
+    def advance(images: Tensor, targets: Tensor) -> Tensor:
         optimiser.zero_grad(set_to_none=False)
-        loss, slope = look(network, *next(supply), log_precision, head, generator)
+        loss, slope = look(network, images, targets, log_precision, head, generator)
         variances = (-log_precision).exp()
         prior = spread_over_filters(best_prior_variances(variances, scales, layers), layers)
         # In units of beta times the weights of the filter all filters are alike, and Adam's epsilon is small.
+        assert log_precision.grad is not None
         log_precision.grad.copy_(slope / beta + (1 - variances / prior) / 2)
-        _check_gradient(log_precision.grad, loss, layers, step)
         optimiser.step()
         torch.clamp(log_precision, _LOWEST - size, _HIGHEST - size, out=log_precision)
+        return loss
+
+    move = Replay(advance, generator, is_recordable=network.network.is_batched)
+    record = _Record(steps, steps_per_epoch)
+    for step in range(steps):
+        loss = move(*next(supply))
+        _check_gradient(log_precision.grad, loss, layers, step)
         record.add(log_precision, loss)
         watch(step, log_precision)
     mean, stderr = record.tail()
@@ -144,6 +149,16 @@ def minimise(
         trend=record.trend(),
         speed=drift / (rate * record.length),
     )
+
+
+def _adam(log_precision: Tensor, head: tuple[Tensor, Tensor], *, rate: float, head_rate: float) -> torch.optim.Adam:
+    """The optimiser of L and, unless its rate is zero, of the head; gradients are made now, to be filled in place."""
+    groups = [{"params": [log_precision], "lr": rate}]
+    groups += [{"params": list(head), "lr": head_rate}] if head_rate > 0 else []
+    for group in groups:
+        for part in group["params"]:
+            part.grad = torch.zeros_like(part)
+    return torch.optim.Adam(groups, capturable=log_precision.is_cuda)
 
 
 def noise_gradient(
@@ -227,7 +242,8 @@ def _label_seeds(
     shares = shares / shares.sum(1, keepdim=True)
     # Of features that are not finite any term will do: what comes of it is refused by name (see `_check_gradient`).
     chances = torch.where(torch.isfinite(shares).all(1, keepdim=True), shares, 1.0)
-    terms = torch.multinomial(chances, 1, generator=generator).flatten()
+    # The first of some exponential clocks: a multinomial draw that a CUDA graph can hold.
+    terms = (chances / torch.empty_like(chances).exponential_(generator=generator)).argmax(1)
     everyone = torch.arange(len(p), device=p.device)
     vectors = term_vectors(p, everyone, terms, is_multilabel=is_multilabel) / shares[everyone, terms].sqrt()[:, None]
     return (vectors.to(weight) @ weight).to(features.dtype)[None]
@@ -277,7 +293,7 @@ class _Record:
         if ago < 2:
             self.epochs[ago] = self.epochs.get(ago, torch.zeros_like(now)) + now / self.length
         if ago == 0:
-            self.losses.append(loss.detach())
+            self.losses.append(loss.detach().clone())
         self.step += 1
 
     def tail(self) -> tuple[Tensor, Tensor]:
