@@ -114,6 +114,8 @@ def minimise(
     log_precision = (-2 * math.log(_FIRST_NOISE) - size if start is None else start.to(weight)).clone()
     optimiser = _adam(log_precision, head, rate=rate, head_rate=head_rate)
     look = curvature_gradient if gradient == "curvature" else noise_gradient
+    downhill = log_precision.grad
+    assert downhill is not None
 
     def advance(images: Tensor, targets: Tensor) -> Tensor:
         optimiser.zero_grad(set_to_none=False)
@@ -121,8 +123,7 @@ def minimise(
         variances = (-log_precision).exp()
         prior = spread_over_filters(best_prior_variances(variances, scales, layers), layers)
         # In units of beta times the weights of the filter all filters are alike, and Adam's epsilon is small.
-        assert log_precision.grad is not None
-        log_precision.grad.copy_(slope / beta + (1 - variances / prior) / 2)
+        downhill.copy_(slope / beta + (1 - variances / prior) / 2)
         optimiser.step()
         torch.clamp(log_precision, _LOWEST - size, _HIGHEST - size, out=log_precision)
         return loss
@@ -131,7 +132,7 @@ def minimise(
     record = _Record(steps, steps_per_epoch)
     for step in range(steps):
         loss = move(*next(supply))
-        _check_gradient(log_precision.grad, loss, layers, step)
+        _check_gradient(downhill, loss, layers, step)
         record.add(log_precision, loss)
         watch(step, log_precision)
     mean, stderr = record.tail()
