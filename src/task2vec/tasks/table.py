@@ -60,7 +60,7 @@ def read_table(
         Task(skies, 2 images, 2 classes)
     """
     place = Path(table)
-    columns = _read_columns(place)
+    columns = read_columns(place)
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
     wanted = [column for column in columns if column != path_column] if label_columns is None else list(label_columns)
     _check_columns(place, columns, [path_column, *wanted])
@@ -86,7 +86,7 @@ def read_table(
     )
 
 
-def _read_columns(place: Path) -> Columns:
+def read_columns(place: Path) -> Columns:
     """The cells of a table by column: text for CSV, Python values for Parquet."""
     suffix = place.suffix.lower()
     if suffix not in (".csv", ".parquet"):
