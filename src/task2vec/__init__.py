@@ -14,31 +14,47 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from task2vec import distance, errors
-    from task2vec.embedding import Embedding, EmbedSettings, VariationalSettings, embed, load_embedding, trivial
+    from task2vec.embedding import (
+        DomainEmbedding,
+        Embedding,
+        EmbedSettings,
+        VariationalSettings,
+        embed,
+        embed_domain,
+        load_embedding,
+        trivial,
+    )
     from task2vec.probe import Probe, list_probes, load_probe
     from task2vec.tasks import BadImage, Task, from_dataset, read_folder, read_table
     from task2vec.tasks.samples import sample_tasks
+    from task2vec.tasks.taxonomy import Taxonomy
+    from task2vec.tasks.taxonomy_readers import read_inaturalist_taxonomy, read_taxonomy
     from task2vec.tasks.toy import toy_tasks
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BadImage",
+    "DomainEmbedding",
     "EmbedSettings",
     "Embedding",
     "Probe",
     "Task",
+    "Taxonomy",
     "VariationalSettings",
     "__version__",
     "distance",
     "embed",
+    "embed_domain",
     "errors",
     "from_dataset",
     "list_probes",
     "load_embedding",
     "load_probe",
     "read_folder",
+    "read_inaturalist_taxonomy",
     "read_table",
+    "read_taxonomy",
     "sample_tasks",
     "toy_tasks",
     "trivial",
@@ -47,20 +63,25 @@ __all__ = [
 # Which room each public name comes from; `None` stands for a room that is itself public.
 _ROOMS: dict[str, str | None] = {
     "BadImage": "tasks",
+    "DomainEmbedding": "embedding",
     "EmbedSettings": "embedding",
     "Embedding": "embedding",
     "Probe": "probe",
     "Task": "tasks",
+    "Taxonomy": "tasks.taxonomy",
     "VariationalSettings": "embedding",
     "distance": None,
     "embed": "embedding",
+    "embed_domain": "embedding",
     "errors": None,
     "from_dataset": "tasks",
     "list_probes": "probe",
     "load_embedding": "embedding",
     "load_probe": "probe",
     "read_folder": "tasks",
+    "read_inaturalist_taxonomy": "tasks.taxonomy_readers",
     "read_table": "tasks",
+    "read_taxonomy": "tasks.taxonomy_readers",
     "sample_tasks": "tasks.samples",
     "toy_tasks": "tasks.toy",
     "trivial": "embedding",

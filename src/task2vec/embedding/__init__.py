@@ -7,18 +7,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from task2vec.embedding.domain import DomainEmbedding, domain_of, embed_domain
     from task2vec.embedding.run import embed
     from task2vec.embedding.settings import EmbedSettings, VariationalSettings
     from task2vec.embedding.store import load_embedding
     from task2vec.embedding.value import Embedding, trivial
 
-__all__ = ["EmbedSettings", "Embedding", "VariationalSettings", "embed", "load_embedding", "trivial"]
+__all__ = [
+    "DomainEmbedding",
+    "EmbedSettings",
+    "Embedding",
+    "VariationalSettings",
+    "domain_of",
+    "embed",
+    "embed_domain",
+    "load_embedding",
+    "trivial",
+]
 
 _FILES = {
+    "DomainEmbedding": "domain",
     "EmbedSettings": "settings",
     "Embedding": "value",
     "VariationalSettings": "settings",
+    "domain_of": "domain",
     "embed": "run",
+    "embed_domain": "domain",
     "load_embedding": "store",
     "trivial": "value",
 }

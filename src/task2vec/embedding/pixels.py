@@ -28,6 +28,13 @@ class Pixels:
         if device.type == "cuda":
             self.room = min(self.room, torch.cuda.mem_get_info(device)[0] // 4)
 
+    def part(self, indices: Sequence[int], task: Task) -> "Pixels":
+        """The pixels of some images, which are those of `task`; what is kept of them is not decoded again."""
+        pixels = Pixels(task, self.probe, device=self.device, workers=self.workers)
+        pixels.kept = {new: self.kept[old] for new, old in enumerate(indices) if old in self.kept}
+        pixels.room = self.room
+        return pixels
+
     def batches(self, indices: Sequence[int], size: int) -> Iterator[tuple[list[int], Tensor]]:
         """Runs of `size` indices with their stacked tensors, one batch being decoded while another is used."""
         runs = [list(indices[start : start + size]) for start in range(0, len(indices), size)]

@@ -5,7 +5,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.prior import fitted_prior, fixed_prior
 from task2vec.embedding.progress import Report, watch
 from task2vec.embedding.settings import EmbedSettings
-from task2vec.embedding.steps import Steps
+from task2vec.embedding.steps import Steps, split_steps
 from task2vec.embedding.value import Embedding
 from task2vec.embedding.variational import MOST_DRIFT, MOST_SPEED, find_minimum
 from task2vec.errors import UsageError
@@ -70,13 +70,12 @@ def embed(
     with watch(progress) as report:
         with tensor_cores(where):
             features = steps.features(report)
-        head = fit_head(features, steps.targets, classes=len(task.classes), l2=settings.l2, balance=settings.balance)
-        with tensor_cores(where):
-            if settings.method == "variational":
-                measured = _measure_noise(steps, features, head, report)
-            else:
-                measured = _measure_fisher(steps, features, head, report)
-    return _describe(task, steps, head, measured)
+        head, measured = _measure(steps, features, report)
+        halves = None
+        if settings.halves:
+            measures = [_measure(half, features[own], report)[1] for own, half in split_steps(steps)]
+            halves = np.stack([(half.estimate.fisher + half.prior).numpy() for half in measures])
+    return replace(_describe(task, steps, head, measured), halves=halves)
 
 
 def prepare_steps(
@@ -134,6 +133,16 @@ class _Measured:
     prior: Tensor
     warnings: tuple[str, ...] = ()
     story: dict[str, Any] = field(default_factory=dict)
+
+
+def _measure(steps: Steps, features: Tensor, report: Report) -> tuple[Head, _Measured]:
+    """The head of a task, and what the wanted method finds behind it."""
+    settings = steps.settings
+    classes = len(steps.task.classes)
+    head = fit_head(features, steps.targets, classes=classes, l2=settings.l2, balance=settings.balance)
+    find = _measure_noise if settings.method == "variational" else _measure_fisher
+    with tensor_cores(steps.pixels.device):
+        return head, find(steps, features, head, report)
 
 
 def _measure_fisher(steps: Steps, features: Tensor, head: Head, report: Report) -> _Measured:

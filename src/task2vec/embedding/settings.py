@@ -80,6 +80,8 @@ class EmbedSettings:
         l2: penalty of the head; None chooses it by cross-validation.
         balance: weigh every class the same, as the paper does by drawing images uniformly over classes.
         beta: weight of the prior beside a loss that is summed over the images (see `task2vec.fisher.posterior`).
+        halves: embed two halves of the task as well, each with a head of its own and half of the pairs. It costs
+            another Fisher pass and two heads, and tells how far other images would have moved the whole.
         seed: of every random draw.
         dtype: arithmetic of the probe. "bfloat16" moves single filters by some 10 %: compare it with itself only.
         variational: how the variational method trains; the others do not look at it.
@@ -93,6 +95,7 @@ class EmbedSettings:
     l2: float | None = None
     balance: bool = True
     beta: float = 1e-7
+    halves: bool = False
     seed: int = 0
     dtype: str = "float32"
     variational: VariationalSettings = VariationalSettings()

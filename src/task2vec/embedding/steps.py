@@ -1,9 +1,10 @@
 """The steps of an embedding: features of every image, the pairs to look at, and their Fisher."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -12,7 +13,7 @@ from task2vec.embedding.halving import Halving
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.progress import Report
 from task2vec.embedding.settings import EmbedSettings
-from task2vec.errors import NotFiniteError
+from task2vec.errors import DataError, NotFiniteError
 from task2vec.fisher import (
     Accumulator,
     Draw,
@@ -190,6 +191,31 @@ class Steps:
             inclusion = draw.image_inclusion[[own[0] for own in positions]]
             total.add(found, inclusion, terms=terms, weights=self.weights[indices])
             step(terms)
+
+
+def split_steps(steps: Steps) -> list[tuple[Tensor, Steps]]:
+    """Two halves of a task as tasks of their own: which images they have, and the steps to embed them.
+
+    Every second image of each class goes to the second half. As the canonical order follows from the bytes of the
+    images, the halves are as good as drawn at random. Each gets half of the pairs, so that their noise is that of the
+    whole with half as many images.
+    """
+    targets = steps.targets.cpu()
+    order = torch.argsort(targets, stable=True) if targets.ndim == 1 else torch.arange(len(targets))
+    settings = replace(steps.settings, images=max(2, steps.settings.images // 2))
+    halves = []
+    for start in (0, 1):
+        own = order[start::2].sort().values
+        if not steps.task.is_multilabel and len(targets[own].unique()) < 2:
+            raise DataError(
+                f"'{steps.task.name}' cannot be split into halves that are tasks: one of them would have a single "
+                "class. Add images, or leave out halves (--halves)."
+            )
+        task = steps.task.subset(own.numpy())
+        found = torch.from_numpy(task.targets.astype(np.int64)).to(steps.targets.device)
+        pixels = steps.pixels.part(own.tolist(), task)
+        halves.append((own, replace(steps, task=task, targets=found, pixels=pixels, settings=settings)))
+    return halves
 
 
 def _groups(images: list[int], pairs: dict[int, list[int]], *, merge: bool) -> list[list[int]]:

@@ -30,6 +30,8 @@ def save_embedding(embedding: Embedding, path: str | Path) -> Path:
     """Writes `embedding` to `path`, whole or not at all: a temporary file beside it, flushed, then renamed."""
     path = Path(path)
     arrays = {name: getattr(embedding, name) for name in _ARRAYS}
+    if embedding.halves is not None:
+        arrays["halves"] = embedding.halves
     story = {
         "schema": SCHEMA,
         "task": embedding.task,
@@ -100,7 +102,7 @@ def load_embedding(path: str | Path) -> Embedding:
             f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else; "
             f"{wish}."
         )
-    if set(arrays) != set(_ARRAYS) or envelope.get("sha256") != _hash(text, arrays):
+    if set(arrays) - {"halves"} != set(_ARRAYS) or envelope.get("sha256") != _hash(text, arrays):
         raise EmbeddingFileError(
             f"'{path}' was changed after it was saved: its SHA-256 does not fit its content. "
             f"Take a good copy, or embed the task again: task2vec embed FOLDER"
@@ -115,6 +117,7 @@ def load_embedding(path: str | Path) -> Embedding:
             arrays["prior"],
             layers,
             story["provenance"],
+            arrays.get("halves"),
         )
     except (DataError, KeyError, TypeError, AttributeError) as error:
         raise EmbeddingFileError(

@@ -22,6 +22,8 @@ class Embedding:
         prior: what a task without information has instead.
         layers: name and number of filters of each layer, in the order of the numbers.
         provenance: fingerprints of task and probe, settings, versions, counts, head metrics, effective images.
+        halves: the vectors of two halves of the task, each embedded by itself, if that was asked for: what other images
+            of the same kind would have changed, head and all (see `task2vec.distance.with_error`).
     """
 
     task: str
@@ -31,20 +33,20 @@ class Embedding:
     prior: np.ndarray
     layers: tuple[FilterLayer, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
+    halves: np.ndarray | None = None
 
     def __post_init__(self):
         """Refuse arrays that do not fit together or are not finite, and make them read-only."""
         filters = sum(layer.filters for layer in self.layers)
-        for name in ("fisher", "stderr", "prior"):
-            values = np.array(
-                getattr(self, name), dtype=np.float64, order="C"
-            )  # a copy: the caller's array stays writable
-            if values.shape != (filters,):
+        for name in ("fisher", "stderr", "prior") if self.halves is None else ("fisher", "stderr", "prior", "halves"):
+            values = np.array(getattr(self, name), dtype=np.float64, order="C")  # a copy: the caller's stays writable
+            if values.shape != ((2, filters) if name == "halves" else (filters,)):
                 raise DataError(
                     f"'{name}' has shape {values.shape}, and the layers have {filters} filters: they do not belong "
                     "together."
                 )
-            if not np.isfinite(values).all() or (values < 0).any() or (name == "prior" and not (values > 0).all()):
+            is_low = values <= 0 if name in ("prior", "halves") else values < 0
+            if not np.isfinite(values).all() or is_low.any():
                 raise DataError(
                     f"'{name}' of the embedding of '{self.task}' holds values that no Fisher can have (NaN, infinite "
                     "or negative)."
@@ -100,4 +102,4 @@ def trivial(embedding: Embedding) -> Embedding:
         array([0.25, 0.25])
     """
     nothing = np.zeros_like(embedding.fisher)
-    return replace(embedding, task=f"trivial ({embedding.task})", fisher=nothing, stderr=nothing)
+    return replace(embedding, task=f"trivial ({embedding.task})", fisher=nothing, stderr=nothing, halves=None)

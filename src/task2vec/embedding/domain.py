@@ -1,0 +1,176 @@
+"""The domain of a task: what its images look like to a probe, without their labels.
+
+The baseline of Achille 2019: mean and second moment of the probe's pooled features z over the images. It depends on
+p(x) alone, so tasks that label the same images differently have the same domain, to the bit. The second moment is the
+diagonal of the paper's C_1 = E[z z^T].
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from task2vec.errors import DataError, NotFiniteError, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from task2vec.probe import Probe
+    from task2vec.tasks import Task
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DomainEmbedding:
+    """The images of a task as a vector.
+
+    Attributes:
+        task: name of the task.
+        probe: name of the probe.
+        mean: mean of each pooled feature.
+        second_moment: mean of its square.
+        provenance: fingerprints of task and probe, arithmetic, counts.
+    """
+
+    task: str
+    probe: str
+    mean: np.ndarray
+    second_moment: np.ndarray
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        """Refuse moments that no features have, and make them read-only."""
+        for name in ("mean", "second_moment"):
+            values = np.array(getattr(self, name), dtype=np.float64)  # a copy: the caller's array stays writable
+            if values.ndim != 1 or not values.size or not np.isfinite(values).all():
+                raise DataError(
+                    f"'{name}' of the domain of '{self.task}' has shape {values.shape} or values that are not finite: "
+                    "it is no vector of moments. Pass one number per feature."
+                )
+            values.setflags(write=False)
+            object.__setattr__(self, name, values)
+        # A second moment is never below the square of the mean, rounding aside.
+        if (
+            self.mean.shape != self.second_moment.shape
+            or (self.second_moment < np.square(self.mean) * (1 - 1e-9) - 1e-300).any()
+        ):
+            raise DataError(
+                f"mean and second moment of the domain of '{self.task}' cannot be those of the same features: E[z^2] "
+                "is at least E[z]^2. Compute both from one set of features, as domain_of does."
+            )
+
+    def __repr__(self) -> str:
+        """The domain in one line."""
+        images = self.provenance.get("counts", {}).get("images", "?")
+        return f"DomainEmbedding({self.task}, probe={self.probe}, {len(self)} features, {images} images)"
+
+    def __len__(self) -> int:
+        """Number of features."""
+        return len(self.mean)
+
+    @property
+    def vector(self) -> np.ndarray:
+        """The mean: the domain embedding of the paper's pictures."""
+        return self.mean
+
+    @property
+    def std(self) -> np.ndarray:
+        """Standard deviation of each feature over the images."""
+        return np.sqrt(np.maximum(self.second_moment - np.square(self.mean), 0))
+
+    @property
+    def probe_fingerprint(self) -> str:
+        """SHA-256 of the probe's weights and preprocessing: only equal ones can be compared."""
+        return self.provenance.get("probe_fingerprint", "unknown")
+
+
+def embed_domain(
+    task: "Task",
+    probe: "Probe | None" = None,
+    *,
+    dtype: str = "float32",
+    device: str | None = None,
+    workers: int | None = None,
+    batch_size: int | None = None,
+    progress: bool = False,
+) -> DomainEmbedding:
+    """The domain embedding of `task` by `probe` (the default one if None): one pass over the images, no labels.
+
+    Args:
+        task: what `read_folder` and its siblings give.
+        probe: what `load_probe` gives.
+        dtype: arithmetic of the probe, as in `EmbedSettings`; the only argument that changes the numbers.
+        device: "cpu", "cuda"; None takes a GPU if there is one.
+        workers: threads that decode images; None takes one per core.
+        batch_size: images per step; None chooses one.
+        progress: show a progress bar on standard error.
+
+    Example:
+        >>> from task2vec import load_probe, sample_tasks
+        >>> digits, parity = sample_tasks(images_per_task=24)[:2]
+        >>> probe = load_probe(size=64)
+        >>> domain = embed_domain(digits, probe)
+        >>> len(domain), bool((domain.mean == embed_domain(parity, probe).mean).all())
+        (1280, True)
+    """
+    # Embeddings are read and compared without torch; whoever makes one needs it.
+    from task2vec.embedding.progress import watch
+    from task2vec.embedding.run import prepare_steps, tensor_cores
+    from task2vec.embedding.settings import EmbedSettings
+    from task2vec.probe import load_probe
+
+    probe = probe or load_probe()
+    settings = EmbedSettings(dtype=dtype)
+    steps = prepare_steps(task, probe, settings=settings, device=device, workers=workers, batch_size=batch_size)
+    with watch(progress) as report, tensor_cores(steps.pixels.device):
+        features = steps.features(report)
+    return domain_of(features, task, probe=probe, dtype=dtype)
+
+
+def domain_of(
+    features: "Tensor | np.ndarray", task: "Task", *, probe: "Probe", dtype: str = "float32"
+) -> DomainEmbedding:
+    """The domain embedding from the features that `probe` gave for the images of `task`, without a second pass.
+
+    Args:
+        features: (images, features) as `Steps.features` gives them, on any device. Their order is of no importance
+            beyond rounding.
+        task: whose images these are.
+        probe: that gave them.
+        dtype: arithmetic that the probe ran in.
+
+    Raises:
+        NotFiniteError: A feature is NaN or infinite.
+        UsageError: The features are not one row per image and one column per feature of the probe.
+
+    Example:
+        >>> from task2vec import load_probe, sample_tasks
+        >>> task, probe = sample_tasks(images_per_task=24)[0], load_probe(size=64)
+        >>> domain_of(np.ones((24, 1280)), task, probe=probe).std.max()
+        np.float64(0.0)
+    """
+    rows = features if isinstance(features, np.ndarray) else features.detach().cpu().numpy()
+    if rows.shape != (len(task), probe.feature_dim):
+        raise UsageError(
+            f"the features have shape {rows.shape}, and '{task.name}' by probe '{probe.name}' has "
+            f"{(len(task), probe.feature_dim)} (images, features): they belong to something else. Pass all of its own."
+        )
+    if not np.isfinite(rows).all():
+        raise NotFiniteError(
+            f"a feature of '{task.name}' is not finite, which would spoil the whole domain. Look at the images, or use "
+            "dtype='float32' if another was chosen."
+        )
+    return DomainEmbedding(
+        task=task.name,
+        probe=probe.name,
+        mean=rows.mean(axis=0, dtype=np.float64),
+        second_moment=np.einsum("ij,ij->j", rows, rows, dtype=np.float64) / len(rows),
+        provenance={
+            "task_fingerprint": task.fingerprint,
+            "probe_fingerprint": probe.fingerprint,
+            "probe_source": probe.source,
+            "image_size": list(probe.size),
+            "settings": {"dtype": dtype},
+            "counts": {"images": len(task), "bad": len(task.bad)},
+            "warnings": list(task.warnings),
+        },
+    )
