@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-EXTRAS := plot,table,dev
+EXTRAS := plot,map,table,dev
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench test-hostile clean
@@ -31,7 +31,7 @@ test-hostile: $(READY)  ## All attacks of tests/hostile, the long ones too
 	$(BIN)/pytest tests/hostile
 
 clean:  ## Remove the environment and everything that runs have left behind
-	rm -rf $(VENV) build dist task2vec-demo .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist task2vec-demo task2vec-map .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # uv installs in a fraction of pip's time, but reads none of pip's settings: they are handed on (an index, more indexes,

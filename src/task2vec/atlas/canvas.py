@@ -3,6 +3,8 @@
 import io
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,12 +31,18 @@ def save_picture(figure: "Figure", path: Path) -> Path:
     kind = path.suffix.lower().lstrip(".")
     # Nothing of the moment goes into the file, so the same figure gives the same bytes.
     metadata = {"CreationDate": None} if kind == "pdf" else None
-    with warnings.catch_warnings():
-        # A name in a script without a font: boxes are fine.
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
+    with missing_glyphs():
         figure.savefig(picture, format=kind, metadata=metadata)
     write_whole(path, picture.getvalue())
     return path
+
+
+@contextmanager
+def missing_glyphs() -> Iterator[None]:
+    """Drawing, without a warning for a name in a script that has no font here: boxes are fine."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        yield
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -5,7 +5,6 @@ stands beside each row, because a name says less than a look. The picture is mad
 it needs no display, keeps no state, and may be drawn in any thread.
 """
 
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from task2vec.atlas.canvas import import_figure, save_picture
+from task2vec.atlas.labels import shorten
 from task2vec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def draw_distance_matrix(
     figure_class = import_figure()
     order = cluster_order(distances)
     strip = 0 if thumbnails is None else max(len(row) for row in thumbnails)
-    labels = [_shorten(names[index]) for index in order]
+    labels = [shorten(names[index]) for index in order]
     cell = min(LARGEST_CELL, max(SMALLEST_CELL, MATRIX_INCHES / len(order)))
     figure, cells, pictures = _lay_out(figure_class, len(order), strip, letters=max(map(len, labels)), cell=cell)
     _draw_cells(cells, distances[np.ix_(order, order)], is_numbered=cell >= SMALLEST_NUMBERED_CELL)
@@ -161,9 +161,3 @@ def _draw_strip(axes: "Axes", images: Sequence["Image.Image"]) -> None:
         left = column * (side + gap) + gap // 2
         strip[gap // 2 : gap // 2 + side, left : left + side] = np.asarray(image.convert("RGB").resize((side, side)))
     axes.imshow(strip, aspect="auto", interpolation="lanczos")
-
-
-def _shorten(name: str, longest: int = 28) -> str:
-    """A stranger's name, short and in printable characters."""
-    printable = "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in name)
-    return printable if len(printable) <= longest else printable[: longest - 1] + "…"

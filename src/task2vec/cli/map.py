@@ -1,0 +1,194 @@
+"""`task2vec map`: saved embeddings become a map of the task space."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from task2vec.cli.groups import choose_groups
+from task2vec.cli.speech import open_page, print_json, say, visible
+from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from task2vec.atlas import TaskFacts
+    from task2vec.embedding import Embedding
+
+HOW_TO_READ = (
+    "How to read it: tasks that stand together are alike. How far apart groups stand means little on a map; the matrix "
+    "has the distances themselves."
+)
+
+
+def draw_map(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILES OR FOLDERS]", help="Embeddings, or folders of them. Default: this folder."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder for the map.")] = Path("task2vec-map"),
+    kind: Annotated[str, typer.Option(help="The distance between tasks.")] = "symmetric",
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.csv|COLUMN",
+            help="Colours: a table of task and group, or a fact of the embeddings. Default: the folders of the files.",
+        ),
+    ] = None,
+    place: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="An embedding to put on the map of the others; repeat it for more."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Draw a map of embedded tasks.
+
+    Writes a page to walk about on (map.html), the map and the matrix of distances as pictures, and their numbers.
+    """
+    begin = time.perf_counter()
+    from task2vec.atlas.canvas import import_figure
+
+    import_figure()  # asked for now and not after the work
+    new = {file.resolve() for file in place or []}
+    known, left_out = _read_all(files or [Path()], without=new)
+    placed, _ = _read_all(place or [], without=set())
+    _check_count(known, files or [Path()])
+    tasks = [*known, *placed]
+    groups = choose_groups(group, [file for file, _ in tasks], [embedding for _, embedding in tasks])
+    distances = _measure([embedding for _, embedding in known], [embedding for _, embedding in placed], kind)
+    _make_folder(out)
+    report = _draw(tasks, distances, out=out, groups=groups, placed=len(placed), kind=kind)
+    report |= {"left_out": [str(file) for file in left_out], "seconds": round(time.perf_counter() - begin, 1)}
+    print_json(report) if as_json else _print(report)
+
+
+def _read_all(places: Sequence[Path], *, without: set[Path]) -> "tuple[list[tuple[Path, Embedding]], list[Path]]":
+    """Every embedding once, and the files of folders that are none; a file that was named must be one."""
+    import task2vec
+
+    read: dict[Path, tuple[Path, Embedding]] = {}
+    left_out = []
+    for place in places:
+        is_folder = place.is_dir()
+        if not place.exists():
+            raise UsageError(f"'{place}' is not there, so it cannot be drawn. Make it: task2vec embed FOLDER")
+        for file in sorted(place.glob("*.safetensors")) if is_folder else [place]:
+            if file.resolve() in read or file.resolve() in without:
+                continue
+            try:
+                read[file.resolve()] = (file, task2vec.load_embedding(file))
+            except EmbeddingFileError as error:
+                if not is_folder:
+                    raise
+                left_out.append(file)
+                say(visible(f"left out: {error}"))
+    return list(read.values()), left_out
+
+
+def _check_count(known: "Sequence[tuple[Path, Embedding]]", places: Sequence[Path]) -> None:
+    where = ", ".join(f"'{place}'" for place in places)
+    if not known:
+        raise DataError(
+            f"there is no embedding in {where}, so there is nothing to draw. Make some: task2vec embed FOLDER"
+        )
+    if len(known) == 1:
+        raise DataError(
+            f"there is one embedding in {where} ('{known[0][1].task}'), and a map takes two or more. "
+            "Make another: task2vec embed FOLDER"
+        )
+
+
+def _measure(known: "Sequence[Embedding]", placed: "Sequence[Embedding]", kind: str) -> "np.ndarray":
+    """Distances between all pairs, those of the known tasks measured by themselves: a new task does not touch them."""
+    import numpy as np
+
+    from task2vec.distance import check_comparable, pairwise
+
+    for other in (*known[1:], *placed):
+        check_comparable(known[0], other)
+    distances = pairwise(known, kind).values
+    if placed:
+        across = pairwise(placed, kind, others=known).values
+        distances = np.block([[distances, across.T], [across, pairwise(placed, kind).values]])
+    if not np.allclose(distances, distances.T, atol=1e-5) or distances.min() < -1e-5:
+        raise UsageError(
+            f"--kind {kind} is not the same there and back, or falls below zero, so no plane can show it. "
+            "Use --kind symmetric."
+        )
+    distances = ((distances + distances.T) / 2).clip(min=0)
+    np.fill_diagonal(distances, 0.0)
+    return distances
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(
+            f"cannot make the folder '{out}': {error.strerror}. The map goes there. Choose another: --out DIR"
+        ) from error
+
+
+def _draw(
+    tasks: "Sequence[tuple[Path, Embedding]]",
+    distances: "np.ndarray",
+    *,
+    out: Path,
+    groups: list[str] | None,
+    placed: int,
+    kind: str,
+) -> dict[str, Any]:
+    """The report of what was drawn: the map of the known tasks, the placed ones on it, the matrix of all."""
+    import numpy as np
+
+    from task2vec import atlas
+
+    names = [embedding.task for _, embedding in tasks]
+    known = len(tasks) - placed
+    say(f"laying out {known} tasks ...")
+    laid = atlas.lay_out(distances[:known, :known], names[:known])
+    places = np.vstack([laid.places, laid.place(distances[known:, :known])]) if placed else laid.places
+    title, note = f"{len(tasks)} tasks", f"{kind} distance, {laid.describe()}"
+    say("drawing ...")
+    facts = [_state_facts(embedding) for _, embedding in tasks]
+    page = atlas.write_page(
+        places, names, path=out / "map.html", distances=distances, groups=groups, facts=facts, placed=placed,
+        title=title, note=note,
+    )  # fmt: skip
+    drawn = atlas.draw_map(places, names, out=out / "map", groups=groups, placed=placed, title=f"{title}: {note}")
+    matrix = atlas.draw_tree(distances, names, out=out / "matrix", groups=groups, title=f"{kind} distance")
+    nearest = [
+        {"task": names[row], "nearest": names[near], "distance": float(distances[row, near])}
+        for row in range(known, len(tasks))
+        for near in [int(distances[row, :known].argmin())]
+    ]
+    files = [str(path) for path in (page, *drawn, *matrix)]
+    return {"tasks": known, "placed": nearest, "kind": kind, "layout": laid.describe(), "files": files}
+
+
+def _state_facts(embedding: "Embedding") -> "TaskFacts":
+    """What an embedding says of its task; what a stranger's file does not say, or not as a number, is left out."""
+    from task2vec.atlas import TaskFacts
+
+    def find(part: str, key: str) -> Any:
+        told = embedding.provenance.get(part)
+        value = told.get(key) if isinstance(told, dict) else None
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    return TaskFacts(find("counts", "images"), find("counts", "classes"), find("head", "cv_error"), embedding.norm())
+
+
+def _print(report: dict[str, Any]) -> None:
+    page = open_page()
+    page.print(f"{report['tasks']} tasks by {report['kind']} distance ({visible(report['layout'])})")
+    for task in report["placed"]:
+        page.print(
+            f"placed {visible(task['task'])}: nearest is {visible(task['nearest'])}, at {task['distance']:.3f}",
+            soft_wrap=True,
+        )
+    page.print(HOW_TO_READ + "\n")
+    for path in report["files"]:
+        page.print(visible(path), soft_wrap=True)
+    page.print(f"Open {visible(report['files'][0])} in a browser.   ({report['seconds']:.0f} s)", soft_wrap=True)
