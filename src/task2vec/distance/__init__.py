@@ -1,6 +1,7 @@
 """Pairs of embeddings become numbers, and many embeddings a table of them."""
 
 from task2vec.distance.asymmetric import asymmetric
+from task2vec.distance.correction import pairwise_corrected
 from task2vec.distance.domain import domain
 from task2vec.distance.gaussian import jeffreys, kl
 from task2vec.distance.kind import Distance, check_comparable
@@ -31,6 +32,7 @@ __all__ = [
     "kl",
     "log_euclidean",
     "pairwise",
+    "pairwise_corrected",
     "pairwise_from_logs",
     "symmetric",
     "taxonomic",

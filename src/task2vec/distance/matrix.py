@@ -67,7 +67,7 @@ class DistanceMatrix:
         return len(self.rows), len(self.columns)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """The values, for NumPy: a copy unless one is forbidden, since some libraries write into what they are given."""
+        """The values, for NumPy: a copy unless that is forbidden, since some libraries write into what they get."""
         return np.array(self.values, dtype=dtype, copy=copy is not False)
 
     def nearest(self, name: str, k: int = 5) -> list[tuple[str, float]]:

@@ -74,7 +74,7 @@ def embed(
         halves = None
         if settings.halves:
             measures = [_measure(half, features[own], report)[1] for own, half in split_steps(steps)]
-            halves = np.stack([(half.estimate.fisher + half.prior).numpy() for half in measures])
+            halves = np.stack([half.estimate.fisher.numpy() for half in measures])
     return replace(_describe(task, steps, head, measured), halves=halves)
 
 

@@ -22,7 +22,7 @@ class Embedding:
         prior: what a task without information has instead.
         layers: name and number of filters of each layer, in the order of the numbers.
         provenance: fingerprints of task and probe, settings, versions, counts, head metrics, effective images.
-        halves: the vectors of two halves of the task, each embedded by itself, if that was asked for: what other images
+        halves: the Fisher of two halves of the task, each embedded by itself, if that was asked for: what other images
             of the same kind would have changed, head and all (see `task2vec.distance.with_error`).
     """
 
@@ -45,7 +45,7 @@ class Embedding:
                     f"'{name}' has shape {values.shape}, and the layers have {filters} filters: they do not belong "
                     "together."
                 )
-            is_low = values <= 0 if name in ("prior", "halves") else values < 0
+            is_low = values <= 0 if name == "prior" else values < 0
             if not np.isfinite(values).all() or is_low.any():
                 raise DataError(
                     f"'{name}' of the embedding of '{self.task}' holds values that no Fisher can have (NaN, infinite "
