@@ -69,4 +69,5 @@ def test_the_version_is_the_one_of_the_package():
 
 
 def test_commands_keep_their_names():
-    assert [command.callback.__name__ for command in app.registered_commands] == ["demo", "embed", "show", "probes"]
+    names = [command.name or command.callback.__name__ for command in app.registered_commands]
+    assert names == ["demo", "embed", "show", "probes", "map"]

@@ -8,9 +8,11 @@ import typer
 from task2vec.cli import exits
 from task2vec.cli.demo import demo
 from task2vec.cli.embed import embed
+from task2vec.cli.map import draw_map
 from task2vec.cli.probes import probes
 from task2vec.cli.properties import properties
 from task2vec.cli.show import show
+from task2vec.cli.taxonomy import taxonomy
 from task2vec.cli.toy import toy
 
 # Help is never wider than the terminal; left to itself it would not go below 50 columns.
@@ -51,6 +53,7 @@ def start(
 
 for command in (demo, embed, show, probes):
     app.command()(exits.guarded(command))
+app.command("map")(exits.guarded(draw_map))
 
 paper = typer.Typer(
     name="paper",
@@ -59,6 +62,6 @@ paper = typer.Typer(
     no_args_is_help=True,
     context_settings=app.info.context_settings,
 )
-for command in (toy, properties):
+for command in (toy, properties, taxonomy):
     paper.command()(exits.guarded(command))
 app.add_typer(paper)

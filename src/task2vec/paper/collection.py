@@ -8,8 +8,7 @@ Without it, every folder of class folders is a task.
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +36,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Collection:
-    """Tasks to compare, and those among them (or beside them) that are rich enough to be cut into smaller ones."""
+    """Tasks to compare, and those among them (or beside them) that are rich enough to be cut into smaller ones.
+
+    Tasks that were cut by taxon come with the whole datasets, each with the place of its classes in a taxonomy.
+    """
 
     members: tuple[Member, ...]
     rich: tuple[Member, ...]
+    datasets: "tuple[Dataset, ...]" = ()
 
     def named(self, names: Sequence[str]) -> "Collection":
         """The same tasks, with those of the given names as the rich ones."""
@@ -88,7 +91,10 @@ def read_collection(folder: str | Path, *, say: Say = lambda message: None) -> C
             f"{folder} is {'not a folder' if root.exists() else 'not there'}, so there are no tasks to read. "
             "Name a folder with a tasks.csv, or with one folder of class folders per task: --data DIR"
         )
-    members = tuple(_read_taxa(root, say) if (root / "tasks.csv").exists() else _read_folders(root, say))
+    if (root / "tasks.csv").exists():
+        members, datasets = _read_taxa(root, say)
+        return Collection(members, pick_rich(members), datasets)
+    members = tuple(_read_folders(root, say))
     return Collection(members, pick_rich(members))
 
 
@@ -134,36 +140,45 @@ def _list_folders(folder: Path) -> list[Path]:
     return [entry for entry in entries if entry.is_dir() and not entry.is_symlink() and entry.name[:1] != "."]
 
 
-def _read_taxa(root: Path, say: Say) -> Iterator[Member]:
-    """The tasks of `tasks.csv`, in its order; every dataset is read once."""
-
-    @cache
-    def dataset(name: str) -> "_Dataset":
-        say(f"reading {name}")
-        return _Dataset.read(root, name)
-
+def _read_taxa(root: Path, say: Say) -> "tuple[tuple[Member, ...], tuple[Dataset, ...]]":
+    """The tasks of `tasks.csv`, in its order, and the datasets that they are cut from, each read once."""
     rows = _read_rows(root / "tasks.csv", ("dataset", "taxon_level", "taxon"))
-    columns = {
-        (name, level): dataset(name).find_column(
-            level, [row for row in rows if (row["dataset"], row["taxon_level"]) == (name, level)]
-        )
-        for name, level in dict.fromkeys((row["dataset"], row["taxon_level"]) for row in rows)
-    }
-    for row in rows:
-        name, level = row["dataset"], row["taxon_level"]
-        yield Member(name, dataset(name).cut(columns[name, level], row))
+    datasets: dict[str, Dataset] = {}
+    for name in dict.fromkeys(row["dataset"] for row in rows):
+        say(f"reading {name}")
+        whole, own = Dataset.read(root, name), [row for row in rows if row["dataset"] == name]
+        levels = dict.fromkeys(row["taxon_level"] for row in own)
+        columns = {
+            level: whole.find_column(level, [row for row in own if row["taxon_level"] == level]) for level in levels
+        }
+        datasets[name] = replace(whole, columns=columns)
+    members = [
+        Member(row["dataset"], whole.cut(whole.columns[row["taxon_level"]], row))
+        for row in rows
+        for whole in [datasets[row["dataset"]]]
+    ]
+    return tuple(members), tuple(datasets.values())
 
 
 @dataclass(frozen=True)
-class _Dataset:
-    """All images of a dataset as one task, and the place of each class in a taxonomy."""
+class Dataset:
+    """All images of a dataset as one task, and the place of each class in a taxonomy.
+
+    Attributes:
+        images: the task of all classes; its name is that of the dataset.
+        taxonomy: the rows of its table.
+        place: of that table.
+        columns: the column that each level of the tasks follows.
+    """
 
     images: t2v.Task
     taxonomy: tuple[Row, ...]
     place: Path
+    columns: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, root: Path, name: str) -> "_Dataset":
+    def read(cls, root: Path, name: str) -> "Dataset":
+        """The dataset in the folder `name` of a collection."""
         if Path(name).name != name or name.startswith("."):
             raise DataError(
                 f"{root / 'tasks.csv'} names the dataset {name!r}, which is not the name of a folder beside it: "

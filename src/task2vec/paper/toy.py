@@ -28,13 +28,13 @@ import numpy as np
 import torch
 
 from task2vec.atlas.canvas import import_figure
-from task2vec.distance import symmetric
-from task2vec.embedding import Embedding, EmbedSettings, embed
+from task2vec.distance import pairwise
+from task2vec.embedding import Embedding, EmbedSettings, embed, embed_domain
 from task2vec.errors import UsageError
 from task2vec.paper.outcome import make_folder, write_figure, write_rows
 from task2vec.paper.toy_figures import draw_neighbours, draw_spaces
 from task2vec.paper.toy_measures import Mean, average_seeds, measure_space, region_similarity, word_statement
-from task2vec.paper.toy_probes import embed_domain, make_polynomial_probe, make_random_probe, name_filters
+from task2vec.paper.toy_probes import make_polynomial_probe, make_random_probe, name_filters
 from task2vec.tasks.toy import Partition, draw_partitions, label_grid
 
 if TYPE_CHECKING:
@@ -191,14 +191,13 @@ def _run_trial(seed: int, count: int, side: int, progress: Callable[[str], None]
 def _embed_all(tasks: "Sequence[Task]", probe: "Probe") -> Space:
     with _single_thread():
         size = len(tasks[0])
-        embeddings = tuple(embed(t, probe, settings=SETTINGS, device="cpu", workers=1, batch_size=size) for t in tasks)
+        common: dict[str, Any] = {"device": "cpu", "workers": 1, "batch_size": size}
+        embeddings = tuple(embed(task, probe, settings=SETTINGS, **common) for task in tasks)
         # The domain embedding knows the pictures and nothing else, so tasks that share them share it.
         domains = {task.digests: task for task in tasks}
-        domains = {digests: embed_domain(task, probe) for digests, task in domains.items()}
-    activations = np.stack([domains[task.digests] for task in tasks])
-    distances = np.zeros((len(tasks), len(tasks)))
-    for i, j in zip(*np.triu_indices(len(tasks), 1), strict=True):
-        distances[i, j] = distances[j, i] = symmetric(embeddings[i], embeddings[j])
+        domains = {digests: embed_domain(task, probe, dtype="float64", **common) for digests, task in domains.items()}
+    activations = np.stack([domains[task.digests].mean for task in tasks])
+    distances = np.array(pairwise(embeddings, device="cpu"))
     apart = np.linalg.norm(activations[:, None] - activations[None, :], axis=2)
     return Space(name_filters(probe), embeddings, distances, apart)
 

@@ -1,4 +1,4 @@
-"""The two feature extractors of the paper's toy experiment as probes, and the domain embedding they give.
+"""The two feature extractors of the paper's toy experiment as probes.
 
 Both take the points of `toy_tasks` as (x, y, 1) and have one filter per feature, so that the Fisher of a filter is
 known in closed form. With p the head's probability of a class, w_k its weight of feature k, and E the mean over points
@@ -14,13 +14,11 @@ four has its kink inside: ten of them see less than ten.
 
 from functools import partial
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
 from task2vec.probe import Probe, load_probe
-from task2vec.tasks import Task
 from task2vec.tasks.toy import read_point
 
 RANDOM_FEATURES, DEGREE = 10, 3
@@ -98,14 +96,6 @@ def name_filters(probe: Probe) -> tuple[str, ...]:
         weights = probe.network.features.weight.detach()[:, :, 0, 0].tolist()
         return tuple(f"max(0, {a:.4g} x {b:+.4g} y {c:+.4g})" for a, b, c in weights)
     return tuple(" ".join(filter(None, (_name_power("x", i), _name_power("y", j)))) for i, j in POWERS)
-
-
-def embed_domain(task: Task, probe: Probe) -> np.ndarray:
-    """(features,) mean of the probe's activations over the images of `task`: what it shows without its labels."""
-    pixels = torch.stack([probe.preprocess(task.images.load(index)) for index in range(len(task))])
-    network = probe.prepare(dtype=torch.float64).module
-    with torch.inference_mode():
-        return network(probe.preprocess.normalise(pixels, torch.float64)).mean(0).numpy()
 
 
 def _read_point(image: Image.Image, *, side: int) -> Tensor:
