@@ -1,8 +1,9 @@
 """Runs the measurements, prints every promised ratio with its target, and writes one JSON.
 
-    python benchmarks/run.py [--quick] [--only a,b,c,v,memory] [--shared DIR] [--out FILE] [--processor-time]
+    python benchmarks/run.py [--quick] [--only a,b,c,d,v,memory] [--shared DIR] [--out FILE] [--processor-time]
 
-Real images and weights are read from the shared folder beside the repository; without it only memory can be measured.
+Real images and weights are read from the shared folder beside the repository; without it only
+memory and distances can be measured.
 """
 
 import argparse
@@ -23,6 +24,7 @@ PARTS = {
     "b": "distance_from_limit",
     "c": "other_libraries",
     "v": "noisy_step",
+    "d": "pairwise",
     "memory": "memory",
     "a": "time_to_error",
 }
@@ -67,7 +69,7 @@ def _parse() -> argparse.Namespace:
         "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
     )
     parser.add_argument("--out", type=Path, default=_ROOT / "benchmarks" / "results.json", help="where the JSON goes")
-    parser.add_argument("--device", default="cpu", help="where a and errors run: cpu or cuda")
+    parser.add_argument("--device", default="cpu", help="where a, d and errors run: cpu or cuda")
     parser.add_argument(
         "--errors", type=Path, default=_ROOT / "docs" / "measured" / "errors.json", help="errors for (a)"
     )
