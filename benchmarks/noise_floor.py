@@ -20,13 +20,15 @@ _ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 
 import numpy as np  # noqa: E402
-from scipy.stats import spearmanr, wilcoxon  # noqa: E402
+from scipy.stats import spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.measure import show_table  # noqa: E402
 from benchmarks.real_tasks import read_tasks  # noqa: E402
 from benchmarks.robust import load_probe  # noqa: E402
 from task2vec.distance import NoisyDistance, with_error  # noqa: E402
+from task2vec.distance.correction import find_directions  # noqa: E402
+from task2vec.distance.noise import find_dose  # noqa: E402
 
 DRAWS = ("A", "B")
 
@@ -82,12 +84,21 @@ def report(arguments: argparse.Namespace) -> int:
         for basis, embeddings in (("halves", found[part]), ("stderr", bare[part])):
             agreements.append(tell_ranks(part, basis, *measure(embeddings), whole))
         values = np.asarray(t2v.distance.pairwise(found[part], device="cpu"))
-        shaped = np.asarray(t2v.distance.pairwise_corrected(found[part], device="cpu"))
-        agreements.append(tell_ranks(part, "halves of all", values, shaped, whole))
+        for count in (0, 1, 2):
+            shaped = t2v.distance.pairwise_corrected(found[part], directions=count, device="cpu")
+            agreements.append(tell_ranks(part, f"halves of all, {count} directions", values, np.asarray(shaped), whole))
     print("\nneighbours of the draws against those of the whole tasks")
     show_table(list(agreements[0]), [tuple(row.values()) for row in agreements])
+    shape = tell_shape(found["A"], found["B"])
+    print("\nthe shape of the noise:", shape)
     if arguments.json:
-        story = {"probe": found["A"][0].probe, "tasks": names, "same task": rows, "neighbours": agreements}
+        story = {
+            "probe": found["A"][0].probe,
+            "tasks": names,
+            "same task": rows,
+            "neighbours": agreements,
+            "shape": shape,
+        }
         arguments.json.write_text(json.dumps(story, indent=1) + "\n", encoding="utf-8")
     return 0
 
@@ -128,7 +139,6 @@ def tell_ranks(
         "rank correlation": float(before.mean()),
         "corrected": float(after.mean()),
         "tasks that gain": f"{int((gain > 0).sum())} of {int((gain != 0).sum())}",
-        "p (Wilcoxon, one-sided)": float(wilcoxon(gain, alternative="greater").pvalue) if gain.any() else 1.0,
         "nearest": float(nearest[0]),
         "nearest, corrected": float(nearest[1]),
     }
@@ -137,6 +147,24 @@ def tell_ranks(
 def find_nearest(matrix: np.ndarray) -> np.ndarray:
     """The other task that is nearest to each."""
     return np.where(np.eye(len(matrix), dtype=bool), np.inf, matrix).argmin(1)
+
+
+def tell_shape(one: list[t2v.Embedding], other: list[t2v.Embedding]) -> dict[str, object]:
+    """How much of the noise lies in one direction, and what that has to do with the penalty of the head."""
+    doses = np.stack([find_dose(e) for e in (*one, *other)])
+    doses -= doses.mean(1, keepdims=True)
+    (axis,) = find_directions(doses, 1)
+    moved = np.stack([np.log(a.vector) - np.log(b.vector) for a, b in zip(one, other, strict=True)])
+    moved -= moved.mean(1, keepdims=True)
+    penalties = [np.log10([e.provenance["head"]["l2"] for e in side]) for side in (one, other)]
+    decades = np.round(2 * np.abs(penalties[0] - penalties[1])) / 2
+    apart = np.array([t2v.distance.symmetric(a, b) for a, b in zip(one, other, strict=True)])
+    return {
+        "share of the first direction": float(np.square(doses @ axis).sum() / np.square(doses).sum()),
+        "movement along it ~ difference of penalties": float(spearmanr(moved @ axis, penalties[0] - penalties[1])[0]),
+        "decades between the penalties, mean": float(np.abs(penalties[0] - penalties[1]).mean()),
+        "distance by decades": {str(d): float(np.median(apart[decades == d])) for d in np.unique(decades)},
+    }
 
 
 def agree(row: np.ndarray, whole: np.ndarray, own: int) -> float:

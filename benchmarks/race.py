@@ -5,8 +5,8 @@
 All start with the images decoded and do the whole embedding: features, two epochs of the head alone, then head and
 noise together. After every epoch the race notes the seconds, the drift (root mean square change of L between the means
 of two epochs), and how far the epoch's mean is from a reference, the mean of L over the last half of a longer run of
-ours with another seed. The drift alone would not do: noise that hides the gradient makes L wander on the spot. A recipe
-has settled when its drift is small enough for `task2vec embed` not to warn.
+ours with another seed. The drift alone would not do: where the gradient is weak, L moves little wherever it is. A
+recipe is said to settle when its drift is first below the limit of `task2vec embed`, which also asks for more.
 """
 
 import argparse

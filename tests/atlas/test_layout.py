@@ -1,6 +1,7 @@
 """Places on a plane: deterministic, faithful to neighbourhoods, and old ones stay when new tasks come."""
 
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,14 +11,19 @@ from task2vec.errors import MissingExtraError, UsageError
 from tests.atlas.spaces import make_space, measure
 
 
+@cache
+def lay_out_space(count=43):
+    """The map of a made-up space; it is read-only, so that tests can share it."""
+    return lay_out(make_space(count)[0])
+
+
 def nearest(row, places):
     return int(np.linalg.norm(places - row, axis=1).argmin())
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 30])
 def test_any_number_of_tasks_has_places(count):
-    distances, _ = make_space(count)
-    found = lay_out(distances)
+    found = lay_out_space(count)
     assert found.places.shape == (count, 2)
     assert np.isfinite(found.places).all()
     assert found.names == tuple(map(str, range(count)))
@@ -35,7 +41,7 @@ def test_two_tasks_stand_as_far_apart_as_they_are():
 
 def test_the_same_distances_give_the_same_map():
     distances, _ = make_space()
-    one, other = lay_out(distances, seed=3), lay_out(distances, seed=3)
+    one, other = lay_out_space(), lay_out(distances)
     assert one.places.tobytes() == other.places.tobytes()
     assert one.places.tobytes() != lay_out(distances, seed=4).places.tobytes()
 
@@ -44,13 +50,13 @@ def test_the_same_distances_give_the_same_map():
 def test_the_last_digits_of_the_distances_do_not_turn_the_map_over(count):
     distances, _ = make_space(count)
     noise = np.triu(np.random.default_rng(0).normal(scale=1e-8, size=distances.shape), 1)
-    one, other = lay_out(distances).places, lay_out(distances + noise + noise.T).places
+    one, other = lay_out_space(count).places, lay_out(distances + noise + noise.T).places
     assert abs(one - other).max() < 0.05 * np.ptp(one)
 
 
 def test_neighbours_stay_neighbours():
-    distances, datasets = make_space()
-    places = lay_out(distances).places
+    _, datasets = make_space()
+    places = lay_out_space().places
     apart = measure(places) + np.diag([np.inf] * len(places))
     assert all(datasets[near] == dataset for near, dataset in zip(apart.argmin(axis=1), datasets, strict=True))
 
@@ -65,7 +71,7 @@ def test_tasks_that_are_all_the_same_have_places(count):
 @pytest.mark.parametrize("count", [1, 2, 5, 8, 43])
 def test_a_copy_of_a_known_task_lands_beside_it_and_nothing_else_moves(count):
     distances, _ = make_space(count)
-    found = lay_out(distances)
+    found = lay_out_space(count)
     before = found.places.tobytes(), found.distances.tobytes()
     placed = found.place(distances)
     assert (found.places.tobytes(), found.distances.tobytes()) == before

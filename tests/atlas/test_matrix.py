@@ -33,17 +33,17 @@ def test_thumbnails_are_drawn(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["pdf", "svg", "PNG"])
-def test_the_extension_chooses_the_format(tmp_path, suffix):
+def test_the_extension_chooses_the_format(tmp_path, coarse, suffix):
     path = draw_distance_matrix(make_distances(2), ["a", "b"], path=tmp_path / f"m.{suffix}")
     assert {"pdf": b"%PDF", "svg": b"<?xm", "PNG": b"\x89PNG"}[suffix] == path.read_bytes()[:4]
 
 
 @pytest.mark.parametrize("name", ["$x^2", r"\frac", "a\nb\x1b[31m", "<script>", "日本語", "\udc80", "x" * 500, ""])
-def test_strange_names_are_text(tmp_path, name):
+def test_strange_names_are_text(tmp_path, coarse, name):
     assert draw_distance_matrix(make_distances(2), [name, "b"], path=tmp_path / "m.png").exists()
 
 
-def test_equal_distances_do_not_divide_by_zero(tmp_path):
+def test_equal_distances_do_not_divide_by_zero(tmp_path, coarse):
     assert draw_distance_matrix(np.zeros((3, 3)), ["a", "b", "c"], path=tmp_path / "m.png").exists()
 
 

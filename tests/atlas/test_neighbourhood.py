@@ -61,7 +61,7 @@ def test_the_area_by_hand():
     assert curve_area(worst, taxa) == pytest.approx(-1)
 
 
-def test_the_picture_and_its_numbers(tmp_path):
+def test_the_picture_and_its_numbers(tmp_path, coarse):
     taxa = make_taxonomy()
     space, _ = make_space(12)
     files = draw_neighbourhoods({"task2vec": space, "$cosine_": taxa}, taxa, out=tmp_path / "curve.v1", most=5)

@@ -112,7 +112,7 @@ def test_rank_correlation_is_spearmans_with_ties(seed):
     assert rank_correlation(x, y) == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
 
 
-def test_strange_names_are_text(tmp_path):
+def test_strange_names_are_text(tmp_path, coarse):
     places = np.random.default_rng(0).normal(size=(len(STRANGE), 2))
     draw_tree(measure(places), STRANGE, out=tmp_path / "t", groups=STRANGE, title=STRANGE[2])
     draw_map(places, STRANGE, out=tmp_path / "m", groups=STRANGE, title="".join(STRANGE))
@@ -121,14 +121,14 @@ def test_strange_names_are_text(tmp_path):
     assert [row["task"] for row in read(tmp_path / "m.csv")][-1] == "'=1+1"
 
 
-def test_the_same_map_gives_the_same_bytes(tmp_path):
+def test_the_same_map_gives_the_same_bytes(tmp_path, coarse):
     for name in ("one", "two"):
         draw_map(np.eye(2), ["a", "b"], out=tmp_path / name)
     assert (tmp_path / "one.pdf").read_bytes() == (tmp_path / "two.pdf").read_bytes()
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
 
 
-def test_points_in_one_place_and_equal_distances_are_drawn(tmp_path):
+def test_points_in_one_place_and_equal_distances_are_drawn(tmp_path, coarse):
     assert draw_map(np.zeros((3, 2)), ["a", "b", "c"], out=tmp_path / "m")
     assert draw_tree(np.zeros((3, 3)), ["a", "b", "c"], out=tmp_path / "t")
 

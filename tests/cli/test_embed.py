@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 import task2vec
+from task2vec.distance.noise import find_floor
 from tests.command import SMALL
 
 
@@ -151,3 +152,36 @@ def test_names_from_strangers_are_shown_as_text(call, photos, tmp_path):
     assert "[red]evil\\x1b[31m" in result.stdout
     assert "\x1b" not in result.stdout + result.stderr
     assert "a\\x1b[2J.png" in result.stderr
+
+
+def test_halves_are_embedded_if_asked_for(call, photos, embedded, tmp_path):
+    place = tmp_path / "halved.t2v.safetensors"
+    result = call("embed", photos, "--out", place, "--halves", *SMALL)
+    assert result.exit_code == 0, result.stderr
+    whole, halved = task2vec.load_embedding(embedded), task2vec.load_embedding(place)
+    assert whole.halves is None and halved.halves.shape == (2, len(halved))
+    assert (whole.fisher == halved.fisher).all()
+    (line,) = (line for line in result.stdout.splitlines() if line.startswith("noise floor"))
+    assert line.split()[2].rstrip(",") == f"{find_floor(halved):.3f}"
+    assert "two such embeddings of this task" in line and "or more" not in line and "--halves" not in line
+    refused = call("embed", photos, "--out", place, *SMALL)
+    assert refused.exit_code == 2 and "other settings" in refused.stderr
+
+
+def test_json_tells_the_noise(call, photos, tmp_path):
+    for options, basis in (((), "stderr"), (("--halves",), "halves")):
+        place = tmp_path / f"{basis}.t2v.safetensors"
+        report = json.loads(call("embed", photos, "--out", place, "--json", *options, *SMALL).stdout)
+        assert report["settings"]["halves"] == (basis == "halves")
+        assert report["noise"] == {"floor": find_floor(task2vec.load_embedding(place)), "basis": basis}
+        assert 0 < report["noise"]["floor"] < 1
+
+
+def test_a_task_that_cannot_be_halved_is_refused(call, photos, tmp_path):
+    for name in ("dark", "bright"):
+        (tmp_path / "few" / name).mkdir(parents=True)
+        shutil.copy(photos / name / "0.png", tmp_path / "few" / name)
+    result = call("embed", tmp_path / "few", "--out", tmp_path / "x", "--halves", *SMALL)
+    assert result.exit_code == 3
+    assert "'few' cannot be split" in result.stderr and "--halves" in result.stderr
+    assert not (tmp_path / "x").exists()

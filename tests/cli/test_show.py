@@ -1,10 +1,14 @@
 """`task2vec show`: a saved embedding in words, and a damaged one refused."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from tests.command import run_command
+from task2vec.distance.noise import find_floor
+from task2vec.embedding import load_embedding
+from tests.command import START, run_command
 
 
 def test_it_shows_what_matters(call, embedded):
@@ -20,6 +24,30 @@ def test_json_has_stages_that_add_up(call, embedded):
     facts = json.loads(result.stdout)
     assert sum(stage["filters"] for stage in facts["stages"]) == facts["filters"]
     assert sum(stage["share"] for stage in facts["stages"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("has_halves", [False, True])
+def test_the_noise_is_one_line(call, embedded, tmp_path, has_halves):
+    embedding = load_embedding(embedded)
+    if has_halves:
+        embedding = replace(embedding, halves=np.outer([1.5, 0.5], embedding.fisher) ** [[1.1], [0.9]])
+    place = embedding.save(tmp_path / "x.t2v.safetensors")
+    result = call("show", place)
+    assert result.exit_code == 0, result.stderr
+    (line,) = (line for line in result.stdout.splitlines() if line.startswith("noise floor"))
+    number = f"{find_floor(embedding):.3f}"
+    words = "the distance of two such embeddings of this task"
+    mend = "" if has_halves else "; --halves tells all of it"
+    assert " ".join(line.split()) == f"noise floor {number}{'' if has_halves else ' or more'}, {words}{mend}"
+    facts = json.loads(call("show", place, "--json").stdout)
+    assert facts["noise"] == {"floor": find_floor(embedding), "basis": "halves" if has_halves else "stderr"}
+
+
+def test_torch_is_not_needed(embedded):
+    watch = "import atexit, sys; atexit.register(lambda: print('torch' in sys.modules)); "
+    result = run_command("show", embedded, python=watch + START)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "False"
 
 
 def test_it_fits_where_it_is_shown(embedded):

@@ -35,7 +35,7 @@ positive = st.floats(1e-6, 1e6)
 anything = st.one_of(st.just(0.0), st.floats(1e-280, 1e280), st.floats(1e-3, 1e3))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(*[arrays.arrays(float, n, elements=positive)] * 2)))
 def test_equals_the_paper(pair):
     a, b = pair
@@ -54,7 +54,7 @@ def test_known_values():
     assert symmetric(make([3.0]), make([5.0])) == pytest.approx(0.0, abs=1e-15)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.integers(1, 30).flatmap(lambda n: st.tuples(*[arrays.arrays(float, n, elements=anything)] * 2)))
 def test_any_two_vectors_have_a_distance(pair):
     a, b = make(pair[0]), make(pair[1])

@@ -36,7 +36,7 @@ def worlds(draw):
 
 
 @pytest.mark.parametrize("kind", list(ORACLES))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(worlds())
 def test_equals_the_definition(kind, world):
     tree, tasks = world
@@ -58,7 +58,7 @@ def test_it_is_no_proper_distance_in_general_as_the_docstring_says():
     assert taxonomic(a, between, BIRDS) == taxonomic(between, b, BIRDS) == 0 < taxonomic(a, b, BIRDS)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(worlds())
 def test_it_is_one_between_tasks_with_subtrees_of_their_own(world):
     tree, _ = world

@@ -178,7 +178,7 @@ def refuse(*args, **kwargs):
 
 def test_every_embedding_is_saved_under_its_method(planned, shelf, run):
     assert (shelf.made, shelf.found) == (len(planned), 0)
-    assert len(planned) == (7 + 12) * 2 + 7 + 4
+    assert len(planned) == 7 * 3 + 12 + 4
     names = {path.name for path in (shelf.folder / "embeddings" / "robust").iterdir()}
     assert len(names) == 19
     assert name_file(run[0].tasks[0]) in names
@@ -241,12 +241,13 @@ def test_the_compact_file_forgets_other_settings_of_a_method_it_is_asked_for(run
     assert [e.task for e in kept["direct"]] == [one.task]
 
 
-def test_questions_are_not_trained_for_unless_nothing_else_is_asked(planned):
-    slow = replace(SMALL, method="variational")
-    both = replace(planned, settings=(SMALL, slow))
-    assert both.quick_settings == (SMALL,)
-    assert len(both) == 7 * 3 + 12 + 4
-    assert replace(planned, settings=(slow,)).quick_settings == (slow,)
+def test_questions_are_embedded_by_the_first_method_alone(planned, run, probe, tmp_path):
+    assert list(run[0].by_method) == ["robust", "direct"] and list(run[1][0].by_method) == ["robust"]
+    turned = Plan(None, planned.families, planned.settings[::-1])
+    assert len(turned) == 12 + 4
+    _, (found,) = turned.run(shelf := Shelf(tmp_path, probe, "cpu"))
+    assert (shelf.made, found.main) == (len(turned), "direct")
+    assert {one.provenance["settings"]["method"] for one in found.by_method["direct"]} == {"direct"}
 
 
 def test_names_that_are_no_files_become_some(collection):

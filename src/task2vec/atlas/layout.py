@@ -107,8 +107,8 @@ def lay_out(
     """The tasks on a plane, near tasks beside each other; the same distances give the same map.
 
     Args:
-        distances: between tasks: symmetric, finite, zero on the diagonal.
-        names: one per task; their numbers if left out.
+        distances: between tasks: symmetric, finite, zero on the diagonal; an array, or what `pairwise` returns.
+        names: one per task; if left out, those of the matrix or numbers.
         seed: parts tasks that are the same.
         perplexity: about how many neighbours to keep near; by default the root of the number of tasks, at most 30.
 
@@ -118,6 +118,7 @@ def lay_out(
         >>> lay_out(abs(points[:, None] - points[None, :]))
         TaskMap(20 tasks, t-SNE, perplexity 4.47)
     """
+    names = getattr(distances, "rows", None) if names is None else names
     distances = check_square(distances, is_symmetric=True)
     count = len(distances)
     names = tuple(str(number) for number in range(count)) if names is None else tuple(names)
@@ -154,11 +155,14 @@ def check_square(distances: np.ndarray, *, is_symmetric: bool) -> np.ndarray:
             "the distances hold NaN or infinity, so some tasks are nowhere. Fill the matrix with "
             "task2vec.distance.symmetric(a, b), or leave those tasks out."
         )
-    if is_symmetric and (
-        not np.allclose(distances, distances.T, atol=1e-9) or (distances < 0).any() or np.diag(distances).any()
-    ):
+    if is_symmetric and (distances < 0).any() and np.allclose(distances, distances.T, atol=1e-9):
         raise UsageError(
-            "the distances are not symmetric, positive, and zero from a task to itself: no map can keep them. Use a "
+            f"some distances are negative (down to {distances.min():.3g}), and no map has room for that. Corrected "
+            "ones may be: below zero is no difference. Pass numpy.maximum(distances, 0)."
+        )
+    if is_symmetric and (not np.allclose(distances, distances.T, atol=1e-9) or np.diag(distances).any()):
+        raise UsageError(
+            "the distances are not symmetric and zero from a task to itself: no map can keep them. Use a "
             "symmetric distance, or the mean of both directions."
         )
     return distances

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from task2vec.atlas.canvas import save_picture, write_whole
+from task2vec.tasks.cells import defuse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-# A spreadsheet takes a cell that begins so for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
@@ -48,7 +46,7 @@ def _cell(value: Any) -> Any:
     if value is None:
         return ""
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(_FORMULA) else value
+        return defuse(value)
     if isinstance(value, float) or hasattr(value, "dtype"):
         number = float(value)
         return f"{number:.6g}" if math.isfinite(number) else ""

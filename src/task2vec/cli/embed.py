@@ -41,6 +41,9 @@ def embed(
     epochs: Annotated[int | None, typer.Option(help="Of the variational method; default: 10.")] = None,
     engine: Annotated[Literal["exact", "fast"] | None, typer.Option(help="How the Fisher is computed.")] = None,
     images: Annotated[int | None, typer.Option(help="How many (image, label) pairs to back-propagate at most.")] = None,
+    halves: Annotated[
+        bool, typer.Option("--halves", help="Embed both halves too, to tell the noise: twice the gradients, two heads.")
+    ] = False,
     precision: Annotated[float | None, typer.Option(help="Stop at this relative error, e.g. 0.05.")] = None,
     l2: Annotated[float | None, typer.Option(help="Penalty of the head; default: cross-validated.")] = None,
     beta: Annotated[float | None, typer.Option(help="Weight of the prior; default: 1e-7.")] = None,
@@ -63,7 +66,7 @@ def embed(
         raise UsageError("--epochs is for --method variational alone: the other methods do not train. Leave it out.")
     training = None if epochs is None else task2vec.VariationalSettings(epochs=epochs)
     given = {"method": method, "engine": engine, "images": images, "precision": precision, "l2": l2, "beta": beta}
-    given |= {"seed": seed, "dtype": dtype, "variational": training}
+    given |= {"seed": seed, "dtype": dtype, "variational": training, "halves": halves}
     settings = task2vec.EmbedSettings(**{key: value for key, value in given.items() if value is not None})
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
     task = _read(path, name=name, table=table, allow_bad=allow_bad, workers=workers)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 def describe(embedding: "Embedding") -> dict[str, Any]:
     """The facts of an embedding as plain values, each of the type it should have: files come from strangers."""
+    from task2vec.distance.noise import find_basis, find_floor
+
     story = embedding.provenance
     try:
         return {
@@ -24,6 +26,7 @@ def describe(embedding: "Embedding") -> dict[str, Any]:
             "head": {key: _number(value) for key, value in story["head"].items()},
             "effective_images": _number(story["effective_images"]),
             "relative_error": _number(story["relative_error"]),
+            "noise": {"floor": find_floor(embedding), "basis": find_basis(embedding)},
             "variational": {key: _number(value) for key, value in story.get("variational", {}).items()},
             "settings": dict(story["settings"]),
             "fingerprints": {"task": str(story["task_fingerprint"]), "probe": str(story["probe_fingerprint"])},
@@ -49,6 +52,7 @@ def word_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("head", f"{percent(head['cv_error'])} cross-validated error, L2 penalty {head['l2']:.3g}"),
         ("norm", f"{facts['norm']:.4g}"),
         ("precision", f"{percent(facts['relative_error'])} relative error of a filter (median), {_word_effort(facts)}"),
+        ("noise floor", _word_noise(facts)),
     ]
     if facts["variational"]:
         trained = facts["variational"]
@@ -74,6 +78,12 @@ def _word_classes(facts: dict[str, Any]) -> str:
 
 def _word_effort(facts: dict[str, Any]) -> str:
     return f"{facts['counts']['backpropagated']} gradients of {facts['counts']['images_used']} images"
+
+
+def _word_noise(facts: dict[str, Any]) -> str:
+    floor, is_part = facts["noise"]["floor"], facts["noise"]["basis"] == "stderr"
+    more, mend = (" or more", "; --halves tells all of it") if is_part else ("", "")
+    return f"{floor:.3f}{more}, the distance of two such embeddings of this task{mend}"
 
 
 def _count(value: Any) -> Any:

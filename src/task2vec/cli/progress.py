@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from task2vec.cli.speech import is_watched, say
+from task2vec.cli.speech import is_watched, say, visible
 
 
 @contextmanager
@@ -20,3 +20,17 @@ def watch_steps(total: int) -> Iterator[Callable[[str], None]]:
         line = bar.add_task("", total=total)
         steps = iter(range(total + 1))
         yield lambda step: bar.update(line, completed=next(steps), description=step)
+
+
+def say_once(advance: Callable[[str], None]) -> Callable[[str], None]:
+    """Tells steps of the same name in a row once, where they would be lines; a bar wants them all."""
+    if is_watched():
+        return lambda step: advance(visible(step))
+    told = [""]
+
+    def tell(step: str) -> None:
+        if step != told[-1]:
+            advance(visible(step))
+            told.append(step)
+
+    return tell

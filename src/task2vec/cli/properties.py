@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from task2vec.cli.progress import watch_steps
-from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
+from task2vec.cli.claims import print_claims, print_claims_json
+from task2vec.cli.device import check_device
+from task2vec.cli.progress import say_once, watch_steps
+from task2vec.cli.speech import say, visible
 from task2vec.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from task2vec.paper.collection import Collection
     from task2vec.paper.properties import Plan
-    from task2vec.paper.property_claims import Claim
 
 MISSING = (
     "These are the small synthetic tasks of the package: real images are missing. To add yours: "
@@ -68,14 +67,14 @@ def properties(
     from task2vec.paper.property_figures import write_properties
 
     import_figure()  # asked for now and not after minutes of work
-    _check_device(device)
+    check_device(device)
     settings = task2vec.EmbedSettings(images=images, method=method, seed=seed)
     loaded = task2vec.load_probe(probe, weights=weights, size=size)
     folder = make_folder(out)
     collection = _gather(data, task or [], seed=seed, is_quick=quick)
     experiments = Experiments.of(collection, _plan(repeats, seed, is_real=data is not None, is_quick=quick))
     with watch_steps(len(experiments)) as advance:
-        rows = experiments.run(Embedder(loaded, settings, device, _say_once(advance)))
+        rows = experiments.run(Embedder(loaded, settings, device, say_once(advance)))
     say("drawing ...")
     claims = make_claims(rows)
     files = write_properties(rows, claims, folder)
@@ -88,21 +87,10 @@ def properties(
         "files": [str(path) for path in files],
         "seconds": round(time.perf_counter() - begin, 1),
     }
-    _print_json(report) if as_json else _print(report)
-
-
-def _say_once(advance: "Callable[[str], None]") -> "Callable[[str], None]":
-    """Steps of the same name in a row are told once where they would be lines; a bar wants them all."""
-    if is_watched():
-        return lambda step: advance(visible(step))
-    told = [""]
-
-    def tell(step: str) -> None:
-        if step != told[-1]:
-            advance(visible(step))
-            told.append(step)
-
-    return tell
+    if as_json:
+        return print_claims_json(report)
+    told = f"({report['embeddings']} embeddings, {report['seconds']:.0f} s)"
+    print_claims(report, how_to_read=HOW_TO_READ, missing=[MISSING] if data is None else [], told=told)
 
 
 def _check(*, repeats: int | None, size: int, seed: int, data: Path | None) -> None:
@@ -122,18 +110,6 @@ def _check(*, repeats: int | None, size: int, seed: int, data: Path | None) -> N
             f"--data {data} is {'not a folder' if data.exists() else 'not there'}, so there are no tasks to read. "
             "Name a folder with one folder of class folders per task, or leave it out."
         )
-
-
-def _check_device(device: str | None) -> None:
-    """Refuses a device that is not there before any image is read."""
-    import torch
-
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(
-            f"--device {device} cannot be used here ({str(error).splitlines()[0]}). Leave it out, or use --device cpu."
-        ) from error
 
 
 def _gather(data: Path | None, names: list[str], *, seed: int, is_quick: bool) -> "Collection":
@@ -156,29 +132,3 @@ def _plan(repeats: int | None, seed: int, *, is_real: bool, is_quick: bool) -> "
         small: dict[str, Any] = {"shuffled": (0.0, 0.5, 1.0), "classes": (2, 5), "sizes": (1, 2, 5, 10), "tasks": 1}
         return Plan(repeats=repeats or 2, seed=seed, most_images=10, **small)
     return Plan(repeats=repeats or (5 if is_real else 3), seed=seed, most_images=20 if is_real else 10)
-
-
-def _print_json(report: dict[str, Any]) -> None:
-    from dataclasses import asdict
-
-    print_json({**report, "claims": [asdict(claim) for claim in report["claims"]]})
-
-
-def _print(report: dict[str, Any]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in ("claim", "measured", ""):
-        table.add_column(column, overflow="fold")
-    claims: list[Claim] = report["claims"]
-    for claim in claims:
-        table.add_row(claim.claim, claim.measured, claim.verdict)
-    page = open_page()
-    page.print(table)
-    page.print(HOW_TO_READ + "\n")
-    if report["missing"]:
-        page.print(report["missing"] + "\n")
-    for path in report["files"]:
-        page.print(visible(path), soft_wrap=True)
-    page.print(f"({report['embeddings']} embeddings, {report['seconds']:.0f} s)", soft_wrap=True)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from task2vec.cli.progress import watch_steps
-from task2vec.cli.properties import _check_device, _say_once
-from task2vec.cli.speech import open_page, print_json, say, visible
+from task2vec.cli.claims import print_claims, print_claims_json
+from task2vec.cli.device import check_device
+from task2vec.cli.progress import say_once, watch_steps
+from task2vec.cli.speech import say, visible
 from task2vec.errors import UsageError
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
     from task2vec.paper.collection import Collection
-    from task2vec.paper.property_claims import Claim
     from task2vec.paper.taxonomy import Found, Plan
     from task2vec.paper.taxonomy_attributes import Family
     from task2vec.paper.taxonomy_tree import Forest
@@ -92,7 +92,7 @@ def taxonomy(
     from task2vec.paper.taxonomy_tree import plant
 
     import_figure()  # asked for now and not after minutes of work
-    _check_device(device)
+    check_device(device)
     chosen = list(dict.fromkeys(method or ["robust", "direct"]))
     settings = _settle(chosen, images=images, seed=seed, epochs=epochs, l2=l2)
     loaded = task2vec.load_probe(probe, weights=weights, size=size)
@@ -102,7 +102,7 @@ def taxonomy(
     plan = Plan(collection, _ask(collection, amounts, seed=seed), settings)
     folder = make_folder(out)
     with watch_steps(len(plan)) as advance:
-        shelf = Shelf(folder, loaded, device, _say_once(advance), lambda message: say(visible(message)))
+        shelf = Shelf(folder, loaded, device, say_once(advance), lambda message: say(visible(message)))
         embedded = plan.run(shelf)
     say(f"{shelf.found} of {len(plan)} embeddings were found in {visible(out)}")
     say("measuring and drawing ...")
@@ -115,7 +115,10 @@ def taxonomy(
         **report,
         "seconds": round(time.perf_counter() - begin, 1),
     }
-    _print_json(report) if as_json else _print(report)
+    if as_json:
+        return print_claims_json(report)
+    told = f"({report['embeddings']} embeddings, {report['found']} of them found, {report['seconds']:.0f} s)"
+    print_claims(report, how_to_read=HOW_TO_READ, missing=report["missing"], told=told)
 
 
 def _check(data: Path | None, *, size: int, seed: int, permutations: int) -> None:
@@ -214,30 +217,3 @@ def _measure(
     claims = make_claims(agreements, rows)
     files += [*write_questions(rows, pairs, asked, folder), write_claims(claims, folder), folder / COMPACT]
     return {"claims": claims, "missing": missing, "files": [str(path) for path in files]}
-
-
-def _print_json(report: dict[str, Any]) -> None:
-    from dataclasses import asdict
-
-    print_json({**report, "claims": [asdict(claim) for claim in report["claims"]]})
-
-
-def _print(report: dict[str, Any]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in ("claim", "measured", ""):
-        table.add_column(column, overflow="fold")
-    claims: list[Claim] = report["claims"]
-    for claim in claims:
-        table.add_row(visible(claim.claim), visible(claim.measured), claim.verdict)
-    page = open_page()
-    page.print(table)
-    page.print(HOW_TO_READ + "\n")
-    for words in report["missing"]:
-        page.print(visible(words) + "\n")
-    for path in report["files"]:
-        page.print(visible(path), soft_wrap=True)
-    told = f"({report['embeddings']} embeddings, {report['found']} of them found, {report['seconds']:.0f} s)"
-    page.print(told, soft_wrap=True)

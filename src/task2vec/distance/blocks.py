@@ -10,8 +10,8 @@ from torch import Tensor
 from task2vec.distance.kernels import KERNELS, Kernel
 from task2vec.distance.kind import Distance
 from task2vec.distance.sums import BLOCK, ROWS, Chunk, Side, blocks, finish, make_chunks, sum_block
+from task2vec.embedding.device import choose_device
 from task2vec.embedding.progress import Report
-from task2vec.errors import UsageError
 
 # Rows whose sums are kept at a time, and numbers of a block of the other kernels, which hold a few of them.
 _GROUP = 64
@@ -44,20 +44,6 @@ def measure_blocks(
     if columns is None:
         np.fill_diagonal(values, 0)
     return values
-
-
-def choose_device(name: str | None) -> torch.device:
-    """The device of that name, or a GPU if there is one."""
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-        return device
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(
-            f"device '{name}' cannot be used here ({str(error).splitlines()[0]}). Leave it out, or use device='cpu'."
-        ) from error
 
 
 def _sum_blocks(rows: Side, columns: Side, step: Callable[[int], None]) -> Tensor:

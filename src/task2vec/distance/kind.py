@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from task2vec.embedding import Embedding
-from task2vec.errors import ProbeMismatchError, SettingsMismatchError
+from task2vec.errors import ProbeMismatchError, SettingsMismatchError, UsageError
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,30 @@ def find_dead(embedding: Embedding) -> np.ndarray:
 
 def check_comparable(a: Embedding, b: Embedding) -> None:
     """Refuses embeddings whose coordinates or scales mean different things."""
-    if a.probe_fingerprint != b.probe_fingerprint or a.probe_fingerprint == "unknown":
+    for one in (a, b):
+        if not isinstance(one, Embedding):
+            raise UsageError(
+                f"a {type(one).__name__} is no embedding of a task, so it has no distance to one. Pass what embed() or "
+                "load_embedding() returns (distance.domain compares domains)."
+            )
+        if one.probe_fingerprint == "unknown":
+            raise ProbeMismatchError(
+                f"'{one.task}' does not say which probe it is from, so its coordinates may mean anything. "
+                f"Embed it again: task2vec embed {one.task}"
+            )
+    if a.probe_fingerprint != b.probe_fingerprint:
         same_name = " under the same name but with other weights or another image size" if a.probe == b.probe else ""
         raise ProbeMismatchError(
             f"cannot compare '{a.task}' with '{b.task}': they were embedded by different probes ({a.probe} and "
             f"{b.probe}{same_name}), "
             f"so their coordinates mean different filters. Embed one again: task2vec embed --probe {a.probe} {b.task}"
         )
-    for name in ("method", "dtype", "beta", "balance"):
+    for name in ("method", "dtype", "beta", "balance", "gradient", "head"):
         one, other = (e.provenance.get("settings", {}).get(name) for e in (a, b))
         if one != other:
+            mends = {"balance": "EmbedSettings", "gradient": "VariationalSettings", "head": "VariationalSettings"}
+            mend = f"{mends[name]}({name}={one!r})" if name in mends else f"task2vec embed --{name} {one} {b.task}"
             raise SettingsMismatchError(
-                f"cannot compare '{a.task}' with '{b.task}': they were embedded with {name}={one} and "
-                f"{name}={other}, which changes the "
-                f"numbers themselves. Embed one again with the settings of the other."
+                f"cannot compare '{a.task}' with '{b.task}': they were embedded with {name}={one} and {name}={other}, "
+                f"which changes the numbers themselves. Embed one again: {mend}"
             )

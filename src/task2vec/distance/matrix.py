@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.errors import DataError, MissingExtraError, ResourceError, UsageError
+from task2vec.tasks.cells import defuse
 
 if TYPE_CHECKING:
     from pandas import DataFrame  # pyright: ignore[reportMissingImports]
@@ -66,14 +67,20 @@ class DistanceMatrix:
         """Rows and columns."""
         return len(self.rows), len(self.columns)
 
+    @property
+    def T(self) -> "DistanceMatrix":
+        """Columns as rows."""
+        return DistanceMatrix(self.values.T, self.columns, self.rows, self.kind)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """The values, for NumPy: a copy unless that is forbidden, since some libraries write into what they get."""
         return np.array(self.values, dtype=dtype, copy=copy is not False)
 
     def nearest(self, name: str, k: int = 5) -> list[tuple[str, float]]:
-        """The `k` columns closest to the row `name`, the closest first, the task itself left out.
+        """The `k` columns closest to the row `name`, the closest first; among the rows' own tasks, without itself.
 
-        Ties are in the order of the columns.
+        Ties are in the order of the columns. Where the distance has a direction rows are sources: `.T` asks who serves
+        the task called `name`.
         """
         if self.rows.count(name) != 1:
             known = "no row is" if name not in self.rows else "several rows are"
@@ -83,8 +90,9 @@ class DistanceMatrix:
             )
         if k < 1:
             raise UsageError(f"k={k} neighbours cannot be listed. Use 1 or more.")
-        row = self.values[self.rows.index(name)]
-        order = [index for index in np.argsort(row, kind="stable") if self.columns[index] != name]
+        own = self.rows.index(name)
+        row, is_square = self.values[own], self.rows == self.columns
+        order = [index for index in np.argsort(row, kind="stable") if not (is_square and index == own)]
         return [(self.columns[index], float(row[index])) for index in order[:k]]
 
     def to_pandas(self) -> "DataFrame":
@@ -103,8 +111,9 @@ class DistanceMatrix:
         path = Path(path)
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([self.kind, *self.columns])
-        writer.writerows([name, *map(repr, row)] for name, row in zip(self.rows, self.values.tolist(), strict=True))
+        writer.writerow([self.kind, *map(defuse, self.columns)])
+        rows = zip(self.rows, self.values.tolist(), strict=True)
+        writer.writerows([defuse(name), *map(repr, row)] for name, row in rows)
         unfinished = None
         try:
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:

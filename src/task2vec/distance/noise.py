@@ -7,10 +7,12 @@ at distance zero, and tasks of few images look farther from everything than they
 Let e_a be one dose of noise: a vector as large as the error of log a. Then
 
 * the floor is the distance that the doses alone make, between two embeddings of one task;
-* the correction takes the noise off where it was added, as a variance. If u is spread normally, with variance v, the
-  distance is g(v) = 2 t / (1 + t) with t = E[tanh^2(u / 2)]: half of v for near tasks, and saturating at one. Hence
-  corrected = g(g^-1(distance) - g^-1(floor)). Below the floor it is negative: that is what no difference looks like;
-* the standard error is how far the distance moves with a dose of either sign.
+* the correction takes the noise off where it was added, as a variance. If u is normal with mean zero and variance v,
+  the distance is g(v) = 2 t / (1 + t) with t = E[tanh^2(u / 2)]: half of v for near tasks, and saturating at one. Hence
+  corrected = g(g^-1(distance) - g^-1(floor)). Below the floor it is negative: that is what no difference looks like.
+  Where one task has many times the Fisher of the other, the mean of u is large and too little is taken off;
+* the standard error is how far the distance moves with a dose of either sign. It comes from one split of each task, so
+  it is right in the mean square over many pairs, and rough for a single one.
 
 Where the dose comes from:
 
@@ -19,9 +21,9 @@ Where the dose comes from:
   the whole, so half of the difference has that of the whole. Halves know all that other images would change: the images
   themselves, the head, its penalty. (The latter grows as images get fewer and keeps halves together, so that floors
   are still a little low: see docs/distances.md.)
-* "stderr": e = stderr / vector, filter by filter; with signs of their own for the floor, with a common sign for the
-  standard error, since filters do move together. It holds the head fixed, so it knows a part of the noise only: real
-  floors are higher.
+* "stderr": e = stderr / vector, filter by filter, with signs of their own. It holds the head fixed, so it knows a part
+  of the noise only (and of the variational method, only that of the optimisation): real floors are higher. How the
+  filters move together is not known, and so no standard error is either: it is NaN.
 """
 
 import math
@@ -45,7 +47,7 @@ class NoisyDistance:
 
     Attributes:
         value: the distance as it is.
-        stderr: its standard error.
+        stderr: its standard error; NaN if the basis is "stderr".
         floor: the distance that noise alone would make between two such embeddings of one task.
         corrected: the distance without the part that the noise has added; near zero, also below, for the same task.
         basis: "halves" if all of the noise is known, "stderr" if only that of the images under a fixed head is.
@@ -59,10 +61,9 @@ class NoisyDistance:
 
     def __str__(self) -> str:
         """The distance in one line."""
-        more = "" if self.basis == "halves" else " or more"
-        return (
-            f"{self.value:.3f} ± {self.stderr:.3f} (noise floor {self.floor:.3f}{more}; corrected {self.corrected:.3f})"
-        )
+        is_known = self.basis == "halves"
+        error, more = (f" ± {self.stderr:.3f}", "") if is_known else ("", " or more")
+        return f"{self.value:.3f}{error} (noise floor {self.floor:.3f}{more}; corrected {self.corrected:.3f})"
 
 
 def with_error(a: Embedding, b: Embedding) -> NoisyDistance:
@@ -78,16 +79,44 @@ def with_error(a: Embedding, b: Embedding) -> NoisyDistance:
         >>> values = np.array([1.0, 2.0]), np.array([2.0, 1.0])
         >>> a, b = (Embedding("task", "net", x, x / 5, prior, layers, story) for x in values)
         >>> print(with_error(a, b))
-        0.200 ± 0.000 (noise floor 0.039 or more; corrected 0.178)
+        0.200 (noise floor 0.038 or more; corrected 0.178)
     """
     check_comparable(a, b)
     counted = ~(find_dead(a) & find_dead(b))
     if not counted.any():
         return NoisyDistance(0.0, 0.0, 0.0, 0.0, "stderr")
     u = np.log(a.vector[counted]) - np.log(b.vector[counted])
-    if a.halves is None or b.halves is None:
+    if "stderr" in (find_basis(a), find_basis(b)):
         return _from_stderr(u, (a.stderr / a.vector)[counted], (b.stderr / b.vector)[counted])
     return _from_halves(u, find_dose(a)[counted], find_dose(b)[counted])
+
+
+def find_floor(embedding: Embedding) -> float:
+    """The noise floor of one task: the symmetric distance of two such embeddings of it, by what its own noise is.
+
+    There is one dose of noise and not two, so it is counted with both variances at once: u = sqrt(2) e.
+
+    Example:
+        >>> from task2vec.probe import FilterLayer
+        >>> layers, prior = (FilterLayer("conv", "convolution", 2, 9, 0.1),), np.full(2, 1e-9)
+        >>> halves = np.array([[1.2, 1.8], [0.8, 2.2]])
+        >>> one = Embedding("task", "net", np.array([1.0, 2.0]), np.array([0.1, 0.1]), prior, layers, halves=halves)
+        >>> round(find_floor(one), 3)
+        0.023
+    """
+    counted = ~find_dead(embedding)
+    if not counted.any():
+        return 0.0
+    if embedding.halves is None:
+        e = _spread_out((embedding.stderr / embedding.vector)[counted])
+    else:
+        e = find_dose(embedding)[counted]
+    return _distance(math.sqrt(2) * e)
+
+
+def find_basis(embedding: Embedding) -> str:
+    """What tells the noise of an embedding: "halves", or for want of them "stderr"."""
+    return "stderr" if embedding.halves is None else "halves"
 
 
 def find_dose(embedding: Embedding) -> np.ndarray:
@@ -99,20 +128,23 @@ def find_dose(embedding: Embedding) -> np.ndarray:
 
 def _from_halves(u: np.ndarray, e_a: np.ndarray, e_b: np.ndarray) -> NoisyDistance:
     floor = (_distance(e_a + e_b) + _distance(e_a - e_b)) / 2
-    return _judge(u, e_a, e_b, floor, "halves")
+    steps = [(_distance(u + e) - _distance(u - e)) / 2 for e in (e_a, e_b)]
+    return _judge(u, floor, math.hypot(*steps), "halves")
 
 
 def _from_stderr(u: np.ndarray, e_a: np.ndarray, e_b: np.ndarray) -> NoisyDistance:
-    e = np.hypot(e_a, e_b)
-    # Every filter with either sign: the sums over filters are those of a vector that has both side by side.
-    return _judge(u, e_a, e_b, _distance(np.concatenate([e, -e])), "stderr")
+    return _judge(u, _distance(_spread_out(np.hypot(e_a, e_b))), math.nan, "stderr")
 
 
-def _judge(u: np.ndarray, e_a: np.ndarray, e_b: np.ndarray, floor: float, basis: str) -> NoisyDistance:
+def _spread_out(e: np.ndarray) -> np.ndarray:
+    """Normal noise of the size `e` in every filter, by three places side by side: its sums are exact to fifth order."""
+    return np.concatenate([np.zeros(4 * len(e)), math.sqrt(3) * e, -math.sqrt(3) * e])
+
+
+def _judge(u: np.ndarray, floor: float, stderr: float, basis: str) -> NoisyDistance:
     value = _distance(u)
     corrected = float(take_off(np.array(value), np.array(floor))) if u.any() else 0.0
-    steps = [(_distance(u + e) - _distance(u - e)) / 2 for e in (e_a, e_b)]
-    return NoisyDistance(value, math.hypot(*steps), floor, corrected, basis)
+    return NoisyDistance(value, stderr, floor, corrected, basis)
 
 
 def take_off(values: np.ndarray, floors: np.ndarray) -> np.ndarray:

@@ -61,7 +61,8 @@ def pairwise(
         >>> pairwise(made, device="cpu").nearest("cats", 1)
         [('dogs', 0.00...)]
     """
-    kind = find_kind(kind)
+    kind, embeddings = find_kind(kind), list(embeddings)
+    others = None if others is None else list(others)
     columns = embeddings if others is None else others
     if not embeddings or not columns:
         raise UsageError("there is nothing to compare: the list of embeddings is empty. Give at least one.")

@@ -24,6 +24,7 @@ class Pixels:
         self.task, self.probe, self.device = task, probe, device
         self.workers = workers if task.images.is_threadsafe else 1
         self.kept: dict[int, Tensor] = {}
+        self.parts: list[Pixels] = []
         self.room = CACHE_BYTES.get(device.type, CACHE_BYTES["cpu"])
         if device.type == "cuda":
             self.room = min(self.room, torch.cuda.mem_get_info(device)[0] // 4)
@@ -33,6 +34,7 @@ class Pixels:
         pixels = Pixels(task, self.probe, device=self.device, workers=self.workers)
         pixels.kept = {new: self.kept[old] for new, old in enumerate(indices) if old in self.kept}
         pixels.room = self.room
+        self.parts.append(pixels)
         return pixels
 
     def batches(self, indices: Sequence[int], size: int) -> Iterator[tuple[list[int], Tensor]]:
@@ -62,8 +64,10 @@ class Pixels:
             yield whole[torch.tensor(indices[start : start + size], device=self.device)]
 
     def forget(self) -> None:
-        """Gives up what is kept, and keeps nothing more: memory is short."""
+        """Gives up what is kept, here and in parts, and keeps nothing more: memory is short."""
         self.kept, self.room = {}, 0
+        for part in self.parts:
+            part.forget()
 
     def _load(self, index: int) -> Tensor:
         if index in self.kept:

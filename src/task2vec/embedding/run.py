@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from task2vec import __version__
+from task2vec.embedding.device import choose_device
 from task2vec.embedding.halving import Halving
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.prior import fitted_prior, fixed_prior
@@ -66,6 +67,8 @@ def embed(
     """
     probe = probe or load_probe()
     steps = prepare_steps(task, probe, settings=settings, device=device, workers=workers, batch_size=batch_size)
+    if settings.halves:
+        split_steps(steps)  # refuses a task that cannot be split before any image is decoded
     where = steps.pixels.device
     with watch(progress) as report:
         with tensor_cores(where):
@@ -92,7 +95,7 @@ def prepare_steps(
         raise UsageError(
             f"workers={workers} and batch_size={batch_size} must be at least 1. Leave them out to have them chosen."
         )
-    where = _device(device)
+    where = choose_device(device)
     dtype = getattr(torch, settings.dtype)
     canonical = task.canonical()
     pixels = Pixels(canonical, probe, device=where, workers=workers or os.cpu_count() or 1)
@@ -179,9 +182,10 @@ def _measure_noise(steps: Steps, features: Tensor, head: Head, report: Report) -
     if has_converged:
         return _Measured(estimate, prior.cpu(), story={"variational": story})
     warning = (
-        f"the variational training has not converged: in its last epoch the precisions still moved by a factor of "
-        f"{math.exp(found.drift):.2f} (root mean square over filters), at {100 * found.speed:.0f} % of the top speed "
-        "of the optimiser: raise epochs= (--epochs)"
+        "the variational training has not converged: the precisions still moved by a factor of "
+        f"{math.exp(found.drift):.2f} from epoch to epoch and of {math.exp(found.trend):.2f} between the halves of "
+        f"what is reported (root mean square over filters), at {100 * found.speed:.0f} % of the optimiser's top speed: "
+        "raise epochs= (--epochs)"
     )
     return _Measured(estimate, prior.cpu(), (warning,), {"variational": story})
 
@@ -228,19 +232,6 @@ def _describe(task: Task, steps: Steps, head: Head, measured: _Measured) -> Embe
         layers=steps.probe.layers,
         provenance=provenance,
     )
-
-
-def _device(name: str | None) -> torch.device:
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-        return device
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(
-            f"device '{name}' cannot be used here ({str(error).splitlines()[0]}). Leave it out, or use --device cpu."
-        ) from error
 
 
 def _versions() -> dict[str, str]:

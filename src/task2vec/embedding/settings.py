@@ -25,7 +25,8 @@ class VariationalSettings:
         draws: images per epoch, drawn with replacement, uniformly over classes.
         batch: images per step.
         gradient: of the noise: "curvature" at noisy points, or through the "noise" itself as in the paper, whose signal
-            is hundreds of times weaker (see `task2vec.fisher.variational`). Both have the same minimum.
+            is hundreds of times weaker (see `task2vec.fisher.variational`). The minimum is the same where Fisher and
+            Hessian are, which on a real probe they are not.
         rate: learning rate (Adam) of the logarithm of the precisions.
         head_rate: learning rate (Adam) of the head.
         head: "joint" as in the paper, or "fixed": the converged head of the other methods, which does not move.

@@ -206,12 +206,14 @@ def split_steps(steps: Steps) -> list[tuple[Tensor, Steps]]:
     halves = []
     for start in (0, 1):
         own = order[start::2].sort().values
-        if not steps.task.is_multilabel and len(targets[own].unique()) < 2:
+        try:
+            # Fewer members may put classes in another order; images stay, but for copies, whose pixels are the same.
+            task = steps.task.subset(own.numpy()).canonical()
+        except DataError as error:
             raise DataError(
                 f"'{steps.task.name}' cannot be split into halves that are tasks: one of them would have a single "
-                "class. Add images, or leave out halves (--halves)."
-            )
-        task = steps.task.subset(own.numpy())
+                "class, or an attribute that is the same for all images. Add images, or leave out halves (--halves)."
+            ) from error
         found = torch.from_numpy(task.targets.astype(np.int64)).to(steps.targets.device)
         pixels = steps.pixels.part(own.tolist(), task)
         halves.append((own, replace(steps, task=task, targets=found, pixels=pixels, settings=settings)))

@@ -18,7 +18,8 @@ class Embedding:
         task: name of the task.
         probe: name of the probe.
         fisher: mean Fisher information of each filter.
-        stderr: its standard error (how far it would move with other images of the same kind).
+        stderr: its standard error (how far it would move with other images of the same kind, the head being held fixed;
+            of the variational method, only how far its optimisation still moves).
         prior: what a task without information has instead.
         layers: name and number of filters of each layer, in the order of the numbers.
         provenance: fingerprints of task and probe, settings, versions, counts, head metrics, effective images.

@@ -1,6 +1,6 @@
 """A training step that a GPU repeats by itself.
 
-A step under noise is hundreds of small kernels, which Python takes five times as long to start as the GPU to run. So
+A step under noise is hundreds of small kernels, which Python takes four times as long to start as the GPU to run. So
 the first steps run as they are written, then one is recorded as a CUDA graph, and from there on a step is one launch.
 """
 

@@ -167,6 +167,8 @@ def chance_shares(labels: Sequence[str], *, among: Sequence[str] | None = None) 
 def mean_interval(values: np.ndarray, *, seed: int) -> tuple[float, float]:
     """The 95 % interval of the mean of what is not NaN, by drawing with replacement."""
     known = values[np.isfinite(values)]
+    if not len(known):
+        return np.nan, np.nan
     draws = known[np.random.default_rng([seed, 9]).integers(len(known), size=(RESAMPLES, len(known)))].mean(axis=1)
     low, high = np.quantile(draws, [0.025, 0.975])
     return float(low), float(high)

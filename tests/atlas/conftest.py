@@ -1,0 +1,12 @@
+"""Coarse pictures for tests that do not look at them closely: drawing pixels is most of the time."""
+
+import pytest
+
+
+@pytest.fixture
+def coarse(monkeypatch):
+    """Saves every picture with few pixels; what is drawn, and the PDF, are the same."""
+    from matplotlib.figure import Figure
+
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *place, **options: save(figure, *place, **options, dpi=40))
