@@ -31,7 +31,7 @@ test-hostile: $(READY)  ## All attacks of tests/hostile, the long ones too
 	$(BIN)/pytest tests/hostile
 
 clean:  ## Remove the environment and everything that runs have left behind
-	rm -rf $(VENV) build dist task2vec-demo task2vec-map .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist task2vec-demo task2vec-map task2vec-paper task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # uv installs in a fraction of pip's time, but reads none of pip's settings: they are handed on (an index, more indexes,
