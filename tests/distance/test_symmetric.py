@@ -10,19 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from task2vec.distance import symmetric
-from task2vec.embedding import Embedding, trivial
+from task2vec.embedding import trivial
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError
-from task2vec.probe import FilterLayer
-
-
-def make(fisher, *, task="a", probe="net", fingerprint="p", prior=1e-300, **own):
-    fisher = np.asarray(fisher, dtype=float)
-    layers = (FilterLayer("conv", "convolution", len(fisher), 9, 0.1),)
-    story = {
-        "probe_fingerprint": fingerprint,
-        "settings": {"method": "robust", "beta": 1e-5, "dtype": "float32", "balance": True, **own},
-    }
-    return Embedding(task, probe, fisher, np.zeros_like(fisher), np.full_like(fisher, prior), layers, story)
+from tests.distance.material import make
 
 
 def papers_formula(a, b):

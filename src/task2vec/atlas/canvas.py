@@ -60,3 +60,16 @@ def write_whole(path: Path, content: bytes) -> None:
             f"cannot write '{path}': {error.strerror or error}. Nothing was left behind. "
             f"Choose a folder that exists and may be written to."
         ) from error
+
+
+def make_folder(folder: str | Path) -> Path:
+    """The folder, made if it is not there."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(
+            f"cannot make the folder '{folder}': {error.strerror}. What this command makes goes there. "
+            "Choose another: --out DIR"
+        ) from error
+    return folder

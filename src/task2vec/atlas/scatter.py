@@ -65,7 +65,7 @@ def draw_norm_error(
             norm[chosen], 100 * error[chosen], s=22, marker=look.mark, color=look.colour, alpha=0.85,
             edgecolors="white", linewidths=0.4, label=label,
         )  # fmt: skip
-    _scale_norms(axes)
+    scale_norms(axes, "x")
     style_axes(axes, "norm of the embedding (L1 of the Fisher)", "error (%)")
     axes.set_title(f"Spearman's {_word(norm, error)}", fontsize=8, color=INK, loc="left")
     if set(groups) != {NO_GROUP}:
@@ -74,16 +74,17 @@ def draw_norm_error(
     return save_drawing(figure, out, header=["task", "group", "norm", "error"], rows=rows)
 
 
-def _scale_norms(axes: "Axes") -> None:
-    """A logarithmic axis: powers of ten, or plain numbers where the norms span less than two of them."""
+def scale_norms(axes: "Axes", which: str) -> None:
+    """A logarithmic "x" or "y" axis: powers of ten, or plain numbers where the norms span less than two of them."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    axes.set_xscale("log")
-    low, high = axes.get_xlim()
+    getattr(axes, f"set_{which}scale")("log")
+    axis = getattr(axes, f"{which}axis")
+    low, high = axis.get_view_interval()
     if high < 100 * low:
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(NullFormatter())
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _word(norm: np.ndarray, error: np.ndarray) -> str:

@@ -11,7 +11,7 @@ from task2vec.cli.facts import percent
 from task2vec.cli.place import default_place
 from task2vec.cli.progress import watch_steps
 from task2vec.cli.speech import open_page, print_json, say, visible
-from task2vec.errors import MissingExtraError, ResourceError
+from task2vec.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding
@@ -36,7 +36,9 @@ def demo(
     Prints how hard each one is and which is nearest to it, draws their distances, and writes the embeddings.
     """
     begin = time.perf_counter()
-    _make_folder(out)
+    from task2vec.atlas.canvas import make_folder
+
+    make_folder(out)
     import task2vec
 
     say("making eight small tasks and loading the probe ...")
@@ -55,16 +57,6 @@ def demo(
     else:
         _print_table(rows)
         _print_close(picture, out, seconds)
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResourceError(
-            f"cannot make the folder '{out}': {error.strerror}. The demo writes its embeddings there. "
-            f"Choose another: --out DIR"
-        ) from error
 
 
 def _embed_all(tasks: "Sequence[Task]") -> "list[Embedding]":

@@ -9,7 +9,7 @@ import typer
 
 from task2vec.cli.groups import choose_groups
 from task2vec.cli.speech import open_page, print_json, say, visible
-from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
+from task2vec.errors import DataError, EmbeddingFileError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +48,7 @@ def draw_map(
     Writes a page to walk about on (map.html), the map and the matrix of distances as pictures, and their numbers.
     """
     begin = time.perf_counter()
-    from task2vec.atlas.canvas import import_figure
+    from task2vec.atlas.canvas import import_figure, make_folder
 
     import_figure()  # asked for now and not after the work
     new = {file.resolve() for file in place or []}
@@ -58,7 +58,7 @@ def draw_map(
     tasks = [*known, *placed]
     groups = choose_groups(group, [file for file, _ in tasks], [embedding for _, embedding in tasks])
     distances = _measure([embedding for _, embedding in known], [embedding for _, embedding in placed], kind)
-    _make_folder(out)
+    make_folder(out)
     report = _draw(tasks, distances, out=out, groups=groups, placed=len(placed), kind=kind)
     report |= {"left_out": [str(file) for file in left_out], "seconds": round(time.perf_counter() - begin, 1)}
     print_json(report) if as_json else _print(report)
@@ -120,15 +120,6 @@ def _measure(known: "Sequence[Embedding]", placed: "Sequence[Embedding]", kind: 
     distances = ((distances + distances.T) / 2).clip(min=0)
     np.fill_diagonal(distances, 0.0)
     return distances
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResourceError(
-            f"cannot make the folder '{out}': {error.strerror}. The map goes there. Choose another: --out DIR"
-        ) from error
 
 
 def _draw(

@@ -60,8 +60,7 @@ def properties(
     _check(repeats=repeats, size=size, seed=seed, data=data)
     say("loading the probe ...")
     import task2vec
-    from task2vec.atlas.canvas import import_figure
-    from task2vec.paper.outcome import make_folder
+    from task2vec.atlas.canvas import import_figure, make_folder
     from task2vec.paper.properties import Embedder, Experiments
     from task2vec.paper.property_claims import make_claims
     from task2vec.paper.property_figures import write_properties

@@ -86,8 +86,7 @@ def taxonomy(
     _check(data, size=size, seed=seed, permutations=permutations)
     say("loading the probe ...")
     import task2vec
-    from task2vec.atlas.canvas import import_figure
-    from task2vec.paper.outcome import make_folder
+    from task2vec.atlas.canvas import import_figure, make_folder
     from task2vec.paper.taxonomy import Plan, Shelf
     from task2vec.paper.taxonomy_tree import plant
 

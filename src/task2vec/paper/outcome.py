@@ -6,22 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from task2vec.atlas.canvas import save_picture
 from task2vec.atlas.table import write_table
-from task2vec.errors import ResourceError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-def make_folder(folder: str | Path) -> Path:
-    """The folder, made if it is not there."""
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResourceError(
-            f"cannot make the folder '{folder}': {error.strerror}. The figures go there. Choose another: --out DIR"
-        ) from error
-    return folder
 
 
 def write_figure(figure: "Figure", folder: Path, name: str) -> list[Path]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.atlas.canvas import import_figure
+from task2vec.atlas.scatter import scale_norms
 from task2vec.paper.outcome import write_figure, write_rows
 from task2vec.paper.properties import ALL_BUT_ONE, SHUFFLED, TRUE
 from task2vec.paper.property_claims import (
@@ -110,7 +111,7 @@ def draw_labels(rows: Sequence[Row]) -> "Figure":
         _label(axes, "labels shuffled (%)", words)
         axes.set_xticks([0, 25, 50, 75, 100])
     error.set_ylim(-4, 104)
-    _scale_norms(norm)
+    scale_norms(norm, "y")
     _draw_trivial(distance, side="left")
     _letter((error, norm, distance))
     _add_legend(figure, error, note="chance")
@@ -133,7 +134,7 @@ def draw_classes(rows: Sequence[Row]) -> "Figure":
         _label(axes, "number of classes", words)
         _scale_counts(axes, counts)
     error.set_ylim(-4, 104)
-    _scale_norms(norm)
+    scale_norms(norm, "y")
     _letter((error, norm))
     _add_legend(figure, error)
     return figure
@@ -161,7 +162,7 @@ def draw_sample_size(rows: Sequence[Row]) -> "Figure":
         _scale_counts(axes, sorted({row["images_per_class"] for row in rows}))
     share.set_ylim(-4, 104)
     error.set_ylim(-4, 104)
-    _scale_norms(norm)
+    scale_norms(norm, "y")
     _draw_trivial(distance, side="right")
     _letter(panels)
     _add_legend(figure, distance)
@@ -214,18 +215,6 @@ def _draw_trivial(axes: "Axes", *, side: str) -> None:
     at, inwards = (1, -3) if side == "right" else (0, 3)
     axes.annotate("trivial embedding", (at, 0), (inwards, 3), xycoords=("axes fraction", "data"), ha=side, fontsize=6.5,
                   textcoords="offset points", color=_INK)  # fmt: skip
-
-
-def _scale_norms(axes: "Axes") -> None:
-    """A logarithmic axis: powers of ten, or plain numbers where the norms span less than two of them."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    if high < 100 * low:
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _scale_counts(axes: "Axes", counts: Sequence[int]) -> None:

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from task2vec.atlas.canvas import import_figure
+from task2vec.atlas.canvas import import_figure, make_folder
 from task2vec.distance import pairwise
 from task2vec.embedding import Embedding, EmbedSettings, embed, embed_domain
 from task2vec.errors import UsageError
-from task2vec.paper.outcome import make_folder, write_figure, write_rows
+from task2vec.paper.outcome import write_figure, write_rows
 from task2vec.paper.toy_figures import draw_neighbours, draw_spaces
 from task2vec.paper.toy_measures import Mean, average_seeds, measure_space, region_similarity, word_statement
 from task2vec.paper.toy_probes import make_polynomial_probe, make_random_probe, name_filters
