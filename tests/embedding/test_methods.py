@@ -308,7 +308,7 @@ def test_a_run_that_has_not_converged_says_so_with_the_remedy(tiny):
     story = embedding.provenance["variational"]
     assert story["has_converged"] is False and is_sound(embedding)
     (warning,) = [w for w in embedding.provenance["warnings"] if "converged" in w]
-    assert "% of the top speed" in warning and "--epochs" in warning
+    assert "% of the optimiser's top speed" in warning and "--epochs" in warning
     single = VariationalSettings(epochs=1, head_epochs=1, draws=16, batch=16)
     alone = embed(make_task(), tiny, settings=settings_of("variational", training=single))
     assert alone.provenance["variational"]["has_converged"] is False  # one step tells nothing
