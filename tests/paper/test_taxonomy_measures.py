@@ -10,7 +10,6 @@ from task2vec.paper.taxonomy_measures import (
     agree,
     agree_within,
     chance_shares,
-    find_areas,
     mean_interval,
     nearest_shares,
     pool,
@@ -153,10 +152,3 @@ def test_intervals_of_a_mean():
     low, high = mean_interval(values, seed=0)
     assert 0.2 < low < 5 / 7 < high <= 1
     assert mean_interval(np.array([1.0, 1.0, np.nan]), seed=0) == (1.0, 1.0)
-
-
-def test_areas_of_the_best_and_the_worst():
-    taxa = random_taxa(8, seed=4)
-    areas = find_areas({"best": taxa.astype(float), "worst": 9.0 - taxa}, taxa)
-    assert areas["best"] == pytest.approx(1)
-    assert areas["worst"] < 0

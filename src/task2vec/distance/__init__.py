@@ -7,7 +7,7 @@ from task2vec.distance.gaussian import jeffreys, kl
 from task2vec.distance.kind import Distance, check_comparable
 from task2vec.distance.logs import centred_log_euclidean, correlation, log_euclidean
 from task2vec.distance.matrix import DistanceMatrix
-from task2vec.distance.noise import NoisyDistance, with_error
+from task2vec.distance.noise import NoisyDistance, find_floor, with_error
 from task2vec.distance.pairwise import KINDS, cdist, pairwise, pairwise_from_logs
 from task2vec.distance.symmetric import symmetric
 from task2vec.distance.taxonomic import taxonomic, taxonomic_matrix
@@ -27,6 +27,7 @@ __all__ = [
     "cosine",
     "domain",
     "euclidean",
+    "find_floor",
     "jeffreys",
     "jensen_shannon",
     "kl",

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -40,7 +41,9 @@ def save_embedding(embedding: Embedding, path: str | Path) -> Path:
         "provenance": embedding.provenance,
     }
     text = json.dumps(story, sort_keys=True, allow_nan=False)
-    content = save_tensors(arrays, metadata={"task2vec": json.dumps({"sha256": _hash(text, arrays), "story": text})})
+    content = save_tensors(
+        arrays, metadata={"task2vec": json.dumps({"sha256": hash_content(text, arrays), "story": text})}
+    )
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +105,7 @@ def load_embedding(path: str | Path) -> Embedding:
             f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else; "
             f"{wish}."
         )
-    if set(arrays) - {"halves"} != set(_ARRAYS) or envelope.get("sha256") != _hash(text, arrays):
+    if set(arrays) - {"halves"} != set(_ARRAYS) or envelope.get("sha256") != hash_content(text, arrays):
         raise EmbeddingFileError(
             f"'{path}' was changed after it was saved: its SHA-256 does not fit its content. "
             f"Take a good copy, or embed the task again: task2vec embed FOLDER"
@@ -139,7 +142,8 @@ def _read(path: Path) -> bytes:
         ) from error
 
 
-def _hash(text: str, arrays: dict[str, np.ndarray]) -> str:
+def hash_content(text: str, arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of a text and of arrays with their names, types and shapes."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())

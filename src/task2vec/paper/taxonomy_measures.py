@@ -6,7 +6,7 @@ coarse answer built in, as images of one dataset look alike; the honest test loo
 permutes within it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -172,13 +172,6 @@ def mean_interval(values: np.ndarray, *, seed: int) -> tuple[float, float]:
     draws = known[np.random.default_rng([seed, 9]).integers(len(known), size=(RESAMPLES, len(known)))].mean(axis=1)
     low, high = np.quantile(draws, [0.025, 0.975])
     return float(low), float(high)
-
-
-def find_areas(spaces: Mapping[str, np.ndarray], taxonomic: np.ndarray) -> dict[str, float]:
-    """The area of the neighbourhood curve of every space: 0 is random, 1 the best possible."""
-    from task2vec.atlas import curve_area
-
-    return {name: curve_area(space, taxonomic) for name, space in spaces.items()}
 
 
 def _multiply(own: np.ndarray, ranks: np.ndarray) -> np.ndarray:

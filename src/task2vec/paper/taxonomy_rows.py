@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import task2vec as t2v
+from task2vec.atlas import curve_area
 from task2vec.paper.taxonomy import DOMAIN, Embedded, describe_tasks, measure_domains, measure_spaces
 from task2vec.paper.taxonomy_attributes import Family
 from task2vec.paper.taxonomy_measures import (
@@ -16,7 +17,6 @@ from task2vec.paper.taxonomy_measures import (
     agree,
     agree_within,
     chance_shares,
-    find_areas,
     mean_interval,
     nearest_shares,
 )
@@ -77,9 +77,16 @@ def compare_spaces(
     measures = [
         *_tell_correlations(list(spaces), found),
         *(
-            {"measure": "area", "space": name, "tree": kind, "scope": ALL, "value": area, "count": len(datasets)}
+            {
+                "measure": "area",
+                "space": name,
+                "tree": kind,
+                "scope": ALL,
+                "value": curve_area(space, taxonomic),
+                "count": len(datasets),
+            }
             for kind, taxonomic in forest.distances.items()
-            for name, area in find_areas(spaces, taxonomic).items()
+            for name, space in spaces.items()
         ),
         *_tell_neighbours(spaces, forest, datasets, seed=seed),
     ]

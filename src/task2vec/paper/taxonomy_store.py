@@ -5,7 +5,6 @@ constant within a layer) once per layer, and the standard errors not at all: a s
 1e-6. The story of every embedding is kept whole.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from safetensors.numpy import save as save_tensors
 
 import task2vec as t2v
 from task2vec.atlas.canvas import write_whole
+from task2vec.embedding.store import hash_content
 from task2vec.errors import DataError, EmbeddingFileError, UsageError
 from task2vec.probe import FilterLayer
 
@@ -77,7 +77,7 @@ def save_compact(
         "datasets": dict(datasets or {}),
     }
     text = json.dumps(story, sort_keys=True, allow_nan=False)
-    metadata = {"task2vec": json.dumps({"sha256": _hash(text, arrays), "compact": text})}
+    metadata = {"task2vec": json.dumps({"sha256": hash_content(text, arrays), "compact": text})}
     write_whole(Path(path), save_tensors(arrays, metadata=metadata))
     return Path(path)
 
@@ -93,7 +93,7 @@ def load_compact(path: str | Path) -> Compact:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         envelope = json.loads(header["__metadata__"]["task2vec"])
         story = json.loads(envelope["compact"])
-        if story["schema"] != SCHEMA or envelope["sha256"] != _hash(envelope["compact"], arrays):
+        if story["schema"] != SCHEMA or envelope["sha256"] != hash_content(envelope["compact"], arrays):
             raise ValueError(f"schema {story['schema']}, or its SHA-256 does not fit")
         return _read_story(story, arrays)
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -167,11 +167,3 @@ def _check_same_layers(a: t2v.Embedding, b: t2v.Embedding) -> None:
             f"'{a.task}' and '{b.task}' were embedded by different probes ({a.probe} and {b.probe}), and one file "
             "holds those of one. Save them apart."
         )
-
-
-def _hash(text: str, arrays: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(arrays):
-        digest.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
-        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return digest.hexdigest()
