@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from task2vec.embedding import Embedding, load_embedding
-from task2vec.embedding.store import SCHEMA, _hash, save_embedding
+from task2vec.embedding.store import SCHEMA, hash_content, save_embedding
 from task2vec.errors import EmbeddingFileError, ResourceError
 from task2vec.probe import FilterLayer
 
@@ -34,7 +34,7 @@ def write(path, *, arrays=None, schema=SCHEMA, story=None, sha256=None):
         "provenance": dict(embedding.provenance),
     }
     text = json.dumps({**whole, **(story or {})}, sort_keys=True)
-    envelope = {"sha256": sha256 or _hash(text, arrays), "story": text}
+    envelope = {"sha256": sha256 or hash_content(text, arrays), "story": text}
     path.write_bytes(safetensors.numpy.save(arrays, metadata={"task2vec": json.dumps(envelope)}))
     return path
 
