@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         trivial,
     )
     from task2vec.probe import Probe, list_probes, load_probe
-    from task2vec.tasks import BadImage, Task, from_dataset, read_folder, read_table
+    from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
     from task2vec.tasks.samples import sample_tasks
     from task2vec.tasks.taxonomy import Taxonomy
     from task2vec.tasks.taxonomy_readers import read_inaturalist_taxonomy, read_taxonomy
@@ -35,11 +35,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BadImage",
+    "Catalogue",
     "DomainEmbedding",
     "EmbedSettings",
     "Embedding",
     "Probe",
     "Task",
+    "TaskDefinition",
     "Taxonomy",
     "VariationalSettings",
     "__version__",
@@ -63,11 +65,13 @@ __all__ = [
 # Which room each public name comes from; `None` stands for a room that is itself public.
 _ROOMS: dict[str, str | None] = {
     "BadImage": "tasks",
+    "Catalogue": "tasks",
     "DomainEmbedding": "embedding",
     "EmbedSettings": "embedding",
     "Embedding": "embedding",
     "Probe": "probe",
     "Task": "tasks",
+    "TaskDefinition": "tasks",
     "Taxonomy": "tasks.taxonomy",
     "VariationalSettings": "embedding",
     "distance": None,

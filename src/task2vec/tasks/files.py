@@ -80,6 +80,34 @@ def read_files(
     labels = check_labels(labels, len(classes), lambda row: repr(paths[row]))
     watch = partial(watched, total=len(paths), what=f"reading {name}", progress=progress)
     outcomes = survey(root, paths, workers=workers, watch=watch)
+    return assemble(
+        root,
+        paths,
+        labels,
+        outcomes,
+        classes=classes,
+        name=name,
+        source=source,
+        allow_bad=allow_bad,
+        refused=refused,
+        remarks=remarks,
+    )
+
+
+def assemble(
+    root: Path,
+    paths: Sequence[str],
+    labels: np.ndarray,
+    outcomes: Sequence[str | BadImage],
+    *,
+    classes: Sequence[str],
+    name: str,
+    source: str,
+    allow_bad: bool,
+    refused: Sequence[BadImage] = (),
+    remarks: Sequence[str] = (),
+) -> Task:
+    """The task of files that `survey` has seen, with its outcome for each."""
     good = [row for row, outcome in enumerate(outcomes) if isinstance(outcome, str)]
     bad = (*refused, *(outcome for outcome in outcomes if isinstance(outcome, BadImage)))
     if not allow_bad:

@@ -1,0 +1,103 @@
+"""The images of one task of a catalogue: its rows and labels, all of them or a draw."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from task2vec.errors import UsageError
+from task2vec.tasks.check import count_images, quote
+from task2vec.tasks.definitions import TaskDefinition
+from task2vec.tasks.drawing import draw_by_class, draw_for_attributes, make_rng
+from task2vec.tasks.label_tables import AttributeTable, ClassTable, LabelTable
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How many images to draw (None for all), by which seed, and what every attribute should have of either kind."""
+
+    images: int | None = None
+    seed: int = 0
+    least: int = 10
+
+    def __post_init__(self):
+        """Refuse numbers that cannot be meant."""
+        if self.images is not None:
+            _check_number("images", self.images, fewest=2)
+        _check_number("least", self.least, fewest=0)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The images of a task: their rows in the catalogue, ascending, and the label of each."""
+
+    definition: TaskDefinition
+    rows: np.ndarray
+    labels: np.ndarray
+
+
+def select(table: LabelTable, definition: TaskDefinition, among: np.ndarray) -> Choice:
+    """All images of the task among the rows given."""
+    if isinstance(table, ClassTable) or definition.is_multilabel:
+        rows, labels = table.select(definition.members)
+    else:
+        labels = table.column(definition.members[0]).astype(np.int64)
+        rows = np.flatnonzero(labels >= 0)  # an unknown attribute is neither class
+        labels = labels[rows]
+    is_among = np.zeros(len(table), bool)
+    is_among[among] = True
+    kept = is_among[rows]
+    return Choice(definition, rows[kept], labels[kept])
+
+
+def choose(table: LabelTable, definition: TaskDefinition, among: np.ndarray, draw: Draw) -> Choice:
+    """The images of the task among the rows given, drawn for it alone."""
+    choice = select(table, definition, among)
+    if draw.images is None or not len(choice.rows):
+        return choice
+    if definition.is_multilabel:
+        return select(table, definition, draw_together(table, [definition], choice.rows, draw))
+    rng = make_rng(draw.seed, f"{definition.table}/{definition.kind}/{definition.name}")
+    chosen = draw_by_class(choice.labels, draw.images, rng)
+    return Choice(definition, choice.rows[chosen], choice.labels[chosen])
+
+
+def draw_together(
+    table: LabelTable, definitions: Sequence[TaskDefinition], among: np.ndarray, draw: Draw
+) -> np.ndarray:
+    """The rows that tasks of one table of attributes share."""
+    if draw.images is None or not isinstance(table, AttributeTable):
+        return among
+    positive, known = table.count(among)
+    rarity = np.minimum(positive, known - positive)
+    numbers = sorted({number for one in definitions for number in one.members})
+    chosen = draw_for_attributes(
+        lambda number: table.column(number)[among],
+        sorted(numbers, key=rarity.__getitem__),
+        total=len(among),
+        images=draw.images,
+        least=draw.least,
+        rng=make_rng(draw.seed, f"{definitions[0].table}/attributes"),
+    )
+    return among[chosen]
+
+
+def settle(choice: Choice) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]] | None:
+    """Labels, classes and warnings after what has no image is left out; None if nothing is left to tell apart."""
+    classes, labels = choice.definition.classes, choice.labels
+    counts = count_images(labels, len(classes))
+    is_kept = (counts > 0) & (counts < len(labels)) if labels.ndim == 2 else counts > 0
+    kept = np.flatnonzero(is_kept)
+    if len(kept) < (1 if labels.ndim == 2 else 2):
+        return None
+    absent = [classes[number] for number in np.flatnonzero(~is_kept)]
+    what = "attributes with one value for all images" if labels.ndim == 2 else "classes without an image"
+    remarks = (f"{what}, left out: {len(absent)}, such as {quote(absent, 3)}",) if absent else ()
+    labels = labels[:, kept] if labels.ndim == 2 else np.searchsorted(kept, labels)
+    return labels, tuple(classes[number] for number in kept), remarks
+
+
+def _check_number(name: str, value: object, *, fewest: int) -> None:
+    """Raise `UsageError` unless the value is a whole number that is large enough."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < fewest:
+        raise UsageError(f"{name} is {value!r}: that draws no task. Pass a whole number, {fewest} or more.")

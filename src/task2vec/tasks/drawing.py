@@ -1,0 +1,84 @@
+"""Which images of a large dataset a task is made of: seeded, and the same whatever else was drawn before.
+
+More images of the same seed contain fewer: a draw of 2,000 holds the draw of 500.
+"""
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+
+from task2vec.errors import UsageError
+
+
+def make_rng(seed: int, purpose: str) -> np.random.Generator:
+    """A generator of its own for every seed and purpose, so that no draw depends on the ones before it."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise UsageError(f"seed is {seed!r}, and a draw is repeated by a whole number from 0 on. Pass one.")
+    words = np.frombuffer(hashlib.sha256(purpose.encode()).digest(), "<u4")
+    return np.random.default_rng([int(seed), *words.tolist()])
+
+
+def draw_by_class(labels: np.ndarray, images: int, rng: np.random.Generator) -> np.ndarray:
+    """Places of `images` labels, ascending: every class gets the same number as far as it has them.
+
+    Example:
+        >>> labels = np.array([0] * 50 + [1] * 50 + [2] * 3)
+        >>> chosen = draw_by_class(labels, 23, make_rng(0, "birds"))
+        >>> np.bincount(labels[chosen]).tolist()
+        [10, 10, 3]
+    """
+    if images >= len(labels):
+        return np.arange(len(labels))
+    order = rng.permutation(len(labels))
+    classes = rng.permutation(int(labels.max()) + 1)
+    # The rank of every image within its class; the first of each class come before all second ones, and so on.
+    by_class = np.argsort(labels[order], kind="stable")
+    sizes = np.bincount(labels, minlength=len(classes))
+    starts = np.cumsum(sizes) - sizes
+    rank = np.empty(len(labels), np.int64)
+    rank[order[by_class]] = np.arange(len(labels)) - np.repeat(starts, sizes)
+    turn = np.argsort(classes)[labels]
+    return np.sort(np.lexsort((turn, rank))[:images])
+
+
+def draw_for_attributes(
+    column: Callable[[int], np.ndarray], numbers: list[int], *, total: int, images: int, least: int, rng
+) -> np.ndarray:
+    """Places of `images` of `total` images, ascending, drawn once for all attributes.
+
+    Every attribute, the rarest first, gets up to `least` positive and `least` negative images; chance fills the rest.
+
+    Args:
+        column: The values of one attribute, 1, 0 or -1 for unknown, at all `total` places.
+        numbers: The attributes, the rarest first.
+        total: How many images there are.
+        images: How many to draw.
+        least: What every attribute should have of either kind.
+        rng: Where chance comes from.
+
+    Example:
+        >>> values = np.zeros((1000, 2), np.int8)
+        >>> values[:4, 0] = values[:500, 1] = 1
+        >>> chosen = draw_for_attributes(
+        ...     lambda n: values[:, n], [0, 1], total=1000, images=20, least=3, rng=make_rng(0, "dresses")
+        ... )
+        >>> len(chosen), int(values[chosen, 0].sum())
+        (20, 3)
+    """
+    if images >= total:
+        return np.arange(total)
+    order = rng.permutation(total)
+    is_chosen = np.zeros(total, bool)  # in the order of the permutation
+    left = images
+    for number in numbers:
+        values = column(number)[order]
+        for wanted in (1, 0):
+            matches = values == wanted
+            lacking = min(left, least - int((matches & is_chosen).sum()))
+            if lacking > 0:
+                found = np.flatnonzero(matches & ~is_chosen)[:lacking]
+                is_chosen[found] = True
+                left -= len(found)
+    is_chosen[np.flatnonzero(~is_chosen)[:left]] = True
+    return np.sort(order[is_chosen])
