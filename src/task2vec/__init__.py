@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from task2vec.probe import Probe, list_probes, load_probe
     from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
+    from task2vec.tasks.joining import join_tasks
     from task2vec.tasks.samples import sample_tasks
     from task2vec.tasks.taxonomy import Taxonomy
     from task2vec.tasks.taxonomy_readers import read_inaturalist_taxonomy, read_taxonomy
@@ -50,6 +51,7 @@ __all__ = [
     "embed_domain",
     "errors",
     "from_dataset",
+    "join_tasks",
     "list_probes",
     "load_embedding",
     "load_probe",
@@ -79,6 +81,7 @@ _ROOMS: dict[str, str | None] = {
     "embed_domain": "embedding",
     "errors": None,
     "from_dataset": "tasks",
+    "join_tasks": "tasks.joining",
     "list_probes": "probe",
     "load_embedding": "embedding",
     "load_probe": "probe",

@@ -1,44 +1,15 @@
 """A task is checked when it is made, and its identity is its content."""
 
-import hashlib
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks import BadImage, Task
-
-
-@dataclass(frozen=True)
-class Shades:
-    """Images of one grey each: enough to tell them apart."""
-
-    shades: tuple[int, ...]
-    is_threadsafe: bool = True
-
-    def __len__(self):
-        return len(self.shades)
-
-    def load(self, index):
-        return Image.new("RGB", (2, 2), (self.shades[index],) * 3)
-
-    def name(self, index):
-        return f"shade {self.shades[index]}"
-
-
-def make_task(shades, targets, classes, **options) -> Task:
-    digests = tuple(hashlib.sha256(bytes([shade])).hexdigest() for shade in shades)
-    return Task("shades", Shades(tuple(shades)), np.asarray(targets), tuple(classes), digests, **options)
-
-
-def contents(task: Task) -> tuple:
-    """Everything that a computation could see of a task."""
-    pictures = [task.images.load(index).getpixel((0, 0)) for index in range(len(task))]
-    return pictures, task.targets.tolist(), task.digests, task.targets.dtype
+from task2vec.tasks import BadImage
+from tests.tasks.shades import contents, make_task
 
 
 def test_a_task_says_what_it_is():

@@ -68,8 +68,18 @@ def count_images(targets: np.ndarray, n_classes: int) -> np.ndarray:
     return targets.sum(axis=0, dtype=np.int64) if targets.ndim == 2 else np.bincount(targets, minlength=n_classes)
 
 
-def remark(targets: np.ndarray, classes: Sequence[str], digests: Sequence[str], name_of: NameOf) -> tuple[str, ...]:
-    """Warnings about checked labels: classes with one image, copies of one image, columns that look one-hot."""
+def remark(
+    targets: np.ndarray,
+    classes: Sequence[str],
+    digests: Sequence[str],
+    name_of: NameOf,
+    *,
+    copies: Sequence[Sequence[int]] | None = None,
+) -> tuple[str, ...]:
+    """Warnings about checked labels: classes with one image, copies of one image, columns that look one-hot.
+
+    `copies` are those of `find_copies`, for callers that ask many questions about the same images.
+    """
     remarks = []
     counts = count_images(targets, len(classes))
     lonely = [name for name, count in zip(classes, counts, strict=True) if count == 1]
@@ -77,10 +87,7 @@ def remark(targets: np.ndarray, classes: Sequence[str], digests: Sequence[str], 
         remarks.append(f"classes with a single image: {quote(lonely)}; no held-out error can be measured on them")
     if targets.ndim == 2 and len(classes) > 1 and (targets.sum(axis=1) == 1).all():
         remarks.append("every image has exactly one positive label: if these are classes, give one class per image")
-    copies = defaultdict(list)
-    for row, digest in enumerate(digests):
-        copies[digest].append(row)
-    groups = [rows for rows in copies.values() if len(rows) > 1]
+    groups = find_copies(digests) if copies is None else copies
     torn = [rows for rows in groups if (targets[rows] != targets[rows[0]]).any()]
     if groups:
         surplus = sum(len(rows) - 1 for rows in groups)
@@ -90,6 +97,14 @@ def remark(targets: np.ndarray, classes: Sequence[str], digests: Sequence[str], 
         shown = quote([name_of(row) for row in torn[0][:2]])
         remarks.append(f"identical images under different labels: {len(torn)} groups, such as {shown}")
     return tuple(remarks)
+
+
+def find_copies(digests: Sequence[str]) -> list[list[int]]:
+    """The rows of every image that occurs more than once, one list for each."""
+    rows_of = defaultdict(list)
+    for row, digest in enumerate(digests):
+        rows_of[digest].append(row)
+    return [rows for rows in rows_of.values() if len(rows) > 1]
 
 
 def quote(names: Sequence[str], at_most: int = 5) -> str:

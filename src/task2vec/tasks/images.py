@@ -1,7 +1,10 @@
 """Where the pixels of a task come from, and what is said of a picture that gives none."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Protocol
 
 from PIL import Image
@@ -59,3 +62,46 @@ class ChosenImages:
     def name(self, index: int) -> str:
         """The name that the source gives to it."""
         return self.source.name(self.indices[index])
+
+
+@dataclass(frozen=True)
+class JoinedImages:
+    """The pictures of several sources one after the other; `labels` tell in messages which source is meant."""
+
+    parts: tuple[Images, ...]
+    labels: tuple[str, ...]
+
+    @property
+    def is_threadsafe(self) -> bool:
+        """Whether all sources are."""
+        return all(part.is_threadsafe for part in self.parts)
+
+    def __len__(self) -> int:
+        """The number of pictures of all sources together."""
+        return self._ends[-1]
+
+    def load(self, index: int) -> Image.Image:
+        """The picture at `index`, as its source loads it."""
+        part, within = self._find(index)
+        return self.parts[part].load(within)
+
+    def name(self, index: int) -> str:
+        """The label of the source and what the source calls the picture."""
+        part, within = self._find(index)
+        return f"{self.labels[part]}: {self.parts[part].name(within)}"
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(accumulate(len(part) for part in self.parts))
+
+    def _find(self, index: int) -> tuple[int, int]:
+        """The source that holds picture `index`, and its place there."""
+        part = bisect_right(self._ends, index)
+        return part, index - (self._ends[part - 1] if part else 0)
+
+
+def choose_images(images: Images, indices: Sequence[int]) -> ChosenImages:
+    """The pictures at `indices`; a choice from a choice refers to the first source, so that calls do not pile up."""
+    if isinstance(images, ChosenImages):
+        return ChosenImages(images.source, [images.indices[index] for index in indices])
+    return ChosenImages(images, list(indices))

@@ -15,7 +15,11 @@ import numpy as np
 
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks.check import check_targets, count_images, remark
+from task2vec.tasks.cutting import TasksByTaxon, ask_one_vs_rest, divide_by_taxon, merge_by_taxon, select_classes
 from task2vec.tasks.images import BadImage, ChosenImages, Images
+from task2vec.tasks.ordering import canonical_order, renumber
+from task2vec.tasks.splitting import sample_images, split_images
+from task2vec.tasks.taxonomy import Taxonomy
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,8 +93,8 @@ class Task:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the content: images and their partition, not their order nor the names of the classes."""
-        image_order, class_order = _canonical_order(self.digests, self.targets)
-        targets = _renumber(self.targets, class_order)[image_order]
+        image_order, class_order = canonical_order(self.digests, self.targets)
+        targets = renumber(self.targets, class_order)[image_order]
         content = hashlib.sha256(f"task {targets.ndim} {len(self)} {len(self.classes)}\n".encode())
         content.update("".join(self.digests[index] for index in image_order).encode())
         content.update(targets.astype("<i8").tobytes())
@@ -98,11 +102,11 @@ class Task:
 
     def canonical(self) -> "Task":
         """The same task in the order that its content alone decides."""
-        image_order, class_order = _canonical_order(self.digests, self.targets)
+        image_order, class_order = canonical_order(self.digests, self.targets)
         return replace(
             self,
             images=ChosenImages(self.images, image_order),
-            targets=_renumber(self.targets, class_order)[image_order],
+            targets=renumber(self.targets, class_order)[image_order],
             classes=tuple(self.classes[index] for index in class_order),
             digests=tuple(self.digests[index] for index in image_order),
         )
@@ -118,6 +122,80 @@ class Task:
         digests = tuple(self.digests[index] for index in chosen)
         remarks = remark(targets, classes, digests, images.name)
         return replace(self, images=images, targets=targets, classes=classes, digests=digests, warnings=remarks)
+
+    def select(self, classes: Sequence[str | int], *, name: str | None = None) -> "Task":
+        """The task of some classes, by name or number, in the order that they have here.
+
+        A single-label task keeps the images of these classes; a multi-label task keeps all images and these columns.
+
+        Example:
+            >>> import task2vec as t2v
+            >>> digits = t2v.sample_tasks(images_per_task=40)[0]
+            >>> digits.select(["7", "1"], name="one or seven").classes
+            ('1', '7')
+        """
+        return select_classes(self, classes, name)
+
+    def by_taxon(self, level: str, taxonomy: Taxonomy) -> TasksByTaxon:
+        """One task per taxon of the rank `level`, in which the taxon's classes are told apart, by the taxon's name.
+
+        Taxa with a single class make no task; `left_out` of the answer names them. `at_taxon` tells the taxa apart.
+
+        Example:
+            >>> import task2vec as t2v
+            >>> digits = t2v.sample_tasks(images_per_task=40)[0].select(["0", "1", "2", "3"])
+            >>> tree = t2v.Taxonomy(("shape",), {"0": ("round",), "1": ("straight",), "2": ("bent",), "3": ("bent",)})
+            >>> found = digits.by_taxon("shape", tree)
+            >>> dict(found)
+            {'bent': Task(digits: bent, 8 images, 2 classes)}
+            >>> found.left_out["round"]
+            "it has a single class with images, '0'"
+        """
+        return divide_by_taxon(self, level, taxonomy)
+
+    def at_taxon(self, level: str, taxonomy: Taxonomy, *, name: str | None = None) -> "Task":
+        """The task whose classes are the taxa of the rank `level`: which order is it, and not which species.
+
+        Images of classes without a taxon of that rank are left out, with a warning.
+        """
+        return merge_by_taxon(self, level, taxonomy, name)
+
+    def one_vs_rest(self) -> tuple["Task", ...]:
+        """One task per class or attribute, on the same images: is it X, or not?
+
+        Example:
+            >>> import task2vec as t2v
+            >>> shapes = t2v.sample_tasks(images_per_task=40)[2]
+            >>> shapes.one_vs_rest()[0].classes
+            ('not circle', 'circle')
+        """
+        return ask_one_vs_rest(self)
+
+    def sample(self, n: int, seed: int = 0) -> "Task":
+        """`n` images of the task: every class keeps its share of them, and at least one image.
+
+        For multi-label every attribute keeps a positive and a negative image, and its share on average. The draw
+        depends on the seed and on the content alone, not on the order of the images.
+
+        Example:
+            >>> import task2vec as t2v
+            >>> t2v.sample_tasks(images_per_task=40)[0].sample(20).counts.tolist()
+            [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
+        """
+        return sample_images(self, n, seed)
+
+    def split(self, seed: int = 0, *, test: float = 0.2) -> tuple["Task", "Task"]:
+        """A training and a test part without a common image, identical copies included.
+
+        Every class with two different images is in both parts, in about its share; what is missing is warned of.
+        Identical images under different labels stay in the training part. The draw depends on seed and content alone.
+
+        Example:
+            >>> import task2vec as t2v
+            >>> t2v.sample_tasks(images_per_task=40)[0].split(test=0.25)
+            (Task(digits (train), 30 images, 10 classes), Task(digits (test), 10 images, 10 classes))
+        """
+        return split_images(self, seed, test)
 
 
 def _check_indices(indices: Sequence[int] | np.ndarray, length: int) -> list[int]:
@@ -136,28 +214,3 @@ def _check_indices(indices: Sequence[int] | np.ndarray, length: int) -> list[int
             f"Pass every number once, from 0 to {length - 1}."
         )
     return [int(index) for index in chosen]
-
-
-def _canonical_order(digests: Sequence[str], targets: np.ndarray) -> tuple[list[int], list[int]]:
-    """The order of images and of classes that depends on the content only."""
-    if targets.ndim == 2:
-        members = [np.flatnonzero(column).tolist() for column in targets.T]
-    else:
-        members = [[] for _ in np.unique(targets)]
-        for index, label in enumerate(targets.tolist()):
-            members[label].append(index)
-    signatures = [_hash_together(digests[index] for index in rows) for rows in members]
-    class_order = sorted(range(len(members)), key=signatures.__getitem__)
-    renumbered = _renumber(targets, class_order)
-    image_order = sorted(range(len(digests)), key=lambda index: (digests[index], renumbered[index].tolist()))
-    return image_order, class_order
-
-
-def _hash_together(digests) -> str:
-    """One SHA-256 for a set of digests, whatever their order."""
-    return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
-
-
-def _renumber(targets: np.ndarray, class_order: list[int]) -> np.ndarray:
-    """The targets after the classes took the places of `class_order`."""
-    return targets[:, class_order] if targets.ndim == 2 else np.argsort(class_order)[targets]
