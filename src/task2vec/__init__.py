@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from task2vec.probe import Probe, list_probes, load_probe
     from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
     from task2vec.tasks.joining import join_tasks
+    from task2vec.tasks.cub200 import read_cub200
     from task2vec.tasks.samples import sample_tasks
     from task2vec.tasks.taxonomy import Taxonomy
     from task2vec.tasks.taxonomy_readers import read_inaturalist_taxonomy, read_taxonomy
@@ -55,6 +56,7 @@ __all__ = [
     "list_probes",
     "load_embedding",
     "load_probe",
+    "read_cub200",
     "read_folder",
     "read_inaturalist_taxonomy",
     "read_table",
@@ -85,6 +87,7 @@ _ROOMS: dict[str, str | None] = {
     "list_probes": "probe",
     "load_embedding": "embedding",
     "load_probe": "probe",
+    "read_cub200": "tasks.cub200",
     "read_folder": "tasks",
     "read_inaturalist_taxonomy": "tasks.taxonomy_readers",
     "read_table": "tasks",

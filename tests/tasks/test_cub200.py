@@ -1,0 +1,260 @@
+"""CUB-200-2011 in its published layout: labels, splits, orders and families, and lists that do not fit together."""
+
+import csv
+import shutil
+from collections import Counter, defaultdict
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from task2vec.errors import BadImagesError, DataError, UsageError
+from task2vec.tasks.cub200 import paper_tasks, read_cub200
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+NO_DATA = "the shared real datasets are not on this machine"
+
+# Classes as published: numbers with a gap, not in the order of the alphabet, three orders, one with a single species.
+CLASSES = {
+    4: "004.Groove_billed_Ani",
+    31: "031.Black_billed_Cuckoo",
+    32: "032.Mangrove_Cuckoo",
+    29: "029.American_Crow",
+    107: "107.Common_Raven",
+    130: "130.Tree_Sparrow",
+    118: "118.House_Sparrow",
+    87: "087.Mallard",
+}
+
+
+def write_lines(place, lines):
+    place.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def make_cub(root: Path, classes=None, per_class=3) -> dict[str, tuple[str, str]]:
+    """The layout of a few classes, image numbers from 11 on and mixed; the class and split of every path."""
+    classes = CLASSES if classes is None else classes
+    told, lists = {}, defaultdict(list)
+    places = [(number, name, copy) for copy in range(per_class) for number, name in classes.items()]
+    for image, (number, name, copy) in enumerate(places, start=11):
+        path = f"{name}/{name[4:]}_{copy:04}_{image * 37}.jpg"
+        told[f"images/{path}"] = (name, "test" if copy == 0 else "train")
+        lists["images"].append(f"{image} {path}")
+        lists["image_class_labels"].append(f"{image} {number}")
+        lists["train_test_split"].append(f"{image} {0 if copy == 0 else 1}")
+        (root / "images" / name).mkdir(parents=True, exist_ok=True)
+        shade = np.full((6, 6, 3), (number, 20 * copy, image), np.uint8)
+        Image.fromarray(shade).save(root / "images" / path, format="PNG")
+    for name, lines in lists.items():
+        write_lines(root / f"{name}.txt", reversed(lines) if name == "train_test_split" else lines)
+    write_lines(root / "classes.txt", [f"{number} {name}" for number, name in classes.items()])
+    return told
+
+
+def test_every_image_has_its_class_and_split(tmp_path):
+    told = make_cub(tmp_path)
+    catalogue = read_cub200(tmp_path)
+    table = catalogue.tables["labels"]
+    found = {
+        path: (table.names[table.numbers[row]], catalogue.splits.names[catalogue.splits.codes[row]])
+        for row, path in enumerate(catalogue.paths)
+    }
+    assert found == told
+    assert catalogue.splits.names == ("train", "test")
+    assert [Path(source).name for source in catalogue.sources][:2] == ["images.txt", "image_class_labels.txt"]
+
+
+def test_tasks_by_order_and_family(tmp_path):
+    make_cub(tmp_path)
+    catalogue = read_cub200(tmp_path)
+    assert repr(catalogue) == "Catalogue(cub200, 24 images, train and test, tasks: 2 order, 2 family)"
+    passerines, cuckoos = catalogue.of_kind("order")
+    assert (passerines.name, passerines.counts, passerines.group) == ("Passeriformes", {"train": 8, "test": 4}, "Aves")
+    assert set(cuckoos.classes) == {name for name in CLASSES.values() if "Cuckoo" in name or "Ani" in name}
+    assert catalogue.find("Corvidae").group == "Passeriformes"
+    # One duck and one sparrow of either family: nothing to tell apart.
+    assert {one.name for one in catalogue.of_kind("family")} == {"Corvidae", "Cuculidae"}
+    assert [one.name for one in paper_tasks(catalogue)] == ["Cuculiformes", "Corvidae"]
+
+
+def test_the_readings_of_the_paper(tmp_path):
+    make_cub(tmp_path)
+    catalogue = read_cub200(tmp_path, taxonomy="paper")
+    by_name = {one.name: one for one in paper_tasks(catalogue)}
+    assert sorted(by_name) == ["Corvidae", "Cuculiformes", "Passeridae"]
+    assert set(by_name["Passeridae"].classes) == {"130.Tree_Sparrow", "118.House_Sparrow"}
+    assert "004.Groove_billed_Ani" not in by_name["Cuculiformes"].classes
+    with pytest.raises(UsageError, match="'modern' is none that we ship"):
+        read_cub200(tmp_path, taxonomy="modern")
+
+
+@pytest.mark.parametrize("split", ["train", "test", None])
+def test_a_task_has_the_pixels_that_belong_to_its_labels(tmp_path, split):
+    told = make_cub(tmp_path)
+    task = read_cub200(tmp_path).task("Cuculiformes", split=split)
+    numbers = {name: number for number, name in CLASSES.items()}
+    assert len(task) == {"train": 6, "test": 3, None: 9}[split]
+    for index, label in enumerate(task.targets):
+        name = task.classes[label]
+        assert told[task.images.name(index)][0] == name
+        assert split is None or told[task.images.name(index)][1] == split
+        red, green, _ = task.images.load(index).getpixel((0, 0))
+        assert red == numbers[name]
+        assert split is None or (green > 0) == (split == "train")
+
+
+def test_the_tree_is_that_of_inaturalist(tmp_path):
+    make_cub(tmp_path)
+    tree = read_cub200(tmp_path).taxonomy
+    assert tree.ranks == ("kingdom", "phylum", "class", "order", "family")
+    assert str(tree.lowest_common_ancestor(["029.American_Crow", "087.Mallard"])) == "Aves (class)"
+
+
+def test_the_folder_around_it_will_do(tmp_path):
+    make_cub(tmp_path / "CUB_200_2011")
+    (tmp_path / "attributes.txt").write_text("of the archive")
+    assert len(read_cub200(tmp_path)) == 24
+    assert read_cub200(tmp_path).task("Corvidae").counts.tolist() == [3, 3]
+
+
+def test_a_missing_image_is_found_when_its_task_is_read(tmp_path):
+    told = make_cub(tmp_path)
+    gone = next(path for path, (name, _) in told.items() if name == "029.American_Crow")
+    (tmp_path / gone).unlink()
+    catalogue = read_cub200(tmp_path)
+    assert len(catalogue.task("Cuculiformes")) == 9
+    with pytest.raises(BadImagesError, match="1 of 6 images") as caught:
+        catalogue.task("Corvidae")
+    assert [bad.path for bad in caught.value.bad] == [gone]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "words"),
+    [
+        ("image_class_labels", "12 31", "12 32", r"images\.txt, line 2: .*another folder than its class '032\.Mang"),
+        ("image_class_labels", "12 31", "12 33", r"image_class_labels\.txt, line 2: '33' is not the number of a class"),
+        ("image_class_labels", "12 31\n", "", r"images\.txt, line 2: image 12 is not in .*image_class_labels"),
+        ("image_class_labels", "12 31", "12", r"image_class_labels\.txt, line 2: '12' is not a number and"),
+        ("train_test_split", "34 1", "34 2", r"train_test_split\.txt, line 1: '2' is not 1 \(train\) or 0 \(test\)"),
+        ("train_test_split", "34 1", "35 1", r"images\.txt, line 24: image 34 is not in .*train_test_split"),
+        ("train_test_split", "33 1", "34 1", r"train_test_split\.txt, line 2: number 34 stands in line 1 already"),
+        ("images", "12 031", "11 031", r"images\.txt, line 2: number 11 stands in line 1 already"),
+        ("images", "12 031", "x 031", r"images\.txt, line 2: 'x 031.* is not a number and"),
+        ("images", "31.Black_billed_Cuckoo/", "31.Black_billed_Cuckoo/../../", r"images\.txt, line 2: .*climbs out"),
+        ("classes", "31 031.Black_billed_Cuckoo", "31 031.Dodo", r"classes\.txt, line 2: '031\.Dodo' is no class of"),
+        ("classes", "31 031.Black_billed_Cuckoo\n", "", r"image_class_labels\.txt, line 2: '31' is not the number"),
+    ],
+)
+def test_lists_that_do_not_fit_are_refused_where_they_are_wrong(tmp_path, name, old, new, words):
+    make_cub(tmp_path)
+    place = tmp_path / f"{name}.txt"
+    text = place.read_text()
+    assert old in text
+    place.write_text(text.replace(old, new, 1))
+    with pytest.raises(DataError, match=words):
+        read_cub200(tmp_path)
+
+
+def test_an_image_under_two_numbers_is_refused(tmp_path):
+    make_cub(tmp_path)
+    for name in ("images", "image_class_labels", "train_test_split"):
+        place = tmp_path / f"{name}.txt"
+        lines = place.read_text().splitlines()
+        again = next(line for line in lines if line.startswith("12 "))
+        write_lines(place, [*lines, again.replace("12 ", "99 ", 1)])
+    with pytest.raises(DataError, match=r"images\.txt, line 25: .* stands in line 2 already"):
+        read_cub200(tmp_path)
+
+
+def test_folders_that_are_not_cub(tmp_path):
+    with pytest.raises(DataError, match=r"has no images\.txt, so it is not CUB-200-2011"):
+        read_cub200(tmp_path)
+    make_cub(tmp_path)
+    (tmp_path / "classes.txt").unlink()
+    with pytest.raises(DataError, match=r"classes\.txt cannot be read"):
+        read_cub200(tmp_path)
+
+
+def read_shipped():
+    with files("task2vec.tasks").joinpath("cub200_taxonomy.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "passerines", "families", "usable"), [("", 133, 21, 14), ("_paper", 134, 22, 15)], ids=["own", "paper"]
+)
+def test_the_shipped_table_has_the_counts_that_we_tell(suffix, passerines, families, usable):
+    rows = read_shipped()
+    assert len({row["class_dir"] for row in rows}) == 200
+    assert [int(row["class_dir"][:3]) for row in rows] == list(range(1, 201))
+    orders = Counter(row[f"order{suffix}"] for row in rows)
+    assert orders["Passeriformes"] == passerines
+    others = [count for order, count in orders.items() if order != "Passeriformes" and count > 1]
+    assert (len(others), min(others), max(others)) == (10, 3, 24)
+    inside = Counter(row[f"family{suffix}"] for row in rows if row[f"order{suffix}"] == "Passeriformes")
+    assert (len(inside), sum(count > 1 for count in inside.values())) == (families, usable)
+    assert orders["Gaviiformes"] == 1
+
+
+def test_the_two_readings_differ_in_two_species():
+    differing = [
+        row["class_dir"]
+        for row in read_shipped()
+        if (row["order"], row["family"]) != (row["order_paper"], row["family_paper"])
+    ]
+    assert differing == ["004.Groove_billed_Ani", "130.Tree_Sparrow"]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """The real images that we keep, in CUB's own layout under their own names, with the splits of the source."""
+    if not SHARED.is_dir():
+        pytest.skip(NO_DATA)
+    root = tmp_path_factory.mktemp("cub")
+    with (SHARED / "cub200" / "manifest.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names = sorted({row["class"] for row in rows})
+    numbers = {name: number for number, name in enumerate(names, start=1)}
+    paths = [row["source_path"].split("/", 1) for row in rows]
+    write_lines(root / "classes.txt", [f"{number} {name}" for name, number in numbers.items()])
+    write_lines(root / "images.txt", [f"{n} {path}" for n, (_, path) in enumerate(paths, 1)])
+    write_lines(root / "image_class_labels.txt", [f"{n} {numbers[row['class']]}" for n, row in enumerate(rows, 1)])
+    write_lines(root / "train_test_split.txt", [f"{n} {int(part == 'train')}" for n, (part, _) in enumerate(paths, 1)])
+    for row, (_, path) in zip(rows, paths, strict=True):
+        if row["class"] in ("004.Groove_billed_Ani", "155.Warbling_Vireo") or "Waxwing" in row["class"]:
+            place = root / "images" / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(SHARED / "cub200" / row["file"], place)
+    return root
+
+
+def test_real_birds_give_the_orders_and_families_that_we_know(real):
+    with (SHARED / "tasks.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["dataset"] == "cub200"]
+    known = {(row["taxon_level"], row["taxon"]): (int(row["n_classes"]), int(row["n_images"])) for row in rows}
+    found = {(one.kind, one.name): (len(one.classes), one.total) for one in paper_tasks(read_cub200(real))}
+    assert found == known
+    assert len(found) == 24
+
+
+def test_real_birds_by_the_paper_give_its_25_tasks(real):
+    with (SHARED / "cub200" / "paper_tasks.csv").open(encoding="utf-8") as file:
+        known = {
+            (row["taxon_level"], row["taxon"]): (int(row["n_classes"]), int(row["n_images"]))
+            for row in csv.DictReader(file)
+        }
+    tasks = paper_tasks(read_cub200(real, taxonomy="paper"))
+    assert {(one.kind, one.name): (len(one.classes), one.total) for one in tasks} == known
+    assert Counter(one.kind for one in tasks) == {"order": 10, "family": 15}
+
+
+def test_a_real_task_is_read(real):
+    catalogue = read_cub200(real)
+    task = catalogue.task("Bombycillidae")
+    assert (len(task), len(task.classes)) == (60, 2)
+    counts = catalogue.find("Bombycillidae").counts
+    assert len(catalogue.task("Bombycillidae", split="train")) == counts["train"]
+    assert counts["train"] + counts["test"] == 60 and min(counts.values()) > 10
+    assert task.images.load(0).size[0] >= 128
