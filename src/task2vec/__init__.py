@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     )
     from task2vec.probe import Probe, list_probes, load_probe
     from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
-    from task2vec.tasks.joining import join_tasks
     from task2vec.tasks.cub200 import read_cub200
+    from task2vec.tasks.joining import join_tasks
     from task2vec.tasks.samples import sample_tasks
     from task2vec.tasks.taxonomy import Taxonomy
     from task2vec.tasks.taxonomy_readers import read_inaturalist_taxonomy, read_taxonomy
