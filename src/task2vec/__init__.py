@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from task2vec.probe import Probe, list_probes, load_probe
     from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
     from task2vec.tasks.cub200 import read_cub200
+    from task2vec.tasks.deepfashion import read_deepfashion
     from task2vec.tasks.joining import join_tasks
     from task2vec.tasks.samples import sample_tasks
     from task2vec.tasks.taxonomy import Taxonomy
@@ -57,6 +58,7 @@ __all__ = [
     "load_embedding",
     "load_probe",
     "read_cub200",
+    "read_deepfashion",
     "read_folder",
     "read_inaturalist_taxonomy",
     "read_table",
@@ -88,6 +90,7 @@ _ROOMS: dict[str, str | None] = {
     "load_embedding": "embedding",
     "load_probe": "probe",
     "read_cub200": "tasks.cub200",
+    "read_deepfashion": "tasks.deepfashion",
     "read_folder": "tasks",
     "read_inaturalist_taxonomy": "tasks.taxonomy_readers",
     "read_table": "tasks",

@@ -15,6 +15,7 @@ import numpy as np
 from task2vec.errors import DataError
 from task2vec.tasks.check import quote
 from task2vec.tasks.counted_lists import FIRST_LINE, check_count, read_count
+from task2vec.tasks.paths import check_path
 from task2vec.tasks.progress import watched
 
 BLOCK_BYTES = 2**22
@@ -83,7 +84,7 @@ def _read_block(
     if found is None:
         raise _explain(place, [number for number, _ in cells], values, n_attributes)
     try:
-        paths.extend(pair[0].decode("utf-8") for _, pair in cells)
+        paths.extend(check_path(pair[0].decode("utf-8"), f"{place}, line {number}") for number, pair in cells)
     except UnicodeDecodeError as error:
         raise DataError(
             f"{place}, lines {begin} to {begin + len(lines) - 1}: a path is not UTF-8 ({error.reason}), so it names no "
