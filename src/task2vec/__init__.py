@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
     from task2vec.tasks.cub200 import read_cub200
     from task2vec.tasks.deepfashion import read_deepfashion
+    from task2vec.tasks.imaterialist import read_imaterialist
+    from task2vec.tasks.inaturalist import read_inaturalist
     from task2vec.tasks.joining import join_tasks
     from task2vec.tasks.samples import sample_tasks
     from task2vec.tasks.taxonomy import Taxonomy
@@ -60,6 +62,8 @@ __all__ = [
     "read_cub200",
     "read_deepfashion",
     "read_folder",
+    "read_imaterialist",
+    "read_inaturalist",
     "read_inaturalist_taxonomy",
     "read_table",
     "read_taxonomy",
@@ -92,6 +96,8 @@ _ROOMS: dict[str, str | None] = {
     "read_cub200": "tasks.cub200",
     "read_deepfashion": "tasks.deepfashion",
     "read_folder": "tasks",
+    "read_imaterialist": "tasks.imaterialist",
+    "read_inaturalist": "tasks.inaturalist",
     "read_inaturalist_taxonomy": "tasks.taxonomy_readers",
     "read_table": "tasks",
     "read_taxonomy": "tasks.taxonomy_readers",

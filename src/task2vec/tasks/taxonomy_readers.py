@@ -86,7 +86,13 @@ def read_inaturalist_taxonomy(
         ('Passeriformes',)
     """
     place = Path(file)
-    categories = _read_categories(place)
+    return place_categories(read_categories(place), place, class_field=class_field, root=root)
+
+
+def place_categories(
+    categories: Sequence[Mapping[str, object]], place: Path, *, class_field: str = "name", root: str = "life"
+) -> Taxonomy:
+    """The taxonomy of iNaturalist's categories, which were read from `place`."""
     ranks = tuple(rank for rank in INATURALIST_RANKS if any(rank in category for category in categories))
     ranks = ranks or ("supercategory",)
     torn = [n for n, category in enumerate(categories) if class_field not in category]
@@ -154,7 +160,7 @@ def _as_text(cell: object, where: str) -> str:
     return str(cell)
 
 
-def _read_categories(place: Path) -> list[dict[str, object]]:
+def read_categories(place: Path) -> list[dict[str, object]]:
     """The list of categories in a JSON file."""
     if not place.is_file():
         raise DataError(f"{place} is not a file, so there are no categories to read. Check the path.")
