@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from task2vec.tasks.imaterialist import read_imaterialist
     from task2vec.tasks.inaturalist import read_inaturalist
     from task2vec.tasks.joining import join_tasks
+    from task2vec.tasks.metatask import ExpertDefinition, MetaTask
     from task2vec.tasks.samples import sample_tasks
     from task2vec.tasks.taxonomy import Taxonomy
     from task2vec.tasks.taxonomy_readers import read_inaturalist_taxonomy, read_taxonomy
@@ -44,6 +45,8 @@ __all__ = [
     "DomainEmbedding",
     "EmbedSettings",
     "Embedding",
+    "ExpertDefinition",
+    "MetaTask",
     "Probe",
     "Task",
     "TaskDefinition",
@@ -79,6 +82,8 @@ _ROOMS: dict[str, str | None] = {
     "DomainEmbedding": "embedding",
     "EmbedSettings": "embedding",
     "Embedding": "embedding",
+    "ExpertDefinition": "tasks.metatask",
+    "MetaTask": "tasks.metatask",
     "Probe": "probe",
     "Task": "tasks",
     "TaskDefinition": "tasks",
