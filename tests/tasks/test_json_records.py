@@ -142,3 +142,23 @@ def test_progress_is_shown_by_mebibytes(tmp_path, monkeypatch, capsys):
     assert list(read_records(file, ["images"], progress=True)) == []
     assert started == [("reading big.json (MiB)", 4)]
     assert capsys.readouterr().out == ""
+
+
+def test_brackets_within_records_and_texts_do_not_end_them(tmp_path, monkeypatch):
+    records = [{"id": n, "text": "}, {" * (n % 3), "more": [{"deep": {"er": n}}, "]"]} for n in range(200)]
+    file = write(tmp_path / "a.json", json.dumps({"images": records, "annotations": records[::-1]}))
+    for batch in (1, 5, 50, 333, 1 << 16):
+        for chunk in (50, 1000, 1 << 20):
+            monkeypatch.setattr(json_records, "BATCH", batch)
+            monkeypatch.setattr(json_records, "CHUNK", chunk)
+            found = list(read_records(file, ["annotations", "images"]))
+            assert [record for *_, record in found] == records + records[::-1]
+            assert [number for _, number, _ in found] == [*range(200), *range(200)]
+
+
+def test_damage_within_many_records_is_named_by_its_number(tmp_path):
+    records = [json.dumps({"id": n}) for n in range(5000)]
+    records[3217] = '{"id" 3217}'
+    file = write(tmp_path / "a.json", '{"images": [' + ", ".join(records) + "]}")
+    with pytest.raises(DataError, match="'images', record 3217: Expecting ':' delimiter"):
+        list(read_records(file, ["images"]))

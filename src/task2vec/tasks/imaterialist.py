@@ -189,11 +189,13 @@ def _parse(root: Path, files: Sequence[Path], names: Path | None, pattern: str, 
 def _read_annotations(file: Path, progress: bool) -> _Annotations:
     """The content of one file."""
     image_ids, annotated, label_ids, counts = array("q"), array("q"), array("H"), array("H")
+    known: dict[str, int] = {}
+    place = str(file)
     for key, number, record in read_records(file, ("images", "annotations"), progress=progress):
-        where = f"{file}, {key}, record {number}"
+        where = f"{place}, {key}, record {number}"
         (image_ids if key == "images" else annotated).append(take_id(record, _field(record, "imageId"), where))
         if key == "annotations":
-            found = _take_labels(record, where)
+            found = _take_labels(record, known, where)
             label_ids.extend(found)
             counts.append(len(found))
     if not image_ids:
@@ -209,13 +211,17 @@ def _field(record: Mapping[str, object], name: str) -> str:
     return other if name not in record and other in record else name
 
 
-def _take_labels(record: Record, where: str) -> list[int]:
-    """The label ids of an annotation, each of them once."""
+def _take_labels(record: Record, known: dict[str, int], where: str) -> list[int]:
+    """The label ids of an annotation, each of them once; `known` remembers what a text means."""
     listed = record.get(_field(record, "labelId"))
     if not isinstance(listed, list):
         raise DataError(f"{where}: it has no list of labels in 'labelId', so the labels of its image are unknown.")
-    found = [take_id({"labelId": label}, "labelId", where) for label in listed]
-    if len(set(found)) < len(found) or any(label >= 1 << 16 for label in found):
+    try:
+        found = [known[label] for label in listed]
+    except (KeyError, TypeError):
+        found = [take_id({"labelId": label}, "labelId", where) for label in listed]
+        known.update((text, label) for text, label in zip(listed, found, strict=True) if isinstance(text, str))
+    if len(set(found)) < len(found) or (found and max(found) >= 1 << 16):
         raise DataError(
             f"{where}: its labels {quote(listed, 20)} name one twice or are larger than any, so the record is damaged. "
             "Take the dataset's own file, unchanged."

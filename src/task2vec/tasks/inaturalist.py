@@ -169,8 +169,9 @@ def _read_annotations(file: Path, packer: PathPacker, progress: bool) -> _Annota
     """The content of one file; its paths go to the packer."""
     image_ids, annotated, category_ids = array("q"), array("q"), array("q")
     categories: list[Record] = []
+    place = str(file)
     for key, number, record in read_records(file, ("images", "annotations", "categories"), progress=progress):
-        where = f"{file}, {key}, record {number}"
+        where = f"{place}, {key}, record {number}"
         if key == "images":
             image_ids.append(take_id(record, "id", where))
             packer.append(check_path(record.get("file_name"), where))
