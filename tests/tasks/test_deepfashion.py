@@ -11,11 +11,6 @@ from task2vec.tasks.deepfashion import read_deepfashion
 from tests.tasks.dresses import ATTRIBUTES, CATEGORIES, SPLITS, make_deepfashion
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-
-
 def test_every_value_is_read_as_it_is_meant(tmp_path):
     told = make_deepfashion(tmp_path)
     catalogue = read_deepfashion(tmp_path)

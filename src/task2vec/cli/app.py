@@ -12,6 +12,7 @@ from task2vec.cli.map import draw_map
 from task2vec.cli.probes import probes
 from task2vec.cli.properties import properties
 from task2vec.cli.show import show
+from task2vec.cli.tasks import tasks
 from task2vec.cli.taxonomy import taxonomy
 from task2vec.cli.toy import toy
 
@@ -51,7 +52,7 @@ def start(
     exits.is_debugging.set(debug)
 
 
-for command in (demo, embed, show, probes):
+for command in (demo, embed, show, probes, tasks):
     app.command()(exits.guarded(command))
 app.command("map")(exits.guarded(draw_map))
 

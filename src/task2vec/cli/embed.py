@@ -1,15 +1,18 @@
 """`task2vec embed`: a folder or a table of images becomes an embedding on disk."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from task2vec.cli.chosen import Layout, Request, read_task
 from task2vec.cli.facts import describe, word_facts
 from task2vec.cli.place import check_place, default_place
 from task2vec.cli.speech import is_watched, print_facts, print_json, say, visible
-from task2vec.errors import BadImagesError, UsageError
+from task2vec.errors import BadImagesError, DataError, UsageError
 
 if TYPE_CHECKING:
     from task2vec.tasks import BadImage, Task
@@ -20,7 +23,11 @@ MOST_NAMED = 10
 
 def embed(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A folder of class folders, or a .csv or .parquet table.")
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            help="A folder of class folders, a .csv or .parquet table, or with --task a published dataset.",
+        ),
     ],
     probe: Annotated[str, typer.Option(help="A timm or torchvision model.")] = "tf_efficientnet_lite0",
     weights: Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")] = None,
@@ -34,6 +41,14 @@ def embed(
         list[str] | None, typer.Option(help="Table: the column of labels; several are a multi-label task.")
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Table: the folder that its paths start from.")] = None,
+    task_name: Annotated[
+        str | None, typer.Option("--task", help="Published dataset: one of its tasks, see `task2vec tasks`.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="With --task: its kind, where several have the name.")] = None,
+    layout: Annotated[Layout | None, typer.Option("--as", help="With --task: which dataset it is.")] = None,
+    split: Annotated[str | None, typer.Option(help="With --task: only the images of train, val or test.")] = None,
+    draw: Annotated[int | None, typer.Option(help="With --task: read this many of its images, drawn by seed.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="With --task: iMaterialist's table of names of labels.")] = None,
     method: Annotated[
         Literal["robust", "direct", "variational"] | None,
         typer.Option(help="Which Fisher; variational is slow, for a GPU."),
@@ -55,7 +70,7 @@ def embed(
     allow_bad: Annotated[bool, typer.Option("--allow-bad", help="Go on with over 5 % unreadable images.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Embed a folder of class folders, or a table of images.
+    """Embed a folder of class folders, a table of images, or a task of a published dataset.
 
     Every image that cannot be read is named; nothing is skipped in silence.
     """
@@ -69,7 +84,13 @@ def embed(
     given |= {"seed": seed, "dtype": dtype, "variational": training, "halves": halves}
     settings = task2vec.EmbedSettings(**{key: value for key, value in given.items() if value is not None})
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
-    task = _read(path, name=name, table=table, allow_bad=allow_bad, workers=workers)
+    catalogue = {"kind": kind, "layout": layout, "split": split, "draw": draw, "labels": labels}
+    if task_name is None:
+        task = _read(path, name=name, table=table, catalogue=catalogue, allow_bad=allow_bad, workers=workers)
+    else:
+        _refuse_options(path, table, "with --task")
+        request = Request(path, task_name, **catalogue, seed=settings.seed, name=name)
+        task = _tell_bad(read_task, request, allow_bad=allow_bad, workers=workers)
     place = default_place(task.name, out)
     loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
     if not force:
@@ -88,26 +109,57 @@ def embed(
     print_json(report) if as_json else _print_report(report)
 
 
-def _read(path: Path, *, name: str | None, table: dict[str, Any], allow_bad: bool, workers: int | None) -> "Task":
+def _read(
+    path: Path,
+    *,
+    name: str | None,
+    table: dict[str, Any],
+    catalogue: dict[str, Any],
+    allow_bad: bool,
+    workers: int | None,
+) -> "Task":
     """The task at `path`, by the reader that its kind asks for."""
     from task2vec.tasks import read_folder, read_table
+    from task2vec.tasks.layouts import recognise_layout
 
-    asked = {key: value for key, value in table.items() if value}
     is_table = path.suffix.lower() in TABLES and not path.is_dir()
-    if asked and not is_table:
-        options = ", ".join(f"--{key.rstrip('s').replace('_', '-')}" for key in asked)
-        raise UsageError(
-            f"'{path}' is not a table, so {options} cannot be meant. Leave it out, or name a .csv or .parquet file."
-        )
+    _refuse_options(path, catalogue, "without --task")
+    if not is_table:
+        _refuse_options(path, table, "because it is not a table")
     if path.is_file() and not is_table:
         raise UsageError(
             f"'{path}' is neither a folder nor a table, so there are no labels to learn from. "
             f"Name a folder of class folders, or a file ending in {', '.join(TABLES)}."
         )
+    asked = {key: value for key, value in table.items() if value}
+    read = partial(read_table, **asked) if is_table else read_folder
     try:
-        if is_table:
-            return read_table(path, **asked, name=name, allow_bad=allow_bad, workers=workers, progress=is_watched())
-        return read_folder(path, name=name, allow_bad=allow_bad, workers=workers, progress=is_watched())
+        return _tell_bad(read, path, name=name, allow_bad=allow_bad, workers=workers, progress=is_watched())
+    except DataError as error:
+        known = recognise_layout(path) if path.is_dir() else None
+        if known is None or isinstance(error, BadImagesError):
+            raise
+        raise DataError(
+            f"'{path}' is {known}, a dataset of many tasks, and not one of its own ({error}). "
+            f"List them: task2vec tasks {path}; then name one: --task NAME"
+        ) from error
+
+
+def _refuse_options(path: Path, options: dict[str, Any], why: str) -> None:
+    """Raise `UsageError` if any of the options was given, since they cannot be meant."""
+    names = {"layout": "as", "label_columns": "label-column"}
+    asked = [f"--{names.get(key, key.replace('_', '-'))}" for key, value in options.items() if value]
+    if asked:
+        raise UsageError(
+            f"{', '.join(asked)} cannot be meant for '{path}' {why}. Leave it out, or name a .csv or .parquet file "
+            "(columns, --root), or a task of a published dataset (--task)."
+        )
+
+
+def _tell_bad(read: "Callable[..., Task]", *args: Any, **options: Any) -> "Task":
+    """What `read` gives; where it gives up, the unreadable images are named first."""
+    try:
+        return read(*args, **options)
     except BadImagesError as error:
         for line in _word_bad(error.bad):
             say(line)

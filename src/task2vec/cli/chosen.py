@@ -1,0 +1,45 @@
+"""One task of a published dataset, as the options of the command line ask for it."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from task2vec.cli.speech import is_watched
+
+if TYPE_CHECKING:
+    from task2vec.tasks import Task
+
+Layout = Literal["cub200", "inaturalist", "imaterialist", "deepfashion"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which task of which dataset, and which of its images: a split, and a number to draw of it (None for all)."""
+
+    folder: Path
+    task: str
+    kind: str | None = None
+    layout: str | None = None
+    split: str | None = None
+    draw: int | None = None
+    labels: Path | None = None
+    seed: int = 0
+    name: str | None = None
+
+
+def read_task(request: Request, *, allow_bad: bool, workers: int | None) -> "Task":
+    """The task of the request, under the name that was asked for or its own."""
+    from task2vec.tasks.layouts import read_catalogue
+
+    catalogue = read_catalogue(request.folder, layout=request.layout, labels=request.labels, progress=is_watched())
+    task = catalogue.task(
+        request.task,
+        kind=request.kind,
+        split=request.split,
+        images=request.draw,
+        seed=request.seed,
+        allow_bad=allow_bad,
+        workers=workers,
+        progress=is_watched(),
+    )
+    return task if request.name is None else replace(task, name=request.name)
