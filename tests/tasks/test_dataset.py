@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+import torchvision
 from PIL import Image
 
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, UsageError
@@ -102,8 +103,16 @@ def test_rows_of_zeros_and_ones_are_several_labels(row):
     ("labels", "message"),
     [
         ([0, 1, -1], r"item 2 \(row 2\) is -1"),
-        ([0.0, 1.5, 1.0], r"item 0 \(row 0\) is 0.0"),
-        ([0, float("nan"), 1], r"item 0 \(row 0\)"),
+        ([0.0, 1.5, 1.0], r"item 1 \(row 1\) holds decimal numbers \(such as 1\.5\).*regression is not supported yet"),
+        ([0.0, 1.0, 1.0], r"item 0 \(row 0\) holds decimal numbers \(such as 0\.0\).*class numbers as integers"),
+        ([0, float("nan"), 1], r"item 1 \(row 1\) is nan: it is missing"),
+        ([[0.1, 0.9], [1.0, 0.0]], r"item 0 \(row 0\) .*\[0\.1, 0\.9\].*regression"),
+        ([[0.0, 1.0], [2.0, 0.0]], r"item 1 \(row 1\) .*\[2\.0, 0\.0\].*regression"),
+        ([0, {"boxes": [1]}, 1], "item 1: its label is made of boxes or annotations"),
+        ([[{"bbox": [1]}], [{"bbox": [2]}]], "item 0: its label is made of boxes"),
+        ([0, Image.new("L", (2, 2)), 1], "item 1: its label is an image, as for segmentation"),
+        ([(0, Image.new("L", (2, 2)))] * 2, r"item 0: .*2 targets at once \(int, Image\).*target_types="),
+        ([(torch.tensor([0, 1]), torch.tensor(3))] * 2, r"item 0: .*2 targets at once \(Tensor, Tensor\)"),
         ([0, "cat", 1], "item 1: its label 'cat'"),
         ([0, [0, 1], 1], "item 1: its label"),
         ([[0, 1], [0, 1, 1]], "item 1: its label"),
@@ -167,8 +176,10 @@ def test_items_that_change_later_are_not_loaded():
 def test_items_that_are_no_pairs_are_refused():
     with pytest.raises(DataError, match=r"item 1 of the list .*not a pair"):
         from_dataset([(array(0), 0), array(1)])
-    with pytest.raises(DataError, match=r"item 0 .*not a pair"):
-        from_dataset([{"image": array(0), "label": 0, "id": 1}])
+    with pytest.raises(DataError, match=r"item 0 .*not a pair .*dict of 'image', 'label': .*Return \(image, label\)"):
+        from_dataset([{"image": array(0), "label": 0}])
+    with pytest.raises(DataError, match=r"item 0 .*not a pair .*tuple"):
+        from_dataset([(array(0), 0, 1)])
     with pytest.raises(DataError, match=r"item 1 .*ZeroDivisionError"):
         from_dataset(Pairs([0, 1], lambda index: array(index // (1 - index))))
     with pytest.raises(UsageError, match="map-style"):
@@ -185,3 +196,156 @@ def test_a_lazily_opened_file_that_is_truncated_is_refused_by_its_item(tmp_path)
 def test_the_room_does_not_import_torch():
     code = "import sys, task2vec.tasks; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def save_pictures(root, **counts):
+    """A folder of class folders, as torchvision's ImageFolder reads it."""
+    for shade, (kind, count) in enumerate(counts.items()):
+        for number in range(count):
+            (root / kind).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (number, 40 * shade, 9)).save(root / kind / f"{number:02}.png")
+    return root
+
+
+def test_an_image_folder_gives_names_and_labels_of_its_own(tmp_path):
+    folder = torchvision.datasets.ImageFolder(save_pictures(tmp_path, cats=2, dogs=3))
+    task = from_dataset(folder)
+    assert (task.name, task.classes, task.targets.tolist()) == ("ImageFolder", ("cats", "dogs"), [0, 0, 1, 1, 1])
+    assert task.images.load(4).getpixel((0, 0)) == (2, 40, 9)
+    assert from_dataset(torch.utils.data.Subset(folder, [4, 0, 1])).classes == ("cats", "dogs")
+    only = from_dataset(torchvision.datasets.ImageFolder(tmp_path, transform=torchvision.transforms.ToTensor()))
+    assert only.fingerprint == task.fingerprint
+    noisy = torchvision.datasets.ImageFolder(tmp_path, transform=torchvision.transforms.ColorJitter(0.5))
+    with pytest.raises(DataError, match=r"item 0 .*augmentation"):
+        from_dataset(noisy)
+
+
+def test_fake_data_works():
+    fake = torchvision.datasets.FakeData(size=12, image_size=(3, 8, 8), num_classes=3)
+    task = from_dataset(fake)
+    assert (len(task), task.classes) == (12, ("0", "1", "2"))
+    assert task.targets.tolist() == [int(fake[item][1]) for item in range(12)]
+    shifted = torchvision.datasets.FakeData(12, (3, 8, 8), 3, target_transform=lambda label: (label + 1) % 3)
+    assert from_dataset(shifted).targets.tolist() == [(label + 1) % 3 for label in task.targets.tolist()]
+
+
+def test_cifar_as_published_gives_its_class_names(tmp_path, monkeypatch):
+    """The real class of torchvision on files in its own format, with ten pictures in all."""
+    import pickle
+
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (10, 3072), dtype=np.uint8)
+    kinds = ["airplane", "automobile", "bird"]
+    (folder / "test_batch").write_bytes(pickle.dumps({"data": pixels, "labels": [2, 0, 1, 2, 0, 1, 2, 0, 1, 0]}))
+    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": kinds}))
+    monkeypatch.setattr(torchvision.datasets.CIFAR10, "_check_integrity", lambda self: True)
+    monkeypatch.setattr(torchvision.datasets.cifar, "check_integrity", lambda *arguments: True)
+    task = from_dataset(torchvision.datasets.CIFAR10(tmp_path, train=False))
+    assert (task.name, task.classes) == ("CIFAR10", tuple(kinds))
+    assert task.counts.tolist() == [4, 3, 3]
+    assert np.array_equal(np.asarray(task.images.load(3)), pixels[3].reshape(3, 32, 32).transpose(1, 2, 0))
+
+
+def make_pets(root, target_types):
+    """OxfordIIITPet as published, with four pictures."""
+    base = root / "oxford-iiit-pet"
+    (base / "annotations" / "trimaps").mkdir(parents=True)
+    (base / "images").mkdir()
+    rows = [("Abyssinian_1", 1, 1), ("beagle_2", 2, 2), ("Abyssinian_3", 1, 1), ("pug_4", 3, 2)]
+    for number, (name, _, _) in enumerate(rows):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(base / "images" / f"{name}.jpg")
+        Image.new("L", (8, 8), number).save(base / "annotations" / "trimaps" / f"{name}.png")
+    lines = [f"{name} {breed} {kind} 1" for name, breed, kind in rows]
+    (base / "annotations" / "trainval.txt").write_text("\n".join(lines) + "\n")
+    return torchvision.datasets.OxfordIIITPet(root, target_types=target_types)
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "targets"),
+    [
+        ("category", ("Abyssinian", "Beagle", "Pug"), [0, 1, 0, 2]),
+        ("binary-category", ("Cat", "Dog"), [0, 1, 0, 1]),  # the breeds are not the names of these
+    ],
+)
+def test_pets_by_breed_and_by_kind_have_their_own_names(tmp_path, kind, classes, targets):
+    task = from_dataset(make_pets(tmp_path, kind))
+    assert (task.classes, task.targets.tolist()) == (classes, targets)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_pets_with_a_mask_are_refused_by_name(tmp_path):
+    # The files of masks stay open: torchvision does not close them.
+    with pytest.raises(DataError, match="item 0: its label is an image, as for segmentation"):
+        from_dataset(make_pets(tmp_path, "segmentation"))
+    with pytest.raises(DataError, match="2 targets at once"):
+        from_dataset(make_pets(tmp_path / "both", ["category", "segmentation"]))
+
+
+def make_celeba(root, target_type, monkeypatch):
+    """CelebA as published, with three pictures and three attributes of -1 and 1."""
+    base = root / "celeba"
+    (base / "img_align_celeba").mkdir(parents=True)
+    names = [f"{number:06}.jpg" for number in range(1, 4)]
+    for number, name in enumerate(names):
+        Image.new("RGB", (8, 8), (40 * number, 0, 0)).save(base / "img_align_celeba" / name)
+
+    def write(file, values, header=""):
+        (base / file).write_text(header + "".join(f"{name} {row}\n" for name, row in zip(names, values, strict=True)))
+
+    write("list_eval_partition.txt", ["0"] * 3)
+    write("identity_CelebA.txt", ["7", "9", "7"])
+    write("list_bbox_celeba.txt", ["1 2 3 4"] * 3, "3\nimage_id x_1 y_1 width height\n")
+    write("list_landmarks_align_celeba.txt", ["1 2 3 4 5 6 7 8 9 10"] * 3, "3\na b c d e f g h i j\n")
+    write("list_attr_celeba.txt", ["1 -1 -1", "-1  1 -1", "-1 -1  1"], "3\nBald Smiling Young \n")
+    monkeypatch.setattr(torchvision.datasets.CelebA, "_check_integrity", lambda self: True)
+    return torchvision.datasets.CelebA(root, target_type=target_type)
+
+
+def test_the_attributes_of_celeba_are_several_labels(tmp_path, monkeypatch):
+    task = from_dataset(make_celeba(tmp_path, "attr", monkeypatch))
+    assert (task.classes, task.is_multilabel) == (("Bald", "Smiling", "Young"), True)
+    assert task.targets.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]  # -1 is no
+    faces = from_dataset(make_celeba(tmp_path / "faces", "identity", monkeypatch))
+    assert (faces.classes, faces.targets.tolist()) == (("7", "9"), [0, 1, 0])
+    with pytest.raises(DataError, match=r"item 0 \(row 0\) is \[1, 2, 3, 4\], not a row of 4 values that are 0 or 1"):
+        from_dataset(make_celeba(tmp_path / "boxes", "bbox", monkeypatch))
+
+
+def test_synonyms_categories_and_numbers_of_classes_give_names():
+    pairs = Pairs([0, 1, 1], classes=[("tench", "Tinca tinca"), ("goldfish",)])
+    assert from_dataset(pairs).classes == ("tench, Tinca tinca", "goldfish")
+    pairs = Pairs([0, 1, 1])
+    pairs.categories = ["accordion", "airplanes"]
+    assert from_dataset(pairs).classes == ("accordion", "airplanes")
+    pairs = Pairs([0, 1, 1])
+    pairs.class_to_idx = {"Zed": 0, "Amy": 1}
+    assert from_dataset(pairs).classes == ("Zed", "Amy")
+    with pytest.raises(DataError, match="3 class names were given for rows of 2 values"):
+        from_dataset(Pairs([[0, 1], [1, 0]]), classes=["a", "b", "c"])
+
+
+def test_items_that_raise_stop_the_reading_unless_they_may_be_left_out(tmp_path):
+    root = save_pictures(tmp_path, cats=10, dogs=10)
+    (root / "cats" / "03.png").write_bytes(b"no image")
+    (root / "dogs" / "01.png").write_bytes((root / "dogs" / "01.png").read_bytes()[:45])
+    folder = torchvision.datasets.ImageFolder(root)
+    with pytest.raises(DataError, match=r"item 3 of the ImageFolder cannot be read \(Unidentified.*allow_bad=True"):
+        from_dataset(folder)
+    task = from_dataset(folder, allow_bad=True)
+    assert [bad.path for bad in task.bad] == ["item 3", "item 11"]
+    assert (len(task), task.counts.tolist()) == (18, [9, 9])
+    assert task.images.name(3) == "item 4"
+    assert task.images.load(3).getpixel((0, 0)) == (4, 0, 9)
+    assert task.images.load(17).getpixel((0, 0)) == (9, 40, 9)
+    (root / "cats" / "04.png").unlink()
+    with pytest.raises(DataChangedError, match=r"item 4 .*cannot be read"):
+        task.images.load(3)
+
+
+def test_allow_bad_hides_no_wrong_labels_and_no_wrong_pixels():
+    for pair, message in (((tensor(1).float(), 1), "divide 0 to 255"), ((array(1), "cat"), "its label 'cat'")):
+        with pytest.raises(DataError, match=message):
+            from_dataset([(array(0), 0), pair, (array(2), 1)], allow_bad=True)
+    with pytest.raises(DataError, match="no images"):
+        from_dataset(Pairs([0, 1], lambda item: 1 // 0), allow_bad=True)

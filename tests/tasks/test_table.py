@@ -132,6 +132,22 @@ def test_missing_and_decimal_labels_of_parquet_are_refused(tmp_path, labels):
         read_table(write_parquet(tmp_path, path=["0.png", "1.png", "2.png"], kind=labels))
 
 
+def test_a_column_of_decimal_numbers_is_called_a_regression(tmp_path):
+    table = write_parquet(tmp_path, path=["0.png", "1.png", "2.png"], age=[0.0, 1.5, 1.0])
+    with pytest.raises(DataError, match=r"column 'age', row 0 holds decimal numbers.*regression is not supported yet"):
+        read_table(table)
+    paths = ["0.png", "1.png", "2.png"]
+    for cells in (["31", "40.5", "22"], ["1e-3", "2", "3"]):
+        rows = "".join(f"{path},{cell}\n" for path, cell in zip(paths, cells, strict=True))
+        (tmp_path / "ages.csv").write_text(f"path,age\n{rows}")
+        with pytest.raises(DataError, match=r"column 'age' holds decimal numbers \(such as (40\.5|1e-3)\).*Bin it"):
+            read_table(tmp_path / "ages.csv")
+    for cells in (["31", "40", "22"], ["1.5", "f/2", "f/2"], ["1.0", "2.0", "2.0"]):
+        rows = "".join(f"{path},{cell}\n" for path, cell in zip(paths, cells, strict=True))
+        (tmp_path / "kinds.csv").write_text(f"path,kind\n{rows}")
+        assert set(read_table(tmp_path / "kinds.csv").classes) == set(cells)
+
+
 def test_a_damaged_parquet_file_is_refused(tmp_path):
     table = write_parquet(tmp_path, path=["0.png", "1.png"], kind=["a", "b"])
     table.write_bytes(table.read_bytes()[:-20])

@@ -9,8 +9,10 @@ import numpy as np
 from PIL import Image
 
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, UsageError
-from task2vec.tasks.check import check_labels, count_images, quote, remark
+from task2vec.tasks.check import NameOf, remark
+from task2vec.tasks.class_names import find_own_names, settle_classes
 from task2vec.tasks.decode import to_rgb
+from task2vec.tasks.images import BadImage
 from task2vec.tasks.progress import watched
 from task2vec.tasks.task import Task
 
@@ -36,6 +38,7 @@ class DatasetImages:
     """The images of a dataset, which must still have the pixels that `digests` were taken of."""
 
     dataset: MapDataset
+    items: tuple[int, ...]
     digests: tuple[str, ...]
     is_threadsafe: bool = False
 
@@ -44,30 +47,50 @@ class DatasetImages:
         return len(self.digests)
 
     def load(self, index: int) -> Image.Image:
-        """The image of item `index`; `DataChangedError` if its pixels are others than before."""
-        image, _ = read_item(self.dataset, index)
+        """The image at `index`; `DataChangedError` if its pixels are others than before."""
+        try:
+            image, _ = read_item(self.dataset, self.items[index])
+        except UnreadableItemError as error:
+            raise DataChangedError(f"{error} It could be read when the task was made.") from error
         if digest_of(image) != self.digests[index]:
-            raise DataChangedError(_changed(index))
+            raise DataChangedError(_changed(self.items[index]))
         return image
 
     def name(self, index: int) -> str:
         """The number of the item, as text."""
-        return f"item {index}"
+        return f"item {self.items[index]}"
+
+
+class UnreadableItemError(DataError):
+    """An item whose image could not be got: the dataset raised, or the picture in it is damaged."""
+
+    def __init__(self, message: str, reason: str):
+        super().__init__(message)
+        self.reason = reason
 
 
 def from_dataset(
-    dataset: MapDataset, *, classes: Sequence[str] | None = None, name: str | None = None, progress: bool = False
+    dataset: MapDataset,
+    *,
+    classes: Sequence[str] | None = None,
+    name: str | None = None,
+    allow_bad: bool = False,
+    progress: bool = False,
 ) -> Task:
     """The task of a map-style dataset whose items are (image, label).
 
     Images may be PIL images, arrays (height, width, channels), or tensors (channels, height, width); numbers are 8-bit
     integers or floats in [0, 1]. A label is a class index, or a row of 0 and 1 for multi-label. Classes that no item
-    belongs to are left out, with a warning.
+    belongs to are left out, with a warning. Datasets of torchvision work as they are, without a random transform.
+
+    An item that raises stops the reading, whatever their share: unlike a damaged file it may be a mistake in the
+    dataset's own code, and its label is lost with it.
 
     Args:
         dataset: Any object with a length and items by number: a torch dataset, or a list of pairs.
-        classes: Names of the classes; `dataset.classes` if that fits, else the numbers of the labels.
+        classes: Names of the classes; those that the dataset carries if they fit, else the numbers of the labels.
         name: What to call the task; the type of the dataset if not given.
+        allow_bad: Leave out items that raise or whose picture is damaged, and list them in `Task.bad`.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
@@ -86,34 +109,67 @@ def from_dataset(
             "order. Pass a map-style dataset; list(dataset) makes one of a small stream."
         )
     kind = type(dataset).__name__
-    rows = watched(_read_rows(dataset), len(dataset), what=f"reading {name or kind}", progress=progress)
-    digests, labels = (list(column) for column in zip(*rows, strict=True)) if len(dataset) else ([], [])
-    images = DatasetImages(dataset, tuple(digests))
-    targets, names, remarks = _settle_classes(_stack(labels), classes, getattr(dataset, "classes", None), images)
+    rows = watched(_read_rows(dataset, allow_bad), len(dataset), what=f"reading {name or kind}", progress=progress)
+    good, bad = [], []
+    for item, row in enumerate(rows):
+        bad.append(row) if isinstance(row, BadImage) else good.append((item, *row))
+    items, digests, labels = zip(*good, strict=True) if good else ((), (), ())
+    images = DatasetImages(dataset, items, digests)
+    stacked = _stack(labels, images.name)
+    own = find_own_names(dataset, is_multilabel=stacked.ndim == 2)
+    targets, names, remarks = settle_classes(stacked, classes, own, images.name)
     remarks = (*remarks, *remark(targets, names, digests, images.name))
-    return Task(name or kind, images, targets, names, images.digests, warnings=remarks, source=kind)
+    return Task(name or kind, images, targets, names, images.digests, tuple(bad), remarks, kind)
 
 
 def read_item(dataset: MapDataset, index: int) -> tuple[Image.Image, np.ndarray]:
     """The RGB image and the label of one item; `DataError` names the item if it is no such pair."""
+    kind = type(dataset).__name__
     try:
         pair: Any = dataset[index]
-        image, label = pair
     except MemoryError:
         raise
     except Exception as error:
-        raise DataError(
-            f"item {index} of the {type(dataset).__name__} is not a pair of image and label ({error!r}), so the task "
-            "would miss it. Make dataset[i] return (image, label)."
+        raise UnreadableItemError(
+            f"item {index} of the {kind} cannot be read ({error!r}), so the task would miss it. Mend it, or pass "
+            "allow_bad=True to leave such items out and list them.",
+            repr(error),
         ) from error
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        shown = f"a dict of {', '.join(map(repr, pair))}" if isinstance(pair, dict) else f"a {type(pair).__name__}"
+        mend = "Take from_huggingface" if type(dataset).__module__.startswith("datasets") else "Return (image, label)"
+        raise DataError(
+            f"item {index} of the {kind} is not a pair of image and label but {shown}: which part is which is not "
+            f"known. {mend}."
+        )
+    image, label = pair
     try:
-        return to_image(image), _as_array(label)
+        return to_image(image), _as_label(label)
     except NotFiniteError as error:
         raise NotFiniteError(f"item {index}: {error}") from error
     except MemoryError:
         raise
-    except Exception as error:  # our own refusals, and whatever Pillow says of a lazily opened file
+    except DataError as error:
         raise DataError(f"item {index}: {error}") from error
+    except Exception as error:  # whatever Pillow says of a lazily opened file
+        raise UnreadableItemError(f"item {index}: its picture is damaged or truncated ({error})", str(error)) from error
+
+
+def _as_label(label: object) -> np.ndarray:
+    """The label as an array; targets of detection, segmentation and of several kinds at once are refused by name."""
+    parts: Sequence[Any] = label if isinstance(label, (list, tuple)) else [label]
+    if isinstance(label, Image.Image):
+        what = "an image, as for segmentation"
+    elif any(isinstance(part, dict) for part in parts):
+        what = "made of boxes or annotations (dict), as for detection"
+    elif isinstance(label, (list, tuple)) and any(isinstance(part, Image.Image) or np.ndim(part) for part in parts):
+        what = f"{len(parts)} targets at once ({', '.join(type(part).__name__ for part in parts)})"
+    else:
+        return _as_array(label)
+    raise DataError(
+        f"its label is {what}: nothing says which class the image belongs to. Choose one kind of target (target_type=, "
+        "target_types=), or give the dataset a target_transform that returns a class index or a row of 0 and 1."
+    )
 
 
 def to_image(image: object) -> Image.Image:
@@ -141,18 +197,23 @@ def digest_of(image: Image.Image) -> str:
     return hashlib.sha256(header + image.tobytes()).hexdigest()
 
 
-def _read_rows(dataset: MapDataset) -> Iterator[tuple[str, np.ndarray]]:
+def _read_rows(dataset: MapDataset, allow_bad: bool) -> Iterator[tuple[str, np.ndarray] | BadImage]:
     """Digest and label of every item in turn; some are read twice, and refused if they differ."""
     total = len(dataset)
     twice = set(np.linspace(0, total - 1, min(total, READ_TWICE)).astype(int).tolist())
     for index in range(total):
-        image, label = read_item(dataset, index)
-        digest = digest_of(image)
-        if index in twice:
-            again, label_again = read_item(dataset, index)
-            if digest_of(again) != digest or repr(label) != repr(label_again):  # as text, for NaN is not NaN
-                raise DataError(_changed(index))
-        yield digest, label
+        try:
+            image, label = read_item(dataset, index)
+            digest = digest_of(image)
+            if index in twice:
+                again, label_again = read_item(dataset, index)
+                if digest_of(again) != digest or repr(label) != repr(label_again):  # as text, for NaN is not NaN
+                    raise DataError(_changed(index))
+            yield digest, label
+        except UnreadableItemError as error:
+            if not allow_bad:
+                raise
+            yield BadImage(f"item {index}", error.reason)
 
 
 def _changed(index: int) -> str:
@@ -190,36 +251,12 @@ def _eight_bit(pixels: np.ndarray) -> np.ndarray:
     return np.rint(pixels * 255).astype(np.uint8)
 
 
-def _stack(labels: list[np.ndarray]) -> np.ndarray:
+def _stack(labels: Sequence[np.ndarray], name_of: NameOf) -> np.ndarray:
     """All labels in one array; labels of different kinds or lengths are refused by their item."""
-    for index, label in enumerate(labels):
+    for row, label in enumerate(labels):
         if label.shape != labels[0].shape or label.dtype.kind not in "biuf" or label.ndim > 1:
             raise DataError(
-                f"item {index}: its label {label.tolist()!r} is neither a class index nor a row of 0 and 1 like "
-                "that of item 0, so it names no class. Return one integer, or one 0 or 1 per class."
+                f"{name_of(row)}: its label {label.tolist()!r} is neither a class index nor a row of 0 and 1 like "
+                f"that of {name_of(0)}, so it names no class. Return one integer, or one 0 or 1 per class."
             )
     return np.asarray(labels)
-
-
-def _settle_classes(
-    labels: np.ndarray, given: Sequence[str] | None, own: object, images: DatasetImages
-) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """Targets, class names and warnings; names come from the caller, else from the dataset, else from the numbers."""
-    if labels.dtype.kind == "b":
-        labels = labels.astype(np.uint8)
-    is_multilabel = labels.ndim == 2
-    whole = labels.dtype.kind in "iu" and labels.size > 0
-    needed = labels.shape[1] if is_multilabel else int(labels.max()) + 1 if whole else 0
-    if given is None and isinstance(own, (list, tuple)) and all(isinstance(kind, str) for kind in own):
-        given = own if len(own) == needed or (len(own) > needed and not is_multilabel) else None
-    targets = check_labels(labels, needed if given is None else len(given), images.name)
-    if is_multilabel:
-        return targets, tuple(map(str, range(needed))) if given is None else tuple(given), ()
-    if given is None:
-        present, targets = np.unique(targets, return_inverse=True)
-        return targets, tuple(str(number) for number in present), ()
-    counts = count_images(targets, len(given))
-    absent = [kind for kind, count in zip(given, counts, strict=True) if count == 0]
-    remarks = (f"classes without an item, left out: {quote(absent)}",) if absent else ()
-    present = np.flatnonzero(counts).tolist()
-    return np.searchsorted(present, targets), tuple(given[number] for number in present), remarks

@@ -123,15 +123,20 @@ def assemble(
 
 def survey(root: Path, paths: Sequence[str], *, workers: int | None, watch: Watch) -> list[str | BadImage]:
     """For every path, in order, the SHA-256 of a file that decodes, or the reason why it is bad."""
-    workers = min(8, os.cpu_count() or 1) if workers is None else workers
-    if workers < 1:
-        raise UsageError(f"workers is {workers}, and nothing is read without one. Pass 1 or more, or None to choose.")
     # Pillow warns of odd metadata and of large headers; what matters of it is in the outcome. Set here and not in
     # `decode`, since the filters belong to the whole process and threads would restore each other's.
-    with warnings.catch_warnings(), ThreadPoolExecutor(workers, "task2vec-read") as pool:
+    with warnings.catch_warnings(), ThreadPoolExecutor(choose_workers(workers), "task2vec-read") as pool:
         warnings.simplefilter("ignore")
         chunks = (paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK))
         return list(watch(outcome for chunk in chunks for outcome in pool.map(partial(_inspect, root), chunk)))
+
+
+def choose_workers(workers: int | None) -> int:
+    """The number of threads that decode: as asked for, else by the number of processors."""
+    workers = min(8, os.cpu_count() or 1) if workers is None else workers
+    if workers < 1:
+        raise UsageError(f"workers is {workers}, and nothing is read without one. Pass 1 or more, or None to choose.")
+    return workers
 
 
 def _inspect(root: Path, path: str) -> str | BadImage:

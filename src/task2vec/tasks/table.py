@@ -10,6 +10,7 @@ import numpy as np
 from task2vec.errors import DataError, MissingExtraError, UsageError
 from task2vec.tasks.check import quote
 from task2vec.tasks.files import read_files
+from task2vec.tasks.regression import refuse_regression
 from task2vec.tasks.task import Task
 
 Columns = dict[str, list]
@@ -68,6 +69,7 @@ def read_table(
     if len(wanted) == 1:
         cells = [_check_cell(place, wanted[0], row, value) for row, value in enumerate(columns[wanted[0]])]
         classes = sorted(set(cells))
+        _refuse_decimals(place, wanted[0], classes)
         number = {kind: index for index, kind in enumerate(classes)}
         labels = np.asarray([number[cell] for cell in cells], dtype=np.int64)
     else:
@@ -143,13 +145,25 @@ def _check_columns(place: Path, columns: Columns, wanted: list[str]) -> None:
         )
 
 
+def _refuse_decimals(place: Path, column: str, classes: list[str]) -> None:
+    """Raise `DataError` if all labels are numbers and one of them is a decimal number: that is measured, not named."""
+    try:
+        decimal = [cell for cell in classes if float(cell) % 1]
+    except ValueError:  # a name among them
+        return
+    if decimal:
+        refuse_regression(f"{place}, column {column!r}", example=decimal[0])
+
+
 def _check_cell(place: Path, column: str, row: int, value: object) -> str:
     """The cell as text; an empty, missing or floating-point one names neither a file nor a class."""
     is_missing = value is None or (isinstance(value, str) and value.strip().lower() in ("", "nan"))
+    if isinstance(value, float) and value == value:
+        refuse_regression(f"{place}, column {column!r}, row {row}", example=repr(value))
     if is_missing or isinstance(value, float):
         raise DataError(
-            f"{place}, column {column!r}, row {row}: {value!r} is {'missing' if is_missing else 'a decimal number'}, "
-            "so the image has no path or class. Fill it in, write classes as whole numbers or text, or drop the row."
+            f"{place}, column {column!r}, row {row}: {value!r} is missing, so the image has no path or class. "
+            "Fill it in, write classes as whole numbers or text, or drop the row."
         )
     return str(value)
 
