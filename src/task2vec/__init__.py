@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
     from task2vec.tasks.cub200 import read_cub200
     from task2vec.tasks.deepfashion import read_deepfashion
+    from task2vec.tasks.huggingface import from_huggingface
     from task2vec.tasks.imaterialist import read_imaterialist
     from task2vec.tasks.inaturalist import read_inaturalist
     from task2vec.tasks.joining import join_tasks
@@ -58,6 +59,7 @@ __all__ = [
     "embed_domain",
     "errors",
     "from_dataset",
+    "from_huggingface",
     "join_tasks",
     "list_probes",
     "load_embedding",
@@ -94,6 +96,7 @@ _ROOMS: dict[str, str | None] = {
     "embed_domain": "embedding",
     "errors": None,
     "from_dataset": "tasks",
+    "from_huggingface": "tasks.huggingface",
     "join_tasks": "tasks.joining",
     "list_probes": "probe",
     "load_embedding": "embedding",

@@ -64,6 +64,12 @@ class WeightsNotFoundError(Task2VecError, FileNotFoundError):
     exit_code = 5
 
 
+class DatasetNotFoundError(Task2VecError, FileNotFoundError):
+    """A dataset of a hub that is not on this machine, and nothing is fetched without being asked."""
+
+    exit_code = 5
+
+
 class EmbeddingFileError(Task2VecError, ValueError):
     """A saved embedding that is damaged, of another schema, or not an embedding at all."""
 

@@ -108,7 +108,7 @@ def _draw_digits(count: int, rng: np.random.Generator) -> tuple[list[Image.Image
             f"images_per_task={count} is too many: scikit-learn ships 174 of the rarest digit. Ask for 1740 or less."
         )
     chosen = [by_digit[i % 10][i // 10] for i in range(count)]
-    return [paint_digit(levels[row].reshape(8, 8), rng, SIDE) for row in chosen], values[chosen]
+    return [paint_digit(levels[row].reshape(8, 8), rng, SIDE) for row in chosen], np.asarray(values)[chosen]
 
 
 def _cut_crops(count: int, rng: np.random.Generator) -> tuple[list[Image.Image], np.ndarray]:

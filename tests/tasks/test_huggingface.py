@@ -1,0 +1,395 @@
+"""A Hugging Face dataset becomes a task: from an object, a folder, a file or the cache, and never from the network."""
+
+import io
+import shutil
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from task2vec.errors import (
+    BadImagesError,
+    DataChangedError,
+    DataError,
+    DatasetNotFoundError,
+    MissingExtraError,
+    UsageError,
+)
+from task2vec.tasks import read_folder
+from task2vec.tasks.huggingface import from_huggingface
+
+hf = pytest.importorskip("datasets", reason="the datasets package is not installed: pip install 'task2vec[hf]'")
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """Every test has an empty cache, and no test asks for an address."""
+    asked = []
+
+    def refuse(*arguments, **options):
+        asked.append(arguments)
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr(hf.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    yield tmp_path / "cache"
+    assert asked == []
+
+
+def encode(shade: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (6, 6), (shade, 0, 255 - shade)).save(file, "PNG")
+    return file.getvalue()
+
+
+def make_dataset(features=None, *, shades=range(4), cells=None, **columns):
+    """A dataset of encoded images; one label column of two classes unless others are given."""
+    columns = columns or {"label": [0, 1, 1, 0]}
+    if features is None:
+        features = {"label": hf.ClassLabel(names=["cat", "dog"])}
+    cells = cells or [{"bytes": encode(shade), "path": f"{shade}.png"} for shade in shades]
+    return hf.Dataset.from_dict(
+        {"image": cells, **columns}, features=hf.Features({"image": hf.Image(decode=False), **features})
+    ).cast_column("image", hf.Image())
+
+
+def make_folder(root: Path, splits=("train", "test")) -> Path:
+    for number, split in enumerate(splits):
+        for label, kind in enumerate(("cats", "dogs")):
+            for count in range(3):
+                place = root / split / kind / f"{count}.png"
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(encode(100 * number + 10 * label + count))
+    return root
+
+
+def save(root: Path, **splits) -> Path:
+    """Parquet files as on the hub."""
+    root.mkdir(parents=True, exist_ok=True)
+    for split, dataset in splits.items():
+        dataset.to_parquet(root / f"{split}-00000-of-00001.parquet")
+    return root
+
+
+def fill_cache(cache: Path, work: Path, *, owner: str = "someone", config: str = "default", version: str = COMMIT):
+    """What `load_dataset` leaves in the cache for a dataset of the hub with the splits train and test."""
+    folder = save(work / "pets", train=make_dataset(), test=make_dataset(shades=range(10, 14)))
+    builder = hf.load_dataset_builder(str(folder))
+    builder.download_and_prepare()
+    place = cache / f"{owner}___pets" / config / "0.0.0" / version
+    shutil.copytree(builder.cache_dir, place)
+    shutil.rmtree(folder)
+    return place
+
+
+def test_a_dataset_becomes_a_task():
+    task = from_huggingface(make_dataset(), name="pets")
+    assert repr(task) == "Task(pets, 4 images, 2 classes)"
+    assert (task.classes, task.targets.tolist()) == (("cat", "dog"), [0, 1, 1, 0])
+    assert task.images.load(2).getpixel((0, 0)) == (2, 0, 253)
+    assert task.images.name(2) == "row 2 (2.png)"
+    assert (task.source, task.bad, task.warnings) == ("Dataset", (), ())
+
+
+def test_the_same_files_make_the_same_task_as_a_folder(tmp_path):
+    root = make_folder(tmp_path / "pets")
+    train = from_huggingface(root, "train")
+    assert train.fingerprint == read_folder(root / "train").fingerprint
+    assert train.fingerprint != read_folder(root / "test").fingerprint
+    assert (train.name, train.classes, train.source) == ("pets (train)", ("cats", "dogs"), str(root))
+    hf.load_dataset(str(root)).save_to_disk(str(tmp_path / "saved"))
+    assert from_huggingface(tmp_path / "saved", "train").fingerprint == train.fingerprint
+
+
+def test_parquet_files_and_folders_of_them_are_read(tmp_path):
+    save(tmp_path / "pets", train=make_dataset(), test=make_dataset(shades=range(10, 14)))
+    assert from_huggingface(str(tmp_path / "pets"), "test").images.load(0).getpixel((0, 0))[0] == 10
+    one = from_huggingface(tmp_path / "pets" / "train-00000-of-00001.parquet", name="one")
+    assert one.fingerprint == from_huggingface(make_dataset()).fingerprint
+
+
+def test_a_name_is_found_in_the_cache(own_cache, tmp_path):
+    fill_cache(own_cache, tmp_path)
+    task = from_huggingface("someone/pets", "train")
+    assert (task.name, task.fingerprint) == ("someone/pets (train)", from_huggingface(make_dataset()).fingerprint)
+    assert task.classes == ("cat", "dog")
+    assert from_huggingface("someone/pets", "test").images.load(1).getpixel((0, 0))[0] == 11
+
+
+def test_the_newest_of_several_versions_is_read_and_told(own_cache, tmp_path):
+    fill_cache(own_cache, tmp_path)
+    fill_cache(own_cache, tmp_path, version=COMMIT[::-1])
+    assert "versions of the dataset in the cache: 2; the newest was read" in (
+        from_huggingface("someone/pets", "train").warnings
+    )
+    fill_cache(own_cache, tmp_path, config="large")
+    with pytest.raises(UsageError, match=r"several configurations.*'default', 'large'"):
+        from_huggingface("someone/pets", "train")
+    assert len(from_huggingface("someone/pets", "train", config="large")) == 4
+
+
+def test_a_local_folder_in_the_cache_is_not_taken_for_a_name(own_cache, tmp_path):
+    fill_cache(own_cache, tmp_path)  # prepares a local folder called "pets", too
+    with pytest.raises(DatasetNotFoundError, match="'pets' is not on this machine"):
+        from_huggingface("pets")
+
+
+def test_a_cache_that_lost_a_file_is_refused(own_cache, tmp_path):
+    next(fill_cache(own_cache, tmp_path).glob("*-test.arrow")).unlink()
+    with pytest.raises(DataError, match=r"0 of 4 rows of the split 'test'"):
+        from_huggingface("someone/pets", "train")
+
+
+@pytest.mark.parametrize("name", ["someone/pets", "mnist"])
+def test_nothing_is_fetched_without_being_asked(name):
+    with pytest.raises(DatasetNotFoundError, match=rf"'{name}' is not on this machine.*download=True"):
+        from_huggingface(name)
+
+
+def test_the_hub_is_asked_only_if_told(monkeypatch):
+    asked = []
+    monkeypatch.setattr(hf, "load_dataset", lambda *names: asked.append(names) or hf.DatasetDict(train=make_dataset()))
+    assert len(from_huggingface("someone/pets", "train", config="small", download=True)) == 4
+    assert asked == [("someone/pets", "small")]
+
+
+def test_a_folder_that_points_elsewhere_is_refused(tmp_path):
+    folder = save(tmp_path / "pets", train=make_dataset())
+    card = "---\nconfigs:\n- config_name: default\n  data_files: {}\n---\n"
+    (folder / "README.md").write_text(card.format("https://example.com/train.parquet"))
+    with pytest.raises(DataError, match="lie elsewhere"):
+        from_huggingface(folder)
+    save(tmp_path / "private", train=make_dataset())
+    (folder / "README.md").write_text(card.format("../private/train-00000-of-00001.parquet"))
+    with pytest.raises(DataError, match=r"outside of it|cannot be opened"):
+        from_huggingface(folder)
+    (folder / "README.md").write_text("---\nlicense_link: https://example.com\n---\n")
+    assert len(from_huggingface(folder)) == 4
+    (folder / ".huggingface.yaml").write_text("configs: [{data_files: 'hf://datasets/a/b/x.parquet'}]")
+    with pytest.raises(DataError, match="lie elsewhere"):
+        from_huggingface(folder)
+
+
+def test_a_folder_with_missing_parts_is_refused(tmp_path):
+    folder = save(tmp_path / "pets", train=make_dataset())
+    (folder / "train-00000-of-00001.parquet").rename(folder / "train-00000-of-00003.parquet")
+    with pytest.raises(DataError, match=r"holds 1 of 3 parts 'train-\*-of-00003"):
+        from_huggingface(folder)
+
+
+def test_files_that_could_run_code_or_hold_no_images_are_refused(tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "train.txt").write_text("nothing to see")
+    with pytest.raises(DataError, match="would be read as 'text'"):
+        from_huggingface(tmp_path / "notes")
+    (tmp_path / "script").mkdir()
+    (tmp_path / "script" / "script.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(DataError, match="cannot be opened"):
+        from_huggingface(tmp_path / "script")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_files_named_by_a_stored_dataset_stay_in_its_folder(tmp_path):
+    (tmp_path / "secret.png").write_bytes(encode(9))
+    dataset = make_dataset(cells=[{"path": str(tmp_path / "secret.png"), "bytes": None}] * 4)
+    assert len(from_huggingface(dataset)) == 4  # the caller's own object may refer to any local file
+    save(tmp_path / "pets", train=dataset)
+    with pytest.raises(BadImagesError, match=r"row 0 .*outside of the dataset's folder"):
+        from_huggingface(tmp_path / "pets")
+
+
+def test_bad_images_are_named_by_row_and_path_and_keep_the_labels_of_others():
+    cells = [{"bytes": encode(shade), "path": f"{shade}.png"} for shade in range(60)]
+    cells[0] = {"bytes": b"no image", "path": "broken.png"}
+    cells[30] = {"bytes": encode(30)[:40], "path": None}
+    cells[59] = None
+    labels = [shade % 2 for shade in range(60)]
+    task = from_huggingface(make_dataset(cells=cells, label=labels))
+    assert [bad.path for bad in task.bad] == ["row 0 (broken.png)", "row 30", "row 59"]
+    assert "not a JPEG" in task.bad[0].reason
+    assert task.bad[2].reason == "there is no image in this row"
+    assert len(task) == 57
+    assert all(task.images.load(row).getpixel((0, 0))[0] % 2 == task.targets[row] for row in range(57))
+    cells[10] = cells[59]
+    with pytest.raises(BadImagesError, match="4 of 60 images"):
+        from_huggingface(make_dataset(cells=cells, label=labels))
+    assert len(from_huggingface(make_dataset(cells=cells, label=labels), allow_bad=True)) == 56
+
+
+def test_remote_images_are_bad_and_not_fetched():
+    cells = [{"bytes": encode(shade), "path": None} for shade in range(40)]
+    cells[7] = {"bytes": None, "path": "https://example.com/7.png"}
+    task = from_huggingface(make_dataset(cells=cells, label=[0, 1] * 20))
+    assert [bad.path for bad in task.bad] == ["row 7 (https://example.com/7.png)"]
+    assert "nothing is fetched" in task.bad[0].reason
+
+
+def test_a_file_that_changes_is_not_loaded(tmp_path):
+    cells = []
+    for shade in range(4):
+        (tmp_path / f"{shade}.png").write_bytes(encode(shade))
+        cells.append({"path": str(tmp_path / f"{shade}.png"), "bytes": None})
+    task = from_huggingface(make_dataset(cells=cells))
+    (tmp_path / "1.png").write_bytes(encode(99))
+    (tmp_path / "2.png").unlink()
+    for row in (1, 2):
+        with pytest.raises(DataChangedError, match=rf"row {row} .*changed"):
+            task.images.load(row)
+    assert task.images.load(3).getpixel((0, 0))[0] == 3
+
+
+def test_images_may_be_loaded_by_several_threads():
+    task = from_huggingface(make_dataset(shades=range(40), label=[0, 1] * 20), workers=3)
+    assert task.images.is_threadsafe
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda row: task.images.load(row).getpixel((0, 0))[0], range(40)))
+    assert found == list(range(40))
+
+
+def test_formats_transforms_and_order_of_the_dataset_do_no_harm():
+    dataset = make_dataset()
+    plain = from_huggingface(dataset)
+    assert from_huggingface(dataset.with_format("numpy")).fingerprint == plain.fingerprint
+    assert from_huggingface(dataset.shuffle(seed=1)).fingerprint == plain.fingerprint
+    turned = from_huggingface(dataset.with_transform(lambda rows: {"image": [None], "label": [0]}))
+    assert turned.fingerprint == plain.fingerprint
+    assert "transform was not applied" in turned.warnings[0]
+    assert isinstance(dataset.features["image"], hf.Image)
+    assert dataset.features["image"].decode
+
+
+def test_splits_are_chosen_and_never_guessed():
+    splits = hf.DatasetDict(train=make_dataset(), test=make_dataset(shades=range(9, 13)))
+    assert from_huggingface(splits, "test").images.load(0).getpixel((0, 0))[0] == 9
+    with pytest.raises(UsageError, match=r"several splits.*'train', 'test'"):
+        from_huggingface(splits)
+    with pytest.raises(UsageError, match=r"no split 'val'"):
+        from_huggingface(splits, "val")
+    assert len(from_huggingface(hf.DatasetDict(train=make_dataset()))) == 4
+    with pytest.raises(UsageError, match="no split alone, and not 'train'"):
+        from_huggingface(make_dataset(), "train")
+    with pytest.raises(UsageError, match="open already"):
+        from_huggingface(make_dataset(), config="large")
+
+
+LISTS = hf.Sequence(hf.ClassLabel(names=["red", "round", "never"]))
+BOOLS = {"red": [True, False, True, False], "round": [True, True, False, False]}
+
+
+def test_several_labels_come_from_lists_of_classes_or_from_flags():
+    lists = from_huggingface(make_dataset({"tags": LISTS}, tags=[[0, 1], [1], [0], []]))
+    assert (lists.classes, lists.is_multilabel) == (("red", "round"), True)
+    assert lists.targets.tolist() == [[1, 1], [0, 1], [1, 0], [0, 0]]
+    assert "classes without an item, left out: 'never'" in lists.warnings
+    flags = from_huggingface(make_dataset({name: hf.Value("bool") for name in BOOLS}, **BOOLS))
+    assert (flags.classes, flags.fingerprint) == (("red", "round"), lists.fingerprint)
+    numbers = make_dataset({name: hf.Value("int8") for name in BOOLS}, **BOOLS)
+    assert from_huggingface(numbers, label_columns=["red", "round"]).fingerprint == lists.fingerprint
+    with pytest.raises(DataError, match=r"'round', row 1: 2 is not 0 or 1"):
+        from_huggingface(
+            make_dataset({"red": hf.Value("int8"), "round": hf.Value("int8")}, red=[0, 1, 0, 1], round=[0, 2, 1, 1]),
+            label_columns=["red", "round"],
+        )
+
+
+@pytest.mark.parametrize(
+    ("feature", "values", "classes", "targets"),
+    [
+        (hf.Value("string"), ["b", "a", "b", "a"], ("a", "b"), [1, 0, 1, 0]),
+        (hf.Value("int64"), [10, 7, 7, 9], ("7", "9", "10"), [2, 0, 0, 1]),
+        (hf.Value("bool"), [True, False, False, True], ("not kind", "kind"), [1, 0, 0, 1]),
+        (hf.ClassLabel(names=["x", "y", "z"]), [2, 0, 0, 2], ("x", "z"), [1, 0, 0, 1]),
+    ],
+)
+def test_one_column_may_be_named_whatever_its_type(feature, values, classes, targets):
+    task = from_huggingface(make_dataset({"kind": feature}, kind=values), label_columns="kind")
+    assert (task.classes, task.targets.tolist()) == (classes, targets)
+
+
+def test_columns_are_found_by_type_or_refused_with_the_candidates():
+    two = {"fine": hf.ClassLabel(num_classes=3), "coarse": hf.ClassLabel(num_classes=2)}
+    dataset = make_dataset(two, fine=[0, 1, 2, 0], coarse=[0, 0, 1, 1])
+    with pytest.raises(UsageError, match=r"'fine'; or 'coarse'.*label_columns='fine'"):
+        from_huggingface(dataset)
+    assert from_huggingface(dataset, label_columns="coarse").targets.tolist() == [0, 0, 1, 1]
+    with pytest.raises(UsageError, match=r"'kind'; or 'red', 'round'"):
+        mixed = {"kind": hf.ClassLabel(num_classes=2), "red": hf.Value("bool"), "round": hf.Value("bool")}
+        from_huggingface(make_dataset(mixed, kind=[0, 1, 0, 1], **BOOLS))
+    with pytest.raises(UsageError, match=r"no column is of the type ClassLabel.*'caption'.*label_columns="):
+        from_huggingface(make_dataset({"caption": hf.Value("string")}, caption=["a", "b", "c", "d"]))
+    pairs = make_dataset().add_column("mask", make_dataset().cast_column("image", hf.Image(decode=False))["image"][:])
+    pairs = pairs.cast_column("mask", hf.Image())
+    with pytest.raises(UsageError, match=r"several columns hold images \('image', 'mask'\).*image_column="):
+        from_huggingface(pairs)
+    assert len(from_huggingface(pairs, image_column="mask")) == 4
+    with pytest.raises(UsageError, match=r"no column is of the type Image"):
+        from_huggingface(make_dataset().remove_columns("image"))
+    with pytest.raises(UsageError, match=r"there is no column 'lable'.*'label'"):
+        from_huggingface(make_dataset(), label_columns="lable")
+    with pytest.raises(DataError, match=r"column 'fine' holds no images"):
+        from_huggingface(dataset, image_column="fine", label_columns="coarse")
+    with pytest.raises(DataError, match=r"column 'mask' is Image.*names no class"):
+        from_huggingface(pairs, image_column="image", label_columns="mask")
+
+
+def test_images_without_a_type_are_read_if_named():
+    plain = hf.Dataset.from_dict({"img": [encode(1), encode(2)], "label": ["a", "b"]})
+    task = from_huggingface(plain, image_column="img", label_columns="label")
+    assert np.asarray(task.images.load(1))[0, 0].tolist() == [2, 0, 253]
+
+
+@pytest.mark.parametrize(
+    ("feature", "values", "message"),
+    [
+        (hf.ClassLabel(names=["a", "b"]), [0, 1, -1, 0], r"row 2: the label -1 is missing.*Test splits"),
+        (hf.ClassLabel(names=["a", "b"]), [0, None, 1, 0], "row 1: the label None is missing"),
+        (hf.Value("string"), ["a", "", "b", "b"], "row 1: the label '' is missing"),
+        (hf.Value("float32"), [0.5, 1.5, 2.5, 0.1], "column 'y' holds decimal numbers.*regression is not supported"),
+        (hf.Value("float64"), [0.0, 1.0, 1.0, 0.0], "regression"),
+        (hf.Sequence(hf.Value("int64")), [[0], [1], [0], [1]], "names no class"),
+        (LISTS, [[0, 1], [1], None, [0]], "row 2: the label None is missing"),
+    ],
+)
+def test_labels_that_name_no_class_are_refused(feature, values, message):
+    with pytest.raises(DataError, match=message):
+        from_huggingface(make_dataset({"y": feature}, y=values), label_columns="y")
+
+
+def test_a_lone_column_of_decimals_is_called_a_regression():
+    with pytest.raises(DataError, match=r"'age' holds decimal numbers.*regression.*Bin it"):
+        from_huggingface(make_dataset({"age": hf.Value("float32")}, age=[1.5, 2.0, 3.0, 4.0]))
+
+
+def test_what_is_no_dataset_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"IterableDataset is neither.*streaming"):
+        from_huggingface(make_dataset().to_iterable_dataset())
+    with pytest.raises(UsageError, match="list is neither"):
+        from_huggingface([1, 2])
+    with pytest.raises(DataError, match="is not there"):
+        from_huggingface(tmp_path / "missing")
+    (tmp_path / "x.csv").write_text("a,b\n")
+    with pytest.raises(UsageError, match=r"neither a folder nor a \.parquet file"):
+        from_huggingface(tmp_path / "x.csv")
+    with pytest.raises(DataError, match="only one class"):
+        from_huggingface(make_dataset(label=[0, 0, 0, 0]))
+
+
+def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[hf\]'"):
+        from_huggingface("someone/pets")
+
+
+def test_reading_is_silent_and_leaves_the_users_settings(tmp_path, capfd):
+    save(tmp_path / "pets", train=make_dataset())
+    capfd.readouterr()
+    hf.enable_progress_bars()
+    from_huggingface(tmp_path / "pets")
+    assert capfd.readouterr() == ("", "")
+    assert not hf.are_progress_bars_disabled()
