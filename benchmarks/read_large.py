@@ -119,6 +119,34 @@ def write_imaterialist(folder: Path, share: float) -> None:
         write_json(folder / f"{split}.json", images=images, annotations=labels)
 
 
+def write_deepfashion(folder: Path, share: float) -> None:
+    """Writes DeepFashion: 289,222 images with 1,000 attributes that are 1, -1 or (few) 0, categories and partition."""
+    count, attributes = max(100, round(289_222 * share)), 1000
+    rng = np.random.default_rng(0)
+    paths = [f"img/Sheer_Pleated-Front_Blouse_{n // 60}/img_{n:08}.jpg" for n in range(1, count + 1)]
+    splits = [("train", "train", "train", "val", "test")[n % 5] for n in range(count)]
+    # Numbers of categories are places in their list; 46 of the 50 have images.
+    lists = {
+        "Anno/list_attr_cloth.txt": [(f"attribute of number {n}", n % 5 + 1) for n in range(attributes)],
+        "Anno/list_category_cloth.txt": [(f"Category{n}", 1 + (n >= 20) + (n >= 36)) for n in range(50)],
+        "Anno/list_category_img.txt": [(path, n % 46 + 1) for n, path in enumerate(paths)],
+        "Eval/list_eval_partition.txt": list(zip(paths, splits, strict=True)),
+    }
+    for name, rows in lists.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        entries = "".join(f"{entry:<70} {value}\n" for entry, value in rows)
+        (folder / name).write_text(f"{len(rows)}\nname  value\n{entries}")
+    words = np.array([b"-1 ", b" 0 ", b" 1 "])
+    with (folder / "Anno" / "list_attr_img.txt").open("wb") as out:
+        out.write(f"{count}\nimage_name  attribute_labels\n".encode())
+        for start in range(0, count, 2000):
+            some = paths[start : start + 2000]
+            values = words[np.searchsorted([0.98, 0.985], rng.random((len(some), attributes)))]
+            out.writelines(
+                path.ljust(70).encode() + b" " + row.tobytes() + b"\n" for path, row in zip(some, values, strict=True)
+            )
+
+
 def _hash(number: int) -> str:
     return hashlib.md5(str(number).encode()).hexdigest()
 
@@ -135,10 +163,17 @@ def _read_imaterialist(folder: Path) -> object:
     return t2v.read_imaterialist(folder, labels=folder / "labels.csv", images="{folder}/{id}.jpg")
 
 
+def _read_deepfashion(folder: Path) -> object:
+    import task2vec as t2v
+
+    return t2v.read_deepfashion(folder)
+
+
 # Another dataset is one more line here.
 DATASETS = {
     "inaturalist": Dataset(write_inaturalist, _read_inaturalist),
     "imaterialist": Dataset(write_imaterialist, _read_imaterialist),
+    "deepfashion": Dataset(write_deepfashion, _read_deepfashion),
 }
 
 
@@ -149,7 +184,7 @@ def measure(name: str, share: float) -> dict[str, object]:
         folder = Path(place, name)
         folder.mkdir()
         dataset.write(folder, share)
-        files = {file.name: round(file.stat().st_size / 1e6, 1) for file in sorted(folder.iterdir())}
+        files = {file.name: round(file.stat().st_size / 1e6, 1) for file in _list_files(folder)}
         environment = {**os.environ, "XDG_CACHE_HOME": place}
         parsed = _run("read", name, folder, environment)
         cached = _run("read", name, folder, environment)
@@ -192,10 +227,15 @@ def _inside(mode: str, name: str, folder: Path) -> None:
     print(json.dumps({**figures, "found": found}))
 
 
+def _list_files(folder: Path) -> list[Path]:
+    """The files of a dataset by name, at whatever depth."""
+    return sorted(file for file in folder.rglob("*") if file.is_file())
+
+
 def _read_bytes(folder: Path) -> float:
     """Seconds to read every file from end to end."""
     begin = time.perf_counter()
-    for file in folder.iterdir():
+    for file in _list_files(folder):
         with file.open("rb") as source:
             while source.read(1 << 20):
                 pass
