@@ -207,8 +207,10 @@ def _read_annotations(file: Path, progress: bool) -> _Annotations:
 
 def _field(record: Mapping[str, object], name: str) -> str:
     """The name of a field as in the files; the organisers' description spells it with an underscore."""
+    if name in record:
+        return name
     other = name.replace("Id", "_id")
-    return other if name not in record and other in record else name
+    return other if other in record else name
 
 
 def _take_labels(record: Record, known: dict[str, int], where: str) -> list[int]:
