@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
     from task2vec.tasks.cub200 import read_cub200
     from task2vec.tasks.deepfashion import read_deepfashion
+    from task2vec.tasks.folder_splits import read_splits
     from task2vec.tasks.huggingface import from_huggingface
     from task2vec.tasks.imaterialist import read_imaterialist
     from task2vec.tasks.inaturalist import read_inaturalist
     from task2vec.tasks.joining import join_tasks
+    from task2vec.tasks.layouts import read_catalogue
     from task2vec.tasks.metatask import ExpertDefinition, MetaTask
     from task2vec.tasks.samples import sample_tasks
     from task2vec.tasks.taxonomy import Taxonomy
@@ -64,12 +66,14 @@ __all__ = [
     "list_probes",
     "load_embedding",
     "load_probe",
+    "read_catalogue",
     "read_cub200",
     "read_deepfashion",
     "read_folder",
     "read_imaterialist",
     "read_inaturalist",
     "read_inaturalist_taxonomy",
+    "read_splits",
     "read_table",
     "read_taxonomy",
     "sample_tasks",
@@ -101,12 +105,14 @@ _ROOMS: dict[str, str | None] = {
     "list_probes": "probe",
     "load_embedding": "embedding",
     "load_probe": "probe",
+    "read_catalogue": "tasks.layouts",
     "read_cub200": "tasks.cub200",
     "read_deepfashion": "tasks.deepfashion",
     "read_folder": "tasks",
     "read_imaterialist": "tasks.imaterialist",
     "read_inaturalist": "tasks.inaturalist",
     "read_inaturalist_taxonomy": "tasks.taxonomy_readers",
+    "read_splits": "tasks.folder_splits",
     "read_table": "tasks",
     "read_taxonomy": "tasks.taxonomy_readers",
     "sample_tasks": "tasks.samples",

@@ -96,11 +96,39 @@ def test_images_beside_the_class_folders_are_warned_of(tmp_path):
 
 
 def test_nested_classes_are_refused_with_the_folder_to_pass(tmp_path):
-    make_folder(tmp_path / "train", cats=2, dogs=2)
-    make_folder(tmp_path / "test", cats=2, dogs=2)
-    with pytest.raises(DataError, match=r"test holds the folder 'cats'.*Pass .*test itself"):
+    make_folder(tmp_path / "birds", cats=2, dogs=2)
+    make_folder(tmp_path / "apes", cats=2, dogs=2)
+    with pytest.raises(DataError, match=r"apes holds the folder 'cats'.*Pass .*apes itself"):
         read_folder(tmp_path)
-    assert len(read_folder(tmp_path / "train")) == 4
+    assert len(read_folder(tmp_path / "birds")) == 4
+
+
+def test_splits_are_not_taken_for_classes(tmp_path):
+    make_folder(tmp_path / "train", cats=2, dogs=3)
+    make_folder(tmp_path / "Test", cats=1, dogs=1)
+    with pytest.raises(DataError, match=r"'Test' with class folders inside.*split='Test'.*read_splits\("):
+        read_folder(tmp_path)
+    task = read_folder(tmp_path, split="train")
+    assert (task.classes, task.counts.tolist()) == (("cats", "dogs"), [2, 3])
+    assert (task.name, task.source) == (f"{tmp_path.name} (train)", str(tmp_path / "train"))
+    assert task.fingerprint == read_folder(tmp_path / "train").fingerprint
+    assert read_folder(tmp_path, split="train", name="mine").name == "mine"
+
+
+def test_a_split_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+    make_folder(tmp_path / "pets" / "train", cats=2, dogs=3)
+    make_folder(tmp_path / "private", cats=2, dogs=3)
+    with pytest.raises(DataError, match=r"no split 'val': its folders are 'train'"):
+        read_folder(tmp_path / "pets", split="val")
+    for split in ("../private", "..", ".", "", "train/cats"):
+        with pytest.raises(UsageError, match="no split"):
+            read_folder(tmp_path / "pets", split=split)
+
+
+def test_classes_that_are_called_like_splits_are_warned_of(tmp_path):
+    task = read_folder(make_folder(tmp_path, train=2, val=2))
+    assert task.warnings == ("the classes are called like splits: 'train', 'val'; were class folders meant inside?",)
+    assert read_folder(make_folder(tmp_path / "x", train=2, bus=2)).warnings == ()
 
 
 def test_a_changed_file_is_not_loaded(tmp_path):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from task2vec.errors import DataError
+from task2vec.errors import DataError, UsageError
+from task2vec.tasks.check import quote
 from task2vec.tasks.files import read_files
 from task2vec.tasks.images import BadImage
 from task2vec.tasks.task import Task
@@ -21,6 +22,9 @@ UNREADABLE = "heic heif avif jp2 j2k jxl tga psd ico svg"
 IMAGE_SUFFIXES = frozenset(f".{ending}" for ending in f"{READABLE} {UNREADABLE}".split())
 # First bytes that no text begins with; for files whose name does not tell.
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
+
+# What the parts of a dataset are called, in the usual order.
+SPLIT_NAMES = ("train", "training", "trainval", "val", "valid", "validation", "dev", "eval", "test", "testing")
 
 
 @dataclass
@@ -42,12 +46,16 @@ class Findings:
             ("images outside of every class folder and were ignored", self.stray),
             ("links to folders and were not followed", self.unfollowed),
         )
-        return [f"entries that are {what}: {len(names)}, such as {names[0]!r}" for what, names in kinds if names]
+        told = [f"entries that are {what}: {len(names)}, such as {names[0]!r}" for what, names in kinds if names]
+        if {name.lower() for name in self.classes} <= set(SPLIT_NAMES):
+            told.append(f"the classes are called like splits: {quote(self.classes)}; were class folders meant inside?")
+        return told
 
 
 def read_folder(
     folder: str | os.PathLike[str],
     *,
+    split: str | None = None,
     name: str | None = None,
     allow_bad: bool = False,
     workers: int | None = None,
@@ -60,6 +68,7 @@ def read_folder(
 
     Args:
         folder: The root; its folders are the classes, and their names the class names.
+        split: Read the class folders of this folder below the root, such as "train"; `read_splits` reads them all.
         name: What to call the task; the name of the folder if not given.
         allow_bad: Go on when more than 5 % of the images cannot be read.
         workers: Threads that decode; chosen from the number of processors if not given. It does not change the task.
@@ -86,19 +95,46 @@ def read_folder(
             f"{folder} is {'not a folder' if root.exists() else 'not there'}, so there are no class folders to read. "
             "Pass a folder with one folder of images per class, or read_table for a CSV or Parquet file."
         )
+    called = root.name or str(root)
+    if split is not None:
+        root, called = _enter_split(root, split), f"{called} ({split})"
     found = _list_root(root)
     return read_files(
         root,
         found.paths,
         np.asarray(found.labels, dtype=np.int64),
         classes=found.classes,
-        name=name if name is not None else root.name or str(root),
-        source=str(folder),
+        name=called if name is None else name,
+        source=str(folder) if split is None else os.path.join(folder, split),
         allow_bad=allow_bad,
         workers=workers,
         progress=progress,
         refused=found.refused,
         remarks=found.remarks(),
+    )
+
+
+def list_folders(root: Path) -> list[str]:
+    """The names of the folders of a root, without hidden ones and links."""
+    return [entry.name for entry in _sorted_entries(root) if _is_folder(entry) and not entry.is_symlink()]
+
+
+def looks_like_split(folder: Path) -> bool:
+    """Whether a folder is named like a split and holds folders of images."""
+    if folder.name.lower() not in SPLIT_NAMES:
+        return False
+    return any(_is_folder(entry) and _holds_images(entry) for entry in _sorted_entries(folder))
+
+
+def _enter_split(root: Path, split: str) -> Path:
+    """The folder of a split, which must lie directly below the root."""
+    there = list_folders(root)
+    if split in there:
+        return root / split
+    kind = UsageError if split != Path(split).name or split in ("", ".", "..") else DataError
+    raise kind(
+        f"{root} has no split {split!r}: its folders are {quote(there, 20) or 'none'}, and another would make another "
+        "task. Name one of them."
     )
 
 
@@ -133,6 +169,12 @@ def _list_class(root: Path, kind: str, found: Findings) -> None:
             else:
                 found.unfollowed.append(path)
         elif _is_folder(entry) and _holds_images(entry):
+            if looks_like_split(root / kind):
+                raise DataError(
+                    f"{root} holds {kind!r} with class folders inside, such as {entry.name!r}: that is a split and not "
+                    f"a class. Read one with read_folder({str(root)!r}, split={kind!r}), or all with "
+                    f"read_splits({str(root)!r})."
+                )
             raise DataError(
                 f"{root / kind} holds the folder {entry.name!r} with images of its own: classes inside classes leave "
                 f"open which label is meant. Pass {root / kind} itself if its folders are the classes, or move the "
