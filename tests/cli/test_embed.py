@@ -185,3 +185,16 @@ def test_a_task_that_cannot_be_halved_is_refused(call, photos, tmp_path):
     assert result.exit_code == 3
     assert "'few' cannot be split" in result.stderr and "--halves" in result.stderr
     assert not (tmp_path / "x").exists()
+
+
+def test_a_split_of_a_folder_is_read(call, photos, tmp_path):
+    shutil.copytree(photos, tmp_path / "pets" / "train")
+    shutil.copytree(photos, tmp_path / "pets" / "val")
+    place = tmp_path / "a.t2v.safetensors"
+    result = call("embed", tmp_path / "pets", "--split", "train", "--out", place, *SMALL)
+    assert result.exit_code == 0, result.stderr
+    assert task2vec.load_embedding(place).task == "pets (train)"
+    unsaid = call("embed", tmp_path / "pets", *SMALL)
+    assert unsaid.exit_code == 3 and "split='train'" in " ".join(unsaid.stderr.split())
+    absent = call("embed", tmp_path / "pets", "--split", "dev", *SMALL)
+    assert absent.exit_code == 3 and "no split 'dev'" in absent.stderr

@@ -46,7 +46,7 @@ def embed(
     ] = None,
     kind: Annotated[str | None, typer.Option(help="With --task: its kind, where several have the name.")] = None,
     layout: Annotated[Layout | None, typer.Option("--as", help="With --task: which dataset it is.")] = None,
-    split: Annotated[str | None, typer.Option(help="With --task: only the images of train, val or test.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only the images of train, val or test.")] = None,
     draw: Annotated[int | None, typer.Option(help="With --task: read this many of its images, drawn by seed.")] = None,
     labels: Annotated[Path | None, typer.Option(help="With --task: iMaterialist's table of names of labels.")] = None,
     method: Annotated[
@@ -123,7 +123,10 @@ def _read(
     from task2vec.tasks.layouts import recognise_layout
 
     is_table = path.suffix.lower() in TABLES and not path.is_dir()
-    _refuse_options(path, catalogue, "without --task")
+    # A folder may have splits of its own; all else is for tasks of a published dataset.
+    others = {key: value for key, value in catalogue.items() if key != "split"}
+    split = catalogue["split"] if not is_table and not any(others.values()) else None
+    _refuse_options(path, others if split else catalogue, "without --task")
     if not is_table:
         _refuse_options(path, table, "because it is not a table")
     if path.is_file() and not is_table:
@@ -132,7 +135,7 @@ def _read(
             f"Name a folder of class folders, or a file ending in {', '.join(TABLES)}."
         )
     asked = {key: value for key, value in table.items() if value}
-    read = partial(read_table, **asked) if is_table else read_folder
+    read = partial(read_table, **asked) if is_table else partial(read_folder, split=split)
     try:
         return _tell_bad(read, path, name=name, allow_bad=allow_bad, workers=workers, progress=is_watched())
     except DataError as error:

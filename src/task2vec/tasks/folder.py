@@ -172,7 +172,7 @@ def _list_class(root: Path, kind: str, found: Findings) -> None:
             if looks_like_split(root / kind):
                 raise DataError(
                     f"{root} holds {kind!r} with class folders inside, such as {entry.name!r}: that is a split and not "
-                    f"a class. Read one with read_folder({str(root)!r}, split={kind!r}), or all with "
+                    f"a class. Read one with read_folder({str(root)!r}, split={kind!r}) (--split {kind}), or all with "
                     f"read_splits({str(root)!r})."
                 )
             raise DataError(
