@@ -38,11 +38,8 @@ def recognise_layout(folder: str | os.PathLike[str]) -> str | None:
     """
     root = Path(folder)
     found = {name for name, signs in _SIGNS.items() if any((root / sign).is_file() for sign in signs)}
-    train = root / "train.json"
-    if train.is_file():
-        with train.open("rb") as file:
-            start = file.read(_START_BYTES)
-        found |= {name for name, field in _FIELDS.items() if field in start}
+    start = _read_start(root / "train.json")
+    found |= {name for name, field in _FIELDS.items() if field in start}
     if len(found) > 1:
         raise UsageError(
             f"{root} has files of {' and '.join(sorted(found))}, so it is unclear which is meant. Say so (layout=, "
@@ -91,3 +88,12 @@ def read_catalogue(
         f"{root} {wrong}, so there is no list of tasks in it. Known are {', '.join(LAYOUTS)}, as their archives "
         "unpack; a folder of class folders is one task of its own."
     )
+
+
+def _read_start(file: Path) -> bytes:
+    """The first bytes of a file; none of one that is not there or may not be read."""
+    try:
+        with file.open("rb") as content:
+            return content.read(_START_BYTES)
+    except OSError:
+        return b""
