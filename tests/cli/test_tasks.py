@@ -180,7 +180,7 @@ def test_the_paper_s_inat_cub_is_listed(call, tmp_path):
     make_large(tmp_path)
     options = ("--paper", "inat+cub", "--inaturalist", tmp_path / "inat", "--cub200", tmp_path / "cub")
     report = read_json(call("tasks", *options, "--json"))
-    assert [row["dataset"] for row in report["tasks"]] == ["inaturalist2021"] * 25 + ["cub200"] * 25
+    assert [row["dataset"] for row in report["tasks"]] == ["inaturalist2021"] * 25 + ["cub200-paper"] * 25
     assert report["tasks"] == report["experts"] and report["has_generic"]
     assert report["left_out"] == [[n, n] for n in range(50)]
     assert {row["name"] for row in report["tasks"][:25]} == {f"order{n}" for n in range(5, 30)}
@@ -211,7 +211,7 @@ def test_the_paper_s_mixed_is_listed(call, published, tmp_path, monkeypatch):
     folders |= {name: published / name for name in ("imaterialist", "deepfashion")}
     options = ("--paper", "mixed", *(part for name, place in folders.items() for part in (f"--{name}", place)))
     report = read_json(call("tasks", *options, "--json"))
-    assert [row["dataset"] for row in report["tasks"]].count("cub200") == 5
+    assert [row["dataset"] for row in report["tasks"]].count("cub200-paper") == 5
     assert len(report["tasks"]) == 12 and len(report["experts"]) == 6
     other = read_json(call("tasks", *options, "--seed", 1, "--json"))
     assert other["tasks"] != report["tasks"] and other["experts"] == report["experts"]
@@ -229,6 +229,13 @@ def test_a_task_of_a_catalogue_is_embedded(call, published, tmp_path, split):
     assert report["task"] == "cub200: Cuculiformes"
     assert report["counts"]["images"] == (9 if split is None else 6) and report["counts"]["classes"] == 3
     assert task2vec.load_embedding(out).task == "cub200: Cuculiformes"
+
+
+def test_the_paper_s_reading_of_cub_can_be_asked_for(call, published):
+    own = read_json(call("tasks", published / "cub200", "--json"))
+    theirs = read_json(call("tasks", published / "cub200", "--as", "cub200-paper", "--json"))
+    assert theirs["dataset"] == "cub200-paper"
+    assert "Passeridae" in {row["name"] for row in theirs["tasks"]} - {row["name"] for row in own["tasks"]}
 
 
 def test_draws_are_not_gradients(call, published, tmp_path):

@@ -45,6 +45,7 @@ def test_tasks_by_order_and_family(tmp_path):
 def test_the_readings_of_the_paper(tmp_path):
     make_cub(tmp_path)
     catalogue = read_cub200(tmp_path, taxonomy="paper")
+    assert (catalogue.name, read_cub200(tmp_path).name) == ("cub200-paper", "cub200")
     by_name = {one.name: one for one in paper_tasks(catalogue)}
     assert sorted(by_name) == ["Corvidae", "Cuculiformes", "Passeridae"]
     assert set(by_name["Passeridae"].classes) == {"130.Tree_Sparrow", "118.House_Sparrow"}

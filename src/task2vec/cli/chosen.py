@@ -9,7 +9,7 @@ from task2vec.cli.speech import is_watched
 if TYPE_CHECKING:
     from task2vec.tasks import Task
 
-Layout = Literal["cub200", "inaturalist", "imaterialist", "deepfashion"]
+Layout = Literal["cub200", "cub200-paper", "inaturalist", "imaterialist", "deepfashion"]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ Folder = Annotated[Path | None, typer.Option(help="With --paper: where it is unp
 
 def tasks(
     dataset: Annotated[
-        Path | None, typer.Argument(metavar="[DATASET]", help="A folder as its archive unpacks, or your own task.")
+        Path | None, typer.Argument(metavar="DATASET", help="A folder as its archive unpacks, or your own task.")
     ] = None,
     layout: Annotated[Layout | None, typer.Option("--as", help="Which dataset; default: seen by its files.")] = None,
     kind: Annotated[str | None, typer.Option(help="Only tasks of this kind, e.g. order or attribute.")] = None,
@@ -164,7 +164,6 @@ def _choose(
 ) -> "MetaTask":
     """The meta-task of the paper from the datasets given."""
     from task2vec.paper.metatasks import inat_cub, mixed
-    from task2vec.tasks.cub200 import read_cub200
     from task2vec.tasks.layouts import read_catalogue
 
     needed = ["inaturalist", "cub200"] if paper == "inat+cub" else list(folders)
@@ -173,15 +172,12 @@ def _choose(
     if dataset is not None or missing or extra:
         wrong = f"lacks {' '.join(missing)}" if missing else f"does not take {', '.join(extra) or dataset}"
         raise UsageError(f"--paper {paper} {wrong}: it is made of {', '.join(needed)}. Give the folder of each.")
-    # The paper files two species elsewhere than our own table does; its meta-tasks follow it.
-    read = {
-        name: read_cub200(folders[name] or "", taxonomy="paper")
-        if name == "cub200"
-        else read_catalogue(
-            folders[name] or "", layout=name, labels=labels if name == "imaterialist" else None, progress=is_watched()
-        )
-        for name in needed
-    }
+    read = {}
+    for name in needed:
+        # The paper files two species elsewhere than our own table does; its meta-tasks follow it.
+        layout = "cub200-paper" if name == "cub200" else name
+        names = labels if name == "imaterialist" else None
+        read[name] = read_catalogue(folders[name] or "", layout=layout, labels=names, progress=is_watched())
     if paper == "inat+cub":
         return inat_cub(read["inaturalist"], read["cub200"])
     return mixed(read["inaturalist"], read["cub200"], read["imaterialist"], read["deepfashion"], seed=seed)

@@ -44,7 +44,8 @@ def read_cub200(folder: str | os.PathLike[str], *, taxonomy: str = "traditional"
     Args:
         folder: What the archive unpacks to: the folder with images.txt, image_class_labels.txt, train_test_split.txt,
             classes.txt and images, or the one around it.
-        taxonomy: "traditional", or "paper" for the two species that the paper files elsewhere (see the module).
+        taxonomy: "traditional", or "paper" for the two species that the paper files elsewhere (see the module). The
+            catalogue is then called "cub200-paper", since three of its tasks are others.
 
     Raises:
         DataError: A list is missing or torn, two lists disagree, or a class is none of CUB-200-2011.
@@ -78,7 +79,7 @@ def read_cub200(folder: str | os.PathLike[str], *, taxonomy: str = "traditional"
     codes = {word: code for code, word in enumerate(SPLITS)}
     splits = Splits(_look_up(root / FILES[2], parts, images, codes, "1 (train) or 0 (test)"), tuple(SPLITS.values()))
     return Catalogue(
-        name="cub200",
+        name="cub200" if taxonomy == "traditional" else f"cub200-{taxonomy}",
         root=root,
         paths=_find_paths(root / FILES[0], images),
         splits=splits,

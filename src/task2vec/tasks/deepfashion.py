@@ -23,6 +23,7 @@ from task2vec.tasks.label_tables import AttributeTable, ClassTable
 from task2vec.tasks.parsed import parse_once
 from task2vec.tasks.paths import Paths
 
+# Counts up when the same files give another catalogue.
 READER = "deepfashion 1"
 ATTRIBUTE_TYPES = {"1": "texture", "2": "fabric", "3": "shape", "4": "part", "5": "style"}
 CATEGORY_TYPES = {"1": "upper-body", "2": "lower-body", "3": "full-body"}
@@ -112,9 +113,7 @@ def _define_bodies(table: ClassTable, bodies: list[str], splits: Splits) -> list
             rows, _ = table.select(members)
             classes = tuple(table.names[number] for number in members)
             counts = splits.count(rows)
-            definitions.append(
-                TaskDefinition(body, "category", classes, counts, tuple(members), CATEGORIES, "category")
-            )
+            definitions.append(TaskDefinition(body, "category", classes, counts, tuple(members), CATEGORIES))
     return definitions
 
 

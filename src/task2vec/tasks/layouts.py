@@ -10,7 +10,8 @@ from task2vec.tasks.deepfashion import read_deepfashion
 from task2vec.tasks.imaterialist import read_imaterialist
 from task2vec.tasks.inaturalist import read_inaturalist
 
-LAYOUTS = ("cub200", "inaturalist", "imaterialist", "deepfashion")
+# The second is the first with the taxonomy of the paper, for those who ask for it.
+LAYOUTS = ("cub200", "cub200-paper", "inaturalist", "imaterialist", "deepfashion")
 # Files that only one dataset has.
 _SIGNS = {
     "cub200": ("image_class_labels.txt", "CUB_200_2011/image_class_labels.txt"),
@@ -24,7 +25,7 @@ _START_BYTES = 1 << 16
 
 
 def recognise_layout(folder: str | os.PathLike[str]) -> str | None:
-    """The published dataset whose files lie in the folder: one of `LAYOUTS`, or None.
+    """The published dataset whose files lie in the folder, such as "cub200", or None.
 
     Raises:
         UsageError: The files of several lie there.
@@ -71,8 +72,8 @@ def read_catalogue(
     layout = layout or recognise_layout(root)
     if labels is not None and layout != "imaterialist":
         raise UsageError(f"a table of labels was given for {root}, and only imaterialist has one. Leave it out.")
-    if layout == "cub200":
-        return read_cub200(root)
+    if layout in ("cub200", "cub200-paper"):
+        return read_cub200(root, taxonomy="traditional" if layout == "cub200" else "paper")
     if layout == "deepfashion":
         return read_deepfashion(root, progress=progress)
     if layout == "imaterialist":
