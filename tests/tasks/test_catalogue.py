@@ -228,6 +228,7 @@ def test_a_group_is_multilabel_where_all_is_known(tmp_path):
     assert task.classes == ("red", "golden")
     assert task.targets.tolist() == yes[:, [0, 2]].astype(int).tolist()
     assert any("one value for all images, left out: 1, such as 'every'" in remark for remark in task.warnings)
+    assert hats.task("color", split="test").classes == ("red",)
     feeling = hats.task("feeling", split="train")
     assert rows_of(feeling) == [row for row in range(40) if known[row, 3]]
     few = hats.task("color", images=12, least=2)
@@ -248,6 +249,8 @@ def test_attributes_share_one_draw(tmp_path, monkeypatch):
     for number, task in enumerate((red, striped, golden)):
         assert task.targets.tolist() == yes[rows_of(task), number].astype(int).tolist()
     assert sorted(opened) == [f"{row:03}.png" for row in rows_of(red)]
+    # With room for one attribute only, it is the rarest that is cared for.
+    assert hats.tasks(["red", "golden"], images=6, least=3)[1].counts.tolist() == [3, 3]
     with pytest.raises(UsageError, match=r"several kinds: pass kind=, one of \['attribute', 'attribute group'\]"):
         hats.tasks(images=16)
     with pytest.raises(UsageError, match=r"Pass \['red'\]"):

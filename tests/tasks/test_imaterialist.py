@@ -79,6 +79,7 @@ def test_how_images_are_called_is_learned_or_said(tmp_path):
         read_imaterialist(tmp_path / "a")
     catalogue = read_imaterialist(tmp_path / "a", images="{folder}/{id}.png")
     assert catalogue.paths[0] == "train/3.png"
+    assert read_imaterialist(tmp_path / "a", images="{folder}/{id}.jpeg").paths[0] == "train/3.jpeg"
     (tmp_path / "b").mkdir()
     for file in ("train.json", "validation.json"):
         (tmp_path / "a" / file).rename(tmp_path / "b" / file)

@@ -67,7 +67,10 @@ def test_hidden_names_need_the_published_list(tmp_path):
     # Those who followed the organisers put the names into the files themselves.
     for file in ("train2018.json", "val2018.json"):
         edit(tmp_path / file, lambda content: content.update(categories=categories()))
-    assert read_inaturalist(tmp_path).find("Agaricales").classes == FUNGI
+        edit(tmp_path / file, lambda content: content["categories"][0].update(name="Apteryx"))  # a genus, no species
+    catalogue = read_inaturalist(tmp_path)
+    assert catalogue.find("Agaricales").classes == FUNGI
+    assert catalogue.find("Aves", "class").classes == (*BIRDS, "Apteryx")
 
 
 def test_2017_has_supercategories(tmp_path):
