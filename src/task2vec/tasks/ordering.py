@@ -8,6 +8,14 @@ import numpy as np
 
 def canonical_order(digests: Sequence[str], targets: np.ndarray) -> tuple[list[int], list[int]]:
     """The order of images and of classes that depends on the content only."""
+    class_order = order_classes(digests, targets)
+    renumbered = renumber(targets, class_order)
+    image_order = sorted(range(len(digests)), key=lambda index: (digests[index], renumbered[index].tolist()))
+    return image_order, class_order
+
+
+def order_classes(digests: Sequence[str], targets: np.ndarray) -> list[int]:
+    """The order of classes by the SHA-256 of their members."""
     if targets.ndim == 2:
         members = [np.flatnonzero(column).tolist() for column in targets.T]
     else:
@@ -15,10 +23,7 @@ def canonical_order(digests: Sequence[str], targets: np.ndarray) -> tuple[list[i
         for index, label in enumerate(targets.tolist()):
             members[label].append(index)
     signatures = [_hash_together(digests[index] for index in rows) for rows in members]
-    class_order = sorted(range(len(members)), key=signatures.__getitem__)
-    renumbered = renumber(targets, class_order)
-    image_order = sorted(range(len(digests)), key=lambda index: (digests[index], renumbered[index].tolist()))
-    return image_order, class_order
+    return sorted(range(len(members)), key=signatures.__getitem__)
 
 
 def _hash_together(digests) -> str:

@@ -6,6 +6,7 @@ random generator, and identical images always stay together.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,12 @@ import numpy as np
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks.check import quote
 from task2vec.tasks.cutting import inherit_warnings
-from task2vec.tasks.ordering import canonical_order, renumber
+from task2vec.tasks.ordering import order_classes, renumber
 
 if TYPE_CHECKING:
     from task2vec.tasks.task import Task
+
+MOST_ATTEMPTS = 64
 
 
 def sample_images(task: "Task", n: int, seed: int) -> "Task":
@@ -86,15 +89,12 @@ class _Groups:
 
     def __init__(self, task: "Task", purpose: str, *, together: bool):
         """Rank and group the images."""
-        image_order, self.class_order = canonical_order(task.digests, task.targets)
-        keys = [hashlib.sha256(f"{purpose} {digest}".encode()).digest() for digest in task.digests]
-        order = sorted(image_order, key=keys.__getitem__)  # identical images follow each other
-        is_new = [
-            not together or place == 0 or task.digests[row] != task.digests[order[place - 1]]
-            for place, row in enumerate(order)
-        ]
-        self.order, self.number = np.asarray(order), np.cumsum(is_new) - 1
-        targets, starts = renumber(task.targets, self.class_order)[self.order], np.flatnonzero(is_new)
+        self.class_order = order_classes(task.digests, task.targets)
+        targets = renumber(task.targets, self.class_order)
+        self.order, is_first = _rank(task.digests, targets, purpose)
+        is_new = is_first if together else np.ones(len(task), dtype=bool)
+        self.number = np.cumsum(is_new) - 1
+        targets, starts = targets[self.order], np.flatnonzero(is_new)
         highest, lowest = np.maximum.reduceat(targets, starts), np.minimum.reduceat(targets, starts)
         if task.is_multilabel:
             self.has = np.hstack([highest == 1, lowest == 0])
@@ -109,6 +109,21 @@ class _Groups:
     def rows_of(self, chosen: np.ndarray) -> np.ndarray:
         """The images of the chosen groups (a mask), in the order of the task."""
         return np.sort(self.order[chosen[self.number]])
+
+
+def _rank(digests: Sequence[str], targets: np.ndarray, purpose: str) -> tuple[np.ndarray, np.ndarray]:
+    """The images in the order of the draw, identical ones next to each other, and which is the first of its content."""
+    hashes = b"".join(hashlib.sha256(f"{purpose} {digest}".encode()).digest()[:16] for digest in digests)
+    words = np.frombuffer(hashes, dtype=">u8").reshape(-1, 2)
+    order = np.lexsort((words[:, 1], words[:, 0]))
+    is_first = np.ones(len(order), dtype=bool)
+    is_first[1:] = (words[order[1:]] != words[order[:-1]]).any(axis=1)
+    starts = np.flatnonzero(is_first)
+    ends = np.append(starts[1:], len(order))
+    for group in np.flatnonzero(ends - starts > 1):  # copies may differ in their labels, which then decide
+        copies = order[starts[group] : ends[group]]
+        copies[:] = sorted(copies.tolist(), key=lambda row: targets[row].tobytes())
+    return order, is_first
 
 
 def _first_of_each(strata: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -136,9 +151,19 @@ def _split_classes(groups: _Groups, wanted: int, n_classes: int) -> np.ndarray:
 def _cover(groups: _Groups, wanted: int, *, leave_some: bool) -> np.ndarray:
     """A mask of groups, the first `wanted` but that every attribute has both answers among them.
 
-    If `leave_some`, the groups that are left have both answers too. The rarest answers choose first.
+    If `leave_some`, the groups that are left have both answers too. The rarest answers choose first, which may block
+    the others where there are few images; then it is tried again from another group on.
     """
-    has = groups.has
+    has, chosen = groups.has, np.zeros(len(groups), dtype=bool)
+    for start in range(min(len(groups), MOST_ATTEMPTS)):
+        chosen = np.roll(_choose(np.roll(has, -start, axis=0), wanted, leave_some), start)
+        if has[chosen].any(axis=0).all():
+            break
+    return chosen
+
+
+def _choose(has: np.ndarray, wanted: int, leave_some: bool) -> np.ndarray:
+    """One attempt at `_cover`, which may leave answers out."""
     chosen = np.zeros(len(has), dtype=bool)
     inside, outside = np.zeros(has.shape[1], dtype=np.int64), has.sum(axis=0)
 
