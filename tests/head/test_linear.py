@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from task2vec.head import fit_head, image_weights
+from task2vec.head import fit_head, fit_heads, image_weights
 from task2vec.head.cross_validation import FOLDS
 from task2vec.head.linear import L2_GRID
 from tests.oracles import slow_head
@@ -224,7 +224,7 @@ def test_heads_fitted_a_few_at_a_time_are_the_same(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     features, targets = torch.randn(60, 8, generator=generator), torch.randint(0, 3, (60,), generator=generator)
     together = fit_head(features, targets, classes=3)
-    monkeypatch.setattr("task2vec.head.cross_validation._TOGETHER", 8 * 3 * 7)
+    monkeypatch.setattr("task2vec.head.cross_validation.TOGETHER", 8 * 3 * 7)
     apart = fit_head(features, targets, classes=3)
     assert (apart.l2, apart.cv_error) == (together.l2, together.cv_error)
     assert abs(apart.cv_loss - together.cv_loss) < 1e-3
@@ -255,3 +255,25 @@ def test_a_lonely_image_has_no_say_about_the_penalty():
     with_it = fit_head(lonely, torch.cat([targets, torch.tensor([2])]), classes=3)
     # Its own held-out loss would be huge and grow with the penalty; only the images that can be judged count.
     assert with_it.cv_loss < math.log(3)
+
+
+@pytest.mark.parametrize("count", [12, 90])  # fewer images than features, and more
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("most", [4000, 30])  # with all images in the cross-validation, and with a part
+def test_heads_of_several_tasks_on_the_same_images_are_those_that_each_has_alone(kind, count, most, monkeypatch):
+    monkeypatch.setattr("task2vec.head.cross_validation.MOST_IMAGES", most)
+    classes, is_multilabel = KINDS[kind]
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(count, 20, generator=generator) * 3 + 5
+    shape = (4, count, classes) if is_multilabel else (4, count)
+    targets = torch.randint(0, 2 if is_multilabel else classes, shape, generator=generator)
+    targets[0] = (features[:, :1] > 5).long() if is_multilabel else (features[:, 0] > 5).long()  # something to learn
+    together = fit_heads(features, targets, classes=classes)
+    for own, head in zip(targets, together, strict=True):
+        alone = fit_head(features, own, classes=classes)
+        assert (head.l2, head.cv_error, head.has_converged) == (alone.l2, alone.cv_error, True)
+        assert head.cv_loss == pytest.approx(alone.cv_loss, rel=1e-5)
+        assert head.train_loss == pytest.approx(alone.train_loss, rel=1e-9)
+        assert torch.allclose(head.weight, alone.weight, rtol=1e-8, atol=1e-10)
+        assert torch.allclose(head.bias, alone.bias, rtol=1e-8, atol=1e-9)
+    assert len({head.l2 for head in together}) > 1  # or the test would not see penalties mixed up

@@ -1,8 +1,9 @@
 """Full-batch L-BFGS on many convex problems at once.
 
-Cross-validation fits one head per fold and penalty on the same features; solved together they are a few large matrix
-products per step instead of many small ones, on a CPU and on a GPU alike. Every problem keeps its own history, step
-length and end; one that is done stands still while the others go on.
+Cross-validation fits one head per fold and penalty on the same features, and tasks on the same images fit theirs
+together: a few large matrix products per step instead of many small ones, on a CPU and on a GPU alike. Every problem
+keeps its own history, step length and end, so that it takes the steps that it would take alone; once half of them are
+done, the others go on without them.
 """
 
 from collections.abc import Callable
@@ -10,37 +11,54 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+# Points (k, d) of the problems with the given numbers (k,) become losses (k,) and gradients (k, d).
+LossAndGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
 _ARMIJO = 1e-4
 _HISTORY = 10
 _TINY = torch.finfo(torch.float32).tiny  # a divisor for what is thrown away afterwards
 
 
 def minimise(
-    loss_and_gradient: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, *, tolerance: float, max_steps: int
+    loss_and_gradient: LossAndGradient, start: Tensor, *, tolerance: float, max_steps: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The minimisers (p, d) of p problems from `start`, their losses, and whether each gradient fell below `tolerance`.
 
-    `loss_and_gradient` maps (p, d) points to (p,) losses and (p, d) gradients. The tolerance is on the largest entry
-    of the gradient. Backtracking keeps every step a decrease; for convex problems the curvature condition then holds by
+    `loss_and_gradient` is asked for some of the problems, by their numbers. The tolerance is on the largest entry of
+    the gradient. Backtracking keeps every step a decrease; for convex problems the curvature condition then holds by
     itself.
     """
+    found, losses = torch.empty_like(start), start.new_empty(len(start))
+    slopes = torch.empty_like(losses)
+    which = torch.arange(len(start), device=start.device)
     point = start
-    loss, gradient = loss_and_gradient(point)
+    loss, gradient = loss_and_gradient(point, which)
     steps: list[tuple[Tensor, Tensor, Tensor]] = []
     stuck = torch.zeros(len(start), dtype=torch.bool, device=start.device)
+
+    def note(rows: Tensor) -> None:
+        found[which[rows]], losses[which[rows]] = point[rows], loss[rows]
+        slopes[which[rows]] = gradient[rows].abs().amax(1)
+
     for _ in range(max_steps):
         done = stuck | (gradient.abs().amax(1) <= tolerance)
         if bool(done.all()):
             break
+        if 2 * int(done.sum()) >= len(done):
+            note(done)
+            which, point, loss, gradient = which[~done], point[~done], loss[~done], gradient[~done]
+            steps = [(step[~done], change[~done], moved[~done]) for step, change, moved in steps]
+            stuck, done = stuck[~done], done[~done]
         direction = -_apply_inverse_hessian(gradient, steps)
         direction = direction.masked_fill(done[:, None], 0)
-        new_point, new_loss, new_gradient = _search_line(loss_and_gradient, point, loss, gradient, direction)
+        new_point, new_loss, new_gradient = _search_line(loss_and_gradient, which, point, loss, gradient, direction)
         step, change = new_point - point, new_gradient - gradient
         moved = (step * change).sum(1)
         steps = [*steps[-(_HISTORY - 1) :], (step, change, moved)]
-        stuck |= (new_point == point).all(1)  # no step decreases the loss any more: as far as this precision goes
+        stuck = stuck | (new_point == point).all(1)  # no step decreases the loss any more: as far as this precision goes
         point, loss, gradient = new_point, new_loss, new_gradient
-    return point, loss, gradient.abs().amax(1) <= tolerance
+    note(torch.ones_like(stuck))
+    return found, losses, slopes <= tolerance
 
 
 def _apply_inverse_hessian(gradient: Tensor, steps: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
@@ -62,24 +80,21 @@ def _apply_inverse_hessian(gradient: Tensor, steps: list[tuple[Tensor, Tensor, T
 
 
 def _search_line(
-    loss_and_gradient: Callable, point: Tensor, loss: Tensor, gradient: Tensor, direction: Tensor
+    loss_and_gradient: LossAndGradient, which: Tensor, point: Tensor, loss: Tensor, gradient: Tensor, direction: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Halves the step of each problem until its loss falls by enough; a problem that never does stays where it was."""
     slope = (direction * gradient).sum(1)
-    length = torch.ones_like(loss)
-    best = (point, loss, gradient)
-    waiting = slope < 0
+    best = (point.clone(), loss.clone(), gradient.clone())
+    waiting = torch.nonzero(slope < 0).flatten()
+    length = 1.0
     for _ in range(30):
-        trial = point + length[:, None] * direction
-        trial_loss, trial_gradient = loss_and_gradient(trial)
-        accepted = waiting & (trial_loss <= loss + _ARMIJO * length * slope) & torch.isfinite(trial_loss)
-        best = (
-            torch.where(accepted[:, None], trial, best[0]),
-            torch.where(accepted, trial_loss, best[1]),
-            torch.where(accepted[:, None], trial_gradient, best[2]),
-        )
-        waiting = waiting & ~accepted
-        if not bool(waiting.any()):
+        if not len(waiting):
             break
-        length = torch.where(waiting, length / 2, length)
+        trial = point[waiting] + length * direction[waiting]
+        trial_loss, trial_gradient = loss_and_gradient(trial, which[waiting])
+        enough = loss[waiting] + _ARMIJO * length * slope[waiting]
+        accepted = (trial_loss <= enough) & torch.isfinite(trial_loss)
+        for kept, new in zip(best, (trial, trial_loss, trial_gradient), strict=True):
+            kept[waiting[accepted]] = new[accepted]
+        waiting, length = waiting[~accepted], length / 2
     return best

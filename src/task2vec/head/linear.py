@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.head.cross_validation import cross_validate
+from task2vec.head.cross_validation import TOGETHER, cross_validate
 from task2vec.head.problem import Problem
 
 # The last two leave next to nothing of the head: for tasks on which nothing can be learned.
@@ -53,28 +53,44 @@ def fit_head(features: Tensor, targets: Tensor, *, classes: int, l2: float | Non
 
     Deterministic: folds follow from the order of the images, and the solver starts at zero.
     """
-    is_multilabel = targets.ndim == 2
-    onehot = targets.double() if is_multilabel else functional.one_hot(targets, classes).double()
-    weights = image_weights(onehot, is_multilabel=is_multilabel, balance=balance)
-    mean, scale = _standardise(features, weights)
-    problem, basis = _compress(Problem(features, mean, scale, onehot, weights, is_multilabel))
+    return fit_heads(features, targets[None], classes=classes, l2=l2, balance=balance)[0]
+
+
+def fit_heads(
+    features: Tensor, targets: Tensor, *, classes: int, l2: float | None = None, balance: bool = True
+) -> list[Head]:
+    """The heads of tasks on the same features; `targets` are (tasks, n) class indices or (tasks, n, c) zeros and ones.
+
+    Fitted together, since that takes a fraction of the time; each is the one that its task has alone, but for rounding.
+    """
+    whole = _state(features, targets, classes, balance)
+    problem, basis = _compress(whole)
     tried, cv_losses, cv_errors = cross_validate(problem, L2_GRID if l2 is None else (l2,))
-    is_judged = not bool(cv_losses.isnan().any())
+    is_judged = ~cv_losses.isnan().any(1)
     # Where nothing can be validated nothing speaks for any structure, so the least is assumed.
-    best = int(torch.argmin(cv_losses)) if is_judged else len(tried) - 1
-    penalty = torch.tensor([tried[best]], dtype=torch.float64, device=features.device)
-    solution, loss, converged = problem.solve(weights[None], penalty, tolerance=_TOLERANCE, max_steps=_MAX_STEPS)
-    compact, bias = solution[0, :-1], solution[0, -1]
-    weight = (compact if basis is None else basis @ compact) / scale
-    return Head(
-        weight=weight.T.contiguous(),
-        bias=bias - mean @ weight,
-        l2=tried[best],
-        train_loss=float(loss[0]) - tried[best] / 2 * float(compact.square().sum()),
-        cv_loss=float(cv_losses[best]) if is_judged else math.log(classes),
-        cv_error=float(cv_errors[best]),
-        has_converged=bool(converged[0]),
-    )
+    best = torch.where(is_judged, cv_losses.nan_to_num().argmin(1), len(tried) - 1).tolist()
+    penalties = torch.tensor([tried[b] for b in best], dtype=torch.float64, device=features.device)
+    heads = []
+    together = max(1, TOGETHER // (problem.features.shape[1] * problem.columns))
+    for owners in torch.arange(problem.tasks, device=features.device).split(together):
+        options = {"tolerance": _TOLERANCE, "max_steps": _MAX_STEPS}
+        solution, loss, converged = problem.solve(problem.weights[owners], penalties[owners], owners, **options)
+        for i, task in enumerate(owners.tolist()):
+            weight, bias = problem.unfold(solution[i], task)
+            weight = weight if basis is None else weight @ basis.T
+            judged, chosen = bool(is_judged[task]), best[task]
+            heads.append(
+                Head(
+                    weight=weight,
+                    bias=bias - weight @ whole.centre,
+                    l2=tried[chosen],
+                    train_loss=float(loss[i]) - tried[chosen] / 2 * float(solution[i, :-1].square().sum()),
+                    cv_loss=float(cv_losses[task, chosen]) if judged else math.log(classes),
+                    cv_error=float(cv_errors[task, chosen]),
+                    has_converged=bool(converged[i]),
+                )
+            )
+    return heads
 
 
 def image_weights(onehot: Tensor, *, is_multilabel: bool, balance: bool) -> Tensor:
@@ -89,14 +105,22 @@ def image_weights(onehot: Tensor, *, is_multilabel: bool, balance: bool) -> Tens
     return onehot @ (1 / per_class.clamp_min(1)) / int((per_class > 0).sum())
 
 
-def _standardise(features: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Weighted mean of the features and root mean squared distance from it, in float64 but part by part."""
-    parts = list(zip(features.split(_PART), weights.split(_PART), strict=True))
-    mean = torch.stack([w @ x.double() for x, w in parts]).sum(0)
-    spread = torch.stack([w @ (x.double() - mean).square().sum(1) for x, w in parts]).sum().sqrt()
-    length = torch.stack([w @ x.double().square().sum(1) for x, w in parts]).sum().sqrt()
+def _state(features: Tensor, targets: Tensor, classes: int, balance: bool) -> Problem:
+    """The problem of all tasks, their means and units in float64 but gathered part by part."""
+    is_multilabel = targets.ndim == 3
+    onehot = targets.double() if is_multilabel else functional.one_hot(targets, classes).double()
+    weights = torch.stack([image_weights(own, is_multilabel=is_multilabel, balance=balance) for own in onehot])
+    centre = torch.stack([x.double().sum(0) for x in features.split(_PART)]).sum(0) / len(features)
+    means, squares, lengths = torch.zeros_like(centre).repeat(len(onehot), 1), 0, 0
+    for x, w in zip(features.split(_PART), weights.split(_PART, dim=1), strict=True):
+        lengths = lengths + w @ x.double().square().sum(1)
+        x = x.double() - centre
+        means += w @ x
+        squares = squares + w @ x.square().sum(1)
+    spread = (squares - means.square().sum(1)).clamp_min(0).sqrt()
     # Below this part of their length the features differ by rounding only; a unit of rounding would blow up the head.
-    return mean, torch.maximum(spread, _LEAST_SPREAD * length).clamp_min(1e-12)
+    scales = torch.maximum(spread, _LEAST_SPREAD * torch.as_tensor(lengths).sqrt()).clamp_min(1e-12)
+    return Problem(features, centre, means, scales, onehot, weights, is_multilabel)
 
 
 def _compress(problem: Problem) -> tuple[Problem, Tensor | None]:
@@ -106,6 +130,6 @@ def _compress(problem: Problem) -> tuple[Problem, Tensor | None]:
     """
     if len(problem) > 0.7 * problem.features.shape[1] or len(problem) > _COMPRESSED:
         return problem, None
-    basis, upper = torch.linalg.qr(((problem.features.double() - problem.shift) / problem.scale).T)
-    nothing, one = torch.zeros_like(upper[:, 0]), torch.ones_like(problem.scale)
-    return replace(problem, features=upper.T.contiguous(), shift=nothing, scale=one), basis
+    basis, upper = torch.linalg.qr((problem.features.double() - problem.centre).T)
+    inside = problem.shifts @ basis
+    return replace(problem, features=upper.T.contiguous(), centre=torch.zeros_like(upper[:, 0]), shifts=inside), basis

@@ -1,5 +1,14 @@
-"""The convex problem that a head solves, for many choices of image weights and penalties at once."""
+"""The convex problem that a head solves, for many tasks on the same images, image weights and penalties at once.
 
+All heads read the same features, so their products are one matrix product with a column for every class of every head.
+What differs between tasks, the point from which features are measured and their unit, enters by a rank-one correction:
+w . (x - m) / s = (w / s) . (x - x0) - (w / s) . (m - x0) for any common x0.
+
+Two classes take one column instead of two. From zero, the two columns of a softmax only ever move in opposite
+directions, w_1 = -w_0 = v / sqrt(2); v has the length of both, so penalty and solver see the same problem.
+"""
+
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -12,15 +21,30 @@ from task2vec.head.lbfgs import minimise
 # Features are brought to the wanted precision in parts of so many images, once for tasks of at most `_KEPT` images.
 _PART = 1024
 _KEPT = 4096
+_ROOT_TWO = math.sqrt(2)
+# Above this, log(1 + exp(x)) and x are the same number even in double precision.
+_EXACT = 40
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Features (n, d), of which (x - shift) / scale is used, one-hot or 0/1 targets (n, c), and image weights (n,)."""
+    """Tasks on common features.
+
+    Attributes:
+        features: (n, d).
+        centre: (d,) the point x0 from which they are measured.
+        shifts: (tasks, d) the mean of each task, from that point.
+        scales: (tasks,) the unit of each task.
+        onehot: (tasks, n, c) one-hot or 0/1 targets.
+        weights: (tasks, n) what each image counts.
+        is_multilabel: whether classes are independent attributes.
+        dtype: of the arithmetic.
+    """
 
     features: Tensor
-    shift: Tensor
-    scale: Tensor
+    centre: Tensor
+    shifts: Tensor
+    scales: Tensor
     onehot: Tensor
     weights: Tensor
     is_multilabel: bool
@@ -30,49 +54,117 @@ class Problem:
         """Number of images."""
         return len(self.features)
 
+    @property
+    def tasks(self) -> int:
+        """Number of tasks."""
+        return len(self.onehot)
+
+    @property
+    def columns(self) -> int:
+        """Columns of one head: one per class, or a single one for two classes."""
+        classes = self.onehot.shape[2]
+        return 1 if classes == 2 and not self.is_multilabel else classes
+
+    def only(self, task: int) -> "Problem":
+        """The problem of one task alone."""
+        one = slice(task, task + 1)
+        parts = {"shifts": self.shifts, "scales": self.scales, "onehot": self.onehot, "weights": self.weights}
+        return replace(self, **{name: part[one] for name, part in parts.items()})
+
     def subset(self, kept: Tensor) -> "Problem":
         """The problem of some of the images."""
-        weights = self.weights[kept]
-        return replace(self, features=self.features[kept], onehot=self.onehot[kept], weights=weights / weights.sum())
+        weights = self.weights[:, kept]
+        return replace(
+            self,
+            features=self.features[kept],
+            onehot=self.onehot[:, kept],
+            weights=weights / weights.sum(1, keepdim=True),
+        )
 
     def parts(self) -> Iterator[tuple[slice, Tensor]]:
-        """Runs of images with their standardised features and a column of ones for the bias."""
-        shift, scale = self.shift.to(self.dtype), self.scale.to(self.dtype)
+        """Runs of images with their features, measured from the centre."""
+        centre = self.centre.to(self.dtype)
         for start in range(0, len(self), _PART):
             rows = slice(start, start + _PART)
-            x = (self.features[rows].to(self.dtype) - shift).div_(scale)
-            yield rows, torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
+            yield rows, self.features[rows].to(self.dtype) - centre
 
-    def logits(self, solution: Tensor) -> Tensor:
-        """(p, n, c) for (p, d + 1, c) solutions."""
-        return torch.cat([torch.matmul(x, solution) for _, x in self.parts()], dim=1)
+    def logits(self, solution: Tensor, owners: Tensor) -> Tensor:
+        """(p, n, c) for (p, d + 1, columns) solutions, each of the task that `owners` (p,) names."""
+        weight, offset = self._unfold(solution, owners)
+        values = torch.cat([self._apply(x, weight, offset) for _, x in self.parts()])
+        return self._spread(values).transpose(0, 1)
 
-    def losses(self, logits: Tensor, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """(p, n) losses of some images and their (p, n, c) derivatives at the logits."""
-        onehot = self.onehot[rows].to(logits)
+    def losses(self, logits: Tensor, onehot: Tensor) -> Tensor:
+        """Losses of (..., c) logits."""
         if self.is_multilabel:
-            losses = functional.softplus(logits) - logits * onehot
-            return losses.sum(2), logits.sigmoid() - onehot
-        log_p = logits.log_softmax(2)
-        return -(log_p * onehot).sum(2), log_p.exp() - onehot
+            return (functional.softplus(logits, threshold=_EXACT) - logits * onehot).sum(-1)
+        return -(logits.log_softmax(-1) * onehot).sum(-1)
 
-    def solve(self, weights: Tensor, l2: Tensor, *, tolerance: float, max_steps: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(p, d + 1, c) solutions for p rows of image weights and penalties, losses, and who converged."""
-        width, classes = self.features.shape[1] + 1, self.onehot.shape[1]
-        penalty = l2.to(self.dtype)[:, None, None].repeat(1, width, classes)
-        penalty[:, -1] = 0
-        weights = weights.to(self.dtype)
+    def solve(
+        self, weights: Tensor, l2: Tensor, owners: Tensor, *, tolerance: float, max_steps: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(p, d + 1, columns) solutions for p rows of image weights, penalties and tasks, losses, and who converged."""
+        width, columns = self.features.shape[1] + 1, self.columns
+        l2, weights = l2.to(self.dtype), weights.T.to(self.dtype)
+        onehot = self.onehot.transpose(0, 1).to(self.dtype)
         kept = list(self.parts()) if len(self) <= _KEPT else None
 
-        def loss_and_gradient(flat: Tensor) -> tuple[Tensor, Tensor]:
-            w = flat.view(len(l2), width, classes)
-            loss, gradient = (penalty * w.square()).sum((1, 2)) / 2, penalty * w
+        def loss_and_gradient(flat: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+            w, own = flat.view(len(which), width, columns), owners[which]
+            weight, offset = self._unfold(w, own)
+            total = flat.new_zeros(len(which))
+            slope, mass = flat.new_zeros(width - 1, len(which) * columns), flat.new_zeros(len(which), columns)
             for rows, x in kept or self.parts():
-                losses, residuals = self.losses(torch.matmul(x, w), rows)
-                loss = loss + (losses * weights[:, rows]).sum(1)
-                gradient = gradient + torch.matmul(x.T, residuals * weights[:, rows, None])
-            return loss, gradient.flatten(1)
+                values = self._apply(x, weight, offset)
+                share = weights[rows][:, which]
+                losses, residuals = self._slopes(values, onehot[rows], own)
+                total += (losses * share).sum(0)
+                residuals *= share[..., None]
+                slope += x.T @ residuals.flatten(1)
+                mass += residuals.sum(0)
+            slope = slope.view(width - 1, len(which), columns).transpose(0, 1)
+            scale = self.scales[own].to(flat)[:, None, None]
+            gradient = torch.empty_like(w)
+            torch.sub(slope, self.shifts[own].to(flat)[:, :, None] * mass[:, None, :], out=gradient[:, :-1])
+            gradient[:, :-1].div_(scale).add_(l2[which, None, None] * w[:, :-1])
+            gradient[:, -1] = mass
+            penalty = l2[which] / 2 * w[:, :-1].square().sum((1, 2))
+            return total + penalty, gradient.flatten(1)
 
-        start = torch.zeros(len(l2), width * classes, dtype=self.dtype, device=self.features.device)
+        start = torch.zeros(len(l2), width * columns, dtype=self.dtype, device=self.features.device)
         solution, loss, converged = minimise(loss_and_gradient, start, tolerance=tolerance, max_steps=max_steps)
-        return solution.view(len(l2), width, classes), loss, converged
+        return solution.view(len(l2), width, columns), loss, converged
+
+    def unfold(self, solution: Tensor, task: int) -> tuple[Tensor, Tensor]:
+        """Weight (c, d) and bias (c,) of a (d + 1, columns) solution on the features from the centre."""
+        owner = torch.tensor([task], device=solution.device)
+        weight, offset = self._unfold(solution[None], owner)
+        return self._spread(weight).T.contiguous(), self._spread(offset)[0]
+
+    def _unfold(self, solution: Tensor, owners: Tensor) -> tuple[Tensor, Tensor]:
+        """(d, p * columns) weights and (p, columns) offsets that act on the features from the centre."""
+        weight = solution[:, :-1] / self.scales[owners].to(solution)[:, None, None]
+        offset = solution[:, -1] - torch.einsum("pd,pdk->pk", self.shifts[owners].to(solution), weight)
+        return weight.transpose(0, 1).flatten(1), offset
+
+    def _apply(self, x: Tensor, weight: Tensor, offset: Tensor) -> Tensor:
+        """(n, p, columns) values of the heads."""
+        return (x @ weight).view(len(x), *offset.shape).add_(offset)
+
+    def _spread(self, values: Tensor) -> Tensor:
+        """(..., c) logits of (..., columns) values: two of opposite sign where one column stands for two classes."""
+        if self.is_multilabel or self.onehot.shape[2] != 2:
+            return values
+        return torch.cat([-values, values], dim=-1) / _ROOT_TWO
+
+    def _slopes(self, values: Tensor, onehot: Tensor, owners: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, p) losses of (n, p, columns) values, and their derivatives."""
+        targets = onehot[:, owners]
+        if self.is_multilabel:
+            return (functional.softplus(values, threshold=_EXACT) - values * targets).sum(2), values.sigmoid() - targets
+        if self.columns > 1:
+            log_p = values.log_softmax(2)
+            return -(log_p * targets).sum(2), log_p.exp() - targets
+        gap, is_second = values[..., 0] * _ROOT_TWO, targets[..., 1]
+        losses = functional.softplus(gap, threshold=_EXACT) - gap * is_second
+        return losses, ((gap.sigmoid() - is_second) * _ROOT_TWO)[..., None]
