@@ -110,6 +110,7 @@ def test_rows_of_zeros_and_ones_are_several_labels(row):
         ([[0.0, 1.0], [2.0, 0.0]], r"item 1 \(row 1\) .*\[2\.0, 0\.0\].*regression"),
         ([0, {"boxes": [1]}, 1], "item 1: its label is made of boxes or annotations"),
         ([[{"bbox": [1]}], [{"bbox": [2]}]], "item 0: its label is made of boxes"),
+        ([[[0], [0, 1]], 1], r"item 0: its label is 2 targets at once \(list, list\)"),
         ([0, Image.new("L", (2, 2)), 1], "item 1: its label is an image, as for segmentation"),
         ([(0, Image.new("L", (2, 2)))] * 2, r"item 0: .*2 targets at once \(int, Image\).*target_types="),
         ([(torch.tensor([0, 1]), torch.tensor(3))] * 2, r"item 0: .*2 targets at once \(Tensor, Tensor\)"),

@@ -204,6 +204,25 @@ def test_files_named_by_a_stored_dataset_stay_in_its_folder(tmp_path):
         from_huggingface(tmp_path / "pets")
 
 
+def test_a_saved_dataset_that_refers_to_files_elsewhere_is_refused(tmp_path):
+    make_dataset().save_to_disk(str(tmp_path / "private"))
+    make_dataset().save_to_disk(str(tmp_path / "v1.2"))
+    assert from_huggingface(tmp_path / "v1.2").name == "v1.2"
+    (arrow,) = (tmp_path / "v1.2").glob("*.arrow")
+    state = tmp_path / "v1.2" / "state.json"
+    state.write_text(state.read_text().replace(arrow.name, f"../private/{arrow.name}"))
+    with pytest.raises(DataError, match="data files outside of it"):
+        from_huggingface(tmp_path / "v1.2")
+
+
+def test_relative_paths_of_an_opened_dataset_start_where_the_caller_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for shade in range(4):
+        (tmp_path / f"{shade}.png").write_bytes(encode(shade))
+    task = from_huggingface(make_dataset(cells=[{"path": f"{shade}.png", "bytes": None} for shade in range(4)]))
+    assert task.images.load(3).getpixel((0, 0))[0] == 3
+
+
 def test_bad_images_are_named_by_row_and_path_and_keep_the_labels_of_others():
     cells = [{"bytes": encode(shade), "path": f"{shade}.png"} for shade in range(60)]
     cells[0] = {"bytes": b"no image", "path": "broken.png"}

@@ -145,12 +145,10 @@ def read_item(dataset: MapDataset, index: int) -> tuple[Image.Image, np.ndarray]
     image, label = pair
     try:
         return to_image(image), _as_label(label)
-    except NotFiniteError as error:
-        raise NotFiniteError(f"item {index}: {error}") from error
+    except (NotFiniteError, DataError) as error:
+        raise type(error)(f"item {index}: {error}") from error
     except MemoryError:
         raise
-    except DataError as error:
-        raise DataError(f"item {index}: {error}") from error
     except Exception as error:  # whatever Pillow says of a lazily opened file
         raise UnreadableItemError(f"item {index}: its picture is damaged or truncated ({error})", str(error)) from error
 
@@ -162,7 +160,7 @@ def _as_label(label: object) -> np.ndarray:
         what = "an image, as for segmentation"
     elif any(isinstance(part, dict) for part in parts):
         what = "made of boxes or annotations (dict), as for detection"
-    elif isinstance(label, (list, tuple)) and any(isinstance(part, Image.Image) or np.ndim(part) for part in parts):
+    elif isinstance(label, (list, tuple)) and any(_is_target(part) for part in parts):
         what = f"{len(parts)} targets at once ({', '.join(type(part).__name__ for part in parts)})"
     else:
         return _as_array(label)
@@ -170,6 +168,11 @@ def _as_label(label: object) -> np.ndarray:
         f"its label is {what}: nothing says which class the image belongs to. Choose one kind of target (target_type=, "
         "target_types=), or give the dataset a target_transform that returns a class index or a row of 0 and 1."
     )
+
+
+def _is_target(part: object) -> bool:
+    """Whether a part of a label is a whole target and not one number of a row."""
+    return isinstance(part, Image.Image) or _as_array(part).ndim > 0
 
 
 def to_image(image: object) -> Image.Image:

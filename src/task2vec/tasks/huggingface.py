@@ -209,4 +209,6 @@ def _read_cell(cell: dict[str, Any] | None, home: Path | None) -> bytes:
             f"it lies outside of the dataset's folder, at {path}, where nothing is read unless you open the dataset "
             "yourself and pass the object"
         )
-    return read_inside(Path(Path(path).resolve().anchor) if home is None else home, path)
+    if home is None:  # the caller's own dataset may name any file of this machine, also from where he stands
+        return read_inside(Path(Path(path).resolve().anchor), str(Path(path).resolve()))
+    return read_inside(home, path)

@@ -69,7 +69,7 @@ def open_source(
                     "folder, and it is not in the cache of datasets. Nothing is fetched without being asked. "
                     "Pass download=True, or a local folder."
                 )
-    word = Path(dataset).resolve().stem if place.exists() else os.fspath(dataset)
+    word = os.fspath(dataset) if not place.exists() else place.resolve().name if place.is_dir() else place.stem
     chosen, which = _choose_split(hf, found, split, word)
     return Opened(chosen, f"{word} ({which})" if which else word, str(dataset), home, told)
 
@@ -113,7 +113,10 @@ def _open_local(hf: Any, place: Path, config: str | None) -> Any:
             raise UsageError(f"{place} is neither a folder nor a .parquet file. Pass one; read_table reads .csv files.")
         return _attempt(lambda: hf.Dataset.from_parquet(str(place)), place)
     if (place / "dataset_dict.json").is_file() or (place / "state.json").is_file():
-        return _attempt(lambda: hf.load_from_disk(str(place)), place)
+        found = _attempt(lambda: hf.load_from_disk(str(place)), place)
+        parts = found.values() if isinstance(found, hf.DatasetDict) else [found]
+        _check_files(place, [file["filename"] for part in parts for file in part.cache_files])
+        return found
     _refuse_remote(place)
     builder = _attempt(lambda: hf.load_dataset_builder(os.path.join(".", place), config), place)
     reader = type(builder).__module__.split(".")[-1]
@@ -223,7 +226,7 @@ def _tell_versions(cached: list[Path]) -> tuple[str, ...]:
 
 def _is_path(word: str) -> bool:
     """Whether a word cannot be a name on the hub, which has one slash at most and begins with a letter or number."""
-    return word.startswith((".", "/", "~")) or os.sep in word.replace("/", "", 1) or word.count("/") > 1
+    return word.startswith((".", "/", "~")) or "\\" in word or word.count("/") > 1
 
 
 def _attempt(open_it: Callable[[], Any], what: object) -> Any:
