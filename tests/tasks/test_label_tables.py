@@ -35,10 +35,24 @@ def test_bits_hold_what_was_packed(images, attributes, seed):
     table = AttributeTable.pack(yes, [str(n) for n in range(attributes)], known=known)
     for number in range(attributes):
         assert table.column(number).tolist() == np.where(known, yes, -1)[:, number].tolist()
-    rows = np.flatnonzero(rng.random(images) < 0.5)
+    rows = rng.permutation(np.flatnonzero(rng.random(images) < 0.5))
+    column = table.columns(rows)
+    for number in range(attributes):
+        expected = np.where(known, yes, -1)[rows, number].tolist()
+        assert column(number).tolist() == table.column(number, rows).tolist() == expected
     positive, total = table.count(rows)
     assert (positive.tolist(), total.tolist()) == (yes[rows].sum(axis=0).tolist(), known[rows].sum(axis=0).tolist())
     members = rng.permutation(attributes)[:3].tolist()
     full, values = table.select(members)
     assert full.tolist() == np.flatnonzero(known[:, members].all(axis=1)).tolist()
     assert values.tolist() == yes[full][:, members].astype(int).tolist()
+    some, few = table.select(members, rows)
+    assert some.tolist() == [row for row in rows if known[row, members].all()]
+    assert few.tolist() == yes[some][:, members].astype(int).tolist()
+    assert table.has_any(members, rows).tolist() == yes[rows][:, members].any(axis=1).tolist()
+
+
+def test_classes_among_some_rows():
+    table = ClassTable(np.array([2, 0, 1, 0, 2]), ("a", "b", "c"))
+    rows, labels = table.select((2, 0), np.array([1, 2, 4]))
+    assert (rows.tolist(), labels.tolist()) == ([1, 4], [1, 0])

@@ -8,7 +8,7 @@ import numpy as np
 from task2vec.errors import UsageError
 from task2vec.tasks.check import count_images, quote
 from task2vec.tasks.definitions import TaskDefinition
-from task2vec.tasks.drawing import draw_by_class, draw_for_attributes, make_rng
+from task2vec.tasks.drawing import draw_by_class, make_rng, take_for_attributes
 from task2vec.tasks.label_tables import AttributeTable, ClassTable, LabelTable
 
 
@@ -37,17 +37,12 @@ class Choice:
 
 
 def select(table: LabelTable, definition: TaskDefinition, among: np.ndarray) -> Choice:
-    """All images of the task among the rows given."""
+    """All images of the task among the rows given, which ascend."""
     if isinstance(table, ClassTable) or definition.is_multilabel:
-        rows, labels = table.select(definition.members)
-    else:
-        labels = table.column(definition.members[0]).astype(np.int64)
-        rows = np.flatnonzero(labels >= 0)  # an unknown attribute is neither class
-        labels = labels[rows]
-    is_among = np.zeros(len(table), bool)
-    is_among[among] = True
-    kept = is_among[rows]
-    return Choice(definition, rows[kept], labels[kept])
+        return Choice(definition, *table.select(definition.members, among))
+    labels = table.column(definition.members[0], among).astype(np.int64)
+    is_known = labels >= 0  # an unknown attribute is neither class
+    return Choice(definition, among[is_known], labels[is_known])
 
 
 def choose(table: LabelTable, definition: TaskDefinition, among: np.ndarray, draw: Draw) -> Choice:
@@ -71,15 +66,12 @@ def draw_together(
     positive, known = table.count(among)
     rarity = np.minimum(positive, known - positive)
     numbers = sorted({number for one in definitions for number in one.members})
-    chosen = draw_for_attributes(
-        lambda number: table.column(number)[among],
-        sorted(numbers, key=rarity.__getitem__),
-        total=len(among),
-        images=draw.images,
-        least=draw.least,
-        rng=make_rng(draw.seed, f"{definitions[0].table}/attributes"),
+    shuffled = among[make_rng(draw.seed, f"{definitions[0].table}/attributes").permutation(len(among))]
+    rarest_first = sorted(numbers, key=rarity.__getitem__)
+    is_chosen = take_for_attributes(
+        table.columns(shuffled), rarest_first, total=len(among), images=draw.images, least=draw.least
     )
-    return among[chosen]
+    return np.sort(shuffled[is_chosen])
 
 
 def settle(choice: Choice) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]] | None:

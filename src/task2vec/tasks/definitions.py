@@ -186,7 +186,7 @@ def define_groups(table: AttributeTable, splits: Splits, *, table_name: str = "l
     definitions = []
     for group in dict.fromkeys(filter(None, table.groups)):
         members = tuple(number for number, name in enumerate(table.groups) if name == group)
-        rows, values = table.select(members)
+        rows = table.find_known(members)
         definitions.append(
             TaskDefinition(
                 group,
@@ -197,7 +197,7 @@ def define_groups(table: AttributeTable, splits: Splits, *, table_name: str = "l
                 table_name,
                 group,
                 is_multilabel=True,
-                positives=splits.count(rows[values.any(axis=1)]),
+                positives=splits.count(rows[table.has_any(members, rows)]),
             )
         )
     return tuple(definitions)

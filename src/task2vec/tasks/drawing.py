@@ -42,43 +42,40 @@ def draw_by_class(labels: np.ndarray, images: int, rng: np.random.Generator) -> 
     return np.sort(np.lexsort((turn, rank))[:images])
 
 
-def draw_for_attributes(
-    column: Callable[[int], np.ndarray], numbers: list[int], *, total: int, images: int, least: int, rng
+def take_for_attributes(
+    column: Callable[[int], np.ndarray], numbers: list[int], *, total: int, images: int, least: int
 ) -> np.ndarray:
-    """Places of `images` of `total` images, ascending, drawn once for all attributes.
+    """Which of `total` images to take once for all attributes, from the front; shuffle them before.
 
-    Every attribute, the rarest first, gets up to `least` positive and `least` negative images; chance fills the rest.
+    Every attribute, the rarest first, gets up to `least` positive and `least` negative images; the first ones fill the
+    rest.
 
     Args:
-        column: The values of one attribute, 1, 0 or -1 for unknown, at all `total` places.
+        column: The values of an attribute for all images: 1, 0, or -1 for unknown.
         numbers: The attributes, the rarest first.
         total: How many images there are.
-        images: How many to draw.
+        images: How many to take.
         least: What every attribute should have of either kind.
-        rng: Where chance comes from.
 
     Example:
         >>> values = np.zeros((1000, 2), np.int8)
-        >>> values[:4, 0] = values[:500, 1] = 1
-        >>> chosen = draw_for_attributes(
-        ...     lambda n: values[:, n], [0, 1], total=1000, images=20, least=3, rng=make_rng(0, "dresses")
-        ... )
-        >>> len(chosen), int(values[chosen, 0].sum())
-        (20, 3)
+        >>> values[-4:, 0] = values[::2, 1] = 1
+        >>> is_taken = take_for_attributes(lambda n: values[:, n], [0, 1], total=1000, images=20, least=3)
+        >>> np.flatnonzero(is_taken).tolist()
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 996, 997, 998]
     """
-    if images >= total:
-        return np.arange(total)
-    order = rng.permutation(total)
-    is_chosen = np.zeros(total, bool)  # in the order of the permutation
+    is_taken = np.zeros(total, bool)
     left = images
     for number in numbers:
-        values = column(number)[order]
+        if left <= 0:
+            break
+        values = column(number)
         for wanted in (1, 0):
             matches = values == wanted
-            lacking = min(left, least - int((matches & is_chosen).sum()))
+            lacking = min(left, least - int((matches & is_taken).sum()))
             if lacking > 0:
-                found = np.flatnonzero(matches & ~is_chosen)[:lacking]
-                is_chosen[found] = True
+                found = np.flatnonzero(matches & ~is_taken)[:lacking]
+                is_taken[found] = True
                 left -= len(found)
-    is_chosen[np.flatnonzero(~is_chosen)[:left]] = True
-    return np.sort(order[is_chosen])
+    is_taken[np.flatnonzero(~is_taken)[: max(left, 0)]] = True
+    return is_taken

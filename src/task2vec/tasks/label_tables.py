@@ -1,6 +1,6 @@
 """Labels of all images of a catalogue: one class each, or many attributes each as bits."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,13 +44,13 @@ class ClassTable:
         """The number of images."""
         return len(self.numbers)
 
-    def select(self, members: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of the images of these classes, and for each its class as a place in `members`."""
+    def select(self, members: Sequence[int], among: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of the images of these classes (among some rows), and for each its class as a place in `members`."""
         place = np.full(len(self.names), -1, np.int64)
         place[list(members)] = np.arange(len(members))
-        labels = place[self.numbers]
-        rows = np.flatnonzero(labels >= 0)
-        return rows, labels[rows]
+        labels = place[self.numbers if among is None else self.numbers[among]]
+        found = np.flatnonzero(labels >= 0)
+        return found if among is None else among[found], labels[found]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,23 +108,44 @@ class AttributeTable:
         """The number of images."""
         return len(self.positive)
 
-    def column(self, number: int) -> np.ndarray:
-        """(images,) int8: 1 where the attribute is positive, 0 where it is negative, -1 where it is unknown."""
-        yes = _bit(self.positive, number)
-        return yes if self.known is None else np.where(_bit(self.known, number), yes, np.int8(UNKNOWN))
+    def column(self, number: int, among: np.ndarray | None = None) -> np.ndarray:
+        """int8 of all images, or of some rows: 1 where the attribute is positive, 0 negative, -1 unknown."""
+        yes = _bit(self.positive, number, among)
+        return yes if self.known is None else np.where(_bit(self.known, number, among), yes, np.int8(UNKNOWN))
 
-    def select(self, members: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of the images of which all these attributes are known, and (rows, members) of 0 and 1."""
-        columns = list(members)
-        is_known = np.ones(len(self), bool)
-        if self.known is not None:
-            for start, bits in _blocks(self.known, np.arange(len(self)), len(self.names)):
-                is_known[start : start + len(bits)] = bits[:, columns].all(axis=1)
-        rows = np.flatnonzero(is_known)
-        values = np.empty((len(rows), len(columns)), np.uint8)
+    def columns(self, rows: np.ndarray) -> Callable[[int], np.ndarray]:
+        """What `column` gives at these rows, for many attributes in turn: the bits are put in their order once."""
+        positive, known = (
+            None if bits is None else np.ascontiguousarray(bits[rows].T).T for bits in (self.positive, self.known)
+        )
+        assert positive is not None
+        return AttributeTable(positive, known, self.names, self.groups).column
+
+    def select(self, members: Sequence[int], among: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The rows (among some) of which all these attributes are known, and (rows, members) of 0 and 1."""
+        rows = self.find_known(members, among)
+        values = np.empty((len(rows), len(members)), np.uint8)
         for start, bits in _blocks(self.positive, rows, len(self.names)):
-            values[start : start + len(bits)] = bits[:, columns]
+            values[start : start + len(bits)] = bits[:, list(members)]
         return rows, values
+
+    def find_known(self, members: Sequence[int], among: np.ndarray | None = None) -> np.ndarray:
+        """The rows (among some) of which all these attributes are known."""
+        rows = np.arange(len(self)) if among is None else among
+        if self.known is None:
+            return rows
+        mask = self._mask(members)
+        return rows[np.all((self.known[rows] & mask) == mask, axis=1)]
+
+    def has_any(self, members: Sequence[int], rows: np.ndarray) -> np.ndarray:
+        """For each of the rows, whether one of these attributes is positive."""
+        return np.any(self.positive[rows] & self._mask(members), axis=1)
+
+    def _mask(self, members: Sequence[int]) -> np.ndarray:
+        """The bits of these attributes."""
+        is_member = np.zeros(len(self.names), bool)
+        is_member[list(members)] = True
+        return np.packbits(is_member)
 
     def count(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(attributes,) how many of the images in `rows` are positive, and of how many it is known."""
@@ -137,9 +158,10 @@ class AttributeTable:
 LabelTable = ClassTable | AttributeTable
 
 
-def _bit(bits: np.ndarray, number: int) -> np.ndarray:
+def _bit(bits: np.ndarray, number: int, among: np.ndarray | None) -> np.ndarray:
     """One column of packed bits as int8; the first of eight is the highest."""
-    return ((bits[:, number // 8] >> (7 - number % 8)) & 1).astype(np.int8)
+    column = bits[:, number // 8] if among is None else bits[among, number // 8]
+    return ((column >> (7 - number % 8)) & 1).astype(np.int8)
 
 
 def _blocks(bits: np.ndarray, rows: np.ndarray, width: int) -> Iterator[tuple[int, np.ndarray]]:
