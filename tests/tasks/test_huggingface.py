@@ -224,21 +224,22 @@ def test_relative_paths_of_an_opened_dataset_start_where_the_caller_is(tmp_path,
 
 
 def test_bad_images_are_named_by_row_and_path_and_keep_the_labels_of_others():
-    cells = [{"bytes": encode(shade), "path": f"{shade}.png"} for shade in range(60)]
+    cells = [{"bytes": encode(shade), "path": f"{shade}.png"} for shade in range(100)]
     cells[0] = {"bytes": b"no image", "path": "broken.png"}
     cells[30] = {"bytes": encode(30)[:40], "path": None}
-    cells[59] = None
-    labels = [shade % 2 for shade in range(60)]
+    cells[70] = cells[80] = cells[99] = None
+    labels = [shade % 2 for shade in range(100)]
     task = from_huggingface(make_dataset(cells=cells, label=labels))
-    assert [bad.path for bad in task.bad] == ["row 0 (broken.png)", "row 30", "row 59"]
+    assert [bad.path for bad in task.bad] == ["row 0 (broken.png)", "row 30", "row 70", "row 80", "row 99"]
     assert "not a JPEG" in task.bad[0].reason
     assert task.bad[2].reason == "there is no image in this row"
-    assert len(task) == 57
-    assert all(task.images.load(row).getpixel((0, 0))[0] % 2 == task.targets[row] for row in range(57))
-    cells[10] = cells[59]
-    with pytest.raises(BadImagesError, match="4 of 60 images"):
+    assert len(task) == 95
+    assert task.images.name(94) == "row 98 (98.png)"
+    assert all(task.images.load(row).getpixel((0, 0))[0] % 2 == task.targets[row] for row in range(95))
+    cells[10] = None
+    with pytest.raises(BadImagesError, match="6 of 100 images"):
         from_huggingface(make_dataset(cells=cells, label=labels))
-    assert len(from_huggingface(make_dataset(cells=cells, label=labels), allow_bad=True)) == 56
+    assert len(from_huggingface(make_dataset(cells=cells, label=labels), allow_bad=True)) == 94
 
 
 def test_remote_images_are_bad_and_not_fetched():
