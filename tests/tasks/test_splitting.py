@@ -179,3 +179,24 @@ def test_whole_numbers_are_shared_out_by_largest_remainder():
     assert share_out(sizes, 4, least=np.zeros(3, int), most=sizes).tolist() == [2, 1, 1]
     assert share_out(sizes, 10, least=np.ones(3, int), most=sizes).tolist() == [5, 3, 2]
     assert share_out(np.array([98, 1, 1]), 4, least=np.ones(3, int), most=np.array([98, 1, 1])).tolist() == [2, 1, 1]
+
+
+def test_attributes_that_block_each_other_are_tried_again():
+    rows = [[0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [1, 1, 0, 0], [0, 0, 1, 0], [1, 1, 0, 1]]
+    for part in make_task(range(6), rows, "abcd").split(0):
+        assert len(part.classes) == 4
+
+
+def test_the_rarest_answers_choose_first():
+    rows = [[1, 1, 1], [0, 0, 1], [1, 1, 0], [0, 1, 1], [0, 1, 1], [1, 1, 0]]
+    part = make_task(range(6), rows, "abc").sample(3, 0)
+    assert (len(part), part.classes) == (3, ("a", "b", "c"))
+
+
+@pytest.mark.parametrize("order", range(6))
+def test_copies_under_other_labels_are_drawn_the_same_in_any_order(order):
+    rows = [[0, 1], [1, 1], [1, 0], [1, 1], [0, 1], [1, 0], [1, 1]]
+    task = make_task([5, 5, 5, 6, 6, 6, 7], rows, "ab")
+    for seed in range(4):
+        for n in (3, 4, 5):
+            assert task.sample(n, seed).fingerprint == shuffle(task, order).sample(n, seed).fingerprint
