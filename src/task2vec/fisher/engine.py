@@ -6,7 +6,7 @@ filter at once, so nothing but those norms outlives the layer.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from task2vec.probe import FilterLayer, PreparedNetwork
 from task2vec.probe.turning import TurnedConv2d
 
 MIXES = 4
+Remember = Callable[[Callable[[], Tensor]], Tensor]
 _PLAIN = (nn.Conv2d.forward, Conv2dSame.forward, TurnedConv2d.forward)
 
 
@@ -40,6 +41,11 @@ class _Tap(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None]:
         ctx.show(gradients[0])
         return (gradients[0] if ctx.needs_input_grad[0] else None), None, None
+
+
+def compute_anew(compute: Callable[[], Tensor]) -> Tensor:
+    """What is computed, kept by nobody."""
+    return compute()
 
 
 @dataclass(frozen=True)
@@ -70,31 +76,47 @@ class Engine:
         `keys` (one number per image) choose the signs of a sketch, so that they depend on the image and not on the
         batch it happens to be in.
         """
+        each = self.rows_by_seed(images, seeds, keys)
+        total = next(each)
+        for rows in each:
+            total = total + rows
+        return total
+
+    def rows_by_seed(
+        self, images: Tensor, seeds: Tensor | Callable[[Tensor], Tensor], keys: Sequence[int] | None = None
+    ) -> Iterator[Tensor]:
+        """The (images, filters) of every seed in turn; all share one forward pass, and what layers know of inputs."""
         if self.is_fast and keys is None:
             raise UsageError("the fast engine needs a key per image: without, all would share their signs. Pass keys=.")
         if not self.network.is_batched and images.shape[0] > 1:
             keys = keys if keys is not None else [0] * images.shape[0]
             each = [seeds if callable(seeds) else seeds[:, i : i + 1] for i in range(images.shape[0])]
-            return torch.cat([self.rows(images[i : i + 1], each[i], keys[i : i + 1]) for i in range(images.shape[0])])
+            alone = [self.rows_by_seed(images[i : i + 1], each[i], keys[i : i + 1]) for i in range(images.shape[0])]
+            yield from (torch.cat(rows) for rows in zip(*alone, strict=True))
+            return
         signs = _Signs(keys, self.network, images) if self.is_fast and keys is not None else None
         recorder = _Recorder(self, images.shape[0], signs, keys)
         handles = [module.register_forward_hook(recorder.hook(name)) for name, module in self.network.layers.items()]
         try:
             with torch.enable_grad():
                 features = self.network.module(images)
-            recorder.is_listening = False
-            seeds = seeds(features.detach()) if callable(seeds) else seeds
-            for i, seed in enumerate(seeds):
-                torch.autograd.grad(features, recorder.start, seed, retain_graph=i + 1 < len(seeds), allow_unused=True)
-                recorder.flush()
         finally:
             for handle in handles:
                 handle.remove()
-        return recorder.rows()
+        recorder.is_listening = False
+        seeds = seeds(features.detach()) if callable(seeds) else seeds
+        recorder.memory = {} if len(seeds) > 1 else None
+        for i, seed in enumerate(seeds):
+            torch.autograd.grad(features, recorder.start, seed, retain_graph=i + 1 < len(seeds), allow_unused=True)
+            yield recorder.rows()
 
 
 class _Recorder:
-    """Takes in what the layers show during one batch and keeps the running squared norms."""
+    """Takes in what the layers show during one batch, and makes the rows of a backward pass of it.
+
+    Attributes:
+        memory: what depends on a layer's input alone and is small, kept for the next seeds of the batch.
+    """
 
     def __init__(self, engine: Engine, count: int, signs: "_Signs | None", keys: Sequence[int] | None):
         self.engine, self.count, self.signs = engine, count, signs
@@ -104,6 +126,7 @@ class _Recorder:
         self.norms: dict[str, Tensor] = {}
         self.pending: dict[str, list[tuple[Tensor, Tensor]]] = {}
         self.calls: dict[str, int] = {}
+        self.memory: dict[str, Tensor] | None = None
 
     def hook(self, name: str) -> Callable:
         def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor | None:
@@ -118,24 +141,34 @@ class _Recorder:
     def _show(self, name: str, x: Tensor, d: Tensor) -> None:
         if self.engine.is_untied:
             with torch.no_grad():
-                self._add(name, reduce_untied(self.engine.network.layers[name], x, d, self.keys))
+                self._add(name, reduce_untied(self.engine.network.layers[name], x, d, self.keys, self._memoriser(name)))
             return
         if self.calls[name] > 1:  # a layer used several times: its gradients add up before they are squared
             self.pending.setdefault(name, []).append((x, d))
             return
         with torch.no_grad():
-            self._add(name, reduce_layer(self.engine, name, x, d, self.count, self.signs))
+            self._add(name, reduce_layer(self.engine, name, x, d, self.count, self.signs, self._memoriser(name)))
 
-    def flush(self) -> None:
-        """Ends one backward pass: squares what layers with several calls have gathered."""
-        for name, calls in self.pending.items():
-            self._add(name, reductions.generic(self.engine.network.layers[name], calls, self.count))
-        self.pending = {}
+    def _memoriser(self, name: str) -> Remember:
+        """Computes once per layer and batch what later seeds need again; a layer that is called again gets no memory."""
+        if self.memory is None or self.calls[name] > 1:
+            return compute_anew
+        memory = self.memory
+
+        def remember(compute: Callable[[], Tensor]) -> Tensor:
+            if name not in memory:
+                memory[name] = compute()
+            return memory[name]
+
+        return remember
 
     def _add(self, name: str, norms: Tensor) -> None:
         self.norms[name] = self.norms[name] + norms if name in self.norms else norms
 
     def rows(self) -> Tensor:
+        """(images, filters) of the backward pass that has just ended; the next one begins from nothing."""
+        for name, calls in self.pending.items():  # layers with several calls are squared only now
+            self._add(name, reductions.generic(self.engine.network.layers[name], calls, self.count))
         columns = []
         for layer in self.engine.layers:
             norms = self.norms.get(layer.name)
@@ -144,23 +177,34 @@ class _Recorder:
             scale = self.engine.network.scales.get(layer.name)
             norms = norms / layer.weights_per_filter
             columns.append(norms if scale is None else norms * scale.square())
+        self.pending, self.norms = {}, {}
         return torch.cat(columns, dim=1)
 
 
-def reduce_layer(engine: Engine, name: str, x: Tensor, d: Tensor, count: int, signs: "_Signs | None") -> Tensor:
+def reduce_layer(
+    engine: Engine,
+    name: str,
+    x: Tensor,
+    d: Tensor,
+    count: int,
+    signs: "_Signs | None",
+    remember: Remember = compute_anew,
+) -> Tensor:
     """(count, filters): squared gradient norms of one layer from its input `x` and its output gradient `d`."""
     module = engine.network.layers[name]
     if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
         x, d = _tokens(x, count), _tokens(d, count)
-        return _reduce_dense(engine, name, x[..., None], d[..., None], Geometry((1, 1)), signs)
+        return _reduce_dense(engine, name, x[..., None], d[..., None], Geometry((1, 1)), signs, remember)
     found = geometry_of(module, x, d)
     if found is None:
         return reductions.generic(module, [(x, d)], count)
     x, geometry = found
-    return _reduce_convolution(engine, name, x, d, geometry, signs)
+    return _reduce_convolution(engine, name, x, d, geometry, signs, remember)
 
 
-def reduce_untied(module: nn.Module, x: Tensor, d: Tensor, keys: Sequence[int]) -> Tensor:
+def reduce_untied(
+    module: nn.Module, x: Tensor, d: Tensor, keys: Sequence[int], remember: Remember = compute_anew
+) -> Tensor:
     """(images, filters): the untied Fisher of one layer, where every output has weights of its own.
 
     A layer that is not plain gives an unbiased estimate instead: with a random sign at every output the cross terms of
@@ -173,7 +217,7 @@ def reduce_untied(module: nn.Module, x: Tensor, d: Tensor, keys: Sequence[int]) 
         signs = np.stack([generator.integers(2, size=size, dtype=np.int8) for generator in generators])
         signed = d * torch.from_numpy(signs).to(d).mul_(2).sub_(1).reshape(d.shape)
         return reductions.generic(module, [(x, signed)], count)
-    energy = patch_energy(module, x)
+    energy = remember(lambda: patch_energy(module, x))
     if isinstance(module, nn.Linear):
         energy, d = energy.reshape(count, 1, -1), _tokens(d, count)
         return reductions.untied(energy, d)
@@ -212,7 +256,7 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 def _reduce_convolution(
-    engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None"
+    engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None", remember: Remember
 ) -> Tensor:
     groups: int = engine.network.layers[name].groups  # type: ignore[assignment]
     count, filters = d.shape[:2]
@@ -225,7 +269,7 @@ def _reduce_convolution(
         x, d = x.flatten(0, 1), d.flatten(0, 1)
     elif numbers is not None and x.shape[1] <= MIXES:
         return _reduce_stem(x, d, geometry, numbers)
-    return _reduce_dense(engine, name, x, d, geometry, signs).reshape(count, filters)
+    return _reduce_dense(engine, name, x, d, geometry, signs, remember).reshape(count, filters)
 
 
 def _reduce_depthwise(x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor | None) -> Tensor:
@@ -262,13 +306,14 @@ def _by_diagonal(route: Callable, x: Tensor, d: Tensor, geometry: Geometry, numb
 
 
 def _reduce_dense(
-    engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None"
+    engine: Engine, name: str, x: Tensor, d: Tensor, geometry: Geometry, signs: "_Signs | None", remember: Remember
 ) -> Tensor:
     out = (d.shape[2], d.shape[3])
     shape = Shape(x.shape[1], d.shape[1], x.shape[2] * x.shape[3], out[0] * out[1], geometry)
     route = engine.route or reductions.cheapest(shape, device=x.device.type, mixes=MIXES if signs is not None else None)
     if route == "gram":
-        return reductions.gram(x, d, geometry)
+        gram = remember(lambda: reductions.patch_gram(x, out, geometry))
+        return reductions.quadratic(gram, d.flatten(2))
     if route == "pixelwise":
         return reductions.pixelwise(x, d, geometry)
     if route == "sketch" and signs is not None:

@@ -55,7 +55,9 @@ def minimise(
         step, change = new_point - point, new_gradient - gradient
         moved = (step * change).sum(1)
         steps = [*steps[-(_HISTORY - 1) :], (step, change, moved)]
-        stuck = stuck | (new_point == point).all(1)  # no step decreases the loss any more: as far as this precision goes
+        stuck = stuck | (new_point == point).all(
+            1
+        )  # no step decreases the loss any more: as far as this precision goes
         point, loss, gradient = new_point, new_loss, new_gradient
     note(torch.ones_like(stuck))
     return found, losses, slopes <= tolerance
