@@ -80,7 +80,10 @@ class Catalogue:
         lengths |= {f"table {name!r}": len(table) for name, table in self.tables.items()}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-            raise DataError(f"{self.name}: its parts are of different lengths ({told}), so labels would be shifted.")
+            raise DataError(
+                f"{self.name}: its parts are of different lengths ({told}), so labels would be shifted. Give each of "
+                "them one entry per image."
+            )
         wrong = np.flatnonzero(self.splits.codes >= len(self.splits.names))
         if len(wrong):
             raise DataError(
@@ -97,7 +100,10 @@ class Catalogue:
         for one in self.definitions:
             table = self.tables.get(one.table)
             if table is None or not all(0 <= number < len(table.names) for number in one.members):
-                raise DataError(f"{self.name}: {one} means classes that the table {one.table!r} does not have.")
+                raise DataError(
+                    f"{self.name}: {one} means classes that the table {one.table!r} does not have, so its images are "
+                    "unknown. Number its members by their place in the table."
+                )
 
     def __len__(self) -> int:
         """The number of images."""
