@@ -33,7 +33,7 @@ class Progress:
 
 def old_fisher(fitted: Fitted, *, batches: int, clock: Callable[[], float], seed: int = 0) -> Iterator[Progress]:
     """The running estimate after every batch; seconds count only while the algorithm works, not while we look at it."""
-    probe, head = fitted.run.probe, fitted.head
+    probe, head = fitted.run.passes.probe, fitted.head
     device = fitted.pixels.device
     network, weights = _with_free_filters(probe.network, [layer.name for layer in probe.layers], device)
     matrix, bias = head.weight.float(), head.bias.float()

@@ -43,7 +43,7 @@ def main() -> int:
     settings = t2v.EmbedSettings(beta=arguments.beta, seed=arguments.seed, variational=variational)
     probe = load_probe(arguments)
     steps = prepare_steps(read_task(arguments), probe, settings=settings, device=arguments.device)
-    plain = probe.prepare(device=steps.pixels.device, dtype=steps.dtype, fold=False, turned=False)
+    plain = probe.prepare(device=steps.pixels.device, dtype=steps.passes.dtype, fold=False, turned=False)
     runners = {
         "old": (replace(steps, network=plain), arguments.epochs),
         "noise": (steps, arguments.noise_epochs),
@@ -77,15 +77,15 @@ def run(name: str, steps: Steps, total: int, *, seed: int) -> Trace:
     device = steps.pixels.device
     # A processor that others use too is asked for its own seconds.
     trace = Trace(settings.steps_per_epoch, time.process_time if device.type == "cpu" else time.perf_counter)
-    weight, bias = (part.to(steps.dtype) for part in train_head(steps, steps.features(silent), silent))
+    weight, bias = (part.to(steps.passes.dtype) for part in train_head(steps, steps.features(silent), silent))
     generator = torch.Generator(device).manual_seed(seed + 2)
     common = {"weight": weight, "bias": bias, "beta": steps.settings.beta / len(steps.task), "steps": total}
     common |= {"head_rate": settings.head_rate, "generator": generator, "watch": trace.add}
     batches = draw_batches(steps, total + 1)
     if name == "old":
-        old_variational.train(steps.network, steps.probe.layers, batches, **common)
+        old_variational.train(steps.passes.network, steps.passes.probe.layers, batches, **common)
     else:
-        network = NoisyNetwork(steps.network, steps.probe.layers)
+        network = NoisyNetwork(steps.passes.network, steps.passes.probe.layers)
         minimise(network, batches, steps_per_epoch=settings.steps_per_epoch, gradient=name, **common)
     return trace
 

@@ -94,14 +94,14 @@ def run(steps: Steps, arguments: argparse.Namespace) -> dict[str, object]:
     """Closed form and optimisation at one head: its own converged one, or the paper's that is trained along."""
     head, features, seconds = _fit(steps)
     training, beta = steps.settings.variational, steps.settings.beta / len(steps.task)
-    weight, bias = (part.to(steps.pixels.device, steps.dtype) for part in (head.weight, head.bias))
+    weight, bias = (part.to(steps.pixels.device, steps.passes.dtype) for part in (head.weight, head.bias))
     if arguments.head == "joint":
-        weight, bias = (part.to(steps.dtype) for part in train_head(steps, features, silent))
+        weight, bias = (part.to(steps.passes.dtype) for part in train_head(steps, features, silent))
     total = training.epochs * training.steps_per_epoch
     trace = Trace(training.steps_per_epoch)
     begin = time.perf_counter()
     found = minimise(
-        NoisyNetwork(steps.network, steps.probe.layers),
+        NoisyNetwork(steps.passes.network, steps.passes.probe.layers),
         draw_batches(steps, total + 1),
         weight=weight,
         bias=bias,
@@ -128,7 +128,7 @@ def run(steps: Steps, arguments: argparse.Namespace) -> dict[str, object]:
     result |= {"times": trace.times, "beta": beta, "loss": found.loss, "kl": found.kl, "drift": found.drift}
     if arguments.checks:
         result |= slopes(steps, found, arguments.checks)
-    prior = fitted_prior(result["robust"], steps.probe.layers, beta=beta)
+    prior = fitted_prior(result["robust"], steps.passes.probe.layers, beta=beta)
     closed = (result["robust"] + prior).log()
     result["closed"] = closed
     result["correlation"] = spearmanr(found.log_precision.cpu(), closed)[0]
@@ -144,10 +144,10 @@ def slopes(steps: Steps, found: Minimum, batches: int) -> dict[str, object]:
 
     At a true minimum it equals what the curvature gave. Sums over layers, with standard errors from the batches.
     """
-    network = NoisyNetwork(steps.network, steps.probe.layers)
+    network = NoisyNetwork(steps.passes.network, steps.passes.probe.layers)
     generator = torch.Generator(steps.pixels.device).manual_seed(99)
     shifted = replace(steps, settings=replace(steps.settings, seed=steps.settings.seed + 50))
-    sizes = [layer.filters for layer in steps.probe.layers]
+    sizes = [layer.filters for layer in steps.passes.probe.layers]
     log_precision = found.log_precision.to(found.weight)
     sums: dict[str, list[torch.Tensor]] = {"noise": [], "curvature": []}
     for images, targets in draw_batches(shifted, batches):

@@ -82,6 +82,6 @@ def median_error(fisher: Tensor, reference: Tensor) -> float:
 def distance(fisher: Tensor, reference: Tensor, fitted: Fitted) -> float:
     """The symmetric distance of an estimate from the reference: 0 if it were perfect."""
     beta = fitted.run.settings.beta / len(fitted.task)
-    prior = fixed_prior(fitted.run.probe.layers, beta=beta).numpy()
+    prior = fixed_prior(fitted.run.passes.probe.layers, beta=beta).numpy()
     one, other = (np.log(torch.as_tensor(part).double().numpy() + prior) for part in (fisher, reference))
     return symmetric_from_logs(one, other)

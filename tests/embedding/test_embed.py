@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from task2vec.distance import symmetric
 from task2vec.embedding import EmbedSettings, embed, trivial
+from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.prior import fixed_prior
-from task2vec.embedding.steps import Steps
 from task2vec.errors import ResourceError, UsageError
 from task2vec.fisher import Engine, closed_form
 from task2vec.fisher.posterior import WIDEST
@@ -121,20 +121,20 @@ class Small:
     def __init__(self, most, monkeypatch):
         self.sizes = []
         self.refused = 0
-        rows = Engine.rows
+        rows = Engine.rows_by_seed
 
         def guarded(engine, images, seeds, keys=None):
             self.check(len(images), most)
             return rows(engine, images, seeds, keys)
 
-        monkeypatch.setattr(Engine, "rows", guarded)
-        features = Steps._features
+        monkeypatch.setattr(Engine, "rows_by_seed", guarded)
+        features = Passes._features
 
         def guarded_features(run, pixels):
             self.check(len(pixels), most)
             return features(run, pixels)
 
-        monkeypatch.setattr("task2vec.embedding.steps.Steps._features", guarded_features)
+        monkeypatch.setattr(Passes, "_features", guarded_features)
 
     def check(self, count, most):
         if count > most:
@@ -167,9 +167,9 @@ def test_one_image_too_many_is_an_error_that_says_what_to_do(probe, task, monkey
 def test_few_images_are_kept_and_the_numbers_do_not_depend_on_it(probe, task, monkeypatch):
     before = embed(task, probe)
     loads = []
-    load = Pixels._load
+    load = Pixels.load
     monkeypatch.setattr(
-        Pixels, "_load", lambda self, index: (loads.append(index not in self.kept), load(self, index))[1]
+        Pixels, "load", lambda self, index: (loads.append(index not in self.kept), load(self, index))[1]
     )
     monkeypatch.setattr("task2vec.embedding.pixels.CACHE_BYTES", {"cpu": 3 * 50 * 50 * 4, "cuda": 0})
     after = embed(task, probe)

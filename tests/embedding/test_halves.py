@@ -105,7 +105,7 @@ def test_each_half_has_its_own_labels_pixels_and_half_of_the_pairs(tiny):
         names = [steps.task.classes[label] for label in steps.targets[own]]
         assert [half.task.classes[label] for label in half.targets] == names
         assert [half.task.digests[i] for i in range(len(own))] == [steps.task.digests[i] for i in own]
-        assert half.pixels.task is half.task
+        assert half.pixels.images is half.task.images
         assert half.weights.sum() == pytest.approx(len(own))  # classes weigh the same in each half
     assert [h.settings.images for _, h in split_steps(replace(steps, settings=replace(SMALL, images=3)))] == [2, 2]
 
@@ -155,7 +155,7 @@ def paint(rows):
     ids=["1 1", "2 1", "12 1", "1 1 1", "no attribute", "one image", "constant attribute"],
 )
 def test_too_few_images_are_refused_before_any_is_decoded(tiny, task, monkeypatch):
-    monkeypatch.setattr(Pixels, "_load", lambda *_: pytest.fail("an image was decoded"))
+    monkeypatch.setattr(Pixels, "load", lambda *_: pytest.fail("an image was decoded"))
     with pytest.raises(DataError, match=r"'colours' cannot be split.*single class.*Add images.*--halves"):
         embed(task, tiny, settings=SMALL)
 
@@ -169,9 +169,9 @@ def test_without_halves_they_are_fine(tiny):
 
 def test_kept_images_are_decoded_once(tiny, monkeypatch):
     decoded = []
-    load = Pixels._load
+    load = Pixels.load
     monkeypatch.setattr(
-        Pixels, "_load", lambda self, index: (decoded.append(index not in self.kept), load(self, index))[1]
+        Pixels, "load", lambda self, index: (decoded.append(index not in self.kept), load(self, index))[1]
     )
     embed(make_task(), tiny, settings=SMALL)
     assert sum(decoded) == 22 < len(decoded)
@@ -185,13 +185,13 @@ def test_images_that_are_not_kept_give_the_same_halves(tiny, reference, monkeypa
 
 def test_parts_have_the_pixels_of_their_images_and_forget_with_the_whole(tiny):
     task = make_task()
-    whole = Pixels(task, tiny, device=torch.device("cpu"), workers=1)
+    whole = Pixels(task.images, tiny, device=torch.device("cpu"), workers=1)
     list(whole.batches(range(0, 22, 3), 4))
-    part = whole.part([3, 4, 18], task.subset([3, 4, 18]))
+    part = whole.part([3, 4, 18], task.subset([3, 4, 18]).images)
     assert sorted(part.kept) == [0, 2] and part.room == whole.room
     assert part.kept[0] is whole.kept[3] and part.kept[2] is whole.kept[18]
     ((_, pixels),) = part.batches(range(3), 3)
-    assert torch.equal(pixels[1], whole._load(4))
+    assert torch.equal(pixels[1], whole.load(4))
     whole.forget()
     assert part.kept == {} and part.room == 0
 
@@ -199,7 +199,7 @@ def test_parts_have_the_pixels_of_their_images_and_forget_with_the_whole(tiny):
 def test_a_short_memory_in_a_half_is_outlived(probe, monkeypatch):
     task, settings = make_task(), replace(SMALL, dtype="float64")
     before = embed(task, probe, settings=settings)
-    rows, part, begun = Engine.rows, Pixels.part, []
+    rows, part, begun = Engine.rows_by_seed, Pixels.part, []
 
     def begin(whole, indices, task):
         begun.extend([True] * (len(whole.kept) == 22))
@@ -211,7 +211,7 @@ def test_a_short_memory_in_a_half_is_outlived(probe, monkeypatch):
         return rows(engine, images, seeds, keys)
 
     monkeypatch.setattr(Pixels, "part", begin)
-    monkeypatch.setattr(Engine, "rows", guarded)
+    monkeypatch.setattr(Engine, "rows_by_seed", guarded)
     with pytest.warns(UserWarning, match="memory ran out"):
         after = embed(task, probe, settings=settings)
     assert after.fisher.tobytes() == before.fisher.tobytes() and len(begun) == 2

@@ -14,10 +14,10 @@ from torch import nn
 
 from task2vec.distance import symmetric
 from task2vec.embedding import EmbedSettings, VariationalSettings, embed, load_embedding
+from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.progress import silent
 from task2vec.embedding.run import prepare_steps
-from task2vec.embedding.steps import Steps
 from task2vec.embedding.variational import draw_batches, train_head
 from task2vec.errors import NotFiniteError, ProbeError, SettingsMismatchError
 from task2vec.probe.preprocess import Preprocess
@@ -245,8 +245,8 @@ def test_drawn_images_keep_their_labels(tiny, is_kept):
 
 def test_numbers_do_not_depend_on_which_images_are_kept(tiny, monkeypatch):
     before = embed(make_task(), tiny, settings=settings_of("variational"))
-    loads, load = [], Pixels._load
-    monkeypatch.setattr(Pixels, "_load", lambda self, i: (loads.append(i not in self.kept), load(self, i))[1])
+    loads, load = [], Pixels.load
+    monkeypatch.setattr(Pixels, "load", lambda self, i: (loads.append(i not in self.kept), load(self, i))[1])
     monkeypatch.setattr("task2vec.embedding.pixels.CACHE_BYTES", {"cpu": 3 * 3 * 8 * 8, "cuda": 0})
     after = embed(make_task(), tiny, settings=settings_of("variational"))
     assert numbers(before) == numbers(after) and sum(loads) > 22 + 60
@@ -256,9 +256,9 @@ def test_batches_that_were_filled_up_for_a_gpu_lose_what_was_added(tiny, monkeyp
     """On a GPU the input is filled up to a multiple of 32; targets are not."""
     training = VariationalSettings(epochs=1, head_epochs=1, draws=40, batch=20)
     before = embed(make_task(), tiny, settings=settings_of("variational", training=training))
-    plain = Steps.input
+    plain = Passes.input
     monkeypatch.setattr(
-        Steps,
+        Passes,
         "input",
         lambda self, pixels: torch.cat([(x := plain(self, pixels)), x[-1:].expand(-len(x) % 32, -1, -1, -1)]),
     )

@@ -60,7 +60,7 @@ def setting():
     features = run.features(silent)
     head = fit_head(features, run.targets, classes=4, l2=settings.l2)
     p = probabilities(head.logits(features), is_multilabel=False)
-    images = torch.cat([run.input(pixels) for _, pixels in run.pixels.batches(range(36), 36)])
+    images = torch.cat([run.passes.input(pixels) for _, pixels in run.pixels.batches(range(36), 36)])
     names = tuple(layer.name for layer in probe.layers)
     rows = naive_rows(probe.network, names, images, head.weight, head.bias, is_multilabel=False)
     exact = (run.weights[:, None] * rows).mean(0)
@@ -117,8 +117,10 @@ def test_all_pairs_are_the_definition(setting):
 
 def test_all_pairs_are_the_definition_of_the_robust_fisher(setting):
     run, head, p, images, tied = setting
-    names = tuple(layer.name for layer in run.probe.layers)
-    rows = untied_rows(run.probe.network, names, images, head.weight, head.bias, is_multilabel=False, by_autograd=True)
+    names = tuple(layer.name for layer in run.passes.probe.layers)
+    rows = untied_rows(
+        run.passes.probe.network, names, images, head.weight, head.bias, is_multilabel=False, by_autograd=True
+    )
     exact = (run.weights[:, None] * rows).mean(0)
     everything = with_seed(run, 0, seeds="all", method="robust")
     found = everything.fisher(p, head, everything.draw(p, head), silent).fisher
@@ -141,7 +143,9 @@ def test_robust_draws_are_unbiased(setting):
 def score_vectors(setting):
     """(n, c, weights): gradient of log p(y | x) for every image and label, and the filter of each weight."""
     run, head, _, images, _ = setting
-    prepared = run.probe.prepare(dtype=run.dtype, turned=False)  # turned convolutions have no weight gradient
+    prepared = run.passes.probe.prepare(
+        dtype=run.passes.dtype, turned=False
+    )  # turned convolutions have no weight gradient
     network, weights = prepared.module, [layer.weight for layer in prepared.layers.values()]
     for weight in weights:
         weight.requires_grad_(True)

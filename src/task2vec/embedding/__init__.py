@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from task2vec.embedding.domain import DomainEmbedding, domain_of, embed_domain
+    from task2vec.embedding.many import TaskResult, embed_many
     from task2vec.embedding.run import embed
     from task2vec.embedding.settings import EmbedSettings, VariationalSettings
     from task2vec.embedding.store import load_embedding
@@ -17,10 +18,12 @@ __all__ = [
     "DomainEmbedding",
     "EmbedSettings",
     "Embedding",
+    "TaskResult",
     "VariationalSettings",
     "domain_of",
     "embed",
     "embed_domain",
+    "embed_many",
     "load_embedding",
     "trivial",
 ]
@@ -29,10 +32,12 @@ _FILES = {
     "DomainEmbedding": "domain",
     "EmbedSettings": "settings",
     "Embedding": "value",
+    "TaskResult": "many",
     "VariationalSettings": "settings",
     "domain_of": "domain",
     "embed": "run",
     "embed_domain": "domain",
+    "embed_many": "many",
     "load_embedding": "store",
     "trivial": "value",
 }

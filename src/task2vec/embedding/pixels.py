@@ -8,30 +8,34 @@ from torch import Tensor
 
 from task2vec.errors import NotFiniteError
 from task2vec.probe import Probe
-from task2vec.tasks import Task
+from task2vec.tasks import Images
 
 # Decoded images are kept for the second pass up to this many bytes; more of them are decoded again.
 CACHE_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
 
 
 class Pixels:
-    """Preprocessed images of one task for one probe, on the device where they will be used.
+    """Preprocessed images for one probe, on the device where they will be used.
 
     What is kept depends on bytes only, never on the number of images, and the numbers do not depend on what is kept.
     """
 
-    def __init__(self, task: Task, probe: Probe, *, device: torch.device, workers: int):
-        self.task, self.probe, self.device = task, probe, device
-        self.workers = workers if task.images.is_threadsafe else 1
+    def __init__(self, images: Images, probe: Probe, *, device: torch.device, workers: int):
+        self.images, self.probe, self.device = images, probe, device
+        self.workers = workers if images.is_threadsafe else 1
         self.kept: dict[int, Tensor] = {}
         self.parts: list[Pixels] = []
         self.room = CACHE_BYTES.get(device.type, CACHE_BYTES["cpu"])
         if device.type == "cuda":
             self.room = min(self.room, torch.cuda.mem_get_info(device)[0] // 4)
 
-    def part(self, indices: Sequence[int], task: Task) -> "Pixels":
-        """The pixels of some images, which are those of `task`; what is kept of them is not decoded again."""
-        pixels = Pixels(task, self.probe, device=self.device, workers=self.workers)
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.images)
+
+    def part(self, indices: Sequence[int], images: Images) -> "Pixels":
+        """The pixels of some of the images, which are `images`; what is kept of them is not decoded again."""
+        pixels = Pixels(images, self.probe, device=self.device, workers=self.workers)
         pixels.kept = {new: self.kept[old] for new, old in enumerate(indices) if old in self.kept}
         pixels.room = self.room
         self.parts.append(pixels)
@@ -41,10 +45,10 @@ class Pixels:
         """Runs of `size` indices with their stacked tensors, one batch being decoded while another is used."""
         runs = [list(indices[start : start + size]) for start in range(0, len(indices), size)]
         with ThreadPoolExecutor(self.workers) as pool:
-            ahead = [pool.submit(self._load, i) for i in runs[0]] if runs else []
+            ahead = [pool.submit(self.load, i) for i in runs[0]] if runs else []
             for position, run in enumerate(runs):
                 loading = ahead
-                ahead = [pool.submit(self._load, i) for i in runs[position + 1]] if position + 1 < len(runs) else []
+                ahead = [pool.submit(self.load, i) for i in runs[position + 1]] if position + 1 < len(runs) else []
                 try:
                     tensors = [future.result().to(self.device, non_blocking=True) for future in loading]
                 except BaseException:
@@ -54,11 +58,11 @@ class Pixels:
                 yield run, torch.stack(tensors)
 
     def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
-        """Batches of images that come up again and again: from one tensor, if all images of the task are kept."""
-        if len(self.kept) < len(self.task):
+        """Batches of images that come up again and again: from one tensor, if all images are kept."""
+        if len(self.kept) < len(self):
             yield from (pixels for _, pixels in self.batches(indices, size))
             return
-        whole = torch.stack([self.kept[index] for index in range(len(self.task))])
+        whole = torch.stack([self.kept[index] for index in range(len(self))])
         self.kept = dict(enumerate(whole))
         for start in range(0, len(indices), size):
             yield whole[torch.tensor(indices[start : start + size], device=self.device)]
@@ -69,13 +73,14 @@ class Pixels:
         for part in self.parts:
             part.forget()
 
-    def _load(self, index: int) -> Tensor:
+    def load(self, index: int) -> Tensor:
+        """One image as a tensor, decoded if it is not kept; `DataError` if it cannot be."""
         if index in self.kept:
             return self.kept[index]
-        tensor = self.probe.preprocess(self.task.images.load(index))
+        tensor = self.probe.preprocess(self.images.load(index))
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise NotFiniteError(
-                f"'{self.task.images.name(index)}' becomes NaN or infinity under the probe's transform, which would "
+                f"'{self.images.name(index)}' becomes NaN or infinity under the probe's transform, which would "
                 "spoil the embedding. "
                 f"Check the image and the transform."
             )

@@ -18,13 +18,18 @@ def watch(show: bool) -> Iterator[Report]:
         yield silent
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description:>9}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        known: dict[str, TaskID] = {}
 
         def report(stage: str, total: int) -> Callable[[int], None]:
-            bar = bars.add_task(stage, total=total)
-            return lambda done: bars.advance(bar, done)
+            if stage in known:  # of another group of tasks: the same bar goes on
+                before = next(bar for bar in bars.tasks if bar.id == known[stage])
+                bars.update(known[stage], total=(before.total or 0) + total)
+            else:
+                known[stage] = bars.add_task(stage, total=total)
+            return lambda done: bars.advance(known[stage], done)
 
         yield report

@@ -17,6 +17,7 @@ from torch import Tensor
 from task2vec import __version__
 from task2vec.embedding.device import choose_device
 from task2vec.embedding.halving import Halving
+from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.prior import fitted_prior, fixed_prior
 from task2vec.embedding.progress import Report, watch
@@ -25,10 +26,10 @@ from task2vec.embedding.steps import Steps, split_steps
 from task2vec.embedding.value import Embedding
 from task2vec.embedding.variational import MOST_DRIFT, MOST_SPEED, find_minimum
 from task2vec.errors import UsageError
-from task2vec.fisher import FisherEstimate, NoisyNetwork, probabilities, spread_over_filters
+from task2vec.fisher import FisherEstimate, NoisyNetwork, spread_over_filters
 from task2vec.head import Head, fit_head
 from task2vec.probe import Probe, load_probe
-from task2vec.tasks import Task
+from task2vec.tasks import Images, Task
 
 _BATCH = {"cpu": 16, "cuda": 128}
 
@@ -69,16 +70,20 @@ def embed(
     steps = prepare_steps(task, probe, settings=settings, device=device, workers=workers, batch_size=batch_size)
     if settings.halves:
         split_steps(steps)  # refuses a task that cannot be split before any image is decoded
-    where = steps.pixels.device
     with watch(progress) as report:
-        with tensor_cores(where):
+        with tensor_cores(steps.pixels.device):
             features = steps.features(report)
-        head, measured = _measure(steps, features, report)
-        halves = None
-        if settings.halves:
-            measures = [_measure(half, features[own], report)[1] for own, half in split_steps(steps)]
-            halves = np.stack([half.estimate.fisher.numpy() for half in measures])
-    return replace(_describe(task, steps, head, measured), halves=halves)
+        return measure_with_halves(task, steps, features, report)
+
+
+def measure_with_halves(task: Task, steps: Steps, features: Tensor, report: Report) -> Embedding:
+    """The embedding of a task whose features are known, and that of its halves if the settings want them."""
+    head, measured = measure(steps, features, report)
+    halves = None
+    if steps.settings.halves:
+        measures = [measure(half, features[own], report)[1] for own, half in split_steps(steps)]
+        halves = np.stack([half.estimate.fisher.numpy() for half in measures])
+    return replace(describe(task, steps, head, measured), halves=halves)
 
 
 def prepare_steps(
@@ -91,29 +96,41 @@ def prepare_steps(
     batch_size: int | None = None,
 ) -> Steps:
     """An embedding about to begin: the network is ready, no image has been decoded."""
+    canonical = task.canonical()
+    passes, pixels = prepare_passes(
+        canonical.images, probe, settings=settings, device=device, workers=workers, batch_size=batch_size
+    )
+    return Steps(canonical, settings, passes, pixels, as_targets(canonical, pixels.device))
+
+
+def prepare_passes(
+    images: Images,
+    probe: Probe,
+    *,
+    settings: EmbedSettings,
+    device: str | None = None,
+    workers: int | None = None,
+    batch_size: int | None = None,
+) -> tuple[Passes, Pixels]:
+    """The probe made ready to run, and the images that it will see, none of them decoded yet."""
     if any(count is not None and count < 1 for count in (workers, batch_size)):
         raise UsageError(
             f"workers={workers} and batch_size={batch_size} must be at least 1. Leave them out to have them chosen."
         )
     where = choose_device(device)
     dtype = getattr(torch, settings.dtype)
-    canonical = task.canonical()
-    pixels = Pixels(canonical, probe, device=where, workers=workers or os.cpu_count() or 1)
+    pixels = Pixels(images, probe, device=where, workers=workers or os.cpu_count() or 1)
     network = probe.prepare(device=where, dtype=dtype)
     if settings.method == "variational":
         NoisyNetwork(network, probe.layers)  # refuses a probe whose noise is not known
     what = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
-    return Steps(
-        task=canonical,
-        probe=probe,
-        settings=settings,
-        network=network,
-        pixels=pixels,
-        targets=torch.from_numpy(canonical.targets.astype(np.int64)).to(where),
-        dtype=dtype,
-        batch_size=batch_size or _BATCH.get(where.type, 16),
-        memory=Halving(what, on_shortage=pixels.forget),
-    )
+    memory = Halving(what, on_shortage=pixels.forget)
+    return Passes(probe, network, dtype, batch_size or _BATCH.get(where.type, 16), memory), pixels
+
+
+def as_targets(task: Task, device: torch.device) -> Tensor:
+    """The targets of a task, where they will be used."""
+    return torch.from_numpy(task.targets.astype(np.int64)).to(device)
 
 
 @contextmanager
@@ -129,7 +146,7 @@ def tensor_cores(device: torch.device) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class Measured:
     """What a method found: the Fisher, the prior beside it, what to warn of, and what only it can tell."""
 
     estimate: FisherEstimate
@@ -138,39 +155,40 @@ class _Measured:
     story: dict[str, Any] = field(default_factory=dict)
 
 
-def _measure(steps: Steps, features: Tensor, report: Report) -> tuple[Head, _Measured]:
+def measure(steps: Steps, features: Tensor, report: Report) -> tuple[Head, Measured]:
     """The head of a task, and what the wanted method finds behind it."""
     settings = steps.settings
     classes = len(steps.task.classes)
     head = fit_head(features, steps.targets, classes=classes, l2=settings.l2, balance=settings.balance)
-    find = _measure_noise if settings.method == "variational" else _measure_fisher
     with tensor_cores(steps.pixels.device):
-        return head, find(steps, features, head, report)
+        if settings.method == "variational":
+            return head, _measure_noise(steps, features, head, report)
+        p = steps.probabilities(features, head)
+        return head, judge(steps, steps.fisher(p, head, steps.draw(p, head), report))
 
 
-def _measure_fisher(steps: Steps, features: Tensor, head: Head, report: Report) -> _Measured:
-    """The Fisher at the converged head; direct or, with the prior of the closed form, robust."""
-    p = probabilities(head.logits(features), is_multilabel=steps.task.is_multilabel).cpu()
-    estimate = steps.fisher(p, head, steps.draw(p, head), report)
-    layers, beta = steps.probe.layers, steps.settings.beta / len(steps.task)
+def judge(steps: Steps, estimate: FisherEstimate) -> Measured:
+    """The Fisher at the converged head with its prior; direct or, with the prior of the closed form, robust."""
+    layers, beta = steps.passes.probe.layers, steps.settings.beta / len(steps.task)
     if steps.settings.method == "robust":
         prior = fitted_prior(estimate.fisher, layers, beta=beta)
     else:
         prior = fixed_prior(layers, beta=beta)
     wanted = steps.settings.precision
     if wanted is None or estimate.relative_error <= wanted:
-        return _Measured(estimate, prior)
+        return Measured(estimate, prior)
     warning = (
         f"precision {wanted:g} was asked for and {estimate.relative_error:.2g} reached with {estimate.terms} pairs: "
         "raise images= (--images), or add images to the task"
     )
-    return _Measured(estimate, prior, (warning,))
+    return Measured(estimate, prior, (warning,))
 
 
-def _measure_noise(steps: Steps, features: Tensor, head: Head, report: Report) -> _Measured:
+def _measure_noise(steps: Steps, features: Tensor, head: Head, report: Report) -> Measured:
     """The Fisher behind the noise that the weights bear, by the paper's optimisation."""
     found = find_minimum(steps, features, head, report)
-    training, layers, beta = steps.settings.variational, steps.probe.layers, steps.settings.beta / len(steps.task)
+    training, layers = steps.settings.variational, steps.passes.probe.layers
+    beta = steps.settings.beta / len(steps.task)
     prior = beta / spread_over_filters(found.prior_variances, layers)
     vector = beta * found.log_precision.exp()
     fisher, stderr = (vector - prior).clamp_min(0), vector * found.stderr
@@ -180,24 +198,24 @@ def _measure_noise(steps: Steps, features: Tensor, head: Head, report: Report) -
     story = {"loss": found.loss, "kl": found.kl, "drift": found.drift, "trend": found.trend}
     story["has_converged"] = has_converged
     if has_converged:
-        return _Measured(estimate, prior.cpu(), story={"variational": story})
+        return Measured(estimate, prior.cpu(), story={"variational": story})
     warning = (
         "the variational training has not converged: the precisions still moved by a factor of "
         f"{math.exp(found.drift):.2f} from epoch to epoch and of {math.exp(found.trend):.2f} between the halves of "
         f"what is reported (root mean square over filters), at {100 * found.speed:.0f} % of the optimiser's top speed: "
         "raise epochs= (--epochs)"
     )
-    return _Measured(estimate, prior.cpu(), (warning,), {"variational": story})
+    return Measured(estimate, prior.cpu(), (warning,), {"variational": story})
 
 
-def _describe(task: Task, steps: Steps, head: Head, measured: _Measured) -> Embedding:
+def describe(task: Task, steps: Steps, head: Head, measured: Measured) -> Embedding:
     """The value object, with everything that made it."""
     estimate = measured.estimate
     provenance = {
         "task_fingerprint": task.fingerprint,
-        "probe_fingerprint": steps.probe.fingerprint,
-        "probe_source": steps.probe.source,
-        "image_size": list(steps.probe.size),
+        "probe_fingerprint": steps.passes.probe.fingerprint,
+        "probe_source": steps.passes.probe.source,
+        "image_size": list(steps.passes.probe.size),
         "settings": steps.settings.as_dict(),
         "versions": _versions(),
         "device": steps.pixels.device.type,
@@ -225,11 +243,11 @@ def _describe(task: Task, steps: Steps, head: Head, measured: _Measured) -> Embe
     }
     return Embedding(
         task=task.name,
-        probe=steps.probe.name,
+        probe=steps.passes.probe.name,
         fisher=estimate.fisher.numpy(),
         stderr=estimate.stderr.numpy(),
         prior=measured.prior.numpy(),
-        layers=steps.probe.layers,
+        layers=steps.passes.probe.layers,
         provenance=provenance,
     )
 

@@ -20,9 +20,9 @@ MOST_DRIFT, MOST_SPEED = 0.1, 0.1
 def find_minimum(steps: Steps, features: Tensor, head: Head, report: Report) -> Minimum:
     """The minimum of the variational loss of the task; `head` is the converged one, used if it shall stay fixed."""
     settings = steps.settings.variational
-    network = NoisyNetwork(steps.network, steps.probe.layers)
+    network = NoisyNetwork(steps.passes.network, steps.passes.probe.layers)
     # What is trained is at least single precision, whatever the probe runs in: small steps would be lost.
-    dtype, device = torch.promote_types(steps.dtype, torch.float32), steps.pixels.device
+    dtype, device = torch.promote_types(steps.passes.dtype, torch.float32), steps.pixels.device
     weight, bias = head.weight.to(device, dtype), head.bias.to(device, dtype)
     if settings.head == "joint":
         weight, bias = train_head(steps, features, report)
@@ -82,4 +82,4 @@ def draw_batches(steps: Steps, total: int) -> Iterator[tuple[Tensor, Tensor]]:
     targets = drawn.to(steps.targets.device)
     for start, pixels in zip(range(0, len(drawn), size), steps.pixels.draws(drawn.tolist(), size), strict=True):
         # Less what fills up a batch on a GPU: it would have no targets.
-        yield steps.input(pixels)[: len(pixels)], steps.targets[targets[start : start + size]]
+        yield steps.passes.input(pixels)[: len(pixels)], steps.targets[targets[start : start + size]]

@@ -1,7 +1,7 @@
 """Probe, head and images become one Fisher value per filter."""
 
 from task2vec.fisher.engine import Engine, check_rows
-from task2vec.fisher.estimate import Accumulator, FisherEstimate
+from task2vec.fisher.estimate import Accumulator, FisherEstimate, Ledger
 from task2vec.fisher.noise import NoisyNetwork
 from task2vec.fisher.posterior import closed_form, spread_over_filters
 from task2vec.fisher.sampling import Draw, draw_pairs, mix_with_uniform
@@ -13,6 +13,7 @@ __all__ = [
     "Draw",
     "Engine",
     "FisherEstimate",
+    "Ledger",
     "Minimum",
     "NoisyNetwork",
     "check_rows",

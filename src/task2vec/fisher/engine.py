@@ -150,7 +150,7 @@ class _Recorder:
             self._add(name, reduce_layer(self.engine, name, x, d, self.count, self.signs, self._memoriser(name)))
 
     def _memoriser(self, name: str) -> Remember:
-        """Computes once per layer and batch what later seeds need again; a layer that is called again gets no memory."""
+        """Computes once per layer and batch what later seeds need again; a layer that runs twice has no memory."""
         if self.memory is None or self.calls[name] > 1:
             return compute_anew
         memory = self.memory

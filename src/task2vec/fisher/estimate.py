@@ -12,10 +12,13 @@ The noise of drawing labels is inside y_i and counted once by the sum of the two
 standard error so says how far the numbers would move with other images of the same kind, the head being held fixed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+_SUMS = 5  # of z, y, z^2, yz and uz over the images
 
 
 @dataclass(frozen=True)
@@ -78,3 +81,38 @@ class Accumulator:
             design = squares.clamp_min(0) * (m / (m - 1)) / n**2
         effective = self.weight**2 / self.square_weight if self.square_weight > 0 else 0.0
         return FisherEstimate(fisher, (population + design).sqrt(), m, self.terms, effective)
+
+
+class Ledger:
+    """The accounts of many tasks whose rows come in mixed; each ends with the estimate that it has alone.
+
+    Attributes:
+        sums: (tasks, 5, filters), on the device of the rows, so that nothing but the end is carried off it.
+    """
+
+    def __init__(self, accounts: Sequence[Accumulator], *, filters: int, device: torch.device):
+        """Begins with nothing for each of `accounts`, which are empty."""
+        self.accounts = accounts
+        self.sums = torch.zeros(len(accounts), _SUMS, filters, dtype=torch.float64, device=device)
+
+    def add(self, rows: Tensor, owners: Tensor, *, inclusion: Tensor, terms: Tensor, weights: Tensor) -> None:
+        """Takes in one row y_i per image, the task that each belongs to, and the rest as `Accumulator.add` does."""
+        rows = rows.double()
+        inclusion, weights = inclusion.to(rows), weights.to(rows)
+        z = rows / inclusion[:, None]
+        where = owners.to(rows.device)
+        for number, part in enumerate((z, rows, z * z, rows * z, weights[:, None] * z)):
+            self.sums[:, number].index_add_(0, where, part)
+        told = torch.stack([inclusion, z.sum(1)], dim=1).tolist()
+        for owner, count, (drawn, mass) in zip(owners.tolist(), terms.tolist(), told, strict=True):
+            account = self.accounts[owner]
+            account.images += 1
+            account.terms += count
+            account.inclusion += drawn
+            account.weight += mass
+            account.square_weight += mass * mass
+
+    def estimate(self, task: int) -> FisherEstimate:
+        """The estimate of one task from its images so far."""
+        self.accounts[task].sums = self.sums[task].cpu()
+        return self.accounts[task].estimate()

@@ -41,7 +41,7 @@ def cross_validate(problem: Problem, grid: tuple[float, ...]) -> tuple[tuple[flo
 
 
 def _hold_out(problem: Problem, grid: tuple[float, ...], folds: Tensor) -> tuple[Tensor, Tensor]:
-    """(tasks, penalties, n) losses and (tasks, penalties, n, c) logits of every image by the heads that never saw it."""
+    """(tasks, penalties, n) losses and (tasks, penalties, n, c) logits of images by the heads that never saw them."""
     tasks, count = folds.shape
     losses = torch.zeros(tasks, len(grid), count, dtype=torch.float64, device=folds.device)
     logits = torch.zeros(tasks, len(grid), *problem.onehot.shape[1:], device=folds.device)
