@@ -13,8 +13,7 @@ from torch import Tensor
 
 from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
-from task2vec.errors import NotFiniteError
-from task2vec.fisher import Engine, Ledger, check_rows
+from task2vec.fisher import Engine, Ledger
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ class Backward:
         """`keys` are one number per common image, from its content alone."""
         self.passes, self.engine, self.pixels, self.parts, self.keys = passes, engine, pixels, parts, keys
         self.ledger = ledger
-        self.failed: dict[int, NotFiniteError] = {}
         images = torch.cat([part.images for part in parts])
         order = torch.argsort(images, stable=True)  # by image, then by task, then as drawn
         images = images[order]
@@ -84,20 +82,8 @@ class Backward:
 
     def enter(self, rows: Tensor, pairs: Tensor, terms: Tensor) -> None:
         """Enters finished rows into the accounts of the tasks; `pairs` are their last ones."""
-        owners = self.owners[pairs]
-        if not bool(torch.isfinite(rows).all()):
-            rows = self._blame(rows, owners)
         inclusion, weights = self.inclusion[pairs], self.weights[pairs]
-        self.ledger.add(rows, owners, inclusion=inclusion, terms=terms, weights=weights)
-
-    def _blame(self, rows: Tensor, owners: Tensor) -> Tensor:
-        """The rows with nothing in place of what is not finite; their tasks have failed."""
-        for number, owner in enumerate(owners.tolist()):
-            try:
-                check_rows(rows[number : number + 1], self.passes.probe.layers)
-            except NotFiniteError as error:
-                self.failed.setdefault(owner, error)
-        return torch.where(torch.isfinite(rows), rows, 0)
+        self.ledger.add(rows, self.owners[pairs], inclusion=inclusion, terms=terms, weights=weights)
 
 
 class _Batch:

@@ -17,7 +17,7 @@ from task2vec.embedding.settings import EmbedSettings
 from task2vec.embedding.steps import Steps, split_steps
 from task2vec.embedding.value import Embedding
 from task2vec.errors import DataError, Task2VecError
-from task2vec.fisher import Ledger
+from task2vec.fisher import Ledger, check_rows
 from task2vec.head import Head, fit_head, fit_heads
 from task2vec.tasks import Task
 
@@ -80,17 +80,19 @@ class Group:
                 part = steps.part(p, fitted, steps.draw(p, fitted))
                 halved[job.number].append(len(works))
                 works.append((job, steps, replace(part, images=places[part.images])))
-        backward = self._run(works, report)
+        ledger = self._run(works, report)
         for job, head in zip(jobs, heads, strict=True):
-            numbers = halved.get(job.number, [])
-            bad = failed.get(job.number) or next((backward.failed[n] for n in numbers if n in backward.failed), None)
-            if bad is not None:
-                yield job.number, bad
-                continue
-            whole, *halves = (backward.ledger.estimate(number) for number in numbers)
-            found = describe(job.task, job.steps, head, judge(job.steps, whole))
-            both = np.stack([half.fisher.numpy() for half in halves]) if halves else None
-            yield job.number, replace(found, halves=both)
+            try:
+                if job.number in failed:
+                    raise failed[job.number]
+                numbers = halved[job.number]
+                check_rows(ledger.sums[numbers, 1], self.passes.probe.layers)
+                whole, *halves = (ledger.estimate(number) for number in numbers)
+                found = describe(job.task, job.steps, head, judge(job.steps, whole))
+                both = np.stack([half.fisher.numpy() for half in halves]) if halves else None
+                yield job.number, replace(found, halves=both)
+            except Task2VecError as error:
+                yield job.number, error
 
     def _fit(self, jobs: Sequence[Job]) -> list[Head]:
         """The heads of all jobs; those on the very same images with as many classes are fitted together."""
@@ -116,8 +118,8 @@ class Group:
             )
             yield places, steps, head
 
-    def _run(self, works: Sequence[tuple[Job, Steps, Part]], report: Report) -> Backward:
-        """The backward passes of all works."""
+    def _run(self, works: Sequence[tuple[Job, Steps, Part]], report: Report) -> Ledger:
+        """What the backward passes of all works bring."""
         accounts = [steps.account(part) for _, steps, part in works]
         ledger = Ledger(accounts, filters=self.passes.probe.n_filters, device=self.pixels.device)
         parts = [part for *_, part in works]
@@ -126,4 +128,4 @@ class Group:
         with tensor_cores(self.pixels.device):
             drawn = torch.nonzero(backward.counts).flatten().tolist()
             backward.run(drawn, report("fisher", sum(len(part.images) for part in parts)))
-        return backward
+        return ledger

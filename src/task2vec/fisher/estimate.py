@@ -87,32 +87,35 @@ class Ledger:
     """The accounts of many tasks whose rows come in mixed; each ends with the estimate that it has alone.
 
     Attributes:
-        sums: (tasks, 5, filters), on the device of the rows, so that nothing but the end is carried off it.
+        sums: (tasks, 5, filters), on the device of the rows: nothing is carried off it, nor waited for, before the end.
+        facts: (tasks, 5) images, terms, and sums of inclusions, of masses and of their squares.
     """
 
     def __init__(self, accounts: Sequence[Accumulator], *, filters: int, device: torch.device):
         """Begins with nothing for each of `accounts`, which are empty."""
         self.accounts = accounts
         self.sums = torch.zeros(len(accounts), _SUMS, filters, dtype=torch.float64, device=device)
+        self.facts = torch.zeros(len(accounts), 5, dtype=torch.float64, device=device)
 
     def add(self, rows: Tensor, owners: Tensor, *, inclusion: Tensor, terms: Tensor, weights: Tensor) -> None:
         """Takes in one row y_i per image, the task that each belongs to, and the rest as `Accumulator.add` does."""
         rows = rows.double()
-        inclusion, weights = inclusion.to(rows), weights.to(rows)
+        owners, inclusion, weights, terms = (part.to(rows.device) for part in (owners, inclusion, weights, terms))
         z = rows / inclusion[:, None]
-        where = owners.to(rows.device)
         for number, part in enumerate((z, rows, z * z, rows * z, weights[:, None] * z)):
-            self.sums[:, number].index_add_(0, where, part)
-        told = torch.stack([inclusion, z.sum(1)], dim=1).tolist()
-        for owner, count, (drawn, mass) in zip(owners.tolist(), terms.tolist(), told, strict=True):
-            account = self.accounts[owner]
-            account.images += 1
-            account.terms += count
-            account.inclusion += drawn
-            account.weight += mass
-            account.square_weight += mass * mass
+            self.sums[:, number].index_add_(0, owners, part)
+        mass = z.sum(1)
+        facts = torch.stack([torch.ones_like(mass), terms.double(), inclusion, mass, mass * mass], dim=1)
+        self.facts.index_add_(0, owners, facts)
+
+    def count(self, task: int) -> int:
+        """The number of images that one task has entered so far."""
+        return int(self.facts[task, 0])
 
     def estimate(self, task: int) -> FisherEstimate:
         """The estimate of one task from its images so far."""
-        self.accounts[task].sums = self.sums[task].cpu()
-        return self.accounts[task].estimate()
+        account = self.accounts[task]
+        account.sums = self.sums[task].cpu()
+        images, terms, account.inclusion, account.weight, account.square_weight = self.facts[task].tolist()
+        account.images, account.terms = round(images), round(terms)
+        return account.estimate()

@@ -36,8 +36,7 @@ def cross_validate(problem: Problem, grid: tuple[float, ...]) -> tuple[tuple[flo
     judged = torch.stack([_is_judged(problem, task, folds[task]) for task in range(problem.tasks)])
     weights = problem.weights * judged
     means = torch.einsum("tgn,tn->tg", losses, weights) / weights.sum(1, keepdim=True)
-    errors = [[balanced_error(z, problem, task) for z in logits[task]] for task in range(problem.tasks)]
-    return grid, means, torch.tensor(errors, dtype=torch.float64)
+    return grid, means, balanced_errors(logits, problem)
 
 
 def _hold_out(problem: Problem, grid: tuple[float, ...], folds: Tensor) -> tuple[Tensor, Tensor]:
@@ -56,9 +55,9 @@ def _hold_out(problem: Problem, grid: tuple[float, ...], folds: Tensor) -> tuple
         solution, _, _ = problem.solve(train / train.sum(1, keepdim=True), l2, owners, **options)
         found = problem.logits(solution, owners)
         missed = problem.losses(found, problem.onehot[owners].to(found)).double()
-        for i, (t, g) in enumerate(zip(owners.tolist(), chosen.tolist(), strict=True)):
-            losses[t, g, is_out[i]] = missed[i, is_out[i]]  # the held-out parts of all folds make up the task once
-            logits[t, g, is_out[i]] = found[i, is_out[i]]
+        rows = owners * len(grid) + chosen  # the held-out parts of all folds make up the task once
+        losses.flatten(0, 1).index_add_(0, rows, missed * is_out)
+        logits.flatten(0, 1).index_add_(0, rows, found * is_out[..., None])
     return losses, logits
 
 
@@ -81,17 +80,21 @@ def assign_folds(problem: Problem, task: int, folds: int) -> Tensor:
     return fold
 
 
-def balanced_error(logits: Tensor, problem: Problem, task: int) -> float:
-    """The mean over classes of the part of a class that is missed; for attributes, over their two values, averaged."""
-    onehot = problem.onehot[task].bool()
+def balanced_errors(logits: Tensor, problem: Problem) -> Tensor:
+    """(tasks, penalties) the mean over classes of the part of a class that is missed.
+
+    For attributes, over their two values, and averaged over attributes.
+    """
+    onehot = problem.onehot
     if problem.is_multilabel:
-        wrong = (logits > 0) != onehot
-        missed = (wrong & onehot).sum(0) / onehot.sum(0).clamp_min(1)
-        false = (wrong & ~onehot).sum(0) / (~onehot).sum(0).clamp_min(1)
-        return float(((missed + false) / 2).double().mean())
-    wrong = logits.argmax(1) != onehot.int().argmax(1)
-    present = onehot.sum(0) > 0
-    return float(((wrong[:, None] & onehot).sum(0)[present] / onehot.sum(0)[present]).double().mean())
+        wrong = ((logits > 0) != onehot[:, None].bool()).double()
+        missed = (wrong * onehot[:, None]).sum(2) / onehot.sum(1).clamp_min(1)[:, None]
+        false = (wrong * (1 - onehot[:, None])).sum(2) / (1 - onehot).sum(1).clamp_min(1)[:, None]
+        return ((missed + false) / 2).mean(2)
+    wrong = (logits.argmax(3) != onehot.argmax(2)[:, None]).double()
+    sizes = onehot.sum(1)
+    missed = torch.einsum("tgn,tnc->tgc", wrong, onehot) / sizes.clamp_min(1)[:, None]
+    return missed.sum(2) / (sizes > 0).sum(1)[:, None]
 
 
 def _by_class(problem: Problem, task: int) -> Tensor:
