@@ -24,6 +24,11 @@ class _Start(torch.autograd.Function):
 
 def bare_pass(network: PreparedNetwork, images: Tensor, seed: Tensor) -> None:
     """Runs `images` forward, and back to the output of the first filter layer: the graph that an engine walks too."""
+    bare_gradients(network, images)(seed, False)
+
+
+def bare_gradients(network: PreparedNetwork, images: Tensor) -> Callable[[Tensor, bool], object]:
+    """Runs `images` forward; what is returned runs a seed back, and keeps the graph for another one if it is told."""
     begun: list[Tensor] = []
 
     def begin(module: nn.Module, inputs: tuple, out: Tensor) -> Tensor | None:
@@ -36,10 +41,10 @@ def bare_pass(network: PreparedNetwork, images: Tensor, seed: Tensor) -> None:
     try:
         with torch.enable_grad():
             features = network.module(images)
-        torch.autograd.grad(features, begun[0], seed, allow_unused=True)
     finally:
         for handle in handles:
             handle.remove()
+    return lambda seed, is_kept: torch.autograd.grad(features, begun[0], seed, retain_graph=is_kept, allow_unused=True)
 
 
 def passes(probe: Probe, images: Tensor, seed: Tensor) -> dict[str, Callable[[], object]]:

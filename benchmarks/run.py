@@ -1,6 +1,6 @@
 """Runs the measurements, prints every promised ratio with its target, and writes one JSON.
 
-    python benchmarks/run.py [--quick] [--only a,b,c,d,v,memory] [--shared DIR] [--out FILE] [--processor-time]
+    python benchmarks/run.py [--quick] [--only a,b,c,d,m,v,memory] [--shared DIR] [--out FILE] [--processor-time]
 
 Real images and weights are read from the shared folder beside the repository; without it only
 memory and distances can be measured.
@@ -26,10 +26,11 @@ PARTS = {
     "v": "noisy_step",
     "d": "pairwise",
     "memory": "memory",
+    "m": "many_tasks",
     "a": "time_to_error",
 }
 LONG_PARTS = {"errors": "error_against_time"}
-NEEDS_MATERIAL = ("a", "b", "c", "v", "errors")
+NEEDS_MATERIAL = ("a", "b", "c", "v", "m", "errors")
 
 
 def main() -> int:

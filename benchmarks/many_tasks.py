@@ -1,0 +1,189 @@
+"""(m) 256 yes-no questions about the same 2,000 real images: `embed_many` against one task at a time, and the limit.
+
+    python benchmarks/many_tasks.py [--device cuda] [--probe resnet34] [--size 128] [--quick] [--out FILE]
+
+The questions are "is it this species, breed, family, order or group?" about birds, flowers and dogs. One run measures
+all of `embed_many`, and before and after it some of the tasks alone: by `embed`, by `embed` with the features of all
+images known (a cache of features), and the bare input-gradient passes that any method needs, with the forward pass of
+an image shared by all seeds. On a CPU the whole runs at 64 pixels to end within minutes.
+"""
+
+import argparse
+import csv
+import json
+import statistics
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+import task2vec as t2v  # noqa: E402
+from benchmarks.bare_pass import bare_gradients  # noqa: E402
+from benchmarks.material import RESNET, SIZE, resnet_weights  # noqa: E402
+from benchmarks.measure import (  # noqa: E402
+    Plan,
+    Verdict,
+    describe_machine,
+    show_table,
+    timed,
+    use_processor_time,
+    wall_clock,
+)
+from task2vec.embedding.progress import silent  # noqa: E402
+from task2vec.embedding.run import measure_with_halves, prepare_steps, tensor_cores  # noqa: E402
+
+TASKS = 256
+# Dataset: classes, images of each, and the columns of its taxonomy that are asked about.
+DATASETS = {
+    "cub200": (100, 10, ("family", "order")),
+    "flowers102": (60, 10, ("family", "order")),
+    "dogs": (40, 10, ("breed_group",)),
+}
+LEAST = 10
+ALONE, CACHED, LIMIT, ERROR = 6.0, 1.8, 1.3, 1e-5
+SEEDS = 16  # of one batch in the bare passes: more would change nothing
+BATCH = {"cpu": 16, "cuda": 256}
+
+
+def measure(plan: Plan, *, name: str | None = None, size: int | None = None) -> tuple[dict[str, object], list[Verdict]]:
+    """Seconds per task of all ways, their ratios, and how far the numbers are apart."""
+    side = size or (64 if plan.device == "cpu" else SIZE)
+    weights = resnet_weights(plan.shared) if name == RESNET else None
+    probe = t2v.load_probe(name or "tf_efficientnet_lite0", weights=weights, size=side)
+    tasks = read_questions(plan)
+    print(f"\n(m) {len(tasks)} tasks on {len(tasks[0])} images, {probe.name} at {side} px, {plan.device}", flush=True)
+    chosen = [0, len(tasks) // 2] if plan.is_quick else [0, len(tasks) // 3, 2 * len(tasks) // 3, len(tasks) - 1]
+    batch = BATCH[plan.device]
+    common = {"device": plan.device, "batch_size": batch}
+    list(t2v.embed_many(tasks[:2], probe, **common))  # warms up
+    before = measure_alone(tasks, chosen, probe, plan)
+    if plan.device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+    found, seconds = timed(lambda: list(t2v.embed_many(tasks, probe, **common)), plan.clock)
+    after = measure_alone(tasks, chosen, probe, plan)
+    many = {result.number: result.embedding for result in found}
+    errors = [far_apart(one, many[number]) for number, one in zip(chosen, before["embeddings"], strict=True)]
+    taken = {kind: statistics.fmean([*before[kind], *after[kind]]) for kind in ("alone", "cached", "limit")}
+    taken["many"] = seconds / len(tasks)
+    ratios = {kind: taken[kind] / taken["many"] for kind in ("alone", "cached")}
+    ratios["limit"] = taken["many"] / taken["limit"]
+    rows = [(kind, taken[kind], taken[kind] / taken["many"]) for kind in ("alone", "cached", "many", "limit")]
+    show_table(["way", "s per task", "times embed_many"], rows)
+    print(f"largest relative difference (L1 over the filters): {max(errors):.1e}", flush=True)
+    what = f"(m) {probe.name}, {plan.device}:"
+    verdicts = [
+        Verdict(f"{what} one by one / embed_many", ratios["alone"], ALONE, is_at_least=True),
+        Verdict(f"{what} one by one with known features / embed_many", ratios["cached"], CACHED, is_at_least=True),
+        Verdict(f"{what} embed_many / bare input gradients", ratios["limit"], LIMIT, is_at_least=False),
+        Verdict(f"{what} largest difference / 1e-5", max(errors) / ERROR, 1.0, is_at_least=False),
+    ]
+    story = {"probe": probe.name, "size": side, "device": plan.device, "tasks": len(tasks), "images": len(tasks[0])}
+    story |= {"seconds per task": taken, "ratios": ratios, "largest difference": max(errors)}
+    if plan.device != "cpu":
+        story["gigabytes on the device"] = torch.cuda.max_memory_allocated() / 2**30
+    return {"many_tasks": [story]}, verdicts
+
+
+def read_questions(plan: Plan) -> list[t2v.Task]:
+    """The questions as tasks, all on the same images."""
+    rows: list[tuple[str, set[str]]] = []
+    for dataset, (classes, images, levels) in DATASETS.items():
+        folder = plan.shared / "data" / dataset
+        with (folder / "taxonomy.csv").open(encoding="utf-8", newline="") as file:
+            kinds = [row for row in csv.DictReader(file) if len(list_images(folder, row["class_dir"])) >= images]
+        step = len(kinds) / classes
+        for kind in (kinds[int(number * step)] for number in range(classes)):
+            labels = {f"{dataset} {kind['class_dir']}", *(f"{dataset} {kind[level]}" for level in levels)}
+            rows += [(str(path), labels) for path in list_images(folder, kind["class_dir"])[:images]]
+    rows = rows[:: len(rows) // 60] if plan.is_quick else rows
+    counts = Counter(label for _, labels in rows for label in labels)
+    least = 2 if plan.is_quick else LEAST
+    asked = [label for label, count in counts.most_common() if least <= count <= len(rows) - least]
+    asked = asked[: 6 if plan.is_quick else TASKS]
+    with tempfile.TemporaryDirectory() as place:
+        table = Path(place, "questions.csv")
+        with table.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["path", *asked])
+            writer.writerows([path, *(int(label in labels) for label in asked)] for path, labels in rows)
+        return list(t2v.read_table(table, root=plan.shared / "data", name="questions").one_vs_rest())
+
+
+def list_images(folder: Path, kind: str) -> list[Path]:
+    """The images of a class, in order."""
+    return sorted((folder / "images" / kind).glob("*.jpg"))
+
+
+def measure_alone(tasks: list[t2v.Task], chosen: list[int], probe: t2v.Probe, plan: Plan) -> dict[str, list]:
+    """Seconds of the chosen tasks by `embed`, by `embed` with known features, and of the bare passes they need."""
+    found: dict[str, list] = {"alone": [], "cached": [], "limit": [], "embeddings": []}
+    for number in chosen:
+        embedding, seconds = timed(lambda: t2v.embed(tasks[number], probe, device=plan.device), plan.clock)  # noqa: B023
+        found["alone"].append(seconds)
+        found["embeddings"].append(embedding)
+        steps = prepare_steps(tasks[number], probe, settings=t2v.EmbedSettings(), device=plan.device)
+        with tensor_cores(steps.pixels.device):
+            features = steps.features(silent)
+        again = lambda: measure_with_halves(tasks[number], steps, features, silent)  # noqa: B023, E731
+        found["cached"].append(timed(again, plan.clock)[1])
+        pairs = embedding.provenance["counts"]["backpropagated"]
+        found["limit"].append(pairs * bare_seconds(steps.passes.network, probe, plan))
+    return found
+
+
+def bare_seconds(network, probe: t2v.Probe, plan: Plan) -> float:
+    """Seconds of one input-gradient pass of one image, the forward pass not counted: it is shared by all seeds."""
+    batch, device = BATCH[plan.device], torch.device(plan.device)
+    images = torch.randn(batch, 3, *probe.size, device=device)
+    if device.type == "cuda":
+        images = images.contiguous(memory_format=torch.channels_last)
+    seeds = torch.randn(SEEDS, batch, probe.feature_dim, device=device)
+    with tensor_cores(device):
+        back: Callable = bare_gradients(network, images)
+        back(seeds[0], True)
+        _, seconds = timed(lambda: [back(seed, True) for seed in seeds], plan.clock)
+    return seconds / SEEDS / batch
+
+
+def far_apart(one: t2v.Embedding, other: t2v.Embedding | None) -> float:
+    """The relative difference of two Fisher vectors, summed over the filters."""
+    return float(np.abs(one.fisher - other.fisher).sum() / one.fisher.sum()) if other is not None else float("inf")
+
+
+def main() -> int:
+    """Measures one probe and adds it to the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--probe", help="the default probe, or resnet34")
+    parser.add_argument("--size", type=int, help="side of the images; 64 on a CPU, 128 on a GPU")
+    parser.add_argument("--quick", action="store_true", help="a few tasks, to see that it runs")
+    parser.add_argument("--shared", type=Path, default=_ROOT.parent / "shared", help="real images and weights")
+    parser.add_argument("--out", type=Path, help="JSON to add the figures to")
+    parser.add_argument("--processor-time", action="store_true", help="one thread, its own seconds: for a busy machine")
+    arguments = parser.parse_args()
+    clock = use_processor_time() if arguments.processor_time else wall_clock(arguments.device)
+    plan = Plan(arguments.shared, arguments.quick, clock, arguments.device)
+    found, verdicts = measure(plan, name=arguments.probe, size=arguments.size)
+    for verdict in verdicts:
+        print(f"  {verdict}", flush=True)
+    if arguments.out:
+        kept = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else []
+        met = [{**asdict(verdict), "is_met": verdict.is_met} for verdict in verdicts]
+        (story,) = found["many_tasks"]
+        own = ("probe", "size", "device")
+        kept = [one for one in kept if any(one[key] != story[key] for key in own)]
+        machine = describe_machine() | {"clock": "processor" if arguments.processor_time else "wall"}
+        arguments.out.write_text(json.dumps([*kept, {**story, "machine": machine, "verdicts": met}], indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
