@@ -72,7 +72,7 @@ def test_a_second_run_draws_only_and_says_so(call, made, folder, tiny, monkeypat
 
     out, report, _ = made
     before = (out / "measures.csv").read_text()
-    monkeypatch.setattr(t2v, "embed", refuse)
+    monkeypatch.setattr(t2v, "embed_many", refuse)
     monkeypatch.setattr(t2v, "embed_domain", refuse)
     monkeypatch.setenv("COLUMNS", "80")
     result = call("paper", "taxonomy", "--data", folder, "--out", out, *SMALL)
@@ -127,7 +127,7 @@ def test_bad_arguments_end_before_any_work(call, tmp_path, monkeypatch, options,
     def refuse(*args, **kwargs):
         raise AssertionError("work was begun")
 
-    monkeypatch.setattr(t2v, "embed", refuse)
+    monkeypatch.setattr(t2v, "embed_many", refuse)
     monkeypatch.setattr(taxonomy, "_ask", refuse)
     monkeypatch.chdir(tmp_path)
     result = call("paper", "taxonomy", "--out", tmp_path / "out", *options)
@@ -140,7 +140,7 @@ def test_a_torn_tree_is_found_before_any_embedding(call, tiny, tmp_path, monkeyp
     root = write_collection(tmp_path / "life")
     table = root / "cub200" / "taxonomy.csv"
     table.write_text(table.read_text() + "A1-0,B,A1\n")
-    monkeypatch.setattr(t2v, "embed", lambda *args, **kwargs: pytest.fail("an embedding was begun"))
+    monkeypatch.setattr(t2v, "embed_many", lambda *args, **kwargs: pytest.fail("an embedding was begun"))
     result = call("paper", "taxonomy", "--data", root, "--out", tmp_path / "out", *SMALL)
     assert result.exit_code == 3
     assert "two places" in result.stderr

@@ -11,9 +11,10 @@ from PIL import Image
 from torch import nn
 
 import task2vec as t2v
+from task2vec.embedding.kept import is_same, name_file
 from task2vec.errors import DataError, EmbeddingFileError, UsageError
 from task2vec.paper.collection import Collection, Dataset, read_collection
-from task2vec.paper.taxonomy import COMPACT, Plan, Shelf, check_names, is_same, measure_spaces, name_file
+from task2vec.paper.taxonomy import COMPACT, SUFFIX, Plan, Shelf, check_names, measure_spaces
 from task2vec.paper.taxonomy_attributes import paint_family
 from task2vec.paper.taxonomy_rows import (
     SAME_DATASET,
@@ -181,12 +182,12 @@ def test_every_embedding_is_saved_under_its_method(planned, shelf, run):
     assert len(planned) == 7 * 3 + 12 + 4
     names = {path.name for path in (shelf.folder / "embeddings" / "robust").iterdir()}
     assert len(names) == 19
-    assert name_file(run[0].tasks[0]) in names
+    assert name_file(run[0].tasks[0], SUFFIX) in names
     assert {one.provenance["settings"]["method"] for one in run[0].by_method["direct"]} == {"direct"}
 
 
 def test_a_second_run_embeds_nothing(planned, shelf, run, probe, monkeypatch):
-    monkeypatch.setattr(t2v, "embed", refuse)
+    monkeypatch.setattr(t2v, "embed_many", refuse)
     monkeypatch.setattr(t2v, "embed_domain", refuse)
     again = Shelf(shelf.folder, probe, "cpu")
     whole, families = planned.run(again)
@@ -196,8 +197,53 @@ def test_a_second_run_embeds_nothing(planned, shelf, run, probe, monkeypatch):
     assert (families[0].domains[0].mean == run[1][0].domains[0].mean).all()
 
 
+def test_questions_about_the_same_images_share_their_passes(planned, run, probe, tmp_path, monkeypatch):
+    family = planned.families[0]
+    asked = (*family.first, *family.second)
+    calls, embed_many = [], t2v.embed_many
+    monkeypatch.setattr(
+        t2v, "embed_many", lambda tasks, *args, **kw: calls.append(tasks) or embed_many(tasks, *args, **kw)
+    )
+    shelf = Shelf(tmp_path, probe, "cpu")
+    found = shelf.embed([asked[3]], SMALL)
+    shared = shelf.embed(asked, SMALL)
+    assert [[task.name for task in tasks] for tasks in calls] == [
+        [asked[3].name],
+        [task.name for task in asked if task is not asked[3]],
+    ]
+    assert shared[3] is not found[0] and (shared[3].fisher == found[0].fisher).all()
+    assert (shelf.made, shelf.found) == (12, 1)
+    for task, one in zip(asked, shared, strict=True):
+        alone = t2v.embed(task, probe, settings=SMALL, device="cpu")
+        assert one.task == task.name and one.provenance["task_fingerprint"] == task.fingerprint
+        for part in ("fisher", "stderr", "prior"):
+            np.testing.assert_allclose(getattr(one, part), getattr(alone, part), rtol=1e-4, atol=1e-12)
+
+
+def test_where_one_question_fails_the_others_are_kept(planned, probe, tmp_path, monkeypatch):
+    asked = planned.families[0].first
+    lost = asked[1]
+
+    def stumble(tasks, *args, **kwargs):
+        for number, task in enumerate(tasks):
+            if task is lost:
+                yield t2v.TaskResult(number, task.name, error=DataError("it is gone"))
+            else:
+                yield t2v.TaskResult(number, task.name, t2v.embed(task, probe, settings=SMALL, device="cpu"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(t2v, "embed_many", stumble)
+        with pytest.raises(DataError, match="it is gone"):
+            Shelf(tmp_path, probe, "cpu").embed(asked, SMALL)
+    names = {path.name for path in (tmp_path / "embeddings" / "robust").iterdir()}
+    assert names == {name_file(task, SUFFIX) for task in asked if task is not lost}
+    again = Shelf(tmp_path, probe, "cpu")
+    assert [one.task for one in again.embed(asked, SMALL)] == [task.name for task in asked]
+    assert (again.made, again.found) == (1, len(asked) - 1)
+
+
 def test_the_compact_file_alone_is_enough(planned, shelf, run, probe, monkeypatch, tmp_path):
-    monkeypatch.setattr(t2v, "embed", refuse)
+    monkeypatch.setattr(t2v, "embed_many", refuse)
     monkeypatch.setattr(t2v, "embed_domain", refuse)
     (tmp_path / COMPACT).write_bytes((shelf.folder / COMPACT).read_bytes())
     whole, _ = planned.run(Shelf(tmp_path, probe, "cpu"))
@@ -219,7 +265,7 @@ def test_what_has_changed_is_embedded_again(collection, shelf, run, probe, tmp_p
     assert not is_same(embedding, task, make_tiny(1), settings=SMALL)
     assert not is_same(embedding, task, probe, settings=replace(SMALL, images=8))
     assert not is_same(embedding, task, probe, settings=replace(SMALL, method="direct"))
-    path = tmp_path / "embeddings" / "robust" / name_file(task)
+    path = tmp_path / "embeddings" / "robust" / name_file(task, SUFFIX)
     embedding.save(path)
     path.write_bytes(path.read_bytes()[:-1] + b"!")  # damaged
     said = []
@@ -252,12 +298,13 @@ def test_questions_are_embedded_by_the_first_method_alone(planned, run, probe, t
 
 def test_names_that_are_no_files_become_some(collection):
     task = collection.members[0].task
-    assert name_file(replace(task, name="cub_Parulidae")) == "cub_Parulidae.safetensors"
-    wild = {name_file(replace(task, name=name)) for name in ("../../etc", "a/b", ".hidden", "ä", "x" * 500)}
+    assert name_file(replace(task, name="cub_Parulidae"), SUFFIX) == "cub_Parulidae.safetensors"
+    wild = {name_file(replace(task, name=name), SUFFIX) for name in ("../../etc", "a/b", ".hidden", "ä", "x" * 500)}
     assert len(wild) == 5
     for name in wild:
-        assert "/" not in name and not name.startswith(".") and len(name) < 160
-        assert task.fingerprint[:8] in name
+        assert "/" not in name and not name.startswith(".") and len(name) < 160 and name.endswith(SUFFIX)
+    other = replace(collection.members[1].task, name="a/b")
+    assert name_file(other, SUFFIX) not in wild
 
 
 def test_the_compact_file_gives_back_distances(run, tmp_path):

@@ -35,6 +35,7 @@ def check_place(place: Path, task: "Task", probe: "Probe", settings: "EmbedSetti
     if not place.exists():
         return
     import task2vec
+    from task2vec.embedding.kept import is_same
 
     mend = "Choose another --out, or overwrite it with --force."
     try:
@@ -43,12 +44,12 @@ def check_place(place: Path, task: "Task", probe: "Probe", settings: "EmbedSetti
         raise UsageError(
             f"'{place}' exists and is not a whole embedding, so it may be something of yours. {mend}"
         ) from error
-    if there.provenance["task_fingerprint"] != task.fingerprint:
-        other = f"of other images or labels (task '{there.task}')"
-    elif there.provenance["probe_fingerprint"] != probe.fingerprint:
-        other = f"by another probe, other weights or another size ({there.probe})"
-    elif there.provenance["settings"] != settings.as_dict():
-        other = "with other settings"
-    else:
+    if is_same(there, task, probe, settings=settings):
         return
+    if there.provenance.get("task_fingerprint") != task.fingerprint:
+        other = f"of other images or labels (task '{there.task}')"
+    elif not is_same(there, task, probe):
+        other = f"by another probe, other weights or another size ({there.probe})"
+    else:
+        other = "with other settings"
     raise UsageError(f"'{place}' already holds an embedding {other}, which would be lost. {mend}")

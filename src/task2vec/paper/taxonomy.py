@@ -4,8 +4,6 @@ Every embedding is saved the moment it is made, and taken up by the next run if 
 So the work can be done on one machine in several goes, and the figures be drawn on another.
 """
 
-import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +12,8 @@ from typing import Any
 import numpy as np
 
 import task2vec as t2v
-from task2vec.errors import DataError, EmbeddingFileError
+from task2vec.embedding.kept import is_same, name_file
+from task2vec.errors import DataError, EmbeddingFileError, Task2VecError
 from task2vec.paper.collection import Collection
 from task2vec.paper.taxonomy_attributes import Family
 from task2vec.paper.taxonomy_store import load_compact, method_of, save_compact
@@ -23,7 +22,7 @@ from task2vec.paper.taxonomy_tree import Forest
 DOMAIN = "domain"
 DOMAIN_KINDS = ("cosine", "standardised")
 COMPACT = "embeddings.safetensors"
-_LONGEST_NAME = 120
+SUFFIX = ".safetensors"
 
 
 @dataclass
@@ -34,7 +33,7 @@ class Shelf:
         folder: where embeddings lie: `embeddings/<method>/<task>.safetensors`, and all of them in one compact file.
         probe: of all embeddings.
         device: where to compute; None takes a GPU if there is one.
-        report: called with a few words, once for each embedding.
+        report: called with a few words for each embedding, once it is there.
         warn: called with what is wrong with a file that cannot be taken up.
         found: how many were taken up.
         made: how many were computed.
@@ -70,8 +69,27 @@ class Shelf:
     def embed(
         self, tasks: Sequence[t2v.Task], settings: t2v.EmbedSettings, *, dataset: str = ""
     ) -> list[t2v.Embedding]:
-        """One embedding per task, saved at once where it is new."""
-        return [self._embed(task, settings, dataset) for task in tasks]
+        """One embedding per task, saved at once where it is new; new ones about the same images share their passes.
+
+        Where one fails, the others are made and saved first.
+        """
+        method = settings.method
+        new = [task for task in tasks if not self._find(task, settings)]
+        failed: list[Task2VecError] = []
+        for result in t2v.embed_many(new, self.probe, settings=settings, device=self.device) if new else ():
+            if result.embedding is None:
+                failed += [result.error] if result.error else []
+                continue
+            self.report(f"{method}: {result.task}")
+            result.embedding.save(self._place(new[result.number], method))
+            self._kept[method, result.task] = result.embedding
+            self.made += 1
+        if failed:
+            raise failed[0]
+        for task in tasks:
+            self._settings[method] = self._kept[method, task.name].provenance["settings"]
+            self._datasets[task.name] = dataset
+        return [self._kept[method, task.name] for task in tasks]
 
     def embed_domains(self, tasks: Sequence[t2v.Task]) -> list[t2v.DomainEmbedding]:
         """One domain embedding per task."""
@@ -87,21 +105,18 @@ class Shelf:
         path = self.folder / COMPACT
         return save_compact(kept, list(self._domains.values()), path=path, datasets=self._datasets)
 
-    def _embed(self, task: t2v.Task, settings: t2v.EmbedSettings, dataset: str) -> t2v.Embedding:
-        method, path = settings.method, self.folder / "embeddings" / settings.method / name_file(task)
-        known = self._load(path) or self._kept.get((method, task.name))
-        if known is not None and is_same(known, task, self.probe, settings=settings):
-            self.found += 1
-            self.report(f"{method}: found")
-        else:
-            self.report(f"{method}: {task.name}")
-            known = t2v.embed(task, self.probe, settings=settings, device=self.device)
-            known.save(path)
-            self.made += 1
-        self._kept[method, task.name] = known
-        self._settings[method] = known.provenance["settings"]
-        self._datasets[task.name] = dataset
-        return known
+    def _place(self, task: t2v.Task, method: str) -> Path:
+        return self.folder / "embeddings" / method / name_file(task, SUFFIX)
+
+    def _find(self, task: t2v.Task, settings: t2v.EmbedSettings) -> bool:
+        """Whether the task need not be embedded again; if so, its embedding is taken up."""
+        known = self._load(self._place(task, settings.method)) or self._kept.get((settings.method, task.name))
+        if known is None or not is_same(known, task, self.probe, settings=settings):
+            return False
+        self.found += 1
+        self.report(f"{settings.method}: found")
+        self._kept[settings.method, task.name] = known
+        return True
 
     def _embed_domain(self, task: t2v.Task) -> t2v.DomainEmbedding:
         known = self._domains.get(task.name)
@@ -109,8 +124,8 @@ class Shelf:
             self.found += 1
             self.report(f"{DOMAIN}: found")
             return known
-        self.report(f"{DOMAIN}: {task.name}")
         self._domains[task.name] = t2v.embed_domain(task, self.probe, device=self.device)
+        self.report(f"{DOMAIN}: {task.name}")
         self.made += 1
         return self._domains[task.name]
 
@@ -123,27 +138,6 @@ class Shelf:
         except EmbeddingFileError as error:
             self.warn(str(error))
             return None
-
-
-def is_same(
-    known: t2v.Embedding | t2v.DomainEmbedding,
-    task: t2v.Task,
-    probe: t2v.Probe,
-    *,
-    settings: t2v.EmbedSettings | None = None,
-) -> bool:
-    """Whether embedding the task by this probe with these settings would give the known embedding again."""
-    told = known.provenance
-    wanted = {"task_fingerprint": task.fingerprint, "probe_fingerprint": probe.fingerprint}
-    if settings is not None:
-        wanted["settings"] = json.loads(json.dumps(settings.as_dict()))
-    return all(told.get(key) == value for key, value in wanted.items())
-
-
-def name_file(task: t2v.Task) -> str:
-    """The file of a task: its name, where that can be one, else what can be of it and the task's fingerprint."""
-    clean = re.sub(r"[^\w.-]", "_", task.name, flags=re.ASCII).lstrip(".")[:_LONGEST_NAME]
-    return f"{clean if clean == task.name else f'{clean}-{task.fingerprint[:8]}'}.safetensors"
 
 
 @dataclass(frozen=True)
