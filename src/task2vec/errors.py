@@ -44,6 +44,14 @@ class BadImagesError(DataError):
         self.bad = bad
 
 
+class NothingToTellError(DataError):
+    """Tasks of a catalogue that have fewer than two classes with images; `tasks` lists their definitions."""
+
+    def __init__(self, message: str, tasks: tuple = ()):
+        super().__init__(message)
+        self.tasks = tasks
+
+
 class DataChangedError(DataError):
     """An image is no longer what it was when the task was read."""
 

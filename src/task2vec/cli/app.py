@@ -8,6 +8,7 @@ import typer
 from task2vec.cli import exits
 from task2vec.cli.demo import demo
 from task2vec.cli.embed import embed
+from task2vec.cli.many import embed_many
 from task2vec.cli.map import draw_map
 from task2vec.cli.probes import probes
 from task2vec.cli.properties import properties
@@ -52,7 +53,7 @@ def start(
     exits.is_debugging.set(debug)
 
 
-for command in (demo, embed, show, probes, tasks):
+for command in (demo, embed, embed_many, show, probes, tasks):
     app.command()(exits.guarded(command))
 app.command("map")(exits.guarded(draw_map))
 

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
@@ -35,8 +35,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             _end(error.exit_code, f"error: {error}")
         except KeyboardInterrupt:
             _end(INTERRUPTED, "interrupted; nothing half-made was left behind")
-        except BrokenPipeError:
-            _close_stdout()
+        except BrokenPipeError:  # results are printed last, so nothing is lost
+            let_go(sys.stdout)
+            sys.exit(0)
         except MemoryError:
             _end(ENVIRONMENT, "error: out of memory. Try a smaller --batch-size or --size.")
         except Exception as error:
@@ -58,8 +59,7 @@ def _end(code: int, message: str) -> None:
     sys.exit(code)
 
 
-def _close_stdout() -> None:
-    """Let go of a reader that has gone, as `head` does; results are printed last, so nothing is lost."""
+def let_go(stream: TextIO) -> None:
+    """Let go of a reader that has gone, as `head` does: what is printed from now on goes nowhere."""
     with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
-    sys.exit(0)
+        os.dup2(nowhere.fileno(), stream.fileno())

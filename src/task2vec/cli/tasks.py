@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from task2vec.cli.chosen import Layout
+from task2vec.cli.reading import TABLES
 from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
 from task2vec.errors import UsageError
 
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
     from task2vec.tasks.definitions import TaskDefinition
     from task2vec.tasks.metatask import MetaTask
 
-TABLES = (".csv", ".parquet", ".pq")
 # More rows than a person would read; JSON has them all.
 MOST_ROWS = 50
-HOW_TO = "Embed one: task2vec embed {path} --task NAME --split train --draw 1000"
+HOW_TO = (
+    "Embed one: task2vec embed {path} --task NAME --split train --draw 1000, or many: "
+    "task2vec embed-many {path} --kind KIND --split train --draw 2000 --out DIR"
+)
 
 
 Folder = Annotated[Path | None, typer.Option(help="With --paper: where it is unpacked.", metavar="DIR")]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from task2vec.errors import DataError, UsageError
+from task2vec.errors import DataError, NothingToTellError, UsageError
 from task2vec.tasks.check import quote
 from task2vec.tasks.choosing import Choice, Draw, choose, draw_together, select, settle
 from task2vec.tasks.definitions import Splits, TaskDefinition
@@ -218,7 +218,8 @@ class Catalogue:
             progress: As for `task`.
 
         Raises:
-            DataError: Some of the tasks have fewer than two classes in the split or draw; all of them are named.
+            NothingToTellError: Some of the tasks have fewer than two classes in the split or draw; all of them are
+                named, and it holds their definitions.
         """
         if isinstance(names, str):
             raise UsageError(f"one name, {names!r}, was given where a list is expected. Pass [{names!r}], or use task.")
@@ -244,13 +245,15 @@ class Catalogue:
     ) -> list[Task]:
         """The tasks of rows and labels; every file is looked at once."""
         settled = [settle(choice) for choice in choices]
-        hopeless = [choice.definition.name for choice, one in zip(choices, settled, strict=True) if one is None]
+        hopeless = tuple(choice.definition for choice, one in zip(choices, settled, strict=True) if one is None)
         if hopeless:
             where = f"split {split!r}" if split else "the images drawn"
-            raise DataError(
+            names = quote([one.name for one in hopeless])
+            raise NothingToTellError(
                 f"{self.name}: {len(hopeless)} of {len(choices)} tasks have fewer than two classes with images in "
-                f"{where} ({quote(hopeless)}): there is nothing to tell apart. Leave them out, or take more images or "
-                "another split; a definition tells its counts and positives by split."
+                f"{where} ({names}): there is nothing to tell apart. Leave them out, or take more images or another "
+                "split; a definition tells its counts and positives by split.",
+                hopeless,
             )
         rows = np.unique(np.concatenate([choice.rows for choice in choices])) if choices else np.zeros(0, np.int64)
         paths = [self.paths[int(row)] for row in rows]

@@ -1,0 +1,61 @@
+"""Options that several commands have, each of them said once, and the settings that they add up to."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from task2vec.errors import UsageError
+
+if TYPE_CHECKING:
+    from task2vec.embedding import EmbedSettings
+
+# The probe.
+ProbeName = Annotated[str, typer.Option("--probe", help="A timm or torchvision model.")]
+Weights = Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")]
+Size = Annotated[int | None, typer.Option(help="Side of the images in pixels; smaller is faster.")]
+Download = Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")]
+
+# Tables.
+PathColumn = Annotated[str | None, typer.Option(help="Table: the column of image paths; default: path.")]
+LabelColumn = Annotated[
+    list[str] | None, typer.Option(help="Table: the column of labels; several are a multi-label task.")
+]
+Root = Annotated[Path | None, typer.Option(help="Table: the folder that its paths start from.")]
+
+# What changes the numbers.
+Method = Annotated[
+    Literal["robust", "direct", "variational"] | None,
+    typer.Option(help="Which Fisher; variational is slow, for a GPU."),
+]
+Epochs = Annotated[int | None, typer.Option(help="Of the variational method; default: 10.")]
+Engine = Annotated[Literal["exact", "fast"] | None, typer.Option(help="How the Fisher is computed.")]
+ImageCount = Annotated[int | None, typer.Option(help="How many (image, label) pairs to back-propagate at most.")]
+Halves = Annotated[
+    bool, typer.Option("--halves", help="Embed both halves too, to tell the noise: twice the gradients, two heads.")
+]
+Precision = Annotated[float | None, typer.Option(help="Stop at this relative error, e.g. 0.05.")]
+L2 = Annotated[float | None, typer.Option("--l2", help="Penalty of the head; default: cross-validated.")]
+Beta = Annotated[float | None, typer.Option(help="Weight of the prior; default: 1e-7.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of all randomness.")]
+Dtype = Annotated[str | None, typer.Option(help="float32, float64 or bfloat16.")]
+
+# What does not.
+Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there.")]
+Workers = Annotated[int | None, typer.Option(help="How many threads decode images.")]
+BatchSize = Annotated[int | None, typer.Option(help="Images per pass.")]
+AllowBad = Annotated[bool, typer.Option("--allow-bad", help="Go on with over 5 % unreadable images.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def choose_settings(given: dict[str, Any], *, epochs: int | None) -> "EmbedSettings":
+    """The settings as given, and the defaults for all that is None."""
+    import task2vec
+
+    if epochs is not None and given["method"] != "variational":
+        raise UsageError("--epochs is for --method variational alone: the other methods do not train. Leave it out.")
+    training = None if epochs is None else task2vec.VariationalSettings(epochs=epochs)
+    asked: dict[str, Any] = {
+        key: value for key, value in (given | {"variational": training}).items() if value is not None
+    }
+    return task2vec.EmbedSettings(**asked)
