@@ -102,10 +102,11 @@ class Ledger:
         rows = rows.double()
         owners, inclusion, weights, terms = (part.to(rows.device) for part in (owners, inclusion, weights, terms))
         z = rows / inclusion[:, None]
-        for number, part in enumerate((z, rows, z * z, rows * z, weights[:, None] * z)):
-            self.sums[:, number].index_add_(0, owners, part)
         mass = z.sum(1)
         facts = torch.stack([torch.ones_like(mass), terms.double(), inclusion, mass, mass * mass], dim=1)
+        parts = (z, rows, z * z, rows * z, weights[:, None] * z)
+        for number, part in enumerate(parts):  # all memory was taken before: rows are entered as a whole or not at all
+            self.sums[:, number].index_add_(0, owners, part)
         self.facts.index_add_(0, owners, facts)
 
     def count(self, task: int) -> int:

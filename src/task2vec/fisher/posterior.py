@@ -86,7 +86,7 @@ def closed_form(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float)
         return torch.zeros_like(scales).index_add_(0, places, values) / counts
 
     # What the variances want more than v, scales + mean(1 / (1/v + ratio)) - v, is concave in v, and where it is zero
-    # below the upper bound its slope is at most -1/2: Newton's steps from the bound come down to it, without passing it.
+    # below the upper bound its slope is at most -1/2: Newton's steps from the bound come down to it and never pass it.
     v = WIDEST * scales
     for _ in range(_STEPS):
         part = 1 / (1 + ratio * v[places])
