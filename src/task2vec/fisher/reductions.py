@@ -121,11 +121,6 @@ def pixelwise(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
     return norms
 
 
-def gram(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
-    """Squared norms as quadratic forms in the Gram matrix of the patches."""
-    return quadratic(patch_gram(x, (d.shape[2], d.shape[3]), geometry), d.flatten(2))
-
-
 def quadratic(matrix: Tensor, d: Tensor) -> Tensor:
     """diag(d A d^T) for (n, l, l) and (n, f, l)."""
     # Rounding may push a norm of zero below zero; a square is never negative.
