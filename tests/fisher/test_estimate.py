@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from task2vec.fisher import Accumulator, draw_pairs
+from task2vec.fisher import Accumulator, Ledger, draw_pairs
 
 
 def population(count, generator, *, noise=0.4):
@@ -139,3 +139,72 @@ def test_weighted_standard_error_is_that_of_a_weighted_mean():
         total.add(weights[:, None] * rows, torch.ones(100), terms=100, weights=weights)
         stated.append(total.estimate().stderr.square())
     assert abs(float(torch.stack(stated).mean() / means.var()) - 1) < 0.1
+
+
+# --- the accounts of many tasks ---
+
+
+def mixed_rows(tasks=4, count=60):
+    """Rows in no order of tasks, with their inclusions, terms and weights; the last task has a single one."""
+    generator = torch.Generator().manual_seed(5)
+    owners = torch.randint(tasks - 1, (count,), generator=generator)
+    owners[17] = tasks - 1
+    rows = torch.rand(count, 3, generator=generator, dtype=torch.float64)
+    inclusion, weights = 0.1 + 0.9 * rows.mean(1), 0.5 + rows.square().sum(1)
+    return rows, owners, inclusion, torch.randint(1, 5, (count,), generator=generator), weights
+
+
+def make_accounts(tasks=4):
+    return [Accumulator(100 + task, 40, square_weights=150.0 + task) for task in range(tasks)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 60])
+def test_a_ledger_is_as_many_accounts(size):
+    rows, owners, inclusion, terms, weights = mixed_rows()
+    ledger = Ledger(make_accounts(), filters=3, device=torch.device("cpu"))
+    for part in torch.arange(60).split(size):
+        ledger.add(rows[part], owners[part], inclusion=inclusion[part], terms=terms[part], weights=weights[part])
+    for task, alone in enumerate(make_accounts()):
+        own = owners == task
+        alone.add(rows[own], inclusion[own], terms=int(terms[own].sum()), weights=weights[own])
+        found, wanted = ledger.estimate(task), alone.estimate()
+        assert ledger.count(task) == found.images == wanted.images == int(own.sum())
+        assert found.terms == wanted.terms
+        assert torch.allclose(found.fisher, wanted.fisher, rtol=1e-12, atol=0)
+        assert torch.allclose(found.stderr, wanted.stderr, rtol=1e-9, atol=0)
+        assert found.effective_images == pytest.approx(wanted.effective_images, rel=1e-12)
+
+
+def test_a_ledger_can_be_read_at_any_moment():
+    rows, owners, inclusion, terms, weights = mixed_rows()
+    ledger = Ledger(make_accounts(), filters=3, device=torch.device("cpu"))
+    rest = {"inclusion": inclusion, "terms": terms, "weights": weights}
+    ledger.add(rows, owners, **rest)
+    first = ledger.estimate(1)
+    assert torch.equal(ledger.estimate(1).stderr, first.stderr)  # reading changes nothing
+    ledger.add(rows, owners, **rest)
+    assert ledger.estimate(1).images == 2 * first.images
+    assert torch.allclose(ledger.estimate(1).fisher, first.fisher)  # twice the rows are twice the part of the draw
+
+
+def test_rows_in_single_precision_are_summed_in_double():
+    rows = torch.full((4000, 1), 0.1)
+    ledger = Ledger([Accumulator(4000, 4000)], filters=1, device=torch.device("cpu"))
+    one = torch.ones(4000)
+    ledger.add(rows, torch.zeros(4000).long(), inclusion=one, terms=one.long(), weights=one)
+    assert float(ledger.estimate(0).fisher) == pytest.approx(float(rows[0, 0]), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["stack", "ones_like"])
+def test_a_ledger_takes_rows_as_a_whole_or_not_at_all(monkeypatch, name):
+    rows, owners, inclusion, terms, weights = mixed_rows()
+    ledger = Ledger(make_accounts(), filters=3, device=torch.device("cpu"))
+
+    def fail(*_, **__):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory (pretended)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, name, fail)
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            ledger.add(rows, owners, inclusion=inclusion, terms=terms, weights=weights)
+    assert not ledger.sums.any() and not ledger.facts.any()

@@ -115,19 +115,22 @@ class _Batch:
         return pixels.new_zeros(len(columns))
 
     def _take(self, rows: Tensor, columns: Tensor, pairs: Tensor) -> None:
-        """Adds the rows of one slot; those that complete a task's share of an image are entered."""
+        """Adds the rows of one slot; those that complete a task's share of an image are entered.
+
+        Nothing is noted before all is done that may run out of memory: the slot is run again then, and counts once.
+        """
         backward, goes_on = self.backward, self.backward.goes_on[pairs]
-        self.terms[columns] += 1
-        self.done[columns] += 1
+        terms = self.terms[columns] + 1
         if self.sums is None and not bool(goes_on.any()):  # one pair per task and image, as with two classes
-            backward.enter(rows, pairs, self.terms[columns])
-            self.terms[columns] = 0
-            return
-        if self.sums is None:
-            self.sums = rows.new_zeros(len(self.images), rows.shape[1])
-        self.sums.index_add_(0, columns.to(rows.device), rows)
-        ended = columns[~goes_on]
-        if len(ended):
-            backward.enter(self.sums[ended.to(rows.device)], pairs[~goes_on], self.terms[ended])
-            self.sums[ended.to(rows.device)] = 0
-            self.terms[ended] = 0
+            backward.enter(rows, pairs, terms)
+        else:
+            if self.sums is None:
+                self.sums = rows.new_zeros(len(self.images), rows.shape[1])
+            where, is_open = columns.to(rows.device), goes_on.to(rows.device)
+            rows = rows + self.sums[where]
+            left = torch.where(is_open[:, None], rows, 0)
+            if not bool(goes_on.all()):
+                backward.enter(rows[~is_open], pairs[~goes_on], terms[~goes_on])
+            self.sums.index_copy_(0, where, left)
+        self.terms[columns] = torch.where(goes_on, terms, 0)
+        self.done[columns] += 1

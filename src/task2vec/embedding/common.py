@@ -82,7 +82,7 @@ def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
     kin: dict[int, list[int]] = defaultdict(list)
     for number in range(len(tasks)):
         kin[lead(number)].append(number)
-    return [part for numbers in kin.values() for part in _split(tasks, numbers, most)]
+    return sorted(part for numbers in kin.values() for part in _split(tasks, numbers, most))
 
 
 def _split(tasks: Sequence[Task], numbers: list[int], most: int) -> Iterator[list[int]]:

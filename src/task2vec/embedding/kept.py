@@ -1,12 +1,16 @@
 """Embeddings that are on disk already: under which name, and whether they are what a run would make again."""
 
+import hashlib
 import json
+import os
 import re
+import tempfile
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING
 
 from task2vec.embedding.store import load_embedding
-from task2vec.errors import EmbeddingFileError
+from task2vec.errors import EmbeddingFileError, ResourceError
 
 if TYPE_CHECKING:
     from task2vec.embedding.domain import DomainEmbedding
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".t2v.safetensors"
 _LONGEST_NAME = 120
+# What is being written is younger than this.
+_ORPHAN_SECONDS = 3600
 
 
 def is_same(
@@ -36,11 +42,53 @@ def name_file(task: "Task", suffix: str = SUFFIX) -> str:
     return f"{clean if clean == task.name else f'{clean}-{task.fingerprint[:8]}'}{suffix}"
 
 
+def open_folder(folder: Path) -> Path:
+    """The folder, made if it is not there, without what writers left in it that were killed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        for orphan in folder.glob(f".*{SUFFIX}.*.partial"):
+            if time() - orphan.stat().st_mtime > _ORPHAN_SECONDS:
+                orphan.unlink(missing_ok=True)
+    except OSError as error:
+        raise ResourceError(
+            f"embeddings cannot be kept in '{folder}': {error.strerror}. They would be lost. Choose another folder."
+        ) from error
+    return folder
+
+
 def find_kept(folder: Path, task: "Task", probe: "Probe", *, settings: "EmbedSettings") -> "Embedding | None":
     """The embedding of `task` in `folder`, if a run would give it again; a damaged file is none."""
-    place = folder / name_file(task)
+    places = _places(folder, task, probe, settings)
+    return next((known for place in places if (known := _load(place, task, probe, settings)) is not None), None)
+
+
+def find_place(folder: Path, task: "Task", probe: "Probe", *, settings: "EmbedSettings") -> Path:
+    """Where the embedding of `task` is to be written: under its name, if nothing else has that.
+
+    Otherwise the name gets a hash of all that makes the embedding, so that nothing but itself is ever overwritten.
+    """
+    first, second = _places(folder, task, probe, settings)
+    is_free = not os.path.lexists(first) or _load(first, task, probe, settings) is not None
+    return first if is_free else second
+
+
+def _places(folder: Path, task: "Task", probe: "Probe", settings: "EmbedSettings") -> tuple[Path, Path]:
+    """Where the embedding may lie."""
+    name = name_file(task)
+    own = _hash([task.fingerprint, probe.fingerprint, settings.as_dict()])[:16]
+    return folder / name, folder / f"{name.removesuffix(SUFFIX)}-{own}{SUFFIX}"
+
+
+def _load(place: Path, task: "Task", probe: "Probe", settings: "EmbedSettings") -> "Embedding | None":
+    """The embedding at `place`, if there is one and it is the one that a run would give."""
     try:
         known = load_embedding(place) if place.exists() else None
     except EmbeddingFileError:
         return None
     return known if known is not None and is_same(known, task, probe, settings=settings) else None
+
+
+def _hash(content: list) -> str:
+    """SHA-256 of plain values."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

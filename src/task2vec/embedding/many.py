@@ -1,22 +1,24 @@
 """Many tasks at once: which of them belong together, what is done already, and what fails."""
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from task2vec.embedding.common import gather_images, group_tasks
-from task2vec.embedding.device import choose_device
-from task2vec.embedding.kept import find_kept, name_file
+from task2vec.embedding.common import CommonImages, gather_images, group_tasks
+from task2vec.embedding.kept import find_kept, find_place, name_file, open_folder
 from task2vec.embedding.passes import Passes, infinite_features
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.progress import Report, watch
 from task2vec.embedding.run import as_targets, prepare_passes, tensor_cores
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.embedding.steps import Steps
-from task2vec.embedding.together import Group, Job
+from task2vec.embedding.together import Group, Job, Outcome
 from task2vec.embedding.value import Embedding
 from task2vec.errors import DataError, Task2VecError, UsageError
 from task2vec.probe import Probe, load_probe
@@ -60,6 +62,7 @@ def embed_many(
 
     A task that fails is told with its error, and the others go on. With a `folder` each embedding is written there at
     once, and one that lies there from an earlier run with the same data, probe and settings is not computed again.
+    Whatever else is there stays as it is: an embedding whose name is taken gets a longer one.
 
     Args:
         tasks: in any order; results come as they are finished, with the number of their task.
@@ -83,28 +86,53 @@ def embed_many(
         1 Embedding(digits: 1, probe=tf_efficientnet_lite0, 21008 filters, 30 images)
         2 Embedding(digits: 2, probe=tf_efficientnet_lite0, 21008 filters, 30 images)
     """
-    if not gigabytes > 0:
+    if not 0 < gigabytes < math.inf:
         raise UsageError(f"gigabytes={gigabytes} must be a positive number: nothing fits into less. Try 2.")
-    choose_device(device)  # refused now, and not when the first result is asked for
-    place = None if folder is None else Path(folder)
-    if place is not None:
-        _check_names(tasks)
-    probe = probe or load_probe()
+    tasks, probe = _check_tasks(tasks), probe or load_probe()
     prepare = partial(
         prepare_passes, probe=probe, settings=settings, device=device, workers=workers, batch_size=batch_size
     )
-    many = _Many(tuple(tasks), probe, settings, place, gigabytes * _GIGABYTE, prepare)
-    return many.run(progress=progress)
+    prepare(CommonImages((), ()))  # what cannot work is refused now, and not when the first result is asked for
+    if folder is not None:
+        _check_names(tasks)
+        folder = open_folder(Path(folder))
+    return _Many(tasks, probe, settings, folder, gigabytes * _GIGABYTE, prepare).run(progress=progress)
+
+
+def _check_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """The tasks, if each of them is one."""
+    found = (tasks,) if isinstance(tasks, Task) else tuple(tasks)
+    for number, task in enumerate(found):
+        if not isinstance(task, Task):
+            raise UsageError(
+                f"number {number} of the tasks is a {type(task).__name__}, which has no images to embed. Make a task "
+                "of it first: read_folder, read_table, from_dataset."
+            )
+    return found
 
 
 def _check_names(tasks: Sequence[Task]) -> None:
-    """Refuses two tasks that would be kept in one file."""
-    names = [name_file(task) for task in tasks]
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if twice:
-        raise UsageError(
-            f"two tasks would be kept in one file, {twice[0]!r}, and one of them be lost. Give each a name of its own."
-        )
+    """Refuses two tasks that would be kept in one file, unless they are the same."""
+    for name, count in Counter(name for name, _ in {(name_file(task), task.fingerprint) for task in tasks}).items():
+        if count > 1:
+            raise UsageError(
+                f"{count} tasks would be kept in one file, {name!r}, and all but one be lost. Give each a name of its "
+                "own: dataclasses.replace(task, name=...)."
+            )
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Some of the tasks by their numbers, in canonical order, with the images that they share and where theirs are."""
+
+    numbers: list[int]
+    tasks: list[Task]
+    images: CommonImages
+    places: list[np.ndarray]
+
+    def members(self) -> Iterator[tuple[int, Task, np.ndarray]]:
+        """Number, task and places of each."""
+        return zip(self.numbers, self.tasks, self.places, strict=True)
 
 
 @dataclass(frozen=True)
@@ -142,49 +170,68 @@ class _Many:
         """The result of one task, kept if it is an embedding."""
         task = self.tasks[number]
         if isinstance(outcome, Task2VecError):
-            return TaskResult(number, task.name, error=outcome)
+            # The frames of a traceback would keep images and features of the whole group, as long as the result lives.
+            return TaskResult(number, task.name, error=outcome.with_traceback(None))
         if self.folder is not None:
-            outcome.save(self.folder / name_file(task))
+            outcome.save(find_place(self.folder, task, self.probe, settings=self.settings))
         return TaskResult(number, task.name, outcome)
 
-    def _embed_group(self, numbers: list[int], report: Report) -> Iterator[tuple[int, Embedding | Task2VecError]]:
+    def _embed_group(self, numbers: list[int], report: Report) -> Iterator[Outcome]:
         """Tasks that share images; those that have an image which cannot be used fail, and the rest goes on."""
-        canonical = [self.tasks[number].canonical() for number in numbers]
-        images, places = gather_images(canonical)
-        passes, pixels = self.prepare(images)
+        waiting = [numbers]
+        while waiting:
+            waiting = (yield from self._try_group(waiting[0], report)) + waiting[1:]
+
+    def _try_group(self, numbers: list[int], report: Report) -> Generator[Outcome, None, list[list[int]]]:
+        """Tells what comes out as long as images can be read; what is left then is to be tried again, in groups."""
+        tasks = [self.tasks[number].canonical() for number in numbers]
+        family = _Family(numbers, tasks, *gather_images(tasks))
+        passes, pixels = self.prepare(family.images)
+        told: set[int] = set()
         try:
-            with tensor_cores(pixels.device):
-                features = passes.features(pixels, report)
-            unusable = _find_infinite(features, pixels)
-        except DataError:
-            features, unusable = torch.empty(0), _find_unreadable(pixels)
-            if not unusable:
-                raise
-        if unusable:
-            causes = [next((unusable[place] for place in own.tolist() if place in unusable), None) for own in places]
-            yield from ((number, cause) for number, cause in zip(numbers, causes, strict=True) if cause)
-            rest = [number for number, cause in zip(numbers, causes, strict=True) if not cause]
-            yield from self._embed_group(rest, report) if rest else ()
-            return
-        group = Group(self.settings, passes, pixels, features, images.digests)
+            for number, outcome in self._share(family, passes, pixels, report):
+                told.add(number)
+                yield number, outcome
+            return []
+        except DataError as error:
+            cause = error
+        unreadable = list(_find_unreadable(pixels, range(len(pixels))))
+        for number, task, place in family.members():
+            # Another task that has the same image may have it from another file, which is well.
+            own = np.flatnonzero(np.isin(place, unreadable)).tolist() if number not in told else []
+            for error in _find_unreadable(pixels.part(place.tolist(), task.images), own).values():
+                told.add(number)
+                yield number, error
+                break
+        rest = [number for number in numbers if number not in told]
+        if len(rest) < len(numbers):
+            return [rest] if rest else []
+        if len(rest) == 1:
+            yield rest[0], cause
+            return []
+        return [rest[: len(rest) // 2], rest[len(rest) // 2 :]]  # it can be read again, whatever it was
+
+    def _share(self, family: _Family, passes: Passes, pixels: Pixels, report: Report) -> Iterator[Outcome]:
+        """What tasks on common images come to; those that have one without finite features fail."""
+        with tensor_cores(pixels.device):
+            features = passes.features(pixels, report)
+        is_bad = ~torch.isfinite(features).all(1).cpu().numpy()
         jobs = []
-        for number, task, own in zip(numbers, canonical, places, strict=True):
-            part = pixels.part(own.tolist(), task.images)
+        for number, task, place in family.members():
+            if is_bad[place].any():
+                yield number, infinite_features(task.images.name(int(is_bad[place].argmax())))
+                continue
+            part = pixels.part(place.tolist(), task.images)
             steps = Steps(task, self.settings, passes, part, as_targets(task, pixels.device))
-            jobs.append(Job(number, self.tasks[number], steps, torch.from_numpy(own)))
+            jobs.append(Job(number, self.tasks[number], steps, torch.from_numpy(place)))
+        group = Group(self.settings, passes, pixels, features, family.images.digests)
         yield from group.embed(jobs, report, room=self.room / 2)
 
 
-def _find_infinite(features: torch.Tensor, pixels: Pixels) -> dict[int, Task2VecError]:
-    """An error for every image whose features are not finite."""
-    bad = torch.nonzero(~torch.isfinite(features).all(1)).flatten().tolist()
-    return {number: infinite_features(pixels.images.name(number)) for number in bad}
-
-
-def _find_unreadable(pixels: Pixels) -> dict[int, Task2VecError]:
-    """An error for every image that does not load."""
-    found: dict[int, Task2VecError] = {}
-    for number in range(len(pixels)):
+def _find_unreadable(pixels: Pixels, numbers: Iterable[int]) -> dict[int, DataError]:
+    """An error for each of the images that does not load."""
+    found: dict[int, DataError] = {}
+    for number in numbers:
         try:
             pixels.load(number)
         except DataError as error:

@@ -123,6 +123,8 @@ class Group:
         accounts = [steps.account(part) for _, steps, part in works]
         ledger = Ledger(accounts, filters=self.passes.probe.n_filters, device=self.pixels.device)
         parts = [part for *_, part in works]
+        if not works:  # no task could be halved
+            return ledger
         keys = [int(digest[:16], 16) ^ self.settings.seed for digest in self.digests]
         backward = Backward(self.passes, works[0][1].engine(), self.pixels, parts=parts, keys=keys, ledger=ledger)
         with tensor_cores(self.pixels.device):

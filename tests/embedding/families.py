@@ -1,0 +1,108 @@
+"""Families of tasks on common pictures, and how embeddings are compared number by number."""
+
+import numpy as np
+import torch
+
+from task2vec.embedding import Embedding, EmbedSettings
+from task2vec.tasks import Task, from_dataset
+from tests.embedding.conftest import make_attributes, pictures
+
+FINE = EmbedSettings(images=30, dtype="float64")
+
+
+def ask(images, labels, name) -> Task:
+    """A task of pictures and whatever labels."""
+    return from_dataset(list(zip(images, labels, strict=True)), name=name)
+
+
+def ask_binary(count, *, images=20, seed=0) -> list[Task]:
+    """Questions on the same pictures, answered at random."""
+    pool, _ = pictures((images,), seed=seed)
+    rng = np.random.default_rng(seed)
+    answers = [rng.permutation(np.arange(images) % (3 if number % 2 else 2) == 0) for number in range(count)]
+    return [ask(pool, own.astype(int).tolist(), f"question-{number}") for number, own in enumerate(answers)]
+
+
+def classes_family() -> list[Task]:
+    """Three, four and two classes on the same pictures, in another order each time."""
+    pool, labels = pictures((7, 6, 5))
+    order = np.random.default_rng(1).permutation(len(pool))
+    return [
+        ask(pool, labels, "three"),
+        ask([pool[i] for i in order], [i % 4 for i in order.tolist()], "four"),
+        ask(pool[::-1], [int(i > 6) for i in range(len(pool))], "two"),
+    ]
+
+
+def attributes_family() -> list[Task]:
+    """A multi-label task, and each of its attributes alone."""
+    joint = make_attributes(16)
+    return [joint, *joint.one_vs_rest()]
+
+
+def overlapping_family() -> list[Task]:
+    """Each shares pictures with the next, and the first none with the last."""
+    pool, _ = pictures((24,), seed=2)
+    spans = [(0, 11, 2), (6, 18, 3), (12, 24, 2)]
+    return [ask(pool[a:b], [i % c for i in range(b - a)], f"from {a} to {b}") for a, b, c in spans]
+
+
+def disjoint_family() -> list[Task]:
+    """Nothing in common."""
+    return [ask(pictures((8,), seed=s)[0], [i % c for i in range(8)], f"pool {s}") for s, c in ((3, 2), (4, 3), (5, 2))]
+
+
+def copies_family() -> list[Task]:
+    """One picture twice with one label, three times with two labels, once, and nothing but that picture."""
+    pool, _ = pictures((8,), seed=6)
+    a, b, *_ = pool
+    return [
+        ask([a, *pool], [0, *(i % 2 for i in range(8))], "twice"),
+        ask([a, b, *pool, a], [0, 1, *(i % 3 for i in range(8)), 2], "thrice"),
+        ask(pool, [i // 3 for i in range(8)], "once"),
+        ask([a] * 6, [i % 2 for i in range(6)], "alike"),
+    ]
+
+
+FAMILIES = {
+    "binary": lambda: ask_binary(4),
+    "classes": classes_family,
+    "attributes": attributes_family,
+    "overlapping": overlapping_family,
+    "disjoint": disjoint_family,
+    "copies": copies_family,
+}
+
+
+def mixed_family() -> list[Task]:
+    """All of them, shuffled."""
+    tasks = [task for make in FAMILIES.values() for task in make()]
+    return [tasks[i] for i in np.random.default_rng(7).permutation(len(tasks))]
+
+
+def is_close(found: Embedding, wanted: Embedding, *, error: float) -> bool:
+    """Whether two embeddings are the same number by number, up to a relative error; what is told of heads as well."""
+    arrays = [(found.fisher, wanted.fisher), (found.stderr, wanted.stderr), (found.prior, wanted.prior)]
+    if (found.halves is None) != (wanted.halves is None):
+        return False
+    if found.halves is not None and wanted.halves is not None:
+        arrays.append((found.halves, wanted.halves))
+    for key in ("effective_images", "relative_error"):
+        arrays.append((np.array(found.provenance[key]), np.array(wanted.provenance[key])))
+    is_same = all(float(np.abs(a - b).sum()) <= error * float(np.abs(b).sum()) for a, b in arrays)
+    return is_same and found.task == wanted.task and simplify(found.provenance) == simplify(wanted.provenance)
+
+
+def simplify(provenance: dict) -> dict:
+    """What is told of an embedding beside its numbers, with few digits of losses, which are validated in float32."""
+    told = {key: value for key, value in provenance.items() if key not in ("effective_images", "relative_error")}
+    told["warnings"] = [text.split(" and ")[0] for text in told["warnings"]]
+    story = told.get("variational", {})
+    told["variational"] = {key: value if isinstance(value, bool) else f"{value:.2g}" for key, value in story.items()}
+    head = dict(told["head"])
+    return told | {"head": head | {key: f"{head[key]:.3g}" for key in ("train_loss", "cv_loss")}}
+
+
+def out_of_memory() -> torch.cuda.OutOfMemoryError:
+    """What a GPU says that is full."""
+    return torch.cuda.OutOfMemoryError("CUDA out of memory (pretended)")
