@@ -8,27 +8,28 @@ import numpy as np
 
 def canonical_order(digests: Sequence[str], targets: np.ndarray) -> tuple[list[int], list[int]]:
     """The order of images and of classes that depends on the content only."""
-    class_order = order_classes(digests, targets)
-    renumbered = renumber(targets, class_order)
-    image_order = sorted(range(len(digests)), key=lambda index: (digests[index], renumbered[index].tolist()))
-    return image_order, class_order
+    names, ranks = np.unique(np.array([digest.encode() for digest in digests]), return_inverse=True)
+    class_order = _order_classes(names, ranks, targets)
+    if len(names) == len(digests):
+        return np.argsort(ranks).tolist(), class_order
+    columns = np.atleast_2d(renumber(targets, class_order).T)  # copies of one image are ordered by their labels
+    return np.lexsort((*columns[::-1], ranks)).tolist(), class_order
 
 
 def order_classes(digests: Sequence[str], targets: np.ndarray) -> list[int]:
     """The order of classes by the SHA-256 of their members."""
+    return canonical_order(digests, targets)[1]
+
+
+def _order_classes(names: np.ndarray, ranks: np.ndarray, targets: np.ndarray) -> list[int]:
+    """The order of classes by the SHA-256 of the sorted digests of their members."""
     if targets.ndim == 2:
-        members = [np.flatnonzero(column).tolist() for column in targets.T]
+        members = [np.flatnonzero(column) for column in targets.T]
     else:
-        members = [[] for _ in np.unique(targets)]
-        for index, label in enumerate(targets.tolist()):
-            members[label].append(index)
-    signatures = [_hash_together(digests[index] for index in rows) for rows in members]
+        by_label = np.argsort(targets, kind="stable")
+        members = np.split(by_label, np.cumsum(np.bincount(targets))[:-1])
+    signatures = [hashlib.sha256(b"".join(names[np.sort(ranks[rows])].tolist())).hexdigest() for rows in members]
     return sorted(range(len(members)), key=signatures.__getitem__)
-
-
-def _hash_together(digests) -> str:
-    """One SHA-256 for a set of digests, whatever their order."""
-    return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
 
 
 def renumber(targets: np.ndarray, class_order: list[int]) -> np.ndarray:

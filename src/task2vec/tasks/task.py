@@ -93,16 +93,21 @@ class Task:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the content: images and their partition, not their order nor the names of the classes."""
-        image_order, class_order = canonical_order(self.digests, self.targets)
+        image_order, class_order = self._order
         targets = renumber(self.targets, class_order)[image_order]
         content = hashlib.sha256(f"task {targets.ndim} {len(self)} {len(self.classes)}\n".encode())
         content.update("".join(self.digests[index] for index in image_order).encode())
         content.update(targets.astype("<i8").tobytes())
         return content.hexdigest()
 
+    @cached_property
+    def _order(self) -> tuple[list[int], list[int]]:
+        """The canonical order of images and of classes."""
+        return canonical_order(self.digests, self.targets)
+
     def canonical(self) -> "Task":
         """The same task in the order that its content alone decides."""
-        image_order, class_order = canonical_order(self.digests, self.targets)
+        image_order, class_order = self._order
         return replace(
             self,
             images=ChosenImages(self.images, image_order),
