@@ -55,16 +55,18 @@ def data(tmp_path_factory):
     paint(root / "pair", {"dark": 60, "bright": 190}, seed=1)
     with open(root / "table.csv", "w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["path", "is_dark", "is_even"])
+        writer.writerow(["file", "is_dark", "is_even", "is_first"])
         for image in sorted((root / "shades").rglob("*.png")):
-            writer.writerow([image.relative_to(root), int(image.parent.name == "dark"), int(image.stem) % 2])
+            number = int(image.stem)
+            answers = [image.parent.name == "dark", number % 2, number == 0]
+            writer.writerow([image.relative_to(root), *map(int, answers)])
     make_cub(root / "cub" / "CUB_200_2011")
     make_deepfashion(root / "deepfashion")
     write_imaterialist(root / "imaterialist")
     return root
 
 
-ATTRIBUTES = ("--label-column", "is_dark", "--label-column", "is_even")
+ATTRIBUTES = ("--path-column", "file", "--label-column", "is_dark", "--label-column", "is_even")
 
 
 def read_rows(text):
@@ -148,6 +150,7 @@ def test_json_is_one_document(call, data, tmp_path):
     assert "unreadable" in result.stderr and "x.png" in result.stderr
     (row,) = report["tasks"]
     assert row["settings"]["seed"] == 3 and row["norm"] > 0 and row["is_found"] is False
+    assert 0 < row["noise"]["floor"] < 1
     assert task2vec.load_embedding(row["written"]).task == row["task"] == "pair"
     report = read_json(call(*args, "--allow-bad"))
     assert [(one["task"], one["is_found"], len(one["bad"])) for one in report["tasks"]] == [

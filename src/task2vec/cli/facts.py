@@ -9,10 +9,11 @@ if TYPE_CHECKING:
     from task2vec.embedding import Embedding
 
 
-def describe(embedding: "Embedding") -> dict[str, Any]:
-    """The facts of an embedding as plain values, each of the type it should have: files come from strangers."""
-    from task2vec.distance.noise import find_basis, find_floor
+def describe(embedding: "Embedding", *, has_noise: bool = True) -> dict[str, Any]:
+    """The facts of an embedding as plain values, each of the type it should have: files come from strangers.
 
+    The noise takes longer to find than all else, and may be left out.
+    """
     story = embedding.provenance
     try:
         return {
@@ -26,7 +27,7 @@ def describe(embedding: "Embedding") -> dict[str, Any]:
             "head": {key: _number(value) for key, value in story["head"].items()},
             "effective_images": _number(story["effective_images"]),
             "relative_error": _number(story["relative_error"]),
-            "noise": {"floor": find_floor(embedding), "basis": find_basis(embedding)},
+            "noise": _find_noise(embedding) if has_noise else {},
             "variational": {key: _number(value) for key, value in story.get("variational", {}).items()},
             "settings": dict(story["settings"]),
             "fingerprints": {"task": str(story["task_fingerprint"]), "probe": str(story["probe_fingerprint"])},
@@ -84,6 +85,12 @@ def _word_noise(facts: dict[str, Any]) -> str:
     floor, is_part = facts["noise"]["floor"], facts["noise"]["basis"] == "stderr"
     more, mend = (" or more", "; --halves tells all of it") if is_part else ("", "")
     return f"{floor:.3f}{more}, the distance of two such embeddings of this task{mend}"
+
+
+def _find_noise(embedding: "Embedding") -> dict[str, Any]:
+    from task2vec.distance.noise import find_basis, find_floor
+
+    return {"floor": find_floor(embedding), "basis": find_basis(embedding)}
 
 
 def _count(value: Any) -> Any:

@@ -154,7 +154,7 @@ class Run:
         task = self.tasks[result.number]
         place = find_place(self.folder, task, self.probe, settings=self.settings)
         facts = {
-            **describe(result.embedding),
+            **describe(result.embedding, has_noise=self.is_silent),  # a table does not show it
             "bad": [asdict(bad) for bad in task.bad],
             "warnings": result.embedding.provenance["warnings"],
             "is_found": result.is_found,
