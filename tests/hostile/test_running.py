@@ -1,13 +1,16 @@
-"""R6 and R7: no terminal, no colours, 40 columns, a reader that goes away, an extra that is missing."""
+"""R2, R6 and R7: killed and run again, no terminal, no colours, 40 columns, a missing extra, a reader that leaves."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from task2vec.embedding import load_embedding
 from tests.command import START, run_command
 
 ESCAPE = "\x1b"
@@ -104,3 +107,49 @@ def test_parquet_without_pyarrow_is_one_line_with_the_command(tmp_path):
     assert result.returncode == 5, result.stderr
     assert result.stderr.count("\n") == 1
     assert "pip install 'task2vec[table]'" in result.stderr
+
+
+# --- R2: a run of twenty tasks that is killed, and the same command again ---
+
+TWENTY = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from task2vec.embedding import EmbedSettings, embed_many
+from tests.embedding.families import ask_binary
+from tests.embedding.test_methods import make_tiny
+settings = EmbedSettings(images=20, l2=0.1)
+for result in embed_many(ask_binary(20), make_tiny(), settings=settings, folder=sys.argv[1], gigabytes=1e-9):
+    print(result.task, "found" if result.is_found else "made", flush=True)
+    time.sleep(0.02)  # so that a signal comes while there is still something to do
+"""
+
+
+def run_twenty(folder, stop=None, after=0):
+    """What the run told, until it was stopped by the signal `stop` a moment after as many results were made."""
+    command, root = [sys.executable, "-c", TWENTY, str(folder)], Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
+    told: dict[str, str] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            told.update([line.split()])
+            if stop is not None and list(told.values()).count("made") == after:
+                time.sleep(random.Random(after).random() * 0.05)
+                process.send_signal(stop)
+        assert (process.wait(timeout=100) == 0) == (stop is None)
+    return told
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to end a process by")
+def test_a_run_of_twenty_tasks_that_is_killed_again_and_again(tmp_path):
+    finished: set[str] = set()
+    for stop, after in ((signal.SIGTERM, 3), (signal.SIGINT, 4), (signal.SIGKILL, 2), (None, 0)):
+        before = {place.name.split(".")[0] for place in tmp_path.glob("question*")}
+        assert finished <= before  # what was told is on disk
+        told = run_twenty(tmp_path, stop, after)
+        assert {task for task, how in told.items() if how == "found"} == before
+        for place in tmp_path.glob("question*"):
+            load_embedding(place)  # whole, or absent
+        finished |= set(told)
+    assert len(finished) == len(told) == 20
+    assert 7 < list(told.values()).count("found") < 20

@@ -64,13 +64,13 @@ def find_kept(folder: Path, task: "Task", probe: "Probe", *, settings: "EmbedSet
 
 
 def find_place(folder: Path, task: "Task", probe: "Probe", *, settings: "EmbedSettings") -> Path:
-    """Where the embedding of `task` is to be written: under its name, if nothing else has that.
+    """Where the embedding of `task` lies, or is to be written: under its name, if nothing else has that.
 
     Otherwise the name gets a hash of all that makes the embedding, so that nothing but itself is ever overwritten.
     """
     first, second = _places(folder, task, probe, settings)
-    is_free = not os.path.lexists(first) or _load(first, task, probe, settings) is not None
-    return first if is_free else second
+    known = next((place for place in (first, second) if _load(place, task, probe, settings) is not None), None)
+    return known or (second if os.path.lexists(first) else first)
 
 
 def _places(folder: Path, task: "Task", probe: "Probe", settings: "EmbedSettings") -> tuple[Path, Path]:
