@@ -152,7 +152,9 @@ def test_json_is_one_document(call, data, tmp_path):
     assert row["settings"]["seed"] == 3 and row["norm"] > 0 and row["is_found"] is False
     assert 0 < row["noise"]["floor"] < 1
     assert task2vec.load_embedding(row["written"]).task == row["task"] == "pair"
-    report = read_json(call(*args, "--allow-bad"))
+    result = call(*args, "--allow-bad")
+    report = read_json(result)
+    assert result.stderr.count("unreadable: ") == 2
     assert [(one["task"], one["is_found"], len(one["bad"])) for one in report["tasks"]] == [
         ("pair", True, 0),
         ("torn", False, 2),
