@@ -36,30 +36,32 @@ def minimise(
     steps: list[tuple[Tensor, Tensor, Tensor]] = []
     stuck = torch.zeros(len(start), dtype=torch.bool, device=start.device)
 
-    def note(rows: Tensor) -> None:
+    def note(rows: Tensor | slice) -> None:
         found[which[rows]], losses[which[rows]] = point[rows], loss[rows]
         slopes[which[rows]] = gradient[rows].abs().amax(1)
 
     for _ in range(max_steps):
-        done = stuck | (gradient.abs().amax(1) <= tolerance)
+        done = (stuck | (gradient.abs().amax(1) <= tolerance)).cpu()  # one look at what a GPU has found, not several
         if bool(done.all()):
             break
         if 2 * int(done.sum()) >= len(done):
-            note(done)
-            which, point, loss, gradient = which[~done], point[~done], loss[~done], gradient[~done]
-            steps = [(step[~done], change[~done], moved[~done]) for step, change, moved in steps]
-            stuck, done = stuck[~done], done[~done]
+            note(torch.nonzero(done).flatten().to(which.device))
+            rest = torch.nonzero(~done).flatten().to(which.device)
+            which, point, loss, gradient, stuck = which[rest], point[rest], loss[rest], gradient[rest], stuck[rest]
+            steps = [(step[rest], change[rest], moved[rest]) for step, change, moved in steps]
+            done = torch.zeros(len(rest), dtype=torch.bool)
         direction = -_apply_inverse_hessian(gradient, steps)
-        direction = direction.masked_fill(done[:, None], 0)
-        new_point, new_loss, new_gradient = _search_line(loss_and_gradient, which, point, loss, gradient, direction)
+        direction = direction.masked_fill(done.to(direction.device)[:, None], 0)
+        new_point, new_loss, new_gradient = _search_line(
+            loss_and_gradient, which, point, loss, gradient, direction, torch.nonzero(~done).flatten()
+        )
         step, change = new_point - point, new_gradient - gradient
         moved = (step * change).sum(1)
         steps = [*steps[-(_HISTORY - 1) :], (step, change, moved)]
-        stuck = stuck | (new_point == point).all(
-            1
-        )  # no step decreases the loss any more: as far as this precision goes
+        # No step decreases the loss any more: as far as this precision goes.
+        stuck = stuck | (new_point == point).all(1)
         point, loss, gradient = new_point, new_loss, new_gradient
-    note(torch.ones_like(stuck))
+    note(slice(None))
     return found, losses, slopes <= tolerance
 
 
@@ -82,21 +84,34 @@ def _apply_inverse_hessian(gradient: Tensor, steps: list[tuple[Tensor, Tensor, T
 
 
 def _search_line(
-    loss_and_gradient: LossAndGradient, which: Tensor, point: Tensor, loss: Tensor, gradient: Tensor, direction: Tensor
+    loss_and_gradient: LossAndGradient,
+    which: Tensor,
+    point: Tensor,
+    loss: Tensor,
+    gradient: Tensor,
+    direction: Tensor,
+    waiting: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Halves the step of each problem until its loss falls by enough; a problem that never does stays where it was."""
+    """Halves the step of each waiting problem until its loss falls by enough; one that never does stays in its place."""
     slope = (direction * gradient).sum(1)
-    best = (point.clone(), loss.clone(), gradient.clone())
-    waiting = torch.nonzero(slope < 0).flatten()
+    best = (point, loss, gradient)
     length = 1.0
     for _ in range(30):
+        rows = waiting.to(point.device)
+        trial = point[rows] + length * direction[rows]
+        new = (trial, *loss_and_gradient(trial, which[rows]))
+        enough = loss[rows] + _ARMIJO * length * slope[rows]
+        accepted = ((new[1] <= enough) & torch.isfinite(new[1]) & (slope[rows] < 0)).cpu()
+        if len(waiting) == len(point) and bool(accepted.all()):  # as nearly always
+            return new
+        good = torch.nonzero(accepted).flatten().to(point.device)
+        into, (new_point, new_loss, new_gradient) = rows[good], (part[good] for part in new)
+        best = (
+            best[0].index_copy(0, into, new_point),
+            best[1].index_copy(0, into, new_loss),
+            best[2].index_copy(0, into, new_gradient),
+        )
+        waiting, length = waiting[~accepted], length / 2
         if not len(waiting):
             break
-        trial = point[waiting] + length * direction[waiting]
-        trial_loss, trial_gradient = loss_and_gradient(trial, which[waiting])
-        enough = loss[waiting] + _ARMIJO * length * slope[waiting]
-        accepted = (trial_loss <= enough) & torch.isfinite(trial_loss)
-        for kept, new in zip(best, (trial, trial_loss, trial_gradient), strict=True):
-            kept[waiting[accepted]] = new[accepted]
-        waiting, length = waiting[~accepted], length / 2
     return best
