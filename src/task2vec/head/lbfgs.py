@@ -92,7 +92,7 @@ def _search_line(
     direction: Tensor,
     waiting: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Halves the step of each waiting problem until its loss falls by enough; one that never does stays in its place."""
+    """Halves the step of each waiting problem until its loss falls by enough; one that never does stays put."""
     slope = (direction * gradient).sum(1)
     best = (point, loss, gradient)
     length = 1.0
