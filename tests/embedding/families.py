@@ -44,7 +44,7 @@ def attributes_family() -> list[Task]:
 def overlapping_family() -> list[Task]:
     """Each shares pictures with the next, and the first none with the last."""
     pool, _ = pictures((24,), seed=2)
-    spans = [(0, 11, 2), (6, 18, 3), (12, 24, 2)]
+    spans = [(0, 12, 2), (6, 18, 3), (12, 24, 2)]
     return [ask(pool[a:b], [i % c for i in range(b - a)], f"from {a} to {b}") for a, b, c in spans]
 
 
