@@ -138,6 +138,21 @@ def test_a_damaged_file_under_the_longer_name_is_written_anew(tmp_path):
     assert load_embedding(place).task == "colours" and len(content(tmp_path)) == 2
 
 
+def test_longer_names_tell_data_probe_and_settings_apart(tmp_path):
+    task, other_probe = make_task(), replace(make_tiny(), fingerprint="0" * 64)
+    (tmp_path / name_file(task)).write_text("my notes")
+    kinds = [
+        (task, TINY, FINE),
+        (make_task(seed=9), TINY, FINE),
+        (task, other_probe, FINE),
+        (task, TINY, replace(FINE, seed=1)),
+    ]
+    for is_found in (False, True):
+        for own, probe, settings in kinds:
+            assert run([own], tmp_path, probe, settings=settings)[0].is_found == is_found
+    assert len(content(tmp_path)) == 5
+
+
 def test_the_place_of_what_is_kept_is_told_even_if_the_name_has_become_free(tmp_path):
     task, other = make_task(), make_task(seed=9)
     run([other], tmp_path)

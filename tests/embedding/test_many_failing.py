@@ -13,6 +13,7 @@ from task2vec.embedding.passes import Passes
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, ResourceError, Task2VecError
 from task2vec.fisher import Engine
 from task2vec.tasks import from_dataset, read_folder
+from task2vec.tasks.dataset import digest_of
 from tests.embedding.conftest import make_task, pictures
 from tests.embedding.families import FINE, ask, ask_binary, is_close
 from tests.embedding.test_methods import make_tiny
@@ -98,6 +99,19 @@ def test_a_file_that_goes_away_between_the_passes(folders, monkeypatch, others):
     assert "5.png" in str(results[1].error)
     for number in (0, 2):
         assert is_close(results[number].embedding, wanted[number], error=1e-9)
+
+
+def test_a_file_that_goes_away_while_results_are_told_fails_what_is_left(folders, monkeypatch):
+    (task, *_), root = folders
+    tasks = [replace(task, name=f"the same {number}") for number in range(3)]
+    monkeypatch.setattr("task2vec.embedding.pixels.CACHE_BYTES", {"cpu": 0, "cuda": 0})
+    monkeypatch.setattr("task2vec.embedding.together._TOGETHER", 1)
+    results = embed_many(tasks, TINY, settings=replace(FINE, seeds="all"))
+    told = [next(results)]
+    (root / "from 0" / "class 1" / "7.png").unlink()
+    told += results
+    assert [result.number for result in told] == [0, 1, 2]
+    assert [result.error is None for result in told] == [True, False, False]
 
 
 def test_an_item_of_a_dataset_that_is_another_one():
@@ -205,10 +219,12 @@ def test_an_image_is_called_as_its_own_task_calls_it(monkeypatch):
         return found
 
     monkeypatch.setattr(Passes, "_features", spoilt)
-    pool, _ = pictures((6,), seed=4)
-    tasks = [ask([*pool, BLACK], [i % 2 for i in range(7)], "a"), ask([BLACK, *pool], [i % 2 for i in range(7)], "b")]
-    results = run(tasks)
-    assert "'item 6'" in str(results[0].error) and "'item 0'" in str(results[1].error)
+    pool, _ = pictures((24,), seed=4)
+    later = [image for image in pool if digest_of(image) > digest_of(BLACK)]
+    assert 2 < len(later) < len(pool)  # in the canonical order, the black one is another for a task of these alone
+    sets = {"last": [*pool, BLACK], "first": [BLACK, *pool], "fewer": [later[0], BLACK, *later[1:]]}
+    results = run([ask(images, [i % 2 for i in range(len(images))], name) for name, images in sets.items()])
+    assert [str(results[number].error).split("'")[1] for number in range(3)] == ["item 24", "item 0", "item 1"]
 
 
 def test_rows_that_are_not_finite_fail_the_tasks_that_drew_them(monkeypatch):
