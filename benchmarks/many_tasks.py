@@ -126,10 +126,11 @@ def measure_alone(tasks: list[t2v.Task], chosen: list[int], probe: t2v.Probe, pl
     """Seconds of the chosen tasks by `embed`, by `embed` with known features, and of the bare passes they need."""
     found: dict[str, list] = {"alone": [], "cached": [], "limit": [], "embeddings": []}
     for number in chosen:
-        embedding, seconds = timed(lambda: t2v.embed(tasks[number], probe, device=plan.device), plan.clock)  # noqa: B023
+        one = {"device": plan.device, "batch_size": BATCH[plan.device]}
+        embedding, seconds = timed(lambda: t2v.embed(tasks[number], probe, **one), plan.clock)  # noqa: B023
         found["alone"].append(seconds)
         found["embeddings"].append(embedding)
-        steps = prepare_steps(tasks[number], probe, settings=t2v.EmbedSettings(), device=plan.device)
+        steps = prepare_steps(tasks[number], probe, settings=t2v.EmbedSettings(), **one)
         with tensor_cores(steps.pixels.device):
             features = steps.features(silent)
         again = lambda: measure_with_halves(tasks[number], steps, features, silent)  # noqa: B023, E731

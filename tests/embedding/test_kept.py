@@ -126,6 +126,17 @@ def test_a_file_that_is_no_such_embedding_stays(tmp_path, foreign):
     assert run([task], tmp_path)[0].is_found
 
 
+def test_embeddings_of_an_older_recipe_are_made_anew_and_stay(tmp_path, monkeypatch):
+    (task,) = ask_binary(1)
+    monkeypatch.setattr("task2vec.embedding.run.RECIPE", 1)
+    old = next(embed_many([task], TINY, settings=FINE, folder=tmp_path))
+    monkeypatch.undo()
+    new = next(embed_many([task], TINY, settings=FINE, folder=tmp_path))
+    assert not new.is_found and old.embedding.provenance["recipe"] < new.embedding.provenance["recipe"]
+    assert len(list(tmp_path.iterdir())) == 2
+    assert next(embed_many([task], TINY, settings=FINE, folder=tmp_path)).is_found
+
+
 def test_a_damaged_file_under_the_longer_name_is_written_anew(tmp_path):
     task = make_task()
     (tmp_path / name_file(task)).write_text("my notes")

@@ -12,6 +12,7 @@ from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
 from task2vec.errors import ProbeError, ResourceError, UsageError
 from task2vec.fisher import Engine
+from task2vec.head import fit_heads
 from tests.cases import make_case
 from tests.embedding.conftest import WAYS, make_task
 from tests.embedding.families import CHOSEN, FAMILIES, FINE, ask_binary, is_close, mixed_family, out_of_memory
@@ -104,6 +105,28 @@ def test_a_probe_with_a_layer_that_runs_twice_also_image_by_image():
 )
 def test_arguments_that_change_no_number(options):
     assert_same(embed_all(make_family("mixed"), **options), embed_alone("mixed", FINE))
+
+
+def test_seeds_that_do_not_fit_at_once_change_no_number(monkeypatch):
+    sizes, batches = [], Pixels.batches
+    monkeypatch.setattr(Pixels, "batches", lambda self, some, size: (sizes.append(size), batches(self, some, size))[1])
+    monkeypatch.setattr("task2vec.embedding.backward._SEEDS", 200)
+    assert_same(embed_all(make_family("mixed")), embed_alone("mixed", FINE))
+    assert min(sizes) < max(sizes)
+
+
+def test_heads_that_do_not_fit_at_once_are_fitted_in_halves(monkeypatch):
+    asked, fit = [], fit_heads
+
+    def guarded(features, targets, **options):
+        asked.append(len(targets))
+        if len(targets) > 2:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory (pretended)")
+        return fit(features, targets, **options)
+
+    monkeypatch.setattr("task2vec.embedding.together.fit_heads", guarded)
+    assert_same(embed_all(make_family("binary")), embed_alone("binary", FINE))
+    assert max(asked) > 2
 
 
 @pytest.mark.parametrize("together", [1, 2, 5])

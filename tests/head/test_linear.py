@@ -260,8 +260,10 @@ def test_a_lonely_image_has_no_say_about_the_penalty():
 @pytest.mark.parametrize("count", [12, 90])  # fewer images than features, and more
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("most", [4000, 30])  # with all images in the cross-validation, and with a part
-def test_heads_of_several_tasks_on_the_same_images_are_those_that_each_has_alone(kind, count, most, monkeypatch):
+@pytest.mark.parametrize("held", [1 << 24, 5000])  # all tasks together, and some at a time
+def test_heads_of_several_tasks_on_the_same_images_are_those_that_each_has_alone(kind, count, most, held, monkeypatch):
     monkeypatch.setattr("task2vec.head.cross_validation.MOST_IMAGES", most)
+    monkeypatch.setattr("task2vec.head.cross_validation.HELD", held)
     classes, is_multilabel = KINDS[kind]
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(count, 20, generator=generator) * 3 + 5

@@ -51,5 +51,5 @@ def check_place(place: Path, task: "Task", probe: "Probe", settings: "EmbedSetti
     elif not is_same(there, task, probe):
         other = f"by another probe, other weights or another size ({there.probe})"
     else:
-        other = "with other settings"
+        other = "with other settings, or by an older version"
     raise UsageError(f"'{place}' already holds an embedding {other}, which would be lost. {mend}")

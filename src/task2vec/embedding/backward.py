@@ -15,6 +15,9 @@ from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
 from task2vec.fisher import Engine, Ledger
 
+# Numbers in the seeds of one batch, all its slots together.
+_SEEDS = 1 << 26
+
 
 @dataclass(frozen=True)
 class Part:
@@ -66,10 +69,17 @@ class Backward:
     def run(self, images: Sequence[int], step: Callable[[int], None]) -> None:
         """Runs all pairs of the given images."""
         order = sorted(images, key=lambda image: -int(self.counts[image]))
-        for numbers, pixels in self.pixels.batches(order, self.passes.batch_size):
-            batch = _Batch(self, numbers)
-            self.passes.memory.run(batch.run, [pixels, torch.arange(len(numbers))])
-            step(int(self.counts[numbers].sum()))
+        while order:
+            slots = int(self.counts[order[0]])
+            size = min(self.passes.batch_size, max(1, _SEEDS // (slots * self.passes.probe.feature_dim)))
+            # Those with at least half as many pairs; the rest may go in larger batches.
+            end = sum(2 * int(self.counts[image]) >= slots for image in order)
+            end = -(-end // size) * size
+            for numbers, pixels in self.pixels.batches(order[:end], size):
+                batch = _Batch(self, numbers)
+                self.passes.memory.run(batch.run, [pixels, torch.arange(len(numbers))])
+                step(int(self.counts[numbers].sum()))
+            order = order[end:]
 
     def seeds(self, pairs: Tensor) -> Tensor:
         """(m, d) gradients at the pooled features of the pairs with the given numbers."""

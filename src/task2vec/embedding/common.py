@@ -90,12 +90,12 @@ def _split(tasks: Sequence[Task], numbers: list[int], most: int) -> Iterator[lis
     part: list[int] = []
     held: set[str] = set()
     for number in numbers:
-        more = held | set(tasks[number].digests)
-        if part and len(more) > most:
+        own = set(tasks[number].digests)
+        if part and len(held) + len(own - held) > most:
             yield part
-            part, more = [], set(tasks[number].digests)
+            part, held = [], set()
         part.append(number)
-        held = more
+        held |= own
     yield part
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
 
+from task2vec.embedding.settings import RECIPE
 from task2vec.embedding.store import load_embedding
 from task2vec.errors import EmbeddingFileError, ResourceError
 
@@ -28,11 +29,12 @@ _ORPHAN_SECONDS = 3600
 def is_same(
     known: "Embedding | DomainEmbedding", task: "Task", probe: "Probe", *, settings: "EmbedSettings | None" = None
 ) -> bool:
-    """Whether embedding the task by this probe with these settings would give the known embedding again."""
+    """Whether embedding the task by this probe with these settings would give the known embedding again, today."""
     told = known.provenance
     wanted = {"task_fingerprint": task.fingerprint, "probe_fingerprint": probe.fingerprint}
     if settings is not None:
         wanted["settings"] = json.loads(json.dumps(settings.as_dict()))
+        wanted["recipe"] = RECIPE
     return all(told.get(key) == value for key, value in wanted.items())
 
 
@@ -76,7 +78,7 @@ def find_place(folder: Path, task: "Task", probe: "Probe", *, settings: "EmbedSe
 def _places(folder: Path, task: "Task", probe: "Probe", settings: "EmbedSettings") -> tuple[Path, Path]:
     """Where the embedding may lie."""
     name = name_file(task)
-    own = _hash([task.fingerprint, probe.fingerprint, settings.as_dict()])[:16]
+    own = _hash([task.fingerprint, probe.fingerprint, settings.as_dict(), RECIPE])[:16]
     return folder / name, folder / f"{name.removesuffix(SUFFIX)}-{own}{SUFFIX}"
 
 

@@ -18,7 +18,7 @@ from task2vec.embedding.progress import Report, watch
 from task2vec.embedding.run import as_targets, prepare_passes, tensor_cores
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.embedding.steps import Steps
-from task2vec.embedding.together import Group, Job, Outcome
+from task2vec.embedding.together import Group, Job, Outcome, can_share
 from task2vec.embedding.value import Embedding
 from task2vec.errors import DataError, Task2VecError, UsageError
 from task2vec.probe import Probe, load_probe
@@ -216,12 +216,13 @@ class _Many:
         with tensor_cores(pixels.device):
             features = passes.features(pixels, report)
         is_bad = ~torch.isfinite(features).all(1).cpu().numpy()
+        has_own = self.settings.halves or not can_share(self.settings)  # passes over images of its own
         jobs = []
         for number, task, place in family.members():
             if is_bad[place].any():
                 yield number, infinite_features(task.images.name(int(is_bad[place].argmax())))
                 continue
-            part = pixels.part(place.tolist(), task.images)
+            part = pixels.part(place.tolist(), task.images) if has_own else pixels
             steps = Steps(task, self.settings, passes, part, as_targets(task, pixels.device))
             jobs.append(Job(number, self.tasks[number], steps, torch.from_numpy(place)))
         group = Group(self.settings, passes, pixels, features, family.images.digests)

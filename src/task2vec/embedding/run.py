@@ -21,7 +21,7 @@ from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.prior import fitted_prior, fixed_prior
 from task2vec.embedding.progress import Report, watch
-from task2vec.embedding.settings import EmbedSettings
+from task2vec.embedding.settings import RECIPE, EmbedSettings
 from task2vec.embedding.steps import Steps, split_steps
 from task2vec.embedding.value import Embedding
 from task2vec.embedding.variational import MOST_DRIFT, MOST_SPEED, find_minimum
@@ -217,6 +217,7 @@ def describe(task: Task, steps: Steps, head: Head, measured: Measured) -> Embedd
         "probe_source": steps.passes.probe.source,
         "image_size": list(steps.passes.probe.size),
         "settings": steps.settings.as_dict(),
+        "recipe": RECIPE,
         "versions": _versions(),
         "device": steps.pixels.device.type,
         "classes": list(task.classes),

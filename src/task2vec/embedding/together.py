@@ -27,6 +27,11 @@ _TOGETHER = 128
 Outcome = tuple[int, Embedding | Task2VecError]
 
 
+def can_share(settings: EmbedSettings) -> bool:
+    """Whether tasks share backward passes; otherwise they draw by themselves, until it is enough."""
+    return settings.method != "variational" and settings.precision is None
+
+
 @dataclass(frozen=True)
 class Job:
     """One task on its way: as it was given, its steps, and where its images are among the common ones."""
@@ -49,8 +54,7 @@ class Group:
 
     def embed(self, jobs: Sequence[Job], report: Report, *, room: float) -> Iterator[Outcome]:
         """The embedding of every job, or why there is none; `room` bytes are there for sums."""
-        if self.settings.method == "variational" or self.settings.precision is not None:
-            # These have draws of their own, which end when they will: only the features are shared.
+        if not can_share(self.settings):
             yield from (self._embed_alone(job, report) for job in jobs)
             return
         account = 5 * 8 * self.passes.probe.n_filters * (3 if self.settings.halves else 1)
@@ -104,9 +108,19 @@ class Group:
         for (_, classes, _), positions in alike.items():
             features = self.features[jobs[positions[0]].places]
             targets = torch.stack([jobs[position].steps.targets for position in positions])
-            fitted = fit_heads(features, targets, classes=classes, l2=self.settings.l2, balance=self.settings.balance)
-            heads |= dict(zip(positions, fitted, strict=True))
+            heads |= dict(zip(positions, self._fit_alike(features, targets, classes), strict=True))
         return [heads[position] for position in range(len(jobs))]
+
+    def _fit_alike(self, features: Tensor, targets: Tensor, classes: int) -> list[Head]:
+        """Heads on the same features; half of them at a time, and so on, if a GPU has not enough memory for all."""
+        try:
+            return fit_heads(features, targets, classes=classes, l2=self.settings.l2, balance=self.settings.balance)
+        except torch.cuda.OutOfMemoryError:
+            if len(targets) == 1:
+                raise
+        self.passes.memory.on_shortage()
+        torch.cuda.empty_cache()
+        return [head for half in targets.chunk(2) for head in self._fit_alike(features, half, classes)]
 
     def _halve(self, job: Job) -> Iterator[tuple[Tensor, Steps, Head]]:
         """The two halves of a task: where their images are, their steps and heads."""

@@ -76,7 +76,8 @@ class Engine:
         if not self.network.is_batched and images.shape[0] > 1:
             keys = keys if keys is not None else [0] * images.shape[0]
             each = [seeds if callable(seeds) else seeds[:, i : i + 1] for i in range(images.shape[0])]
-            alone = [self.rows_by_seed(images[i : i + 1], each[i], keys[i : i + 1]) for i in range(images.shape[0])]
+            # One graph after the other, and not all of them at once.
+            alone = [list(self.rows_by_seed(images[i : i + 1], each[i], keys[i : i + 1])) for i in range(len(images))]
             yield from (torch.cat(rows) for rows in zip(*alone, strict=True))
             return
         signs = Signs(keys, self.network, images) if self.is_fast and keys is not None else None

@@ -12,8 +12,9 @@ FOLDS = 5
 MOST_IMAGES = 4000
 # Beyond this many products per pass, two folds and every second penalty must do.
 _LARGE = 2 * 10**8
-# Heads fitted together may have so many weights in all, for the solver keeps twenty copies of them.
+# Heads fitted together may have so many weights in all, for the solver keeps twenty copies of them, and so many logits.
 TOGETHER = 1 << 22
+HELD = 1 << 24
 _TOLERANCE, _MAX_STEPS = 1e-3, 100
 
 
@@ -25,8 +26,11 @@ def cross_validate(problem: Problem, grid: tuple[float, ...]) -> tuple[tuple[flo
 
     Single precision is enough to compare penalties, and twice as fast.
     """
-    if len(problem) > MOST_IMAGES and problem.tasks > 1:  # every task keeps other images
-        found = [cross_validate(problem.only(task), grid) for task in range(problem.tasks)]
+    most = max(1, HELD // (len(grid) * min(len(problem), MOST_IMAGES) * problem.onehot.shape[2]))
+    most = 1 if len(problem) > MOST_IMAGES else most  # beyond, every task keeps other images
+    if problem.tasks > most:
+        starts = range(0, problem.tasks, most)
+        found = [cross_validate(problem.only(slice(start, start + most)), grid) for start in starts]
         return found[0][0], torch.cat([losses for _, losses, _ in found]), torch.cat([errors for *_, errors in found])
     problem = replace(_thin(problem), dtype=torch.float32)
     is_large = problem.features.numel() * problem.onehot.shape[2] > _LARGE
@@ -39,13 +43,19 @@ def cross_validate(problem: Problem, grid: tuple[float, ...]) -> tuple[tuple[flo
     return grid, means, balanced_errors(logits, problem)
 
 
+def count_together(problem: Problem) -> int:
+    """How many heads are fitted at a time."""
+    weights, logits = problem.features.shape[1] * problem.columns, len(problem) * problem.onehot.shape[2]
+    return max(1, min(TOGETHER // weights, HELD // logits))
+
+
 def _hold_out(problem: Problem, grid: tuple[float, ...], folds: Tensor) -> tuple[Tensor, Tensor]:
     """(tasks, penalties, n) losses and (tasks, penalties, n, c) logits of images by the heads that never saw them."""
     tasks, count = folds.shape
     losses = torch.zeros(tasks, len(grid), count, dtype=torch.float64, device=folds.device)
     logits = torch.zeros(tasks, len(grid), *problem.onehot.shape[1:], device=folds.device)
     jobs = [(t, k, g) for t in range(tasks) for k in range(int(folds[t].max()) + 1) for g in range(len(grid))]
-    size = max(1, TOGETHER // (problem.features.shape[1] * problem.columns))
+    size = count_together(problem)
     for start in range(0, len(jobs), size):
         owners, held, chosen = torch.tensor(jobs[start : start + size], device=folds.device).T
         is_out = folds[owners] == held[:, None]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.head.cross_validation import TOGETHER, cross_validate
+from task2vec.head.cross_validation import count_together, cross_validate
 from task2vec.head.problem import Problem
 
 # The last two leave next to nothing of the head: for tasks on which nothing can be learned.
@@ -71,8 +71,7 @@ def fit_heads(
     best = torch.where(is_judged, cv_losses.nan_to_num().argmin(1), len(tried) - 1).tolist()
     penalties = torch.tensor([tried[b] for b in best], dtype=torch.float64, device=features.device)
     heads = []
-    together = max(1, TOGETHER // (problem.features.shape[1] * problem.columns))
-    for owners in torch.arange(problem.tasks, device=features.device).split(together):
+    for owners in torch.arange(problem.tasks, device=features.device).split(count_together(problem)):
         options = {"tolerance": _TOLERANCE, "max_steps": _MAX_STEPS}
         solution, loss, converged = problem.solve(problem.weights[owners], penalties[owners], owners, **options)
         for i, task in enumerate(owners.tolist()):

@@ -65,11 +65,10 @@ class Problem:
         classes = self.onehot.shape[2]
         return 1 if classes == 2 and not self.is_multilabel else classes
 
-    def only(self, task: int) -> "Problem":
-        """The problem of one task alone."""
-        one = slice(task, task + 1)
+    def only(self, some: slice) -> "Problem":
+        """The problem of some of the tasks alone."""
         parts = {"shifts": self.shifts, "scales": self.scales, "onehot": self.onehot, "weights": self.weights}
-        return replace(self, **{name: part[one] for name, part in parts.items()})
+        return replace(self, **{name: part[some] for name, part in parts.items()})
 
     def subset(self, kept: Tensor) -> "Problem":
         """The problem of some of the images."""
