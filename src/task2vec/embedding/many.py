@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from task2vec.embedding.common import CommonImages, gather_images, group_tasks
 from task2vec.embedding.kept import find_kept, find_place, name_file, open_folder
 from task2vec.embedding.passes import Passes, infinite_features
 from task2vec.embedding.pixels import Pixels
@@ -19,6 +18,7 @@ from task2vec.embedding.run import as_targets, prepare_passes, tensor_cores
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.embedding.steps import Steps
 from task2vec.embedding.together import Group, Job, Outcome, can_share
+from task2vec.embedding.union import CommonImages, gather_images, group_tasks
 from task2vec.embedding.value import Embedding
 from task2vec.errors import DataError, Task2VecError, UsageError
 from task2vec.probe import Probe, load_probe
