@@ -165,6 +165,82 @@ def test_one_file_in_both_splits_is_refused(tmp_path):
         read_inaturalist(tmp_path)
 
 
+def exchange(first, second):
+    """Two categories under each other's id."""
+
+    def change(content):
+        listed = content if isinstance(content, list) else content["categories"]
+        one, other = (next(c for c in listed if c["id"] == number) for number in (first, second))
+        one["id"], other["id"] = second, first
+
+    return change
+
+
+@pytest.mark.parametrize("file", ["train.json", "val.json"])
+def test_an_id_that_means_two_species_is_refused(tmp_path, file):
+    write_inaturalist(tmp_path, 2021)
+    edit(tmp_path / file, exchange(3, 40))
+    words = (
+        r"val\.json, categories: the id (3|40) has '.*' as its name, and in .*train\.json '.*take all files from one"
+    )
+    with pytest.raises(DataError, match=words):
+        read_inaturalist(tmp_path, cache=False)
+
+
+@pytest.mark.parametrize("field", ["name", "supercategory", "kingdom", "phylum", "class", "order", "family", "genus"])
+def test_a_category_of_which_two_files_tell_other_things_is_refused(tmp_path, field):
+    write_inaturalist(tmp_path, 2021)
+    edit(tmp_path / "val.json", lambda content: content["categories"][2].update({field: "Other"}))
+    words = rf"val\.json, categories: the id 57 has 'Other' as its {field}, and in .*train\.json '"
+    with pytest.raises(DataError, match=words):
+        read_inaturalist(tmp_path, cache=False)
+    edit(tmp_path / "val.json", lambda content: content["categories"][2].pop(field))
+    with pytest.raises(DataError, match=r"it has no name" if field == "name" else rf"has None as its {field}"):
+        read_inaturalist(tmp_path, cache=False)
+
+
+def test_hidden_categories_are_those_of_the_other_file(tmp_path):
+    write_inaturalist(tmp_path)
+    edit(tmp_path / "val2018.json", exchange(3, 11))
+    with pytest.raises(DataError, match=r"the id 3 has '11' as its name, and in .*train2018\.json '3'"):
+        read_inaturalist(tmp_path, cache=False)
+
+
+def test_names_are_compared_with_all_that_is_not_hidden(tmp_path):
+    write_inaturalist(tmp_path / "a")
+    edit(tmp_path / "a" / "categories.json", exchange(3, 41))
+    words = r"categories\.json, categories: the id 3 has 'Fungi' as its supercategory, and in .*train2018\.json 'Aves'"
+    with pytest.raises(DataError, match=words):
+        read_inaturalist(tmp_path / "a", cache=False)
+    # Where nothing is hidden, the names must be the same ones; what only one file tells is no contradiction.
+    write_inaturalist(tmp_path / "b", obfuscated=False)
+    (tmp_path / "b" / "categories.json").write_text((tmp_path / "a" / "categories.json").read_text())
+    with pytest.raises(DataError, match=r"the id 3 has 'Amanita muscaria' as its name, and in .* 'Corvus corax'"):
+        read_inaturalist(tmp_path / "b", cache=False)
+    edit(tmp_path / "b" / "categories.json", exchange(3, 41))
+    edit(tmp_path / "b" / "categories.json", lambda content: [one.pop("supercategory") for one in content])
+    assert read_inaturalist(tmp_path / "b", cache=False).find("Agaricales").classes == FUNGI
+    # Names of other birds altogether are not hidden ones.
+    edit(tmp_path / "b" / "categories.json", lambda content: [one.update(name=f"X {one['id']}") for one in content])
+    with pytest.raises(DataError, match=r"as its name, and in"):
+        read_inaturalist(tmp_path / "b", cache=False)
+
+
+def test_words_that_stand_for_hidden_ones_are_not_compared(tmp_path):
+    write_inaturalist(tmp_path)
+    for file in ("train2018.json", "val2018.json"):
+        # Their own words for the groups, one of which is the published one, and blanks for ranks that are not there.
+        edit(tmp_path / file, lambda content: [c.update(order="") for c in content["categories"] if c["id"] == 120])
+        edit(
+            tmp_path / file,
+            lambda content: [
+                c.update(supercategory={"Aves": "Birds", "Animalia": "Others"}.get(c["supercategory"], "Fungi"))
+                for c in content["categories"]
+            ],
+        )
+    assert read_inaturalist(tmp_path, cache=False).find("Agaricales").classes == FUNGI
+
+
 def test_a_list_of_names_of_another_year_is_refused(tmp_path):
     write_inaturalist(tmp_path)
     edit(tmp_path / "categories.json", lambda content: content.pop())

@@ -9,7 +9,7 @@ as categories.json, which then must lie beside them. Those of 2017 tell a superc
 
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,15 +25,17 @@ from task2vec.tasks.matching import match_annotations, take_id
 from task2vec.tasks.parsed import parse_once
 from task2vec.tasks.paths import PathPacker, Paths, check_path
 from task2vec.tasks.taxonomy import Taxonomy
-from task2vec.tasks.taxonomy_readers import place_categories, read_categories
+from task2vec.tasks.taxonomy_readers import INATURALIST_RANKS, place_categories, read_categories
 
 SPLITS = ("train", "val")
 KINDS = ("order", "class", "family", "supercategory")
 # Counts up when the same files give another catalogue.
-_READER = "inaturalist 1"
+_READER = "inaturalist 2"
 _FILES = {year: (f"train{year}.json", f"val{year}.json") for year in (2017, 2018, 2019)}
 _FILES[2021] = ("train.json", "val.json")
 _MINI = "train_mini.json"
+# What a category tells of its species.
+_TOLD = ("name", "supercategory", *INATURALIST_RANKS)
 
 
 def read_inaturalist(
@@ -186,7 +188,7 @@ def _read_annotations(file: Path, packer: PathPacker, progress: bool) -> _Annota
 
 
 def _settle_categories(parts: Sequence[_Annotations], names: Path | None) -> tuple[list[Record], list[int]]:
-    """The categories by ascending id, and their ids; those of all files must be the same."""
+    """The categories by ascending id, and their ids; those of all files must be the same species."""
     sources = [(part.file, part.categories) for part in parts]
     if names is not None:
         sources.append((names, read_categories(names)))
@@ -199,13 +201,47 @@ def _settle_categories(parts: Sequence[_Annotations], names: Path | None) -> tup
                 f"{first} and {file} have different categories, such as id {torn[0]}, so that a label would mean no "
                 "species or another one. They are of different years or damaged: take all files from one year."
             )
-    if names is None and not any(" " in str(category.get("name")) for category in categories):
+        _check_species(first, by_id[0], file, found, are_names=file == names)
+    if names is None and _hides_names(categories):
         raise DataError(
             f"{last} hides the names of its categories (the first is {categories[0].get('name')!r}), so there are no "
             "orders to name tasks by. Unpack categories.json into the same folder: the names as published after the "
             "competition, which stand among the downloads of that year (repository visipedia/inat_comp on GitHub)."
         )
     return list(by_id[-1].values()), list(by_id[-1])
+
+
+def _check_species(
+    first: Path, known: dict[int, Record], file: Path, found: dict[int, Record], *, are_names: bool
+) -> None:
+    """Raise `DataError` if an id means other species in two files; `are_names` if the second tells what is hidden."""
+    hidden = set()
+    if are_names and _hides_names(known.values()):
+        for field in _TOLD:
+            words, published = ({_tell(one, field) for one in some.values()} - {""} for some in (known, found))
+            # Numbers, or whatever stands for a name, are none of the published words; a few may be by chance.
+            if 2 * len(words & published) <= len(words):
+                hidden.add(field)
+    for key, one in known.items():
+        for field in _TOLD:
+            is_told = field not in hidden and (not are_names or (field in one and field in found[key]))
+            if is_told and _tell(one, field) != _tell(found[key], field):
+                raise DataError(
+                    f"{file}, categories: the id {key} has {found[key].get(field)!r} as its {field}, and in {first} "
+                    f"{one.get(field)!r}, so that a label would mean another species. They are of different years or "
+                    "damaged: take all files from one year, unchanged."
+                )
+
+
+def _hides_names(categories: Iterable[Record]) -> bool:
+    """Whether no category has a name of two words, as species have."""
+    return not any(" " in _tell(category, "name") for category in categories)
+
+
+def _tell(category: Record, field: str) -> str:
+    """What a category tells in a field, as text; "" if nothing."""
+    value = category.get(field)
+    return "" if value is None else str(value).strip()
 
 
 def _by_id(file: Path, categories: Sequence[Record]) -> dict[int, Record]:
