@@ -88,6 +88,11 @@ def test_a_file_cut_anywhere_is_refused(tmp_path, monkeypatch, end, chunk):
         ('{"images": [{"id": 1}, {"id" 2}]}', r"'images', record 1: Expecting ':' delimiter"),
         ('{"images": [{"id": 1},]}', r"'images', record 1: Expecting value"),
         ('{"images": [{"id": 1}, 17]}', r"'images', record 1: 17 is no record"),
+        (
+            '{"images": [{"id": 1}, {"id": 1, "id": 2}]}',
+            r"'images', record 1: the key 'id' stands twice in \[\('id'",
+        ),
+        ('{"images": [{"id": 1, "box": {"a": 1, "b": 2, "a": 1}}]}', r"'images', record 0: the key 'a' stands twice"),
         ('{"images": {"id": 1}}', r"'images': it is no list of records"),
         ('{"images": [], "images": []}', r"'images'.*there already"),
         ('{"info": 1, [2]: []}', r"'info'.*\[2\], which is no key"),
@@ -154,6 +159,15 @@ def test_brackets_within_records_and_texts_do_not_end_them(tmp_path, monkeypatch
             found = list(read_records(file, ["annotations", "images"]))
             assert [record for *_, record in found] == records + records[::-1]
             assert [number for _, number, _ in found] == [*range(200), *range(200)]
+
+
+def test_a_repeated_key_within_many_records_is_named_by_its_number(tmp_path):
+    records = [json.dumps({"id": n, "name": "x" * 90}) for n in range(30_000)]
+    records[21_217] = '{"id": 21217, "name": "x", "id": 3}'
+    file = write(tmp_path / "a.json", '{"images": [' + ", ".join(records) + "]}")
+    assert file.stat().st_size > json_records.CHUNK
+    with pytest.raises(DataError, match="'images', record 21217: the key 'id' stands twice"):
+        list(read_records(file, ["images"]))
 
 
 def test_damage_within_many_records_is_named_by_its_number(tmp_path):

@@ -114,6 +114,7 @@ def test_inaturalist_2017_has_one_rank(tmp_path):
         ('[{"name": "a", "order": "x"}, {"order": "x"}]', "category 1 has no field 'name'"),
         ('[{"name": "a", "order": 1.5}]', "category 0: 1.5 is neither"),
         ('[{"name": true, "order": "x"}]', "category 0: True is neither"),
+        ('[{"name": "a", "order": "x", "name": "b"}]', "the key 'name' stands twice in .*'order'"),
         ('[{"name": null, "order": "x"}]', "category 0: the class has no name"),
         ('[{"name": "a", "order": "x"}, {"name": "a", "order": "y"}]', "'a' has two places"),
     ],

@@ -23,8 +23,24 @@ CHUNK = 1 << 20
 LARGEST_RECORD = 1 << 24
 # Characters that are decoded at once: one call for some hundred records costs half of a call for each.
 BATCH = 1 << 16
-_DECODER = json.JSONDecoder()
 _BLANKS = " \t\r\n"
+
+
+class _RepeatedKeyError(ValueError):
+    """A record has one key twice."""
+
+
+def keep_keys(pairs: list[tuple[str, Any]]) -> Record:
+    """The record of these pairs, for `object_pairs_hook`; a repeated key, of which json takes the last, is refused."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise _RepeatedKeyError(f"the key {_shorten(twice)} stands twice in {_shorten(pairs)}")
+    return record
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=keep_keys)
 
 
 def read_records(
@@ -134,7 +150,7 @@ class _Reader:
         end = self.text.rfind("}", self.at, self.at + BATCH) + 1
         if end and self.at >= self.slow_until:
             try:
-                found = json.loads(f"[{self.text[self.at : end]}]")
+                found = _DECODER.decode(f"[{self.text[self.at : end]}]")
             except (ValueError, RecursionError):
                 # A bracket within a record or a text, the end of the array, or damage: look closely as far as this.
                 self.slow_until = end
@@ -152,6 +168,8 @@ class _Reader:
                 found, end = _DECODER.raw_decode(self.text, self.at)
             except RecursionError:
                 raise self.broken("it is nested too deeply") from None
+            except _RepeatedKeyError as error:
+                raise self.broken(str(error)) from None
             except ValueError as error:  # no JSON, or a number of thousands of digits
                 if self.is_complete or len(self.text) - self.at > LARGEST_RECORD:
                     raise self.broken(_explain(error, self.text)) from None

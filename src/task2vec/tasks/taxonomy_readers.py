@@ -7,6 +7,7 @@ from pathlib import Path
 
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks.check import quote
+from task2vec.tasks.json_records import keep_keys
 from task2vec.tasks.table import read_columns
 from task2vec.tasks.taxonomy import Taxonomy
 from task2vec.tasks.taxonomy_joining import KNOWN_RANKS, order_ranks, show_lineage, two_places
@@ -165,7 +166,7 @@ def read_categories(place: Path) -> list[dict[str, object]]:
     if not place.is_file():
         raise DataError(f"{place} is not a file, so there are no categories to read. Check the path.")
     try:
-        content = json.loads(place.read_text(encoding="utf-8-sig"))
+        content = json.loads(place.read_text(encoding="utf-8-sig"), object_pairs_hook=keep_keys)
     except (ValueError, OSError, RecursionError) as error:
         raise DataError(f"{place} cannot be read as JSON ({error}). Unpack it, or fetch it again.") from error
     categories = content.get("categories") if isinstance(content, dict) else content
