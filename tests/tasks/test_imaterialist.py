@@ -135,6 +135,8 @@ def change(key, number, **fields):
             r"record 0: its labels '17', '17' name one twice",
         ),
         (change("annotations", 0, labelId=["99999"]), r"annotations, record 0: .*larger than any"),
+        (change("annotations", 0, label_id=["5"]), r"annotations, record 0: it has both 'labelId' and 'label_id'"),
+        (change("images", 3, image_id=5), r"images, record 3: it has both 'imageId' and 'image_id'"),
         (change("annotations", 0, labelId="17"), r"annotations, record 0: it has no list of labels"),
         (change("annotations", 0, labelId=["red"]), r"annotations, record 0: the record has 'red' as its 'labelId'"),
         (lambda c: c.update(images=[], annotations=[]), r"lists no images"),
@@ -154,6 +156,9 @@ def test_broken_annotations_are_refused_by_record(tmp_path, damage, complaint):
         (LABEL_MAP.replace("labelName", "name"), "has no column 'labelName'"),
         (LABEL_MAP + "17,2,Dark,color\n", "row 6: the label 17 was named before"),
         (LABEL_MAP.replace("Blue", " "), "row 1: the label 19 has no name"),
+        (LABEL_MAP + "70000,1,X,y\n", "row 6: the label 70000 is larger than 65535"),
+        (LABEL_MAP + "65536,1,X,y\n", "row 6: the label 65536 is larger than 65535"),
+        (LABEL_MAP.replace("66,3,Female,gender", "66,2, Black ,color"), "row 2: the label 66 is called 'Black' as"),
         (LABEL_MAP.replace("19,", "x,"), "row 1: the record has 'x' as its 'labelId'"),
     ],
 )
@@ -162,6 +167,16 @@ def test_broken_names_are_refused_by_row(tmp_path, text, complaint):
     (tmp_path / "names.csv").write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=complaint):
         read_imaterialist(tmp_path, labels=tmp_path / "names.csv")
+
+
+def test_names_and_groups_are_free_of_blanks_around_them(tmp_path):
+    write_imaterialist(tmp_path, with_map=False)
+    text = LABEL_MAP.replace("Black,color", " Black , color").replace("228,", "65535,")
+    (tmp_path / "names.csv").write_text(text, encoding="utf-8")
+    catalogue = read_imaterialist(tmp_path, labels=tmp_path / "names.csv")
+    assert catalogue.find("color").classes == ("Black", "Blue")
+    assert catalogue.find("Black").classes == ("not Black", "Black")
+    assert catalogue.find("Zebra").group == "pattern"
 
 
 def test_a_missing_table_of_names_is_said_to_be_missing(tmp_path):

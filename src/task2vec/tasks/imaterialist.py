@@ -31,8 +31,12 @@ SPLITS = {"train": ("train.json",), "val": ("validation.json", "val.json")}
 FOLDERS = {"train": "train", "val": "validation"}
 LABEL_MAP = "iMat_fashion_2018_label_map_228.csv"
 _SUFFIXES = (".jpg", ".jpeg", ".png")
+# The fields as in the files, and as the organisers' description spells them.
+_OTHER = {"imageId": "image_id", "labelId": "label_id"}
+# Label ids are held in 16 bits; the published ones end at 228.
+_MOST = 1 << 16
 # Counts up when the same files give another catalogue.
-_READER = "imaterialist 1"
+_READER = "imaterialist 2"
 # Entries of a folder of images that are looked at to learn how they are called.
 _ENTRIES = 2000
 
@@ -193,7 +197,7 @@ def _read_annotations(file: Path, progress: bool) -> _Annotations:
     place = str(file)
     for key, number, record in read_records(file, ("images", "annotations"), progress=progress):
         where = f"{place}, {key}, record {number}"
-        (image_ids if key == "images" else annotated).append(take_id(record, _field(record, "imageId"), where))
+        (image_ids if key == "images" else annotated).append(take_id(record, _field(record, "imageId", where), where))
         if key == "annotations":
             found = _take_labels(record, known, where)
             label_ids.extend(found)
@@ -205,17 +209,22 @@ def _read_annotations(file: Path, progress: bool) -> _Annotations:
     return _Annotations(file, image_ids, np.asarray(label_ids), rows[records], records)
 
 
-def _field(record: Mapping[str, object], name: str) -> str:
-    """The name of a field as in the files; the organisers' description spells it with an underscore."""
-    if name in record:
+def _field(record: Mapping[str, object], name: str, where: str) -> str:
+    """The spelling of a field in this record; one that has both is refused."""
+    other = _OTHER[name]
+    if other not in record:
         return name
-    other = name.replace("Id", "_id")
-    return other if other in record else name
+    if name in record:
+        raise DataError(
+            f"{where}: it has both {name!r} and {other!r}, so it is unclear which holds. Take the dataset's own file, "
+            "unchanged."
+        )
+    return other
 
 
 def _take_labels(record: Record, known: dict[str, int], where: str) -> list[int]:
     """The label ids of an annotation, each of them once; `known` remembers what a text means."""
-    listed = record.get(_field(record, "labelId"))
+    listed = record.get(_field(record, "labelId", where))
     if not isinstance(listed, list):
         raise DataError(f"{where}: it has no list of labels in 'labelId', so the labels of its image are unknown.")
     try:
@@ -223,7 +232,7 @@ def _take_labels(record: Record, known: dict[str, int], where: str) -> list[int]
     except (KeyError, TypeError):
         found = [take_id({"labelId": label}, "labelId", where) for label in listed]
         known.update((text, label) for text, label in zip(listed, found, strict=True) if isinstance(text, str))
-    if len(set(found)) < len(found) or (found and max(found) >= 1 << 16):
+    if len(set(found)) < len(found) or (found and max(found) >= _MOST):
         raise DataError(
             f"{where}: its labels {quote(listed, 20)} name one twice or are larger than any, so the record is damaged. "
             "Take the dataset's own file, unchanged."
@@ -242,13 +251,24 @@ def _read_names(place: Path) -> tuple[list[int], list[str], list[str]]:
         )
     cells = zip(columns["labelId"], columns["labelName"], columns["taskName"], strict=True)
     found: dict[int, tuple[str, str]] = {}
+    taken: set[tuple[str, str]] = set()
     for row, (label, called, group) in enumerate(cells):
         where = f"{place}, row {row}"
         key = take_id({"labelId": label}, "labelId", where)
-        if key in found or not str(called).strip():
-            what = f"the label {key} was named before" if key in found else f"the label {key} has no name"
-            raise DataError(f"{where}: {what}, so it would be unclear. Take the published table, unchanged.")
-        found[key] = (str(called), str(group or ""))
+        name = (str(called).strip(), str(group or "").strip())
+        wrong = {
+            "was named before": key in found,
+            "has no name": not name[0],
+            f"is larger than {_MOST - 1}": key >= _MOST,
+            f"is called {name[0]!r} as another of its group is": name in taken,
+        }
+        if any(wrong.values()):
+            what = next(what for what, is_so in wrong.items() if is_so)
+            raise DataError(
+                f"{where}: the label {key} {what}, so it would be unclear. Take the published table, unchanged."
+            )
+        found[key] = name
+        taken.add(name)
     ids = sorted(found)
     names, groups = ([found[key][part] for key in ids] for part in (0, 1))
     return ids, tell_apart(names, groups), groups
@@ -256,7 +276,7 @@ def _read_names(place: Path) -> tuple[list[int], list[str], list[str]]:
 
 def _pack_labels(part: _Annotations, ids: Sequence[int], names: Path | None) -> np.ndarray:
     """(images, labels / 8) the labels that each image carries, as bits."""
-    place_of = np.full(1 << 16, -1, np.int32)
+    place_of = np.full(_MOST, -1, np.int32)
     place_of[ids] = np.arange(len(ids))
     places = place_of[part.label_ids]
     unknown = np.flatnonzero(places < 0)
