@@ -105,6 +105,7 @@ def test_a_missing_image_is_found_when_its_task_is_read(tmp_path):
         ("train_test_split", "34 1", "35 1", r"images\.txt, line 24: image 34 is not in .*train_test_split"),
         ("train_test_split", "33 1", "34 1", r"train_test_split\.txt, line 2: number 34 stands in line 1 already"),
         ("images", "12 031", "11 031", r"images\.txt, line 2: number 11 stands in line 1 already"),
+        ("images", "12 031", "² 031", r"images\.txt, line 2: '² 031.* is not a number and"),
         ("images", "12 031", "x 031", r"images\.txt, line 2: 'x 031.* is not a number and"),
         ("images", "31.Black_billed_Cuckoo/", "31.Black_billed_Cuckoo/../../", r"images\.txt, line 2: .*climbs out"),
         ("classes", "31 031.Black_billed_Cuckoo", "31 031.Dodo", r"classes\.txt, line 2: '031\.Dodo' is no class of"),

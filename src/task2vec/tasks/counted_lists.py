@@ -52,7 +52,7 @@ def read_pairs(place: Path, what: str) -> Iterator[tuple[int, str, str]]:
 def read_count(place: Path, line: bytes) -> int:
     """The number of entries that the first line promises."""
     word = line.removeprefix(b"\xef\xbb\xbf").strip()
-    if not word.isdigit():
+    if not word.isdigit() or len(word) > 18:  # int refuses thousands of digits
         raise DataError(
             f"{place}, line 1: {line[:40].decode(errors='replace').strip()!r} is not the number of entries that the "
             "file should begin with, so nothing tells whether it is whole. Use the file as published."

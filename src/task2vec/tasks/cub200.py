@@ -121,7 +121,7 @@ def _read_numbered(place: Path) -> Numbered:
     found: Numbered = {}
     for line, content in enumerate(text.splitlines(), start=1):
         words = content.split(None, 1)
-        if words and (len(words) < 2 or not words[0].isdigit()):
+        if words and (len(words) < 2 or not (words[0].isascii() and words[0].isdecimal())):
             raise DataError(
                 f"{place}, line {line}: {content!r} is not a number and what belongs to it, so an image or a class is "
                 "unknown. Unpack CUB-200-2011 again."

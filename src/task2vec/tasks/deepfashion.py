@@ -169,7 +169,9 @@ def _read_categories(place: Path, rows: dict[str, int], n_categories: int) -> np
 
 def _category(word: str, n_categories: int) -> int:
     """The place of a category, or -1 for a word that is none."""
-    return int(word) - 1 if word.isdigit() and 1 <= int(word) <= n_categories else -1
+    # Digits of other scripts, and superscripts, are none here; nor are more of them than int takes.
+    is_number = word.isascii() and word.isdecimal() and len(word) < 10
+    return int(word) - 1 if is_number and 1 <= int(word) <= n_categories else -1
 
 
 def _read_splits(place: Path, rows: dict[str, int]) -> np.ndarray:
