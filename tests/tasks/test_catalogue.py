@@ -295,6 +295,20 @@ def test_bad_images_are_listed_in_every_task_that_has_them(tmp_path):
     assert (other.bad, whole.counts.tolist(), part.counts.tolist()) == ((), [29, 20, 10], [29, 20])
 
 
+def test_tasks_with_too_many_bad_images_are_named_and_no_others(tmp_path):
+    birds = make_birds(tmp_path)
+    broken = [birds.paths[row] for row in np.flatnonzero(birds.tables["labels"].numbers == 0)[:4].tolist()]
+    for path in broken:
+        (tmp_path / path).write_bytes(b"no image")
+    with pytest.raises(BadImagesError, match=r"2 of 3 tasks .*\('Passeriformes', 'Corvidae'\).*Leave these") as caught:
+        birds.tasks(["Ratites", "Passeriformes", "Corvidae"])
+    assert sorted(image.path for image in caught.value.bad) == sorted(broken)
+    assert "The first, 'Passeriformes': birds.txt: 4 of 21 images" in str(caught.value)
+    with pytest.raises(BadImagesError, match=r"^birds\.txt: 4 of 18 images"):
+        birds.task("Corvidae")
+    assert [task.name for task in birds.tasks(["Ratites"])] == ["birds: Ratites"]
+
+
 def test_links_are_not_followed_out_of_the_root(tmp_path):
     (tmp_path / "in").mkdir()
     birds = make_birds(tmp_path / "in")

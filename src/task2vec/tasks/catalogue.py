@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from task2vec.errors import DataError, NothingToTellError, UsageError
+from task2vec.errors import BadImagesError, DataError, NothingToTellError, UsageError
 from task2vec.tasks.check import quote
 from task2vec.tasks.choosing import Choice, Draw, choose, draw_together, select, settle
 from task2vec.tasks.definitions import Splits, TaskDefinition
-from task2vec.tasks.files import assemble, survey
+from task2vec.tasks.files import assemble, join_failures, survey
 from task2vec.tasks.label_tables import AttributeTable, LabelTable
 from task2vec.tasks.paths import Paths
 from task2vec.tasks.progress import watched
@@ -218,6 +218,8 @@ class Catalogue:
             progress: As for `task`.
 
         Raises:
+            BadImagesError: More than 5 % of the images of some task cannot be read, and `allow_bad` is false; all such
+                tasks are named, and none of the others is given.
             NothingToTellError: Some of the tasks have fewer than two classes in the split or draw; all of them are
                 named, and it holds their definitions.
         """
@@ -247,31 +249,43 @@ class Catalogue:
         settled = [settle(choice) for choice in choices]
         hopeless = tuple(choice.definition for choice, one in zip(choices, settled, strict=True) if one is None)
         if hopeless:
-            where = f"split {split!r}" if split else "the images drawn"
-            names = quote([one.name for one in hopeless])
-            raise NothingToTellError(
-                f"{self.name}: {len(hopeless)} of {len(choices)} tasks have fewer than two classes with images in "
-                f"{where} ({names}): there is nothing to tell apart. Leave them out, or take more images or another "
-                "split; a definition tells its counts and positives by split.",
-                hopeless,
-            )
+            raise _tell_hopeless(self.name, hopeless, len(choices), split)
         rows = np.unique(np.concatenate([choice.rows for choice in choices])) if choices else np.zeros(0, np.int64)
         paths = [self.paths[int(row)] for row in rows]
         watch = partial(watched, total=len(paths), what=f"reading {self.name}", progress=progress)
         outcomes = survey(self.root, paths, workers=workers, watch=watch)
-        tasks = []
+        tasks, failed = [], {}
         for choice, (labels, classes, remarks) in zip(choices, filter(None, settled), strict=True):
             places = np.searchsorted(rows, choice.rows).tolist()
-            task = assemble(
-                self.root,
-                [paths[place] for place in places],
-                labels,
-                [outcomes[place] for place in places],
-                classes=classes,
-                name=f"{self.name}: {choice.definition.name}",
-                source=", ".join(self.sources) or str(self.root),
-                allow_bad=allow_bad,
-                remarks=remarks,
-            )
-            tasks.append(task)
+            try:
+                task = assemble(
+                    self.root,
+                    [paths[place] for place in places],
+                    labels,
+                    [outcomes[place] for place in places],
+                    classes=classes,
+                    name=f"{self.name}: {choice.definition.name}",
+                    source=", ".join(self.sources) or str(self.root),
+                    allow_bad=allow_bad,
+                    remarks=remarks,
+                )
+            except BadImagesError as error:
+                failed[choice.definition.name] = error
+            else:
+                tasks.append(task)
+        if failed:
+            raise join_failures(self.name, failed, len(choices))
         return tasks
+
+
+def _tell_hopeless(
+    name: str, hopeless: tuple[TaskDefinition, ...], asked: int, split: str | None
+) -> NothingToTellError:
+    """The error of all tasks of a call that have fewer than two classes."""
+    where = f"split {split!r}" if split else "the images drawn"
+    return NothingToTellError(
+        f"{name}: {len(hopeless)} of {asked} tasks have fewer than two classes with images in {where} "
+        f"({quote([one.name for one in hopeless])}): there is nothing to tell apart. Leave them out, or take more "
+        "images or another split; a definition tells its counts and positives by split.",
+        hopeless,
+    )

@@ -4,7 +4,7 @@ import hashlib
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from task2vec.errors import BadImagesError, DataChangedError, DataError, UsageError
-from task2vec.tasks.check import check_labels, remark
+from task2vec.tasks.check import check_labels, quote, remark
 from task2vec.tasks.decode import MAX_PIXELS, decode
 from task2vec.tasks.images import BadImage
 from task2vec.tasks.progress import watched
@@ -178,6 +178,19 @@ def refuse_if_many(bad: Sequence[BadImage], n_good: int, source: str) -> None:
             f"not stand for the task.{_tell(bad)} Repair or remove them, or pass allow_bad=True (--allow-bad).",
             bad=tuple(bad),
         )
+
+
+def join_failures(name: str, failed: Mapping[str, BadImagesError], asked: int) -> BadImagesError:
+    """The error of all tasks of a call that have too many bad images, the first in full."""
+    called, first = next(iter(failed.items()))
+    if asked == 1:
+        return first
+    bad = dict.fromkeys(image for error in failed.values() for image in error.bad)
+    return BadImagesError(
+        f"{name}: {len(failed)} of {asked} tasks have too many images that cannot be read ({quote(list(failed), 20)}). "
+        f"Leave these tasks out to read the others. The first, {called!r}: {first}",
+        tuple(bad),
+    )
 
 
 def _tell(bad: Sequence[BadImage], at_most: int = 5) -> str:
