@@ -15,6 +15,7 @@ from task2vec.tasks.label_tables import AttributeTable, ClassTable
 from task2vec.tasks.taxonomy import Taxonomy
 
 RULES = MixedRules(
+    birds=7,
     cub_orders=2,
     cub_families=3,
     inaturalist_tasks=5,
@@ -118,6 +119,17 @@ def test_inat_cub_is_refused_where_it_cannot_be_filled():
         inat_cub(make_inaturalist(), make_cub(), birds=7)
     with pytest.raises(DataError, match=r"there are 7 orders and Passeriformes families.*takes 25.*taxonomy='paper'"):
         inat_cub(make_inaturalist(), make_cub(), orders=4)
+
+
+def test_birds_of_another_taxonomy_are_refused_by_both():
+    words = r"cub200: there are 8 orders and Passeriformes families.*takes 7\. Read it with taxonomy='paper'.*or pass "
+    other = make_cub(orders=4)
+    with pytest.raises(DataError, match=words + r"birds=8\."):
+        inat_cub(make_inaturalist(), other, orders=4, birds=7)
+    with pytest.raises(DataError, match=words + r"rules=MixedRules\(birds=8\)\."):
+        make_mixed(cub=other)
+    assert len(make_mixed(cub=other, rules=replace(RULES, birds=8)).tasks) == len(make_mixed().tasks)
+    assert MixedRules().birds == 25
 
 
 def make_mixed(seed=0, rules=RULES, **others):

@@ -34,6 +34,7 @@ class MixedRules:
     """The numbers of the Mixed meta-task; the defaults are the paper's.
 
     Attributes:
+        birds: How many CUB tasks there must be to pick from: 25 by the paper's taxonomy.
         cub_orders: How many CUB tasks are orders.
         cub_families: How many CUB tasks are families of Passeriformes.
         inaturalist_tasks: How many tasks are orders of iNaturalist.
@@ -49,6 +50,7 @@ class MixedRules:
         group_experts: The groups of iMaterialist labels that have an expert.
     """
 
+    birds: int = 25
     cub_orders: int = 2
     cub_families: int = 3
     inaturalist_tasks: int = 15
@@ -79,12 +81,7 @@ def inat_cub(inaturalist: Catalogue, cub: Catalogue, *, orders: int = 25, birds:
     train = inaturalist.splits.names[0]
     ranked = sorted(inaturalist.of_kind("order"), key=lambda one: (-one.counts[train], one.name))
     _need(orders, ranked, f"{inaturalist.name}: orders of two species or more")
-    known = paper_tasks(cub)
-    if len(known) != birds:
-        raise DataError(
-            f"{cub.name}: there are {len(known)} orders and Passeriformes families of two species or more, and the "
-            f"meta-task takes {birds}. Read it with taxonomy='paper' for the paper's 25, or pass birds={len(known)}."
-        )
+    known = _find_birds(cub, birds, "pass birds={}")
     tasks = [(inaturalist, one) for one in ranked[:orders]] + [(cub, one) for one in known]
     experts = tuple(ExpertDefinition(one.name, catalogue.name, one) for catalogue, one in tasks)
     return MetaTask("inat+cub", tuple((catalogue.name, one) for catalogue, one in tasks), experts)
@@ -103,7 +100,7 @@ def mixed(
 
     Args:
         inaturalist: From `read_inaturalist`.
-        cub: From `read_cub200(folder, taxonomy="paper")`.
+        cub: From `read_cub200(folder, taxonomy="paper")`, as for `inat_cub`.
         imaterialist: From `read_imaterialist`, with the map of its labels, without which they have no groups.
         deepfashion: From `read_deepfashion`.
         seed: Another seed picks other tasks; the experts do not depend on it.
@@ -131,9 +128,21 @@ def mixed(
     return MetaTask("mixed", tasks, experts)
 
 
+def _find_birds(cub: Catalogue, wanted: int, otherwise: str) -> tuple[TaskDefinition, ...]:
+    """The CUB tasks of the paper; another number of them comes from another taxonomy, and is refused."""
+    known = paper_tasks(cub)
+    if len(known) != wanted:
+        raise DataError(
+            f"{cub.name}: there are {len(known)} orders and Passeriformes families of two species or more, and the "
+            f"meta-task takes {wanted}. Read it with taxonomy='paper' for the paper's 25, or "
+            f"{otherwise.format(len(known))}."
+        )
+    return known
+
+
 def _pick_birds(cub: Catalogue, rules: MixedRules, rng: np.random.Generator) -> list[TaskDefinition]:
     """Some orders and some families of Passeriformes."""
-    known = paper_tasks(cub)
+    known = _find_birds(cub, rules.birds, "pass rules=MixedRules(birds={})")
     picked = []
     for kind, wanted in (("order", rules.cub_orders), ("family", rules.cub_families)):
         some = [one for one in known if one.kind == kind]
