@@ -40,7 +40,7 @@ from benchmarks.measure import (  # noqa: E402
 from task2vec.embedding.progress import silent  # noqa: E402
 from task2vec.embedding.run import measure_with_halves, prepare_steps, tensor_cores  # noqa: E402
 
-TASKS = 256
+TASKS, PAIRS = 256, 400
 # Dataset: classes, images of each, and the columns of its taxonomy that are asked about.
 DATASETS = {
     "cub200": (100, 10, ("family", "order")),
@@ -53,22 +53,25 @@ SEEDS = 16  # of one batch in the bare passes: more would change nothing
 BATCH = {"cpu": 16, "cuda": 256}
 
 
-def measure(plan: Plan, *, name: str | None = None, size: int | None = None) -> tuple[dict[str, object], list[Verdict]]:
+def measure(
+    plan: Plan, *, name: str | None = None, size: int | None = None, part: int = 1
+) -> tuple[dict[str, object], list[Verdict]]:
     """Seconds per task of all ways, their ratios, and how far the numbers are apart."""
+    settings = t2v.EmbedSettings(images=PAIRS // part)
     side = size or (64 if plan.device == "cpu" else SIZE)
     weights = resnet_weights(plan.shared) if name == RESNET else None
     probe = t2v.load_probe(name or "tf_efficientnet_lite0", weights=weights, size=side)
-    tasks = read_questions(plan)
+    tasks = read_questions(plan, part)
     print(f"\n(m) {len(tasks)} tasks on {len(tasks[0])} images, {probe.name} at {side} px, {plan.device}", flush=True)
     chosen = [0, len(tasks) // 2] if plan.is_quick else [0, len(tasks) // 3, 2 * len(tasks) // 3, len(tasks) - 1]
     batch = BATCH[plan.device]
-    common = {"device": plan.device, "batch_size": batch}
+    common = {"device": plan.device, "batch_size": batch, "settings": settings}
     list(t2v.embed_many(tasks[:2], probe, **common))  # warms up
-    before = measure_alone(tasks, chosen, probe, plan)
+    before = measure_alone(tasks, chosen, probe, settings, plan)
     if plan.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
     found, seconds = timed(lambda: list(t2v.embed_many(tasks, probe, **common)), plan.clock)
-    after = measure_alone(tasks, chosen, probe, plan)
+    after = measure_alone(tasks, chosen, probe, settings, plan)
     many = {result.number: result.embedding for result in found}
     errors = [far_apart(one, many[number]) for number, one in zip(chosen, before["embeddings"], strict=True)]
     taken = {kind: statistics.fmean([*before[kind], *after[kind]]) for kind in ("alone", "cached", "limit")}
@@ -92,22 +95,22 @@ def measure(plan: Plan, *, name: str | None = None, size: int | None = None) -> 
     return {"many_tasks": [story]}, verdicts
 
 
-def read_questions(plan: Plan) -> list[t2v.Task]:
+def read_questions(plan: Plan, part: int = 1) -> list[t2v.Task]:
     """The questions as tasks, all on the same images."""
     rows: list[tuple[str, set[str]]] = []
     for dataset, (classes, images, levels) in DATASETS.items():
         folder = plan.shared / "data" / dataset
         with (folder / "taxonomy.csv").open(encoding="utf-8", newline="") as file:
             kinds = [row for row in csv.DictReader(file) if len(list_images(folder, row["class_dir"])) >= images]
-        step = len(kinds) / classes
-        for kind in (kinds[int(number * step)] for number in range(classes)):
+        step = len(kinds) / classes * part
+        for kind in (kinds[int(number * step)] for number in range(classes // part)):
             labels = {f"{dataset} {kind['class_dir']}", *(f"{dataset} {kind[level]}" for level in levels)}
             rows += [(str(path), labels) for path in list_images(folder, kind["class_dir"])[:images]]
     rows = rows[:: len(rows) // 60] if plan.is_quick else rows
     counts = Counter(label for _, labels in rows for label in labels)
     least = 2 if plan.is_quick else LEAST
     asked = [label for label, count in counts.most_common() if least <= count <= len(rows) - least]
-    asked = asked[: 6 if plan.is_quick else TASKS]
+    asked = asked[: 6 if plan.is_quick else TASKS // part]
     with tempfile.TemporaryDirectory() as place:
         table = Path(place, "questions.csv")
         with table.open("w", encoding="utf-8", newline="") as file:
@@ -122,15 +125,17 @@ def list_images(folder: Path, kind: str) -> list[Path]:
     return sorted((folder / "images" / kind).glob("*.jpg"))
 
 
-def measure_alone(tasks: list[t2v.Task], chosen: list[int], probe: t2v.Probe, plan: Plan) -> dict[str, list]:
+def measure_alone(
+    tasks: list[t2v.Task], chosen: list[int], probe: t2v.Probe, settings: t2v.EmbedSettings, plan: Plan
+) -> dict[str, list]:
     """Seconds of the chosen tasks by `embed`, by `embed` with known features, and of the bare passes they need."""
     found: dict[str, list] = {"alone": [], "cached": [], "limit": [], "embeddings": []}
     for number in chosen:
-        one = {"device": plan.device, "batch_size": BATCH[plan.device]}
+        one = {"device": plan.device, "batch_size": BATCH[plan.device], "settings": settings}
         embedding, seconds = timed(lambda: t2v.embed(tasks[number], probe, **one), plan.clock)  # noqa: B023
         found["alone"].append(seconds)
         found["embeddings"].append(embedding)
-        steps = prepare_steps(tasks[number], probe, settings=t2v.EmbedSettings(), **one)
+        steps = prepare_steps(tasks[number], probe, **one)
         with tensor_cores(steps.pixels.device):
             features = steps.features(silent)
         again = lambda: measure_with_halves(tasks[number], steps, features, silent)  # noqa: B023, E731
@@ -165,6 +170,9 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--probe", help="the default probe, or resnet34")
     parser.add_argument("--size", type=int, help="side of the images; 64 on a CPU, 128 on a GPU")
+    parser.add_argument(
+        "--part", type=int, default=1, help="divides tasks, images and pairs: 4 takes a sixteenth of the time"
+    )
     parser.add_argument("--quick", action="store_true", help="a few tasks, to see that it runs")
     parser.add_argument("--shared", type=Path, default=_ROOT.parent / "shared", help="real images and weights")
     parser.add_argument("--out", type=Path, help="JSON to add the figures to")
@@ -172,14 +180,14 @@ def main() -> int:
     arguments = parser.parse_args()
     clock = use_processor_time() if arguments.processor_time else wall_clock(arguments.device)
     plan = Plan(arguments.shared, arguments.quick, clock, arguments.device)
-    found, verdicts = measure(plan, name=arguments.probe, size=arguments.size)
+    found, verdicts = measure(plan, name=arguments.probe, size=arguments.size, part=arguments.part)
     for verdict in verdicts:
         print(f"  {verdict}", flush=True)
     if arguments.out:
         kept = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else []
         met = [{**asdict(verdict), "is_met": verdict.is_met} for verdict in verdicts]
         (story,) = found["many_tasks"]
-        own = ("probe", "size", "device")
+        own = ("probe", "size", "device", "tasks")
         kept = [one for one in kept if any(one[key] != story[key] for key in own)]
         machine = describe_machine() | {"clock": "processor" if arguments.processor_time else "wall"}
         arguments.out.write_text(json.dumps([*kept, {**story, "machine": machine, "verdicts": met}], indent=1) + "\n")

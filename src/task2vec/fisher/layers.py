@@ -81,11 +81,10 @@ def reduce_untied(
         signs = np.stack([generator.integers(2, size=size, dtype=np.int8) for generator in generators])
         signed = d * torch.from_numpy(signs).to(d).mul_(2).sub_(1).reshape(d.shape)
         return reductions.generic(module, [(x, signed)], count)
-    energy = remember(lambda: patch_energy(module, x))
+    lengths = remember(lambda: patch_energy(module, x).sqrt())
     if isinstance(module, nn.Linear):
-        energy, d = energy.reshape(count, 1, -1), _tokens(d, count)
-        return reductions.untied(energy, d)
-    return reductions.untied(energy, d).reshape(count, -1, d.shape[1]).sum(1)
+        return reductions.untied(lengths.reshape(count, 1, -1), _tokens(d, count))
+    return reductions.untied(lengths, d).reshape(count, -1, d.shape[1]).sum(1)
 
 
 def _tokens(x: Tensor, count: int) -> Tensor:

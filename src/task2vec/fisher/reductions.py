@@ -214,11 +214,12 @@ def generic(module: nn.Module, calls: list[tuple[Tensor, Tensor]], count: int) -
     return torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients])
 
 
-def untied(energy: Tensor, d: Tensor) -> Tensor:
-    """(n, f): sum over positions of squared output gradients (n, f, ...) times patch energies (n, groups, ...)."""
-    count, groups = energy.shape[:2]
-    squares = d.square().reshape(count, groups, d.shape[1] // groups, -1)
-    return torch.matmul(squares, energy.reshape(count, groups, -1, 1)).flatten(1)
+def untied(lengths: Tensor, d: Tensor) -> Tensor:
+    """(n, f): sum over positions of squares: output gradients (n, f, ...) times lengths of patches (n, groups, ...)."""
+    count, groups = lengths.shape[:2]
+    products = d.reshape(count, groups, d.shape[1] // groups, -1) * lengths.reshape(count, groups, 1, -1)
+    # A product and a norm read the large map less often than a square and a product with the energies would.
+    return torch.linalg.vector_norm(products, dim=3).square_().flatten(1)
 
 
 def mix(x: Tensor, signs: Tensor) -> Tensor:
