@@ -31,7 +31,7 @@ def is_same(
 ) -> bool:
     """Whether embedding the task by this probe with these settings would give the known embedding again, today."""
     told = known.provenance
-    wanted = {"task_fingerprint": task.fingerprint, "probe_fingerprint": probe.fingerprint}
+    wanted: dict[str, object] = {"task_fingerprint": task.fingerprint, "probe_fingerprint": probe.fingerprint}
     if settings is not None:
         wanted["settings"] = json.loads(json.dumps(settings.as_dict()))
         wanted["recipe"] = RECIPE
