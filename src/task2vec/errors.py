@@ -37,11 +37,12 @@ class DataError(Task2VecError, ValueError):
 
 
 class BadImagesError(DataError):
-    """Too many images of a task cannot be read; `bad` lists them."""
+    """Too many images of a task cannot be read; `bad` lists them, `tasks` those of a catalogue's that have them."""
 
-    def __init__(self, message: str, bad: tuple = ()):
+    def __init__(self, message: str, bad: tuple = (), tasks: tuple[str, ...] = ()):
         super().__init__(message)
         self.bad = bad
+        self.tasks = tasks
 
 
 class NothingToTellError(DataError):

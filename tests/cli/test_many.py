@@ -83,6 +83,19 @@ def read_json(result, code=0):
     return json.loads(result.stdout)
 
 
+def test_an_unreadable_image_fails_the_tasks_of_a_dataset_that_have_it(call, tmp_path):
+    root = tmp_path / "cub" / "CUB_200_2011"
+    make_cub(root)
+    bird = next(
+        path for path in sorted((root / "images").rglob("*.jpg")) if "Crow" in path.name or "Raven" in path.name
+    )
+    bird.write_bytes(b"no bird")
+    result = call("embed-many", tmp_path / "cub", "--kind", "family", "--out", tmp_path / "out", *SMALL)
+    assert result.exit_code == 3 and bird.name in result.stderr and "cub200: Corvidae" in result.stderr
+    rows, (summary, *_) = read_rows(result.stdout)
+    assert list(rows) == ["cub200: Cuculidae"] and summary.startswith("1 embedded, 0 found, 1 failed")
+
+
 def test_folders_tables_and_published_datasets_in_one_run(call, data, tmp_path):
     paths = [data / name for name in ("shades", "table.csv", "cub", "nowhere")]
     options = ("--kind", "family", "--split", "train", *ATTRIBUTES, "--root", data, "--out", tmp_path / "out", *SMALL)

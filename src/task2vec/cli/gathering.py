@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from task2vec.cli.reading import is_table, name_options, read_own, say_bad, tell_bad
 from task2vec.cli.speech import is_watched, say, visible
-from task2vec.errors import DataError, NothingToTellError, ResourceError, UsageError
+from task2vec.errors import BadImagesError, DataError, NothingToTellError, ResourceError, UsageError
 
 if TYPE_CHECKING:
     from task2vec.tasks import BadImage, Task
@@ -18,6 +18,11 @@ TABLE, FOLDER = "table", "folder"
 NOTHING_TO_TELL = (
     "fewer than two of its classes have images here, so there is nothing to tell apart. Leave it out, or take more "
     "images (--draw) or another --split."
+)
+
+TOO_MANY_BAD = (
+    "more than 5 % of its images cannot be read, so the rest may not stand for it. Repair or remove them, or pass "
+    "--allow-bad."
 )
 
 
@@ -130,7 +135,7 @@ def _read(path: Path, sort: str, wanted: Wanted, found: Gathered) -> "Iterator[T
 
 
 def _read_tasks(catalogue: "Catalogue", wanted: Wanted, found: Gathered) -> "list[Task]":
-    """The tasks of a published dataset; those that have nothing to tell apart are failures, and leave the others be."""
+    """The tasks of a published dataset; those that cannot be read or told apart fail, and leave the others be."""
     if wanted.names:
         chosen = [catalogue.find(name, wanted.kind) for name in dict.fromkeys(wanted.names)]
     elif wanted.kind is None and len(catalogue.kinds) > 1:
@@ -149,6 +154,12 @@ def _read_tasks(catalogue: "Catalogue", wanted: Wanted, found: Gathered) -> "lis
             say(f"failed: {visible(error)}")
             found.failed += [Failure(f"{catalogue.name}: {one.name}", NOTHING_TO_TELL) for one in error.tasks]
             chosen = [one for one in chosen if one not in set(error.tasks)]
+        except BadImagesError as error:
+            if not error.tasks:
+                raise
+            say(f"failed: {visible(error)}")
+            found.failed += [Failure(f"{catalogue.name}: {name}", TOO_MANY_BAD) for name in error.tasks]
+            chosen = [one for one in chosen if one.name not in error.tasks]
     return []
 
 

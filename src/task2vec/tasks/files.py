@@ -190,6 +190,7 @@ def join_failures(name: str, failed: Mapping[str, BadImagesError], asked: int) -
         f"{name}: {len(failed)} of {asked} tasks have too many images that cannot be read ({quote(list(failed), 20)}). "
         f"Leave these tasks out to read the others. The first, {called!r}: {first}",
         tuple(bad),
+        tuple(failed),
     )
 
 
