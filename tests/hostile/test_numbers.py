@@ -100,14 +100,14 @@ def test_features_that_are_not_finite_name_the_image():
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_fisher_that_is_not_finite_names_the_layer_and_saves_nothing(monkeypatch, value):
     probe = make_case("odd")
-    rows = Engine.rows
+    rows = Engine.rows_by_seed
 
     def broken(*arguments):
-        found = rows(*arguments)
-        found[-1, probe.layers[0].filters + 3] = value  # a filter of the second layer
-        return found
+        for found in rows(*arguments):
+            found[-1, probe.layers[0].filters + 3] = value  # a filter of the second layer
+            yield found
 
-    monkeypatch.setattr(Engine, "rows", broken)
+    monkeypatch.setattr(Engine, "rows_by_seed", broken)
     with pytest.raises(NotFiniteError, match=r"layer 'dilated' is not finite.*nothing was saved"):
         embed(make_task(), probe)
 
