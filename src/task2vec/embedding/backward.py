@@ -38,6 +38,11 @@ class Part:
     weights: Tensor
 
 
+def make_keys(digests: Sequence[str], *, seed: int) -> list[int]:
+    """One number per image, from its content and the seed: what a sketch draws its signs from."""
+    return [int(digest[:16], 16) ^ seed for digest in digests]
+
+
 class Backward:
     """Runs the pairs of all parts, and enters what they bring into the ledger."""
 
@@ -51,7 +56,7 @@ class Backward:
         keys: Sequence[int],
         ledger: Ledger,
     ):
-        """`keys` are one number per common image, from its content alone."""
+        """`keys` are those of the common images (see `make_keys`)."""
         self.passes, self.engine, self.pixels, self.parts, self.keys = passes, engine, pixels, parts, keys
         self.ledger = ledger
         images = torch.cat([part.images for part in parts])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.embedding.backward import Backward, Part
+from task2vec.embedding.backward import Backward, Part, make_keys
 from task2vec.embedding.passes import Passes, refuse_infinite
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.progress import Report
@@ -101,15 +101,11 @@ class Steps:
         is_fast, is_untied = self.settings.engine == "fast", self.settings.method == "robust"
         return Engine(self.passes.network, self.passes.probe.layers, is_fast=is_fast, is_untied=is_untied)
 
-    def keys(self) -> list[int]:
-        """One number per image, from its content and the seed."""
-        return [int(digest[:16], 16) ^ self.settings.seed for digest in self.task.digests]
-
     def fisher(self, p: Tensor, head: Head, draw: Draw, report: Report) -> FisherEstimate:
         """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""
         part = self.part(p, head, draw)
         ledger = Ledger([self.account(part)], filters=self.passes.probe.n_filters, device=self.pixels.device)
-        keys, engine = self.keys(), self.engine()
+        keys, engine = make_keys(self.task.digests, seed=self.settings.seed), self.engine()
         backward = Backward(self.passes, engine, self.pixels, parts=[part], keys=keys, ledger=ledger)
         images = part.images.unique()
         shuffle = torch.randperm(len(images), generator=torch.Generator().manual_seed(self.settings.seed + 1))

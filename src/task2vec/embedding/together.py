@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from task2vec.embedding.backward import Backward, Part
+from task2vec.embedding.backward import Backward, Part, make_keys
 from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.progress import Report
@@ -70,7 +70,7 @@ class Group:
 
     def _embed_together(self, jobs: Sequence[Job], report: Report) -> Iterator[Outcome]:
         heads = self._fit(jobs)
-        works: list[tuple[Job, Steps, Part]] = []  # of every task, and of its halves if they are wanted
+        works: list[tuple[Steps, Part]] = []  # of every task, and of its halves if they are wanted
         halved: dict[int, list[int]] = defaultdict(list)
         failed: dict[int, Task2VecError] = {}
         for job, head in zip(jobs, heads, strict=True):
@@ -83,7 +83,7 @@ class Group:
                 p = steps.probabilities(self.features[places], fitted)
                 part = steps.part(p, fitted, steps.draw(p, fitted))
                 halved[job.number].append(len(works))
-                works.append((job, steps, replace(part, images=places[part.images])))
+                works.append((steps, replace(part, images=places[part.images])))
         ledger = self._run(works, report)
         for job, head in zip(jobs, heads, strict=True):
             try:
@@ -132,15 +132,15 @@ class Group:
             )
             yield places, steps, head
 
-    def _run(self, works: Sequence[tuple[Job, Steps, Part]], report: Report) -> Ledger:
+    def _run(self, works: Sequence[tuple[Steps, Part]], report: Report) -> Ledger:
         """What the backward passes of all works bring."""
-        accounts = [steps.account(part) for _, steps, part in works]
+        accounts = [steps.account(part) for steps, part in works]
         ledger = Ledger(accounts, filters=self.passes.probe.n_filters, device=self.pixels.device)
-        parts = [part for *_, part in works]
         if not works:  # no task could be halved
             return ledger
-        keys = [int(digest[:16], 16) ^ self.settings.seed for digest in self.digests]
-        backward = Backward(self.passes, works[0][1].engine(), self.pixels, parts=parts, keys=keys, ledger=ledger)
+        engine, parts = works[0][0].engine(), [part for _, part in works]
+        keys = make_keys(self.digests, seed=self.settings.seed)
+        backward = Backward(self.passes, engine, self.pixels, parts=parts, keys=keys, ledger=ledger)
         with tensor_cores(self.pixels.device):
             drawn = torch.nonzero(backward.counts).flatten().tolist()
             backward.run(drawn, report("fisher", sum(len(part.images) for part in parts)))
