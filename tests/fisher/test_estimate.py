@@ -158,9 +158,11 @@ def make_accounts(tasks=4):
     return [Accumulator(100 + task, 40, square_weights=150.0 + task) for task in range(tasks)]
 
 
+@pytest.mark.parametrize("way", ["_enter_one_by_one", "_enter_together"])
 @pytest.mark.parametrize("size", [1, 7, 60])
-def test_a_ledger_is_as_many_accounts(size):
+def test_a_ledger_is_as_many_accounts(monkeypatch, size, way):
     rows, owners, inclusion, terms, weights = mixed_rows()
+    monkeypatch.setattr(Ledger, "_enter_one_by_one", getattr(Ledger, way))  # a CPU's way, or a GPU's
     ledger = Ledger(make_accounts(), filters=3, device=torch.device("cpu"))
     for part in torch.arange(60).split(size):
         ledger.add(rows[part], owners[part], inclusion=inclusion[part], terms=terms[part], weights=weights[part])
