@@ -103,9 +103,9 @@ def test_folders_tables_and_published_datasets_in_one_run(call, data, tmp_path):
     assert result.exit_code == 3
     assert "nowhere is not there" in result.stderr and "shades has no split 'train'" in result.stderr
     rows, (summary,) = read_rows(result.stdout)
-    assert list(rows) == ["table", "cub200: Cuculidae", "cub200: Corvidae"]
+    assert list(rows) == ["table", "cub200: Cuculidae (train)", "cub200: Corvidae (train)"]
     assert summary.startswith(f"3 embedded, 0 found, 2 failed; in {tmp_path / 'out'} (")
-    assert rows["table"][:2] == ["18", "2"] and rows["cub200: Cuculidae"][:2] == ["6", "3"]
+    assert rows["table"][:2] == ["18", "2"] and rows["cub200: Cuculidae (train)"][:2] == ["6", "3"]
     kept = {one.task: one for one in map(task2vec.load_embedding, (tmp_path / "out").iterdir())}
     assert set(kept) == set(rows)
     for name, one in kept.items():
@@ -114,8 +114,8 @@ def test_folders_tables_and_published_datasets_in_one_run(call, data, tmp_path):
     settings = task2vec.EmbedSettings(images=6, l2=0.01)
     birds = task2vec.read_cub200(data / "cub").task("Cuculidae", split="train")
     alone = task2vec.embed(birds, make_tiny(), settings=settings, device="cpu")
-    np.testing.assert_allclose(kept["cub200: Cuculidae"].fisher, alone.fisher, rtol=1e-4, atol=1e-12)
-    assert kept["cub200: Cuculidae"].provenance["settings"] == alone.provenance["settings"]
+    np.testing.assert_allclose(kept["cub200: Cuculidae (train)"].fisher, alone.fisher, rtol=1e-4, atol=1e-12)
+    assert kept["cub200: Cuculidae (train)"].provenance["settings"] == alone.provenance["settings"]
 
 
 def test_the_same_command_again_finds_all_and_writes_nothing(call, data, tmp_path):
@@ -131,6 +131,14 @@ def test_the_same_command_again_finds_all_and_writes_nothing(call, data, tmp_pat
     other, (summary,) = read_rows(call(*args, "--seed", 5).stdout)
     assert summary.startswith("2 embedded, 0 found") and list(other) == list(first)
     assert all((tmp_path / name).read_bytes() == content for name, (_, content) in before.items())
+
+
+def test_splits_of_one_task_have_names_of_their_own(call, data, tmp_path):
+    args = ("embed-many", data / "cub", "--task", "Corvidae", "--out", tmp_path, "--json", *SMALL)
+    reports = [read_json(call(*args, *split)) for split in ((), ("--split", "train"), ("--split", "test"))]
+    names = [row["task"] for report in reports for row in report["tasks"]]
+    assert names == ["cub200: Corvidae", "cub200: Corvidae (train)", "cub200: Corvidae (test)"]
+    assert {one.task for one in map(task2vec.load_embedding, tmp_path.iterdir())} == set(names)
 
 
 def test_questions_about_the_same_images(call, data, tmp_path):
@@ -195,7 +203,8 @@ def test_tasks_with_nothing_to_tell_leave_the_others_be(call, data, tmp_path):
     args = ("--kind", "attribute", "--split", "val", "--out", tmp_path, "--json", *SMALL)
     result = call("embed-many", data / "deepfashion", *args)
     report = read_json(result, code=3)
-    assert [one["name"] for one in report["failed"]] == ["deepfashion: a-line", "deepfashion: abstract chevron print"]
+    failed = [f"deepfashion: {name} (val)" for name in ("a-line", "abstract chevron print")]
+    assert [one["name"] for one in report["failed"]] == failed
     assert report["embedded"] == 7
     assert "2 of 9 tasks have fewer than two classes with images in split 'val'" in result.stderr
 

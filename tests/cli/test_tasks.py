@@ -226,9 +226,10 @@ def test_a_task_of_a_catalogue_is_embedded(call, published, tmp_path, split):
     out = tmp_path / "x.t2v.safetensors"
     result = call("embed", published / "cub200", "--task", "Cuculiformes", *options, "--out", out, "--json", *SMALL)
     report = read_json(result)
-    assert report["task"] == "cub200: Cuculiformes"
+    called = "cub200: Cuculiformes" if split is None else "cub200: Cuculiformes (train)"
+    assert report["task"] == called
     assert report["counts"]["images"] == (9 if split is None else 6) and report["counts"]["classes"] == 3
-    assert task2vec.load_embedding(out).task == "cub200: Cuculiformes"
+    assert task2vec.load_embedding(out).task == called
 
 
 def test_the_paper_s_reading_of_cub_can_be_asked_for(call, published):

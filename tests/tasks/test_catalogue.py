@@ -78,7 +78,21 @@ def test_labels_are_those_of_the_table(tmp_path):
             assert [task.classes[label] for label in task.targets] == [BIRDS[numbers[row]] for row in rows_of(task)]
             assert code is None or {int(birds.splits.codes[row]) for row in rows_of(task)} == {code}
             assert [task.images.load(row).getpixel((0, 0))[0] for row in range(len(task))] == rows_of(task)
-    assert birds.task("Corvidae").source == "birds.txt"
+
+
+def test_name_and_source_tell_the_split_and_the_draw(tmp_path):
+    birds = make_birds(tmp_path)
+    whole, train, val = (birds.task("Corvidae", split=split) for split in (None, "train", "val"))
+    assert [one.name for one in (whole, train, val)] == [
+        "birds: Corvidae",
+        "birds: Corvidae (train)",
+        "birds: Corvidae (val)",
+    ]
+    assert whole.source == "birds.txt" and val.source == "birds.txt; split val"
+    (drawn,) = birds.tasks(["Corvidae"], split="train", images=4, seed=3)
+    assert drawn.name == "birds: Corvidae (train)"
+    assert drawn.source == "birds.txt; split train, up to 4 images drawn by seed 3"
+    assert birds.task("Corvidae", images=4, seed=7).source == "birds.txt; up to 4 images drawn by seed 7"
 
 
 def test_definitions_are_sorted_by_training_images_and_counted_by_split(tmp_path):

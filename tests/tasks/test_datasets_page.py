@@ -22,8 +22,9 @@ def test_python_blocks_run(tmp_path, monkeypatch, capsys):
     namespace = {"__name__": "datasets"}
     for number, block in enumerate(blocks, start=1):
         exec(compile(block, f"{PAGE.name}, Python block {number}", "exec"), namespace)
-    assert repr(namespace["task"]) == "Task(cub200: Corvidae, 4 images, 2 classes)"
-    assert namespace["nature"].of_kind("order")[0].name == namespace["perching"].name.split(": ")[1] == "Passeriformes"
+    assert repr(namespace["task"]) == "Task(cub200: Corvidae (train), 4 images, 2 classes)"
+    assert namespace["nature"].of_kind("order")[0].name == "Passeriformes"
+    assert namespace["perching"].name == "inaturalist2018: Passeriformes (val)"
     assert namespace["black"].classes == ("not Black", "Black")
     floral, linen = namespace["shared"]
     assert len(floral) <= 20 and {floral.images.name(n) for n in range(len(floral))} & {

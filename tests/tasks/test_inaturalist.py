@@ -47,7 +47,7 @@ def test_pixels_say_that_labels_and_splits_are_right(tmp_path, year):
             assert [task.classes[label] for label in task.targets] == [species_of(picture) for picture in pictures]
             assert {split_of(picture) for picture in pictures} == ({split} if split else {"train", "val"})
             assert len(task) == (definition.counts[split] if split else definition.total)
-            assert task.name == f"inaturalist{year}: {definition.name}"
+            assert task.name == f"inaturalist{year}: {definition.name}{f' ({split})' if split else ''}"
             assert task.bad == ()
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,18 +148,19 @@ def _read_tasks(catalogue: "Catalogue", wanted: Wanted, found: Gathered) -> "lis
         chosen = list(catalogue.definitions if wanted.kind is None else catalogue.of_kind(wanted.kind))
     drawn = {"split": wanted.split, "images": wanted.draw, "seed": wanted.seed}
     watched = {"workers": wanted.workers, "progress": is_watched()}
+    called = partial(catalogue.name_task, split=wanted.split)
     while chosen:
         try:
             return tell_bad(catalogue.tasks, chosen, **drawn, allow_bad=wanted.allow_bad, **watched)
         except NothingToTellError as error:
             say(f"failed: {visible(error)}")
-            found.failed += [Failure(f"{catalogue.name}: {one.name}", NOTHING_TO_TELL) for one in error.tasks]
+            found.failed += [Failure(called(one.name), NOTHING_TO_TELL) for one in error.tasks]
             chosen = [one for one in chosen if one not in set(error.tasks)]
         except BadImagesError as error:
             if not error.tasks:
                 raise
             say(f"failed: {visible(error)}")
-            found.failed += [Failure(f"{catalogue.name}: {name}", TOO_MANY_BAD) for name in error.tasks]
+            found.failed += [Failure(called(name), TOO_MANY_BAD) for name in error.tasks]
             chosen = [one for one in chosen if one.name not in error.tasks]
     return []
 

@@ -58,7 +58,7 @@ class Catalogue:
         >>> dresses
         Catalogue(dresses, 4 images, train and val, tasks: 1 attribute)
         >>> task, task.classes
-        (Task(dresses: red, 3 images, 2 classes), ('not red', 'red'))
+        (Task(dresses: red (train), 3 images, 2 classes), ('not red', 'red'))
     """
 
     name: str
@@ -149,6 +149,10 @@ class Catalogue:
             raise UsageError(f"{self.name} has no task {name!r}{of} among its {len(among)}. {hint}")
         return found[0]
 
+    def name_task(self, name: str, split: str | None = None) -> str:
+        """What a task of that name is called once it is read: after the catalogue, and by the split if it is one's."""
+        return f"{self.name}: {name}{'' if split is None else f' ({split})'}"
+
     def task(
         self,
         name: str | TaskDefinition,
@@ -182,9 +186,9 @@ class Catalogue:
             UsageError: There is no such task or split.
         """
         definition = self.find(name, kind)
-        draw = Draw(images, seed, least)
+        draw = Draw(images, seed, least, split)
         choice = choose(self.tables[definition.table], definition, self.splits.rows(split), draw)
-        return self._read([choice], split, allow_bad, workers, progress)[0]
+        return self._read([choice], draw, allow_bad, workers, progress)[0]
 
     def tasks(
         self,
@@ -231,7 +235,7 @@ class Catalogue:
             wanted = list(self.definitions if kind is None else self.of_kind(kind))
         else:
             wanted = [self.find(name, kind) for name in names]
-        rows, draw = self.splits.rows(split), Draw(images, seed, least)
+        rows, draw = self.splits.rows(split), Draw(images, seed, least, split)
         choices: dict[TaskDefinition, Choice] = {}
         for name, table in self.tables.items():
             here = [one for one in wanted if one.table == name]
@@ -240,20 +244,21 @@ class Catalogue:
                 choices |= {one: select(table, one, common) for one in here}
             else:
                 choices |= {one: choose(table, one, rows, draw) for one in here}
-        return self._read([choices[one] for one in wanted], split, allow_bad, workers, progress)
+        return self._read([choices[one] for one in wanted], draw, allow_bad, workers, progress)
 
     def _read(
-        self, choices: Sequence[Choice], split: str | None, allow_bad: bool, workers: int | None, progress: bool
+        self, choices: Sequence[Choice], draw: Draw, allow_bad: bool, workers: int | None, progress: bool
     ) -> list[Task]:
         """The tasks of rows and labels; every file is looked at once."""
         settled = [settle(choice) for choice in choices]
         hopeless = tuple(choice.definition for choice, one in zip(choices, settled, strict=True) if one is None)
         if hopeless:
-            raise _tell_hopeless(self.name, hopeless, len(choices), split)
+            raise _tell_hopeless(self.name, hopeless, len(choices), draw.split)
         rows = np.unique(np.concatenate([choice.rows for choice in choices])) if choices else np.zeros(0, np.int64)
         paths = [self.paths[int(row)] for row in rows]
         watch = partial(watched, total=len(paths), what=f"reading {self.name}", progress=progress)
         outcomes = survey(self.root, paths, workers=workers, watch=watch)
+        source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), draw.tell())))
         tasks, failed = [], {}
         for choice, (labels, classes, remarks) in zip(choices, filter(None, settled), strict=True):
             places = np.searchsorted(rows, choice.rows).tolist()
@@ -264,8 +269,8 @@ class Catalogue:
                     labels,
                     [outcomes[place] for place in places],
                     classes=classes,
-                    name=f"{self.name}: {choice.definition.name}",
-                    source=", ".join(self.sources) or str(self.root),
+                    name=self.name_task(choice.definition.name, draw.split),
+                    source=source,
                     allow_bad=allow_bad,
                     remarks=remarks,
                 )

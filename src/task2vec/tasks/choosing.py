@@ -14,17 +14,28 @@ from task2vec.tasks.label_tables import AttributeTable, ClassTable, LabelTable
 
 @dataclass(frozen=True)
 class Draw:
-    """How many images to draw (None for all), by which seed, and what every attribute should have of either kind."""
+    """How many images (None for all), by which seed, what every attribute should have of either kind, of which split.
+
+    Example:
+        >>> Draw(500, seed=3, split="train").tell()
+        'split train, up to 500 images drawn by seed 3'
+    """
 
     images: int | None = None
     seed: int = 0
     least: int = 10
+    split: str | None = None
 
     def __post_init__(self):
         """Refuse numbers that cannot be meant."""
         if self.images is not None:
             _check_number("images", self.images, fewest=2)
         _check_number("least", self.least, fewest=0)
+
+    def tell(self) -> str:
+        """What makes it less than all images, in words; nothing where they are all."""
+        drawn = "" if self.images is None else f"up to {self.images} images drawn by seed {self.seed}"
+        return ", ".join(filter(None, (self.split and f"split {self.split}", drawn)))
 
 
 @dataclass(frozen=True)
