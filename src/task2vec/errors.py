@@ -85,6 +85,28 @@ class EmbeddingFileError(Task2VecError, ValueError):
     exit_code = 4
 
 
+class LibraryError(Task2VecError, ValueError):
+    """A library, or an entry of it, that is damaged, of another schema, or no library at all."""
+
+    exit_code = 4
+
+
+class NotInLibraryError(UsageError, KeyError):
+    """Nothing in the library is called like that."""
+
+    def __str__(self) -> str:
+        """The text as it is; a KeyError would put it into quotes."""
+        return str(self.args[0]) if self.args else ""
+
+
+class AmbiguousNameError(UsageError):
+    """Several entries of the library are called like that."""
+
+
+class ConflictError(DataError):
+    """Something else is in the library under the same key, and is not overwritten without being asked."""
+
+
 class MissingExtraError(Task2VecError, ImportError):
     """An optional dependency is not installed."""
 

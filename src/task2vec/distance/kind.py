@@ -14,6 +14,9 @@ import numpy as np
 from task2vec.embedding import Embedding
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError, UsageError
 
+# Settings that change the scale of the numbers: embeddings that differ in one of them are not compared.
+SCALING = ("method", "dtype", "beta", "balance", "gradient", "head")
+
 
 @dataclass(frozen=True)
 class Distance:
@@ -71,7 +74,7 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
             f"{b.probe}{same_name}), "
             f"so their coordinates mean different filters. Embed one again: task2vec embed --probe {a.probe} {b.task}"
         )
-    for name in ("method", "dtype", "beta", "balance", "gradient", "head"):
+    for name in SCALING:
         one, other = (e.provenance.get("settings", {}).get(name) for e in (a, b))
         if one != other:
             mends = {"balance": "EmbedSettings", "gradient": "VariationalSettings", "head": "VariationalSettings"}

@@ -7,8 +7,6 @@ several in no fixed order).
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +17,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from task2vec.embedding.value import Embedding
+from task2vec.embedding.writing import write_whole
 from task2vec.errors import DataError, EmbeddingFileError, ResourceError
 from task2vec.probe import FilterLayer
 
@@ -28,8 +27,21 @@ _LARGEST = 1 << 30
 
 
 def save_embedding(embedding: Embedding, path: str | Path) -> Path:
-    """Writes `embedding` to `path`, whole or not at all: a temporary file beside it, flushed, then renamed."""
+    """Writes `embedding` to `path`, whole or not at all."""
     path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, encode_embedding(embedding))
+    except OSError as error:
+        raise ResourceError(
+            f"cannot write the embedding to '{path}': {error.strerror}. Nothing was left behind. Choose another "
+            "place: --out FILE"
+        ) from error
+    return path
+
+
+def encode_embedding(embedding: Embedding) -> bytes:
+    """The embedding as the content of a file."""
     arrays = {name: getattr(embedding, name) for name in _ARRAYS}
     if embedding.halves is not None:
         arrays["halves"] = embedding.halves
@@ -41,32 +53,9 @@ def save_embedding(embedding: Embedding, path: str | Path) -> Path:
         "provenance": embedding.provenance,
     }
     text = json.dumps(story, sort_keys=True, allow_nan=False)
-    content = save_tensors(
+    return save_tensors(
         arrays, metadata={"task2vec": json.dumps({"sha256": hash_content(text, arrays), "story": text})}
     )
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".partial", delete=False
-        ) as file:
-            temporary = file.name
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # A temporary file is private; the result gets the permissions of any new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
-        raise ResourceError(
-            f"cannot write the embedding to '{path}': {error.strerror}. Nothing was left behind. Choose another "
-            "place: --out FILE"
-        ) from error
-    return path
 
 
 def load_embedding(path: str | Path) -> Embedding:
@@ -81,8 +70,11 @@ def load_embedding(path: str | Path) -> Embedding:
         ...     load_embedding(file)
         Embedding(birds, probe=net, 2 filters, ? images)
     """
-    path = Path(path)
-    content = _read(path)
+    return decode_embedding(_read(Path(path)), path)
+
+
+def decode_embedding(content: bytes, path: str | Path) -> Embedding:
+    """The embedding that `content` is; `path` is where that came from, for the words of an error."""
     try:
         arrays = load_tensors(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])

@@ -1,0 +1,31 @@
+"""Where the library lies."""
+
+import os
+from pathlib import Path
+
+from task2vec.errors import ResourceError
+
+VARIABLE = "TASK2VEC_LIBRARY"
+
+
+def find_library(given: str | Path | None = None) -> Path:
+    """The folder of the library: `given`, else the variable TASK2VEC_LIBRARY, else the user's own data folder.
+
+    Example:
+        >>> find_library("team/library").as_posix()
+        'team/library'
+    """
+    if given is not None:
+        return Path(given).expanduser()
+    if named := os.environ.get(VARIABLE):
+        return Path(named).expanduser()
+    data = os.environ.get("XDG_DATA_HOME", "")
+    if os.path.isabs(data):  # the rule of that variable: a relative path is to be ignored
+        return Path(data, "task2vec")
+    try:
+        return Path.home() / ".local" / "share" / "task2vec"
+    except RuntimeError as error:
+        raise ResourceError(
+            "there is no home folder on this machine, so it is unclear where the library should be. "
+            f"Name a folder: --library DIR, or set {VARIABLE}."
+        ) from error
