@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         load_embedding,
         trivial,
     )
+    from task2vec.library import Expert, Library, MeasuredError
     from task2vec.probe import Probe, list_probes, load_probe
     from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
     from task2vec.tasks.cub200 import read_cub200
@@ -50,7 +51,10 @@ __all__ = [
     "DomainEmbedding",
     "EmbedSettings",
     "Embedding",
+    "Expert",
     "ExpertDefinition",
+    "Library",
+    "MeasuredError",
     "MetaTask",
     "Probe",
     "Task",
@@ -92,7 +96,10 @@ _ROOMS: dict[str, str | None] = {
     "DomainEmbedding": "embedding",
     "EmbedSettings": "embedding",
     "Embedding": "embedding",
+    "Expert": "library",
     "ExpertDefinition": "tasks.metatask",
+    "Library": "library",
+    "MeasuredError": "library",
     "MetaTask": "tasks.metatask",
     "Probe": "probe",
     "Task": "tasks",

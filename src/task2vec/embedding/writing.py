@@ -2,17 +2,25 @@
 
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 PARTIAL = ".partial"
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes `content` to `path`: a temporary file beside it, flushed to the disk, then renamed, and that flushed too.
+    """Writes `content` to `path`, whole or not at all; see `open_whole`."""
+    with open_whole(path) as file:
+        file.write(content)
 
-    Raises:
-        OSError: It could not be written; nothing was left behind and what was there before still is.
+
+@contextmanager
+def open_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file that becomes `path` at the end of the block, flushed to the disk, and is gone if the block fails.
+
+    It is a temporary file beside it, which is renamed; what was there before is there until then.
     """
     temporary = None
     try:
@@ -20,7 +28,7 @@ def write_whole(path: Path, content: bytes) -> None:
             dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL, delete=False
         ) as file:
             temporary = file.name
-            file.write(content)
+            yield file  # type: ignore[misc]
             file.flush()
             os.fsync(file.fileno())
         # A temporary file is private; the result gets the permissions of any new file.

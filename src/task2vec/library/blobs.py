@@ -1,4 +1,4 @@
-"""Files that are called by the SHA-256 of their content: written once, never changed, checked whenever they are read."""
+"""Files that are called by the SHA-256 of their content: written once, never changed, checked when they are read."""
 
 import hashlib
 import os

@@ -29,6 +29,8 @@ _VERIFY = "See what is damaged: task2vec library verify; then take a good copy, 
 class Database:
     """Connections to the index of one library."""
 
+    patience = int(1000 * _PATIENCE)  # the same in SQLite's milliseconds
+
     def __init__(self, folder: Path, *, read_only: bool):
         """Opens the index, and makes it if it is not there and may be made."""
         self.folder, self.path, self.is_read_only = folder, folder / INDEX, read_only
@@ -164,7 +166,9 @@ class Database:
             return
         if self.is_read_only:
             wish = "has no tables" if is_empty else f"has the older schema {version}"
-            raise LibraryError(f"the library '{self.folder}' {wish} and cannot be written to. Open it for writing once.")
+            raise LibraryError(
+                f"the library '{self.folder}' {wish} and cannot be written to. Open it for writing once."
+            )
         if is_empty:
             _use_journal(connection)
         else:
