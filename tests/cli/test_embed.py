@@ -104,7 +104,7 @@ def test_a_table_with_its_columns(call, photos, tmp_path, columns, labels):
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (["missing"], 3, "missing"),
+        (["missing"], 2, "'missing' is not there"),
         (["empty"], 3, "empty"),
         (["lonely"], 3, "class"),
         (["note.txt"], 2, "neither a folder nor a table"),
@@ -197,4 +197,4 @@ def test_a_split_of_a_folder_is_read(call, photos, tmp_path):
     unsaid = call("embed", tmp_path / "pets", *SMALL)
     assert unsaid.exit_code == 3 and "split='train'" in " ".join(unsaid.stderr.split())
     absent = call("embed", tmp_path / "pets", "--split", "dev", *SMALL)
-    assert absent.exit_code == 3 and "no split 'dev'" in absent.stderr
+    assert absent.exit_code == 2 and "no split 'dev'" in absent.stderr

@@ -97,14 +97,15 @@ def test_an_unreadable_image_fails_the_tasks_of_a_dataset_that_have_it(call, tmp
 
 
 def test_folders_tables_and_published_datasets_in_one_run(call, data, tmp_path):
-    paths = [data / name for name in ("shades", "table.csv", "cub", "nowhere")]
+    paint(tmp_path / "lonely" / "train", {"dark": 60}, seed=3)
+    paths = [tmp_path / "lonely", *(data / name for name in ("table.csv", "cub"))]
     options = ("--kind", "family", "--split", "train", *ATTRIBUTES, "--root", data, "--out", tmp_path / "out", *SMALL)
     result = call("embed-many", *paths, *options)
     assert result.exit_code == 3
-    assert "nowhere is not there" in result.stderr and "shades has no split 'train'" in result.stderr
+    assert f"failed: {tmp_path / 'lonely'}: " in result.stderr and "only one class" in result.stderr
     rows, (summary,) = read_rows(result.stdout)
     assert list(rows) == ["table", "cub200: Cuculidae (train)", "cub200: Corvidae (train)"]
-    assert summary.startswith(f"3 embedded, 0 found, 2 failed; in {tmp_path / 'out'} (")
+    assert summary.startswith(f"3 embedded, 0 found, 1 failed; in {tmp_path / 'out'} (")
     assert rows["table"][:2] == ["18", "2"] and rows["cub200: Cuculidae (train)"][:2] == ["6", "3"]
     kept = {one.task: one for one in map(task2vec.load_embedding, (tmp_path / "out").iterdir())}
     assert set(kept) == set(rows)
@@ -180,6 +181,29 @@ def test_json_is_one_document(call, data, tmp_path):
         ("pair", True, 0),
         ("torn", False, 2),
     ]
+
+
+def test_an_unreadable_image_is_told_with_the_path_it_belongs_to(call, data, tmp_path):
+    for name in ("a", "b"):
+        shutil.copytree(data / "pair", tmp_path / name)
+        (tmp_path / name / "dark" / "0.png").write_bytes(b"")
+    paint(tmp_path / "c" / "train", {"dark": 60, "bright": 190}, seed=4)
+    (tmp_path / "c" / "train" / "dark" / "0.png").write_bytes(b"")
+    table = tmp_path / "t.csv"
+    table.write_text("path,label\ndark/0.png,a\ndark/1.png,a\nbright/0.png,b\n")
+    make_cub(tmp_path / "cub")
+    bird = sorted((tmp_path / "cub" / "images").glob("*Crow/*"))[0]
+    bird.write_bytes(b"")
+    out = ("--out", tmp_path / "out", *SMALL)
+    for allow, code in (((), 3), (("--allow-bad",), 0)):
+        result = call("embed-many", tmp_path / "a", tmp_path / "b", table, "--root", tmp_path / "a", *allow, *out)
+        lines = [line.split(": ")[1] for line in result.stderr.splitlines() if line.startswith("unreadable: ")]
+        assert result.exit_code == code
+        assert lines == [str(tmp_path / name / "dark" / "0.png") for name in ("a", "b", "a")]
+        result = call("embed-many", tmp_path / "c", tmp_path / "cub", "--task", "Corvidae", "--split", "train", *out)
+        assert f"unreadable: {tmp_path / 'c' / 'train' / 'dark' / '0.png'}: " in result.stderr
+        result = call("embed-many", tmp_path / "cub", "--task", "Corvidae", *allow, *out)
+        assert result.exit_code == code and f"unreadable: {bird}: " in result.stderr
 
 
 def test_tasks_by_name_split_and_draw(call, data, tmp_path):
@@ -327,6 +351,7 @@ def test_a_bar_does_not_catch_the_rows(call, data, tmp_path, monkeypatch):
 def test_names_from_strangers_are_shown_as_text(call, data, tmp_path):
     folder = tmp_path / "[red]evil\x1b[31m"
     shutil.copytree(data / "pair", folder)
+    (tmp_path / "a\x1b[2J").mkdir()
     result = call("embed-many", folder, tmp_path / "a\x1b[2J", "--out", tmp_path / "out", *SMALL)
     assert result.exit_code == 3
     assert "[red]evil\\x1b[31m" in result.stdout and "a\\x1b[2J" in result.stderr
@@ -348,6 +373,9 @@ def test_memory_does_not_change_the_numbers(call, data, tmp_path):
         (["--out", "x"], 2, "PATH"),
         (["shades", "shades/../shades", "--out", "x"], 2, "given twice"),
         (["shades", "note.txt", "--out", "x"], 2, "neither a folder nor a table"),
+        (["shades", "nowhere", "--out", "x"], 2, "'nowhere' is not there"),
+        (["shades", "nowhere.csv", "--out", "x"], 2, "'nowhere.csv' is not there"),
+        (["cub", "shades", "--split", "train", "--out", "x"], 2, "shades has no split 'train'"),
         (["shades", "--kind", "order", "--draw", "5", "--out", "x"], 2, "--kind, --draw cannot be meant"),
         (["shades", "--task", "a", "--out", "x"], 2, "--task cannot be meant"),
         (["shades", "--root", ".", "--label-column", "a", "--out", "x"], 2, "--root, --label-column cannot be meant"),

@@ -118,7 +118,7 @@ def test_splits_are_not_taken_for_classes(tmp_path):
 def test_a_split_that_is_not_there_is_refused_with_those_that_are(tmp_path):
     make_folder(tmp_path / "pets" / "train", cats=2, dogs=3)
     make_folder(tmp_path / "private", cats=2, dogs=3)
-    with pytest.raises(DataError, match=r"no split 'val': its folders are 'train'"):
+    with pytest.raises(UsageError, match=r"no split 'val': its folders are 'train'"):
         read_folder(tmp_path / "pets", split="val")
     for split in ("../private", "..", ".", "", "train/cats"):
         with pytest.raises(UsageError, match="no split"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from task2vec.errors import BadImagesError, DataError
+from task2vec.errors import BadImagesError, DataError, UsageError
 from task2vec.tasks import read_folder
 from task2vec.tasks.folder_splits import read_splits
 from tests.tasks.test_folder import paint
@@ -66,7 +66,7 @@ def test_splits_of_other_names_are_read_if_named(tmp_path):
     with pytest.raises(DataError, match=r"holds no split: no folder like 'train'.*splits="):
         read_splits(root)
     assert list(read_splits(root, splits=["fold2", "fold1"])) == ["fold2", "fold1"]
-    with pytest.raises(DataError, match="no split 'fold3'"):
+    with pytest.raises(UsageError, match="no split 'fold3'"):
         read_splits(root, splits=["fold1", "fold3"])
     with pytest.raises(DataError, match="holds no split"):
         read_splits(tmp_path / "missing")

@@ -180,5 +180,5 @@ def test_names_and_groups_are_free_of_blanks_around_them(tmp_path):
 
 
 def test_a_missing_table_of_names_is_said_to_be_missing(tmp_path):
-    with pytest.raises(DataError, match=r"nowhere\.csv is not a file"):
+    with pytest.raises(UsageError, match=r"nowhere\.csv is not a file"):
         read_imaterialist(write_imaterialist(tmp_path), labels=tmp_path / "nowhere.csv")

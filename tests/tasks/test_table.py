@@ -55,7 +55,7 @@ def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
     assert repr(task) == "Task(mine, 2 images, 2 classes)"
     with pytest.raises(BadImagesError, match="no such file"):
         read_table(table, path_column="file;x")
-    with pytest.raises(DataError, match=r"root .*nowhere is not a folder"):
+    with pytest.raises(UsageError, match=r"root .*nowhere is not a folder.*--root"):
         read_table(table, root=tmp_path / "nowhere", path_column="file;x")
 
 
@@ -105,8 +105,10 @@ def test_other_files_are_refused(tmp_path):
     (tmp_path / "latin.csv").write_bytes("path,kind\né.png,a\n".encode("latin-1"))
     with pytest.raises(DataError, match="UTF-8"):
         read_table(tmp_path / "latin.csv")
-    with pytest.raises(DataError, match="each once"):
-        read_table(make_table(tmp_path, "path,x,y\n0.png,0,1\n"), label_columns=["x", "x"])
+    table = make_table(tmp_path, "path,x,y\n0.png,0,1\n")
+    for wrong in ({"label_columns": ["x", "x"]}, {"label_columns": "z"}, {"path_column": "file"}):
+        with pytest.raises(UsageError, match=r"each once: path_column= and label_columns= \(--path-column, --label"):
+            read_table(table, **wrong)
 
 
 def write_parquet(root: Path, **columns) -> Path:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from task2vec.cli.reading import check_there
 from task2vec.cli.speech import is_watched
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def read_task(request: Request, *, allow_bad: bool, workers: int | None) -> "Tas
     """The task of the request, under the name that was asked for or its own."""
     from task2vec.tasks.layouts import read_catalogue
 
+    check_there(request.folder)
     catalogue = read_catalogue(request.folder, layout=request.layout, labels=request.labels, progress=is_watched())
     task = catalogue.task(
         request.task,

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from task2vec.cli.reading import is_table, name_options, read_own, say_bad, tell_bad
+from task2vec.cli.reading import find_root, is_table, name_options, read_own, say_bad, tell_bad
 from task2vec.cli.speech import is_watched, say, visible
 from task2vec.errors import BadImagesError, DataError, NothingToTellError, ResourceError, UsageError
 
@@ -84,8 +84,10 @@ def sort_paths(paths: Sequence[Path], wanted: Wanted) -> dict[Path, str]:
     """What each path is: a table, a folder of class folders, or a published dataset, by the name of its layout.
 
     Raises:
-        UsageError: A path is given twice or is none of these, or an option is given that is for none of them.
+        UsageError: A path is given twice, is not there or is none of these, a folder has no such split, or an option
+            is given that is for none of them.
     """
+    from task2vec.tasks.folder import find_split
     from task2vec.tasks.layouts import recognise_layout
 
     sorts: dict[Path, str] = {}
@@ -95,9 +97,11 @@ def sort_paths(paths: Sequence[Path], wanted: Wanted) -> dict[Path, str]:
         if is_table(path):
             sorts[path] = TABLE
         else:
-            sorts[path] = wanted.layout or (recognise_layout(path) if path.is_dir() else None) or FOLDER
-    if all(path.exists() for path in paths):  # of one that is missing nobody knows what it would be
-        _refuse_strays(set(sorts.values()), wanted)
+            sorts[path] = wanted.layout or recognise_layout(path) or FOLDER
+    _refuse_strays(set(sorts.values()), wanted)
+    for path, sort in sorts.items():
+        if sort == FOLDER and wanted.split is not None:
+            find_split(path, wanted.split)
     return sorts
 
 
@@ -111,7 +115,7 @@ def gather_tasks(sorts: dict[Path, str], wanted: Wanted) -> Gathered:
         except (DataError, ResourceError) as error:
             found.fail(path, error)
             continue
-        say_bad(list({bad.path: bad for task in tasks for bad in task.bad}.values()))
+        _say_bad_of(path, sort, tasks, wanted)
         read += [(path, sort, task) for task in tasks]
     times = Counter(task.name for *_, task in read)
     for path, sort, task in read:
@@ -147,11 +151,11 @@ def _read_tasks(catalogue: "Catalogue", wanted: Wanted, found: Gathered) -> "lis
     else:
         chosen = list(catalogue.definitions if wanted.kind is None else catalogue.of_kind(wanted.kind))
     drawn = {"split": wanted.split, "images": wanted.draw, "seed": wanted.seed}
-    watched = {"workers": wanted.workers, "progress": is_watched()}
+    reading = {"allow_bad": wanted.allow_bad, "workers": wanted.workers, "progress": is_watched()}
     called = partial(catalogue.name_task, split=wanted.split)
     while chosen:
         try:
-            return tell_bad(catalogue.tasks, chosen, **drawn, allow_bad=wanted.allow_bad, **watched)
+            return tell_bad(catalogue.tasks, chosen, root=catalogue.root, **drawn, **reading)
         except NothingToTellError as error:
             say(f"failed: {visible(error)}")
             found.failed += [Failure(called(one.name), NOTHING_TO_TELL) for one in error.tasks]
@@ -163,6 +167,15 @@ def _read_tasks(catalogue: "Catalogue", wanted: Wanted, found: Gathered) -> "lis
             found.failed += [Failure(called(name), TOO_MANY_BAD) for name in error.tasks]
             chosen = [one for one in chosen if one.name not in error.tasks]
     return []
+
+
+def _say_bad_of(path: Path, sort: str, tasks: "Sequence[Task]", wanted: Wanted) -> None:
+    """Names the unreadable images of one path, each once however many tasks have it."""
+    bad = list({bad.path: bad for task in tasks for bad in task.bad}.values())
+    if bad and sort in (TABLE, FOLDER):
+        say_bad(bad, root=find_root(path, table=wanted.table, split=wanted.split))
+    elif bad:
+        say_bad(bad, root=getattr(tasks[0].images, "root", path))
 
 
 def _ask(task: "Task", wanted: Wanted, found: Gathered) -> "Sequence[Task]":

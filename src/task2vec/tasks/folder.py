@@ -77,6 +77,7 @@ def read_folder(
     Raises:
         BadImagesError: More than 5 % of the images cannot be read, and `allow_bad` is false.
         DataError: The folder is not a task: missing, fewer than two classes, nested classes, a class without images.
+        UsageError: There is no such split.
 
     Example:
         >>> import tempfile
@@ -97,7 +98,7 @@ def read_folder(
         )
     called = root.name or str(root)
     if split is not None:
-        root, called = _enter_split(root, split), f"{called} ({split})"
+        root, called = find_split(root, split), f"{called} ({split})"
     found = _list_root(root)
     return read_files(
         root,
@@ -114,6 +115,17 @@ def read_folder(
     )
 
 
+def find_split(root: Path, split: str) -> Path:
+    """The folder of a split, which must lie directly below the root; another is refused."""
+    there = list_folders(root)
+    if split in there:
+        return root / split
+    raise UsageError(
+        f"{root} has no split {split!r}: its folders are {quote(there, 20) or 'none'}, and another would make another "
+        "task. Name one of them."
+    )
+
+
 def list_folders(root: Path) -> list[str]:
     """The names of the folders of a root, without hidden ones and links."""
     return [entry.name for entry in _sorted_entries(root) if _is_folder(entry) and not entry.is_symlink()]
@@ -124,18 +136,6 @@ def looks_like_split(folder: Path) -> bool:
     if folder.name.lower() not in SPLIT_NAMES:
         return False
     return any(_is_folder(entry) and _holds_images(entry) for entry in _sorted_entries(folder))
-
-
-def _enter_split(root: Path, split: str) -> Path:
-    """The folder of a split, which must lie directly below the root."""
-    there = list_folders(root)
-    if split in there:
-        return root / split
-    kind = UsageError if split != Path(split).name or split in ("", ".", "..") else DataError
-    raise kind(
-        f"{root} has no split {split!r}: its folders are {quote(there, 20) or 'none'}, and another would make another "
-        "task. Name one of them."
-    )
 
 
 def _list_root(root: Path) -> Findings:

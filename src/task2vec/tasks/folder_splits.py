@@ -37,6 +37,7 @@ def read_splits(
     Raises:
         BadImagesError: More than 5 % of the images of a split cannot be read, and `allow_bad` is false.
         DataError: There is no split, or one of them is no task.
+        UsageError: One of the splits that were named is not there.
 
     Example:
         >>> import tempfile

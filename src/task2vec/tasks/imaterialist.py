@@ -68,7 +68,7 @@ def read_imaterialist(
 
     Raises:
         DataError: A file is missing or damaged, or an id has no entry or two; the message names file and record.
-        UsageError: `images` does not say where an image lies.
+        UsageError: `images` does not say where an image lies, or `labels` is not there.
 
     Example:
         >>> import json, tempfile
@@ -92,7 +92,9 @@ def read_imaterialist(
     table = Path(labels) if labels is not None else root / LABEL_MAP
     has_names = labels is not None or table.is_file()
     if has_names and not table.is_file():
-        raise DataError(f"{table} is not a file, so the labels have no names. Check the path, or leave labels out.")
+        raise UsageError(
+            f"{table} is not a file, so the labels have no names. Check the path, or leave it out (labels=, --labels)."
+        )
     pattern = _learn_pattern(root) if images is None else _check_pattern(images)
     catalogue = parse_once(
         lambda: _parse(root, files, table if has_names else None, pattern, progress),

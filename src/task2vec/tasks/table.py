@@ -14,6 +14,7 @@ from task2vec.tasks.regression import refuse_regression
 from task2vec.tasks.task import Task
 
 Columns = dict[str, list]
+PATH = "path"
 BINARY = {"0": 0, "0.0": 0, "False": 0, "false": 0, "1": 1, "1.0": 1, "True": 1, "true": 1}
 
 
@@ -21,7 +22,7 @@ def read_table(
     table: str | os.PathLike[str],
     *,
     root: str | os.PathLike[str] | None = None,
-    path_column: str = "path",
+    path_column: str = PATH,
     label_columns: str | Sequence[str] | None = None,
     name: str | None = None,
     allow_bad: bool = False,
@@ -45,8 +46,9 @@ def read_table(
 
     Raises:
         BadImagesError: More than 5 % of the images cannot be read, and `allow_bad` is false.
-        DataError: The table is not a task: a column or label is missing, or several label columns are not 0 and 1.
+        DataError: The table is not a task: it has no path or no label, or several label columns are not 0 and 1.
         MissingExtraError: The table is Parquet and pyarrow is not installed.
+        UsageError: A column that was named is not there or named twice, or there is no such root.
 
     Example:
         >>> import tempfile
@@ -135,13 +137,14 @@ def _read_parquet(place: Path) -> Columns:
 
 
 def _check_columns(place: Path, columns: Columns, wanted: list[str]) -> None:
-    """Raise `DataError` unless every wanted column is there, once, and there is a label column among them."""
+    """Raise an error unless every wanted column is there, once, and there is a label column among them."""
     missing = [column for column in wanted if column not in columns]
     if missing or len(wanted) < 2 or len(set(wanted)) < len(wanted):
         what = f"has no column {quote(missing)}" if missing else "needs one path column and at least one label column"
-        raise DataError(
+        is_named = len(set(wanted)) < len(wanted) or any(column != PATH for column in missing)
+        raise (UsageError if is_named else DataError)(
             f"{place} {what}; its columns are {quote(list(columns), 20)}, and images or labels would be missing. "
-            "Name them with path_column and label_columns, each once."
+            "Name them, each once: path_column= and label_columns= (--path-column, --label-column)."
         )
 
 
@@ -183,5 +186,7 @@ def _binary(place: Path, column: str, cells: list) -> list[int]:
 def _check_root(root: Path) -> Path:
     """The resolved root, which must be a folder."""
     if not root.is_dir():
-        raise DataError(f"the root {root} is not a folder, so no path leads anywhere. Pass the folder of the images.")
+        raise UsageError(
+            f"the root {root} is not a folder, so no path leads anywhere. Give the folder of the images: root=, --root."
+        )
     return root.resolve()
