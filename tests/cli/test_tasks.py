@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from importlib.resources import files
 
 import pytest
@@ -110,25 +111,73 @@ def test_your_own_folder_and_table_are_one_task(call, photos, tmp_path):
     assert call("tasks", photos, "--kind", "order").exit_code == 2
 
 
+def test_unreadable_images_of_your_own_are_named(call, photos, tmp_path):
+    shutil.copytree(photos, tmp_path / "pets" / "train")
+    torn = tmp_path / "pets" / "train" / "dark" / "torn.png"
+    torn.write_bytes(b"torn")
+    refused = call("tasks", tmp_path / "pets", "--split", "train")
+    assert refused.exit_code == 3 and "--allow-bad" in refused.stderr and refused.stdout == ""
+    assert f"unreadable: {torn}: " in refused.stderr
+    result = call("tasks", tmp_path / "pets", "--split", "train", "--allow-bad")
+    assert result.exit_code == 0 and f"unreadable: {torn}: " in result.stderr
+    assert find_row(result.stdout, "(train)") == ["pets", "(train)", "folder", "2", "16"]
+    report = read_json(call("tasks", tmp_path / "pets", "--split", "train", "--allow-bad", "--json"))
+    assert [bad["path"] for bad in report["bad"]] == ["dark/torn.png"]
+
+
+def test_a_table_of_your_own_with_its_columns(call, photos, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("file,kind,note\ndark/0.png,a,x\nbright/0.png,b,y\ngone.png,b,y\n")
+    options = ("--path-column", "file", "--label-column", "kind", "--root", photos)
+    result = call("tasks", table, *options, "--allow-bad")
+    assert result.exit_code == 0, result.stderr
+    assert find_row(result.stdout, "t") == ["t", "table", "2", "2"]
+    assert f"unreadable: {photos / 'gone.png'}: there is no such file" in result.stderr
+    for wrong in (("--split", "train"), ("--as", "cub200"), ("--labels", table)):
+        refused = call("tasks", table, *options, *wrong)
+        assert refused.exit_code == 2 and f"{wrong[0]} cannot be meant" in refused.stderr
+    refused = call("tasks", photos, "--path-column", "file")
+    assert refused.exit_code == 2 and "--path-column cannot be meant" in refused.stderr
+
+
+def test_a_split_of_a_published_dataset(call, published):
+    report = read_json(call("tasks", published / "imaterialist", "--split", "val", "--json"))
+    (black,) = (row for row in report["tasks"] if row["name"] == "Black")
+    assert report["images"] == {"val": 3} and (black["images"], black["positives"]) == ({"val": 3}, {"val": 1})
+    refused = call("tasks", published / "imaterialist", "--split", "test")
+    assert refused.exit_code == 2 and "no split 'test'" in refused.stderr
+    refused = call("tasks", published / "imaterialist", "--root", published)
+    assert refused.exit_code == 2 and "--root cannot be meant" in refused.stderr
+
+
 @pytest.mark.parametrize("name", ["cub200", "imaterialist", "deepfashion", "inaturalist"])
 @pytest.mark.parametrize("columns", [80, 40])
 def test_it_fits_where_it_is_shown(published, name, columns, tmp_path):
     env = {"COLUMNS": str(columns), "NO_COLOR": "1", "XDG_CACHE_HOME": str(tmp_path)}
     result = run_command("tasks", name, cwd=published, **env)
     assert result.returncode == 0, result.stderr
-    rows = [line for line in result.stdout.splitlines() if not line.startswith("Embed one")]
+    rows = [line for line in result.stdout.splitlines() if not line.startswith("  task2vec ")]
     assert max(map(len, rows)) <= columns
     assert "\x1b" not in result.stdout
+    # No name is broken, and what had to go is told.
+    names = {"cub200": "Passeriformes", "imaterialist": "Stockings,"}
+    names |= {"deepfashion": "chevron", "inaturalist": "Agaricales"}
+    assert names[name] in {word for row in rows for word in row.split()}
+    assert ("no room for group, kind" in result.stdout) == (columns == 40)
 
 
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
         ([], 2, "no dataset was named"),
-        (["nowhere"], 3, "nowhere is not a folder"),
+        (["nowhere"], 2, "'nowhere' is not there"),
         (["empty"], 3, "no class folders"),
         (["empty", "--as", "cub200"], 3, "not CUB-200-2011"),
         (["empty", "--as", "cifar"], 2, "cifar"),
+        (["both", "--as", "cub200", "--seed", "3"], 2, "--seed 3 cannot be meant"),
+        (["--paper", "inat+cub", "--cub200", "x", "--inaturalist", "y", "--seed", "3"], 2, "--seed 3 cannot be meant"),
+        (["--paper", "inat+cub", "--cub200", "x", "--inaturalist", "y", "--kind", "order"], 2, "does not take --kind"),
+        (["--paper", "inat+cub", "--cub200", "x", "--inaturalist", "y", "--labels", "z"], 2, "does not take --labels"),
         (["both"], 2, "files of cub200 and deepfashion"),
         (["empty", "--cub200", "x"], 2, "--cub200 without --paper"),
         (["--paper", "inat+cub", "--cub200", "x"], 2, "lacks --inaturalist DIR"),
@@ -150,6 +199,7 @@ def test_mistakes_have_their_exit_codes(call, tmp_path, monkeypatch, args, code,
     assert result.exit_code == code, result.stderr
     assert words in result.stderr
     assert "Traceback" not in result.stderr and result.stdout == ""
+    assert result.stderr.lower().count("error: ") == 1 and len(result.stderr) < 600
 
 
 def make_large(root):
@@ -188,7 +238,25 @@ def test_the_paper_s_inat_cub_is_listed(call, tmp_path):
     result = call("tasks", *options)
     assert result.exit_code == 0, result.stderr
     assert "inat+cub: 50 tasks" in result.stdout and "50 experts and the generic one" in result.stdout
+    listed, experts = result.stdout.split("50 experts")
+    for part, head in ((listed, "task"), (experts, "expert")):
+        assert [line.split()[:2] for line in part.splitlines() if " classes " in line] == [[head, "kind"]] * 2
+        assert find_row(part, "Charadriiformes") == ["Charadriiformes", "order", "Aves", "24", "24", "0"]
+    few = call("tasks", *options, "--limit", 3)
+    assert few.stdout.count("and 47 more") == 2 and "cub200" not in few.stdout
     assert "50 pairs are left out" in result.stdout
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_meta_task_fits_where_it_is_shown(tmp_path, columns):
+    make_large(tmp_path)
+    options = ("--paper", "inat+cub", "--inaturalist", "inat", "--cub200", "cub")
+    result = run_command("tasks", *options, cwd=tmp_path, COLUMNS=str(columns), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert result.returncode == 0, result.stderr
+    assert max(map(len, result.stdout.splitlines())) <= columns
+    words = result.stdout.split()
+    assert words.count("Charadriiformes") == words.count("Procellariiformes") == 2
+    assert words.count("inaturalist2021") == 2
 
 
 def test_the_paper_s_mixed_is_listed(call, published, tmp_path, monkeypatch):
@@ -257,9 +325,12 @@ def test_draws_are_not_gradients(call, published, tmp_path):
         (["cub200", "--task", "Corvidae", "--as", "deepfashion"], 3, "not DeepFashion"),
         (["cub200", "--task", "Corvidae", "--root", "x"], 2, "--root cannot be meant"),
         (["cub200", "--split", "train", "--as", "cub200"], 2, "--as, --split cannot be meant"),
-        (["cub200/CUB_200_2011"], 3, "is cub200, a dataset of many tasks"),
+        (["cub200/CUB_200_2011"], 2, "is cub200, a dataset of many tasks, and it is not said which is meant"),
+        (["cub200", "--split", "train"], 2, "is cub200, a dataset of many tasks"),
+        (["imaterialist"], 2, "is imaterialist, a dataset of many tasks"),
+        (["imaterialist", "--task", "Black", "--labels", "nowhere.csv"], 2, "nowhere.csv is not a file"),
         (["deepfashion", "--task", "texture", "--kind", "attribute"], 2, "no task 'texture' of kind 'attribute'"),
-        (["nowhere", "--task", "x"], 3, "nowhere is not a folder"),
+        (["nowhere", "--task", "x"], 2, "'nowhere' is not there"),
     ],
 )
 def test_mistakes_in_embedding_a_task(call, published, monkeypatch, args, code, words):
@@ -268,3 +339,4 @@ def test_mistakes_in_embedding_a_task(call, published, monkeypatch, args, code, 
     assert result.exit_code == code, result.stderr
     assert words in result.stderr
     assert "Traceback" not in result.stderr and result.stdout == ""
+    assert result.stderr.lower().count("error: ") == 1 and len(result.stderr) < 600

@@ -1,14 +1,17 @@
 """`task2vec tasks`: which tasks a published dataset holds, and which the paper chose."""
 
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from task2vec.cli import options
 from task2vec.cli.chosen import Layout
-from task2vec.cli.reading import TABLES
+from task2vec.cli.listing import print_rows
+from task2vec.cli.reading import find_root, is_table, name_options, read_own, say_bad
 from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
 from task2vec.errors import UsageError
 
@@ -20,12 +23,24 @@ if TYPE_CHECKING:
 # More rows than a person would read; JSON has them all.
 MOST_ROWS = 50
 HOW_TO = (
-    "Embed one: task2vec embed {path} --task NAME --split train --draw 1000, or many: "
-    "task2vec embed-many {path} --kind KIND --split train --draw 2000 --out DIR"
+    "Embed one, or all of a kind:",
+    "  task2vec embed {path} --task NAME --split train",
+    "  task2vec embed-many {path} --kind KIND --split train --out DIR",
 )
 
-
 Folder = Annotated[Path | None, typer.Option(help="With --paper: where it is unpacked.", metavar="DIR")]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is said of the dataset: which it is, which of its tasks, and how a folder or table of one's own is read."""
+
+    layout: str | None
+    kind: str | None
+    split: str | None
+    labels: Path | None
+    table: dict[str, Any]
+    allow_bad: bool
 
 
 def tasks(
@@ -34,8 +49,13 @@ def tasks(
     ] = None,
     layout: Annotated[Layout | None, typer.Option("--as", help="Which dataset; default: seen by its files.")] = None,
     kind: Annotated[str | None, typer.Option(help="Only tasks of this kind, e.g. order or attribute.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only the images of train, val or test.")] = None,
     limit: Annotated[int | None, typer.Option(help=f"Rows to show; default: {MOST_ROWS}, and all in JSON.")] = None,
     labels: Annotated[Path | None, typer.Option(help="iMaterialist: the table of the labels' names.")] = None,
+    path_column: options.PathColumn = None,
+    label_column: options.LabelColumn = None,
+    root: options.Root = None,
+    allow_bad: options.AllowBad = False,
     paper: Annotated[
         Literal["inat+cub", "mixed"] | None, typer.Option(help="List a meta-task of the paper instead.")
     ] = None,
@@ -43,8 +63,8 @@ def tasks(
     cub200: Folder = None,
     imaterialist: Folder = None,
     deepfashion: Folder = None,
-    seed: Annotated[int, typer.Option(help="With --paper mixed: another seed picks other tasks.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    seed: Annotated[int | None, typer.Option(help="With --paper mixed: another seed picks other tasks.")] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """List the tasks of a dataset, without opening an image.
 
@@ -54,15 +74,19 @@ def tasks(
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit} shows nothing. Give 1 or more, or leave it out.")
     folders = {"inaturalist": inaturalist, "cub200": cub200, "imaterialist": imaterialist, "deepfashion": deepfashion}
+    table = {"root": root, "path_column": path_column, "label_columns": label_column}
+    if seed is not None and paper != "mixed":
+        raise UsageError(f"--seed {seed} cannot be meant: only --paper mixed draws its tasks. Leave it out.")
     if paper is not None:
-        meta = _choose(paper, dataset, folders, labels, seed)
-        print_json(_describe_meta(meta)) if as_json else _print_meta(meta)
+        strays = name_options({"layout": layout, "kind": kind, "split": split, "allow_bad": allow_bad} | table)
+        meta = _choose(paper, dataset, folders, labels, seed or 0, strays)
+        print_json(_describe_meta(meta)) if as_json else _print_meta(meta, limit)
         return
-    given = [f"--{name}" for name, folder in folders.items() if folder is not None]
+    given = name_options(folders)
     if dataset is None or given:
-        wrong = f"{', '.join(given)} without --paper" if given else "no dataset was named"
+        wrong = f"{given} without --paper" if given else "no dataset was named"
         raise UsageError(f"{wrong}, so there is nothing to list. Name its folder: task2vec tasks DIR")
-    report = _describe(dataset, layout, kind, labels)
+    report = _describe(dataset, Asked(layout, kind, split, labels, table, allow_bad))
     if as_json:
         report["tasks"] = report["tasks"][:limit]
         print_json(report)
@@ -70,34 +94,36 @@ def tasks(
         _print(report, limit or MOST_ROWS, dataset)
 
 
-def _describe(dataset: Path, layout: str | None, kind: str | None, labels: Path | None) -> dict[str, Any]:
+def _describe(dataset: Path, asked: Asked) -> dict[str, Any]:
     """What the dataset holds, as plain values."""
     from task2vec.tasks.layouts import read_catalogue, recognise_layout
 
-    is_table = dataset.suffix.lower() in TABLES and not dataset.is_dir()
-    if layout is None and (is_table or (dataset.is_dir() and recognise_layout(dataset) is None)):
-        return _describe_own(dataset, is_table, kind)
-    catalogue = read_catalogue(dataset, layout=layout, labels=labels, progress=is_watched())
-    chosen = catalogue.definitions if kind is None else catalogue.of_kind(kind)
+    if is_table(dataset) or (asked.layout is None and recognise_layout(dataset) is None):
+        return _describe_own(dataset, asked)
+    if strays := name_options(asked.table | {"allow_bad": asked.allow_bad}):
+        raise UsageError(f"{strays} cannot be meant for '{dataset}', which is no task of your own. Leave it out.")
+    catalogue = read_catalogue(dataset, layout=asked.layout, labels=asked.labels, progress=is_watched())
+    chosen = catalogue.definitions if asked.kind is None else catalogue.of_kind(asked.kind)
     return {
         "dataset": catalogue.name,
-        "images": _count_splits(catalogue),
+        "images": _count_splits(catalogue, asked.split),
         "kinds": dict(Counter(one.kind for one in catalogue.definitions)),
         "warnings": list(catalogue.warnings),
-        "tasks": [_describe_task(one) for one in chosen],
+        "bad": [],
+        "tasks": [_describe_task(one, asked.split) for one in chosen],
     }
 
 
-def _describe_own(dataset: Path, is_table: bool, kind: str | None) -> dict[str, Any]:
-    """The one task of a folder of class folders or of a table."""
-    from task2vec.tasks import read_folder, read_table
-
-    own = "table" if is_table else "folder"
-    if kind not in (None, own):
-        raise UsageError(
-            f"'{dataset}' is a {own}, one task of its own, and has none of kind {kind!r}. Leave --kind out."
-        )
-    task = (read_table if is_table else read_folder)(dataset, progress=is_watched())
+def _describe_own(dataset: Path, asked: Asked) -> dict[str, Any]:
+    """The one task of a folder of class folders or of a table; images that cannot be read are named."""
+    own = "table" if is_table(dataset) else "folder"
+    others = {"layout": asked.layout, "labels": asked.labels}
+    others |= {"kind": asked.kind if asked.kind != own else None}
+    others |= {"split": asked.split} if own == "table" else asked.table
+    if strays := name_options(others):
+        raise UsageError(f"{strays} cannot be meant for '{dataset}': it is a {own}, and one task. Leave it out.")
+    task = read_own(dataset, table=asked.table, split=asked.split, allow_bad=asked.allow_bad, workers=None)
+    say_bad(task.bad, root=find_root(dataset, table=asked.table, split=asked.split))
     row = {"name": task.name, "kind": own, "group": "", "classes": len(task.classes), "images": {"all": len(task)}}
     row |= {"positives": {}, "is_multilabel": task.is_multilabel}
     return {
@@ -105,22 +131,27 @@ def _describe_own(dataset: Path, is_table: bool, kind: str | None) -> dict[str, 
         "images": {"all": len(task)},
         "kinds": {own: 1},
         "warnings": list(task.warnings),
+        "bad": [asdict(bad) for bad in task.bad],
         "tasks": [row],
     }
 
 
-def _count_splits(catalogue: "Catalogue") -> dict[str, int]:
-    return {name: len(catalogue.splits.rows(name)) for name in catalogue.splits.names}
+def _count_splits(catalogue: "Catalogue", split: str | None) -> dict[str, int]:
+    names = catalogue.splits.names if split is None else (split,)
+    return {name: len(catalogue.splits.rows(name)) for name in names}
 
 
-def _describe_task(one: "TaskDefinition") -> dict[str, Any]:
+def _describe_task(one: "TaskDefinition", split: str | None = None) -> dict[str, Any]:
+    def of_split(counts: Any) -> dict[str, int]:
+        return {name: count for name, count in counts.items() if split in (None, name)}
+
     return {
         "name": one.name,
         "kind": one.kind,
         "group": one.group,
         "classes": len(one.classes),
-        "images": dict(one.counts),
-        "positives": dict(one.positives),
+        "images": of_split(one.counts),
+        "positives": of_split(one.positives),
         "is_multilabel": one.is_multilabel,
     }
 
@@ -128,42 +159,23 @@ def _describe_task(one: "TaskDefinition") -> dict[str, Any]:
 def _print(report: dict[str, Any], limit: int, dataset: Path) -> None:
     """A line about the dataset, its tasks as a table, and how to go on."""
     page = open_page()
+    is_own = list(report["images"]) == ["all"]
     splits = ", ".join(f"{split} {count}" for split, count in report["images"].items())
-    images = f"{sum(report['images'].values())} images{'' if list(report['images']) == ['all'] else f' ({splits})'}"
+    images = f"{sum(report['images'].values())} images{'' if is_own else f' ({splits})'}"
     kinds = ", ".join(f"{count} {kind}" for kind, count in report["kinds"].items())
     page.print(f"{visible(report['dataset'])}: {images}; tasks: {kinds}")
     for warning in report["warnings"]:
         say(f"warning: {visible(warning)}")
-    _print_rows(report["tasks"][:limit])
+    print_rows(report["tasks"][:limit])
     left = len(report["tasks"]) - limit
     if left > 0:
         page.print(f"and {left} more; --limit {len(report['tasks'])} shows them, --json lists them")
-    if list(report["images"]) != ["all"]:
-        page.print(HOW_TO.format(path=visible(dataset)), soft_wrap=True)
-
-
-def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
-    """The tasks as a table that fits the page: long names fold, numbers do not."""
-    from rich import box
-    from rich.table import Table
-
-    splits = list(dict.fromkeys(split for row in rows for split in row["images"]))
-    has_positives = any(row["positives"] for row in rows)
-    words = [key for key in ("dataset", "name", "kind", "group") if any(row.get(key) for row in rows)]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for word in words:
-        table.add_column({"name": "task"}.get(word, word), overflow="fold", min_width=4)
-    for number in ("classes", *splits, *(["positive"] if has_positives else [])):
-        table.add_column(visible(number), justify="right", no_wrap=True)
-    for row in rows:
-        counts = [str(row["images"].get(split, "-")) for split in splits]
-        positive = [str(sum(row["positives"].values())) if row["positives"] else "-"] if has_positives else []
-        table.add_row(*(visible(row[word]) for word in words), str(row["classes"]), *counts, *positive)
-    open_page().print(table)
+    for line in () if is_own else HOW_TO:
+        page.print(line.format(path=visible(dataset)), soft_wrap=True)
 
 
 def _choose(
-    paper: str, dataset: Path | None, folders: dict[str, Path | None], labels: Path | None, seed: int
+    paper: str, dataset: Path | None, folders: dict[str, Path | None], labels: Path | None, seed: int, strays: str
 ) -> "MetaTask":
     """The meta-task of the paper from the datasets given."""
     from task2vec.paper.metatasks import inat_cub, mixed
@@ -171,9 +183,10 @@ def _choose(
 
     needed = ["inaturalist", "cub200"] if paper == "inat+cub" else list(folders)
     missing = [f"--{name} DIR" for name in needed if folders[name] is None]
-    extra = [f"--{name}" for name, folder in folders.items() if folder is not None and name not in needed]
+    extra = name_options({name: folder for name, folder in folders.items() if name not in needed})
+    extra = ", ".join(filter(None, (extra, strays, name_options({"labels": labels}) if paper == "inat+cub" else "")))
     if dataset is not None or missing or extra:
-        wrong = f"lacks {' '.join(missing)}" if missing else f"does not take {', '.join(extra) or dataset}"
+        wrong = f"lacks {' '.join(missing)}" if missing else f"does not take {extra or dataset}"
         raise UsageError(f"--paper {paper} {wrong}: it is made of {', '.join(needed)}. Give the folder of each.")
     read = {}
     for name in needed:
@@ -181,6 +194,8 @@ def _choose(
         layout = "cub200-paper" if name == "cub200" else name
         names = labels if name == "imaterialist" else None
         read[name] = read_catalogue(folders[name] or "", layout=layout, labels=names, progress=is_watched())
+        for warning in read[name].warnings:
+            say(f"warning: {visible(warning)}")
     if paper == "inat+cub":
         return inat_cub(read["inaturalist"], read["cub200"])
     return mixed(read["inaturalist"], read["cub200"], read["imaterialist"], read["deepfashion"], seed=seed)
@@ -196,11 +211,17 @@ def _describe_meta(meta: "MetaTask") -> dict[str, Any]:
     }
 
 
-def _print_meta(meta: "MetaTask") -> None:
+def _print_meta(meta: "MetaTask", limit: int | None) -> None:
+    """Tasks and experts, a table for each dataset."""
     facts = _describe_meta(meta)
     page = open_page()
-    for what in ("tasks", "experts"):
-        generic = " and the generic one" if what == "experts" and meta.has_generic else ""
-        page.print(f"{meta.name}: {len(facts[what])} {what}{generic}")
-        _print_rows(facts[what])
+    for what in ("task", "expert"):
+        generic = " and the generic one, which is trained on none" if what == "expert" and meta.has_generic else ""
+        rows = facts[f"{what}s"][:limit]
+        page.print(f"{meta.name}: {len(facts[f'{what}s'])} {what}s{generic}")
+        for dataset, some in groupby(rows, key=lambda row: row["dataset"]):
+            page.print(f"\nof {visible(dataset)}")
+            print_rows(list(some), head=what)
+        left = len(facts[f"{what}s"]) - len(rows)
+        page.print(f"and {left} more without --limit\n" if left else "")
     page.print(f"{len(meta.left_out)} pairs are left out: the expert was trained on the labels of the task (--json)")
