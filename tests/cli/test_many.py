@@ -165,7 +165,7 @@ def test_json_is_one_document(call, data, tmp_path):
     args = ("embed-many", data / "pair", tmp_path / "torn", "--out", tmp_path / "out", "--json", "--seed", 3, *SMALL)
     result = call(*args)
     report = read_json(result, code=3)
-    assert (report["embedded"], report["found"], len(report["tasks"])) == (1, 0, 1)
+    assert (report["embedded"], report["found"], len(report["tasks"])) == (1, 0, 1) and not report["is_interrupted"]
     (failure,) = report["failed"]
     assert failure["name"] == str(tmp_path / "torn") and "--allow-bad" in failure["reason"]
     assert [Path(bad["path"]).name for bad in failure["bad"]] == ["x.png", "y.png"]
@@ -298,6 +298,10 @@ def test_an_interrupt_keeps_what_is_finished_and_says_how_to_go_on(call, data, t
     assert result.exit_code == 130
     assert f"1 of 3 tasks are finished and lie in '{tmp_path}'. The same command goes on" in result.stderr
     assert len(list(tmp_path.iterdir())) == 1 and "embedded" not in result.stdout
+    with monkeypatch.context() as patch:
+        patch.setattr(task2vec, "embed_many", interrupt)
+        report = read_json(call(*args, "--json"), code=130)
+    assert report["is_interrupted"] and [row["is_found"] for row in report["tasks"]] == [True]
     rows, (summary,) = read_rows(call(*args).stdout)
     assert [words[-1] == "found" for words in rows.values()] == [True, False, False]
     assert summary.startswith("2 embedded, 1 found, 0 failed")
@@ -421,4 +425,42 @@ def test_wrong_tasks_end_before_anything_is_embedded(call, data, tmp_path, args,
     result = call("embed-many", tmp_path / args[0], data / "pair", *args[1:], "--out", tmp_path / "out", *SMALL)
     assert result.exit_code == 2, result.stderr
     assert words in result.stderr
-    assert result.stdout == "" and not list(tmp_path.glob("out/*"))
+    assert result.stdout == "" and not (tmp_path / "out").exists()
+
+
+def test_folders_stay_that_were_there_or_have_something_in_them(call, data, tmp_path):
+    (tmp_path / "mine").mkdir()
+    for place in ("mine", "new/deep"):
+        result = call("embed-many", data / "cub", "--task", "Nothing", "--out", tmp_path / place, *SMALL)
+        assert result.exit_code == 2, result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    result = call("embed-many", data / "pair", "--out", tmp_path / "new" / "deep", *SMALL)
+    assert result.exit_code == 0 and len(list((tmp_path / "new" / "deep").iterdir())) == 1
+
+
+def test_warnings_are_told_once_and_not_all(call, data, tmp_path):
+    paint(tmp_path / "many", {str(number): 20 * number for number in range(8)}, seed=5, count=2)
+    for number in range(8):
+        (tmp_path / "many" / str(number) / "1.png").unlink()
+    shutil.copy(tmp_path / "many" / "1" / "0.png", tmp_path / "many" / "1" / "1.png")
+    args = ("embed-many", tmp_path / "many", "--one-vs-rest", "--out", tmp_path / "out", *SMALL)
+    result = call(*args)
+    assert result.exit_code == 0, result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
+    assert lines[0].startswith("warning: many: 0 and 7 more: images that are exact copies of another: 1, such as ")
+    assert len(lines) == len(set(lines)) == 5
+    rows = read_json(call(*args, "--json"))["tasks"]
+    told = {warning for row in rows for warning in row["warnings"]}
+    assert f"and {len(told) - 5} more warnings; --json lists them all" in result.stderr and len(told) > 5
+    assert any("'3'" in warning for warning in rows[3]["warnings"])
+
+
+def test_it_fits_where_it_is_shown(call, data, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    args = ("--kind", "attribute", "--split", "train", "--out", tmp_path, *SMALL)
+    result = call("embed-many", data / "deepfashion", *args)
+    assert result.exit_code == 0, result.stderr
+    assert max(map(len, result.stdout.splitlines()[:-1])) <= 80
+    assert "deepfashion: abstract chevron print (train)\n" in result.stdout
+    monkeypatch.setenv("COLUMNS", "40")
+    assert call("embed-many", data / "deepfashion", *args).exit_code == 0

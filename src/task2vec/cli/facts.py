@@ -29,6 +29,7 @@ def describe(embedding: "Embedding", *, has_noise: bool = True) -> dict[str, Any
             "relative_error": _number(story["relative_error"]),
             "noise": _find_noise(embedding) if has_noise else {},
             "variational": {key: _number(value) for key, value in story.get("variational", {}).items()},
+            "warnings": [str(warning) for warning in _listed(story.get("warnings", []))],
             "settings": dict(story["settings"]),
             "fingerprints": {"task": str(story["task_fingerprint"]), "probe": str(story["probe_fingerprint"])},
             "versions": dict(story["versions"]),
@@ -47,7 +48,8 @@ def word_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [
         (
             "task",
-            f"{visible(facts['task'])}: {counts['images']} images, {counts['classes']} classes{_word_classes(facts)}",
+            f"{visible(facts['task'])}: {many(counts['images'], 'image')}, {many(counts['classes'], 'class')}"
+            f"{_word_classes(facts)}",
         ),
         ("probe", f"{visible(facts['probe'])} at {height} x {width} pixels, {facts['filters']} filters"),
         ("head", f"{percent(head['cv_error'])} cross-validated error, L2 penalty {head['l2']:.3g}"),
@@ -62,7 +64,7 @@ def word_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
         )
         rows.append(("training", words))
     if counts["bad"]:
-        rows.insert(1, ("left out", f"{counts['bad']} unreadable images"))
+        rows.insert(1, ("left out", many(counts["bad"], "unreadable image")))
     return rows
 
 
@@ -71,14 +73,25 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
+def many(count: int, thing: str) -> str:
+    """The count and the thing, in the plural if it is not one.
+
+    Example:
+        >>> many(1, "image"), many(3, "class")
+        ('1 image', '3 classes')
+    """
+    return f"{count} {thing}{'' if count == 1 else 'es' if thing.endswith('s') else 's'}"
+
+
 def _word_classes(facts: dict[str, Any]) -> str:
     fewest, most = min(facts["counts"]["per_class"]), max(facts["counts"]["per_class"])
     kind = ", multi-label" if facts["is_multilabel"] else ""
-    return f" ({fewest if fewest == most else f'{fewest} to {most}'} images each{kind})"
+    return f" ({many(most, 'image') if fewest == most else f'{fewest} to {most} images'} each{kind})"
 
 
 def _word_effort(facts: dict[str, Any]) -> str:
-    return f"{facts['counts']['backpropagated']} gradients of {facts['counts']['images_used']} images"
+    counts = facts["counts"]
+    return f"{many(counts['backpropagated'], 'gradient')} of {many(counts['images_used'], 'image')}"
 
 
 def _word_noise(facts: dict[str, Any]) -> str:
@@ -91,6 +104,12 @@ def _find_noise(embedding: "Embedding") -> dict[str, Any]:
     from task2vec.distance.noise import find_basis, find_floor
 
     return {"floor": find_floor(embedding), "basis": find_basis(embedding)}
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{type(value).__name__} where a list is expected")
+    return value
 
 
 def _count(value: Any) -> Any:

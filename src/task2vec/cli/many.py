@@ -1,9 +1,10 @@
 """`task2vec embed-many`: many tasks become embeddings in a folder; those on the same images share the work."""
 
+import shutil
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from task2vec.probe import Probe
     from task2vec.tasks import Task
 
-# Longer names are shown in full, and shift the numbers beside them.
+# Longer names have a line of their own.
 WIDEST_NAME = 60
-# Of the columns of numbers.
-WIDTHS = (6, 7, 7, 8)
+# Of the columns of numbers, and of the notes behind them.
+WIDTHS, NOTES_WIDTH = (6, 7, 7, 8), 16
+# As many as a person would read; tasks of one kind have much the same ones.
+MOST_WARNINGS = 5
 
 
 def embed_many(
@@ -100,16 +103,34 @@ def embed_many(
 
     loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
     how = {"device": device, "workers": workers, "batch_size": batch_size, "gigabytes": gigabytes}
-    task2vec.embed_many([], loaded, settings=settings, folder=out, **how)  # refuses what cannot work before reading
-    gathered = gather_tasks(sorts, wanted)
-    run = Run(gathered.tasks, loaded, settings, out, gathered.failed, is_silent=as_json)
-    if run.tasks:
-        run.embed(how)
+    with _leave_nothing_empty(out):
+        task2vec.embed_many(
+            [], loaded, settings=settings, folder=out, **how
+        )  # refuses what cannot work, before reading
+        gathered = gather_tasks(sorts, wanted)
+        run = Run(gathered.tasks, loaded, settings, out, gathered.failed, is_silent=as_json)
+        if run.tasks:
+            run.embed(how)
     report = run.report(seconds=time.perf_counter() - begin)
-    print_json(report) if as_json else _print_summary(report)
-    if report["failed"]:
-        sys.stdout.flush()
-        raise typer.Exit(DataError.exit_code)
+    if as_json:
+        print_json(report)
+    elif not run.is_interrupted:
+        _print_summary(report)
+    sys.stdout.flush()
+    if run.is_interrupted or report["failed"]:
+        raise typer.Exit(INTERRUPTED if run.is_interrupted else DataError.exit_code)
+
+
+@contextmanager
+def _leave_nothing_empty(folder: Path) -> Iterator[None]:
+    """Takes the folder, and those above it, away again if they were made here and nothing came into them."""
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        yield
+    finally:
+        for place in made:
+            with suppress(OSError):  # it is in use
+                place.rmdir()
 
 
 @dataclass
@@ -122,10 +143,11 @@ class Run:
     folder: Path
     failed: list[Failure]
     is_silent: bool
+    is_interrupted: bool = False
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def embed(self, how: dict[str, Any]) -> None:
-        """Embeds the tasks, and tells each as it is finished."""
+        """Embeds the tasks, and tells each as it is finished; an interrupt is told, too, and ends it."""
         import task2vec
 
         results = task2vec.embed_many(
@@ -142,7 +164,7 @@ class Run:
                 f"interrupted: {len(self.rows)} of {len(self.tasks)} tasks are finished and lie in "
                 f"'{visible(self.folder)}'. The same command goes on with the rest."
             )
-            raise typer.Exit(INTERRUPTED) from None
+            self.is_interrupted = True
 
     def _take(self, result: "TaskResult") -> list[str]:
         """Notes a result; its words for a row of the table."""
@@ -156,7 +178,6 @@ class Run:
         facts = {
             **describe(result.embedding, has_noise=self.is_silent),  # a table does not show it
             "bad": [asdict(bad) for bad in task.bad],
-            "warnings": result.embedding.provenance["warnings"],
             "is_found": result.is_found,
             "written": str(place),
         }
@@ -174,6 +195,7 @@ class Run:
             "embedded": len(self.rows) - found,
             "found": found,
             "failed": [asdict(failure) for failure in self.failed],
+            "is_interrupted": self.is_interrupted,
             "tasks": self.rows,
             "seconds": round(seconds, 3),
             "folder": str(self.folder),
@@ -184,16 +206,19 @@ def _open_table(names: Sequence[str]) -> Callable[..., None]:
     """A function that prints a row of words under the last one at once; the first column is as wide as the names."""
     from rich.cells import cell_len
 
-    width = min(WIDEST_NAME, max(cell_len(visible(name)) for name in ("task", *names)))
+    room = shutil.get_terminal_size().columns - sum(2 + size for size in (*WIDTHS, NOTES_WIDTH))
+    width = min(max(room, 12), WIDEST_NAME, max(cell_len(visible(name)) for name in ("task", *names)))
     page = sys.stdout  # a bar on standard error would catch what is printed, even for a file
 
     def tell(name: str, *cells: str) -> None:
-        shown = visible(name)
+        shown, start = visible(name), ""
+        if cell_len(shown) > width:
+            shown, start = "", f"{shown}\n"
         numbers, notes = cells[: len(WIDTHS)], cells[len(WIDTHS) :]
         columns = [f"{cell:>{size}}" for cell, size in zip(numbers, WIDTHS, strict=True)]
         line = "  ".join([shown + " " * (width - cell_len(shown)), *columns, *notes])
         try:
-            print(line.rstrip(), file=sys.stdout if page.isatty() else page, flush=True)
+            print(start + line.rstrip(), file=sys.stdout if page.isatty() else page, flush=True)
         except BrokenPipeError:  # a reader that has gone is no reason to stop working
             let_go(page)
 
@@ -202,12 +227,26 @@ def _open_table(names: Sequence[str]) -> Callable[..., None]:
 
 def _print_summary(report: dict[str, Any]) -> None:
     """How many came out, and why the others did not."""
-    failed, warned = report["failed"], sum(bool(row["warnings"]) for row in report["tasks"])
+    failed = report["failed"]
     told = f"{report['embedded']} embedded, {report['found']} found, {len(failed)} failed"
     print(f"{told}; in {visible(report['folder'])} ({report['seconds']:.1f} s)")
-    if warned:
-        print(f"{warned} with warnings; the same command with --json lists them")
+    _say_warnings(report["tasks"])
     for failure in failed[:MOST_NAMED]:
         say(f"failed: {visible(failure['name'])}: {visible(failure['reason'])}")
     if len(failed) > MOST_NAMED:
         say(f"and {len(failed) - MOST_NAMED} more; --json lists them all")
+
+
+def _say_warnings(rows: Sequence[dict[str, Any]]) -> None:
+    """The different warnings of the tasks, those that most of them have first, each with a task that has it."""
+    having: dict[str, list[str]] = {}
+    for row in rows:
+        for warning in dict.fromkeys(row["warnings"]):
+            having.setdefault(warning, []).append(row["task"])
+    ordered = sorted(having, key=lambda warning: -len(having[warning]))
+    for warning in ordered[:MOST_WARNINGS]:
+        first, *others = having[warning]
+        also = f" and {len(others)} more" if others else ""
+        say(f"warning: {visible(first)}{also}: {visible(warning)}")
+    if len(ordered) > MOST_WARNINGS:
+        say(f"and {len(ordered) - MOST_WARNINGS} more warnings; --json lists them all")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from task2vec.cli.facts import describe, percent, word_facts
+from task2vec.cli.reading import check_there
 from task2vec.cli.speech import open_page, print_facts, print_json, visible
 from task2vec.cli.stages import summarize_stages
 
@@ -22,12 +23,13 @@ def show(
     """
     import task2vec
 
+    check_there(file)
     embedding = task2vec.load_embedding(file)
     facts = {**describe(embedding), "stages": summarize_stages(embedding)}
     if as_json:
         print_json(facts)
         return
-    print_facts(word_facts(facts))
+    print_facts([*word_facts(facts), *(("warning", visible(warning)) for warning in facts["warnings"])])
     _print_stages(facts["stages"])
     settings = ", ".join(f"{key} {visible(value)}" for key, value in facts["settings"].items() if value is not None)
     prints = [(f"{key} fingerprint", visible(value)[:16]) for key, value in facts["fingerprints"].items()]
