@@ -30,6 +30,29 @@ def make_folder(root: Path, **counts: int) -> Path:
     return root
 
 
+@pytest.mark.parametrize(
+    ("files", "sign"),
+    [
+        (["dataset_info.json", "state.json", "data-00000-of-00001.arrow"], "state.json"),
+        (["dataset_dict.json", "train/state.json", "train/data-00000-of-00001.arrow"], "dataset_dict.json"),
+        (["README.md", "data/train-00000-of-00001.parquet"], "data/train-00000-of-00001.parquet"),
+        (["train.parquet"], "train.parquet"),
+    ],
+)
+def test_a_hugging_face_dataset_is_called_what_it_is(tmp_path, files, sign):
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"{}")
+    words = rf"is a Hugging Face dataset \(it has {sign}\).*from_huggingface\('{tmp_path}'\)"
+    with pytest.raises(DataError, match=words):
+        read_folder(tmp_path)
+    # Class folders with images are a task, whatever else lies there.
+    for kind, shade in (("a", 10), ("b", 200)):
+        paint(tmp_path / kind / "1.png", shade)
+    if not any("/" in name for name in files):
+        assert read_folder(tmp_path).classes == ("a", "b")
+
+
 def test_class_folders_become_classes(tmp_path):
     task = read_folder(make_folder(tmp_path / "pets", cats=3, dogs=2))
     assert repr(task) == "Task(pets, 5 images, 2 classes)"

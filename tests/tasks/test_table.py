@@ -134,6 +134,21 @@ def test_missing_and_decimal_labels_of_parquet_are_refused(tmp_path, labels):
         read_table(write_parquet(tmp_path, path=["0.png", "1.png", "2.png"], kind=labels))
 
 
+def test_a_parquet_table_may_have_the_short_ending(tmp_path):
+    table = write_parquet(tmp_path, path=["0.png", "1.png"], kind=["a", "b"])
+    assert read_table(table.rename(tmp_path / "short.pq")).name == "short"
+
+
+@pytest.mark.parametrize("column", ["image", "path"])
+def test_a_table_that_holds_images_is_called_what_it_is(tmp_path, column):
+    images = [{"bytes": b"...", "path": f"{number}.png"} for number in range(2)]
+    table = write_parquet(tmp_path, **{column: images, "label": [0, 1]})
+    with pytest.raises(DataError, match=rf"Hugging Face.*column '{column}' holds.*from_huggingface\('{table}'\)"):
+        read_table(table)
+    beside = write_parquet(tmp_path, path=["0.png", "1.png"], thumbnail=images, label=["a", "b"])
+    assert read_table(beside, label_columns="label").classes == ("a", "b")
+
+
 def test_a_column_of_decimal_numbers_is_called_a_regression(tmp_path):
     table = write_parquet(tmp_path, path=["0.png", "1.png", "2.png"], age=[0.0, 1.5, 1.0])
     with pytest.raises(DataError, match=r"column 'age', row 0 holds decimal numbers.*regression is not supported yet"):

@@ -13,6 +13,7 @@ import numpy as np
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks.check import quote
 from task2vec.tasks.files import read_files
+from task2vec.tasks.foreign import refuse_huggingface
 from task2vec.tasks.images import BadImage
 from task2vec.tasks.task import Task
 
@@ -100,6 +101,8 @@ def read_folder(
     if split is not None:
         root, called = find_split(root, split), f"{called} ({split})"
     found = _list_root(root)
+    if not found.paths and not found.refused:
+        refuse_huggingface(root)
     return read_files(
         root,
         found.paths,
@@ -151,6 +154,7 @@ def _list_root(root: Path) -> Findings:
         else:
             (found.stray if _is_image(entry) else found.ignored).append(entry.name)
     if not found.classes:
+        refuse_huggingface(root)
         lying = f"{len(found.stray)} images lie in it directly" if found.stray else "it holds no folder"
         raise DataError(
             f"{root} has no class folders ({lying}), so no image has a label. "

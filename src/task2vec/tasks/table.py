@@ -10,10 +10,12 @@ import numpy as np
 from task2vec.errors import DataError, MissingExtraError, UsageError
 from task2vec.tasks.check import quote
 from task2vec.tasks.files import read_files
+from task2vec.tasks.foreign import refuse_embedded_images
 from task2vec.tasks.regression import refuse_regression
 from task2vec.tasks.task import Task
 
 Columns = dict[str, list]
+SUFFIXES = (".csv", ".parquet", ".pq")
 PATH = "path"
 BINARY = {"0": 0, "0.0": 0, "False": 0, "false": 0, "1": 1, "1.0": 1, "True": 1, "true": 1}
 
@@ -63,7 +65,7 @@ def read_table(
         Task(skies, 2 images, 2 classes)
     """
     place = Path(table)
-    columns = read_columns(place)
+    columns = read_columns(place, path_column=path_column)
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
     wanted = [column for column in columns if column != path_column] if label_columns is None else list(label_columns)
     _check_columns(place, columns, [path_column, *wanted])
@@ -90,14 +92,17 @@ def read_table(
     )
 
 
-def read_columns(place: Path) -> Columns:
-    """The cells of a table by column: text for CSV, Python values for Parquet."""
+def read_columns(place: Path, *, path_column: str | None = None) -> Columns:
+    """The cells of a table by column: text for CSV, Python values for Parquet.
+
+    With `path_column`, a table that holds images instead of paths is refused before they are read.
+    """
     suffix = place.suffix.lower()
-    if suffix not in (".csv", ".parquet"):
+    if suffix not in SUFFIXES:
         raise UsageError(f"{place} does not end in .csv or .parquet, so its format is unknown. Convert or rename it.")
     if not place.is_file():
         raise DataError(f"{place} is not a file, so there is no table to read. Check the path.")
-    return _read_csv(place) if suffix == ".csv" else _read_parquet(place)
+    return _read_csv(place) if suffix == ".csv" else _read_parquet(place, path_column)
 
 
 def _read_csv(place: Path) -> Columns:
@@ -122,7 +127,7 @@ def _read_csv(place: Path) -> Columns:
     return {column: [row[index] for row in rows] for index, column in enumerate(header)}
 
 
-def _read_parquet(place: Path) -> Columns:
+def _read_parquet(place: Path, path_column: str | None) -> Columns:
     """The columns of a Parquet file."""
     try:
         from pyarrow import ArrowException, parquet
@@ -131,7 +136,11 @@ def _read_parquet(place: Path) -> Columns:
             f"{place} is Parquet, which needs pyarrow, and that is not installed. Run: pip install 'task2vec[table]'"
         ) from error
     try:
+        if path_column is not None:
+            refuse_embedded_images(place, parquet.read_schema(place), path_column)
         return parquet.read_table(place).to_pydict()
+    except DataError:
+        raise
     except (ArrowException, OSError, ValueError) as error:
         raise DataError(f"{place} cannot be read as Parquet ({error}). Write it again, or save it as CSV.") from error
 
