@@ -12,8 +12,8 @@ from task2vec.library.comparing import READ_AT_ONCE, Known, Load, Query, scan
 from task2vec.library.memory import View
 from task2vec.library.spaces import read_basis
 
-# New tasks are strangers to a basis that leaves out this much more of them than of those it was fitted on.
-_STRANGE = 1.5
+# New tasks are strangers to a basis that leaves out so many times more of them than of the older ones, and this much.
+_TIMES, _MORE = 1.5, 0.05
 _GOOD_RECALL = 0.98
 
 
@@ -103,7 +103,7 @@ def _recall(truth: list[list[tuple[int, float]]], found: list[list[tuple[int, fl
 def _advise(recall: float, old: float, new: float, *, has_basis: bool) -> str:
     if not has_basis:
         return "There are no sketches, so all embeddings are compared. Make them: task2vec library refit"
-    if not math.isnan(new) and 1 - new > _STRANGE * (1 - old):
+    if not math.isnan(new) and 1 - new > max(_TIMES * (1 - old), 1 - old + _MORE):
         return (
             f"The sketches hold {new:.0%} of what is special about the newer tasks, and {old:.0%} of the older ones: "
             "tasks have come that the basis does not know. Make it anew: task2vec library refit"

@@ -25,8 +25,8 @@ from task2vec.errors import ResourceError
 LOWEST, HIGHEST = 1e-37, 1e37
 # Rows and filters that are compared at once: few enough for a processor's cache, and for sums in float32.
 _ROWS, _FILTERS = 32, 2048
-# Below this mean square a sum of squares in float32 may have lost its parts.
-_SMALLEST_SQUARES = 1e-25
+# Below this mean square a sum of squares in float32 may have lost its parts, and below this distance its digits.
+_SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-25, 1e-5
 
 
 def make_row(embedding: Embedding) -> np.ndarray | None:
@@ -84,20 +84,18 @@ def _measure(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
             counted -= len(dead) - np.count_nonzero(is_alive, axis=1)
         sums += np.vecdot(p, p), np.vecdot(q, q), np.vecdot(p, q)
     pp, qq, pq = sums
-    is_plain = np.minimum(pp, qq) > _SMALLEST_SQUARES * counted
-    root = np.sqrt(pp * qq)
-    # 1 - cos = (root - pq) / root; written as a difference of squares, equal vectors give exactly 0.
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = (pp * qq - pq * pq) / (root * (root + pq))
+        found = 1 - pq / np.sqrt(pp * qq)
+    is_plain = (np.minimum(pp, qq) > _SMALLEST_SQUARES * counted) & (found > _SMALLEST_DISTANCE)
     for at in np.flatnonzero(~is_plain):
         found[at] = _measure_by_logs(query, rows[at])
-    return np.clip(found, 0, BELOW_ONE)
+    return np.minimum(found, BELOW_ONE)
 
 
 def _measure_by_logs(query: np.ndarray, row: np.ndarray) -> float:
-    """The same in float64, for vectors that are too far apart for squares in float32."""
+    """The same in float64, for vectors that are too far apart or too close for float32."""
     counted = (query > 0) | (row > 0)
-    if not counted.any():
+    if not counted.any() or np.array_equal(query, row):
         return 0.0
     logs = [np.log(np.abs(one[counted].astype(np.float64))) for one in (query, row)]
     return symmetric_from_logs(logs[0], logs[1])
