@@ -54,6 +54,11 @@ def test_a_label_that_nothing_carries_is_no_task(tmp_path):
 
 def test_without_names_labels_are_called_by_their_ids(tmp_path):
     catalogue = read_imaterialist(write_imaterialist(tmp_path, with_map=False))
+    again = read_imaterialist(tmp_path)  # from the cache
+    for one in (catalogue, again):
+        (warning,) = one.warnings
+        assert "called by their numbers" in warning and "labels=, --labels" in warning
+    assert read_imaterialist(write_imaterialist(tmp_path / "named")).warnings == ()
     assert [one.name for one in catalogue.definitions] == ["17", "19", "66", "89", "106"]
     assert catalogue.kinds == ("attribute",)
     assert dict(catalogue.find("106").positives) == {"train": 1, "val": 1}
@@ -154,12 +159,12 @@ def test_broken_annotations_are_refused_by_record(tmp_path, damage, complaint):
     ("text", "complaint"),
     [
         (LABEL_MAP.replace("labelName", "name"), "has no column 'labelName'"),
-        (LABEL_MAP + "17,2,Dark,color\n", "row 6: the label 17 was named before"),
-        (LABEL_MAP.replace("Blue", " "), "row 1: the label 19 has no name"),
-        (LABEL_MAP + "70000,1,X,y\n", "row 6: the label 70000 is larger than 65535"),
-        (LABEL_MAP + "65536,1,X,y\n", "row 6: the label 65536 is larger than 65535"),
-        (LABEL_MAP.replace("66,3,Female,gender", "66,2, Black ,color"), "row 2: the label 66 is called 'Black' as"),
-        (LABEL_MAP.replace("19,", "x,"), "row 1: the record has 'x' as its 'labelId'"),
+        (LABEL_MAP + "17,2,Dark,color\n", "line 8: the label 17 was named before"),
+        (LABEL_MAP.replace("Blue", " "), "line 3: the label 19 has no name"),
+        (LABEL_MAP + "70000,1,X,y\n", "line 8: the label 70000 is larger than 65535"),
+        (LABEL_MAP + "65536,1,X,y\n", "line 8: the label 65536 is larger than 65535"),
+        (LABEL_MAP.replace("66,3,Female,gender", "66,2, Black ,color"), "line 4: the label 66 is called 'Black' as"),
+        (LABEL_MAP.replace("19,", "x,"), "line 3: the record has 'x' as its 'labelId'"),
     ],
 )
 def test_broken_names_are_refused_by_row(tmp_path, text, complaint):

@@ -43,7 +43,7 @@ def test_several_label_columns_make_attributes(tmp_path):
 def test_all_other_columns_are_labels_by_default(tmp_path):
     task = read_table(make_table(tmp_path, "red,path,round\n0,0.png,1\n1,1.png,0\n"))
     assert task.classes == ("red", "round")
-    with pytest.raises(DataError, match=r"column 'note', row 0: 'x' is not 0 or 1.*label_columns"):
+    with pytest.raises(DataError, match=r"line 2, column 'note': 'x' is not 0 or 1.*label_columns= \(--label-column"):
         read_table(make_table(tmp_path, "path,note,red\n0.png,x,0\n1.png,y,1\n"))
 
 
@@ -82,9 +82,10 @@ def test_a_repeated_row_is_warned_of(tmp_path):
         ("path;kind\n0.png;a\n", "no column 'path'; its columns are 'path;kind'"),
         ("path\n0.png\n", "at least one label column"),
         ("path,kind,kind\n0.png,a,b\n", "two columns of one name .'kind'"),
-        ("path,kind\n0.png,a\n1.png,\n", "column 'kind', row 1: '' is missing"),
-        ("path,kind\n0.png,a\n1.png,NaN\n", "column 'kind', row 1: 'NaN' is missing"),
-        ("path,kind\n0.png,a\n ,b\n", "column 'path', row 1: ' ' is missing"),
+        ("path,kind\n0.png,a\n1.png,\n", "line 3, column 'kind': '' is missing"),
+        ("path,kind\n0.png,a\n1.png,NaN\n", "line 3, column 'kind': 'NaN' is missing"),
+        ("path,kind\n0.png,a\n ,b\n", "line 3, column 'path': ' ' is missing"),
+        ('path,kind\n\n0.png,"a\n\nb"\n\n1.png,\n', "line 7, column 'kind'"),
         ('path,kind\n0.png,"a\n', "cannot be read as CSV"),
         ("path,kind\n0.png,a\n1.png,a\n", "only one class"),
         ("path,kind\n", "no images"),
@@ -128,9 +129,11 @@ def test_parquet_is_read_like_csv(tmp_path):
     assert many.targets.tolist() == [[1, 0, 0], [0, 1, 1], [1, 1, 0]]
 
 
-@pytest.mark.parametrize("labels", [["a", "b", None], [0.0, 1.5, 1.0], [float("nan"), 1.0, 2.0]])
-def test_missing_and_decimal_labels_of_parquet_are_refused(tmp_path, labels):
-    with pytest.raises(DataError, match="column 'kind', row"):
+@pytest.mark.parametrize(
+    ("labels", "row"), [(["a", "b", None], 3), ([0.0, 1.5, 1.0], 1), ([float("nan"), 1.0, 2.0], 1)]
+)
+def test_missing_and_decimal_labels_of_parquet_are_refused(tmp_path, labels, row):
+    with pytest.raises(DataError, match=f"row {row}, column 'kind'"):
         read_table(write_parquet(tmp_path, path=["0.png", "1.png", "2.png"], kind=labels))
 
 
@@ -151,7 +154,7 @@ def test_a_table_that_holds_images_is_called_what_it_is(tmp_path, column):
 
 def test_a_column_of_decimal_numbers_is_called_a_regression(tmp_path):
     table = write_parquet(tmp_path, path=["0.png", "1.png", "2.png"], age=[0.0, 1.5, 1.0])
-    with pytest.raises(DataError, match=r"column 'age', row 0 holds decimal numbers.*regression is not supported yet"):
+    with pytest.raises(DataError, match=r"row 1, column 'age' holds decimal numbers.*regression is not supported yet"):
         read_table(table)
     paths = ["0.png", "1.png", "2.png"]
     for cells in (["31", "40.5", "22"], ["1e-3", "2", "3"]):

@@ -53,9 +53,9 @@ def test_tables_that_are_no_taxonomy(tmp_path):
         read_taxonomy(write(tmp_path / "u.csv", "bird,order,Order\na,x,y\n"), "bird")
     with pytest.raises(UsageError, match=r"no column is named by a rank.*'breed', 'kind'"):
         read_taxonomy(write(tmp_path / "v.csv", "breed,kind\na,x\n"), "breed")
-    with pytest.raises(DataError, match="row 1: the class has no name"):
+    with pytest.raises(DataError, match="line 3: the class has no name"):
         read_taxonomy(write(tmp_path / "w.csv", "bird,order\na,x\n ,y\n"), "bird")
-    with pytest.raises(DataError, match=r"'a' has two places.*x; y in .*row 2"):
+    with pytest.raises(DataError, match=r"'a' has two places.*x; y in .*line 4"):
         read_taxonomy(write(tmp_path / "z.csv", "bird,order\na,x\nb,x\na,y\n"), "bird")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from task2vec.cli.reading import check_there
-from task2vec.cli.speech import is_watched
+from task2vec.cli.speech import is_watched, say, visible
 
 if TYPE_CHECKING:
     from task2vec.tasks import Task
@@ -34,6 +34,8 @@ def read_task(request: Request, *, allow_bad: bool, workers: int | None) -> "Tas
 
     check_there(request.folder)
     catalogue = read_catalogue(request.folder, layout=request.layout, labels=request.labels, progress=is_watched())
+    for warning in catalogue.warnings:
+        say(f"warning: {visible(warning)}")
     task = catalogue.task(
         request.task,
         kind=request.kind,

@@ -30,13 +30,17 @@ from task2vec.tasks.table import read_columns
 SPLITS = {"train": ("train.json",), "val": ("validation.json", "val.json")}
 FOLDERS = {"train": "train", "val": "validation"}
 LABEL_MAP = "iMat_fashion_2018_label_map_228.csv"
+NAMELESS = (
+    f"labels are called by their numbers and have no groups, for there is no {LABEL_MAP} in the folder: put it there, "
+    "or name it (labels=, --labels)"
+)
 _SUFFIXES = (".jpg", ".jpeg", ".png")
 # The fields as in the files, and as the organisers' description spells them.
 _OTHER = {"imageId": "image_id", "labelId": "label_id"}
 # Label ids are held in 16 bits; the published ones end at 228.
 _MOST = 1 << 16
 # Counts up when the same files give another catalogue.
-_READER = "imaterialist 2"
+_READER = "imaterialist 3"
 # Entries of a folder of images that are looked at to learn how they are called.
 _ENTRIES = 2000
 
@@ -54,7 +58,7 @@ def read_imaterialist(
 
     A label that an image does not carry is a negative: this dataset knows no other. With the table of names there are
     228 attributes in groups such as color, gender, neckline, sleeve and style; without it, the labels that occur are
-    called by their ids and have no group. A label's `positives` count the images that carry it.
+    called by their ids and have no group, and a warning says so. A label's `positives` count the images that carry it.
 
     Args:
         folder: Where train.json and validation.json lie.
@@ -147,8 +151,8 @@ def _learn_pattern(root: Path) -> str:
     if len(found) != 1:
         seen = f"images ending in {' and '.join(sorted(found))}" if found else "no images called by their ids"
         raise DataError(
-            f"{root} has {seen} in train and validation, so nothing tells where each one lies. Say so: "
-            'images="{folder}/{id}.jpg", where the folder is train or validation.'
+            f"{root} has {seen} in train and validation, so nothing tells where each one lies. Save them as "
+            'train/ID.jpg and validation/ID.jpg, or say in Python how they are called: images="{folder}/{id}.jpg".'
         )
     return f"{{folder}}/{{id}}{found.pop()}"
 
@@ -189,6 +193,7 @@ def _parse(root: Path, files: Sequence[Path], names: Path | None, pattern: str, 
         {"labels": table},
         define_attributes(table, splits) + define_groups(table, splits),
         tuple(str(file) for file in files),
+        warnings=() if names is not None else (NAMELESS,),
     )
 
 
@@ -255,7 +260,7 @@ def _read_names(place: Path) -> tuple[list[int], list[str], list[str]]:
     found: dict[int, tuple[str, str]] = {}
     taken: set[tuple[str, str]] = set()
     for row, (label, called, group) in enumerate(cells):
-        where = f"{place}, row {row}"
+        where = f"{place}, {columns.tell_row(row)}"
         key = take_id({"labelId": label}, "labelId", where)
         name = (str(called).strip(), str(group or "").strip())
         wrong = {
@@ -285,7 +290,7 @@ def _pack_labels(part: _Annotations, ids: Sequence[int], names: Path | None) -> 
     if len(unknown):
         raise DataError(
             f"{part.file}, annotations, record {part.records[unknown[0]]}: the label {part.label_ids[unknown[0]]} is "
-            f"not in {names}, so it has no name. Take the table of the same year, or leave labels out."
+            f"not in {names}, so it has no name. Take the table of the same year, or none (labels=, --labels)."
         )
     bits = np.zeros((len(part.image_ids), -(-len(ids) // 8)), np.uint8)
     np.bitwise_or.at(bits, (part.rows, places // 8), (128 >> (places % 8)).astype(np.uint8))

@@ -2,7 +2,8 @@
 
 import csv
 import os
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,19 @@ from task2vec.tasks.foreign import refuse_embedded_images
 from task2vec.tasks.regression import refuse_regression
 from task2vec.tasks.task import Task
 
-Columns = dict[str, list]
 SUFFIXES = (".csv", ".parquet", ".pq")
 PATH = "path"
 BINARY = {"0": 0, "0.0": 0, "False": 0, "false": 0, "1": 1, "1.0": 1, "True": 1, "true": 1}
+
+
+class Columns(dict[str, list]):
+    """The cells of a table by column, and for CSV the line that each row begins in."""
+
+    lines: Sequence[int] = ()
+
+    def tell_row(self, row: int) -> str:
+        """Where a row stands: its line, or its number, both counted from 1 as editors and people do."""
+        return f"line {self.lines[row]}" if self.lines else f"row {row + 1}"
 
 
 def read_table(
@@ -69,16 +79,16 @@ def read_table(
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
     wanted = [column for column in columns if column != path_column] if label_columns is None else list(label_columns)
     _check_columns(place, columns, [path_column, *wanted])
-    paths = [_check_cell(place, path_column, row, value) for row, value in enumerate(columns[path_column])]
+    paths = _check_cells(place, columns, path_column)
     if len(wanted) == 1:
-        cells = [_check_cell(place, wanted[0], row, value) for row, value in enumerate(columns[wanted[0]])]
+        cells = _check_cells(place, columns, wanted[0])
         classes = sorted(set(cells))
         _refuse_decimals(place, wanted[0], classes)
         number = {kind: index for index, kind in enumerate(classes)}
         labels = np.asarray([number[cell] for cell in cells], dtype=np.int64)
     else:
         classes = wanted
-        labels = np.asarray([_binary(place, column, columns[column]) for column in wanted], dtype=np.uint8).T
+        labels = np.asarray([_binary(place, columns, column) for column in wanted], dtype=np.uint8).T
     return read_files(
         _check_root(place.parent if root is None else Path(root)),
         paths,
@@ -111,20 +121,26 @@ def _read_csv(place: Path) -> Columns:
         with place.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             header = next(reader, [])
-            rows = []
-            for row in filter(None, reader):
+            rows, lines, end = [], array("q"), reader.line_num
+            for row in reader:
+                begin, end = end + 1, reader.line_num
+                if not row:
+                    continue
                 if len(row) != len(header):
                     raise DataError(
-                        f"{place}, line {reader.line_num}: {len(row)} cells where the header has {len(header)}, so "
+                        f"{place}, line {begin}: {len(row)} cells where the header has {len(header)}, so "
                         "values stand in the wrong columns. Separate by commas, and quote cells that contain one."
                     )
                 rows.append(row)
+                lines.append(begin)
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(f"{place} cannot be read as CSV ({error}). Save it as comma-separated UTF-8 text.") from error
     if len(set(header)) < len(header):
         twice = [column for column in dict.fromkeys(header) if header.count(column) > 1]
         raise DataError(f"{place} has two columns of one name ({quote(twice)}): which is meant? Rename one.")
-    return {column: [row[index] for row in rows] for index, column in enumerate(header)}
+    columns = Columns({column: [row[index] for row in rows] for index, column in enumerate(header)})
+    columns.lines = lines
+    return columns
 
 
 def _read_parquet(place: Path, path_column: str | None) -> Columns:
@@ -138,7 +154,7 @@ def _read_parquet(place: Path, path_column: str | None) -> Columns:
     try:
         if path_column is not None:
             refuse_embedded_images(place, parquet.read_schema(place), path_column)
-        return parquet.read_table(place).to_pydict()
+        return Columns(parquet.read_table(place).to_pydict())
     except DataError:
         raise
     except (ArrowException, OSError, ValueError) as error:
@@ -167,27 +183,37 @@ def _refuse_decimals(place: Path, column: str, classes: list[str]) -> None:
         refuse_regression(f"{place}, column {column!r}", example=decimal[0])
 
 
-def _check_cell(place: Path, column: str, row: int, value: object) -> str:
-    """The cell as text; an empty, missing or floating-point one names neither a file nor a class."""
+def _check_cells(place: Path, columns: Columns, column: str) -> list[str]:
+    """The cells of a column as text; an empty, missing or floating-point one names neither a file nor a class."""
+    return [
+        _as_name(value, lambda row=row: f"{place}, {columns.tell_row(row)}, column {column!r}")
+        for row, value in enumerate(columns[column])
+    ]
+
+
+def _as_name(value: object, tell: Callable[[], str]) -> str:
+    """The cell as text, if it names anything."""
     is_missing = value is None or (isinstance(value, str) and value.strip().lower() in ("", "nan"))
     if isinstance(value, float) and value == value:
-        refuse_regression(f"{place}, column {column!r}, row {row}", example=repr(value))
+        refuse_regression(tell(), example=repr(value))
     if is_missing or isinstance(value, float):
         raise DataError(
-            f"{place}, column {column!r}, row {row}: {value!r} is missing, so the image has no path or class. "
+            f"{tell()}: {value!r} is missing, so the image has no path or class. "
             "Fill it in, write classes as whole numbers or text, or drop the row."
         )
     return str(value)
 
 
-def _binary(place: Path, column: str, cells: list) -> list[int]:
+def _binary(place: Path, columns: Columns, column: str) -> list[int]:
     """The 0 and 1 of one column of a multi-label table; anything else is refused by its row."""
+    cells = columns[column]
     values = [BINARY.get(str(cell).strip()) for cell in cells]
     if None in values:
         row = values.index(None)
         raise DataError(
-            f"{place}, column {column!r}, row {row}: {cells[row]!r} is not 0 or 1, as several label columns must be: "
-            "nothing else says yes or no. For one class per image pass that column alone as label_columns."
+            f"{place}, {columns.tell_row(row)}, column {column!r}: {cells[row]!r} is not 0 or 1, as several label "
+            "columns must be: nothing else says yes or no. For one class per image name that column alone: "
+            "label_columns= (--label-column)."
         )
     return [value for value in values if value is not None]
 

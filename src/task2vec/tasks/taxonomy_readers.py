@@ -55,7 +55,7 @@ def read_taxonomy(
             "be torn. Name them with class_column and ranks."
         )
     cells = zip(columns[class_column], *(columns[column] for column in chosen.values()), strict=True)
-    rows = ((f"row {row}", leaf, lineage) for row, (leaf, *lineage) in enumerate(cells))
+    rows = ((columns.tell_row(row), leaf, lineage) for row, (leaf, *lineage) in enumerate(cells))
     return Taxonomy(tuple(chosen), _collect(place, rows), root)
 
 
