@@ -307,6 +307,17 @@ def test_the_paper_s_reading_of_cub_can_be_asked_for(call, published):
     assert "Passeridae" in {row["name"] for row in theirs["tasks"]} - {row["name"] for row in own["tasks"]}
 
 
+def test_labels_without_names_are_warned_of(call, published, tmp_path):
+    folder = write_imaterialist(tmp_path / "nameless", with_map=False)
+    words = "warning: labels are called by their numbers"
+    for args in (["tasks", folder], ["embed", folder, "--task", "17", "--out", tmp_path / "x", *SMALL]):
+        result = call(*args)
+        assert result.exit_code == 0, result.stderr
+        assert words in result.stderr and "--labels" in result.stderr
+    table = published / "imaterialist" / "iMat_fashion_2018_label_map_228.csv"
+    assert words not in call("tasks", folder, "--labels", table).stderr
+
+
 def test_draws_are_not_gradients(call, published, tmp_path):
     options = ("--task", "abstract", "--draw", 8, "--images", 5, "--size", 32, "--name", "mine", "--json")
     report = read_json(call("embed", published / "deepfashion", *options, "--out", tmp_path / "x"))
@@ -320,8 +331,9 @@ def test_draws_are_not_gradients(call, published, tmp_path):
     ("args", "code", "words"),
     [
         (["cub200", "--task", "Corvidea"], 2, "Did you mean 'Corvidae'"),
+        (["cub200", "--task", "Zzz"], 2, "cub200/CUB_200_2011`, list them."),
         (["cub200", "--task", "Corvidae", "--split", "val"], 2, "no split 'val'"),
-        (["cub200", "--task", "Corvidae", "--draw", "1"], 2, "images is 1"),
+        (["cub200", "--task", "Corvidae", "--draw", "1"], 2, "images=1 (--draw) draws no task"),
         (["cub200", "--task", "Corvidae", "--as", "deepfashion"], 3, "not DeepFashion"),
         (["cub200", "--task", "Corvidae", "--root", "x"], 2, "--root cannot be meant"),
         (["cub200", "--split", "train", "--as", "cub200"], 2, "--as, --split cannot be meant"),

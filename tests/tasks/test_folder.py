@@ -70,7 +70,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path):
     one, many = (read_folder(tmp_path, workers=workers) for workers in (1, 4))
     assert (one.digests, one.bad, one.fingerprint) == (many.digests, many.bad, many.fingerprint)
     assert one.targets.tolist() == many.targets.tolist()
-    with pytest.raises(UsageError, match="workers is 0"):
+    with pytest.raises(UsageError, match=r"workers=0 \(--workers\)"):
         read_folder(tmp_path, workers=0)
 
 

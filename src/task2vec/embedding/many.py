@@ -87,7 +87,7 @@ def embed_many(
         2 Embedding(digits: 2, probe=tf_efficientnet_lite0, 21008 filters, 30 images)
     """
     if not 0 < gigabytes < math.inf:
-        raise UsageError(f"gigabytes={gigabytes} must be a positive number: nothing fits into less. Try 2.")
+        raise UsageError(f"gigabytes={gigabytes} (--gigabytes) must be positive: nothing fits into less. Try 2.")
     tasks, probe = _check_tasks(tasks), probe or load_probe()
     prepare = partial(
         prepare_passes, probe=probe, settings=settings, device=device, workers=workers, batch_size=batch_size

@@ -192,7 +192,7 @@ def _choose_named(catalogue: Catalogue, names: Sequence[str], kind: str, *, grou
         raise DataError(
             f"{catalogue.name} has no {kind}{f' of the group {group!r}' if group else ''} called {quote(missing)}, on "
             f"which the paper trains experts; it has {quote([one.name for one in among], 20) or 'none'}. Read it with "
-            "its names (for iMaterialist the map of labels), or name others in the rules."
+            "its names (iMaterialist: labels=, --labels), or name others in Python: rules=MixedRules(...)."
         )
     return [found[name.casefold()] for name in names]
 
@@ -234,5 +234,5 @@ def _need(wanted: int, there: Sequence[TaskDefinition], what: str) -> None:
     if len(there) < wanted:
         raise DataError(
             f"{what}: the rule asks for {wanted}, and there are {len(there)} ({quote([one.name for one in there])}). "
-            "Is the dataset whole? Otherwise pass other rules."
+            "Is the dataset whole? Other numbers than the paper's can be asked for in Python: orders=, rules=."
         )

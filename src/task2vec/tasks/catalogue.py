@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from task2vec.errors import BadImagesError, DataError, NothingToTellError, UsageError
+from task2vec.errors import BadImagesError, DataError, UsageError
 from task2vec.tasks.check import quote
-from task2vec.tasks.choosing import Choice, Draw, choose, draw_together, select, settle
+from task2vec.tasks.choosing import Choice, Draw, choose, draw_together, select, settle, tell_hopeless
 from task2vec.tasks.definitions import Splits, TaskDefinition
 from task2vec.tasks.files import assemble, join_failures, survey
 from task2vec.tasks.label_tables import AttributeTable, LabelTable
@@ -140,11 +140,15 @@ class Catalogue:
         found = [one for one in among if one.name == name]
         if len(found) > 1:
             kinds = [one.kind for one in found]
-            raise UsageError(f"{self.name} has several tasks {name!r}: pass kind=, one of {kinds}.")
+            raise UsageError(f"{self.name} has several tasks {name!r}. Say which (kind=, --kind), one of {kinds}.")
         if not found:
             lowered = {one.name.lower(): one.name for one in among}
             close = [lowered[match] for match in get_close_matches(str(name).lower(), lowered, n=5)]
-            hint = f"Did you mean {quote(close)}?" if close else "See catalogue.definitions for those there are."
+            hint = (
+                f"Did you mean {quote(close)}?"
+                if close
+                else f"Its definitions, or `task2vec tasks {self.root}`, list them."
+            )
             of = "" if kind is None else f" of kind {kind!r}"
             raise UsageError(f"{self.name} has no task {name!r}{of} among its {len(among)}. {hint}")
         return found[0]
@@ -231,7 +235,8 @@ class Catalogue:
             raise UsageError(f"one name, {names!r}, was given where a list is expected. Pass [{names!r}], or use task.")
         if names is None:
             if kind is None and len(self.kinds) > 1:
-                raise UsageError(f"{self.name} has tasks of several kinds: pass kind=, one of {list(self.kinds)}.")
+                kinds = list(self.kinds)
+                raise UsageError(f"{self.name} has tasks of several kinds. Say which (kind=, --kind), one of {kinds}.")
             wanted = list(self.definitions if kind is None else self.of_kind(kind))
         else:
             wanted = [self.find(name, kind) for name in names]
@@ -253,7 +258,7 @@ class Catalogue:
         settled = [settle(choice) for choice in choices]
         hopeless = tuple(choice.definition for choice, one in zip(choices, settled, strict=True) if one is None)
         if hopeless:
-            raise _tell_hopeless(self.name, hopeless, len(choices), draw.split)
+            raise tell_hopeless(self.name, hopeless, len(choices), draw.split)
         rows = np.unique(np.concatenate([choice.rows for choice in choices])) if choices else np.zeros(0, np.int64)
         paths = [self.paths[int(row)] for row in rows]
         watch = partial(watched, total=len(paths), what=f"reading {self.name}", progress=progress)
@@ -281,16 +286,3 @@ class Catalogue:
         if failed:
             raise join_failures(self.name, failed, len(choices))
         return tasks
-
-
-def _tell_hopeless(
-    name: str, hopeless: tuple[TaskDefinition, ...], asked: int, split: str | None
-) -> NothingToTellError:
-    """The error of all tasks of a call that have fewer than two classes."""
-    where = f"split {split!r}" if split else "the images drawn"
-    return NothingToTellError(
-        f"{name}: {len(hopeless)} of {asked} tasks have fewer than two classes with images in {where} "
-        f"({quote([one.name for one in hopeless])}): there is nothing to tell apart. Leave them out, or take more "
-        "images or another split; a definition tells its counts and positives by split.",
-        hopeless,
-    )

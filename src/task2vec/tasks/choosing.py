@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from task2vec.errors import UsageError
+from task2vec.errors import NothingToTellError, UsageError
 from task2vec.tasks.check import count_images, quote
 from task2vec.tasks.definitions import TaskDefinition
 from task2vec.tasks.drawing import draw_by_class, make_rng, take_for_attributes
@@ -29,7 +29,7 @@ class Draw:
     def __post_init__(self):
         """Refuse numbers that cannot be meant."""
         if self.images is not None:
-            _check_number("images", self.images, fewest=2)
+            _check_number("images", self.images, fewest=2, option=" (--draw)")
         _check_number("least", self.least, fewest=0)
 
     def tell(self) -> str:
@@ -100,7 +100,18 @@ def settle(choice: Choice) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]
     return labels, tuple(classes[number] for number in kept), remarks
 
 
-def _check_number(name: str, value: object, *, fewest: int) -> None:
+def tell_hopeless(name: str, hopeless: tuple[TaskDefinition, ...], asked: int, split: str | None) -> NothingToTellError:
+    """The error of all tasks of a call that have fewer than two classes."""
+    where = f"split {split!r}" if split else "the images drawn"
+    return NothingToTellError(
+        f"{name}: {len(hopeless)} of {asked} tasks have fewer than two classes with images in {where} "
+        f"({quote([one.name for one in hopeless])}): there is nothing to tell apart. Leave them out, or take more "
+        "images or another split (`task2vec tasks`, or a definition's counts and positives, tell how many there are).",
+        hopeless,
+    )
+
+
+def _check_number(name: str, value: object, *, fewest: int, option: str = "") -> None:
     """Raise `UsageError` unless the value is a whole number that is large enough."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < fewest:
-        raise UsageError(f"{name} is {value!r}: that draws no task. Pass a whole number, {fewest} or more.")
+        raise UsageError(f"{name}={value!r}{option} draws no task. Give a whole number, {fewest} or more.")

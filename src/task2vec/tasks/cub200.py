@@ -194,7 +194,7 @@ def _read_tree(place: Path, classes: Numbered, columns: tuple[str, str]) -> Taxo
         where = f", line {unknown[0][0]}" if unknown else ""
         raise DataError(
             f"{place}{where}: {quote([name for _, name in unknown]) or 'nothing'} is no class of CUB-200-2011, so its "
-            "order and family are unknown. Use the file as published, or read_folder for birds of your own."
+            "order and family are unknown. Use the file as published; birds of your own are a folder of class folders."
         )
     tree = {name: (*ABOVE.values(), *lineages[name]) for _, name in classes.values()}
     return Taxonomy((*ABOVE, *RANKS), tree)

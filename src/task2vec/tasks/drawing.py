@@ -14,7 +14,7 @@ from task2vec.errors import UsageError
 def make_rng(seed: int, purpose: str) -> np.random.Generator:
     """A generator of its own for every seed and purpose, so that no draw depends on the ones before it."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise UsageError(f"seed is {seed!r}, and a draw is repeated by a whole number from 0 on. Pass one.")
+        raise UsageError(f"seed={seed!r} (--seed) repeats no draw: that takes a whole number, 0 or more. Give one.")
     words = np.frombuffer(hashlib.sha256(purpose.encode()).digest(), "<u4")
     return np.random.default_rng([int(seed), *words.tolist()])
 

@@ -135,7 +135,7 @@ def choose_workers(workers: int | None) -> int:
     """The number of threads that decode: as asked for, else by the number of processors."""
     workers = min(8, os.cpu_count() or 1) if workers is None else workers
     if workers < 1:
-        raise UsageError(f"workers is {workers}, and nothing is read without one. Pass 1 or more, or None to choose.")
+        raise UsageError(f"workers={workers} (--workers), and nothing is read without one. Give 1 or more, or none.")
     return workers
 
 

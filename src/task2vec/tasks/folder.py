@@ -95,7 +95,7 @@ def read_folder(
     if not root.is_dir():
         raise DataError(
             f"{folder} is {'not a folder' if root.exists() else 'not there'}, so there are no class folders to read. "
-            "Pass a folder with one folder of images per class, or read_table for a CSV or Parquet file."
+            "Name a folder with one folder of images per class, or a CSV or Parquet table (read_table, embed FILE)."
         )
     called = root.name or str(root)
     if split is not None:
@@ -176,7 +176,7 @@ def _list_class(root: Path, kind: str, found: Findings) -> None:
             if looks_like_split(root / kind):
                 raise DataError(
                     f"{root} holds {kind!r} with class folders inside, such as {entry.name!r}: that is a split and not "
-                    f"a class. Read one with read_folder({str(root)!r}, split={kind!r}) (--split {kind}), or all with "
+                    f"a class. Say which (split={kind!r}, --split {kind}), or read all of them in Python: "
                     f"read_splits({str(root)!r})."
                 )
             raise DataError(

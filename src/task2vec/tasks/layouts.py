@@ -71,7 +71,9 @@ def read_catalogue(
     root = Path(folder)
     layout = layout or recognise_layout(root)
     if labels is not None and layout != "imaterialist":
-        raise UsageError(f"a table of labels was given for {root}, and only imaterialist has one. Leave it out.")
+        raise UsageError(
+            f"a table of labels (labels=, --labels) was given for {root}, and only imaterialist has one. Leave it out."
+        )
     if layout in ("cub200", "cub200-paper"):
         return read_cub200(root, taxonomy="traditional" if layout == "cub200" else "paper")
     if layout == "deepfashion":
