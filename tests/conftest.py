@@ -1,5 +1,27 @@
-"""One thread per test process: grouped convolutions in float64 spend more time handing work over than doing it."""
+"""Tests never touch the home of who runs them, and run on one thread.
 
+Grouped convolutions in float64 spend more time handing work over between threads than doing it.
+"""
+
+import os
+import tempfile
+from itertools import count
+
+import pytest
 import torch
 
 torch.set_num_threads(1)
+
+# Until a test has a library of its own: fixtures of a session come before that.
+_HOME = tempfile.TemporaryDirectory(prefix="task2vec-tests-")
+os.environ["TASK2VEC_LIBRARY"] = os.path.join(_HOME.name, "library")
+os.environ["XDG_DATA_HOME"] = _HOME.name
+_NUMBERS = count()
+
+
+@pytest.fixture(autouse=True)
+def own_library(monkeypatch):
+    """A library for each test that asks for the default one; it is not made before somebody does."""
+    place = os.path.join(_HOME.name, f"library-{next(_NUMBERS)}")
+    monkeypatch.setenv("TASK2VEC_LIBRARY", place)
+    return place

@@ -8,8 +8,13 @@ import typer
 from task2vec.cli import exits
 from task2vec.cli.demo import demo
 from task2vec.cli.embed import embed
+from task2vec.cli.library import ls, show_entry, stats
+from task2vec.cli.library_care import check_search, compact, repair, verify
+from task2vec.cli.library_changes import add, rename, rm, tag
+from task2vec.cli.library_exchange import export, import_tasks
 from task2vec.cli.many import embed_many
 from task2vec.cli.map import draw_map
+from task2vec.cli.nearest import nearest
 from task2vec.cli.probes import probes
 from task2vec.cli.properties import properties
 from task2vec.cli.show import show
@@ -53,9 +58,24 @@ def start(
     exits.is_debugging.set(debug)
 
 
-for command in (demo, embed, embed_many, show, probes, tasks):
+for command in (demo, embed, embed_many, show, nearest, probes, tasks):
     app.command()(exits.guarded(command))
 app.command("map")(exits.guarded(draw_map))
+
+library = typer.Typer(
+    name="library",
+    help="What was embedded is kept: list it, look at it, change it, check it, share it.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings=app.info.context_settings,
+)
+library.command()(exits.guarded(ls))
+library.command("show")(exits.guarded(show_entry))
+for command in (stats, add, rm, tag, rename, verify, repair, compact, check_search, export):
+    library.command()(exits.guarded(command))
+library.command("import")(exits.guarded(import_tasks))
+library.command("merge", help="The same as import.")(exits.guarded(import_tasks))
+app.add_typer(library)
 
 paper = typer.Typer(
     name="paper",

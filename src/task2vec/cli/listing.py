@@ -27,14 +27,21 @@ class Column:
         """The fewest cells of a terminal that it can be shown in."""
         from rich.cells import cell_len
 
-        words = [cell_len(word) for cell in (self.head, *self.cells) for word in cell.split() or [cell]]
-        return max(words) if self.is_number else min(max(words), LONGEST_WORD)
+        cells = (self.head, *self.cells)
+        if self.is_number:
+            return max(map(cell_len, cells))
+        return min(max(cell_len(word) for cell in cells for word in cell.split() or [cell]), LONGEST_WORD)
 
 
 def print_rows(rows: Sequence[dict[str, Any]], *, head: str = "task") -> None:
     """The tasks as a table, and below it the columns for which there was no room."""
+    print_columns(make_columns(rows, head=head))
+
+
+def print_columns(columns: list[Column], *, in_turn: Sequence[str] = LEFT_OUT_IN_TURN) -> None:
+    """The columns that fit the page, and below them the headings of the others; `in_turn` says which parts go first."""
     page = open_page()
-    columns, left_out = fit(make_columns(rows, head=head), page.width)
+    columns, left_out = fit(columns, page.width, in_turn=in_turn)
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="")
@@ -65,7 +72,9 @@ def make_columns(rows: Sequence[dict[str, Any]], *, head: str) -> list[Column]:
     return columns
 
 
-def fit(columns: list[Column], width: int) -> tuple[list[Column], list[str]]:
+def fit(
+    columns: list[Column], width: int, *, in_turn: Sequence[str] = LEFT_OUT_IN_TURN
+) -> tuple[list[Column], list[str]]:
     """The columns that fit into the width, and the headings of the others.
 
     Example:
@@ -77,7 +86,7 @@ def fit(columns: list[Column], width: int) -> tuple[list[Column], list[str]]:
         ([('task', ('Charadriiformes',)), ('images', ('24',))], ['kind', 'train', 'test'])
     """
     left_out: list[str] = []
-    for part in LEFT_OUT_IN_TURN:
+    for part in in_turn:
         if sum(column.least + GAP for column in columns) - GAP <= width:
             break
         gone = [column for column in columns if column.part == part]

@@ -45,6 +45,21 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: what is 
 Workers = Annotated[int | None, typer.Option(help="How many threads decode images.")]
 BatchSize = Annotated[int | None, typer.Option(help="Images per pass.")]
 AllowBad = Annotated[bool, typer.Option("--allow-bad", help="Go on with over 5 % unreadable images.")]
+
+# The library.
+LibraryFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--library",
+        metavar="DIR",
+        help="The library; default: TASK2VEC_LIBRARY, or one in your home.",
+        show_default=False,
+    ),
+]
+NoLibrary = Annotated[bool, typer.Option("--no-library", help="Keep nothing in the library: write a file.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag for the task; may be given many times.")]
+
+# How it is told.
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 

@@ -1,0 +1,123 @@
+"""`task2vec library verify | repair | compact | check-search`: is all of it whole, and is it found."""
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from task2vec.cli import options
+from task2vec.cli.facts import many, percent
+from task2vec.cli.library import word_bytes, word_space
+from task2vec.cli.shelf import open_known, place_of
+from task2vec.cli.speech import is_watched, print_json, say, visible
+from task2vec.errors import LibraryError, UsageError
+
+if TYPE_CHECKING:
+    from task2vec.library.search import SearchReport
+
+MEND_ENTRY = "An entry is mended by the task itself (task2vec embed FOLDER) or a good copy (task2vec library add FILE)."
+MEND_INDEX = "The index is made anew by: task2vec library repair"
+
+
+def verify(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
+    """Read everything, and name what is damaged.
+
+    The exit code is 4 if anything is.
+    """
+    from task2vec.embedding.progress import watch
+
+    with open_known(library) as opened, watch(is_watched()) as report:
+        found, folder = opened.verify(report=report), str(opened.folder)
+    is_sound, problems = found.is_sound, [asdict(problem) for problem in found.problems]
+    if as_json:
+        told = {"library": folder, "is_sound": is_sound, "entries": found.entries}
+        print_json(told | {"problems": problems, "orphans": found.orphans})
+    else:
+        for problem in problems:
+            say(f"damaged: {visible(problem['entry'])}: {visible(problem['what'])}")
+        if found.orphans:
+            print(f"{many(found.orphans, 'file')} that no entry needs, and task2vec library compact takes away")
+        state = "sound" if is_sound else f"{many(len(problems), 'problem')}"
+        print(f"{state}: {many(found.entries, 'embedding')} read in {visible(folder)}")
+        of_index = any(problem["entry"] == "index" for problem in problems)
+        if any(problem["entry"] != "index" for problem in problems):
+            say(MEND_ENTRY)
+        if of_index:
+            say(MEND_INDEX)
+    if not is_sound:
+        raise typer.Exit(LibraryError.exit_code)
+
+
+def repair(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
+    """Make the index anew from all that can still be read.
+
+    The old index is kept in the folder `backups`. What could not be read is named (exit code 4). Nobody else may use
+    the library meanwhile.
+    """
+    from task2vec.embedding.progress import watch
+    from task2vec.library import Library
+
+    with watch(is_watched()) as report:
+        found = Library.repair(library, report=report)
+    if as_json:
+        told = {"library": str(place_of(library)), "embeddings": found.embeddings}
+        print_json(told | {"lost": list(found.lost), "kept": str(found.kept)})
+    else:
+        print(f"{many(found.embeddings, 'embedding')} in the new index; the old one is in {visible(found.kept)}")
+        for lost in found.lost:
+            say(f"lost: {visible(lost)}")
+    if found.lost:
+        raise typer.Exit(LibraryError.exit_code)
+
+
+def compact(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
+    """Give back the room that nothing needs any more.
+
+    That of removed entries, and of what killed processes left.
+    """
+    with open_known(library) as opened:
+        sizes, folder = opened.compact(), str(opened.folder)
+    if as_json:
+        print_json({"library": folder, **sizes})
+    else:
+        before, after = (word_bytes(sizes[name]) for name in ("before", "after"))
+        print(f"{before} before, {after} now; in {visible(folder)}")
+
+
+def check_search(
+    refit: Annotated[bool, typer.Option("--refit", help="Make the sketches anew first, from today's tasks.")] = False,
+    queries: Annotated[int, typer.Option(help="How many tasks are asked for their neighbours.")] = 50,
+    library: options.LibraryFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Tell how many true neighbours are found, and how fast.
+
+    Up to 2,000 embeddings everything is compared, and nothing is missed.
+    """
+    if queries < 1:
+        raise UsageError(f"--queries {queries} asks for nothing. Give 1 or more, or leave it out.")
+    from task2vec.embedding.progress import watch
+
+    with open_known(library) as opened, watch(is_watched()) as report:
+        if refit:
+            opened.refit_search(report=report)
+        found = opened.check_search(queries=queries, report=report)
+    if as_json:
+        print_json({"spaces": [{**space, **_tell(result)} for space, result in found]})
+        return
+    if not found:
+        print("There is no embedding in the library, so there is nothing to search.")
+    for space, result in found:
+        print(f"{word_space(space)}: {many(result.entries, 'embedding')}")
+        print(f"  finds {percent(result.recall)} of the 10 nearest of {many(result.queries, 'task')}")
+        print(f"  {1000 * result.seconds_sketch:.1f} ms each; comparing all, {1000 * result.seconds_exact:.1f} ms")
+        print(f"  {visible(result.advice)}")
+
+
+def _tell(result: "SearchReport") -> dict[str, Any]:
+    """The figures as plain values; JSON knows no NaN."""
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in asdict(result).items()
+    }

@@ -1,0 +1,75 @@
+"""`task2vec library export | import | merge`: libraries are shared."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from task2vec.cli import options
+from task2vec.cli.facts import many
+from task2vec.cli.library import word_bytes
+from task2vec.cli.shelf import open_known
+from task2vec.cli.speech import is_watched, print_json, say, visible
+from task2vec.errors import ConflictError, UsageError
+
+
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write, for instance team.t2vlib.")],
+    tag: Annotated[str | None, typer.Option(help="Only tasks with this tag, and what was measured for them.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file.")] = False,
+    library: options.LibraryFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write all, or the tasks with a tag, to one file.
+
+    Others can import it. Where the images of a task lie on this machine is not told in it.
+    """
+    if file.is_dir():
+        raise UsageError(f"'{file}' is a folder, and a library is exported to a file: {file / 'tasks.t2vlib'}")
+    if file.exists() and not force:
+        raise UsageError(f"'{file}' exists, and would be lost. Choose another name, or overwrite it with --force.")
+    from task2vec.embedding.progress import watch
+
+    with open_known(library) as opened, watch(is_watched()) as report:
+        chosen = opened.tasks(tag=tag)
+        if tag is not None and not chosen:
+            raise UsageError(f"no task has the tag '{tag}', so nothing would be exported. See: task2vec library ls")
+        place = opened.export(file, tag=tag, report=report)
+    told = {"tasks": len(chosen), "embeddings": sum(len(task.embeddings) for task in chosen)}
+    told |= {"bytes": place.stat().st_size}
+    if as_json:
+        print_json({"written": str(place), **told})
+    else:
+        counts = f"{many(told['tasks'], 'task')}, {many(told['embeddings'], 'embedding')}"
+        print(f"{counts}, {word_bytes(told['bytes'])}: {visible(place)}")
+
+
+def import_tasks(
+    origin: Annotated[
+        Path, typer.Argument(metavar="FILE OR FOLDER", help="An exported file, or the folder of another library.")
+    ],
+    library: options.LibraryFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Take in an exported file, or another library.
+
+    What is new is added. All of it is checked before anything is taken. What is here under the same key with another
+    content stays as it is and is named (exit code 3).
+    """
+    if not origin.exists():
+        raise UsageError(f"'{origin}' is not there, so nothing can be taken from it. Check its spelling.")
+    from task2vec.embedding.progress import watch
+    from task2vec.library import Library
+
+    with Library.open(library) as opened, watch(is_watched()) as report:
+        merged, folder = opened.merge(origin, report=report), str(opened.folder)
+    if as_json:
+        told = {"added": merged.added, "known": merged.known, "conflicts": merged.conflicts}
+        print_json({"library": folder, "origin": str(origin), **told})
+    else:
+        new = [many(count, kind) for kind, count in merged.added.items() if count]
+        print(f"{', '.join(new) or 'nothing'} added, {merged.known} known; in {visible(folder)}")
+        for conflict in merged.conflicts:
+            say(f"conflict: {visible(conflict)}")
+    if merged.conflicts:
+        raise typer.Exit(ConflictError.exit_code)
