@@ -6,50 +6,49 @@ no entry knows then, nobody is about to know. In WAL mode readers neither wait n
 """
 
 import os
-import shutil
 import sqlite3
-import tempfile
 import threading
-import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote
 
 from task2vec.errors import LibraryError, ResourceError
-from task2vec.library import schema
+from task2vec.library import preparing
+from task2vec.library.connecting import PATIENCE, Connection, connect, make_address, translated
+from task2vec.library.viewing import View, find_view
 
 INDEX = "index.sqlite"
-BACKUPS = "backups"
-_PATIENCE = 120.0  # seconds that a writer waits for the others
-_VERIFY = "See what is damaged: task2vec library verify; then take a good copy, or: task2vec library repair"
 
 
 class Database:
     """Connections to the index of one library."""
 
-    patience = int(1000 * _PATIENCE)  # the same in SQLite's milliseconds
+    patience = int(1000 * PATIENCE)  # the same in SQLite's milliseconds
 
-    def __init__(self, folder: Path, *, read_only: bool):
+    def __init__(self, folder: Path, *, read_only: bool, may_make: bool = True):
         """Opens the index, and makes it if it is not there and may be made."""
         self.folder, self.path, self.is_read_only = folder, folder / INDEX, read_only
         self._lock = threading.Lock()
-        self._idle: list[sqlite3.Connection] = []
-        self._inherited: list[list[sqlite3.Connection]] = []
-        self._process = os.getpid()
+        self._idle: list[Connection] = []
+        self._inherited: list[list[Connection]] = []
         self._is_closed = False
-        self._copy: tempfile.TemporaryDirectory | None = None
-        self._address = self._find_address() if read_only else _address(self.path, "mode=rwc")
+        self._view: View | None = None
+        _open.add(self)
         try:
-            with self.reading() as connection:
-                self._prepare(connection)
+            with translated(self.path):
+                self._view = find_view(self.path) if read_only else None
+                self._address = self._view.address if self._view else make_address(self.path, "mode=rwc")
+            with self.borrowing() as connection:
+                preparing.prepare(connection, self.path, read_only=read_only, may_make=may_make)
+            if not read_only:  # an index that disappears later is not to be made anew, empty
+                self._address = make_address(self.path, "mode=rw")
         except BaseException:
             self.close()
             raise
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def borrowing(self) -> Iterator[Connection]:
         """A connection, for as long as it takes; the same one is never in two hands."""
         connection = self._take()
         try:
@@ -59,183 +58,116 @@ class Database:
             self._give_back(connection)
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[Connection]:
+        """A connection that sees the index as it is now until the end of the block, whatever others write meanwhile."""
+        with self.borrowing() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                _roll_back(connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
         """A connection inside a transaction that holds the write lock: all of it is committed at the end, or none."""
         if self.is_read_only:
             raise ResourceError(
                 f"the library '{self.folder}' is open for reading only, so nothing can be kept in it. "
                 "Choose another one: --library DIR"
             )
-        with self.reading() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with self._locking() as connection:
             try:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                with suppress(sqlite3.Error):
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
+                _roll_back(connection)
                 raise
+
+    @contextmanager
+    def _locking(self) -> Iterator[Connection]:
+        """A connection with the write lock of the index that is there now: a repair may have put another in its place.
+
+        What would be written to the old one would be lost.
+        """
+        for _ in range(2):
+            with self.borrowing() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                if connection.file == _identify(self.path):
+                    yield connection
+                    return
+                _roll_back(connection)
+                self._drop_idle()
+                connection.is_stale = True
+        raise ResourceError(
+            f"'{self.path}' is being replaced or was taken away, so nothing was changed. Open the library again."
+        )
 
     def close(self) -> None:
         """Closes all connections; the last one of all processes puts the journal back into the file."""
         with self._lock:
             self._is_closed = True
-            if self._process == os.getpid():
-                for connection in self._idle:
-                    with suppress(sqlite3.Error):
-                        connection.close()
-                self._idle = []
-        if self._copy is not None:
-            self._copy.cleanup()
-            self._copy = None
+        self._drop_idle()
+        if self._view is not None:
+            self._view.close()
 
-    def _take(self) -> sqlite3.Connection:
+    def _take(self) -> Connection:
         with self._lock:
             if self._is_closed:
                 raise LibraryError(f"the library '{self.folder}' is closed. Open it again: Library.open()")
-            if self._process != os.getpid():  # a fork: its parent's connections are neither used nor closed here
-                self._inherited.append(self._idle)
-                self._idle, self._process = [], os.getpid()
-            if self._idle:
-                return self._idle.pop()
+            while self._idle:
+                connection = self._idle.pop()
+                if self.is_read_only or connection.file == _identify(self.path):
+                    return connection
+                connection.close()
         with translated(self.path):
-            return self._connect(self._address)
+            while True:
+                before, connection = _identify(self.path), connect(self._address)
+                connection.file = _identify(self.path)
+                if before in (None, connection.file):
+                    return connection
+                connection.close()  # another file took the name at this very moment
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _give_back(self, connection: Connection) -> None:
         with self._lock:
-            if not self._is_closed:
+            if not (self._is_closed or connection.is_stale or connection.in_transaction):
                 self._idle.append(connection)
                 return
         connection.close()
 
-    def _connect(self, address: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            address, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
-        )
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA trusted_schema = OFF")
-        return connection
-
-    def _find_address(self) -> str:
-        """How to read without being allowed to write.
-
-        SQLite reads a WAL database if its two companions are there or can be made. On a disk that nobody can write to
-        it may be told so; in a folder that others can write to, a copy is the only view that stays whole.
-        """
-        if not self.path.exists():
-            raise LibraryError(f"there is no library in '{self.folder}'. Make one: task2vec embed FOLDER")
-        usual = _address(self.path, "mode=ro")
-        try:
-            connection = self._connect(usual)
-            try:
-                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            finally:
+    def _drop_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            with suppress(sqlite3.Error):
                 connection.close()
-            return usual
-        except sqlite3.OperationalError:
-            pass
-        journal = self.path.with_name(f"{INDEX}-wal")
-        has_journal = journal.exists() and journal.stat().st_size > 0
-        if not has_journal and os.statvfs(self.folder).f_flag & os.ST_RDONLY:
-            return _address(self.path, "immutable=1")
-        self._copy = tempfile.TemporaryDirectory(prefix="task2vec-")
-        for file in (self.path, journal):
-            if file.exists():
-                shutil.copyfile(file, Path(self._copy.name, file.name))
-        return _address(Path(self._copy.name, INDEX), "mode=rw")
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Makes or brings up to date the tables of the index, or refuses what is no index of ours."""
-        version, application = (
-            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")
-        )
-        is_empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if not is_empty and application != schema.APPLICATION:
-            raise LibraryError(
-                f"'{self.path}' is a database of something else, and nothing was changed in it. Choose another folder: "
-                "--library DIR"
-            )
-        if version > schema.SCHEMA:
-            raise LibraryError(
-                f"the library '{self.folder}' has schema {version}, and this version reads up to {schema.SCHEMA}: it "
-                "was made by a newer task2vec. Upgrade: pip install -U task2vec"
-            )
-        if version == schema.SCHEMA:
-            return
-        if self.is_read_only:
-            wish = "has no tables" if is_empty else f"has the older schema {version}"
-            raise LibraryError(
-                f"the library '{self.folder}' {wish} and cannot be written to. Open it for writing once."
-            )
-        if is_empty:
-            _use_journal(connection)
-        else:
-            self._back_up(connection, version)
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            self._bring_up_to_date(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-
-    def _bring_up_to_date(self, connection: sqlite3.Connection) -> None:
-        """Runs what is missing; another process may have done it meanwhile."""
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            schema.create_tables(connection)
-            return
-        while version < schema.SCHEMA:
-            schema.MIGRATIONS[version](connection)
-            version += 1
-            connection.execute(f"PRAGMA user_version = {version}")
-
-    def _back_up(self, connection: sqlite3.Connection, version: int) -> None:
-        """Keeps the index as it was before a migration."""
-        folder = self.folder / BACKUPS
-        folder.mkdir(exist_ok=True)
-        moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-        connection.execute("VACUUM INTO ?", (str(folder / f"index-schema-{version}-{moment}.sqlite"),))
+    def _become_child(self) -> None:
+        """After a fork: the parent's connections are neither used nor closed here, nor is its lock waited for."""
+        self._lock = threading.Lock()
+        self._inherited.append(self._idle)
+        self._idle = []
 
 
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Errors of SQLite in our words: what is damaged, what is full, who waits for whom."""
+def _roll_back(connection: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _identify(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one that has taken its name."""
     try:
-        yield
-    except sqlite3.DatabaseError as error:
-        name = getattr(error, "sqlite_errorname", "") or ""
-        if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
-            raise
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise ResourceError(
-                f"'{path}' has been busy for {_PATIENCE:.0f} s: another process writes to the library without end. "
-                "Nothing was changed. Try again when it is done."
-            ) from error
-        if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")):
-            raise ResourceError(
-                f"'{path}' cannot be read or written ({error}). Nothing was changed. Make room on the disk, or choose "
-                "another folder: --library DIR"
-            ) from error
-        raise LibraryError(f"'{path}' is damaged ({error}). {_VERIFY}") from error
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
-def _use_journal(connection: sqlite3.Connection) -> None:
-    """Turns on the write-ahead journal; SQLite does not wait here for others that do the same, so we do."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > end:
-                raise
-            time.sleep(0.01)
+def _leave_parents() -> None:
+    for database in list(_open):
+        database._become_child()
 
 
-def _address(path: Path, mode: str) -> str:
-    """A path as SQLite's address, whatever letters it has."""
-    return f"file:{quote(str(path.absolute()))}?{mode}"
+_open: "weakref.WeakSet[Database]" = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_parents)

@@ -1,13 +1,15 @@
 """What a library keeps, as plain values."""
 
-import math
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from task2vec.errors import UsageError
+from task2vec.library.texts import check_text, check_whole
 
 SOURCES = ("timm", "hub", "file")
+_LARGEST_COST = 1e300
 
 
 @dataclass(frozen=True)
@@ -108,18 +110,28 @@ class Expert:
 
     def __post_init__(self):
         """Refuse what cannot be an expert."""
-        for name in ("name", "location"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+        for name in ("name", "location", "task", "sha256"):
+            if not check_text(getattr(self, name), name, may_be_none=True) and name in ("name", "location"):
                 raise UsageError(f"an expert needs a {name}, or nobody could find it again. Give it as text.")
         if self.source not in SOURCES:
             raise UsageError(
                 f"the expert '{self.name}' has the source {self.source!r}, and nothing could be loaded from there. "
                 f"Choose one of: {', '.join(SOURCES)}"
             )
+        check_whole(self.parameters, "parameters")
+        check_whole(self.input_size, "input_size")
         for name in ("parameters", "input_size", "cost"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
-                raise UsageError(f"{name}={value!r} of the expert '{self.name}' is no size. Give a number, or None.")
+            is_size = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COST
+            if value is not None and not is_size:
+                raise UsageError(f"the {name} of the expert '{self.name}' is no size. Give a number, or None.")
+        try:
+            json.dumps(dict(self.recipe), allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(
+                f"the recipe of the expert '{self.name}' cannot be written down ({error}). Use texts, finite numbers, "
+                "lists and dictionaries."
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -149,7 +161,13 @@ class MeasuredError:
     measured_by: str = ""
 
     def __post_init__(self):
-        """Refuse numbers that no error can be."""
+        """Refuse numbers that no error can be, and texts that none is."""
+        for name in ("task", "expert", "protocol", "measured_by"):
+            check_text(getattr(self, name), name)
+        check_text(self.measured, "measured", may_be_none=True)
+        if self.seed is None:
+            raise UsageError("an error needs the seed that it was measured with, or it could not be told from others.")
+        check_whole(self.seed, "seed")
         for name in ("error", "low", "high"):
             value = getattr(self, name)
             if value is None and name != "error":

@@ -7,6 +7,8 @@ gives. So there is nothing to unfold and nowhere to escape to, and the length of
 
 import hashlib
 import json
+import os
+import stat
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,19 +21,20 @@ from task2vec.embedding.progress import Report, silent
 from task2vec.embedding.store import decode_embedding
 from task2vec.embedding.value import Embedding
 from task2vec.embedding.writing import open_whole
-from task2vec.errors import ConflictError, LibraryError, ResourceError, Task2VecError
+from task2vec.errors import ConflictError, LibraryError, ResourceError, Task2VecError, UsageError
 from task2vec.library import listing
 from task2vec.library.blobs import LARGEST, Blobs
 from task2vec.library.database import Database
 from task2vec.library.entries import Added, Expert, MeasuredError
 from task2vec.library.identity import TaskFacts, identify, read_facts
 from task2vec.library.keeping import Keeper, Note, check_tags
+from task2vec.library.texts import check_text
 
 MAGIC = b"task2vec library 1\n"
 SUFFIX = ".t2vlib"
 _LARGEST_TEXT = 1 << 28
+_MOST_VALUES = 1 << 24  # of that text: each takes some 70 bytes of memory
 _TOGETHER = 64  # embeddings that are entered in one transaction: others may write in between
-_LONGEST = 1 << 16  # letters of any text that is listed
 
 
 @dataclass(frozen=True)
@@ -116,13 +119,22 @@ def pack(connection: Connection, blobs: Blobs, *, tag: str | None = None) -> Par
 def write_parcel(parcel: Parcel, path: Path, *, report: Report = silent) -> Path:
     """Writes a parcel to one file, whole or not at all."""
     text = json.dumps(_tell(parcel), sort_keys=True, allow_nan=False).encode()
+    if len(text) > _LARGEST_TEXT or _count_values(text) > _MOST_VALUES:
+        raise UsageError(
+            f"the list of {len(parcel.tasks)} tasks is too long for one file: nobody could import it. Export parts of "
+            "the library: tag=..., --tag TAG"
+        )
     step = report("exporting", len(parcel.embeddings))
     try:
         with open_whole(path) as file:
             file.write(MAGIC + struct.pack("<Q", len(text)) + hashlib.sha256(text).digest() + text)
             for number, sent in enumerate(parcel.embeddings):
                 content = parcel.read(number)
-                assert len(content) == sent.bytes
+                if len(content) != sent.bytes:
+                    raise LibraryError(
+                        f"the index says that the embedding {sent.sha256[:8]} has {sent.bytes} bytes, and it has "
+                        f"{len(content)}: the index is damaged. Nothing was written. Mend it: task2vec library repair"
+                    )
                 file.write(content)
                 step(1)
     except OSError as error:
@@ -136,12 +148,17 @@ def write_parcel(parcel: Parcel, path: Path, *, report: Report = silent) -> Path
 def read_parcel(path: Path, *, report: Report = silent) -> Iterator[Parcel]:
     """The parcel in a file, read to its end and checked."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
+            raise _refuse(f"'{path}'", "it is no file")
         file = path.open("rb")
     except OSError as error:
         raise LibraryError(f"cannot read '{path}': {error.strerror}. Check the path.") from error
     with file:
-        parcel = _open_parcel(path, file)
-        check_parcel(parcel, report=report)
+        try:
+            parcel = _open_parcel(path, file)
+            check_parcel(parcel, report=report)
+        except OSError as error:
+            raise _refuse(f"'{path}'", f"it cannot be read to its end: {error.strerror}") from error
         yield parcel
 
 
@@ -221,7 +238,7 @@ def _tell(parcel: Parcel) -> dict[str, Any]:
 
 def _open_parcel(path: Path, file: BinaryIO) -> Parcel:
     """The parcel in an open file, its text checked and its blobs not yet read."""
-    origin, size = f"'{path}'", path.stat().st_size
+    origin, size = f"'{path}'", os.fstat(file.fileno()).st_size
     start = len(MAGIC) + 8 + 32
     head = file.read(start)
     if not head.startswith(MAGIC[:-2]):
@@ -236,9 +253,11 @@ def _open_parcel(path: Path, file: BinaryIO) -> Parcel:
     text = file.read(length)
     if hashlib.sha256(text).digest() != head[-32:]:
         raise _refuse(origin, "its list was changed after it was written")
+    if _count_values(text) > _MOST_VALUES:
+        raise _refuse(origin, "its list would fill the memory")
     try:
         tasks, experts, errors, embeddings = _read_text(text)
-    except (KeyError, TypeError, ValueError, RecursionError, Task2VecError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, Task2VecError) as error:
         raise _refuse(origin, f"its list is not sound ({type(error).__name__}: {error})") from error
     places, place = [], start + length
     for sent in embeddings:
@@ -264,32 +283,34 @@ def _read_text(text: bytes) -> tuple[tuple, tuple, tuple, tuple]:
     for sent in embeddings:
         is_size = isinstance(sent.bytes, int) and 0 < sent.bytes <= LARGEST
         if not is_size or len(sent.sha256) != 64 or not set(sent.sha256) <= set("0123456789abcdef"):
-            raise ValueError(f"the embedding {str(sent.sha256)[:64]!r} of {sent.bytes!r} bytes")
-    for error in errors:
-        if not isinstance(error.seed, int) or isinstance(error.seed, bool):
-            raise TypeError(f"seed {error.seed!r}")
+            raise ValueError(f"the embedding {str(sent.sha256)[:64]!r}")
     return tasks, experts, errors, embeddings
 
 
 def _read_note(told: dict[str, Any]) -> Note:
     tags, taxon, added = told["tags"], told["taxon"], told["added"]
-    if not isinstance(tags, list) or any(part is not None and not isinstance(part, str) for part in (taxon, added)):
-        raise TypeError("tags, taxon or added")
+    if not isinstance(tags, list):
+        raise TypeError("tags")
+    for name in ("taxon", "added"):
+        check_text(told[name], name, may_be_none=True)
     return Note(check_tags(tags), taxon, "", added)
 
 
 def _check_texts(told: Any) -> dict[str, Any]:
-    """The values, none of which is a text of absurd length, or a number or list where a text should be."""
+    """The values, none of which is something else where a text should be."""
     if not isinstance(told, dict):
         raise TypeError(f"{type(told).__name__} instead of an entry")
     for name, value in told.items():
-        if isinstance(value, str) and len(value) > _LONGEST:
-            raise ValueError(f"{name} has {len(value)} letters")
-        if name in _TEXTS and value is not None and not isinstance(value, str):
-            raise TypeError(f"{name} is {type(value).__name__}")
+        if name in _TEXTS:
+            check_text(value, name, may_be_none=True)
     if not isinstance(told.get("recipe", {}), dict):
         raise TypeError("recipe")
     return told
+
+
+def _count_values(text: bytes) -> int:
+    """No fewer than the values that a JSON text has."""
+    return sum(text.count(sign) for sign in (b",", b"[", b"{"))
 
 
 def _no_constant(name: str) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from task2vec.distance.kind import SCALING
 from task2vec.embedding.settings import RECIPE
 from task2vec.embedding.value import Embedding
 from task2vec.errors import DataError
+from task2vec.library.texts import check_text
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
@@ -82,7 +82,9 @@ def identify(embedding: Embedding) -> Identity:
         key = _hash([task.fingerprint, probe, settings, recipe])
         head = story.get("head")
         error = head.get("cv_error") if isinstance(head, dict) else None
-    except (KeyError, TypeError, ValueError) as error:
+        check_text(embedding.probe, "probe")
+        _check_layers(embedding)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(
             f"the embedding of '{embedding.task}' does not say how it was made ({type(error).__name__}: {error}), so a "
             "library could not tell it from others. Embed the task again: task2vec embed FOLDER"
@@ -94,7 +96,7 @@ def identify(embedding: Embedding) -> Identity:
         settings=text,
         recipe=recipe,
         norm=embedding.norm(),
-        cv_error=float(error) if isinstance(error, int | float) and math.isfinite(error) else None,
+        cv_error=float(error) if isinstance(error, int | float) and 0 <= error <= 1 else None,
     )
 
 
@@ -133,8 +135,10 @@ def read_facts(told: Mapping[str, Any]) -> TaskFacts:
         raise TypeError("classes")
     if not isinstance(counts, list) or len(counts) != len(classes) or not all(_is_count(count) for count in counts):
         raise TypeError("counts")
-    if not isinstance(told["name"], str) or not _is_count(told["images"]):
-        raise TypeError("name or images")
+    if not _is_count(told["images"]):
+        raise TypeError("images")
+    for text in (told["name"], *classes):
+        check_text(text, "name")
     fingerprint = _check_hash(told["fingerprint"], "fingerprint")
     return TaskFacts(
         fingerprint, told["name"], told["images"], tuple(classes), tuple(counts), told["is_multilabel"] is True
@@ -153,6 +157,11 @@ def _read_task(name: str, story: Mapping[str, Any]) -> TaskFacts:
             "is_multilabel": story["is_multilabel"],
         }
     )
+
+
+def _check_layers(embedding: Embedding) -> None:
+    if not len(embedding) or not all(_is_count(layer.filters) for layer in embedding.layers):
+        raise ValueError("layers")
 
 
 def _check_hash(value: object, name: str) -> str:

@@ -3,8 +3,10 @@
 What is there already under the same key is left alone if it is the same, and refused if it is not.
 """
 
+import dataclasses
+import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from sqlite3 import Connection
@@ -16,6 +18,7 @@ from task2vec.library.blobs import Blobs
 from task2vec.library.entries import Added, Expert, MeasuredError
 from task2vec.library.identity import Identity, Space, TaskFacts, identify, is_same_vector
 from task2vec.library.search import Search
+from task2vec.library.texts import check_text
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,11 @@ class Keeper:
             "SELECT e.id, e.sha256, e.space, t.name FROM embeddings e JOIN tasks t ON t.id = e.task WHERE e.key = ?",
             (identity.key,),
         ).fetchone()
-        if row is not None and not replace and self._is_known(row[1], embedding, name=row[3], key=identity.key):
+        if row is not None and (
+            self._is_kept(row[1], content)
+            if replace
+            else self._is_known(row[1], embedding, name=row[3], key=identity.key)
+        ):
             self.keep_task(connection, identity.task, note)
             return Added("embedding", row[3], identity.key, False), None
         stale = None
@@ -64,6 +71,10 @@ class Keeper:
         task = self.keep_task(connection, identity.task, note)
         self._insert(connection, embedding, identity, sha256, len(content), note)
         return Added("embedding", task.name, identity.key, True), stale if stale != sha256 else None
+
+    def _is_kept(self, sha256: str, content: bytes) -> bool:
+        """Whether the blob that is there is this very one, and whole."""
+        return sha256 == hashlib.sha256(content).hexdigest() and self.blobs.is_whole(sha256)
 
     def _is_known(self, sha256: str, embedding: Embedding, *, name: str, key: str) -> bool:
         """Whether the blob that is there holds the same numbers; a damaged one does not, and is to be replaced."""
@@ -99,6 +110,10 @@ class Keeper:
 
     def keep_task(self, connection: Connection, task: TaskFacts, note: Note) -> Added:
         """Keeps a task; one that is known keeps its name, and learns what it did not know."""
+        check_text(task.name, "name of the task")
+        check_text(note.source, "source")
+        for name in ("taxon", "added"):
+            check_text(getattr(note, name), name, may_be_none=True)
         row = connection.execute("SELECT id, name FROM tasks WHERE fingerprint = ?", (task.fingerprint,)).fetchone()
         if row is None:
             number = connection.execute(
@@ -109,11 +124,12 @@ class Keeper:
             ).lastrowid  # fmt: skip
         else:
             number = row[0]
-            connection.execute(
-                "UPDATE tasks SET taxon = coalesce(taxon, ?), source = CASE source WHEN '' THEN ? ELSE source END "
-                "WHERE id = ?",
-                (note.taxon, note.source, number),
-            )
+            # Only what changes is written: the very same again leaves every byte as it was.
+            if note.taxon:
+                update = "UPDATE tasks SET taxon = ? WHERE id = ? AND taxon IS NULL"
+                connection.execute(update, (note.taxon, number))
+            if note.source:
+                connection.execute("UPDATE tasks SET source = ? WHERE id = ? AND source = ''", (note.source, number))
         connection.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", ((number, tag) for tag in note.tags))
         return Added("task", task.name if row is None else row[1], task.fingerprint, row is None)
 
@@ -123,7 +139,9 @@ class Keeper:
         """Keeps an expert; another one of the same name is refused."""
         fields = ("source", "location", "task", "recipe", "parameters", "input_size", "cost", "sha256")
         recipe = json.dumps(dict(expert.recipe), sort_keys=True, allow_nan=False)
-        values = tuple(recipe if name == "recipe" else getattr(expert, name) for name in fields)
+        told = {name: getattr(expert, name) for name in fields} | {"recipe": recipe}
+        told["cost"] = None if expert.cost is None else float(expert.cost)
+        values = tuple(told.values())
         row = connection.execute(f"SELECT {', '.join(fields)} FROM experts WHERE name = ?", (expert.name,)).fetchone()
         if row == values:
             return Added("expert", expert.name, expert.name, False)
@@ -177,9 +195,9 @@ class Keeper:
 def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """The tags, each a text; a single text would be taken for its letters."""
     found = (tags,) if isinstance(tags, str) else tuple(tags)
-    wrong = [tag for tag in found if not isinstance(tag, str) or not tag.strip()]
-    if wrong:
-        raise UsageError(f"{wrong[0]!r} is no tag: nobody could ask for it. Give texts that are not empty.")
+    for tag in found:
+        if not check_text(tag, "tag").strip():
+            raise UsageError(f"{tag!r} is no tag: nobody could ask for it. Give texts that are not empty.")
     return found
 
 
@@ -192,13 +210,24 @@ def load_blob(blobs: Blobs, sha256: str, *, name: str) -> Embedding:
     """The embedding in a blob, under the name that its task has in the library."""
     try:
         embedding = decode_embedding(blobs.read(sha256), blobs.path(sha256))
-    except LibraryError:
-        raise
     except Task2VecError as error:
         raise LibraryError(f"the embedding of '{name}' is damaged: {error}") from error
-    from dataclasses import replace
+    return embedding if embedding.task == name else dataclasses.replace(embedding, task=name)
 
-    return embedding if embedding.task == name else replace(embedding, task=name)
+
+def make_loader(connection: Connection, blobs: Blobs) -> Callable[[int], Embedding | None]:
+    """A function that gives the embedding of a number, or None if it was removed or is damaged: `verify` names it."""
+
+    def load(number: int) -> Embedding | None:
+        row = connection.execute(
+            "SELECT e.sha256, t.name FROM embeddings e JOIN tasks t ON t.id = e.task WHERE e.id = ?", (number,)
+        ).fetchone()
+        try:
+            return None if row is None else load_blob(blobs, row[0], name=row[1])
+        except LibraryError:
+            return None
+
+    return load
 
 
 def _keep_space(connection: Connection, space: Space) -> int:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from task2vec.embedding.progress import Report, silent
 from task2vec.embedding.value import Embedding
-from task2vec.errors import NotInLibraryError, ResourceError, UsageError
+from task2vec.embedding.writing import sync_folder
+from task2vec.errors import LibraryError, NotInLibraryError, ResourceError, UsageError
 from task2vec.library import exchange, listing, repairing, verifying
 from task2vec.library.blobs import Blobs
 from task2vec.library.database import INDEX, Database
@@ -21,7 +22,8 @@ from task2vec.library.keeping import Keeper, Note, check_tags, load_blob, now
 from task2vec.library.neighbours import Neighbours
 from task2vec.library.place import find_library
 from task2vec.library.search import Search, SearchReport
-from task2vec.library.sweeping import Sweeper
+from task2vec.library.sweeping import Sweeper, is_left
+from task2vec.library.texts import check_text
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
@@ -42,11 +44,12 @@ class Library:
         >>> probe = t2v.load_probe(size=32)
         >>> with t2v.Library.open(folder.name) as library:
         ...     for task in t2v.sample_tasks(images_per_task=24)[:2]:
-        ...         added = library.add(t2v.embed(task, probe), tags=["sample"])
+        ...         embedding = t2v.embed(task, probe, settings=t2v.EmbedSettings(images=8))
+        ...         added = library.add(embedding, tags=["sample"])
         ...     print(library)
         ...     print(library.nearest("digits", k=1)[0].task.name)
         Library(2 tasks, 2 embeddings, 0 experts, 0 errors)
-        fashion
+        digit parity
         >>> folder.cleanup()
     """
 
@@ -61,13 +64,14 @@ class Library:
         self.is_read_only = _cannot_write(self.folder) if read_only is None else read_only
         if not self.is_read_only:
             _make_folder(self.folder)
-        self._database = Database(self.folder, read_only=self.is_read_only)
-        self._blobs = Blobs(self.folder / "blobs")
-        self._search = Search(self.folder)
+        repairing.check_finished(self.folder)
+        self._blobs, self._search = Blobs(self.folder), Search(self.folder)
+        was_left = is_left(self.folder)
+        self._database = Database(self.folder, read_only=self.is_read_only, may_make=self._blobs.is_empty())
         self._keeper = Keeper(self._blobs, self._search)
         parts = (self._database, self._blobs, self._search)
         self._neighbours, self._sweeper = Neighbours(*parts), Sweeper(*parts)
-        if not self.is_read_only:
+        if was_left and not self.is_read_only:
             self._sweeper.sweep_after_crash()
 
     @classmethod
@@ -159,7 +163,7 @@ class Library:
 
     def rename(self, what: str, name: str) -> TaskEntry:
         """Gives a task another name, and returns it."""
-        if not name.strip():
+        if not check_text(name, "name").strip():
             raise UsageError("a task needs a name, or nobody could ask for it. Give a text that is not empty.")
         with self._database.writing() as connection:
             number = listing.find_task(connection, what).id
@@ -270,32 +274,36 @@ class Library:
             probe: by which probe, where the task has several: a name, or the first digits of a fingerprint.
             method: by which method, where the task has several.
         """
-        with self._database.reading() as connection:
-            task, entry = listing.find_embedding(connection, what, probe=probe, method=method)
-        return load_blob(self._blobs, entry.sha256, name=task.name)
+        seen = None
+        while True:
+            with self._database.reading() as connection:
+                task, entry = listing.find_embedding(connection, what, probe=probe, method=method)
+            try:
+                return load_blob(self._blobs, entry.sha256, name=task.name)
+            except LibraryError:
+                if entry == seen:
+                    raise
+                seen = entry  # another process may have replaced or removed it since it was found
 
     def find(self, task: "Task", probe: "Probe", *, settings: "EmbedSettings") -> Embedding | None:
-        """The embedding that embedding this task by this probe with these settings would give again, if it is here."""
+        """The embedding that embedding this task by this probe with these settings would give again.
+
+        None if it is not here, or is damaged: then it is to be made, and `add` puts it in the place of the damaged one.
+        """
         with self._database.reading() as connection:
             row = connection.execute(
                 "SELECT e.sha256, t.name FROM embeddings e JOIN tasks t ON t.id = e.task WHERE e.key = ?",
                 (key_of(task, probe, settings),),
             ).fetchone()
-        return None if row is None else load_blob(self._blobs, row[0], name=row[1])
+        try:
+            return None if row is None else load_blob(self._blobs, row[0], name=row[1])
+        except LibraryError:
+            return None
 
     def stats(self) -> dict[str, Any]:
         """How many of everything there are, and the bytes of all embeddings."""
         with self._database.reading() as connection:
-            kinds = ("tasks", "embeddings", "experts", "errors", "runs")
-            counts = {kind: connection.execute(f"SELECT count(*) FROM {kind}").fetchone()[0] for kind in kinds}
-            size = connection.execute("SELECT coalesce(sum(bytes), 0) FROM embeddings").fetchone()[0]
-            spaces = connection.execute(
-                "SELECT s.probe, s.probe_fingerprint, s.settings, s.filters, count(e.id) FROM spaces s "
-                "JOIN embeddings e ON e.space = s.id GROUP BY s.id ORDER BY count(e.id) DESC, s.id"
-            ).fetchall()
-        names = ("probe", "probe_fingerprint", "settings", "filters", "embeddings")
-        told = [dict(zip(names, row, strict=True)) | {"settings": json.loads(row[2])} for row in spaces]
-        return {**counts, "bytes": size, "spaces": told}
+            return listing.count_everything(connection)
 
     # --- who is near -----------------------------------------------------------------------------------------------
 
@@ -312,7 +320,8 @@ class Library:
         """The `k` tasks nearest by the symmetric distance, among those that can be compared; never the task itself.
 
         Up to 2,000 embeddings all distances are computed. Above, sketches give 100 candidates whose distances are
-        computed; `exact` computes all. `check_search` says what that misses.
+        computed; `exact` computes all. `check_search` says what that misses. An embedding that is damaged is left out,
+        and `verify` names it.
 
         Args:
             what: an embedding, which need not be in the library, or what `get` takes.
@@ -347,10 +356,7 @@ class Library:
 
         The old index is kept in the folder `backups`. Nobody else may use the library meanwhile.
         """
-        place = find_library(folder)
-        salvaged = repairing.set_aside(place)
-        with cls.open(place) as library:
-            return repairing.refill(salvaged, library._database, library._keeper, report=report)
+        return repairing.repair(find_library(folder), report=report)
 
     def compact(self) -> dict[str, int]:
         """Takes away what nobody needs; returns the bytes of the folder before and after."""
@@ -361,9 +367,14 @@ class Library:
 
         Where tasks came from (`source`) is not told: it is a path on this machine.
         """
+        place, own = Path(path).resolve(), self.folder.resolve()
+        if place.is_relative_to(own) and place.suffix != exchange.SUFFIX:
+            raise UsageError(
+                f"'{path}' lies in the library itself, and could take the place of a part of it. Choose another one."
+            )
         with self._database.reading() as connection:
             parcel = exchange.pack(connection, self._blobs, tag=tag)
-            return exchange.write_parcel(parcel, Path(path), report=report)
+        return exchange.write_parcel(parcel, Path(path), report=report)
 
     def merge(self, origin: "str | Path | Library", *, report: Report = silent) -> "exchange.Merged":
         """Takes in all that an exported file or another library has and this one has not.
@@ -398,8 +409,11 @@ def _cannot_write(folder: Path) -> bool:
 
 
 def _make_folder(folder: Path) -> None:
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for place in new:
+            sync_folder(place.parent)
     except OSError as error:
         raise ResourceError(
             f"the library cannot be made in '{folder}': {error.strerror}. Choose a folder that can be written to: "

@@ -3,11 +3,14 @@
 import difflib
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from sqlite3 import Connection
+from typing import Any
 
-from task2vec.errors import AmbiguousNameError, NotInLibraryError
+from task2vec.errors import AmbiguousNameError, LibraryError, NotInLibraryError, Task2VecError, UsageError
 from task2vec.library.entries import EmbeddingEntry, Expert, MeasuredError, RunEntry, TaskEntry
+from task2vec.library.texts import check_text
 
 _SHORTEST = 4  # digits of a fingerprint or key that may stand for the whole
 _TASK = "id, fingerprint, name, images, classes, counts, is_multilabel, taxon, source, added"
@@ -17,6 +20,21 @@ _EMBEDDING = (
 )
 
 
+@contextmanager
+def expecting_rows() -> Iterator[None]:
+    """Rows that are no longer what was written say so, instead of failing anyhow."""
+    try:
+        yield
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
+        if isinstance(error, Task2VecError) and not isinstance(error, UsageError):
+            raise
+        raise LibraryError(
+            f"a row of the index is damaged ({type(error).__name__}: {error}), so the list cannot be trusted. See what "
+            "is damaged: task2vec library verify; then: task2vec library repair"
+        ) from error
+
+
+@expecting_rows()
 def list_tasks(connection: Connection, numbers: Sequence[int] | None = None) -> list[TaskEntry]:
     """All tasks with their embeddings and tags by name, or those with the given numbers in that order."""
     if numbers is None:
@@ -43,6 +61,7 @@ def list_tasks(connection: Connection, numbers: Sequence[int] | None = None) -> 
     return [_make_task(row, own_tags[row[0]], own_embeddings[row[0]]) for row in rows]
 
 
+@expecting_rows()
 def list_experts(connection: Connection) -> list[Expert]:
     """All experts by name."""
     rows = connection.execute(
@@ -54,6 +73,7 @@ def list_experts(connection: Connection) -> list[Expert]:
     ]
 
 
+@expecting_rows()
 def list_errors(connection: Connection, protocol: str | None = None) -> list[MeasuredError]:
     """All measured errors, or those of one protocol, by task, expert and seed."""
     rows = connection.execute(
@@ -65,10 +85,26 @@ def list_errors(connection: Connection, protocol: str | None = None) -> list[Mea
     return [MeasuredError(*row) for row in rows]
 
 
+@expecting_rows()
 def list_runs(connection: Connection) -> list[RunEntry]:
     """What was done, oldest first."""
     rows = connection.execute("SELECT id, what, story, begun, ended, outcome FROM runs ORDER BY id")
     return [RunEntry(row[0], row[1], json.loads(row[2]), *row[3:]) for row in rows]
+
+
+@expecting_rows()
+def count_everything(connection: Connection) -> dict[str, Any]:
+    """How many of everything there are, the bytes of all embeddings, and the spaces that these are in."""
+    kinds = ("tasks", "embeddings", "experts", "errors", "runs")
+    counts = {kind: connection.execute(f"SELECT count(*) FROM {kind}").fetchone()[0] for kind in kinds}
+    size = connection.execute("SELECT coalesce(sum(bytes), 0) FROM embeddings").fetchone()[0]
+    spaces = connection.execute(
+        "SELECT s.probe, s.probe_fingerprint, s.settings, s.filters, count(e.id) FROM spaces s "
+        "JOIN embeddings e ON e.space = s.id GROUP BY s.id ORDER BY count(e.id) DESC, s.id"
+    ).fetchall()
+    names = ("probe", "probe_fingerprint", "settings", "filters", "embeddings")
+    told = [dict(zip(names, row, strict=True)) | {"settings": json.loads(row[2])} for row in spaces]
+    return {**counts, "bytes": size, "spaces": told}
 
 
 def find_task(connection: Connection, what: str) -> TaskEntry:
@@ -86,6 +122,7 @@ def find_task(connection: Connection, what: str) -> TaskEntry:
 
 def find_tasks(connection: Connection, what: str) -> list[TaskEntry]:
     """All tasks of that name; if there is none, those whose fingerprint begins so."""
+    check_text(what, "name")
     rows = connection.execute("SELECT id FROM tasks WHERE name = ? ORDER BY id", (what,)).fetchall()
     if not rows and (prefix := _prefix(what)):
         rows = connection.execute(
@@ -106,6 +143,11 @@ def find_embedding(
         if len(rows) == 1:
             (task,) = list_tasks(connection, [rows[0][1]])
             return task, next(one for one in task.embeddings if one.id == rows[0][0])
+        if rows:
+            raise AmbiguousNameError(
+                f"the keys of {len(rows)} embeddings begin with '{what}', so it is unclear which is meant. Give more "
+                "digits."
+            )
     task = find_task(connection, what)
     fitting = [
         one
@@ -154,6 +196,7 @@ def _prefix(what: str) -> str | None:
 
 def _make_task(row: Sequence, tags: Sequence[str], embeddings: Sequence[EmbeddingEntry]) -> TaskEntry:
     number, fingerprint, name, images, classes, counts, is_multilabel, taxon, source, added = row
+    _check_types(fingerprint, name, source, added, *tags)
     return TaskEntry(
         number, fingerprint, name, images, tuple(json.loads(classes)), tuple(json.loads(counts)), bool(is_multilabel),
         taxon, source, added, tuple(tags), tuple(embeddings),
@@ -162,7 +205,14 @@ def _make_task(row: Sequence, tags: Sequence[str], embeddings: Sequence[Embeddin
 
 def _make_embedding(row: Sequence) -> EmbeddingEntry:
     number, key, probe, fingerprint, settings, recipe, norm, cv_error, has_halves, sha256, size, added = row
+    _check_types(key, probe, fingerprint, sha256, added)
     return EmbeddingEntry(
         number, key, probe, fingerprint, json.loads(settings), recipe, norm, cv_error, bool(has_halves), sha256, size,
         added,
     )  # fmt: skip
+
+
+def _check_types(*texts: object) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"{type(text).__name__} instead of a text")

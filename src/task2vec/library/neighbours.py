@@ -1,19 +1,19 @@
 """Questions about who is near, answered from the index, the rows and sketches, and the blobs."""
 
 import json
-from collections.abc import Callable
+from contextlib import suppress
 from sqlite3 import Connection
 from typing import Any
 
 from task2vec.embedding.progress import Report
 from task2vec.embedding.value import Embedding
-from task2vec.errors import LibraryError
+from task2vec.errors import ResourceError
 from task2vec.library import listing
 from task2vec.library.blobs import Blobs
 from task2vec.library.database import Database
 from task2vec.library.entries import Neighbour
 from task2vec.library.identity import space_of
-from task2vec.library.keeping import load_blob
+from task2vec.library.keeping import make_loader
 from task2vec.library.search import Search, SearchReport
 
 
@@ -24,6 +24,7 @@ class Neighbours:
         """The parts of that library."""
         self.database, self.blobs, self.search = database, blobs, search
 
+    @listing.expecting_rows()
     def find(self, embedding: Embedding, k: int, *, exact: bool, report: Report) -> list[Neighbour]:
         """The `k` nearest tasks, without the embedding's own."""
         with self.database.reading() as connection:
@@ -32,8 +33,8 @@ class Neighbours:
         if row is None:
             return []
         if needs_fit and not self.database.is_read_only:
-            with self.database.writing() as connection:
-                self.search.fit(connection, row[0], report=report)
+            with suppress(ResourceError):  # no room for sketches: all are compared
+                self._fit(row[0], report)
         with self.database.reading() as connection:
             own = connection.execute(
                 "SELECT e.id FROM embeddings e JOIN tasks t ON t.id = e.task WHERE t.fingerprint = ?",
@@ -46,23 +47,25 @@ class Neighbours:
                 k=k,
                 exact=exact,
                 without=frozenset(number for (number,) in own),
-                load=self._loader(connection),
+                load=make_loader(connection, self.blobs),
             )
             return _describe(connection, found)
 
+    @listing.expecting_rows()
     def check(self, *, queries: int, report: Report) -> list[tuple[dict[str, Any], SearchReport]]:
         """What sketches miss, for every space."""
         with self.database.reading() as connection:
             spaces = connection.execute(
-                "SELECT id, probe, settings FROM spaces WHERE id IN (SELECT space FROM embeddings) ORDER BY id"
+                "SELECT id, probe, probe_fingerprint, settings FROM spaces WHERE id IN (SELECT space FROM embeddings) "
+                "ORDER BY id"
             ).fetchall()
-            load = self._loader(connection)
+            load = make_loader(connection, self.blobs)
             return [
                 (
-                    {"probe": probe, "settings": json.loads(settings)},
+                    {"probe": probe, "probe_fingerprint": fingerprint, "settings": json.loads(settings)},
                     self.search.check(connection, number, queries=queries, load=load, report=report),
                 )
-                for number, probe, settings in spaces
+                for number, probe, fingerprint, settings in spaces
             ]
 
     def refit(self, *, report: Report) -> None:
@@ -71,20 +74,13 @@ class Neighbours:
             spaces = connection.execute("SELECT id FROM spaces").fetchall()
         for (space,) in spaces:
             with self.database.writing() as connection:
-                self.search.fit(connection, space, report=report)
+                self.search.fit(connection, space, load=make_loader(connection, self.blobs), report=report)
 
-    def _loader(self, connection: Connection) -> Callable[[int], Embedding]:
-        """A function that gives the embedding of a number."""
-
-        def load(number: int) -> Embedding:
-            row = connection.execute(
-                "SELECT e.sha256, t.name FROM embeddings e JOIN tasks t ON t.id = e.task WHERE e.id = ?", (number,)
-            ).fetchone()
-            if row is None:
-                raise LibraryError(f"embedding {number} is not in the library any more. Ask again.")
-            return load_blob(self.blobs, row[0], name=row[1])
-
-        return load
+    def _fit(self, space: int, report: Report) -> None:
+        """Makes the sketches of a space, unless another process was faster."""
+        with self.database.writing() as connection:
+            if self.search.needs_fit(connection, space):
+                self.search.fit(connection, space, load=make_loader(connection, self.blobs), report=report)
 
 
 def _describe(connection: Connection, found: list[tuple[int, float]]) -> list[Neighbour]:

@@ -15,17 +15,16 @@ def find_library(given: str | Path | None = None) -> Path:
         >>> find_library("team/library").as_posix()
         'team/library'
     """
-    if given is not None:
-        return Path(given).expanduser()
-    if named := os.environ.get(VARIABLE):
-        return Path(named).expanduser()
+    named = os.environ.get(VARIABLE) if given is None else given
     data = os.environ.get("XDG_DATA_HOME", "")
-    if os.path.isabs(data):  # the rule of that variable: a relative path is to be ignored
-        return Path(data, "task2vec")
     try:
+        if given is not None or named:
+            return Path(str(named)).expanduser()
+        if os.path.isabs(data):  # the rule of that variable: a relative path is to be ignored
+            return Path(data, "task2vec")
         return Path.home() / ".local" / "share" / "task2vec"
     except RuntimeError as error:
         raise ResourceError(
-            "there is no home folder on this machine, so it is unclear where the library should be. "
+            f"there is no home folder for {str(named or '~')!r}, so it is unclear where the library should be. "
             f"Name a folder: --library DIR, or set {VARIABLE}."
         ) from error

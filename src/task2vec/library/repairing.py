@@ -1,48 +1,35 @@
 """A library whose index is damaged gets a new one, from all that can still be read.
 
 Embeddings and their tasks come back from the blobs, which know everything about themselves. Tags, experts, errors and
-runs come back as far as the old index can be read.
+runs come back as far as the old index can be read. The new index is built aside and takes the old one's place when it
+is finished. A mark says that a repair has begun: until one is finished the library is not opened, for to an index that
+is half filled the other half of the blobs would be nobody's.
 """
 
-import json
 import os
-import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from task2vec.embedding.progress import Report, silent
 from task2vec.embedding.store import decode_embedding
-from task2vec.errors import LibraryError, Task2VecError
-from task2vec.library.blobs import name_of
-from task2vec.library.database import BACKUPS, INDEX, Database
-from task2vec.library.entries import Expert, MeasuredError
-from task2vec.library.identity import TaskFacts, read_facts
+from task2vec.embedding.writing import sync_folder, write_whole
+from task2vec.errors import ConflictError, DataError, EmbeddingFileError, LibraryError, ResourceError, UsageError
+from task2vec.library.blobs import Blobs, name_of
+from task2vec.library.connecting import DAMAGE, connect, make_address
+from task2vec.library.database import INDEX, Database
 from task2vec.library.keeping import Keeper, Note
+from task2vec.library.preparing import BACKUPS
+from task2vec.library.salvaging import Salvaged, salvage
+from task2vec.library.search import FOLDER as SEARCH
+from task2vec.library.search import Search
 
-_COMPANIONS = ("", "-wal", "-shm")
-
-
-@dataclass
-class Salvaged:
-    """What could be read of a damaged index.
-
-    Attributes:
-        kept: where the damaged index lies now.
-        tasks: what was noted of them.
-        experts: with the moment they were added.
-        errors: of tasks and experts that could be read.
-        runs: their rows.
-        lost: tables that could not be read to their end.
-    """
-
-    kept: Path
-    tasks: list[tuple[TaskFacts, Note]] = field(default_factory=list)
-    experts: list[tuple[Expert, str]] = field(default_factory=list)
-    errors: list[MeasuredError] = field(default_factory=list)
-    runs: list[Sequence] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
+MARK = "repair-unfinished"
+_FILES = (f"{INDEX}-wal", INDEX)  # in this order: a journal that another process puts back meanwhile is in one of both
+_TOGETHER = 64  # embeddings that are entered in one transaction
 
 
 @dataclass(frozen=True)
@@ -60,91 +47,138 @@ class Repaired:
     kept: Path
 
 
-def set_aside(folder: Path) -> Salvaged:
-    """Moves the index into the folder of backups, and reads what can be read of it there."""
-    if not (folder / INDEX).exists() and not (folder / "blobs").is_dir():
+def repair(folder: Path, *, report: Report = silent) -> Repaired:
+    """Makes the index anew; see `Library.repair`."""
+    if not (folder / INDEX).exists() and Blobs(folder).is_empty():
         raise LibraryError(f"there is no library in '{folder}', so there is nothing to repair. Check the path.")
-    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-    place = folder / BACKUPS / f"damaged-{moment}"
-    place.mkdir(parents=True)
-    for companion in _COMPANIONS:
-        file = folder / f"{INDEX}{companion}"
-        if file.exists():
-            os.replace(file, place / file.name)
-    salvaged = Salvaged(place)
     try:
-        connection = sqlite3.connect(place / INDEX, isolation_level=None)
-        try:
-            _read(connection, salvaged)
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        salvaged.lost.append(f"the old index ({error})")
-    return salvaged
+        with _holding(folder / INDEX):
+            return _repair(folder, report)
+    except OSError as error:
+        if isinstance(error, ResourceError):
+            raise
+        raise ResourceError(
+            f"the library '{folder}' cannot be repaired: {error.strerror} ('{error.filename}'). Nothing is lost. Make "
+            "room on the disk or get the right to write there, and try again."
+        ) from error
 
 
-def refill(salvaged: Salvaged, database: Database, keeper: Keeper, *, report: Report = silent) -> Repaired:
-    """Puts all of it, and every blob that is whole, into a new index."""
-    lost = list(salvaged.lost)
+def check_finished(folder: Path) -> None:
+    """Raises an error if a repair of the library was begun and not finished."""
+    if (folder / MARK).exists():
+        raise LibraryError(
+            f"a repair of the library '{folder}' was not finished, and to use it now could lose what is not back yet. "
+            "Nothing is lost. Repair it again: task2vec library repair"
+        )
+
+
+def _repair(folder: Path, report: Report) -> Repaired:
+    place = _set_aside(folder)
+    salvaged = Salvaged()
+    for name in folder.joinpath(MARK).read_text(encoding="utf-8").splitlines():
+        salvage(folder / BACKUPS / name / INDEX, salvaged)
+    new = place / "new"
+    new.mkdir()
+    database = Database(new, read_only=False)
+    try:
+        found = _refill(salvaged, database, Keeper(Blobs(folder), Search(new)), report)
+        with database.borrowing() as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        database.close()
+    _swap(folder, new, place)
+    return Repaired(found, tuple(salvaged.lost), place)
+
+
+def _set_aside(folder: Path) -> Path:
+    """Copies the index into the folder of backups, and notes that place in the mark, after those of earlier tries."""
+    place = folder / BACKUPS / f"damaged-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S-%f')}"
+    place.mkdir(parents=True)
+    for name in _FILES:
+        file = folder / name
+        if file.is_file():
+            with file.open("rb") as old, (place / file.name).open("xb") as copy:
+                shutil.copyfileobj(old, copy)
+                copy.flush()
+                os.fsync(copy.fileno())
+    sync_folder(place)
+    sync_folder(place.parent)
+    mark = folder / MARK
+    earlier = mark.read_text(encoding="utf-8") if mark.exists() else ""
+    write_whole(mark, f"{earlier}{place.name}\n".encode())
+    return place
+
+
+def _refill(salvaged: Salvaged, database: Database, keeper: Keeper, report: Report) -> int:
+    """Puts all of it, and every blob that is whole, into a new index; returns how many embeddings that has."""
     with database.writing() as connection:
         for facts, note in salvaged.tasks:
             keeper.keep_task(connection, facts, note)
         for expert, added in salvaged.experts:
-            keeper.keep_expert(connection, expert, added=added)
+            with _noting(salvaged.lost):
+                keeper.keep_expert(connection, expert, added=added)
         for error in salvaged.errors:
-            keeper.keep_error(connection, error)
+            with _noting(salvaged.lost):
+                keeper.keep_error(connection, error)
         connection.executemany(
             "INSERT INTO runs(what, story, begun, ended, outcome) VALUES (?, ?, ?, ?, ?)", salvaged.runs
         )
     hashes = [name for path in keeper.blobs.list_files() if (name := name_of(path))]
+    hashes.sort(key=lambda name: name not in salvaged.embeddings)  # of two with one key, that of the old index wins
     count, step = 0, report("repairing", len(hashes))
-    for sha256 in hashes:
-        try:
-            embedding = decode_embedding(keeper.blobs.read(sha256), keeper.blobs.path(sha256))
-            with database.writing() as connection:
-                count += keeper.keep_embedding(connection, embedding, Note())[0].is_new
-                keeper.search.sync()
-        except Task2VecError as error:
-            lost.append(str(error))
-        step(1)
-    return Repaired(count, tuple(lost), salvaged.kept)
+    for start in range(0, len(hashes), _TOGETHER):
+        some = hashes[start : start + _TOGETHER]
+        with database.writing() as connection:
+            for sha256 in some:
+                with _noting(salvaged.lost):
+                    embedding = decode_embedding(keeper.blobs.read(sha256), keeper.blobs.path(sha256))
+                    note = Note(added=salvaged.embeddings.get(sha256))
+                    count += keeper.keep_embedding(connection, embedding, note)[0].is_new
+            keeper.search.sync()
+        step(len(some))
+    return count
 
 
-def _read(connection: sqlite3.Connection, salvaged: Salvaged) -> None:
-    """Fills in what the old index still tells."""
-    tags: dict[int, list[str]] = {}
-    for task, tag in _rows(connection, salvaged, "tags", "task, tag"):
-        tags.setdefault(task, []).append(tag)
-    tasks, experts = {}, {}
-    columns = "id, fingerprint, name, images, classes, counts, is_multilabel, taxon, source, added"
-    for number, *fields, taxon, source, added in _rows(connection, salvaged, "tasks", columns):
-        names = ("fingerprint", "name", "images", "classes", "counts", "is_multilabel")
-        told = dict(zip(names, fields, strict=True))
-        told |= {"classes": json.loads(told["classes"]), "counts": json.loads(told["counts"])}
-        facts = read_facts(told | {"is_multilabel": bool(told["is_multilabel"])})
-        tasks[number] = facts.fingerprint
-        salvaged.tasks.append((facts, Note(tuple(tags.get(number, ())), taxon, source, added)))
-    columns = "id, name, source, location, task, recipe, parameters, input_size, cost, sha256, added"
-    for number, *fields, added in _rows(connection, salvaged, "experts", columns):
-        fields[4] = json.loads(fields[4])
-        expert = Expert(*fields)
-        experts[number] = expert.name
-        salvaged.experts.append((expert, added))
-    columns = "task, expert, error, protocol, seed, low, high, measured, measured_by"
-    for task, expert, *fields in _rows(connection, salvaged, "errors", columns):
-        if task in tasks and expert in experts:
-            salvaged.errors.append(MeasuredError(tasks[task], experts[expert], *fields))
-        else:
-            salvaged.lost.append("an error whose task or expert cannot be read")
-    salvaged.runs += _rows(connection, salvaged, "runs", "what, story, begun, ended, outcome")
-
-
-def _rows(connection: sqlite3.Connection, salvaged: Salvaged, table: str, columns: str) -> list[Sequence]:
-    """The rows of a table, as far as they can be read."""
-    rows: list[Sequence] = []
+@contextmanager
+def _noting(lost: list[str]) -> Iterator[None]:
+    """Notes what cannot be kept, and goes on; a disk that is full is not for going on."""
     try:
-        for row in connection.execute(f"SELECT {columns} FROM {table}"):
-            rows.append(row)
-    except sqlite3.Error as error:
-        salvaged.lost.append(f"the table of {table} after {len(rows)} rows ({error})")
-    return rows
+        yield
+    except (LibraryError, EmbeddingFileError, DataError, ConflictError, UsageError) as error:
+        lost.append(str(error))
+
+
+def _swap(folder: Path, new: Path, place: Path) -> None:
+    """Puts the new index and its rows into the place of the old ones, and takes the mark away."""
+    if (folder / SEARCH).exists():
+        os.replace(folder / SEARCH, place / SEARCH)
+    if (new / SEARCH).exists():
+        os.replace(new / SEARCH, folder / SEARCH)
+    for companion in ("-wal", "-shm"):  # to the new index the old journal would be poison
+        folder.joinpath(f"{INDEX}{companion}").unlink(missing_ok=True)
+    if (folder / INDEX).is_dir():
+        os.replace(folder / INDEX, place / INDEX)
+    os.replace(new / INDEX, folder / INDEX)
+    sync_folder(folder)
+    folder.joinpath(MARK).unlink()
+    sync_folder(folder)
+    shutil.rmtree(place / SEARCH, ignore_errors=True)  # copies of what the embeddings say
+    shutil.rmtree(new, ignore_errors=True)
+
+
+@contextmanager
+def _holding(path: Path) -> Iterator[None]:
+    """The write lock of the old index, if it can still be locked: what others wrote to it now would be lost."""
+    with ExitStack() as stack:
+        try:
+            if path.is_file():
+                connection = connect(make_address(path, "mode=rw"))
+                stack.callback(connection.close)
+                connection.execute("BEGIN IMMEDIATE")
+        except DAMAGE as error:
+            if (getattr(error, "sqlite_errorname", None) or "").startswith("SQLITE_BUSY"):
+                raise ResourceError(
+                    f"another process writes to '{path}' without end, and what it writes would be lost. Nothing was "
+                    "changed. End it, and try again."
+                ) from error
+        yield

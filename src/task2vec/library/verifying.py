@@ -1,16 +1,26 @@
-"""Everything in a library is read, and what is damaged is named."""
+"""Everything in a library is read, and what is damaged is named.
+
+Others may write meanwhile. So whatever looks damaged is looked for once more: what was removed or moved in between is
+not damaged.
+"""
 
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from task2vec.embedding.progress import Report, silent
+from task2vec.embedding.value import Embedding
 from task2vec.errors import LibraryError, Task2VecError
-from task2vec.library.blobs import Blobs
+from task2vec.library.blobs import Blobs, name_of
 from task2vec.library.database import Database
 from task2vec.library.identity import identify
 from task2vec.library.keeping import load_blob
 from task2vec.library.search import Search
+from task2vec.library.sweeping import list_known
+
+_TRIES = 5  # looks at the rows of a space that others change
+_DAMAGE = (sqlite3.Error, Task2VecError, TypeError, ValueError, OverflowError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -18,7 +28,7 @@ class Problem:
     """Something damaged: of which entry, and what.
 
     Attributes:
-        entry: the name of the task and the key of the embedding, or "index".
+        entry: the name of the task and the key of the embedding, or "index" or "search".
         what: what is wrong with it, in words.
     """
 
@@ -46,27 +56,44 @@ class Verification:
         return not self.problems
 
 
+@dataclass(frozen=True)
+class _Entry:
+    number: int
+    key: str
+    sha256: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({str(self.key)[:8]})"
+
+
 def verify(database: Database, blobs: Blobs, search: Search, *, report: Report = silent) -> Verification:
     """Checks the index, every blob against its hash and its entry, and the rows that are searched."""
     problems = list(_check_index(database))
-    entries, known, damaged = [], set(), set()
+    entries: list[_Entry] = []
     try:
         with database.reading() as connection:
-            entries = connection.execute(
-                "SELECT e.id, e.key, e.sha256, t.name FROM embeddings e JOIN tasks t ON t.id = e.task ORDER BY t.name"
-            ).fetchall()
-            known = {row[0] for row in connection.execute("SELECT sha256 FROM embeddings")}
-    except LibraryError as error:
+            entries = _list_entries(connection)
+    except Task2VecError as error:
         problems.append(Problem("index", f"the list of embeddings cannot be read: {error}"))
     step = report("verifying", len(entries))
-    for number, key, sha256, name in entries:
-        problem = _check_blob(blobs, key, sha256, name)
-        if problem:
-            problems.append(Problem(f"{name} ({key[:8]})", problem))
-            damaged.add(number)
+    good: dict[int, _Entry] = {}
+    for entry in entries:
+        problem = _check_blob(blobs, entry)
+        if problem is None:
+            good[entry.number] = entry
+        elif _is_there(database, entry):
+            problems.append(Problem(str(entry), problem))
         step(1)
-    problems += _check_search(database, blobs, search, {row[0]: row for row in entries if row[0] not in damaged})
-    return Verification(len(entries), tuple(problems), len(blobs.find_orphans(known)) if known or not problems else 0)
+    problems += _check_search(database, blobs, search, good)
+    return Verification(len(entries), tuple(problems), _count_orphans(database, blobs))
+
+
+def _list_entries(connection: sqlite3.Connection) -> list[_Entry]:
+    rows = connection.execute(
+        "SELECT e.id, e.key, e.sha256, t.name FROM embeddings e JOIN tasks t ON t.id = e.task ORDER BY t.name, e.id"
+    )
+    return [_Entry(*row) for row in rows]
 
 
 def _check_index(database: Database) -> Iterator[Problem]:
@@ -78,34 +105,73 @@ def _check_index(database: Database) -> Iterator[Problem]:
                     yield Problem("index", text)
             for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check").fetchall():
                 yield Problem("index", f"row {row} of {table} belongs to a row of {parent} that is not there")
-    except LibraryError as error:
+    except Task2VecError as error:
         yield Problem("index", str(error))
 
 
-def _check_blob(blobs: Blobs, key: str, sha256: str, name: str) -> str | None:
+def _check_blob(blobs: Blobs, entry: _Entry) -> str | None:
     """What is wrong with one embedding, or None."""
     try:
-        if identify(load_blob(blobs, sha256, name=name)).key != key:
-            return f"'{blobs.path(sha256)}' is the embedding of something else"
-    except Task2VecError as error:
+        if identify(load_blob(blobs, entry.sha256, name=entry.name)).key != entry.key:
+            return f"'{blobs.path(entry.sha256)}' is the embedding of something else"
+    except _DAMAGE as error:
         return str(error)
     return None
 
 
-def _check_search(database: Database, blobs: Blobs, search: Search, entries: dict[int, tuple]) -> list[Problem]:
+def _is_there(database: Database, entry: _Entry) -> bool:
+    """Whether the entry is still in the index, with the same blob; so if that cannot be told."""
+    try:
+        with database.reading() as connection:
+            query = "SELECT 1 FROM embeddings WHERE id = ? AND sha256 = ?"
+            return connection.execute(query, (entry.number, entry.sha256)).fetchone() is not None
+    except _DAMAGE:
+        return True
+
+
+def _check_search(database: Database, blobs: Blobs, search: Search, good: dict[int, _Entry]) -> list[Problem]:
     """What is wrong with the rows that are searched; embeddings that are damaged themselves are left out."""
 
-    def load(number: int):
-        _, _, sha256, name = entries[number]
-        return load_blob(blobs, sha256, name=name)
+    def load(number: int) -> Embedding | None:
+        try:
+            return load_blob(blobs, good[number].sha256, name=good[number].name)
+        except (KeyError, LibraryError):
+            return None
 
     problems = []
     try:
         with database.reading() as connection:
-            for (space,) in connection.execute("SELECT id FROM spaces").fetchall():
-                for number, what in search.verify(connection, space, load):
-                    if number in entries:
-                        problems.append(Problem(f"{entries[number][3]} ({entries[number][1][:8]})", what))
-    except (LibraryError, sqlite3.Error) as error:
+            spaces = connection.execute("SELECT id, probe FROM spaces").fetchall()
+        for space, probe in spaces:
+            for number, what in _check_space(database, search, space, load):
+                if number is None:
+                    problems.append(Problem("search", f"of the embeddings by {probe}: {what}"))
+                elif number in good and _is_there(database, good[number]):
+                    problems.append(Problem(str(good[number]), what))
+    except _DAMAGE as error:
         problems.append(Problem("index", f"the places of rows cannot be read: {error}"))
     return problems
+
+
+def _check_space(database: Database, search: Search, space: int, load: Any) -> list[tuple[int | None, str]]:
+    """What is wrong with one space, if nobody has moved its rows while they were read."""
+    state, found = "SELECT generation, changes FROM spaces WHERE id = ?", []
+    for _ in range(_TRIES):
+        with database.reading() as connection:
+            before = connection.execute(state, (space,)).fetchone()
+            found = list(search.verify(connection, space, load))
+        with database.reading() as connection:
+            if not found or connection.execute(state, (space,)).fetchone() == before:
+                return found
+    return found
+
+
+def _count_orphans(database: Database, blobs: Blobs) -> int:
+    """Files that nothing knows: those that were there before the index was asked. None if it cannot be."""
+    try:
+        files = blobs.find_orphans(set())
+        with database.reading() as connection:
+            known = list_known(connection)
+    except Task2VecError:
+        return 0
+    return sum(name_of(path) not in known and path.exists() for path in files)

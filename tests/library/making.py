@@ -1,0 +1,53 @@
+"""Small embeddings as `embed` makes them, and the bytes of a folder."""
+
+from pathlib import Path
+
+import numpy as np
+
+from task2vec.embedding import Embedding
+from task2vec.probe import FilterLayer
+
+FILTERS = 50
+PROBE = "ab" * 32
+
+
+def fingerprint_of(seed):
+    """The fingerprint of the task of that seed."""
+    return f"{seed:064x}"
+
+
+def make(name, seed, *, numbers=None, filters=FILTERS, probe="net", halves=None, settings=None, **story):
+    """The embedding of the task of that seed; `numbers` is the seed of its values, if they are to be others."""
+    fisher = np.exp(np.random.default_rng(seed if numbers is None else numbers).normal(size=filters))
+    layers = (FilterLayer("conv", "convolution", filters, 9, 0.1),)
+    told = {
+        "task_fingerprint": fingerprint_of(seed),
+        "probe_fingerprint": PROBE,
+        "settings": {"method": "robust", "seed": 0} if settings is None else settings,
+        "recipe": 2,
+        "classes": ["a", "b"],
+        "is_multilabel": False,
+        "counts": {"images": 10, "classes": 2, "per_class": [5, 5]},
+        "head": {"cv_error": 0.1},
+        "versions": {"torch": "2.11"},
+    }
+    return Embedding(name, probe, fisher, fisher / 10, np.full(filters, 1e-3), layers, told | story, halves)
+
+
+def read_bytes(folder):
+    """The content of every file below a folder, but for the memory that processes share."""
+    files = (path for path in sorted(Path(folder).rglob("*")) if path.is_file() and not path.name.endswith("-shm"))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def find_blob(library, name):
+    """The file of the embedding of a task."""
+    (entry,) = library.task(name).embeddings
+    return library._blobs.path(entry.sha256)
+
+
+def flip(path, place, mask=0x40):
+    """Changes one byte of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= mask
+    path.write_bytes(content)
