@@ -86,6 +86,7 @@ def test_a_repeated_row_is_warned_of(tmp_path):
         ("path,kind\n0.png,a\n1.png,NaN\n", "line 3, column 'kind': 'NaN' is missing"),
         ("path,kind\n0.png,a\n ,b\n", "line 3, column 'path': ' ' is missing"),
         ('path,kind\n\n0.png,"a\n\nb"\n\n1.png,\n', "line 7, column 'kind'"),
+        ('path,kind\n0.png,a\n"1\n.png",\n', "line 3, column 'kind'"),
         ('path,kind\n0.png,"a\n', "cannot be read as CSV"),
         ("path,kind\n0.png,a\n1.png,a\n", "only one class"),
         ("path,kind\n", "no images"),
