@@ -1,0 +1,151 @@
+"""A process that makes others: it imports once, and forks a worker for every line that it is told.
+
+    python -m tests.hostile.library_forge
+
+A line is a JSON object: the name of a job and its arguments. The forge answers with "made" and the number of the
+process; workers write their own lines, each at once. Told to wait for a process, the forge says "gone" after all that
+the process has said.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from task2vec.errors import NotInLibraryError
+from task2vec.library import Expert, Library, MeasuredError
+from tests.library.making import fingerprint_of, make
+
+
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+def open_library(folder, *, sketch_from=None):
+    library = Library.open(folder)
+    if sketch_from:
+        library._search.sketch_from = sketch_from
+    return library
+
+
+def add(folder, first, count, start=None):
+    """Adds one task after the other."""
+    while start and not Path(start).exists():
+        time.sleep(0.001)
+    with open_library(folder) as library:
+        for seed in range(first, first + count):
+            say("begin", "add", seed)
+            library.add(make(f"task {seed}", seed), tags=["here"])
+            say("done", "add", seed)
+
+
+def churn(folder, first, count):
+    """Does everything that changes a library, over and over."""
+    aside = Path(folder).parent
+    with open_library(folder, sketch_from=4) as library:
+        for seed in range(first, first + count):
+            for what in ("add", "replace", "tag", "remove", "fit", "compact", "export", "import", "error"):
+                say("begin", what, seed)
+                _do(library, what, seed, aside)
+                say("done", what, seed)
+
+
+def _do(library, what, seed, aside):
+    name = f"task {seed}"
+    if what == "add":
+        library.add(make(name, seed), make(f"{name} too", 1000 + seed), tags=["here"])
+    elif what == "replace":
+        library.add(make(name, seed, numbers=5000 + seed), replace=True)
+    elif what == "tag":
+        library.tag(name, "there")
+    elif what == "remove":
+        library.remove(f"{name} too")
+    elif what == "fit":
+        library.refit_search()
+    elif what == "compact" and seed % 3 == 0:
+        library.compact()
+    elif what == "export":
+        library.export(aside / "export.t2vlib")
+    elif what == "import" and (aside / "gift.t2vlib").exists():
+        library.merge(aside / "gift.t2vlib")
+    elif what == "error":
+        library.add(Expert("e", "timm", "net"), MeasuredError(fingerprint_of(seed), "e", 0.5, "p"))
+
+
+def read(folder, until):
+    """Asks everything until a file appears, and says how often."""
+    rounds = 0
+    with Library.open(folder) as library:
+        while not rounds or not Path(until).exists():
+            for task in library.tasks()[:5]:
+                with suppress(NotInLibraryError):  # a guest that has left since
+                    library.get(task.name)
+                    library.nearest(task.name, 3)
+            found = library.verify()
+            assert found.is_sound, found.problems[:2]
+            library.stats(), library.errors(), repr(library)
+            rounds += 1
+    say("rounds", rounds)
+
+
+def change(folder, until):
+    """Replaces, removes and compacts, so that readers meet what is just going away."""
+    with open_library(folder, sketch_from=4) as library:
+        turn = 0
+        while not Path(until).exists():
+            turn += 1
+            library.add(make("restless", 9000, numbers=turn), replace=True)
+            library.add(make(f"guest {turn}", 9001))
+            library.remove(fingerprint_of(9001))
+            if turn % 5 == 0:
+                library.compact()
+    say("turns", turn)
+
+
+def migrate(folder, start):
+    """Opens a library of an older schema."""
+    from task2vec.library import schema
+
+    def rename(connection):
+        time.sleep(0.05)
+        connection.execute("ALTER TABLE old_runs RENAME TO runs")
+
+    schema.SCHEMA, schema.MIGRATIONS = 2, {1: rename}
+    while not Path(start).exists():
+        time.sleep(0.001)
+    with Library.open(folder) as library:
+        say("tasks", len(library))
+
+
+JOBS = {job.__name__: job for job in (add, churn, read, change, migrate)}
+
+
+def main():
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Library.open(folder) as library,
+    ):  # what is imported late is there then
+        library.add(make("a", 1), make("b", 2))
+        library.nearest("a")
+    for line in sys.stdin:
+        told = json.loads(line)
+        if "wait" in told:
+            say("gone", os.waitstatus_to_exitcode(os.waitpid(told["wait"], 0)[1]))
+            continue
+        process = os.fork()
+        if process == 0:
+            try:
+                JOBS[told.pop("job")](**told)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        say("made", process)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""W1 and W2: a library whose users are killed at any moment, and one that ten processes use at once."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from task2vec.errors import NotInLibraryError
+from task2vec.library import Library
+from tests.library.making import fingerprint_of, make
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are made by fork")
+KILLED = -9
+
+
+class Forge:
+    """Makes workers, and reads what they say."""
+
+    def __init__(self, errors):
+        root = Path(__file__).parents[2]
+        env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "tests.hostile.library_forge"]
+        self.errors, pipe = errors, subprocess.PIPE
+        self.process = subprocess.Popen(command, env=env, cwd=root, text=True, stdin=pipe, stdout=pipe, stderr=errors)
+        self.said = []
+
+    def make(self, job, **told):
+        """Starts a worker and returns its number."""
+        return int(self._ask({"job": job} | told, "made"))
+
+    def kill(self, worker):
+        """Kills a worker without a warning."""
+        os.kill(worker, 9)
+        return self.wait(worker)
+
+    def wait(self, worker):
+        """What a worker ended with."""
+        return int(self._ask({"wait": worker}, "gone"))
+
+    def hear(self, lines):
+        """Reads that many lines of workers."""
+        self.said += [self.process.stdout.readline().split() for _ in range(lines)]
+
+    def _ask(self, told, answer):
+        print(json.dumps(told), file=self.process.stdin, flush=True)
+        while (line := self.process.stdout.readline().split())[0] != answer:
+            self.said.append(line)
+        return line[1]
+
+    def tell_errors(self):
+        """What workers complained of."""
+        self.errors.flush()
+        return Path(self.errors.name).read_text()
+
+
+@pytest.fixture(scope="module")
+def forge(tmp_path_factory):
+    with open(tmp_path_factory.mktemp("forge") / "errors", "w") as errors:
+        forge = Forge(errors)
+        with forge.process:
+            yield forge
+
+
+# --- W1: killed at any moment ----------------------------------------------------------------------------------------
+
+
+def check_whole(library):
+    """Nothing is damaged, and nothing is left over."""
+    found = library.verify()
+    assert found.problems == () and found.orphans == 0
+    assert not [path for path in library.folder.rglob("*") if path.name.endswith(".partial")]
+    for task in library.tasks():
+        for entry in task.embeddings:
+            library.get(entry.key)
+        if len(library) > 1 and task.embeddings:
+            assert library.nearest(task.fingerprint, 2)
+
+
+def kill_adding(forge, folder, rng, kills):
+    """Kills a process that adds, again and again; returns how many tasks were acknowledged."""
+    done, first = set(), 0
+    for _ in range(kills):
+        forge.said.clear()
+        worker = forge.make("add", folder=str(folder), first=first, count=1000)
+        forge.hear(rng.randrange(7))  # none: while it opens the library
+        time.sleep(rng.random() * 0.03)
+        assert forge.kill(worker) == KILLED, forge.tell_errors()
+        done |= {int(seed) for kind, _, seed in forge.said if kind == "done"}
+        begun = {int(seed) for kind, _, seed in forge.said if kind == "begin"}
+        with Library.open(folder) as library:
+            there = {int(task.fingerprint, 16) for task in library.tasks()}
+            assert done <= there <= done | begun
+            assert library.stats()["embeddings"] == len(there)
+            for seed in there - done | set(list(done)[-3:]):
+                assert np.array_equal(library.get(f"task {seed}").fisher, make("", seed).fisher)
+            check_whole(library)
+        done, first = there, max(there, default=-1) + 1
+    return len(done)
+
+
+def test_ten_kills_while_tasks_are_added(forge, tmp_path):
+    assert kill_adding(forge, tmp_path / "library", random.Random(1), 10) >= 5
+
+
+@pytest.mark.long
+def test_two_hundred_kills_while_tasks_are_added(forge, tmp_path):
+    rng = random.Random(2)
+    for part in range(8):
+        assert kill_adding(forge, tmp_path / f"library {part}", rng, 25) >= 10
+
+
+def expect(said):
+    """What a library must hold after what a worker has said, and what it may hold: (name, numbers or None)."""
+    states = {}
+    for kind, what, seed in said:
+        name, too = f"task {seed}", f"task {seed} too"
+        after = {
+            "add": {name: int(seed), too: 1000 + int(seed)},
+            "replace": {name: 5000 + int(seed)},
+            "remove": {too: None},
+        }.get(what, {})
+        for one, value in after.items():
+            states[one] = {value} if kind == "done" else states.get(one, {None}) | {value}
+    return states
+
+
+def kill_churning(forge, aside, rng, kills):
+    """Kills a process that does everything; returns what it was doing each time."""
+    folder, struck = aside / "library", []
+    with Library.open(aside / "giver") as giver:
+        giver.add(*(make(f"gift {seed}", 7000 + seed) for seed in range(3)))
+        giver.export(aside / "gift.t2vlib")
+    states = {}
+    for turn in range(kills):
+        forge.said.clear()
+        worker = forge.make("churn", folder=str(folder), first=10 * turn, count=1000)
+        forge.hear(rng.randrange(1, 36))
+        time.sleep(rng.random() * 0.03)
+        assert forge.kill(worker) == KILLED, forge.tell_errors()
+        said = [tuple(line) for line in forge.said]
+        struck += [said[-1][1]] if said and said[-1][0] == "begin" else []
+        states |= expect(said)
+        with Library.open(folder) as library:
+            for name, values in states.items():
+                try:
+                    fisher = library.get(name).fisher
+                    states[name] = {value for value in values if value is not None and is_made_from(fisher, value)}
+                    assert states[name], f"{name} is none of {values}"
+                except NotInLibraryError:
+                    assert None in values, f"{name} is lost"
+                    states[name] = {None}
+            check_whole(library)
+        if (aside / "export.t2vlib").exists():  # whole, or of an earlier moment, or not there
+            with Library.open(aside / f"copy {turn}") as copy:
+                assert copy.merge(aside / "export.t2vlib").conflicts == []
+    return struck
+
+
+def is_made_from(fisher, numbers):
+    return np.array_equal(fisher, make("", 0, numbers=numbers).fisher)
+
+
+def test_kills_while_everything_is_done(forge, tmp_path):
+    kill_churning(forge, tmp_path, random.Random(3), 6)
+
+
+@pytest.mark.long
+def test_many_kills_while_everything_is_done(forge, tmp_path):
+    struck = []
+    for part in range(8):
+        aside = tmp_path / str(part)
+        aside.mkdir()
+        struck += kill_churning(forge, aside, random.Random(10 + part), 20)
+    assert len(set(struck)) >= 6, struck  # it was struck while it did many different things
+
+
+# --- W2: many at once ------------------------------------------------------------------------------------------------
+
+
+def add_together(forge, aside, *, count, writers=8, readers=2):
+    """Lets as many processes open a library that is not there, add to it, and read; returns what it holds then."""
+    folder, start, stop = aside / "library", aside / "start", aside / "stop"
+    adding = [
+        forge.make("add", folder=str(folder), first=1000 * one, count=count, start=str(start)) for one in range(writers)
+    ]
+    start.touch()
+    while not (folder / "index.sqlite").exists():
+        time.sleep(0.005)
+    reading = [forge.make("read", folder=str(folder), until=str(stop)) for _ in range(readers)]
+    assert [forge.wait(worker) for worker in adding] == [0] * writers, forge.tell_errors()
+    stop.touch()
+    assert [forge.wait(worker) for worker in reading] == [0] * readers, forge.tell_errors()
+    assert all(int(line[1]) for line in forge.said if line[0] == "rounds")
+    with Library.open(folder) as library:
+        check_whole(library)
+        return {int(task.fingerprint, 16) for task in library.tasks()}
+
+
+def test_eight_writers_and_two_readers(forge, tmp_path):
+    found = add_together(forge, tmp_path, count=12)
+    assert found == {1000 * one + seed for one in range(8) for seed in range(12)}
+
+
+@pytest.mark.long
+def test_eight_writers_of_fifty_and_two_readers(forge, tmp_path):
+    found = add_together(forge, tmp_path, count=50)
+    assert found == {1000 * one + seed for one in range(8) for seed in range(50)}
+
+
+def test_readers_never_stumble_over_what_goes_away(forge, tmp_path):
+    folder, stop = tmp_path / "library", tmp_path / "stop"
+    with Library.open(folder) as library:
+        library.add(*(make(f"task {seed}", seed) for seed in range(5)), make("restless", 9000))
+    workers = [forge.make(job, folder=str(folder), until=str(stop)) for job in ("read", "change", "read")]
+    time.sleep(3)
+    stop.touch()
+    assert [forge.wait(worker) for worker in workers] == [0] * 3, forge.tell_errors()
+    with Library.open(folder) as library:
+        check_whole(library)
+        assert library.task(fingerprint_of(9000)).name == "restless"
+
+
+def test_eight_processes_make_one_library(forge, tmp_path):
+    for attempt in range(5):
+        folder, start = tmp_path / f"library {attempt}", tmp_path / f"start {attempt}"
+        workers = [forge.make("add", folder=str(folder), first=one, count=1, start=str(start)) for one in range(8)]
+        start.touch()
+        assert [forge.wait(worker) for worker in workers] == [0] * 8, forge.tell_errors()
+        with Library.open(folder) as library:
+            assert len(library) == 8
+            check_whole(library)
