@@ -16,7 +16,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from task2vec.errors import NotInLibraryError
+from task2vec.errors import NotInLibraryError, ResourceError
 from task2vec.library import Expert, Library, MeasuredError
 from tests.library.making import fingerprint_of, make
 
@@ -106,6 +106,51 @@ def change(folder, until):
     say("turns", turn)
 
 
+def fill(folder, limit, filters):
+    """Adds until the disk is full, which is when a file reaches the limit; then makes room and goes on."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    with open_library(folder) as library:
+        library.add(make("first", 1))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        seed = 1
+        try:
+            while seed < 1000:
+                seed += 1
+                library.add(make(f"task {seed}", seed, filters=filters), tags=["much"])
+        except ResourceError as error:
+            say("full", error.exit_code, str(error).split("'")[1].rpartition(".")[2])
+        there = [task.name for task in library.tasks()]
+        assert there == sorted(["first", *(f"task {one}" for one in range(2, seed))]), there
+        for name in there:
+            library.get(name)
+        assert library.verify().is_sound
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        library.add(make(f"task {seed}", seed, filters=filters))
+    with open_library(folder) as library:
+        library.compact()
+        found = library.verify()
+        say("after", len(library) - len(there), len(found.problems), found.orphans)
+
+
+def visit(folder, owner):
+    """Reads a library without the right to write, as another user if this is root, and tries to write."""
+    if os.getuid() == 0:
+        os.setgid(owner)
+        os.setuid(owner)
+    with Library.open(folder) as library:
+        names = [task.name for task in library.tasks()]
+        near = [one.task.name for one in library.nearest(names[0], 3)]
+        assert library.verify().is_sound
+        say("read", library.is_read_only, len(names), len(near), library.get(names[0]).task.replace(" ", "_"))
+        for change in (lambda: library.add(make("new", 99)), lambda: library.remove(names[0]), library.compact):
+            try:
+                change()
+            except ResourceError as error:
+                say("refused", error.exit_code)
+
+
 def migrate(folder, start):
     """Opens a library of an older schema."""
     from task2vec.library import schema
@@ -121,7 +166,7 @@ def migrate(folder, start):
         say("tasks", len(library))
 
 
-JOBS = {job.__name__: job for job in (add, churn, read, change, migrate)}
+JOBS = {job.__name__: job for job in (add, churn, read, change, fill, visit, migrate)}
 
 
 def main():
