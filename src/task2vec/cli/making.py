@@ -9,12 +9,11 @@ from task2vec.cli.chosen import Request, read_task
 from task2vec.cli.place import check_place, default_place
 from task2vec.cli.reading import check_there, is_table, name_options, read_own, tell_bad
 from task2vec.cli.shelf import LibraryShelf, open_shelf
-from task2vec.cli.speech import is_watched, say, visible
+from task2vec.cli.speech import is_watched
 from task2vec.errors import ResourceError, UsageError
 
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding, EmbedSettings
-    from task2vec.probe import Probe
     from task2vec.tasks import Task
 
 
@@ -88,16 +87,17 @@ def make_embedding(wish: Wish) -> Made:
     with ExitStack() as stack:
         shelf = None
         if not wish.no_library:
-            shelf = open_shelf(wish.library, tags=wish.tags, is_forced=wish.force)
+            shelf = open_shelf(wish.library, tags=wish.tags, is_forced=wish.force, is_backed=wish.out is not None)
         if shelf is not None:
             stack.enter_context(shelf.library)
         task = read_wish(wish)
         probe = task2vec.load_probe(wish.probe, **wish.loading)
         known = shelf.find(task, probe, settings=wish.settings) if shelf else None
-        if known is None:
-            shelf = _begin(stack, shelf, wish, task, probe)
+        if known is None and shelf is not None:
+            story = {"task": task.name, "fingerprint": task.fingerprint, "source": task.source, "probe": probe.name}
+            shelf.begin(stack, "embed", story | {"settings": wish.settings.as_dict()})
         place = default_place(task.name, wish.out)
-        is_written = wish.out is not None or (shelf is None and known is None)
+        is_written = wish.out is not None or (known is None and (shelf is None or shelf.is_for_finding))
         if is_written and not wish.force:
             check_place(place, task, probe, wish.settings)
         if known is not None:
@@ -127,31 +127,16 @@ def read_wish(wish: Wish) -> "Task":
     return read_own(path, table=wish.table, split=split, name=wish.name, **how)
 
 
-def _begin(
-    stack: ExitStack, shelf: LibraryShelf | None, wish: Wish, task: "Task", probe: "Probe"
-) -> LibraryShelf | None:
-    """The shelf, if it takes what is about to be made: a note of the run is the first thing that is written to it."""
-    if shelf is None:
-        return None
-    story = {"task": task.name, "fingerprint": task.fingerprint, "source": task.source, "probe": probe.name}
-    try:
-        stack.enter_context(shelf.note("embed", story | {"settings": wish.settings.as_dict()}))
-    except ResourceError as error:
-        say(f"warning: nothing is kept in the library: {visible(error)}")
-        return None
-    return shelf
-
-
 def _tell(made: Made, shelf: LibraryShelf | None) -> Made:
     """What was made, with what the library says of it."""
-    fingerprint = made.task.fingerprint
     if shelf is None:
         return made
-    if fingerprint in shelf.saved:
-        (problem,) = shelf.problems
-        code = 0 if isinstance(problem, ResourceError) else problem.exit_code
-        return replace(made, written=made.written or shelf.saved[fingerprint], exit_code=code)
-    name = shelf.names[fingerprint]
+    fingerprint = made.task.fingerprint
+    written = made.written or shelf.saved.get(fingerprint)
+    if problem := shelf.problems.get(fingerprint):
+        return replace(made, written=written, exit_code=0 if isinstance(problem, ResourceError) else problem.exit_code)
+    if (name := shelf.names.get(fingerprint)) is None:
+        return made
     return replace(made, library=shelf.library.folder, known_as=name if name != made.task.name else None)
 
 

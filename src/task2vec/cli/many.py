@@ -1,10 +1,9 @@
-"""`task2vec embed-many`: many tasks become embeddings in a folder; those on the same images share the work."""
+"""`task2vec embed-many`: many tasks become embeddings in the library; those on the same images share the work."""
 
-import shutil
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -13,24 +12,18 @@ import typer
 
 from task2vec.cli import options
 from task2vec.cli.chosen import Layout
-from task2vec.cli.exits import INTERRUPTED, let_go
+from task2vec.cli.exits import INTERRUPTED
 from task2vec.cli.facts import describe, percent
-from task2vec.cli.gathering import Failure, Wanted, gather_tasks, sort_paths
-from task2vec.cli.reading import MOST_NAMED
+from task2vec.cli.gathering import Failure, Gathered, Wanted, gather_tasks, sort_paths
+from task2vec.cli.results import open_table, print_summary
+from task2vec.cli.shelf import LibraryShelf, open_shelf
 from task2vec.cli.speech import is_watched, print_json, say, visible
-from task2vec.errors import DataError
+from task2vec.errors import DataError, ResourceError, UsageError
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings, TaskResult
     from task2vec.probe import Probe
     from task2vec.tasks import Task
-
-# Longer names have a line of their own.
-WIDEST_NAME = 60
-# Of the columns of numbers, and of the notes behind them.
-WIDTHS, NOTES_WIDTH = (6, 7, 7, 8), 16
-# As many as a person would read; tasks of one kind have much the same ones.
-MOST_WARNINGS = 5
 
 
 def embed_many(
@@ -38,7 +31,12 @@ def embed_many(
         list[Path],
         typer.Argument(metavar="PATH", help="Folders of class folders, tables, or published datasets."),
     ],
-    out: Annotated[Path, typer.Option(help="The folder of the embeddings, one file for each task.", metavar="DIR")],
+    out: Annotated[
+        Path | None, typer.Option(help="Write files as well: their folder, one file for each task.", metavar="DIR")
+    ] = None,
+    library: options.LibraryFolder = None,
+    no_library: Annotated[bool, typer.Option("--no-library", help="Keep nothing in the library: --out alone.")] = False,
+    tags: options.Tags = None,
     kind: Annotated[str | None, typer.Option(help="Published datasets: the tasks of this kind.")] = None,
     task_names: Annotated[
         list[str] | None, typer.Option("--task", help="Published datasets: this task; may be given many times.")
@@ -78,7 +76,7 @@ def embed_many(
 ) -> None:
     """Embed many tasks; those on the same images cost little more than one.
 
-    Each is written into --out as soon as it is finished. What fails is told, and the rest goes on. The same command,
+    Each is kept in the library as soon as it is finished. What fails is told, and the rest goes on. The same command,
     run again, computes what is missing.
     """
     begin = time.perf_counter()
@@ -98,33 +96,35 @@ def embed_many(
         allow_bad=allow_bad,
         workers=workers,
     )
+    if no_library and out is None:
+        raise UsageError("--no-library without --out: nothing would be kept. Name a folder for files: --out DIR")
     sorts = sort_paths(paths, wanted)
     import task2vec
 
     loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
     how = {"device": device, "workers": workers, "batch_size": batch_size, "gigabytes": gigabytes}
-    with _leave_nothing_empty(out):
-        task2vec.embed_many(
-            [], loaded, settings=settings, folder=out, **how
-        )  # refuses what cannot work, before reading
+    run = Run(loaded, settings, out, is_silent=as_json)
+    with suppress(Interrupted), _leave_nothing_empty(out), ExitStack() as stack:
+        # Refuses what cannot work, before anything is read.
+        task2vec.embed_many([], loaded, settings=settings, folder=out, **how)
+        if not no_library:
+            run.open_shelf(stack, library, tags=tags or (), paths=paths)
         gathered = gather_tasks(sorts, wanted)
-        run = Run(gathered.tasks, loaded, settings, out, gathered.failed, is_silent=as_json)
-        if run.tasks:
-            run.embed(how)
+        run.embed(gathered, how)
     report = run.report(seconds=time.perf_counter() - begin)
     if as_json:
         print_json(report)
     elif not run.is_interrupted:
-        _print_summary(report)
+        print_summary(report)
     sys.stdout.flush()
     if run.is_interrupted or report["failed"]:
         raise typer.Exit(INTERRUPTED if run.is_interrupted else DataError.exit_code)
 
 
 @contextmanager
-def _leave_nothing_empty(folder: Path) -> Iterator[None]:
+def _leave_nothing_empty(folder: Path | None) -> Iterator[None]:
     """Takes the folder, and those above it, away again if they were made here and nothing came into them."""
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    made = [] if folder is None else [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         yield
     finally:
@@ -133,60 +133,94 @@ def _leave_nothing_empty(folder: Path) -> Iterator[None]:
                 place.rmdir()
 
 
+class Interrupted(KeyboardInterrupt):
+    """An interrupt that was told."""
+
+
 @dataclass
 class Run:
-    """Tasks on their way into a folder, what has become of them, and how that is told."""
+    """Tasks on their way into the library or a folder, what has become of them, and how that is told."""
 
-    tasks: "Sequence[Task]"
     probe: "Probe"
     settings: "EmbedSettings"
-    folder: Path
-    failed: list[Failure]
+    folder: Path | None
     is_silent: bool
+    shelf: LibraryShelf | None = None
+    tasks: "Sequence[Task]" = ()
+    failed: list[Failure] = field(default_factory=list)
     is_interrupted: bool = False
     rows: list[dict[str, Any]] = field(default_factory=list)
 
-    def embed(self, how: dict[str, Any]) -> None:
+    def open_shelf(self, stack: ExitStack, library: Path | None, *, tags: Sequence[str], paths: Sequence[Path]) -> None:
+        """Opens the library and notes the run in it; where it takes nothing, there must be a folder for files."""
+        self.shelf = open_shelf(library, tags=tags, is_backed=self.folder is not None)
+        if self.shelf is not None:
+            stack.enter_context(self.shelf.library)
+            story = {"paths": list(map(str, paths)), "probe": self.probe.name, "settings": self.settings.as_dict()}
+            self.shelf.begin(stack, "embed-many", story)
+        if not self.places:
+            raise ResourceError("what is embedded would be lost. Name a folder for files: --out DIR")
+
+    @property
+    def places(self) -> list[str]:
+        """Where the embeddings go."""
+        library = None if self.shelf is None or self.shelf.is_for_finding else self.shelf.library.folder
+        return [str(place) for place in (library, self.folder) if place is not None]
+
+    def embed(self, gathered: Gathered, how: dict[str, Any]) -> None:
         """Embeds the tasks, and tells each as it is finished; an interrupt is told, too, and ends it."""
         import task2vec
 
+        self.tasks, self.failed = gathered.tasks, gathered.failed
+        if not self.tasks:
+            return
+        where = {"folder": self.folder, "shelf": self.shelf}
         results = task2vec.embed_many(
-            self.tasks, self.probe, settings=self.settings, folder=self.folder, progress=is_watched(), **how
+            self.tasks, self.probe, settings=self.settings, **where, progress=is_watched(), **how
         )
-        tell = (lambda *cells: None) if self.is_silent else _open_table([task.name for task in self.tasks])
+        tell = (lambda *cells: None) if self.is_silent else open_table([task.name for task in self.tasks])
         tell("task", "images", "classes", "error", "norm")
         try:
             with closing(cast("Generator[TaskResult]", results)):
                 for result in results:
                     tell(*self._take(result))
         except KeyboardInterrupt:
-            say(
-                f"interrupted: {len(self.rows)} of {len(self.tasks)} tasks are finished and lie in "
-                f"'{visible(self.folder)}'. The same command goes on with the rest."
-            )
+            where = " and ".join(f"'{visible(place)}'" for place in self.places)
+            told = f"{len(self.rows)} of {len(self.tasks)} tasks are finished and lie in {where}."
+            say(f"interrupted: {told} The same command goes on with the rest.")
             self.is_interrupted = True
+            raise Interrupted from None
 
     def _take(self, result: "TaskResult") -> list[str]:
         """Notes a result; its words for a row of the table."""
         if result.embedding is None:
             self.failed.append(Failure(result.task, str(result.error)))
             return [result.task, "", "", "", "", "failed"]
-        from task2vec.embedding.kept import find_place
-
         task = self.tasks[result.number]
-        place = find_place(self.folder, task, self.probe, settings=self.settings)
+        known_as = self.shelf.names.get(task.fingerprint) if self.shelf else None
         facts = {
             **describe(result.embedding, has_noise=self.is_silent),  # a table does not show it
             "bad": [asdict(bad) for bad in task.bad],
             "is_found": result.is_found,
-            "written": str(place),
+            "known_as": None if known_as == task.name else known_as,
+            "written": self._find_file(task),
         }
         self.rows.append(facts)
         counts, warnings = facts["counts"], len(facts["warnings"])
         notes = ["found"] if result.is_found else []
+        notes += [f"known as '{visible(facts['known_as'])}'"] if facts["known_as"] is not None else []
         notes += [f"{warnings} warning{'s' if warnings > 1 else ''}"] if warnings else []
         numbers = [str(counts["images"]), str(counts["classes"])]
         return [result.task, *numbers, percent(facts["head"]["cv_error"]), f"{facts['norm']:.3g}", ", ".join(notes)]
+
+    def _find_file(self, task: "Task") -> str | None:
+        """The file that a task was written to, if one was."""
+        from task2vec.embedding.kept import find_place
+
+        if self.folder is not None:
+            return str(find_place(self.folder, task, self.probe, settings=self.settings))
+        saved = self.shelf.saved.get(task.fingerprint) if self.shelf else None
+        return None if saved is None else str(saved)
 
     def report(self, *, seconds: float) -> dict[str, Any]:
         """All of it as plain values."""
@@ -198,55 +232,7 @@ class Run:
             "is_interrupted": self.is_interrupted,
             "tasks": self.rows,
             "seconds": round(seconds, 3),
-            "folder": str(self.folder),
+            "library": str(self.shelf.library.folder) if self.shelf else None,
+            "folder": None if self.folder is None else str(self.folder),
+            "places": self.places,
         }
-
-
-def _open_table(names: Sequence[str]) -> Callable[..., None]:
-    """A function that prints a row of words under the last one at once; the first column is as wide as the names."""
-    from rich.cells import cell_len
-
-    room = shutil.get_terminal_size().columns - sum(2 + size for size in (*WIDTHS, NOTES_WIDTH))
-    width = min(max(room, 12), WIDEST_NAME, max(cell_len(visible(name)) for name in ("task", *names)))
-    page = sys.stdout  # a bar on standard error would catch what is printed, even for a file
-
-    def tell(name: str, *cells: str) -> None:
-        shown, start = visible(name), ""
-        if cell_len(shown) > width:
-            shown, start = "", f"{shown}\n"
-        numbers, notes = cells[: len(WIDTHS)], cells[len(WIDTHS) :]
-        columns = [f"{cell:>{size}}" for cell, size in zip(numbers, WIDTHS, strict=True)]
-        line = "  ".join([shown + " " * (width - cell_len(shown)), *columns, *notes])
-        try:
-            print(start + line.rstrip(), file=sys.stdout if page.isatty() else page, flush=True)
-        except BrokenPipeError:  # a reader that has gone is no reason to stop working
-            let_go(page)
-
-    return tell
-
-
-def _print_summary(report: dict[str, Any]) -> None:
-    """How many came out, and why the others did not."""
-    failed = report["failed"]
-    told = f"{report['embedded']} embedded, {report['found']} found, {len(failed)} failed"
-    print(f"{told}; in {visible(report['folder'])} ({report['seconds']:.1f} s)")
-    _say_warnings(report["tasks"])
-    for failure in failed[:MOST_NAMED]:
-        say(f"failed: {visible(failure['name'])}: {visible(failure['reason'])}")
-    if len(failed) > MOST_NAMED:
-        say(f"and {len(failed) - MOST_NAMED} more; --json lists them all")
-
-
-def _say_warnings(rows: Sequence[dict[str, Any]]) -> None:
-    """The different warnings of the tasks, those that most of them have first, each with a task that has it."""
-    having: dict[str, list[str]] = {}
-    for row in rows:
-        for warning in dict.fromkeys(row["warnings"]):
-            having.setdefault(warning, []).append(row["task"])
-    ordered = sorted(having, key=lambda warning: -len(having[warning]))
-    for warning in ordered[:MOST_WARNINGS]:
-        first, *others = having[warning]
-        also = f" and {len(others)} more" if others else ""
-        say(f"warning: {visible(first)}{also}: {visible(warning)}")
-    if len(ordered) > MOST_WARNINGS:
-        say(f"and {len(ordered) - MOST_WARNINGS} more warnings; --json lists them all")

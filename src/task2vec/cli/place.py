@@ -55,9 +55,9 @@ def check_place(place: Path, task: "Task", probe: "Probe", settings: "EmbedSetti
     raise UsageError(f"'{place}' already holds an embedding {other}, which would be lost. {mend}")
 
 
-def free_place(task_name: str, folder: Path | None) -> Path:
-    """A file for a task that is not there yet, so that nothing is overwritten: with a number, if need be."""
-    first = default_place(task_name, folder)
+def free_place(task_name: str) -> Path:
+    """A file here for a task, not there yet, so that nothing is overwritten: with a number, if need be."""
+    first = default_place(task_name, None)
     number, place = 2, first
     while place.exists():
         place = first.with_name(f"{first.name.removesuffix(SUFFIX)}-{number}{SUFFIX}")

@@ -1,7 +1,7 @@
 """The library as commands use it: opened for looking or changing, or as a shelf that what was just made goes to."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,7 @@ def word_empty(folder: Path | None) -> str:
 
 
 def open_shelf(
-    folder: Path | None, *, tags: Sequence[str] = (), is_forced: bool = False, refuge: Path | None = None
+    folder: Path | None, *, tags: Sequence[str] = (), is_forced: bool = False, is_backed: bool = False
 ) -> "LibraryShelf | None":
     """A shelf for what is about to be made; None, with a warning, where there can be no library.
 
@@ -72,9 +72,9 @@ def open_shelf(
         place = find_library(folder)
         if place.exists() and not place.is_dir():
             raise ResourceError(f"'{place}' is a file, and a library is a folder. Name another one: --library DIR")
-        return LibraryShelf(Library.open(place), tuple(tags), is_forced, refuge)
+        return LibraryShelf(Library.open(place), tuple(tags), is_forced, is_backed)
     except ResourceError as error:
-        say(f"warning: nothing is kept in the library: {visible(error)}")
+        _warn(error)
         return None
     except LibraryError as error:
         raise LibraryError(f"{error} To do without the library this time: --no-library") from error
@@ -88,19 +88,29 @@ class LibraryShelf:
         library: which.
         tags: for all tasks that come in.
         is_forced: whether what is there is not asked for but replaced.
-        refuge: the folder for files of what the library would not take; the current one if None.
+        is_backed: whether all is written to files anyway; if not, what the library does not take is.
+        is_for_finding: whether nothing can be put here.
         names: under which names the library knows what went through here, by the task's fingerprint.
         saved: files that were written instead, by the task's fingerprint.
-        problems: what the library would not take, and why.
+        problems: why it was not taken, by the task's fingerprint.
     """
 
     library: "Library"
     tags: tuple[str, ...] = ()
     is_forced: bool = False
-    refuge: Path | None = None
+    is_backed: bool = False
+    is_for_finding: bool = False
     names: dict[str, str] = field(default_factory=dict)
     saved: dict[str, Path] = field(default_factory=dict)
-    problems: list[Task2VecError] = field(default_factory=list)
+    problems: dict[str, Task2VecError] = field(default_factory=dict)
+
+    def begin(self, stack: ExitStack, what: str, story: dict[str, Any]) -> None:
+        """Notes a run until the end of the stack; where that cannot be written, nothing can, which is said now."""
+        try:
+            stack.enter_context(self._note(what, story))
+        except ResourceError as error:
+            self.is_for_finding = True
+            _warn(error)
 
     def find(self, task: "Task", probe: "Probe", *, settings: "EmbedSettings") -> "Embedding | None":
         """The embedding that a run would give again, if it is there and whole; its task gets the tags."""
@@ -112,22 +122,31 @@ class LibraryShelf:
         return known
 
     def keep(self, embedding: "Embedding", *, source: str = "") -> None:
-        """Puts an embedding into the library; what that will not take is written to a file, so that it is not lost."""
+        """Puts an embedding into the library; what that does not take is written to a file, so that it is not lost.
+
+        One that nothing can be put into is not asked: whoever made the embedding was told, and writes a file.
+        """
+        if self.is_for_finding:
+            return
         fingerprint = embedding.provenance["task_fingerprint"]
         try:
             (added,) = self.library.add(embedding, tags=self.tags, source=source, replace=self.is_forced)
             self.names[fingerprint] = added.name
         except Task2VecError as error:
-            from task2vec.cli.place import free_place
+            self.problems[fingerprint] = error
+            place = None if self.is_backed else self._save(embedding)
+            where = f", and is in '{visible(place)}' instead" if place else ""
+            say(f"warning: the library did not take '{visible(embedding.task)}'{where}: {visible(error)}")
 
-            place = embedding.save(free_place(embedding.task, self.refuge))
-            self.saved[fingerprint] = place
-            self.problems.append(error)
-            name = visible(embedding.task)
-            say(f"warning: '{name}' is in '{visible(place)}', for the library did not take it: {visible(error)}")
+    def _save(self, embedding: "Embedding") -> Path:
+        from task2vec.cli.place import free_place
+
+        place = embedding.save(free_place(embedding.task))
+        self.saved[embedding.provenance["task_fingerprint"]] = place
+        return place
 
     @contextmanager
-    def note(self, what: str, story: dict[str, Any]) -> Iterator[None]:
+    def _note(self, what: str, story: dict[str, Any]) -> Iterator[None]:
         """Notes a run in the library, and its end; if that cannot be noted, what came of the run is still worth it."""
         run = self.library.record(what, story)
         run.__enter__()
@@ -141,3 +160,7 @@ class LibraryShelf:
             run.__exit__(None, None, None)
         except Task2VecError as error:
             say(f"warning: the end of the run is not noted in the library: {visible(error)}")
+
+
+def _warn(error: ResourceError) -> None:
+    say(f"warning: nothing is kept in the library: {visible(error)}")

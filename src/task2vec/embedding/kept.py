@@ -1,4 +1,4 @@
-"""Embeddings that are on disk already: under which name, and whether they are what a run would make again."""
+"""Embeddings that are there already: where, under which name, and whether they are what a run would make again."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ import re
 import tempfile
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from task2vec.embedding.settings import RECIPE
 from task2vec.embedding.store import load_embedding
@@ -24,6 +24,18 @@ SUFFIX = ".t2v.safetensors"
 _LONGEST_NAME = 120
 # What is being written is younger than this.
 _ORPHAN_SECONDS = 3600
+
+
+class Shelf(Protocol):
+    """Where embeddings are asked for before they are made, and put when they are: a library, for instance."""
+
+    def find(self, task: "Task", probe: "Probe", *, settings: "EmbedSettings") -> "Embedding | None":
+        """The embedding that embedding this task by this probe with these settings would give again, if it is here."""
+        ...
+
+    def keep(self, embedding: "Embedding", *, source: str) -> None:
+        """Takes an embedding in; `source` is where its task was read from."""
+        ...
 
 
 def is_same(

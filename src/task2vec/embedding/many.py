@@ -3,14 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from task2vec.embedding.kept import find_kept, find_place, name_file, open_folder
+from task2vec.embedding.kept import Shelf, find_kept, find_place, name_file, open_folder
 from task2vec.embedding.passes import Passes, infinite_features
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.progress import Report, watch
@@ -36,7 +36,7 @@ class TaskResult:
         task: its name.
         embedding: what came out, if all went well.
         error: why there is none, if not.
-        is_found: whether it was taken from the folder instead of being computed.
+        is_found: whether it was taken from the folder or the shelf instead of being computed.
     """
 
     number: int
@@ -52,6 +52,7 @@ def embed_many(
     *,
     settings: EmbedSettings = EmbedSettings(),
     folder: str | Path | None = None,
+    shelf: Shelf | None = None,
     gigabytes: float = 2.0,
     device: str | None = None,
     workers: int | None = None,
@@ -69,6 +70,7 @@ def embed_many(
         probe: what `load_probe` gives.
         settings: see `EmbedSettings`. With `precision` or the variational method tasks share their features only.
         folder: where to keep the embeddings, one file each; None keeps none.
+        shelf: where else to ask for them and to keep them. What one of the two has, the other gets.
         gigabytes: about how much memory features and sums may take. It does not change the numbers, nor does any of
             the arguments below.
         device: "cpu", "cuda"; None takes a GPU if there is one.
@@ -96,7 +98,7 @@ def embed_many(
     if folder is not None:
         _check_names(tasks)
         folder = open_folder(Path(folder))
-    return _Many(tasks, probe, settings, folder, gigabytes * _GIGABYTE, prepare).run(progress=progress)
+    return _Many(tasks, probe, settings, folder, shelf, gigabytes * _GIGABYTE, prepare).run(progress=progress)
 
 
 def _check_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
@@ -143,8 +145,10 @@ class _Many:
     probe: Probe
     settings: EmbedSettings
     folder: Path | None
+    shelf: Shelf | None
     room: float
     prepare: Callable[..., tuple[Passes, Pixels]]
+    shelved: set[str] = field(default_factory=set)
 
     def run(self, *, progress: bool) -> Iterator[TaskResult]:
         """What was found, then what is computed, group by group."""
@@ -152,9 +156,7 @@ class _Many:
             step = report("tasks", len(self.tasks))
             waiting = []
             for number, task in enumerate(self.tasks):
-                known = None
-                if self.folder is not None:
-                    known = find_kept(self.folder, task, self.probe, settings=self.settings)
+                known = self._find(task)
                 if known is None:
                     waiting.append(number)
                     continue
@@ -172,9 +174,32 @@ class _Many:
         if isinstance(outcome, Task2VecError):
             # The frames of a traceback would keep images and features of the whole group, as long as the result lives.
             return TaskResult(number, task.name, error=outcome.with_traceback(None))
-        if self.folder is not None:
-            outcome.save(find_place(self.folder, task, self.probe, settings=self.settings))
+        self._save(outcome, task)
+        self._shelve(outcome, task)
         return TaskResult(number, task.name, outcome)
+
+    def _find(self, task: Task) -> Embedding | None:
+        """What is kept of a task from an earlier run, by now in both places."""
+        there, shelved = None, None
+        if self.folder is not None:
+            there = find_kept(self.folder, task, self.probe, settings=self.settings)
+        if self.shelf is not None:
+            shelved = self.shelf.find(task, self.probe, settings=self.settings)
+        if there is None and shelved is not None:
+            self._save(replace(shelved, task=task.name), task)
+        elif there is not None and shelved is None:
+            self._shelve(there, task)
+        return shelved if there is None else there
+
+    def _save(self, embedding: Embedding, task: Task) -> None:
+        if self.folder is not None:
+            embedding.save(find_place(self.folder, task, self.probe, settings=self.settings))
+
+    def _shelve(self, embedding: Embedding, task: Task) -> None:
+        """Puts an embedding on the shelf, once: a task that is given twice may differ from itself by rounding."""
+        if self.shelf is not None and task.fingerprint not in self.shelved:
+            self.shelf.keep(embedding, source=task.source)
+            self.shelved.add(task.fingerprint)
 
     def _embed_group(self, numbers: list[int], report: Report) -> Iterator[Outcome]:
         """Tasks that share images; those that have an image which cannot be used fail, and the rest goes on."""
