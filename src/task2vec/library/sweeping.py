@@ -18,6 +18,8 @@ from task2vec.library.search import Search
 
 # Looking for what killed writers left means listing every file, so a large library is swept by `compact` alone.
 _SWEPT_AT_OPEN = 20_000
+# Milliseconds: a journal that somebody still reads is put back into the index another time.
+_PATIENCE_WITH_READERS = 1000
 
 
 class Sweeper:
@@ -67,7 +69,9 @@ class Sweeper:
             self.search.sync()
         with self.database.borrowing() as connection:
             connection.execute("VACUUM")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_WITH_READERS}")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # says if readers were in the way
+            connection.execute(f"PRAGMA busy_timeout = {self.database.patience}")
         with self.database.writing() as connection:
             self.search.sweep(connection)
         return {"before": before, "after": _count_bytes(self.database.folder)}
