@@ -56,10 +56,11 @@ class Shelf:
             self.search.sync()
         return ids
 
-    def remove(self, one):
+    def remove(self, *ids):
         with self.writing() as connection:
-            self.search.leave(connection, self.space, one)
-        self.kept.pop(one)
+            for one in ids:
+                self.search.leave(connection, self.space, one)
+                self.kept.pop(one)
 
     def load(self, one):
         self.loaded.append(one)

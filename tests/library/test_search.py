@@ -207,7 +207,7 @@ def test_an_entry_without_a_sketch_is_always_compared(large):
     search = Search(large.folder, sketch_from=100)
     assert large.nearest(query, search=search, k=1, candidates=1) == [(5, 0.0)]
     _, view = search.look(large.connection, large.space)
-    found = view.find_candidates(np.zeros(128, np.float32), 1, without=np.array([6]))
+    found = view.find_candidates(np.zeros(130, np.float32), 1, without=np.array([6]))
     assert {5, 7} <= set(found.ids) and 6 not in found.ids
 
 
@@ -315,8 +315,7 @@ def test_the_tail_of_a_killed_writer_does_no_harm(small):
 
 
 def test_compacting_leaves_no_holes(large):
-    for number in range(1, 201):
-        large.remove(number)
+    large.remove(*range(1, 201))
     spoil_row(large, 250)
     query = make_clusters(1, FILTERS, seed=9)[0]
     other = Search(large.folder, sketch_from=100)
@@ -408,8 +407,9 @@ def test_threads_search_while_one_writes(large):
 
 def test_candidates_of_several_blocks():
     rng = np.random.default_rng(0)
-    sketches = rng.normal(size=(BLOCK + 1000, 4)).astype("<f4")
-    memory = Memory(3)
+    sketches = rng.normal(size=(BLOCK + 1000, 5)).astype("<f4")
+    sketches[:, 3] = np.abs(sketches[:, 3])
+    memory = Memory(5)
     entries = [(2 * number, number, 0, one.tobytes()) for number, one in enumerate(sketches)]
     memory.add(entries[:500])
     early = memory.view()
@@ -417,8 +417,9 @@ def test_candidates_of_several_blocks():
         memory.add(entries[at : at + 8192])
     view = memory.view()
     assert len(early) == 500 and len(view) == BLOCK + 1000
-    query = rng.normal(size=3).astype(np.float32)
-    order = np.argsort(np.square(sketches[:, :-1] - query).sum(1))
+    query = np.abs(rng.normal(size=5)).astype(np.float32)
+    apart = np.square(sketches[:, :3] - query[:3]).sum(1) + (sketches[:, 3] ** 2 + query[3] ** 2) / 3
+    order = np.argsort(apart * (1 + 0.085 * np.square(sketches[:, 4] - query[4])))
     found = view.find_candidates(query, 40, without=2 * np.sort(order[:10]))
     assert set(found.ids) == set(2 * order[10:50])
     assert np.array_equal(found.slots, found.ids // 2)
@@ -438,8 +439,9 @@ def test_checking_a_good_search(large):
 
 def test_checking_sees_what_is_missed(large):
     # Sketches that say nothing: what they propose is as good as drawn at random.
-    blobs = [(np.full(129, number, "<f4").tobytes(), number) for number in large.kept]
-    large.connection.executemany("UPDATE places SET sketch = ? WHERE embedding = ?", blobs)
+    blobs = [(np.full(130, number, "<f4").tobytes(), number) for number in large.kept]
+    with large.writing() as connection:
+        connection.executemany("UPDATE places SET sketch = ? WHERE embedding = ?", blobs)
     found = large.search.check(large.connection, large.space, queries=20, k=5, load=large.load)
     assert 0.1 < found.recall < 0.7
     assert "missed" in found.advice

@@ -24,21 +24,35 @@ def centred(vectors):
 def test_squared_distances_are_mean_squares_of_centred_logs():
     vectors = make_vectors(80, size=0.2)
     sketches = fit_sketcher(vectors, size=8).project(vectors)
-    one, other = sketches[3, :-1], sketches[9, :-1]
+    one, other = sketches[3, :-2], sketches[9, :-2]
     expected = np.square(centred(vectors)[3] - centred(vectors)[9]).mean()
     assert np.square(one - other).sum() == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_common_factor_changes_nothing():
+def test_a_common_factor_changes_the_level_alone():
     vectors = make_vectors(60)
     sketcher = fit_sketcher(vectors, size=6)
-    assert sketcher.project(vectors * np.float32(1e6)) == pytest.approx(sketcher.project(vectors), abs=1e-4)
+    one, larger = sketcher.project(vectors), sketcher.project(vectors * np.float32(1e6))
+    assert larger[:, :-1] == pytest.approx(one[:, :-1], abs=1e-4)
+    assert larger[:, -1] - one[:, -1] == pytest.approx(np.full(60, np.log(1e6)), abs=1e-4)
 
 
-def test_signs_say_nothing():
+def test_the_prior_of_a_dead_filter_says_nothing():
     vectors = make_vectors(60)
+    vectors[:, :50] *= np.where(np.random.default_rng(0).random((60, 50)) < 0.5, -1, 1).astype(np.float32)
     sketcher = fit_sketcher(vectors, size=6)
-    assert np.array_equal(sketcher.project(-vectors), sketcher.project(vectors))
+    other = np.where(vectors < 0, np.float32(1e-9) * vectors, vectors)
+    assert np.array_equal(sketcher.project(other), sketcher.project(vectors))
+    assert np.array_equal(fit_sketcher(other, size=6).mean, sketcher.mean)
+    alive = np.abs(vectors)
+    assert np.abs(sketcher.project(alive) - sketcher.project(vectors)).max() > 0.05  # that it is dead says something
+
+
+def test_a_task_without_anything_alive_has_a_sketch():
+    vectors = make_vectors(60)
+    sketch = fit_sketcher(vectors, size=6).project(-vectors[:1] / vectors[:1] * np.float32(1e-5))
+    assert np.isfinite(sketch).all()
+    assert sketch[0, -1] == pytest.approx(np.log(1e-5), rel=1e-5)
 
 
 def test_one_outlying_filter_does_not_carry_a_task_away():
@@ -52,12 +66,12 @@ def test_one_outlying_filter_does_not_carry_a_task_away():
     assert moved < 0.3
 
 
-def test_the_last_number_is_what_the_basis_leaves_out():
+def test_what_the_basis_leaves_out_is_kept():
     vectors = make_vectors(200, noise=0.1)
     sketcher = fit_sketcher(vectors, size=5)
     parts = np.clip(centred(vectors) - sketcher.mean, -2.5, 2.5)
     left = parts - parts @ sketcher.basis.astype(float) @ sketcher.basis.T.astype(float)
-    assert sketcher.project(vectors)[:, -1] == pytest.approx(np.sqrt(np.square(left).mean(1)), rel=1e-3)
+    assert sketcher.project(vectors)[:, -2] == pytest.approx(np.sqrt(np.square(left).mean(1)), rel=1e-3)
 
 
 def test_strangers_are_badly_explained():
@@ -80,13 +94,14 @@ def test_equal_tasks_have_equal_sketches_of_nothing():
     vectors = np.repeat(make_vectors(1), 5, axis=0)
     sketches = fit_sketcher(vectors, size=4).project(vectors)
     assert np.isfinite(sketches).all()
-    assert np.abs(sketches).max() < 1e-5
+    assert np.abs(sketches[:, :-1]).max() < 1e-5
 
 
 def test_vectors_of_any_size_can_be_sketched():
     vectors = make_vectors(50).astype(np.float64)
     sketcher = fit_sketcher(vectors.astype(np.float32), size=6)
-    assert sketcher.project(vectors * 1e200) == pytest.approx(sketcher.project(vectors), abs=1e-4)
+    vast, plain = sketcher.project(vectors * 1e200), sketcher.project(vectors)
+    assert vast[:, :-1] == pytest.approx(plain[:, :-1], abs=1e-4)
 
 
 def test_projecting_many_is_projecting_each():

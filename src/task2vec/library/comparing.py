@@ -38,8 +38,8 @@ class Query:
         self.embedding, self.row = embedding, make_row(embedding)
 
     def sketch(self, sketcher: Sketcher) -> np.ndarray:
-        """Its sketch, without the last number."""
-        return sketcher.project(self.vector[None])[0, :-1]
+        """Its sketch."""
+        return sketcher.project(self.vector[None])[0]
 
     @property
     def vector(self) -> np.ndarray:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from task2vec.library.sketch import LEFT_WEIGHT, LEVEL_WEIGHT
+
 BLOCK = 1 << 16
 NO_SLOT = -1
 Entry = tuple[int, int | None, int | None, bytes | None]  # of the table of places: embedding, slot, crc, sketch
@@ -51,27 +53,38 @@ class Block:
 
     Attributes:
         places: ids in ascending order.
-        shares: (entries, size), the sketches without their last number; zero without one.
+        shares: (entries, size), the numbers along the basis; zero without a sketch.
         squares: of the shares; minus infinity without a sketch, so that such an entry is always a candidate.
-        left: the last numbers.
+        left: squares of what the basis leaves out.
+        levels: mean logarithms.
     """
 
     places: Places
     shares: np.ndarray
     squares: np.ndarray
     left: np.ndarray
+    levels: np.ndarray
 
     def take(self, which: slice) -> "Block":
         """Some of these entries."""
-        return Block(self.places.take(which), self.shares[which], self.squares[which], self.left[which])
+        rest = (array[which] for array in (self.shares, self.squares, self.left, self.levels))
+        return Block(self.places.take(which), *rest)
+
+    def score(self, sketch: np.ndarray) -> np.ndarray:
+        """How far the entries seem to be from a task: smaller is closer."""
+        left, level = np.square(sketch[-2]), sketch[-1]
+        scores = self.squares - 2 * (self.shares @ sketch[:-2])
+        scores += np.square(sketch[:-2]).sum() + np.float32(LEFT_WEIGHT) * (self.left + left)
+        scores *= 1 + np.float32(LEVEL_WEIGHT) * np.square(self.levels - level)
+        return scores
 
 
 class Memory:
     """The entries of a space as they were at one moment, and those that came since."""
 
-    def __init__(self, size: int):
-        """`size` is how many numbers of a sketch are compared, 0 if there are no sketches."""
-        self.size, self.last = size, -1
+    def __init__(self, width: int):
+        """`width` is that of the sketches; 2, the least, if there are none."""
+        self.width, self.last = width, -1
         self._blocks: list[Block] = []
         self._filled = BLOCK
 
@@ -79,7 +92,7 @@ class Memory:
         """Takes over entries whose ids are larger than any before, in their order."""
         while entries:
             if self._filled == BLOCK:
-                self._blocks.append(_make_block(self.size))
+                self._blocks.append(_make_block(self.width - 2))
                 self._filled = 0
             some, entries = entries[: BLOCK - self._filled], entries[BLOCK - self._filled :]
             self._fill(self._blocks[-1].take(slice(self._filled, self._filled + len(some))), some)
@@ -89,14 +102,14 @@ class Memory:
     def _fill(self, block: Block, entries: Sequence[Entry]) -> None:
         places = Places.from_entries(entries)
         block.places.ids[:], block.places.slots[:], block.places.crcs[:] = places.ids, places.slots, places.crcs
-        nothing = np.full(self.size + 1, np.nan, dtype="<f4").tobytes()
+        nothing = np.full(self.width, np.nan, dtype="<f4").tobytes()
         blobs = (entry[3] for entry in entries)
         whole = b"".join(blob if blob is not None and len(blob) == len(nothing) else nothing for blob in blobs)
         sketches = np.frombuffer(whole, dtype="<f4").reshape(len(entries), -1)
         has_sketch = np.isfinite(sketches[:, -1])
-        block.shares[:] = np.where(has_sketch[:, None], sketches[:, :-1], 0)
+        sketches = np.where(has_sketch[:, None], sketches, 0)
+        block.shares[:], block.left[:], block.levels[:] = sketches[:, :-2], np.square(sketches[:, -2]), sketches[:, -1]
         block.squares[:] = np.where(has_sketch, np.vecdot(block.shares, block.shares), -np.inf)
-        block.left[:] = sketches[:, -1]
 
     def view(self) -> "View":
         """The entries as they are now; what comes later does not appear in it."""
@@ -120,10 +133,10 @@ class View:
                 yield block.places.take(slice(at, at + size))
 
     def find_candidates(self, sketch: np.ndarray, count: int, *, without: np.ndarray) -> Places:
-        """The `count` entries whose sketches are closest to `sketch`, and all entries that have none.
+        """The `count` entries that seem closest by their sketches, and all entries that have none.
 
         Args:
-            sketch: without its last number.
+            sketch: of the task whose neighbours are wanted.
             count: how many.
             without: ids of entries that are left out, in ascending order.
         """
@@ -131,7 +144,7 @@ class View:
         scores, found = np.empty(0, dtype=np.float32), Places.from_entries([])
         limit = np.inf
         for block in self.blocks:
-            here = block.squares - 2 * (block.shares @ sketch)
+            here = block.score(sketch)
             here[_find(block.places.ids, without)] = np.inf
             closer = np.flatnonzero(here < limit)
             some = block.places.take(closer)
@@ -145,7 +158,7 @@ class View:
 
     def explained(self, *, up_to: int) -> tuple[float, float]:
         """The mean share that the sketches hold of entries with ids up to `up_to`, and of later ones; NaN of none."""
-        parts = [(block.places.ids, block.squares, np.square(block.left)) for block in self.blocks]
+        parts = [(block.places.ids, block.squares, block.left) for block in self.blocks]
         if not parts:
             return float("nan"), float("nan")
         ids, held, left = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -174,4 +187,4 @@ def _make_block(size: int) -> Block:
     """Room for BLOCK entries; what is not filled costs no memory."""
     places = Places(*(np.empty(BLOCK, dtype=np.int64) for _ in range(3)))
     shares = np.empty((BLOCK, size), dtype=np.float32)
-    return Block(places, shares, np.empty(BLOCK, dtype=np.float32), np.empty(BLOCK, dtype=np.float32))
+    return Block(places, shares, *(np.empty(BLOCK, dtype=np.float32) for _ in range(3)))

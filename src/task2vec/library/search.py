@@ -65,7 +65,7 @@ class Search:
             rows = self._written.setdefault(known.rows.path, known.rows)
             rows.write(slot, query.row)
         if known.sketcher is not None:
-            sketch = known.sketcher.project(query.vector[None])[0].astype("<f4").tobytes()
+            sketch = query.sketch(known.sketcher).astype("<f4").tobytes()
         connection.execute(
             "INSERT INTO places(embedding, space, slot, crc, sketch) VALUES (?, ?, ?, ?, ?)",
             (embedding_id, space, slot, crc, sketch),
@@ -139,8 +139,8 @@ class Search:
         else:
             sketcher = load_sketcher(self.folder, now)
         checked = known.checked if known is not None and known.space.generation == now.generation else set()
-        size = 0 if sketcher is None else sketcher.width - 1
-        made = Known(now, Rows(self.folder / now.rows_name, now.filters), sketcher, Memory(size), checked)
+        memory = Memory(2 if sketcher is None else sketcher.width)
+        made = Known(now, Rows(self.folder / now.rows_name, now.filters), sketcher, memory, checked)
         self._known[space] = made
         return made
 
