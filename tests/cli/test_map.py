@@ -2,14 +2,17 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from task2vec import Library
 from task2vec.cli.groups import choose_groups
 from task2vec.distance import symmetric
 from task2vec.embedding import Embedding, load_embedding
 from task2vec.probe import FilterLayer
+from tests.cli.material import make
 
 FILES = ["map.html", "map.png", "map.pdf", "map.csv", "matrix.png", "matrix.pdf", "matrix.csv"]
 
@@ -191,3 +194,73 @@ def test_without_matplotlib_the_command_to_install_it(call, folder, tmp_path, mo
     result = call("map", folder, "--out", tmp_path / "out")
     assert result.exit_code == 5
     assert "pip install 'task2vec[plot]'" in result.stderr
+
+
+# --- the library ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def library(own_library):
+    """Five tasks by one probe, of which two by another one, too, and one by that alone; four have a tag."""
+    with Library.open(own_library) as opened:
+        for number in range(5):
+            opened.add(make(f"task {number}", number, kind=number % 2), tags=[f"kind {number % 2}"] if number else [])
+        opened.add(*(make("", number, probe="other", weights="cd") for number in (1, 2, 9)))
+    return Path(own_library)
+
+
+def test_without_files_it_draws_the_library(call, library, tmp_path):
+    result = call("map", "--out", tmp_path, "--json")
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["tasks"] == 5 and report["left_out"] == [
+        "1 task, embedded by other probes, weights, sizes or methods, or not at all"
+    ]
+    assert "left out: 1 task" in result.stderr
+    rows = {row["task"]: row for row in read(tmp_path / "map.csv")}
+    assert sorted(rows) == [f"task {number}" for number in range(5)]
+    assert [rows[f"task {number}"]["group"] for number in range(3)] == ["(no group)", "kind 1", "kind 0"]
+    (row,) = (row for row in read(tmp_path / "matrix.csv") if row["task"] == "task 2")
+    assert float(row["task 3"]) == pytest.approx(symmetric(make("", 2), make("", 3, kind=1)), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (("--probe", "other"), ["", "task 1", "task 2"]),
+        (("--probe", "cdcd"), ["", "task 1", "task 2"]),
+        (("--tag", "kind 0"), ["task 2", "task 4"]),
+    ],
+)
+def test_tasks_of_the_library_are_chosen(call, library, tmp_path, options, names):
+    result = call("map", "--out", tmp_path, "--group", "tag", *options)
+    assert result.exit_code == 0, result.stderr
+    assert sorted(row["task"] for row in read(tmp_path / "map.csv")) == names
+
+
+def test_a_task_is_placed_on_the_map_of_the_others(call, library, tmp_path):
+    place = make("task 3", 3, kind=1).save(tmp_path / "new.t2v.safetensors")
+    report = json.loads(call("map", "--out", tmp_path / "out", "--place", place, "--json").stdout)
+    assert report["tasks"] == 4 and report["placed"][0]["task"] == "task 3"
+    assert report["placed"][0]["nearest"] == "task 1"
+
+
+def test_a_damaged_embedding_is_left_out_and_named(call, library, tmp_path):
+    with Library.open(library) as opened:
+        sha256 = opened.task("task 4").embeddings[0].sha256
+    (blob,) = library.glob(f"blobs/*/{sha256}*")
+    blob.write_bytes(b"")
+    result = call("map", "--out", tmp_path / "out", "--json")
+    assert result.exit_code == 0 and str(blob) in result.stderr
+    assert json.loads(result.stdout)["tasks"] == 4
+
+
+def test_an_empty_library_is_told(call, own_library, tmp_path):
+    result = call("map", "--out", tmp_path / "out")
+    assert result.exit_code == 3 and own_library in result.stderr and "task2vec embed FOLDER" in result.stderr
+    assert "task2vec map DIR" in result.stderr and not (tmp_path / "out").exists()
+
+
+def test_files_are_not_chosen_by_tag(call, folder, tmp_path):
+    result = call("map", folder, "--out", tmp_path / "out", "--tag", "x")
+    assert result.exit_code == 2 and "--tag cannot be meant" in result.stderr

@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from task2vec import Library
 from task2vec.distance.noise import find_floor
 from task2vec.embedding import load_embedding
+from tests.cli.material import make
 from tests.command import START, run_command
 
 
@@ -88,3 +90,29 @@ def test_a_missing_file_is_named(call, tmp_path):
     result = call("show", tmp_path / "gone.t2v.safetensors")
     assert result.exit_code == 2
     assert "gone.t2v.safetensors' is not there" in result.stderr
+
+
+def test_a_name_of_the_library_will_do(call, embedded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Library.open() as opened:
+        opened.add(load_embedding(embedded))
+        opened.rename("photos", "birds")
+    shown = call("show", "birds").stdout.split()
+    assert shown == call("show", embedded).stdout.replace("photos", "birds").split()
+    (tmp_path / "birds").mkdir()
+    assert call("show", "birds").exit_code == 0  # the name comes first
+    folder = call("show", "./birds")
+    assert folder.exit_code == 2 and "task2vec embed ./birds" in folder.stderr
+    missing = call("show", "brids")
+    assert missing.exit_code == 2 and "Did you mean 'birds'" in missing.stderr
+    assert call("show", "birds", "--probe", "resnet34").exit_code == 2
+    refused = call("show", embedded, "--method", "robust")
+    assert refused.exit_code == 2 and "--method cannot be meant" in refused.stderr
+
+
+def test_one_of_several_embeddings_is_chosen(call):
+    with Library.open() as opened:
+        opened.add(make("birds", 1), make("birds", 1, method="direct"))
+    assert call("show", "birds").exit_code == 2
+    facts = json.loads(call("show", "birds", "--method", "direct", "--json").stdout)
+    assert facts["settings"]["method"] == "direct"

@@ -1,4 +1,4 @@
-"""`task2vec map`: saved embeddings become a map of the task space."""
+"""`task2vec map`: the tasks of the library, or saved embeddings, become a map of the task space."""
 
 import time
 from collections.abc import Sequence
@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from task2vec.cli.groups import choose_groups
+from task2vec.cli import options
+from task2vec.cli.groups import NO_GROUP, choose_groups
+from task2vec.cli.map_tasks import TAG, check_count, read_files, read_library
+from task2vec.cli.reading import name_options
+from task2vec.cli.shelf import place_of
 from task2vec.cli.speech import open_page, print_json, say, visible
-from task2vec.errors import DataError, EmbeddingFileError, UsageError
+from task2vec.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +30,7 @@ HOW_TO_READ = (
 def draw_map(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILES OR FOLDERS]", help="Embeddings, or folders of them. Default: this folder."),
+        typer.Argument(metavar="[FILES OR FOLDERS]", help="Embeddings, or folders of them. Default: the library."),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder for the map.")] = Path("task2vec-map"),
     kind: Annotated[str, typer.Option(help="The distance between tasks.")] = "symmetric",
@@ -34,16 +38,20 @@ def draw_map(
         str | None,
         typer.Option(
             metavar="FILE.csv|COLUMN",
-            help="Colours: a table of task and group, or a fact of the embeddings. Default: the folders of the files.",
+            help="Colours: a table of task and group, or a fact of the embeddings. Default: the first tag of a task, "
+            "or the folders of the files.",
         ),
     ] = None,
     place: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="An embedding to put on the map of the others; repeat it for more."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    tag: Annotated[str | None, typer.Option(help="Library: only tasks with this tag.")] = None,
+    probe: Annotated[str | None, typer.Option(help="Library: by this probe; default: that of most tasks.")] = None,
+    library: options.LibraryFolder = None,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Draw a map of embedded tasks.
+    """Draw a map of embedded tasks: of the library, or of files.
 
     Writes a page to walk about on (map.html), the map and the matrix of distances as pictures, and their numbers.
     """
@@ -51,53 +59,26 @@ def draw_map(
     from task2vec.atlas.canvas import import_figure, make_folder
 
     import_figure()  # asked for now and not after the work
-    new = {file.resolve() for file in place or []}
-    known, left_out = _read_all(files or [Path()], without=new)
-    placed, _ = _read_all(place or [], without=set())
-    _check_count(known, files or [Path()])
+    if files and (asked := name_options({"tag": tag, "probe": probe, "library": library})):
+        raise UsageError(f"{asked} cannot be meant for files: they are drawn as they are. Leave it out, or the files.")
+    placed, _ = read_files(place or [], without=set())
+    tags = None
+    if files:
+        known, left_out = read_files(files, without={file.resolve() for file in place or []})
+    else:
+        new = {embedding.provenance.get("task_fingerprint", "") for _, embedding in placed}
+        known, tags, left_out = read_library(library, tag=tag, probe=probe, without=new)
+    check_count(known, files or [place_of(library)])
     tasks = [*known, *placed]
-    groups = choose_groups(group, [file for file, _ in tasks], [embedding for _, embedding in tasks])
+    if tags is not None and group in (None, TAG):
+        groups = [*tags, *([NO_GROUP] * len(placed))] if set(tags) != {NO_GROUP} else None
+    else:
+        groups = choose_groups(group, [file for file, _ in tasks], [embedding for _, embedding in tasks])
     distances = _measure([embedding for _, embedding in known], [embedding for _, embedding in placed], kind)
     make_folder(out)
     report = _draw(tasks, distances, out=out, groups=groups, placed=len(placed), kind=kind)
-    report |= {"left_out": [str(file) for file in left_out], "seconds": round(time.perf_counter() - begin, 1)}
+    report |= {"left_out": [str(one) for one in left_out], "seconds": round(time.perf_counter() - begin, 1)}
     print_json(report) if as_json else _print(report)
-
-
-def _read_all(places: Sequence[Path], *, without: set[Path]) -> "tuple[list[tuple[Path, Embedding]], list[Path]]":
-    """Every embedding once, and the files of folders that are none; a file that was named must be one."""
-    import task2vec
-
-    read: dict[Path, tuple[Path, Embedding]] = {}
-    left_out = []
-    for place in places:
-        is_folder = place.is_dir()
-        if not place.exists():
-            raise UsageError(f"'{place}' is not there, so it cannot be drawn. Make it: task2vec embed FOLDER")
-        for file in sorted(place.glob("*.safetensors")) if is_folder else [place]:
-            if file.resolve() in read or file.resolve() in without:
-                continue
-            try:
-                read[file.resolve()] = (file, task2vec.load_embedding(file))
-            except EmbeddingFileError as error:
-                if not is_folder:
-                    raise
-                left_out.append(file)
-                say(visible(f"left out: {error}"))
-    return list(read.values()), left_out
-
-
-def _check_count(known: "Sequence[tuple[Path, Embedding]]", places: Sequence[Path]) -> None:
-    where = ", ".join(f"'{place}'" for place in places)
-    if not known:
-        raise DataError(
-            f"there is no embedding in {where}, so there is nothing to draw. Make some: task2vec embed FOLDER"
-        )
-    if len(known) == 1:
-        raise DataError(
-            f"there is one embedding in {where} ('{known[0][1].task}'), and a map takes two or more. "
-            "Make another: task2vec embed FOLDER"
-        )
 
 
 def _measure(known: "Sequence[Embedding]", placed: "Sequence[Embedding]", kind: str) -> "np.ndarray":

@@ -7,16 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from task2vec.cli import options
+from task2vec.cli.asked import NAME, PATH, Asked, load_asked, recognise
 from task2vec.cli.chosen import Layout
 from task2vec.cli.making import Wish, make_embedding
-from task2vec.cli.neighbours import FILE, NAME, PATH, Asked, find_neighbours, print_neighbours
+from task2vec.cli.neighbours import find_neighbours, print_neighbours
 from task2vec.cli.reading import name_options
-from task2vec.cli.shelf import open_if_any, place_of
 from task2vec.cli.speech import print_json, visible
-from task2vec.errors import NotInLibraryError, UsageError
+from task2vec.errors import UsageError
 
 DEFAULT_PROBE = "tf_efficientnet_lite0"
-EMBEDDING = ".safetensors"
 
 
 def nearest(
@@ -102,32 +101,10 @@ def nearest(
         of_name = ("method", "probe") if sort == NAME else ()
         others = given | loading | how | table | catalogue | {"epochs": epochs, "task": task_name, "name": name}
         others |= {"probe": probe, "tag": tags, "force": force, "allow_bad": allow_bad, "no_library": no_library}
-        asked = _load(query, sort, library, probe=probe, method=method)
+        asked = load_asked(query, sort, library, probe=probe, method=method)
         _refuse_strays({key: value for key, value in others.items() if key not in of_name}, query, sort)
     report = find_neighbours(asked, library, k=k, exact=exact)
     print_json(report) if as_json else print_neighbours(report, library)
-
-
-def recognise(query: str, library: Path | None) -> str:
-    """Whether a task of the library, a saved embedding, or a folder or table is meant.
-
-    What lies here is meant, unless it is a mere name, without a separator, and the library has a task of that name.
-    """
-    path = Path(query)
-    if not path.exists():
-        return NAME
-    is_path = any(mark in query for mark in (os.sep, os.altsep) if mark) or query in (os.curdir, os.pardir)
-    if not is_path and _has_name(query, library):
-        return NAME
-    return FILE if path.is_file() and path.suffix == EMBEDDING else PATH
-
-
-def _has_name(query: str, library: Path | None) -> bool:
-    opened = open_if_any(library)
-    if opened is None:
-        return False
-    with opened:
-        return any(task.name == query for task in opened.tasks())
 
 
 def _refuse_strays(options: dict[str, Any], query: str, sort: str) -> None:
@@ -146,25 +123,3 @@ def _embed(wish: Wish) -> Asked:
     known_as = f", known there as '{visible(made.known_as)}'" if made.known_as else ""
     written = f"; written to '{visible(made.written)}'" if made.written else ""
     return Asked(made.embedding, PATH, f"'{visible(wish.path)}', {where}{known_as}{written}")
-
-
-def _load(query: str, sort: str, library: Path | None, *, probe: str | None, method: str | None) -> Asked:
-    """The embedding of that name or file."""
-    if sort == FILE:
-        import task2vec
-
-        return Asked(task2vec.load_embedding(query), FILE, f"the file '{visible(query)}'")
-    opened = open_if_any(library)
-    if opened is None:
-        raise NotInLibraryError(
-            f"there is no folder or file '{query}' here, and no library in '{place_of(library)}' that could have a "
-            "task of that name. Check its spelling, or embed a folder: task2vec embed FOLDER"
-        )
-    with opened:
-        try:
-            embedding = opened.get(query, probe=probe, method=method)
-        except NotInLibraryError as error:
-            raise NotInLibraryError(f"{error} Nor is there a folder or file '{query}' here.") from error
-    path = Path(query)
-    other = f" (to mean the folder or file here: {os.path.join(os.curdir, query)})" if path.exists() else ""
-    return Asked(embedding, NAME, f"a task of the library{visible(other)}")

@@ -1,10 +1,10 @@
 """The neighbours of an embedding in the library, as plain values and as a table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from task2vec.cli.asked import Asked
 from task2vec.cli.facts import many
 from task2vec.cli.library import DIGITS, find_unusual, word_space
 from task2vec.cli.listing import Column, print_columns
@@ -13,20 +13,9 @@ from task2vec.cli.speech import is_watched, say, visible
 from task2vec.errors import LibraryError
 
 if TYPE_CHECKING:
-    from task2vec.embedding import Embedding
     from task2vec.library import Library, Neighbour
 
 IN_TURN = ("tags", "noise", "classes", "images")
-NAME, FILE, PATH = "library", "file", "path"
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The embedding whose neighbours are wanted, whether it was named, saved or made, and that in words."""
-
-    embedding: "Embedding"
-    sort: str
-    words: str
 
 
 def find_neighbours(asked: Asked, library: Path | None, *, k: int, exact: bool) -> dict[str, Any]:

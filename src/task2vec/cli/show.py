@@ -1,30 +1,42 @@
-"""`task2vec show`: what a saved embedding says about its task."""
+"""`task2vec show`: what an embedding, of the library or saved, says about its task."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from task2vec.cli import options
+from task2vec.cli.asked import FILE, NAME, load_asked, recognise
 from task2vec.cli.facts import describe, percent, word_facts
-from task2vec.cli.reading import check_there
+from task2vec.cli.reading import name_options
 from task2vec.cli.speech import open_page, print_facts, print_json, visible
 from task2vec.cli.stages import summarize_stages
+from task2vec.errors import UsageError
 
 BAR_CELLS = 20
 
 
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by `task2vec embed`.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    what: Annotated[
+        str, typer.Argument(metavar="NAME|FILE", help="A task of the library by name or id, or a saved embedding.")
+    ],
+    probe: Annotated[str | None, typer.Option(help="By which probe, where the task has several embeddings.")] = None,
+    method: Annotated[str | None, typer.Option(help="By which method, where the task has several.")] = None,
+    library: options.LibraryFolder = None,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Show what a saved embedding says.
+    """Show what an embedding says.
 
-    Task, probe, head, norm, and which layers of the probe it rests on.
+    Task, probe, head, norm, and which layers of the probe it rests on. A name is looked up in the library first; to
+    mean a file of the same name, write it as a path: ./NAME
     """
-    import task2vec
-
-    check_there(file)
-    embedding = task2vec.load_embedding(file)
+    sort = recognise(what, library)
+    if Path(what).is_dir() and sort != NAME:
+        raise UsageError(f"'{what}' is a folder, and no embedding yet. Embed it: task2vec embed {what}")
+    sort = NAME if sort == NAME else FILE
+    if sort == FILE and (asked := name_options({"probe": probe, "method": method})):
+        raise UsageError(f"{asked} cannot be meant for '{what}': a file holds one embedding. Leave it out.")
+    embedding = load_asked(what, sort, library, probe=probe, method=method).embedding
     facts = {**describe(embedding), "stages": summarize_stages(embedding)}
     if as_json:
         print_json(facts)
