@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from task2vec.embedding import columns
 from task2vec.embedding.backward import Backward, Part
 from task2vec.embedding.halving import Halving
 from task2vec.errors import ResourceError
@@ -14,6 +15,17 @@ from tests.embedding.families import out_of_memory
 
 FEATURES, FILTERS = 4, 6
 MIX = torch.randn(FEATURES, FILTERS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+# What a forward pass costs, and how many images go for nothing: a CPU, a GPU, and a column for every pair that fits.
+COSTS = {"cpu": (1.5, 0), "cuda": (0.3, 32), "pairs": (0.0, 10_000)}
+
+
+@pytest.fixture(params=list(COSTS))
+def costs(request, monkeypatch):
+    for table, cost in zip((columns._FORWARD, columns._IDLE), COSTS[request.param], strict=True):
+        monkeypatch.setitem(table, "cpu", cost)
+    return request.param
 
 
 def make_row(pixel, seed, key):
@@ -25,11 +37,12 @@ class Formula:
     """An engine that counts, and runs out of memory when it is told to."""
 
     def __init__(self, *, fails=()):
-        self.fails, self.slots, self.forward = list(fails), 0, []
+        self.fails, self.slots, self.forward, self.back = list(fails), 0, [], 0
 
     def rows_by_seed(self, images, seeds, keys):
         assert len(images) == seeds.shape[1] == len(keys)
         self.forward.append(len(images))
+        self.back += seeds.shape[0] * seeds.shape[1]
         for seed in seeds:
             self.slots += 1
             if len(images) > 1 and self.slots in self.fails:
@@ -47,9 +60,10 @@ class Values:
     def __len__(self):
         return len(self.values)
 
-    def batches(self, indices, size):
-        for start in range(0, len(indices), size):
-            yield indices[start : start + size], self.values[indices[start : start + size]]
+    def runs(self, runs):
+        for run in runs:
+            assert len(set(run)) == len(run)  # or an image would be decoded twice
+            yield run, self.values[run]
 
 
 def make_passes(batch_size, *, padding=1):
@@ -123,30 +137,71 @@ def assert_same(found, wanted):
 @pytest.mark.parametrize("terms", [1, 2, 5])
 @pytest.mark.parametrize("tasks", [1, 2, 9])
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
-def test_shared_passes_equal_a_loop_over_tasks_and_images(terms, tasks, batch_size):
+def test_shared_passes_equal_a_loop_over_tasks_and_images(terms, tasks, batch_size, costs):
     for seed in range(3):
-        assert_same(*run(make_parts(seed, tasks=tasks, images=8, terms=terms), 8, batch_size=batch_size))
+        engine = Formula()
+        parts = make_parts(seed, tasks=tasks, images=8, terms=terms)
+        assert_same(*run(parts, 8, batch_size=batch_size, engine=engine))
+        assert max(engine.forward) <= batch_size
 
 
-def test_images_that_fill_up_a_batch_count_nothing():
+def test_images_that_fill_up_a_batch_count_nothing(costs):
     parts = make_parts(0, tasks=3, images=7, terms=3)
     assert_same(*run(parts, 7, batch_size=4, padding=4))
 
 
-def test_every_image_goes_forward_once_and_few_slots_are_empty():
+@pytest.mark.parametrize("numbers", [1, 4, 30, 100])
+def test_seeds_take_no_more_room_than_they_may(numbers, costs, monkeypatch):
+    monkeypatch.setattr("task2vec.embedding.backward._SEEDS", numbers * FEATURES)
+    parts, engine = make_parts(0, tasks=5, images=8, terms=4), Formula()
+    sizes, rows = [], engine.rows_by_seed
+    engine.rows_by_seed = lambda images, seeds, keys: (sizes.append(seeds.shape[:2]), rows(images, seeds, keys))[1]
+    assert_same(*run(parts, 8, engine=engine))
+    assert all(slots * columns <= numbers or slots == 1 for slots, columns in sizes)
+    assert max(slots for slots, _ in sizes) > 1 or numbers < 30
+
+
+# --- the work ---
+
+
+def test_images_of_many_pairs_go_forward_once_and_few_slots_are_empty():
     parts, engine = make_parts(1, tasks=12, images=30, terms=2), Formula()
-    slots = []
-
-    def count(images, seeds, keys):
-        slots.append(seeds.shape[0] * seeds.shape[1])
-        return Formula.rows_by_seed(engine, images, seeds, keys)
-
-    engine.rows_by_seed = count
     assert_same(*run(parts, 30, batch_size=5, engine=engine))
     drawn = torch.cat([part.images for part in parts])
     assert sum(engine.forward) == len(drawn.unique())
     # Images come by falling numbers of pairs, so all empty slots together are fewer than those of one batch.
-    assert sum(slots) <= len(drawn) + 5 * int(drawn.bincount().max())
+    assert engine.back <= len(drawn) + 5 * int(drawn.bincount().max())
+
+
+def draw_alone(counts):
+    """One task that drew so many pairs of each image."""
+    images = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    ones = torch.ones(len(images), dtype=torch.float64)
+    return [Part(images, torch.rand(len(images), 2).double(), torch.rand(2, FEATURES).double(), ones, ones)]
+
+
+@pytest.mark.parametrize("costs", ["cuda"], indirect=True)
+@pytest.mark.parametrize("batch_size", [32, 128])
+def test_one_image_of_many_pairs_does_not_empty_the_slots_of_a_large_batch(costs, batch_size):
+    parts, engine = draw_alone([8, 6, 6, *[4] * 5, *[3] * 20, *[2] * 60, *[1] * 170]), Formula()
+    assert_same(*run(parts, 258, batch_size=batch_size, engine=engine))
+    assert engine.back < 1.1 * len(parts[0].images)
+    assert sum(engine.forward) <= len(parts[0].images)
+
+
+@pytest.mark.parametrize("costs", ["cpu", "cuda"], indirect=True)
+def test_images_of_equally_many_pairs_take_one_column_each(costs):
+    engine = Formula()
+    parts = draw_alone([40] * 60)
+    assert_same(*run(parts, 60, batch_size=60, engine=engine))
+    assert engine.forward == [60] and engine.back == len(parts[0].images)
+
+
+@pytest.mark.parametrize("costs", ["cuda"], indirect=True)
+def test_few_images_of_many_pairs_take_several_columns(costs):
+    engine = Formula()
+    assert_same(*run(draw_alone([64] * 3), 3, batch_size=64, engine=engine))
+    assert engine.slots < 64 / 4 and max(engine.forward) <= 64
 
 
 # --- memory ---
@@ -154,7 +209,7 @@ def test_every_image_goes_forward_once_and_few_slots_are_empty():
 
 @pytest.mark.parametrize("terms", [1, 4])
 @pytest.mark.parametrize("fails", [(1,), (2,), (5,), (3, 4), (2, 6, 9), tuple(range(4, 9))])
-def test_memory_that_runs_out_between_slots_changes_no_number(fails, terms):
+def test_memory_that_runs_out_between_slots_changes_no_number(fails, terms, costs):
     for seed in range(4):
         parts, engine = make_parts(seed, tasks=9, images=8, terms=terms), Formula(fails=fails)
         assert_same(*run(parts, 8, batch_size=8, engine=engine))
@@ -163,7 +218,7 @@ def test_memory_that_runs_out_between_slots_changes_no_number(fails, terms):
 
 @pytest.mark.parametrize("terms", [1, 4])
 @pytest.mark.parametrize("fails", [1, 2, 4])
-def test_memory_that_runs_out_while_rows_are_entered_changes_no_number(terms, fails):
+def test_memory_that_runs_out_while_rows_are_entered_changes_no_number(terms, fails, costs):
     refused = []
 
     class Full(Ledger):
@@ -179,6 +234,22 @@ def test_memory_that_runs_out_while_rows_are_entered_changes_no_number(terms, fa
     for seed in range(4):
         assert_same(*run(make_parts(seed, tasks=9, images=8, terms=terms), 8, batch_size=8, ledger=Full))
     assert len(refused) == 4
+
+
+def test_columns_that_do_not_fit_become_fewer(costs):
+    engine = Formula()
+    rows = engine.rows_by_seed
+
+    def guarded(images, seeds, keys):
+        if len(images) > 3:
+            raise out_of_memory()
+        return rows(images, seeds, keys)
+
+    engine.rows_by_seed = guarded
+    for counts in ([9] * 4, [9, 2, 1, 1, 1, 1], [9]):
+        assert_same(*run(draw_alone(counts), len(counts), batch_size=16, engine=engine))
+        assert max(engine.forward) <= 3
+    assert engine.forward[-1] == (1 if costs == "cpu" else 3)  # and no fewer than do fit
 
 
 def test_one_image_that_does_not_fit_is_an_error():

@@ -1,21 +1,23 @@
 """The backward passes of any number of tasks on the same images, which share the forward pass.
 
-Every task has drawn pairs of an image and a term of its own. An image is run forward once, and back as often as it was
-drawn, by whichever task: the backward passes of a batch are its slots. Images with about as many pairs are put into
-one batch, so that few slots are empty.
+Every task has drawn pairs of an image and a term of its own. A batch is made of columns, which go forward once, and of
+slots, in each of which all columns go back; an image with many pairs may take several columns (see `columns`). Its
+pairs are run in their order, as many in a slot as it has columns: no more than one task is then ever in the middle of
+its pairs of an image, so that a single row per image is enough for sums that wait.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from task2vec.embedding.columns import count_images, share_out
 from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
 from task2vec.fisher import Engine, Ledger
 
-# Numbers in the seeds of one batch, all its slots together.
+# Numbers in the seeds of one forward pass, all its slots together; for the other slots a batch goes forward again.
 _SEEDS = 1 << 26
 
 
@@ -71,19 +73,24 @@ class Backward:
         self.counts = torch.bincount(images, minlength=len(pixels))
         self.starts = self.counts.cumsum(0) - self.counts
 
+    @property
+    def most(self) -> int:
+        """Columns of the largest batch that may fit into memory."""
+        return min(self.passes.batch_size, self.passes.memory.largest or self.passes.batch_size)
+
     def run(self, images: Sequence[int], step: Callable[[int], None]) -> None:
         """Runs all pairs of the given images."""
-        order = sorted(images, key=lambda image: -int(self.counts[image]))
-        while order:
-            slots = int(self.counts[order[0]])
-            size = min(self.passes.batch_size, max(1, _SEEDS // (slots * self.passes.probe.feature_dim)))
-            # Those with at least half as many pairs; the rest may go in larger batches.
-            end = sum(2 * int(self.counts[image]) >= slots for image in order)
-            end = -(-end // size) * size
-            for numbers, pixels in self.pixels.batches(order[:end], size):
-                batch = _Batch(self, numbers)
-                self.passes.memory.run(batch.run, [pixels, torch.arange(len(numbers))])
-                step(int(self.counts[numbers].sum()))
+        for numbers, pixels in self.pixels.runs(self._plan(torch.tensor(images))):
+            batch = _Batch(self, numbers)
+            self.passes.memory.run(batch.run, [pixels, torch.arange(len(numbers))])
+            step(int(self.counts[numbers].sum()))
+
+    def _plan(self, images: Tensor) -> Iterator[list[int]]:
+        """The images of one batch after the other; how much fits is asked each time, for memory may have run out."""
+        order = images[torch.argsort(self.counts[images], descending=True, stable=True)]
+        while len(order):
+            end = count_images(self.counts[order[: self.most]], self.most, device=self.pixels.device)
+            yield order[:end].tolist()
             order = order[end:]
 
     def seeds(self, pairs: Tensor) -> Tensor:
@@ -93,7 +100,7 @@ class Backward:
         for owner in owners.unique().tolist():
             own, part = torch.nonzero(owners == owner).flatten(), self.parts[owner]
             found[own] = (part.vectors[self.places[pairs[own]]] @ part.weight).to(found)
-        return found.to(self.pixels.device)
+        return found.to(self.pixels.device, non_blocking=True)
 
     def enter(self, rows: Tensor, pairs: Tensor, terms: Tensor) -> None:
         """Enters finished rows into the accounts of the tasks; `pairs` are their last ones."""
@@ -110,42 +117,82 @@ class _Batch:
         self.sums: Tensor | None = None  # rows of images that have not come to the last of a task's pairs
         self.terms = torch.zeros(len(images), dtype=torch.long)
 
-    def run(self, pixels: Tensor, columns: Tensor) -> Tensor:
-        """Runs what is not done of the images in `columns` of the batch."""
-        backward, passes = self.backward, self.backward.passes
-        images = self.images[columns]
-        first, counts = backward.starts[images] + self.done[columns], backward.counts[images] - self.done[columns]
-        slots = int(counts.max())
-        numbers = torch.arange(slots)[:, None] + first  # (slots, images) numbers of pairs
-        is_filled = torch.arange(slots)[:, None] < counts
-        inputs = passes.input(pixels)
-        seeds = torch.zeros(slots, len(inputs), passes.probe.feature_dim, dtype=passes.dtype, device=inputs.device)
-        where = torch.nonzero(is_filled).to(inputs.device)
-        seeds[where[:, 0], where[:, 1]] = backward.seeds(numbers[is_filled])
-        keys = [backward.keys[image] for image in images.tolist()]
+    def run(self, pixels: Tensor, places: Tensor) -> Tensor:
+        """Runs what is not done of the images at `places` of the batch."""
+        backward, counts = self.backward, self.backward.counts[self.images[places]]
+        while bool((left := counts - self.done[places]).any()):
+            columns = share_out(left, backward.most, device=backward.pixels.device)
+            try:
+                self._pass(pixels, places, left, columns)
+                continue
+            except torch.cuda.OutOfMemoryError:
+                if int(columns.max()) == 1:  # fewer columns are fewer images
+                    raise
+            backward.passes.memory.shrink(int(columns.sum()))
+            backward.passes.memory.run(self.run, [pixels, places])
+        return pixels.new_zeros(len(places))
+
+    def _pass(self, pixels: Tensor, places: Tensor, left: Tensor, columns: Tensor) -> None:
+        """One forward pass, and the backward passes of what is `left` of each image, as far as seeds may be held."""
+        backward, passes, device = self.backward, self.backward.passes, pixels.device
+        owners = torch.repeat_interleave(columns)  # the image of each column
+        within = torch.arange(len(owners)) - (columns.cumsum(0) - columns)[owners]
+        slots = int((-(-left // columns.clamp_min(1))).max())
+        slots = min(slots, max(1, _SEEDS // (len(owners) * passes.probe.feature_dim)))
+        order = torch.arange(slots)[:, None] * columns[owners] + within  # (slots, columns): which of its image's pairs
+        is_filled = order < left[owners]
+        images = self.images[places]
+        numbers = (backward.starts[images] + self.done[places])[owners] + order
+        inputs = passes.input(pixels if bool((columns == 1).all()) else pixels[_send(owners, device)])
+        seeds = torch.zeros(slots, len(inputs), passes.probe.feature_dim, dtype=passes.dtype, device=device)
+        seeds[tuple(_send(torch.nonzero(is_filled), device).T)] = backward.seeds(numbers[is_filled])
+        keys = [backward.keys[image] for image in images[owners].tolist()]
         keys += keys[-1:] * (len(inputs) - len(keys))
         for slot, rows in enumerate(backward.engine.rows_by_seed(inputs, seeds, keys)):
             filled = torch.nonzero(is_filled[slot]).flatten()
-            self._take(rows[: len(columns)][filled.to(rows.device)], columns[filled], numbers[slot, filled])
-        return pixels.new_zeros(len(columns))
+            self._take(rows[_send(filled, device)].double(), places[owners[filled]], numbers[slot, filled])
 
-    def _take(self, rows: Tensor, columns: Tensor, pairs: Tensor) -> None:
-        """Adds the rows of one slot; those that complete a task's share of an image are entered.
+    def _take(self, rows: Tensor, places: Tensor, pairs: Tensor) -> None:
+        """Takes in the rows of one slot, which lie image by image, and adds up those of one image and task.
 
         Nothing is noted before all is done that may run out of memory: the slot is run again then, and counts once.
         """
-        backward, goes_on = self.backward, self.backward.goes_on[pairs]
-        terms = self.terms[columns] + 1
-        if self.sums is None and not bool(goes_on.any()):  # one pair per task and image, as with two classes
-            backward.enter(rows, pairs, terms)
-        else:
-            if self.sums is None:
-                self.sums = rows.new_zeros(len(self.images), rows.shape[1])
-            where, is_open = columns.to(rows.device), goes_on.to(rows.device)
-            rows = rows + self.sums[where]
-            left = torch.where(is_open[:, None], rows, 0)
-            if not bool(goes_on.all()):
-                backward.enter(rows[~is_open], pairs[~goes_on], terms[~goes_on])
-            self.sums.index_copy_(0, where, left)
-        self.terms[columns] = torch.where(goes_on, terms, 0)
-        self.done[columns] += 1
+        done = torch.bincount(places, minlength=len(self.images))
+        is_end = ~self.backward.goes_on[pairs] | _is_last(places)
+        group = is_end.cumsum(0) - is_end.long()
+        if not bool(is_end.all()):
+            sums = rows.new_zeros(int(is_end.sum()), rows.shape[1])
+            rows = sums.index_add_(0, _send(group, rows.device), rows)
+        self._settle(rows, places[is_end], pairs[is_end], torch.bincount(group))
+        self.done += done
+
+    def _settle(self, rows: Tensor, places: Tensor, pairs: Tensor, terms: Tensor) -> None:
+        """Enters the sums that complete a task's share of an image; the others wait for the next slot."""
+        device, is_open = rows.device, self.backward.goes_on[pairs]
+        last = torch.nonzero(_is_last(places)).flatten()  # what each image ends with
+        first = torch.cat([last.new_zeros(1), last[:-1] + 1])
+        terms[first] += self.terms[places[first]]
+        sums, into, waiting = self.sums, _send(places[last], device), None
+        if sums is None and bool(is_open.any()):
+            sums = rows.new_zeros(len(self.images), rows.shape[1])
+        if sums is not None:
+            rows = rows.index_add(0, _send(first, device), sums[into])
+            waiting = torch.where(_send(is_open[last], device)[:, None], rows[_send(last, device)], 0)
+        closed = torch.nonzero(~is_open).flatten()
+        if len(closed) < len(rows):
+            rows = rows[_send(closed, device)]
+        if len(closed):
+            self.backward.enter(rows, pairs[closed], terms[closed])
+        if sums is not None and waiting is not None:
+            self.sums = sums.index_copy_(0, into, waiting)
+        self.terms[places[last]] = torch.where(is_open[last], terms[last], 0)
+
+
+def _is_last(places: Tensor) -> Tensor:
+    """Whether the next place is another one."""
+    return torch.cat([places[1:] != places[:-1], places.new_ones(1, dtype=torch.bool)])
+
+
+def _send(small: Tensor, device: torch.device) -> Tensor:
+    """A tensor on the device of the rows, without waiting for what that is busy with."""
+    return small.to(device, non_blocking=True)

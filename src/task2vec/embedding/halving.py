@@ -18,6 +18,13 @@ class Halving:
         self.what, self.on_shortage = what, on_shortage
         self.largest: int | None = None
 
+    def shrink(self, count: int) -> None:
+        """Notes that `count` images at a time are too many."""
+        self.largest = (count + 1) // 2
+        self.on_shortage()
+        torch.cuda.empty_cache()
+        warnings.warn(f"GPU memory ran out: going on with batches of {self.largest} images", stacklevel=3)
+
     def run(self, work: Callable[..., Tensor], parts: Sequence[Any]) -> Tensor:
         """`work` on `parts`, sequences with one entry per image, or on their halves as often as memory asks for it."""
         count = len(parts[0])
@@ -30,9 +37,6 @@ class Halving:
                         f"the GPU has not enough memory for a single image: {self.what}. "
                         f"Use a smaller size (--size) or the CPU (--device cpu)."
                     ) from error
-            self.largest = (count + 1) // 2
-            self.on_shortage()
-            torch.cuda.empty_cache()
-            warnings.warn(f"GPU memory ran out: going on with batches of {self.largest} images", stacklevel=2)
+            self.shrink(count)
         middle = (count + 1) // 2
         return torch.cat([self.run(work, [p[:middle] for p in parts]), self.run(work, [p[middle:] for p in parts])])

@@ -1,7 +1,7 @@
 """The images of a task as batches of tensors: decoded by threads, in order, with a bounded number held at a time."""
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -42,13 +42,21 @@ class Pixels:
         return pixels
 
     def batches(self, indices: Sequence[int], size: int) -> Iterator[tuple[list[int], Tensor]]:
-        """Runs of `size` indices with their stacked tensors, one batch being decoded while another is used."""
-        runs = [list(indices[start : start + size]) for start in range(0, len(indices), size)]
+        """Runs of `size` indices with their stacked tensors."""
+        return self.runs(list(indices[start : start + size]) for start in range(0, len(indices), size))
+
+    def runs(self, runs: Iterable[list[int]]) -> Iterator[tuple[list[int], Tensor]]:
+        """Runs of indices with their stacked tensors, one run being decoded while another is used."""
         with ThreadPoolExecutor(self.workers) as pool:
-            ahead = [pool.submit(self.load, i) for i in runs[0]] if runs else []
-            for position, run in enumerate(runs):
-                loading = ahead
-                ahead = [pool.submit(self.load, i) for i in runs[position + 1]] if position + 1 < len(runs) else []
+
+            def begin(run: list[int]) -> tuple[list[int], list[Future[Tensor]]]:
+                return run, [pool.submit(self.load, index) for index in run]
+
+            begun = map(begin, runs)
+            ahead = next(begun, None)
+            while ahead is not None:
+                run, loading = ahead
+                ahead = next(begun, None)
                 try:
                     tensors = [future.result().to(self.device, non_blocking=True) for future in loading]
                 except BaseException:

@@ -100,7 +100,8 @@ class Ledger:
     def add(self, rows: Tensor, owners: Tensor, *, inclusion: Tensor, terms: Tensor, weights: Tensor) -> None:
         """Takes in one row y_i per image, the task that each belongs to, and the rest as `Accumulator.add` does."""
         rows = rows.double()
-        owners, inclusion, weights, terms = (part.to(rows.device) for part in (owners, inclusion, weights, terms))
+        parts = (owners, inclusion, weights, terms)
+        owners, inclusion, weights, terms = (part.to(rows.device, non_blocking=True) for part in parts)
         mass = rows.sum(1) / inclusion
         facts = torch.stack([torch.ones_like(mass), terms.double(), inclusion, mass, mass * mass], dim=1)
         enter = self._enter_one_by_one if rows.device.type == "cpu" else self._enter_together
