@@ -81,7 +81,7 @@ def decode_embedding(content: bytes, path: str | Path) -> Embedding:
         envelope = json.loads(header["__metadata__"]["task2vec"])
         text = envelope["story"]
         story = json.loads(text)
-        schema = story["schema"]
+        schema, found = story["schema"], hash_content(text, arrays)
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise EmbeddingFileError(
             f"'{path}' is not an embedding of task2vec, or it is damaged ({type(error).__name__}). "
@@ -97,7 +97,7 @@ def decode_embedding(content: bytes, path: str | Path) -> Embedding:
             f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else; "
             f"{wish}."
         )
-    if set(arrays) - {"halves"} != set(_ARRAYS) or envelope.get("sha256") != hash_content(text, arrays):
+    if set(arrays) - {"halves"} != set(_ARRAYS) or envelope.get("sha256") != found:
         raise EmbeddingFileError(
             f"'{path}' was changed after it was saved: its SHA-256 does not fit its content. "
             f"Take a good copy, or embed the task again: task2vec embed FOLDER"

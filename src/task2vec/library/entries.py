@@ -1,12 +1,11 @@
 """What a library keeps, as plain values."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from task2vec.errors import UsageError
-from task2vec.library.texts import check_text, check_whole
+from task2vec.library.texts import check_text, check_whole, write_plain
 
 SOURCES = ("timm", "hub", "file")
 _LARGEST_COST = 1e300
@@ -125,13 +124,9 @@ class Expert:
             is_size = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COST
             if value is not None and not is_size:
                 raise UsageError(f"the {name} of the expert '{self.name}' is no size. Give a number, or None.")
-        try:
-            json.dumps(dict(self.recipe), allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(
-                f"the recipe of the expert '{self.name}' cannot be written down ({error}). Use texts, finite numbers, "
-                "lists and dictionaries."
-            ) from error
+        if not isinstance(self.recipe, Mapping):
+            raise UsageError(f"the recipe of the expert '{self.name}' has no names. Give a dictionary.")
+        write_plain(dict(self.recipe), f"recipe of the expert '{self.name}'")
 
 
 @dataclass(frozen=True)

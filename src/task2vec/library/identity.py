@@ -12,7 +12,7 @@ from task2vec.distance.kind import SCALING
 from task2vec.embedding.settings import RECIPE
 from task2vec.embedding.value import Embedding
 from task2vec.errors import DataError
-from task2vec.library.texts import check_text
+from task2vec.library.texts import check_text, write_plain
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
@@ -78,7 +78,7 @@ def identify(embedding: Embedding) -> Identity:
             raise TypeError("recipe")
         task = _read_task(embedding.task, story)
         probe = _check_hash(story["probe_fingerprint"], "probe_fingerprint")
-        text = _write(settings)
+        text = write_plain(settings, "settings")
         key = _hash([task.fingerprint, probe, settings, recipe])
         head = story.get("head")
         error = head.get("cv_error") if isinstance(head, dict) else None

@@ -18,7 +18,7 @@ from task2vec.library.blobs import Blobs
 from task2vec.library.entries import Added, Expert, MeasuredError
 from task2vec.library.identity import Identity, Space, TaskFacts, identify, is_same_vector
 from task2vec.library.search import Search
-from task2vec.library.texts import check_text
+from task2vec.library.texts import check_text, write_plain
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Keeper:
     ) -> Added:
         """Keeps an expert; another one of the same name is refused."""
         fields = ("source", "location", "task", "recipe", "parameters", "input_size", "cost", "sha256")
-        recipe = json.dumps(dict(expert.recipe), sort_keys=True, allow_nan=False)
+        recipe = write_plain(dict(expert.recipe), "recipe")
         told = {name: getattr(expert, name) for name in fields} | {"recipe": recipe}
         told["cost"] = None if expert.cost is None else float(expert.cost)
         values = tuple(told.values())

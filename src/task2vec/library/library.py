@@ -1,6 +1,5 @@
 """The library: a folder that keeps every task and every expert, and never loses one."""
 
-import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +22,7 @@ from task2vec.library.neighbours import Neighbours
 from task2vec.library.place import find_library
 from task2vec.library.search import Search, SearchReport
 from task2vec.library.sweeping import Sweeper, is_left
-from task2vec.library.texts import check_text
+from task2vec.library.texts import check_text, write_plain
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
@@ -217,7 +216,8 @@ class Library:
     @contextmanager
     def record(self, what: str, story: Mapping[str, Any] | None = None) -> Iterator[int]:
         """Notes a run: what was begun, and at the end of the block how it ended."""
-        text = json.dumps(dict(story or {}), sort_keys=True, allow_nan=False)
+        check_text(what, "run")
+        text = write_plain(dict(story or {}), "story of the run")
         with self._database.writing() as connection:
             number = connection.execute(
                 "INSERT INTO runs(what, story, begun) VALUES (?, ?, ?)", (what, text, now())
@@ -358,9 +358,9 @@ class Library:
         """
         return repairing.repair(find_library(folder), report=report)
 
-    def compact(self) -> dict[str, int]:
+    def compact(self, *, report: Report = silent) -> dict[str, int]:
         """Takes away what nobody needs; returns the bytes of the folder before and after."""
-        return self._sweeper.compact()
+        return self._sweeper.compact(report=report)
 
     def export(self, path: str | Path, *, tag: str | None = None, report: Report = silent) -> Path:
         """Writes everything, or the tasks with a tag and what was measured for them, to one file to be imported.

@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
+from task2vec.embedding.progress import Report, silent
 from task2vec.embedding.writing import PARTIAL
 from task2vec.errors import LibraryError, ResourceError, Task2VecError
 from task2vec.library.blobs import Blobs, remove_files
@@ -59,13 +60,13 @@ class Sweeper:
                         connection.execute("ROLLBACK")
                     connection.execute(f"PRAGMA busy_timeout = {self.database.patience}")
 
-    def compact(self) -> dict[str, int]:
+    def compact(self, *, report: Report = silent) -> dict[str, int]:
         """Sweeps, and gives back the room that removals left; returns the bytes of the folder before and after."""
         before = _count_bytes(self.database.folder)
         with self.database.writing() as connection:
             self._sweep(connection)
             for (space,) in connection.execute("SELECT id FROM spaces").fetchall():
-                self.search.compact(connection, space, load=make_loader(connection, self.blobs))
+                self.search.compact(connection, space, load=make_loader(connection, self.blobs), report=report)
             self.search.sync()
         with self.database.borrowing() as connection:
             connection.execute("VACUUM")

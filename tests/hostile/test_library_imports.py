@@ -1,0 +1,485 @@
+"""S1 and S3: files that pretend to be an exported library. Each is refused by name, and not a byte changes here."""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import random
+import struct
+import subprocess
+import sys
+import tarfile
+import zipfile
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from task2vec.embedding.store import encode_embedding
+from task2vec.errors import LibraryError, Task2VecError
+from task2vec.library import Expert, Library, MeasuredError, exchange
+from tests.library.making import fingerprint_of, make, read_bytes
+
+MAGIC = exchange.MAGIC
+SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+class Canary:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def pack(text, blobs=(), *, magic=MAGIC, digest=None, length=None):
+    """A file as `export` writes it, around any text."""
+    content = text if isinstance(text, bytes) else json.dumps(text).encode()
+    digest = hashlib.sha256(content).digest() if digest is None else digest
+    return magic + struct.pack("<Q", len(content) if length is None else length) + digest + content + b"".join(blobs)
+
+
+def list_everything():
+    """The list of a sound file, and its blobs."""
+    blobs = [encode_embedding(make(f"gift {seed}", seed)) for seed in (20, 21)]
+    task = {"images": 10, "classes": ["a", "b"], "counts": [5, 5], "is_multilabel": False, "tags": ["x"], "taxon": None}
+    text = {
+        "tasks": [
+            {"fingerprint": fingerprint_of(seed), "name": f"gift {seed}", "added": "2026-01-01T00:00:00Z"} | task
+            for seed in (20, 21)
+        ],
+        "experts": [
+            {"name": "e", "source": "timm", "location": "net", "task": None, "recipe": {"epochs": 3}, "parameters": 5,
+             "input_size": 224, "cost": 1.5, "sha256": None}
+        ],
+        "errors": [
+            {"task": fingerprint_of(20), "expert": "e", "error": 0.5, "protocol": "p", "seed": 0, "low": None,
+             "high": None, "measured": "2026-01-01T00:00:00Z", "measured_by": "me"}
+        ],
+        "embeddings": [
+            {"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob), "added": "2026-01-01T00:00:00Z"}
+            for blob in blobs
+        ],
+    }  # fmt: skip
+    return text, blobs
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A library that must not change."""
+    with Library.open(tmp_path_factory.mktemp("home") / "library") as library:
+        library.add(make("own", 1), Expert("mine", "timm", "net"), MeasuredError(fingerprint_of(1), "mine", 0.1, "p"))
+        yield library
+
+
+def refuse(library, path):
+    """The words of the refusal; the library is as it was, to the byte."""
+    before = read_bytes(library.folder)
+    with pytest.raises(LibraryError) as caught:
+        library.merge(path)
+    assert caught.value.exit_code == 4
+    assert read_bytes(library.folder) == before
+    return str(caught.value)
+
+
+def write(folder, content):
+    path = folder / "gift.t2vlib"
+    path.write_bytes(content)
+    return path
+
+
+def test_a_sound_one_is_taken(tmp_path):
+    """So that all that is refused below is refused for its fault alone."""
+    text, blobs = list_everything()
+    with Library.open(tmp_path / "library") as library:
+        merged = library.merge(write(tmp_path, pack(text, blobs)))
+        assert merged.added == {"task": 2, "embedding": 2, "expert": 1, "error": 1} and merged.conflicts == []
+        assert library.verify().is_sound and np.array_equal(library.get("gift 20").fisher, make("", 20).fisher)
+
+
+# --- S1: other files under this name ---------------------------------------------------------------------------------
+
+
+def make_zip(folder):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("../../outside", b"out")
+        archive.writestr("bomb", bytes(1_000_000))
+    return file.getvalue()
+
+
+def make_tar(folder):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("/../../outside")
+        entry.size = 3
+        archive.addfile(entry, io.BytesIO(b"out"))
+    return file.getvalue()
+
+
+def make_array(folder):
+    file = io.BytesIO()
+    np.save(file, np.array([Canary(folder / "canary")], dtype=object), allow_pickle=True)
+    return file.getvalue()
+
+
+STRANGERS = {
+    "a pickle": lambda folder: pickle.dumps(Canary(folder / "canary")),
+    "a pickle after our first line": lambda folder: MAGIC + pickle.dumps(Canary(folder / "canary")),
+    "a pickle for a list": lambda folder: pack(pickle.dumps(Canary(folder / "canary"))),
+    "an array of objects": make_array,
+    "a zip": make_zip,
+    "a tar": make_tar,
+    "nothing": lambda folder: b"",
+    "half of the first line": lambda folder: MAGIC[:10],
+    "the first line": lambda folder: MAGIC,
+    "an embedding": lambda folder: encode_embedding(make("x", 1)),
+    "a newer one": lambda folder: pack({}, magic=MAGIC.replace(b"1", b"2")),
+    "no list": lambda folder: pack(b""),
+}
+
+
+@pytest.mark.parametrize("content", STRANGERS.values(), ids=STRANGERS)
+def test_other_files_under_this_name(home, tmp_path, content):
+    path = write(tmp_path, content(tmp_path))
+    assert "gift.t2vlib" in refuse(home, path)
+    assert [found.name for found in tmp_path.iterdir()] == ["gift.t2vlib"]
+
+
+def test_embeddings_that_are_pickles(home, tmp_path):
+    blob = pickle.dumps(Canary(tmp_path / "canary"))
+    text, _ = list_everything()
+    text["embeddings"] = [{"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob), "added": None}]
+    refuse(home, write(tmp_path, pack(text, [blob])))
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_what_is_no_file(home, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "no file" in refuse(home, tmp_path / "pipe")
+    assert "no file" in refuse(home, "/dev/zero")
+    assert "cannot read" in refuse(home, tmp_path / "none")
+    refuse(home, tmp_path)  # a folder without a library
+
+
+# --- S3: damaged and lying files -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.long)])
+def test_every_place_of_a_file_matters(home, tmp_path, step):
+    """One flipped byte, wherever it is, is found."""
+    text, blobs = list_everything()
+    content = pack(text, blobs)
+    before = read_bytes(home.folder)
+    for place in range(0, len(content), step):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << (place % 8)
+        with pytest.raises(LibraryError):
+            home.merge(write(tmp_path, damaged))
+    assert read_bytes(home.folder) == before
+
+
+def test_every_length_of_a_file_matters(home, tmp_path):
+    text, blobs = list_everything()
+    content = pack(text, blobs)
+    for end in (*range(0, len(content), 97), len(content) - 1):
+        refuse(home, write(tmp_path, content[:end]))
+    refuse(home, write(tmp_path, content + b"\0"))
+
+
+@pytest.mark.parametrize("length", [1 << 63, (1 << 64) - 1, 1 << 40, 1 << 28, 10_000])
+def test_absurd_lengths(home, tmp_path, length):
+    text, blobs = list_everything()
+    assert f"{length} bytes" in refuse(home, write(tmp_path, pack(text, blobs, length=length)))
+
+
+def test_a_gigabyte_of_nothing_is_not_read(home, tmp_path):
+    """Sparse files of a gigabyte: refused at once, and without their memory."""
+    text, blobs = list_everything()
+    giant = {
+        "tasks": [],
+        "experts": [],
+        "errors": [],
+        "embeddings": [{"sha256": "0" * 64, "bytes": 1 << 28, "added": None}] * 4,
+    }
+    many = b'{"tasks": [' + b"{}," * (1 << 25) + b"{}]}"
+    for number, content in enumerate((pack(text, blobs), pack(b"", length=(1 << 30)), pack(giant), pack(many))):
+        path = tmp_path / f"{number}.t2vlib"
+        path.write_bytes(content)
+        if number != 3:
+            os.truncate(path, max(1 << 30, len(content)) if number != 2 else len(content) + (1 << 30))
+        script = (
+            "import resource, sys\nfrom task2vec.library import Library\nfrom task2vec.errors import LibraryError\n"
+            "library = Library.open(sys.argv[2])\nused = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+            "try:\n    library.merge(sys.argv[1])\nexcept LibraryError:\n"
+            "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used)\nlibrary.close()"
+        )
+        command = [sys.executable, "-c", script, path, tmp_path / "library"]
+        grown = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        # A blob of the largest size is read once; a list of 100 MB, too; neither is unfolded.
+        assert grown < (600_000 if number == 2 else 250_000 if number == 3 else 30_000), (number, grown)
+        path.unlink()
+
+
+DEEP = b'{"tasks": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+ODD_LISTS = [
+    DEEP,
+    b"[]",
+    b"5",
+    b"null",
+    b'{"tasks": NaN, "experts": [], "errors": [], "embeddings": []}',
+    b'{"tasks": [], "experts": [], "errors": []}',
+    b'{"tasks": {}, "experts": 5, "errors": [], "embeddings": []}',
+    b"\xff\xfe{}",
+    b'{"tasks": ' + b"9" * 10_000 + b"}",
+    "{}".encode("utf-16"),
+]
+
+
+@pytest.mark.parametrize("text", ODD_LISTS, ids=range(len(ODD_LISTS)))
+def test_odd_lists(home, tmp_path, text):
+    refuse(home, write(tmp_path, pack(text)))
+
+
+WRONG = {
+    "tasks": [
+        ("fingerprint", ["../../x", "", "xyz" * 20, 5, None, [], "ab" * 2]),
+        ("name", [5, None, [], "\ud800", "x" * 70_000]),
+        ("images", [-1, 1.5, "10", None, True, 1 << 60, 10**400]),
+        ("classes", ["ab", None, [5], ["a"], ["a", "b", "c"], ["a", "\udfff"]]),
+        ("counts", [[5], [5, -1], [5, 1 << 60], [5, "5"], None, [5, True]]),
+        ("tags", ["x", [5], [None], [""], ["\ud800"], {"a": 1}]),
+        ("taxon", [5, [], "\ud800"]),
+        ("added", [5, [], "x" * 70_000]),
+    ],
+    "experts": [
+        ("name", [None, 5, "", "\ud800", []]),
+        ("source", [None, "ftp", 5]),
+        ("recipe", [None, [], "x", 5]),
+        ("parameters", [-1, 1.5, 1 << 63, 10**400, "5", True]),
+        ("input_size", [1 << 70, [], "224"]),
+        ("cost", [-1, "1", 10**400, []]),
+        ("sha256", [5, []]),
+        ("extra", [5]),
+    ],
+    "errors": [
+        ("task", [None, 5, fingerprint_of(99)]),
+        ("expert", [None, "mine", 5, []]),
+        ("error", [None, 1.5, -1, "0.5", True, 10**400]),
+        ("protocol", [None, 5, []]),
+        ("seed", [None, 1 << 63, 10**400, "0", 1.5, True]),
+        ("measured_by", [None, 5]),
+        ("low", ["0", 2]),
+        ("__class__", ["x"]),
+    ],
+    "embeddings": [
+        ("sha256", [None, 5, "0" * 63, "../" * 21 + "x", "0" * 64]),
+        ("bytes", [0, -1, 1.5, None, "5", 1 << 62, (1 << 28) + 1]),
+        ("added", [5, []]),
+        ("path", ["/etc/passwd"]),
+    ],
+}
+CASES = [(table, name, value) for table, fields in WRONG.items() for name, values in fields for value in values]
+
+
+@pytest.mark.parametrize("table", WRONG)
+def test_wrong_values(home, tmp_path, table):
+    for _, name, value in (case for case in CASES if case[0] == table):
+        text, blobs = list_everything()
+        text[table][0][name] = value
+        assert "refused" in refuse(home, write(tmp_path, pack(text, blobs))), (name, value)
+    for name in list(list_everything()[0][table][0]):
+        if (table, name) in {("experts", "task"), ("experts", "recipe"), ("errors", "seed"), ("errors", "measured")}:
+            continue  # these may be left out
+        text, blobs = list_everything()
+        del text[table][0][name]
+        if (table, name) not in OPTIONAL:
+            refuse(home, write(tmp_path, pack(text, blobs)))
+
+
+OPTIONAL = {("experts", name) for name in ("parameters", "input_size", "cost", "sha256")} | {
+    ("errors", name) for name in ("low", "high", "measured_by")
+}
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "Infinity"])
+def test_numbers_without_end(home, tmp_path, number):
+    for place in ('"epochs": 3', '"cost": 1.5', '"error": 0.5'):
+        text, blobs = list_everything()
+        told = json.dumps(text)
+        assert place in told
+        changed = told.replace(place, f"{place.split(': ')[0]}: {number}").encode()
+        refuse(home, write(tmp_path, pack(changed, blobs)))
+
+
+def test_an_embedding_of_a_task_that_is_not_listed(home, tmp_path):
+    text, blobs = list_everything()
+    text["tasks"].pop()
+    assert "not listed" in refuse(home, write(tmp_path, pack(text, blobs)))
+
+
+def test_the_same_twice_is_taken_once(tmp_path):
+    text, blobs = list_everything()
+    doubled = {table: entries * 2 for table, entries in text.items()}
+    with Library.open(tmp_path / "library") as library:
+        merged = library.merge(write(tmp_path, pack(doubled, blobs * 2)))
+        assert merged.added == {"task": 2, "embedding": 2, "expert": 1, "error": 1} and merged.known == 6
+        assert library.verify().is_sound
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@SLOW
+@given(table=st.sampled_from(sorted(WRONG)), where=st.integers(0, 30), value=JSON)
+def test_any_value_anywhere(tmp_path_factory, table, where, value):
+    text, blobs = list_everything()
+    names = sorted(text[table][0])
+    text[table][0][names[where % len(names)]] = value
+    check_harmless(tmp_path_factory, pack(text, blobs))
+
+
+@SLOW
+@given(value=st.dictionaries(st.sampled_from([*WRONG, "x"]), JSON | st.lists(JSON, max_size=3)))
+def test_any_list(tmp_path_factory, value):
+    check_harmless(tmp_path_factory, pack(value))
+
+
+def check_harmless(factory, content):
+    """It is refused in our words and nothing of it is there, or it is taken and all is sound."""
+    folder = factory.mktemp("import")
+    with Library.open(folder / "library") as library:
+        library.add(make("own", 1))
+        try:
+            library.merge(write(folder, content))
+        except Task2VecError:
+            assert [task.name for task in library.tasks()] == ["own"] and library.experts() == []
+        assert library.verify().is_sound
+        library.errors(), library.experts(), library.stats()
+        assert len(library.nearest("own")) == sum(space["embeddings"] for space in library.stats()["spaces"][:1]) - 1
+        library.export(folder / "again.t2vlib")  # what was taken can be given
+        with Library.open(folder / "second") as second:
+            second.merge(folder / "again.t2vlib")
+
+
+# Embeddings that have the right hashes, and lie.
+LIES = {
+    "no filters": {"layers": [], "fisher": []},
+    "filters that cancel out": {"layers": [["a", "convolution", -5, 9, 0.1], ["b", "convolution", 55, 9, 0.1]]},
+    "a probe that is no text": {"probe": {"a": 1}},
+    "a task that is no text": {"task": 5},
+    "half a letter": {"task": "\ud800"},
+    "a story that is a list": {"provenance": []},
+    "settings that are a list": {"settings": []},
+    "a deep setting": {"settings": {"deep": None}},
+    "a recipe that is a text": {"recipe": "2"},
+    "a fingerprint that is a path": {"task_fingerprint": "../../../x"},
+    "a huge error": {"head": {"cv_error": 10**400}},
+    "counts that are a text": {"counts": "many"},
+}
+
+
+def lie(kind):
+    """A blob whose hashes are right, and whose content is not."""
+    from safetensors.numpy import save
+
+    from task2vec.embedding.store import SCHEMA, hash_content
+
+    told = LIES[kind]
+    sound = make("gift 20", 20)
+    arrays = {name: np.array(getattr(sound, name)) for name in ("fisher", "prior", "stderr")}
+    if "fisher" in told:
+        arrays = dict.fromkeys(arrays, np.zeros(0))
+    provenance = {**sound.provenance} | {name: told[name] for name in told if name in sound.provenance}
+    story = {"schema": SCHEMA, "task": "gift 20", "probe": "net", "layers": [["conv", "convolution", 50, 9, 0.1]]}
+    story |= {"provenance": provenance} | {name: told[name] for name in told if name in (*story, "provenance")}
+    text = json.dumps(story)
+    if kind == "a deep setting":
+        text = text.replace('{"deep": null}', '{"deep": ' + "[" * 900 + "]" * 900 + "}")
+    envelope = json.dumps({"sha256": hash_content(text, arrays), "story": text})
+    return save(arrays, metadata={"task2vec": envelope})
+
+
+@pytest.mark.parametrize("kind", LIES)
+def test_embeddings_that_lie(tmp_path_factory, kind):
+    blob = lie(kind)
+    text, blobs = list_everything()
+    text["embeddings"][0] = {"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob), "added": None}
+    check_harmless(tmp_path_factory, pack(text, [blob, blobs[1]]))
+
+
+def test_a_story_that_cannot_be_encoded(home, tmp_path):
+    """Half a letter in the text that the hash is of."""
+    from safetensors.numpy import save
+
+    arrays = {name: np.array(getattr(make("x", 20), name)) for name in ("fisher", "prior", "stderr")}
+    envelope = '{"sha256": "", "story": "{\\"schema\\": 1, \\"a\\": \\"\\ud800\\"}"}'
+    blob = save(arrays, metadata={"task2vec": envelope})
+    text, blobs = list_everything()
+    text["embeddings"][0] = {"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob), "added": None}
+    refuse(home, write(tmp_path, pack(text, [blob, blobs[1]])))
+
+
+@pytest.mark.long
+def test_ten_thousand_mutations(home, tmp_path):
+    """Bytes are flipped, cut out, doubled and swapped; hashes are made to fit, so that what lies behind is reached."""
+    rng = random.Random(0)
+    text, blobs = list_everything()
+    before, taken = read_bytes(home.folder), 0
+    with Library.open(tmp_path / "guest") as guest:
+        for number in range(10_000):
+            path = write(tmp_path, mutate_everything(text, blobs, rng, is_fitting=bool(number % 2)))
+            try:
+                with exchange.read_parcel(path):
+                    taken += 1
+            except LibraryError:
+                continue
+            guest.merge(path)
+        assert guest.verify().is_sound
+        guest.tasks(), guest.experts(), guest.errors(), guest.stats()
+    assert read_bytes(home.folder) == before
+    assert 0 < taken < 5000
+
+
+def mutate_everything(text, blobs, rng, *, is_fitting):
+    """A file with one to three faults; if `is_fitting`, the list tells the hashes and lengths of what it now brings."""
+    parts = [bytearray(json.dumps(text).encode()), *map(bytearray, blobs)]
+    for _ in range(rng.randrange(1, 4)):
+        mutate(rng.choice(parts), rng)
+    if is_fitting:
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            told = json.loads(parts[0])
+            for entry, blob in zip(told["embeddings"], parts[1:], strict=True):
+                entry |= {"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob)}
+            return pack(told, map(bytes, parts[1:]))
+    return pack(bytes(parts[0]), map(bytes, parts[1:]))
+
+
+def mutate(content, rng):
+    if not content:
+        return
+    place = rng.randrange(len(content))
+    kind = rng.randrange(5)
+    if kind == 0:
+        content[place] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        del content[place : place + rng.randrange(1, 20)]
+    elif kind == 2:
+        content[place:place] = content[place : place + rng.randrange(1, 20)]
+    elif kind == 3:
+        content[place : place + 1] = rng.choice(
+            [b"9" * 30, b"null", b'"', b"[", b"}", b"\\ud800", b"-", b"1e999", b"\0"]
+        )
+    else:
+        other = rng.randrange(len(content))
+        content[place], content[other] = content[other], content[place]
