@@ -451,7 +451,7 @@ def test_checking_sees_strangers(large):
     large.add(make_clusters(40, FILTERS, seed=1, own=77))
     found = large.search.check(large.connection, large.space, queries=10, k=5, load=large.load)
     assert found.explained_since < found.explained - 0.2
-    assert "task2vec library refit" in found.advice
+    assert "task2vec library check-search --refit" in found.advice
     large.fit()
     found = large.search.check(large.connection, large.space, queries=10, k=5, load=large.load)
     assert found.advice == "Nothing to do."

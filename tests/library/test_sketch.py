@@ -138,5 +138,5 @@ def spoil(sketcher, way):
 
 @pytest.mark.parametrize("way", ["empty", "garbage", "cut", "header", "other", "shape", "nan"])
 def test_a_damaged_basis_is_refused(way):
-    with pytest.raises(LibraryError, match=r"basis of the sketches is damaged.*task2vec library refit"):
+    with pytest.raises(LibraryError, match=r"basis of the sketches is damaged.*task2vec library check-search --refit"):
         Sketcher.from_bytes(spoil(fit_sketcher(make_vectors(40), size=4), way))

@@ -102,12 +102,13 @@ def _recall(truth: list[list[tuple[int, float]]], found: list[list[tuple[int, fl
 
 def _advise(recall: float, old: float, new: float, *, has_basis: bool) -> str:
     if not has_basis:
-        return "There are no sketches, so all embeddings are compared. Make them: task2vec library refit"
+        return "There are no sketches, so all embeddings are compared. Make them: task2vec library check-search --refit"
     if not math.isnan(new) and 1 - new > max(_TIMES * (1 - old), 1 - old + _MORE):
         return (
             f"The sketches hold {new:.0%} of what is special about the newer tasks, and {old:.0%} of the older ones: "
-            "tasks have come that the basis does not know. Make it anew: task2vec library refit"
+            "tasks have come that the basis does not know. Make it anew: task2vec library check-search --refit"
         )
     if recall < _GOOD_RECALL:
-        return "Some neighbours are missed. Try task2vec library refit, or compare all: task2vec nearest --exact"
+        mends = "task2vec library check-search --refit, or compare all: task2vec nearest --exact"
+        return f"Some neighbours are missed. Try {mends}"
     return "Nothing to do."

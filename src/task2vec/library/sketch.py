@@ -90,7 +90,7 @@ class Sketcher:
         if made is None or not is_sound:
             raise LibraryError(
                 "the basis of the sketches is damaged, so they cannot be compared with new ones. Make it anew: "
-                "task2vec library refit"
+                "task2vec library check-search --refit"
             )
         return made
 

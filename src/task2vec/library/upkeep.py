@@ -151,4 +151,4 @@ def _read_vectors(
 
 _SPACES = "SELECT id, key, filters, generation, changes, basis FROM spaces"
 _REPAIR = "The embedding itself is compared instead. Mend it: task2vec library repair"
-_REFIT = "Mend it: task2vec library refit"
+_REFIT = "Mend it: task2vec library check-search --refit"
