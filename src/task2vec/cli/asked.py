@@ -67,7 +67,7 @@ def load_asked(query: str, sort: str, library: Path | None, *, probe: str | None
         except NotInLibraryError as error:
             if query.endswith(EMBEDDING):
                 raise _say_gone(query) from error
-            raise NotInLibraryError(f"{error} Nor is there a folder or file '{query}' here.") from error
+            raise NotInLibraryError(f"{error} (Nor is there a folder or file '{query}' here.)") from error
     path = Path(query)
     other = f" (to mean the folder or file here: {os.path.join(os.curdir, query)})" if path.exists() else ""
     return Asked(embedding, NAME, f"a task of the library{visible(other)}")

@@ -73,7 +73,7 @@ def _print_tasks(tasks: "Sequence[TaskEntry]", *, probe: str | None, limit: int 
     shown = tasks[:limit]
     newest = [next((one for one in reversed(task.embeddings) if probe in (None, one.probe)), None) for task in shown]
     columns = [
-        Column("task", tuple(visible(task.name) for task in shown), "name"),
+        Column("task", tuple(visible(task.name) for task in shown), "name", is_name=True),
         Column("images", tuple(str(task.images) for task in shown), "images", is_number=True),
         Column("classes", tuple(str(len(task.classes)) for task in shown), "classes", is_number=True),
         Column("error", tuple(percent(one.cv_error) if one else "-" for one in newest), "error", is_number=True),

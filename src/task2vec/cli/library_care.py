@@ -76,8 +76,10 @@ def compact(library: options.LibraryFolder = None, as_json: options.AsJson = Fal
 
     That of removed entries, and of what killed processes left.
     """
-    with open_known(library) as opened:
-        sizes, folder = opened.compact(), str(opened.folder)
+    from task2vec.embedding.progress import watch
+
+    with open_known(library) as opened, watch(is_watched()) as report:
+        sizes, folder = opened.compact(report=report), str(opened.folder)
     if as_json:
         print_json({"library": folder, **sizes})
     else:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from task2vec.cli.speech import open_page, visible
@@ -15,22 +16,32 @@ LEFT_OUT_IN_TURN = ("group", "kind", "splits", "positive", "classes")
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, its cells, and what it belongs to: words that may wrap, or numbers that may not."""
+    """A heading, its cells, and what it belongs to: words that may wrap, names that may if long, or numbers."""
 
     head: str
     cells: tuple[str, ...]
     part: str
     is_number: bool = False
+    is_name: bool = False
 
-    @property
+    @cached_property
     def least(self) -> int:
         """The fewest cells of a terminal that it can be shown in."""
         from rich.cells import cell_len
 
         cells = (self.head, *self.cells)
         if self.is_number:
-            return max(map(cell_len, cells))
+            return self.most
+        if self.is_name:
+            return min(self.most, LONGEST_WORD)
         return min(max(cell_len(word) for cell in cells for word in cell.split() or [cell]), LONGEST_WORD)
+
+    @cached_property
+    def most(self) -> int:
+        """How wide it is where there is room."""
+        from rich.cells import cell_len
+
+        return max(map(cell_len, (self.head, *self.cells)))
 
 
 def print_rows(rows: Sequence[dict[str, Any]], *, head: str = "task") -> None:
@@ -42,17 +53,59 @@ def print_columns(columns: list[Column], *, in_turn: Sequence[str] = LEFT_OUT_IN
     """The columns that fit the page, and below them the headings of the others; `in_turn` says which parts go first."""
     page = open_page()
     columns, left_out = fit(columns, page.width, in_turn=in_turn)
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="")
-    for column in columns:
-        justify, is_whole = ("right", True) if column.is_number else ("left", False)
-        table.add_column(column.head, justify=justify, no_wrap=is_whole, overflow="fold", min_width=column.least)
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*cells)
-    page.print(table)
+    widths = share_out(columns, page.width)
+    heads = tuple(column.head for column in columns)
+    # A table of rich's would take a second for every five hundred rows.
+    for cells in (heads, *zip(*(column.cells for column in columns), strict=True)):
+        parts = [_fold(cell, width) for cell, width in zip(cells, widths, strict=True)]
+        for line in range(max(map(len, parts))):
+            row = [part[line] if line < len(part) else "" for part in parts]
+            print((" " * GAP).join(map(_pad, row, widths, columns)).rstrip())
     if left_out:
         page.print(f"no room for {', '.join(left_out)}: a wider terminal shows all, --json lists all")
+
+
+def share_out(columns: Sequence[Column], width: int) -> list[int]:
+    """How wide each column is: as wide as its cells, or where that is too much, the widest words give way first.
+
+    Example:
+        >>> share_out(
+        ...     [Column("task", ("a name of many words",), "name"), Column("n", ("12",), "n", is_number=True)], 16
+        ... )
+        [12, 2]
+    """
+    widths = [column.most for column in columns]
+    while sum(widths) + GAP * (len(columns) - 1) > width:
+        spare = [wide - column.least for wide, column in zip(widths, columns, strict=True)]
+        if max(spare) <= 0:
+            break
+        widest = max((wide, place) for place, wide in enumerate(widths) if spare[place] > 0)[1]
+        widths[widest] -= 1
+    return widths
+
+
+def _fold(cell: str, width: int) -> list[str]:
+    """The cell in lines that are not wider; words stay whole where they can."""
+    from rich.cells import cell_len, chop_cells
+
+    if cell_len(cell) <= width:
+        return [cell]
+    lines = [""]
+    for word in cell.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if cell_len(joined) <= width:
+            lines[-1] = joined
+        else:
+            pieces = chop_cells(word, width)
+            lines = [*lines, *pieces] if lines[-1] else pieces
+    return lines
+
+
+def _pad(cell: str, width: int, column: Column) -> str:
+    from rich.cells import cell_len
+
+    room = " " * (width - cell_len(cell))
+    return room + cell if column.is_number else cell + room
 
 
 def make_columns(rows: Sequence[dict[str, Any]], *, head: str) -> list[Column]:

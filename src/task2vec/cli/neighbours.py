@@ -109,7 +109,7 @@ def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
     noises = tuple("-" if row["noise"] is None else f"{row['noise']['floor']:.3f}" for row in rows)
     columns = [
         Column("rank", tuple(str(row["rank"]) for row in rows), "rank", is_number=True),
-        Column("task", tuple(visible(row["task"]) for row in rows), "name"),
+        Column("task", tuple(visible(row["task"]) for row in rows), "name", is_name=True),
         Column("distance", tuple(f"{row['distance']:.3f}" for row in rows), "distance", is_number=True),
         Column("noise", noises, "noise", is_number=True),
         Column("images", tuple(str(row["images"]) for row in rows), "images", is_number=True),
