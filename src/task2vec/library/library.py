@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from task2vec.embedding.progress import Report, silent
 from task2vec.embedding.value import Embedding
 from task2vec.embedding.writing import sync_folder
-from task2vec.errors import LibraryError, NotInLibraryError, ResourceError, UsageError
+from task2vec.errors import LibraryError, NotInLibraryError, ResourceError, Task2VecError, UsageError
 from task2vec.library import exchange, listing, repairing, verifying
 from task2vec.library.blobs import Blobs
 from task2vec.library.database import INDEX, Database
@@ -94,7 +94,10 @@ class Library:
 
     def __repr__(self) -> str:
         """The library in one line."""
-        stats = self.stats()
+        try:
+            stats = self.stats()
+        except Task2VecError:
+            return f"Library('{self.folder}', closed or damaged)"
         return "Library({tasks} tasks, {embeddings} embeddings, {experts} experts, {errors} errors)".format(**stats)
 
     def __len__(self) -> int:

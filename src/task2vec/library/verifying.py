@@ -69,6 +69,8 @@ class _Entry:
 
 def verify(database: Database, blobs: Blobs, search: Search, *, report: Report = silent) -> Verification:
     """Checks the index, every blob against its hash and its entry, and the rows that are searched."""
+    with database.borrowing():
+        pass  # a library that is closed says so, and is not damaged
     problems = list(_check_index(database))
     entries: list[_Entry] = []
     try:

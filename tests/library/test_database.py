@@ -1,0 +1,204 @@
+"""Connections: one per hand, one view for several questions, threads, forks, an index that is replaced meanwhile."""
+
+import gc
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+from task2vec.errors import LibraryError, ResourceError
+from task2vec.library import Library, connecting
+from task2vec.library.connecting import translated
+from task2vec.library.database import Database
+from tests.library.making import make
+
+
+@pytest.fixture
+def database(tmp_path):
+    database = Database(tmp_path, read_only=False)
+    yield database
+    database.close()
+
+
+def insert(connection, name):
+    connection.execute("INSERT INTO runs(what, story, begun) VALUES (?, '{}', '')", (name,))
+
+
+def count(database):
+    with database.reading() as connection:
+        return connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+
+
+def test_how_an_index_is_kept(database):
+    with database.reading() as connection:
+        settings = ("journal_mode", "synchronous", "foreign_keys", "trusted_schema", "user_version")
+        found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in settings]
+    assert found == ["wal", 2, 1, 0, 1]  # 2 is FULL
+
+
+def test_all_of_a_block_or_nothing(database):
+    with database.writing() as connection:
+        insert(connection, "one")
+    with pytest.raises(KeyboardInterrupt), database.writing() as connection:
+        insert(connection, "two")
+        raise KeyboardInterrupt
+    assert count(database) == 1
+
+
+def test_a_reader_sees_one_moment(database):
+    with database.reading() as connection:
+        before = connection.execute("SELECT count(*) FROM runs").fetchone()
+        with database.writing() as other:
+            assert other is not connection
+            insert(other, "one")
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == before == (0,)
+    assert count(database) == 1
+
+
+def test_a_connection_that_is_still_in_a_transaction_is_not_used_again(database):
+    with database.borrowing() as connection:
+        connection.execute("BEGIN IMMEDIATE")
+    with database.writing() as other:
+        assert other is not connection
+        insert(other, "one")
+    assert count(database) == 1
+
+
+def test_a_closed_library_says_so(filled):
+    filled.close()
+    for ask in (filled.tasks, lambda: filled.add(make("x", 9)), lambda: filled.get("task 1"), filled.verify):
+        with pytest.raises(LibraryError, match="closed"):
+            ask()
+    assert "closed" in repr(filled)
+    filled.close()
+
+
+def test_closing_leaves_no_journal_and_no_warning(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        with Library.open(tmp_path / "library") as library:
+            library.add(make("a", 1))
+        with pytest.raises(LibraryError):
+            (tmp_path / "bad").mkdir()
+            (tmp_path / "bad" / "index.sqlite").write_bytes(b"x" * 5000)
+            Library.open(tmp_path / "bad")
+        del library
+        gc.collect()
+    assert not list(tmp_path.rglob("*-wal")) and not list(tmp_path.rglob("*-shm"))
+
+
+def test_eight_threads_on_one_library(library):
+    failures, start = [], threading.Barrier(8)
+
+    def work(number):
+        try:
+            start.wait()
+            for turn in range(5):
+                seed = 100 * number + turn
+                library.add(make(f"task {seed}", seed), tags=[f"thread {number}"])
+                assert np.array_equal(library.get(f"task {seed}").fisher, make("", seed).fisher)
+                assert library.nearest(f"task {seed}", 3) is not None
+                assert len(library.tasks(tag=f"thread {number}")) == turn + 1
+            assert library.verify().is_sound
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and len(library) == 40
+    assert library.verify().is_sound
+
+
+FORK = """
+import os, sys, threading
+from task2vec.library import Library
+from tests.library.making import make
+
+library = Library.open(sys.argv[1])
+library.add(make("a", 1))
+library.nearest("a")
+# Another thread holds the lock of the connections at the moment of the fork.
+library._database._lock.acquire()
+child = os.fork()
+if child == 0:
+    library.add(make("b", 2))
+    assert [one.task.name for one in library.nearest("b")] == ["a"] and library.verify().is_sound
+    library.close()
+    os._exit(0)
+library._database._lock.release()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert len(library) == 2 and [one.task.name for one in library.nearest("a")] == ["b"]
+library.add(make("c", 3))
+child = os.fork()
+if child == 0:
+    sys.exit(len(library.tasks()))  # an end like any other, which closes what is left
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+library.add(make("d", 4))
+assert library.verify().is_sound and len(library) == 4
+library.close()
+with Library.open(sys.argv[1]) as again:
+    assert len(again) == 4 and again.verify().is_sound
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_a_fork_can_use_the_library_of_its_parent(tmp_path):
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", FORK, str(tmp_path / "library")], check=True, env=env, timeout=60)
+
+
+def test_an_index_that_is_replaced_gets_what_is_written_next(filled):
+    """A repair puts a new index in the place of the old one; to write to the old one would be to lose it."""
+    with filled._database.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM tasks").fetchone() == (6,)
+    assert Library.repair(filled.folder).embeddings == 6
+    filled.add(make("late", 50))
+    assert len(filled) == 7
+    with Library.open(filled.folder) as library:
+        assert library.task("late") and library.verify().is_sound
+    filled.close()
+    with Library.open(filled.folder) as library:
+        assert len(library) == 7 and library.verify().is_sound
+
+
+def test_an_index_that_is_taken_away_is_not_made_anew(filled):
+    (filled.folder / "index.sqlite").unlink()
+    with pytest.raises(ResourceError):
+        filled.add(make("late", 50))
+    assert not (filled.folder / "index.sqlite").exists()
+
+
+def test_who_waits_too_long_is_told(filled, monkeypatch):
+    monkeypatch.setattr(connecting, "PATIENCE", 0.1)
+    monkeypatch.setattr(Database, "patience", 100)
+    other = Library.open(filled.folder)
+    with filled._database.writing():
+        with pytest.raises(ResourceError, match="busy") as caught:
+            other.add(make("late", 50))
+        assert caught.value.exit_code == 5
+        assert len(other.tasks()) == 6 and len(other.nearest("task 1")) == 5  # readers do not wait
+        other.close()
+        Library.open(filled.folder).close()  # nor does opening
+    filled.add(make("late", 50))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("SQLITE_FULL", ResourceError), ("SQLITE_IOERR_FSYNC", ResourceError), ("SQLITE_BUSY_RECOVERY", ResourceError),
+     ("SQLITE_CORRUPT_INDEX", LibraryError), ("SQLITE_NOTADB", LibraryError), (None, LibraryError)],
+)  # fmt: skip
+def test_errors_of_sqlite_in_our_words(tmp_path, name, kind):
+    error = sqlite3.OperationalError("it happened")
+    error.sqlite_errorname = name
+    with pytest.raises(kind) as caught, translated(tmp_path / "index.sqlite"):
+        raise error
+    assert "index.sqlite" in str(caught.value)
