@@ -418,7 +418,7 @@ def test_candidates_of_several_blocks():
     view = memory.view()
     assert len(early) == 500 and len(view) == BLOCK + 1000
     query = np.abs(rng.normal(size=5)).astype(np.float32)
-    apart = np.square(sketches[:, :3] - query[:3]).sum(1) + (sketches[:, 3] ** 2 + query[3] ** 2) / 3
+    apart = np.square(sketches[:, :3] - query[:3]).sum(1) + 0.3 * (sketches[:, 3] ** 2 + query[3] ** 2)
     order = np.argsort(apart * (1 + 0.085 * np.square(sketches[:, 4] - query[4])))
     found = view.find_candidates(query, 40, without=2 * np.sort(order[:10]))
     assert set(found.ids) == set(2 * order[10:50])

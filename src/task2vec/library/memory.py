@@ -37,6 +37,11 @@ class Places:
         """Some of these entries."""
         return Places(self.ids[which], self.slots[which], self.crcs[which])
 
+    def split(self, size: int) -> Iterator["Places"]:
+        """All of them, at most `size` at a time, in the order of their slots: rows that lie together come together."""
+        ordered = self.take(np.argsort(self.slots, kind="stable"))
+        return (ordered.take(slice(at, at + size)) for at in range(0, len(self), size))
+
     @classmethod
     def from_entries(cls, entries: Sequence[tuple]) -> "Places":
         """From rows that begin with embedding, slot and crc."""
@@ -129,8 +134,7 @@ class View:
     def list_places(self, size: int) -> Iterator[Places]:
         """All entries, at most `size` at a time."""
         for block in self.blocks:
-            for at in range(0, len(block.places), size):
-                yield block.places.take(slice(at, at + size))
+            yield from block.places.split(size)
 
     def find_candidates(self, sketch: np.ndarray, count: int, *, without: np.ndarray) -> Places:
         """The `count` entries that seem closest by their sketches, and all entries that have none.

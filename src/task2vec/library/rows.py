@@ -23,10 +23,10 @@ from task2vec.errors import ResourceError
 
 # Within these, neither a sum of two nor its reciprocal leaves the normal numbers of float32.
 LOWEST, HIGHEST = 1e-37, 1e37
-# Rows and filters that are compared at once: few enough for a processor's cache, and for sums in float32.
-_ROWS, _FILTERS = 32, 2048
+# Rows that are compared at once, few enough for a processor's cache, and filters that are summed up in float32.
+_ROWS, _FILTERS = 8, 2048
 # Below this mean square a sum of squares in float32 may have lost its parts, and below this distance its digits.
-_SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-25, 1e-5
+_SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-25, 1e-4
 
 
 def make_row(embedding: Embedding) -> np.ndarray | None:
@@ -60,29 +60,44 @@ def distances(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         >>> distances(np.float32([1, 2]), np.float32([[2, 1], [1, 2]])).round(6)
         array([0.2, 0. ])
     """
-    parts = [_measure(query, rows[at : at + _ROWS]) for at in range(0, len(rows), _ROWS)]
-    return np.concatenate(parts) if parts else np.empty(0)
-
-
-def _measure(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The distances of a few rows, from the sums of p^2, q^2 and p q."""
-    sums = np.zeros((3, len(rows)))
-    counted = np.full(len(rows), len(query))
-    for at in range(0, len(query), _FILTERS):
-        one, others = query[at : at + _FILTERS], rows[:, at : at + _FILTERS]
-        q = np.abs(others)
-        p = np.abs(one)
-        share = p + q
+    sums, counted = _sum_dead(query, rows)
+    sizes, is_dead = np.abs(query), query < 0
+    # Infinite below and zero above, a filter that is dead in the query is zero in p and q, and adds nothing.
+    above, below = np.where(is_dead, 0, sizes), np.where(is_dead, np.inf, sizes)
+    room = np.empty((3, min(_ROWS, len(rows)), len(query)), dtype=np.float32)
+    for at in range(0, len(rows), _ROWS):
+        some = rows[at : at + _ROWS]
+        p, q, share = room[:, : len(some)]
+        np.abs(some, out=q)
+        np.add(below, q, out=share)
         np.reciprocal(share, out=share)
         q *= share
-        p = np.multiply(p, share, out=share)
-        dead = np.flatnonzero(one < 0)
-        if len(dead):
-            is_alive = others[:, dead] > 0
-            p[:, dead] *= is_alive
-            q[:, dead] *= is_alive
-            counted -= len(dead) - np.count_nonzero(is_alive, axis=1)
-        sums += np.vecdot(p, p), np.vecdot(q, q), np.vecdot(p, q)
+        np.multiply(above, share, out=p)
+        sums[:, at : at + _ROWS] += _sum(p, q)
+    return _finish(query, rows, sums, counted)
+
+
+def _sum_dead(query: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the filters that are dead in the query but not in the row add to the sums, and how many count in all."""
+    dead = np.flatnonzero(query < 0)
+    others = rows[:, dead]
+    is_alive = others > 0
+    sizes = np.abs(query[dead])
+    share = is_alive / (sizes + np.abs(others))
+    return _sum(sizes * share, others * share), len(query) - len(dead) + np.count_nonzero(is_alive, axis=1)
+
+
+def _sum(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """The sums of p^2, q^2 and p q of every row, in float64 over some thousand filters each."""
+    sums = np.zeros((3, len(p)))
+    for at in range(0, p.shape[1], _FILTERS):
+        one, other = p[:, at : at + _FILTERS], q[:, at : at + _FILTERS]
+        sums += np.vecdot(one, one), np.vecdot(other, other), np.vecdot(one, other)
+    return sums
+
+
+def _finish(query: np.ndarray, rows: np.ndarray, sums: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    """The distances from the sums; where these are not to be trusted, from the logarithms."""
     pp, qq, pq = sums
     with np.errstate(invalid="ignore", divide="ignore"):
         found = 1 - pq / np.sqrt(pp * qq)

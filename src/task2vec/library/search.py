@@ -113,8 +113,8 @@ class Search:
         if exact or known.sketcher is None or len(view) < self.sketch_from:
             parts = view.list_places(READ_AT_ONCE)
         else:
-            count = max(candidates, k)
-            parts = iter([view.find_candidates(query.sketch(known.sketcher), count, without=left_out)])
+            sketch, count = query.sketch(known.sketcher), max(candidates, k)
+            parts = view.find_candidates(sketch, count, without=left_out).split(READ_AT_ONCE // 2)
         return scan(known, parts, [query], k=k, without=[left_out], load=load)[0]
 
     def look(self, connection: Connection, space: int) -> tuple[Known, View]:

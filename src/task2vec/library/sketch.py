@@ -10,7 +10,7 @@ tasks and on simulated ones (docs/search.md):
 - Tasks of different size are farther apart than their centred logarithms say, by a factor of 1 + 0.085 c^2 for a
   difference c of their mean logarithms (over the filters that are alive). So that mean is kept as one more number.
 - What the basis leaves out of a task is kept as a number, too. Two tasks that are not related differ by all that is
-  left out of either, two embeddings of the same task by none of it: a third is a good wager. It also tells when tasks
+  left out of either, two embeddings of the same task by none of it: 0.3 of it is a good wager. It also tells when tasks
   have come that the basis does not know.
 
 The basis is fitted once, on a sample. A new task is projected on it, and nothing else changes.
@@ -30,7 +30,7 @@ SIZE = 128
 # Beyond so many units from a filter's mean a logarithm counts no further, and a dead filter counts so many below it.
 CLIP, DEAD = 2.5, 1.25
 # How much the size of tasks counts, and what the basis leaves out.
-LEVEL_WEIGHT, LEFT_WEIGHT = 0.085, 1 / 3
+LEVEL_WEIGHT, LEFT_WEIGHT = 0.085, 0.3
 _BLOCK = 64
 _FORMAT = "sketcher 1"
 
