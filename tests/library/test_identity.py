@@ -46,7 +46,8 @@ def test_spaces_are_of_one_probe_and_one_scale():
     "story",
     [
         {"task_fingerprint": None}, {"task_fingerprint": "../x"}, {"task_fingerprint": "ab"},
-        {"probe_fingerprint": "X" * 64}, {"settings": "x"}, {"settings": []}, {"settings": {"x": float("nan")}}, {"settings": {"x": {1, 2}}},
+        {"probe_fingerprint": "X" * 64}, {"settings": "x"}, {"settings": []},
+        {"settings": {"x": float("nan")}}, {"settings": {"x": {1, 2}}},
         {"settings": {"x": "y" * 70_000}}, {"recipe": "2"}, {"recipe": -1}, {"recipe": True}, {"recipe": 1 << 60},
         {"classes": "ab"}, {"classes": ["a"]}, {"classes": ["a", 5]}, {"counts": []}, {"counts": {}},
         {"counts": {"images": -1, "per_class": [5, 5]}}, {"counts": {"images": 10, "per_class": [5]}},

@@ -1,0 +1,168 @@
+"""Libraries become one file, and files and libraries are merged: conflicts are named, and nothing is overwritten."""
+
+import os
+
+import numpy as np
+import pytest
+
+from task2vec.errors import LibraryError, ResourceError, UsageError
+from task2vec.library import Expert, Library, MeasuredError, exchange
+from tests.library.making import find_blob, fingerprint_of, flip, make
+
+
+@pytest.fixture
+def full(filled):
+    """Something of every kind."""
+    filled.add(make("task 1", 1, settings={"method": "direct", "seed": 0}), source="/home/ada/photos")
+    filled.add(Expert("e", "timm", "net", recipe={"epochs": 3}), Expert("f", "file", "x.pt"))
+    filled.add(MeasuredError(fingerprint_of(1), "e", 0.25, "p", low=0.2, high=0.3, measured_by="me"))
+    filled.tag("task 2", "rare")
+    return filled
+
+
+@pytest.fixture
+def other(tmp_path):
+    with Library.open(tmp_path / "other") as library:
+        yield library
+
+
+def tell(library, *, with_source=False):
+    tasks = [(task.fingerprint, task.name, task.tags, task.taxon, task.added) for task in library.tasks()]
+    blobs = sorted((one.key, one.sha256, one.added) for task in library.tasks() for one in task.embeddings)
+    return tasks, blobs, library.experts(), library.errors()
+
+
+@pytest.mark.parametrize("way", ["file", "library", "folder"])
+def test_everything_arrives(full, other, tmp_path, way):
+    origin = {
+        "file": lambda: full.export(tmp_path / "x.t2vlib"),
+        "library": lambda: full,
+        "folder": lambda: full.folder,
+    }
+    merged = other.merge(origin[way]())
+    assert merged.added == {"task": 6, "embedding": 7, "expert": 2, "error": 1} and not merged.conflicts
+    assert tell(other) == tell(full)
+    assert other.task("task 1").source == ""  # a path of another machine
+    assert other.verify().is_sound and len(other.nearest("task 0")) == 5
+    again = other.merge(origin[way]())
+    assert sum(again.added.values()) == 0 and again.known == 16
+
+
+def test_the_same_library_gives_the_same_bytes(full, tmp_path):
+    one, two = full.export(tmp_path / "1.t2vlib"), full.export(tmp_path / "2.t2vlib")
+    assert one.read_bytes() == two.read_bytes()
+    assert b"/home/ada" not in one.read_bytes()
+
+
+def test_a_part_by_its_tag(full, other, tmp_path):
+    merged = other.merge(full.export(tmp_path / "x.t2vlib", tag="rare"))
+    assert merged.added == {"task": 1, "embedding": 1, "expert": 0, "error": 0}
+    full.tag("task 1", "rare")
+    merged = other.merge(full.export(tmp_path / "x.t2vlib", tag="rare"))
+    assert merged.added == {"task": 1, "embedding": 2, "expert": 1, "error": 1}
+
+
+def test_conflicts_are_named_and_nothing_is_overwritten(full, other, tmp_path):
+    other.add(make("mine", 2, numbers=50), make("task 1", 1))
+    other.add(Expert("e", "timm", "another net"), MeasuredError(fingerprint_of(1), "e", 0.75, "p"))
+    before = other.get("mine").fisher
+    merged = other.merge(full.export(tmp_path / "x.t2vlib"))
+    assert len(merged.conflicts) == 3
+    for word in ("'mine'", "expert called 'e'", "another one here"):
+        assert sum(word in text for text in merged.conflicts) == 1, word
+    assert np.array_equal(other.get("mine").fisher, before)
+    assert [one.error for one in other.errors()] == [0.75] and other.experts()[0].location == "another net"
+    assert len(other) == 6 and other.verify().is_sound
+
+
+def test_another_error_for_one_cell(full, other):
+    other.add(make("task 1", 1), Expert("e", "timm", "net", recipe={"epochs": 3}))
+    other.add(MeasuredError(fingerprint_of(1), "e", 0.75, "p"))
+    (conflict,) = other.merge(full).conflicts
+    assert "0.7500" in conflict and "0.2500" in conflict
+
+
+def test_a_library_is_not_merged_with_itself(full):
+    for origin in (full, full.folder, os.path.relpath(full.folder)):
+        with pytest.raises(UsageError, match="itself"):
+            full.merge(origin)
+
+
+def test_nothing_comes_into_a_library_for_reading(full, other):
+    with Library.open(full.folder, read_only=True) as closed, pytest.raises(ResourceError, match="reading only"):
+        closed.merge(other)
+
+
+@pytest.mark.parametrize("way", ["export", "merge"])
+def test_a_damaged_embedding_is_not_handed_on(full, other, tmp_path, way):
+    flip(find_blob(full, "task 3"), 700)
+    with pytest.raises(LibraryError, match="SHA-256"):
+        full.export(tmp_path / "x.t2vlib") if way == "export" else other.merge(full)
+    assert len(other) == 0 and [path.name for path in tmp_path.iterdir() if path.is_file()] == []
+
+
+def test_an_index_that_lies_about_lengths(full, tmp_path):
+    with full._database.writing() as connection:
+        connection.execute("UPDATE embeddings SET bytes = bytes + 1 WHERE id = 3")
+    with pytest.raises(LibraryError, match="index is damaged"):
+        full.export(tmp_path / "x.t2vlib")
+    assert not (tmp_path / "x.t2vlib").exists()
+
+
+def test_what_could_not_be_imported_is_not_exported(full, tmp_path, monkeypatch):
+    monkeypatch.setattr(exchange, "_LARGEST_TEXT", 1000)
+    with pytest.raises(UsageError, match="--tag"):
+        full.export(tmp_path / "x.t2vlib")
+    monkeypatch.undo()
+    monkeypatch.setattr(exchange, "_MOST_VALUES", 50)
+    with pytest.raises(UsageError, match="--tag"):
+        full.export(tmp_path / "x.t2vlib")
+    assert not (tmp_path / "x.t2vlib").exists()
+
+
+@pytest.mark.parametrize("name", ["index.sqlite", "blobs/x", "search/x.f32", "index.sqlite-wal"])
+def test_an_export_does_not_take_the_place_of_the_library(full, name):
+    with pytest.raises(UsageError, match="library itself"):
+        full.export(full.folder / name)
+    assert full.verify().is_sound
+
+
+def test_an_export_that_cannot_be_written(full, tmp_path):
+    for path in (tmp_path / "none" / "x.t2vlib", tmp_path):
+        with pytest.raises((ResourceError, UsageError)):
+            full.export(path)
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
+
+
+def test_an_import_that_is_killed_leaves_whole_entries(full, other, tmp_path, monkeypatch):
+    """Embeddings come in a few at a time; what has come is whole, and the same command brings the rest."""
+    monkeypatch.setattr(exchange, "_TOGETHER", 2)
+    path, load, calls = full.export(tmp_path / "x.t2vlib"), exchange.Parcel.load, []
+
+    def stop(self, number):
+        calls.append(number)
+        if len(calls) == 7 + 5:
+            raise KeyboardInterrupt
+        return load(self, number)
+
+    monkeypatch.setattr(exchange.Parcel, "load", stop)
+    with pytest.raises(KeyboardInterrupt):
+        other.merge(path)
+    assert other.stats()["embeddings"] == 4 and other.verify().is_sound
+    monkeypatch.undo()
+    other.merge(path)
+    other.compact()
+    assert tell(other) == tell(full) and other.verify().is_sound and other.verify().orphans == 0
+
+
+def test_a_file_that_changes_after_it_was_checked(full, other, tmp_path, monkeypatch):
+    path, unpack = full.export(tmp_path / "x.t2vlib"), exchange.unpack
+
+    def change(*args, **options):
+        flip(path, -1)
+        return unpack(*args, **options)
+
+    monkeypatch.setattr(exchange, "unpack", change)
+    with pytest.raises(LibraryError, match="SHA-256"):
+        other.merge(path)
+    assert other.verify().is_sound
