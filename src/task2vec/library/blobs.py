@@ -23,7 +23,7 @@ class Blobs:
     def __init__(self, folder: Path):
         """`folder` is that of the library; the one of the blobs is made with the first of them."""
         self.folder = folder / FOLDER
-        self._synced: set[str] = set()
+        self._synced: set[Path] = set()
 
     def path(self, sha256: str) -> Path:
         """Where the blob of that hash lies: in one of 256 folders, so that none grows too long to list.
@@ -65,10 +65,10 @@ class Blobs:
 
     def _sync_folders(self, folder: Path) -> None:
         """Flushes the name of a folder of blobs, and of the folder of these: whoever made them may have been killed."""
-        if folder.name not in self._synced:
-            sync_folder(self.folder)
-            sync_folder(self.folder.parent)
-            self._synced.add(folder.name)
+        for place in (folder, self.folder):
+            if place not in self._synced:
+                sync_folder(place.parent)
+                self._synced.add(place)
 
     def read(self, sha256: str) -> bytes:
         """The content, if it still is what it was.

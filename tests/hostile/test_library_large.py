@@ -1,0 +1,75 @@
+"""R9: a library of 5,000 tasks opens within a second and in less than a gigabyte."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from task2vec.library import Library
+from tests.library.making import make
+
+TASKS, FILTERS = 5000, 2000
+SCRIPT = """
+import json, sys, time
+began = time.perf_counter()
+from task2vec.library import Library
+from tests.hostile.peak_memory import peak_memory
+found = {"import": time.perf_counter() - began}
+def clock(name, ask):
+    began = time.perf_counter()
+    answer = ask()
+    found[name] = time.perf_counter() - began
+    return answer
+library = clock("open", lambda: Library.open(sys.argv[1]))
+tasks = clock("tasks", library.tasks)
+one = clock("task", lambda: library.task("task 77"))
+near = clock("first nearest", lambda: library.nearest("task 77"))
+assert clock("second nearest", lambda: library.nearest("task 78"))
+assert len(tasks) == 5000 and one.name == "task 77" and len(near) == 10
+library.close()
+found["megabytes"] = peak_memory()
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """5,000 tasks, some of them near each other."""
+    folder = tmp_path_factory.mktemp("large") / "library"
+    with Library.open(folder) as library:
+        for start in range(0, TASKS, 500):
+            seeds = range(start, start + 500)
+            library.add(*(make(f"task {seed}", seed, filters=FILTERS) for seed in seeds), tags=["many"])
+        library.nearest("task 0")  # makes the sketches
+    return folder
+
+
+@pytest.mark.long
+def test_five_thousand_tasks(large):
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
+    runs = []
+    for _ in range(3):
+        result = subprocess.run([sys.executable, "-c", SCRIPT, str(large)], env=env, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        runs.append(json.loads(result.stdout))
+    print(json.dumps({name: float(np.median([run[name] for run in runs])) for name in runs[0]}))
+    best = {name: min(run[name] for run in runs) for name in runs[0]}
+    assert best["open"] < 1 and best["megabytes"] < 1000
+    assert best["tasks"] < 3 and best["task"] < 0.5 and best["first nearest"] < 5 and best["second nearest"] < 1
+
+
+@pytest.mark.long
+def test_five_thousand_tasks_after_a_crash(large):
+    """Opening sweeps, and lists every file for it."""
+    (large / "index.sqlite-wal").write_bytes(b"")
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
+    result = subprocess.run([sys.executable, "-c", SCRIPT, str(large)], env=env, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    print(result.stdout)
+    assert json.loads(result.stdout)["open"] < 2
