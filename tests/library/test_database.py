@@ -126,15 +126,16 @@ from tests.library.making import make
 library = Library.open(sys.argv[1])
 library.add(make("a", 1))
 library.nearest("a")
-# Another thread holds the lock of the connections at the moment of the fork.
-library._database._lock.acquire()
+# Other threads hold the locks at the moment of the fork.
+locks = [library._database._lock, library._search._lock]
+[lock.acquire() for lock in locks]
 child = os.fork()
 if child == 0:
     library.add(make("b", 2))
     assert [one.task.name for one in library.nearest("b")] == ["a"] and library.verify().is_sound
     library.close()
     os._exit(0)
-library._database._lock.release()
+[lock.release() for lock in locks]
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 assert len(library) == 2 and [one.task.name for one in library.nearest("a")] == ["b"]
 library.add(make("c", 3))
@@ -168,6 +169,22 @@ def test_an_index_that_is_replaced_gets_what_is_written_next(filled):
     filled.close()
     with Library.open(filled.folder) as library:
         assert len(library) == 7 and library.verify().is_sound
+
+
+def test_an_index_that_is_replaced_just_before_the_lock(filled, monkeypatch):
+    take, calls = filled._database._take, []
+
+    def replace_then():
+        connection = take()
+        if not calls:
+            calls.append(Library.repair(filled.folder))
+        return connection
+
+    monkeypatch.setattr(filled._database, "_take", replace_then)
+    filled.add(make("late", 50))
+    filled.close()
+    with Library.open(filled.folder) as library:
+        assert library.task("late") and library.verify().is_sound
 
 
 def test_an_index_that_is_taken_away_is_not_made_anew(filled):

@@ -7,6 +7,7 @@ import pytest
 
 from task2vec.errors import LibraryError
 from task2vec.library import Library
+from task2vec.library.sweeping import list_known
 from tests.library.making import find_blob, flip, make
 
 
@@ -171,6 +172,26 @@ def test_a_name_with_a_flipped_bit_is_not_found_but_its_blob_is_not_swept(filled
             library.compact()
             assert not library.verify().is_sound
         assert len(list(filled.folder.glob("blobs/*/*"))) == 6
+    assert Library.repair(filled.folder).embeddings == 6
+
+
+def test_entries_that_vanish_without_an_error_do_not_take_their_blobs_along(filled):
+    """Two pages say that they are empty: the list of embeddings is, and to a sweep all blobs would be nobody's."""
+    (sha256,) = {one.sha256 for task in filled.tasks() for one in task.embeddings if task.name == "task 3"}
+    filled.close()
+    index = filled.folder / "index.sqlite"
+    content = bytearray(index.read_bytes())
+    for page in range(0, len(content), 4096):
+        if sha256.encode() in content[page : page + 4096]:
+            content[page + 3 : page + 5] = bytes(2)  # the number of entries
+    index.write_bytes(content)
+    (filled.folder / "index.sqlite-wal").write_bytes(b"")  # as if somebody had been killed
+    with Library.open(filled.folder) as library:
+        with library._database.reading() as connection:
+            assert list_known(connection) == set()
+        assert not library.verify().is_sound
+        library.compact()
+    assert len(list(filled.folder.glob("blobs/*/*"))) == 6
     assert Library.repair(filled.folder).embeddings == 6
 
 

@@ -1,13 +1,14 @@
 """Files that are whole or absent, and still there after a power cut."""
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 PARTIAL = ".partial"
+_LONGEST = 200  # letters of a name that leave room for more
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -22,25 +23,19 @@ def open_whole(path: Path) -> Iterator[BinaryIO]:
 
     It is a temporary file beside it, which is renamed; what was there before is there until then.
     """
-    temporary = None
-    try:
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL, delete=False
-        ) as file:
-            temporary = file.name
-            yield file  # type: ignore[misc]
+    temporary = path.with_name(f".{path.name[:_LONGEST]}.{secrets.token_hex(8)}{PARTIAL}")
+    with open(temporary, "xb") as file:  # with the permissions of any new file
+        try:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        # A temporary file is private; the result gets the permissions of any new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        if temporary is not None:
+            file.close()
+            os.replace(temporary, path)
+        except BaseException:
+            file.close()
             with suppress(OSError):
                 os.unlink(temporary)
-        raise
+            raise
     sync_folder(path.parent)
 
 

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -34,6 +34,7 @@ class Database:
         self._inherited: list[list[Connection]] = []
         self._is_closed = False
         self._view: View | None = None
+        self.in_child: list[Callable[[], None]] = []  # what else is to be done after a fork
         _open.add(self)
         try:
             with translated(self.path):
@@ -146,6 +147,8 @@ class Database:
         self._lock = threading.Lock()
         self._inherited.append(self._idle)
         self._idle = []
+        for renew in self.in_child:
+            renew()
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

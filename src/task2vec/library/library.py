@@ -67,6 +67,7 @@ class Library:
         self._blobs, self._search = Blobs(self.folder), Search(self.folder)
         was_left = is_left(self.folder)
         self._database = Database(self.folder, read_only=self.is_read_only, may_make=self._blobs.is_empty())
+        self._database.in_child.append(self._search.become_child)
         self._keeper = Keeper(self._blobs, self._search)
         parts = (self._database, self._blobs, self._search)
         self._neighbours, self._sweeper = Neighbours(*parts), Sweeper(*parts)

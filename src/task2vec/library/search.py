@@ -50,6 +50,10 @@ class Search:
         self._known: dict[int, Known] = {}
         self._written: dict[Path, Rows] = {}
 
+    def become_child(self) -> None:
+        """After a fork: a lock that another thread of the parent holds is given back to nobody here."""
+        self._lock = threading.Lock()
+
     def enter(self, connection: Connection, space: int, embedding_id: int, embedding: Embedding) -> None:
         """Gives an embedding its place: a row, and a sketch if the space has a basis."""
         with self._lock:
