@@ -1,6 +1,7 @@
 """`task2vec demo`, with smaller images so that the suite stays quick."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -16,7 +17,7 @@ def small(monkeypatch):
     monkeypatch.setattr(demo, "BACKPROPAGATED", 4)
 
 
-def test_json_picture_and_embeddings(call, tmp_path):
+def test_json_picture_and_embeddings(call, tmp_path, own_library):
     result = call("demo", "--out", tmp_path / "made" / "here", "--json")
     assert result.exit_code == 0, result.stderr
     report = json.loads(result.stdout)
@@ -26,6 +27,7 @@ def test_json_picture_and_embeddings(call, tmp_path):
     assert len(files) == len(report["tasks"])
     assert load_embedding(files[0]).provenance["counts"]["images"] == 40
     assert (tmp_path / "made" / "here" / "distances.png").read_bytes().startswith(b"\x89PNG")
+    assert not os.path.exists(own_library)  # a look leaves the library alone
 
 
 def test_the_table_and_how_to_read_it_even_without_matplotlib(call, tmp_path, monkeypatch):

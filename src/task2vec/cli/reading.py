@@ -78,7 +78,7 @@ def read_own(
 def _many_tasks(path: Path, known: str) -> UsageError:
     return UsageError(
         f"'{path}' is {known}, a dataset of many tasks, and it is not said which is meant. List them: task2vec tasks "
-        f"{path}; then name one (--task NAME), or embed many: task2vec embed-many {path} --kind KIND --out DIR"
+        f"{path}; then name one (--task NAME), or embed many: task2vec embed-many {path} --kind KIND"
     )
 
 

@@ -25,7 +25,7 @@ MOST_ROWS = 50
 HOW_TO = (
     "Embed one, or all of a kind:",
     "  task2vec embed {path} --task NAME --split train",
-    "  task2vec embed-many {path} --kind KIND --split train --out DIR",
+    "  task2vec embed-many {path} --kind KIND --split train",
 )
 
 Folder = Annotated[Path | None, typer.Option(help="With --paper: where it is unpacked.", metavar="DIR")]
