@@ -20,7 +20,7 @@ from task2vec.library.spaces import Space, fetch_rows
 SKETCH_FROM = 2000
 # Rows that are read at once: 5 MB of the default probe's.
 READ_AT_ONCE = 64
-_THREADS = min(4, os.cpu_count() or 1)
+_THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 Done = TypeVar("Done")
 Load = Callable[[int], Embedding | None]

@@ -35,7 +35,7 @@ def fit(connection: Connection, folder: Path, space: Space, *, load: Load | None
     if not sum(map(len, sample)):
         raise DataError(
             f"none of the {len(places)} rows in '{rows.path}' can be used, so there is nothing to make sketches of. "
-            "Make them anew from the embeddings: task2vec library repair"
+            "Make them anew from the embeddings: task2vec library compact"
         )
     sketcher = fit_sketcher(np.concatenate(sample))
     step = report("sketches", len(places))
@@ -150,5 +150,5 @@ def _read_vectors(
 
 
 _SPACES = "SELECT id, key, filters, generation, changes, basis FROM spaces"
-_REPAIR = "The embedding itself is compared instead. Mend it: task2vec library repair"
+_REPAIR = "The embedding itself is compared instead. Mend it: task2vec library compact"
 _REFIT = "Mend it: task2vec library check-search --refit"

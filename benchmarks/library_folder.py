@@ -1,0 +1,214 @@
+"""A library's index and rows, filled with simulated tasks, and questions to it with a clock and a scale beside."""
+
+import json
+import os
+import sqlite3
+import statistics
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+_ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
+
+from task2vec.embedding import Embedding  # noqa: E402
+from task2vec.library.rows import Rows, checksum  # noqa: E402
+from task2vec.library.schema import create_tables  # noqa: E402
+from task2vec.library.search import Search  # noqa: E402
+from task2vec.library.sketch import fit_sketcher  # noqa: E402
+from task2vec.library.spaces import read_space, save_sketcher  # noqa: E402
+from task2vec.probe import FilterLayer  # noqa: E402
+
+NEAREST = 10
+# Up to so many tasks, all rows are written.
+MOST_ROWS = 100_000
+_CHUNK, _SAMPLE, _NEW = 500, 1000, 20
+_KEY = "5".zfill(64)
+_HERE: dict[str, object] = {}
+
+
+def build(folder: Path, simulation, asked: np.ndarray, *, most: int) -> dict[str, object]:
+    """Fills the folder, and tells how long it took; the tasks are called by their number + 1."""
+    connection = _connect(folder)
+    with _writing(connection):
+        create_tables(connection)
+        columns = "id, key, probe, probe_fingerprint, settings, filters"
+        told = (1, _KEY, "net", "p", "{}", simulation.filters)
+        connection.execute(f"INSERT INTO spaces({columns}) VALUES (?, ?, ?, ?, ?, ?)", told)
+    search = Search(folder)
+    starts, path = range(0, simulation.tasks, _CHUNK), search.folder / read_space(connection, 1).rows_name
+    _HERE.update(simulation=simulation, rows=Rows(path, simulation.filters))
+    save_file(
+        {"asked": asked, "queries": simulation.rows(asked), "new": type(simulation)(_NEW, seed=99).rows(range(_NEW))},
+        folder / "questions.safetensors",
+    )
+    begin = time.perf_counter()
+    if simulation.tasks <= MOST_ROWS:
+        _write_all(connection, starts)
+        with _writing(connection):
+            search.fit(connection, 1)
+    else:
+        _write_sketches(connection, search, starts)
+        _write_candidates(connection, search, asked, most)
+    connection.close()
+    return {"seconds to build": time.perf_counter() - begin}
+
+
+def _write_all(connection: sqlite3.Connection, starts: range) -> None:
+    """All rows, without sketches."""
+    from benchmarks.library_truth import work_on_cores
+
+    _HERE["rows"].write(0, np.zeros(0, dtype=np.float32))
+    with _writing(connection):
+        for start, crcs in zip(starts, work_on_cores(_write_rows, starts), strict=True):
+            told = ((start + at + 1, start + at, crc) for at, crc in enumerate(crcs))
+            connection.executemany("INSERT INTO places(embedding, space, slot, crc) VALUES (?, 1, ?, ?)", told)
+
+
+def _write_rows(start: int) -> list[int]:
+    simulation = _HERE["simulation"]
+    made = simulation.rows(range(start, min(start + _CHUNK, simulation.tasks)))
+    _HERE["rows"].write(start, made)
+    return [checksum(row) for row in made]
+
+
+def _write_sketches(connection: sqlite3.Connection, search: Search, starts: range) -> None:
+    """All sketches, without rows."""
+    from benchmarks.library_truth import work_on_cores
+
+    simulation = _HERE["simulation"]
+    sample = np.random.default_rng(0).choice(simulation.tasks, _SAMPLE, replace=False)
+    _HERE["sketcher"] = fit_sketcher(simulation.rows(sample))
+    basis = save_sketcher(search.folder, read_space(connection, 1), _HERE["sketcher"], last=simulation.tasks)
+    with _writing(connection):
+        connection.execute("UPDATE spaces SET basis = ?, fitted_on = ?", (basis.to_bytes(), simulation.tasks))
+        for start, sketches in zip(starts, work_on_cores(_make_sketches, starts), strict=True):
+            told = ((start + at + 1, start + at, one.tobytes()) for at, one in enumerate(sketches))
+            connection.executemany("INSERT INTO places(embedding, space, slot, sketch) VALUES (?, 1, ?, ?)", told)
+
+
+def _make_sketches(start: int) -> np.ndarray:
+    simulation = _HERE["simulation"]
+    return _HERE["sketcher"].project(simulation.rows(range(start, min(start + _CHUNK, simulation.tasks))))
+
+
+def _write_candidates(connection: sqlite3.Connection, search: Search, asked: np.ndarray, most: int) -> None:
+    """The rows that the queries will be compared with, each at its place."""
+    simulation, rows = _HERE["simulation"], _HERE["rows"]
+    _, view = search.look(connection, 1)
+    sketches = _HERE["sketcher"].project(simulation.rows(asked))
+    found = [
+        view.find_candidates(sketch, most + 1, without=np.array([number + 1])).slots
+        for sketch, number in zip(sketches, asked, strict=True)
+    ]
+    with _writing(connection):
+        for slot in np.unique(np.concatenate(found)).tolist():
+            row = simulation.rows([slot])[0]
+            rows.write(slot, row)
+            connection.execute("UPDATE places SET crc = ? WHERE embedding = ?", (checksum(row), slot + 1))
+        connection.execute("UPDATE spaces SET changes = changes + 1")
+
+
+def ask(folder: Path, candidates: list[int]) -> dict[str, object]:
+    """Asks all questions; milliseconds are medians, memory is that of this process, which does nothing else."""
+    connection, search = _connect(folder), Search(folder)
+    questions = load_file(folder / "questions.safetensors")
+    numbers = (questions["asked"] + 1).tolist()
+    asked = list(zip(map(_make_embedding, questions["queries"]), numbers, strict=True))
+    bare, begin = _read_memory(), time.perf_counter()
+    _, view = search.look(connection, 1)
+    loaded = time.perf_counter() - begin
+
+    def nearest(query: Embedding, own: int, **how) -> tuple[list[int], float]:
+        begin = time.perf_counter()
+        found = search.nearest(connection, 1, query, k=NEAREST, without={own}, load=_refuse, **how)
+        return [number for number, _ in found], 1000 * (time.perf_counter() - begin)
+
+    _forget_rows(folder)
+    first = [nearest(*pair)[1] for pair in asked]
+    answers = {count: [nearest(*pair, candidates=count) for pair in asked] for count in candidates}
+    warm = [nearest(*pair)[1] for pair in asked]
+    told = {
+        "query ms": statistics.median(warm),
+        "query ms, slowest of 20": float(np.quantile(warm, 0.95)),
+        "query ms, rows not in memory": statistics.median(first),
+        **{f"query ms, {count} candidates": _median(answers[count]) for count in candidates},
+        "exact ms": nearest(*asked[0], exact=True)[1] if len(view) <= MOST_ROWS // 10 else None,
+        "load s": loaded,
+        "memory before MB": bare,
+        "memory MB": _read_memory(),
+        "peak memory MB": _read_memory("VmHWM"),
+        "add ms": _add(connection, search, [_make_embedding(row) for row in questions["new"]], len(view)),
+        "index MB": (folder / "index.sqlite").stat().st_size / 1e6,
+    }
+    return {**told, "found": {count: [found for found, _ in answers[count]] for count in candidates}}
+
+
+def _median(answers: list[tuple[list[int], float]]) -> float:
+    return statistics.median(taken for _, taken in answers)
+
+
+def _add(connection: sqlite3.Connection, search: Search, new: list[Embedding], entries: int) -> float:
+    """Median milliseconds of one addition, with its flushing to the disk."""
+    taken = []
+    for number, one in enumerate(new):
+        begin = time.perf_counter()
+        with _writing(connection):
+            search.enter(connection, 1, entries + number + 1, one)
+            search.sync()
+        taken.append(1000 * (time.perf_counter() - begin))
+    found = search.nearest(connection, 1, new[-1], k=1, load=lambda number: None)
+    assert found == [(entries + len(new), 0.0)], "a new task is not found"
+    return statistics.median(taken)
+
+
+def _make_embedding(row: np.ndarray) -> Embedding:
+    """An embedding that has this row."""
+    sizes = np.abs(row.astype(np.float64))
+    layers = (FilterLayer("conv", "convolution", len(row), 9, 0.1),)
+    fisher, prior = np.where(row > 0, sizes, 0), np.where(row > 0, 1e-12 * sizes, sizes)
+    return Embedding("task", "net", fisher, np.zeros(len(row)), prior, layers, {"probe_fingerprint": "p"})
+
+
+def _refuse(number: int) -> Embedding:
+    raise LookupError(f"the row of {number} cannot be used")
+
+
+def _forget_rows(folder: Path) -> None:
+    """Lets the system forget the rows that it keeps in memory, where it can be told so."""
+    if hasattr(os, "posix_fadvise"):
+        for file in (folder / "search").glob("*.f32"):
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _read_memory(name: str = "VmRSS") -> float:
+    """Megabytes of this process now, or at most (VmHWM); not a number where the system does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return float("nan")
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024 / 1e6
+
+
+def _connect(folder: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(folder / "index.sqlite", isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+@contextmanager
+def _writing(connection: sqlite3.Connection):
+    connection.execute("BEGIN IMMEDIATE")
+    yield
+    connection.execute("COMMIT")
+
+
+if __name__ == "__main__":
+    print(json.dumps(ask(Path(sys.argv[1]), [int(count) for count in sys.argv[2:]])))
