@@ -1,9 +1,9 @@
 """Runs the measurements, prints every promised ratio with its target, and writes one JSON.
 
-    python benchmarks/run.py [--quick] [--only a,b,c,d,m,v,memory] [--shared DIR] [--out FILE] [--processor-time]
+    python benchmarks/run.py [--quick] [--only a,b,c,d,m,v,w,memory] [--shared DIR] [--out FILE] [--processor-time]
 
 Real images and weights are read from the shared folder beside the repository; without it only
-memory and distances can be measured.
+memory, distances and the library can be measured.
 """
 
 import argparse
@@ -26,6 +26,7 @@ PARTS = {
     "v": "noisy_step",
     "d": "pairwise",
     "memory": "memory",
+    "w": "library_adds",
     "m": "many_tasks",
     "a": "time_to_error",
 }

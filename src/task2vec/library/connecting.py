@@ -1,6 +1,8 @@
 """Connections to an index, set up alike, and SQLite's errors in our words."""
 
+import random
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +11,7 @@ from urllib.parse import quote
 from task2vec.errors import LibraryError, ResourceError
 
 PATIENCE = 120.0  # seconds that a writer waits for the others
+_PAUSE = (0.001, 0.006)  # seconds between two looks for the write lock
 _VERIFY = "See what is damaged: task2vec library verify; then take a good copy, or: task2vec library repair"
 DAMAGE = (sqlite3.Error, UnicodeDecodeError)  # what a connection raises that meets a damaged index
 _ENVIRONMENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_NOLFS")
@@ -40,6 +43,27 @@ def connect(address: str) -> Connection:
         connection.close()
         raise
     return connection
+
+
+def take_lock(connection: sqlite3.Connection) -> None:
+    """Begins a transaction that writes, as soon as no other one does.
+
+    SQLite itself would sleep for a tenth of a second at a time, and eight writers would mostly be asleep.
+    """
+    end = time.monotonic() + PATIENCE
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                is_busy = (getattr(error, "sqlite_errorname", None) or "").startswith("SQLITE_BUSY")
+                if not is_busy or time.monotonic() > end:
+                    raise
+            time.sleep(random.uniform(*_PAUSE))
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * PATIENCE)}")
 
 
 def make_address(path: Path, mode: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from task2vec.errors import LibraryError, ResourceError
 from task2vec.library import preparing
-from task2vec.library.connecting import PATIENCE, Connection, connect, make_address, translated
+from task2vec.library.connecting import PATIENCE, Connection, connect, make_address, take_lock, translated
 from task2vec.library.viewing import View, find_view
 
 INDEX = "index.sqlite"
@@ -92,7 +92,7 @@ class Database:
         """
         for _ in range(2):
             with self.borrowing() as connection:
-                connection.execute("BEGIN IMMEDIATE")
+                take_lock(connection)
                 if connection.file == _identify(self.path):
                     yield connection
                     return
