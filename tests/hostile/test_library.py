@@ -166,7 +166,7 @@ def test_readers_never_stumble_over_what_goes_away(forge, tmp_path):
     with Library.open(folder) as library:
         library.add(*(make(f"task {seed}", seed) for seed in range(5)), make("restless", 9000))
     workers = [forge.make(job, folder=str(folder), until=str(stop)) for job in ("read", "change", "read")]
-    time.sleep(3)
+    time.sleep(1.5)
     stop.touch()
     assert [forge.wait(worker) for worker in workers] == [0] * 3, forge.tell_errors()
     with Library.open(folder) as library:
@@ -175,7 +175,7 @@ def test_readers_never_stumble_over_what_goes_away(forge, tmp_path):
 
 
 def test_eight_processes_make_one_library(forge, tmp_path):
-    for attempt in range(5):
+    for attempt in range(3):
         folder, start = tmp_path / f"library {attempt}", tmp_path / f"start {attempt}"
         workers = [forge.make("add", folder=str(folder), first=one, count=1, start=str(start)) for one in range(8)]
         start.touch()

@@ -25,7 +25,7 @@ from task2vec.library import Expert, Library, MeasuredError, exchange
 from tests.library.making import fingerprint_of, make, read_bytes
 
 MAGIC = exchange.MAGIC
-SLOW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SLOW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class Canary:
