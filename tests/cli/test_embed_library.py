@@ -208,6 +208,23 @@ def test_what_was_computed_is_not_lost_if_the_library_refuses_it(call, photos, m
     assert Path(FILE).read_text() == "something else"
 
 
+def test_what_another_process_added_meanwhile_is_not_overwritten(call, photos, own_library, monkeypatch):
+    embed = task2vec.embed
+
+    def embed_slowly(*args, **options):
+        embedding = embed(*args, **options)
+        with Library.open(own_library) as other:
+            other.add(double(embedding))
+        return embedding
+
+    monkeypatch.setattr(task2vec, "embed", embed_slowly)
+    result = call("embed", photos, "--json", *SMALL)
+    report = read(result, 3)
+    assert "its numbers differ" in result.stderr and report["written"] == FILE
+    with Library.open(own_library) as opened:
+        assert opened.get("photos").norm() == pytest.approx(2 * report["norm"])
+
+
 def test_a_damaged_library_stops_it_before_the_work(call, photos, own_library, computed):
     Library.open(own_library).close()
     (Path(own_library) / "index.sqlite").write_bytes(b"garbage, which is no index of any library" * 100)

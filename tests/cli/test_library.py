@@ -106,6 +106,8 @@ def test_ls_chooses_by_tag_and_probe(call, library):
     assert [task["name"] for task in read(call("library", "ls", "--probe", "other", "--json"))["tasks"]] == ["task 1"]
     shown = call("library", "ls", "--probe", "other").stdout
     assert "other" in shown and "1 task with several embeddings" in shown
+    older = call("library", "ls", "--probe", "net").stdout
+    assert " other " not in older and " net " in next(line for line in older.splitlines() if line.startswith("task 1"))
     none = call("library", "ls", "--tag", "odd", "--probe", "net")
     assert none.exit_code == 0 and "--tag odd and --probe net" in none.stdout
 

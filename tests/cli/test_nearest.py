@@ -144,6 +144,8 @@ def test_names_come_first_unless_a_path_is_written(call, photos, tmp_path, own_l
     for query in (os.path.join(os.curdir, "birds"), "birds" + os.sep, str(tmp_path / "birds")):
         assert read(call("nearest", query, "--json", *SMALL))["query"]["from"] == "path"
     assert read(call("nearest", "a/b", "--json"))["query"]["from"] == "library"  # there is no such path
+    shutil.copytree(photos, tmp_path / "a" / "b")
+    assert read(call("nearest", "a/b", "--json", *SMALL))["query"]["from"] == "path"  # now there is
     assert read(call("nearest", "cafe", "--json", *SMALL))["query"]["from"] == "path"  # no task is called so
 
 
