@@ -1,10 +1,14 @@
 """The solver on problems whose answer is known in closed form, many at once."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from task2vec.head import lbfgs
 from task2vec.head.lbfgs import minimise
 
 
@@ -60,6 +64,21 @@ def test_what_is_done_is_not_asked_again():
     assert torch.allclose(loss, loss_and_gradient(expected, torch.arange(4))[0], rtol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_cannot_go_further_in_its_precision_ends_there(dtype):
+    bowls, expected = quadratics(0)
+    asked = []
+
+    def loss_and_gradient(x, which):
+        asked.append(which)
+        return tuple(part.to(dtype) for part in bowls(x.double(), which))
+
+    start = torch.zeros_like(expected, dtype=dtype)
+    point, _, converged = minimise(loss_and_gradient, start, tolerance=0.0, max_steps=5000)
+    assert len(asked) < 2000 and not bool(converged.all())
+    assert torch.allclose(point.double(), expected, rtol=0, atol=1e-7 if dtype == torch.float64 else 1e-2)
+
+
 def test_too_few_steps_are_admitted():
     loss_and_gradient, expected = quadratics(0)
     _, loss, converged = minimise(loss_and_gradient, torch.zeros_like(expected), tolerance=1e-9, max_steps=2)
@@ -75,3 +94,94 @@ def test_steep_and_flat_starts(scale):
     start = torch.full((1, 3), 3.0, dtype=torch.float64)
     point, _, converged = minimise(loss_and_gradient, start, tolerance=1e-7 * scale, max_steps=500)
     assert bool(converged.all()) and point.abs().max() < 1e-6
+
+
+def test_the_same_problems_are_asked_for_by_the_same_tensor():
+    loss_and_gradient, expected = quadratics(0)
+    asked = []
+
+    def watched(x, which):
+        asked.append(which)
+        return loss_and_gradient(x, which)
+
+    minimise(watched, torch.zeros_like(expected), tolerance=1e-6, max_steps=500)
+    assert len({tuple(which.tolist()) for which in asked}) > 1  # some were done before others
+    assert sum(one is other for one, other in pairwise(asked)) > len(asked) / 3
+    assert not any(one is not other and torch.equal(one, other) for one, other in pairwise(asked))
+
+
+# --- the inverse Hessian ---
+
+
+def two_loops(gradient, steps):
+    """The textbook's recursion for one problem; a step without curvature is left out."""
+    kept = [(s, y) for s, y in steps[-lbfgs._HISTORY :] if s @ y > 0]
+    q, alphas = gradient.clone(), []
+    for s, y in reversed(kept):
+        alphas.append(s @ q / (s @ y))
+        q -= alphas[-1] * y
+    s, y = steps[-1]
+    q *= s @ y / (y @ y) if s @ y > 0 else 1.0
+    for (s, y), alpha in zip(kept, reversed(alphas), strict=True):
+        q += (alpha - y @ q / (s @ y)) * s
+    return q
+
+
+def random_steps(seed, *, count, problems=5, size=14):
+    """Steps in bowls and the changes of gradient along them; some go nowhere, or as if the bowl were upside down."""
+    generator = torch.Generator().manual_seed(seed)
+    root = torch.randn(problems, size, size, generator=generator, dtype=torch.float64)
+    bowls = root @ root.mT + torch.eye(size)
+    for _ in range(count):
+        step, gradient = torch.randn(2, problems, size, generator=generator, dtype=torch.float64)
+        step *= torch.rand(problems, 1, generator=generator) > 0.2
+        turned = 1 - 2 * (torch.rand(problems, 1, generator=generator) > 0.8).double()
+        yield step, torch.einsum("pij,pj->pi", bowls, step) * turned, gradient
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_directions_are_those_of_the_textbook(seed):
+    found, own = [], [[] for _ in range(5)]
+    for step, change, gradient in random_steps(seed, count=2 * lbfgs._HISTORY):
+        found.append(lbfgs._Step.between((torch.ones_like(step), 1 + step), (gradient - change, gradient)))
+        directions = lbfgs._apply_inverse_hessian(gradient, found[-lbfgs._HISTORY :])
+        for direction, steps, *last in zip(directions, own, step, change, gradient, strict=True):
+            steps.append(last[:2])
+            wanted = two_loops(last[2], steps)
+            assert torch.allclose(direction, wanted, rtol=0, atol=1e-9 * wanted.abs().max())
+
+
+class Counted(TorchDispatchMode):
+    """Counts what is computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_takes_few_operations():
+    # On a GPU the time of a step is that of starting them; the recursion is most of it.
+    loss_and_gradient, expected = quadratics(0, condition=1e4)
+    counts = []
+    for steps in (15, 25):
+        with Counted() as counted:
+            minimise(loss_and_gradient, torch.zeros_like(expected), tolerance=0.0, max_steps=steps)
+        counts.append(counted.count)
+    assert counts[1] - counts[0] < 10 * 140
+
+
+def test_a_gpu_is_waited_for_once_a_step(monkeypatch):
+    loss_and_gradient, expected = quadratics(0, condition=1e4)
+    read, asked, cpu = [], [], torch.Tensor.cpu
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: (read.append(self), cpu(self))[1])
+
+    def watched(x, which):
+        asked.append(which)
+        return loss_and_gradient(x, which)
+
+    minimise(watched, torch.zeros_like(expected), tolerance=1e-6, max_steps=20)
+    assert len(read) == len(asked) > 20

@@ -7,11 +7,13 @@ done, the others go on without them.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-# Points (k, d) of the problems with the given numbers (k,) become losses (k,) and gradients (k, d).
+# Points (k, d) of the problems with the given numbers (k,) become losses (k,) and gradients (k, d). As long as it is
+# asked for the same problems, the numbers are the very same tensor.
 LossAndGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 _ARMIJO = 1e-4
@@ -33,85 +35,119 @@ def minimise(
     which = torch.arange(len(start), device=start.device)
     point = start
     loss, gradient = loss_and_gradient(point, which)
-    steps: list[tuple[Tensor, Tensor, Tensor]] = []
-    stuck = torch.zeros(len(start), dtype=torch.bool, device=start.device)
+    steps: list[_Step] = []
+    done = (gradient.abs().amax(1) <= tolerance).cpu()
+    waiting = _Waiting(which, torch.nonzero(~done).flatten())
 
     def note(rows: Tensor | slice) -> None:
         found[which[rows]], losses[which[rows]] = point[rows], loss[rows]
         slopes[which[rows]] = gradient[rows].abs().amax(1)
 
     for _ in range(max_steps):
-        done = (stuck | (gradient.abs().amax(1) <= tolerance)).cpu()  # one look at what a GPU has found, not several
         if bool(done.all()):
             break
         if 2 * int(done.sum()) >= len(done):
             note(torch.nonzero(done).flatten().to(which.device))
             rest = torch.nonzero(~done).flatten().to(which.device)
-            which, point, loss, gradient, stuck = which[rest], point[rest], loss[rest], gradient[rest], stuck[rest]
-            steps = [(step[rest], change[rest], moved[rest]) for step, change, moved in steps]
+            which, point, loss, gradient = which[rest], point[rest], loss[rest], gradient[rest]
+            steps = [_Step(*(part[rest] for part in step)) for step in steps]
             done = torch.zeros(len(rest), dtype=torch.bool)
+            waiting = _Waiting(which, torch.arange(len(rest)))
         direction = -_apply_inverse_hessian(gradient, steps)
-        direction = direction.masked_fill(done.to(direction.device)[:, None], 0)
-        new_point, new_loss, new_gradient = _search_line(
-            loss_and_gradient, which, point, loss, gradient, direction, torch.nonzero(~done).flatten()
-        )
-        step, change = new_point - point, new_gradient - gradient
-        moved = (step * change).sum(1)
-        steps = [*steps[-(_HISTORY - 1) :], (step, change, moved)]
-        # No step decreases the loss any more: as far as this precision goes.
-        stuck = stuck | (new_point == point).all(1)
-        point, loss, gradient = new_point, new_loss, new_gradient
+        new, ended = _search_line(loss_and_gradient, (point, loss, gradient), direction, waiting, tolerance)
+        steps = [*steps[-(_HISTORY - 1) :], _Step.between((point, new[0]), (gradient, new[2]))]
+        point, loss, gradient = new
+        if not torch.equal(ended, done):
+            done, waiting = ended, _Waiting(which, torch.nonzero(~ended).flatten())
     note(slice(None))
     return found, losses, slopes <= tolerance
 
 
-def _apply_inverse_hessian(gradient: Tensor, steps: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
-    """The two-loop recursion, row by row; a step without curvature is passed over."""
+class _Waiting:
+    """Problems that want a step: their places among those that go on together, here and beside these, and numbers."""
+
+    def __init__(self, which: Tensor, places: Tensor):
+        self.all, self.places = which, places
+        self.is_whole = len(places) == len(which)
+        self.rows = slice(None) if self.is_whole else places.to(which.device, non_blocking=True)
+        self.which = which if self.is_whole else which[self.rows]
+
+    def only(self, some: Tensor) -> "_Waiting":
+        """Those of them that are marked in `some`."""
+        return self if bool(some.all()) else _Waiting(self.all, self.places[some])
+
+
+class _Step(NamedTuple):
+    """One step of every problem, as the inverse Hessian needs it: s / s.y, the change y of the gradient, and s.y.
+
+    The first is zero where s.y is not positive: a step without curvature is passed over.
+    """
+
+    scaled: Tensor
+    change: Tensor
+    moved: Tensor
+
+    @classmethod
+    def between(cls, points: tuple[Tensor, Tensor], gradients: tuple[Tensor, Tensor]) -> "_Step":
+        """The step from the first of two points to the second."""
+        step, change = points[1] - points[0], gradients[1] - gradients[0]
+        moved = (step * change).sum(1)
+        return cls(step * torch.where(moved > 0, 1 / moved.clamp_min(_TINY), 0)[:, None], change, moved)
+
+
+def _apply_inverse_hessian(gradient: Tensor, steps: list[_Step]) -> Tensor:
+    """The two-loop recursion, row by row.
+
+    Its products are not gathered into those of a compact form, which would be fewer: rounding then grows from step to
+    step, and problems would end elsewhere together than alone.
+    """
     q = gradient
     alphas = []
-    for step, change, moved in reversed(steps):
-        alpha = torch.where(moved > 0, (step * q).sum(1) / moved.clamp_min(_TINY), 0)
-        q = q - alpha[:, None] * change
-        alphas.append(alpha)
+    for scaled, change, _ in reversed(steps):
+        alphas.append((scaled * q).sum(1))
+        q = torch.addcmul(q, alphas[-1][:, None], change, value=-1)
     if steps:
         _, change, moved = steps[-1]
         scale = moved / change.square().sum(1).clamp_min(_TINY)
         q = q * torch.where(scale > 0, scale, 1.0)[:, None]
-    for (step, change, moved), alpha in zip(steps, reversed(alphas), strict=True):
-        beta = torch.where(moved > 0, (change * q).sum(1) / moved.clamp_min(_TINY), 0)
-        q = q + (alpha - beta)[:, None] * step
+    for (scaled, change, moved), alpha in zip(steps, reversed(alphas), strict=True):
+        excess = torch.addcmul((change * q).sum(1), alpha, moved, value=-1)
+        q = torch.addcmul(q, excess[:, None], scaled, value=-1)
     return q
 
 
 def _search_line(
     loss_and_gradient: LossAndGradient,
-    which: Tensor,
-    point: Tensor,
-    loss: Tensor,
-    gradient: Tensor,
+    now: tuple[Tensor, Tensor, Tensor],
     direction: Tensor,
-    waiting: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Halves the step of each waiting problem until its loss falls by enough; one that never does stays put."""
+    waiting: _Waiting,
+    tolerance: float,
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Halves the step of each waiting problem until its loss falls by enough; one that never does stays put.
+
+    The new points, losses and gradients, and who is done now: those that need not or cannot go further, and those that
+    did not wait. Nothing is read from a GPU but once per trial.
+    """
+    best: tuple[Tensor, ...] = now
+    point, loss, gradient = now
     slope = (direction * gradient).sum(1)
-    best = (point, loss, gradient)
+    done = torch.ones(len(point), dtype=torch.bool)
     length = 1.0
     for _ in range(30):
-        rows = waiting.to(point.device)
-        trial = point[rows] + length * direction[rows]
-        new = (trial, *loss_and_gradient(trial, which[rows]))
-        enough = loss[rows] + _ARMIJO * length * slope[rows]
-        accepted = ((new[1] <= enough) & torch.isfinite(new[1]) & (slope[rows] < 0)).cpu()
-        if len(waiting) == len(point) and bool(accepted.all()):  # as nearly always
-            return new
+        rows = waiting.rows
+        trial = torch.add(point[rows], direction[rows], alpha=length)
+        new = (trial, *loss_and_gradient(trial, waiting.which))
+        missing = new[1] - torch.add(loss[rows], slope[rows], alpha=_ARMIJO * length)  # not a number between infinities
+        accepted = (missing <= 0) & (slope[rows] < 0)
+        ended = (new[2].abs().amax(1) <= tolerance) | (trial == point[rows]).all(1)
+        accepted, ended = torch.stack([accepted, ended]).cpu()
+        done[waiting.places] = ended | ~accepted
+        if waiting.is_whole and bool(accepted.all()):  # as nearly always
+            return new, done
         good = torch.nonzero(accepted).flatten().to(point.device)
-        into, (new_point, new_loss, new_gradient) = rows[good], (part[good] for part in new)
-        best = (
-            best[0].index_copy(0, into, new_point),
-            best[1].index_copy(0, into, new_loss),
-            best[2].index_copy(0, into, new_gradient),
-        )
-        waiting, length = waiting[~accepted], length / 2
-        if not len(waiting):
+        into = good if isinstance(rows, slice) else rows[good]
+        best = tuple(old.index_copy(0, into, part[good]) for old, part in zip(best, new, strict=True))
+        waiting, length = waiting.only(~accepted), length / 2
+        if not len(waiting.places):
             break
-    return best
+    return best, done

@@ -89,8 +89,8 @@ class Problem:
 
     def logits(self, solution: Tensor, owners: Tensor) -> Tensor:
         """(p, n, c) for (p, d + 1, columns) solutions, each of the task that `owners` (p,) names."""
-        weight, offset = self._unfold(solution, owners)
-        values = torch.cat([self._apply(x, weight, offset) for _, x in self.parts()])
+        weight, offset = _unfold(solution, *self._measures(owners, solution))
+        values = torch.cat([_apply(x, weight, offset) for _, x in self.parts()])
         return self._spread(values).transpose(0, 1)
 
     def losses(self, logits: Tensor, onehot: Tensor) -> Tensor:
@@ -107,28 +107,30 @@ class Problem:
         l2, weights = l2.to(self.dtype), weights.T.to(self.dtype)
         onehot = self.onehot.transpose(0, 1).to(self.dtype)
         kept = list(self.parts()) if len(self) <= _KEPT else None
+        asked: _Asked | None = None
 
         def loss_and_gradient(flat: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            w, own = flat.view(len(which), width, columns), owners[which]
-            weight, offset = self._unfold(w, own)
+            nonlocal asked
+            if asked is None or asked.which is not which:
+                asked = self._ask(which, owners, l2, weights)
+            w = flat.view(len(which), width, columns)
+            weight, offset = _unfold(w, asked.scales, asked.shifts)
             total = flat.new_zeros(len(which))
             slope, mass = flat.new_zeros(width - 1, len(which) * columns), flat.new_zeros(len(which), columns)
             for rows, x in kept or self.parts():
-                values = self._apply(x, weight, offset)
-                share = weights[rows][:, which]
-                losses, residuals = self._slopes(values, onehot[rows], own)
+                values, share = _apply(x, weight, offset), asked.weights[rows]
+                losses, residuals = self._slopes(values, onehot[rows], asked.owners)
                 total += (losses * share).sum(0)
                 residuals *= share[..., None]
-                slope += x.T @ residuals.flatten(1)
+                slope.addmm_(x.T, residuals.flatten(1))
                 mass += residuals.sum(0)
             slope = slope.view(width - 1, len(which), columns).transpose(0, 1)
-            scale = self.scales[own].to(flat)[:, None, None]
             gradient = torch.empty_like(w)
-            torch.sub(slope, self.shifts[own].to(flat)[:, :, None] * mass[:, None, :], out=gradient[:, :-1])
-            gradient[:, :-1].div_(scale).add_(l2[which, None, None] * w[:, :-1])
+            torch.sub(slope, asked.shifts.mT * mass[:, None, :], out=gradient[:, :-1])
+            gradient[:, :-1].div_(asked.scales).addcmul_(asked.l2, w[:, :-1])
             gradient[:, -1] = mass
-            penalty = l2[which] / 2 * w[:, :-1].square().sum((1, 2))
-            return total + penalty, gradient.flatten(1)
+            total.addcmul_(asked.l2[:, 0, 0], w[:, :-1].square().sum((1, 2)), value=0.5)
+            return total, gradient.flatten(1)
 
         start = torch.zeros(len(l2), width * columns, dtype=self.dtype, device=self.features.device)
         solution, loss, converged = minimise(loss_and_gradient, start, tolerance=tolerance, max_steps=max_steps)
@@ -137,18 +139,16 @@ class Problem:
     def unfold(self, solution: Tensor, task: int) -> tuple[Tensor, Tensor]:
         """Weight (c, d) and bias (c,) of a (d + 1, columns) solution on the features from the centre."""
         owner = torch.tensor([task], device=solution.device)
-        weight, offset = self._unfold(solution[None], owner)
+        weight, offset = _unfold(solution[None], *self._measures(owner, solution))
         return self._spread(weight).T.contiguous(), self._spread(offset)[0]
 
-    def _unfold(self, solution: Tensor, owners: Tensor) -> tuple[Tensor, Tensor]:
-        """(d, p * columns) weights and (p, columns) offsets that act on the features from the centre."""
-        weight = solution[:, :-1] / self.scales[owners].to(solution)[:, None, None]
-        offset = solution[:, -1] - torch.einsum("pd,pdk->pk", self.shifts[owners].to(solution), weight)
-        return weight.transpose(0, 1).flatten(1), offset
+    def _measures(self, owners: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """(p, 1, 1) units and (p, 1, d) shifts of the tasks that `owners` (p,) names, in the precision of `like`."""
+        return self.scales[owners].to(like)[:, None, None], self.shifts[owners].to(like)[:, None]
 
-    def _apply(self, x: Tensor, weight: Tensor, offset: Tensor) -> Tensor:
-        """(n, p, columns) values of the heads."""
-        return (x @ weight).view(len(x), *offset.shape).add_(offset)
+    def _ask(self, which: Tensor, owners: Tensor, l2: Tensor, weights: Tensor) -> "_Asked":
+        scales, shifts = self._measures(owners[which], l2)
+        return _Asked(which, owners[which], l2[which, None, None], weights[:, which], scales, shifts)
 
     def _spread(self, values: Tensor) -> Tensor:
         """(..., c) logits of (..., columns) values: two of opposite sign where one column stands for two classes."""
@@ -158,7 +158,7 @@ class Problem:
 
     def _slopes(self, values: Tensor, onehot: Tensor, owners: Tensor) -> tuple[Tensor, Tensor]:
         """(n, p) losses of (n, p, columns) values, and their derivatives."""
-        targets = onehot[:, owners]
+        targets = onehot[:, owners] if self.tasks > 1 else onehot
         if self.is_multilabel:
             return (functional.softplus(values, threshold=_EXACT) - values * targets).sum(2), values.sigmoid() - targets
         if self.columns > 1:
@@ -167,3 +167,27 @@ class Problem:
         gap, is_second = values[..., 0] * _ROOT_TWO, targets[..., 1]
         losses = functional.softplus(gap, threshold=_EXACT) - gap * is_second
         return losses, ((gap.sigmoid() - is_second) * _ROOT_TWO)[..., None]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the problems with the numbers `which` have of their own: it stays the same for many steps of the solver."""
+
+    which: Tensor
+    owners: Tensor
+    l2: Tensor
+    weights: Tensor
+    scales: Tensor
+    shifts: Tensor
+
+
+def _unfold(solution: Tensor, scales: Tensor, shifts: Tensor) -> tuple[Tensor, Tensor]:
+    """(d, p * columns) weights and (p, columns) offsets that act on the features from the centre."""
+    weight = solution[:, :-1] / scales
+    offset = torch.baddbmm(solution[:, -1:], shifts, weight, alpha=-1)[:, 0]
+    return weight.transpose(0, 1).flatten(1), offset
+
+
+def _apply(x: Tensor, weight: Tensor, offset: Tensor) -> Tensor:
+    """(n, p, columns) values of the heads."""
+    return torch.addmm(offset.flatten(), x, weight).view(len(x), *offset.shape)
