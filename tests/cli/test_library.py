@@ -65,7 +65,7 @@ def test_the_command_for_the_first_task_names_the_library_that_was_named(call, t
 
 @pytest.mark.parametrize(
     "args",
-    ["show x", "rm x", "tag x y", "rename x y", "verify", "compact", "check-search", "export x.t2vlib"],
+    ["show x", "rm x", "tag x y", "rename x y", "verify", "repair", "compact", "check-search", "export x.t2vlib"],
 )
 def test_nothing_can_be_done_to_a_library_that_is_not_there(call, own_library, args):
     result = call("library", *args.split())

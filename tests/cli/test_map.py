@@ -257,7 +257,7 @@ def test_a_damaged_embedding_is_left_out_and_named(call, library, tmp_path):
 
 def test_an_empty_library_is_told(call, own_library, tmp_path):
     result = call("map", "--out", tmp_path / "out")
-    assert result.exit_code == 3 and own_library in result.stderr and "task2vec embed FOLDER" in result.stderr
+    assert result.exit_code == 2 and own_library in result.stderr and "task2vec embed FOLDER" in result.stderr
     assert "task2vec map DIR" in result.stderr and not (tmp_path / "out").exists()
 
 

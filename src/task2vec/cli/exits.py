@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import typer
 
-from task2vec.cli.speech import say, visible
+from task2vec.cli.speech import named_library, say, visible
 from task2vec.errors import Task2VecError
 
 OUR_BUG, ENVIRONMENT, INTERRUPTED = 1, 5, 130
@@ -26,6 +26,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
+        named_library.set(kwargs.get("library"))
         try:
             command(*args, **kwargs)
             sys.stdout.flush()

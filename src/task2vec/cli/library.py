@@ -10,7 +10,7 @@ from task2vec.cli import options
 from task2vec.cli.facts import many, percent
 from task2vec.cli.listing import Column, print_columns
 from task2vec.cli.shelf import open_if_any, open_known, place_of, word_empty
-from task2vec.cli.speech import open_page, print_facts, print_json, say, visible
+from task2vec.cli.speech import name_library, open_page, print_facts, print_json, say, visible
 from task2vec.errors import LibraryError, UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def ls(
         asked = " and ".join(
             f"{word} {visible(value)}" for word, value in (("--tag", tag), ("--probe", probe)) if value
         )
-        print(f"No task of the library fits {asked}. See all of them: task2vec library ls")
+        print(f"No task of the library fits {asked}. {name_library('See all of them: task2vec library ls')}")
 
 
 def tell_task(task: "TaskEntry") -> dict[str, Any]:
@@ -87,7 +87,8 @@ def _print_tasks(tasks: "Sequence[TaskEntry]", *, probe: str | None, limit: int 
     if len(tasks) > len(shown):
         print(f"and {len(tasks) - len(shown)} more; --limit {len(tasks)} shows all")
     if several := sum(len(task.embeddings) > 1 for task in shown):
-        print(f"{many(several, 'task')} with several embeddings, the newest shown: task2vec library show NAME")
+        newest_shown = name_library("the newest shown: task2vec library show NAME")
+        print(f"{many(several, 'task')} with several embeddings, {newest_shown}")
 
 
 def show_entry(

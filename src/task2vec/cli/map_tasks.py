@@ -70,7 +70,7 @@ def read_library(
 
     opened = open_if_any(folder)
     if opened is None:
-        raise DataError(f"{word_empty(folder)}, or name files or folders of embeddings: task2vec map DIR")
+        raise UsageError(f"{word_empty(folder)}, or name files or folders of embeddings: task2vec map DIR")
     with opened, watch(is_watched()) as report:
         chosen, left_out = _choose(
             [task for task in opened.tasks(tag=tag) if task.fingerprint not in without], probe=probe

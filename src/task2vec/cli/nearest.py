@@ -104,7 +104,7 @@ def nearest(
         asked = load_asked(query, sort, library, probe=probe, method=method)
         _refuse_strays({key: value for key, value in others.items() if key not in of_name}, query, sort)
     report = find_neighbours(asked, library, k=k, exact=exact)
-    print_json(report) if as_json else print_neighbours(report, library)
+    print_json(report) if as_json else print_neighbours(report)
 
 
 def _refuse_strays(options: dict[str, Any], query: str, sort: str) -> None:

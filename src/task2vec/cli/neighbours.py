@@ -9,7 +9,7 @@ from task2vec.cli.facts import many
 from task2vec.cli.library import DIGITS, find_unusual, word_space
 from task2vec.cli.listing import Column, print_columns
 from task2vec.cli.shelf import open_if_any, place_of
-from task2vec.cli.speech import is_watched, say, visible
+from task2vec.cli.speech import is_watched, name_library, say, visible
 from task2vec.errors import LibraryError
 
 if TYPE_CHECKING:
@@ -76,24 +76,20 @@ def _list_spaces(library: "Library", *, without: str | None) -> list[dict[str, A
     return spaces
 
 
-def print_neighbours(report: dict[str, Any], library: Path | None) -> None:
+def print_neighbours(report: dict[str, Any]) -> None:
     """Whose neighbours they are and a table of them, or what can be done where there are none."""
     query, rows = report["query"], report["neighbours"]
     print(f"nearest to {visible(query['task'])} ({query['key'][:DIGITS]}), {query['words']}")
     if rows:
         _print_rows(rows)
     elif query["is_alone"]:
-        print(f"There is no other task in the library. {_word_more(library)}")
+        print(name_library("There is no other task in the library. Put more into it: task2vec embed FOLDER"))
     else:
         print("Nothing in the library can be compared with it: all else is by another probe, size or method.")
         print("Embed it as the others are, and ask again:")
         for space in report["spaces"]:
-            print(f"  task2vec nearest PATH {_word_options(space)}")
+            print(name_library(f"  task2vec nearest PATH {_word_options(space)}"))
             print(f"    to be compared with {many(space['embeddings'], 'embedding')} by {word_space(space)}")
-
-
-def _word_more(library: Path | None) -> str:
-    return "Put more into it: task2vec embed FOLDER" + ("" if library is None else f" --library {visible(library)}")
 
 
 def _word_options(space: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from task2vec.cli.speech import say, visible
+from task2vec.cli.speech import name_library, say, visible
 from task2vec.errors import LibraryError, ResourceError, Task2VecError, UsageError
 
 if TYPE_CHECKING:
@@ -19,23 +19,34 @@ FIRST = "Put the first task into it: task2vec embed FOLDER"
 
 
 def open_if_any(folder: Path | None) -> "Library | None":
-    """The library, or None if there is none: a look makes no folders."""
-    from task2vec.library import Library, find_library
+    """The library, or None if there is none: a look makes no folders.
+
+    Raises:
+        LibraryError: It is damaged, or its index was lost.
+    """
+    from task2vec.library import Library
+
+    return Library.open(folder) if is_library(folder) else None
+
+
+def is_library(folder: Path | None) -> bool:
+    """Whether there is a library, even one that lost its index or is half repaired."""
+    from task2vec.library import find_library
+    from task2vec.library.blobs import Blobs
     from task2vec.library.database import INDEX
+    from task2vec.library.repairing import MARK
 
     place = find_library(folder)
     if place.exists() and not place.is_dir():
         raise UsageError(f"'{place}' is a file, and a library is a folder. Name its folder: --library DIR")
-    return Library.open(place) if (place / INDEX).exists() else None
+    return (place / INDEX).exists() or (place / MARK).exists() or not Blobs(place).is_empty()
 
 
 def open_known(folder: Path | None) -> "Library":
     """The library, which must be there: nothing can be done to one that is not."""
     library = open_if_any(folder)
     if library is None:
-        raise UsageError(
-            f"there is no library in '{place_of(folder)}'. {word_first(folder)}, or choose another one: --library DIR"
-        )
+        raise UsageError(word_none(folder))
     return library
 
 
@@ -46,14 +57,14 @@ def place_of(folder: Path | None) -> Path:
     return find_library(folder)
 
 
-def word_first(folder: Path | None) -> str:
-    """How the first task comes into the library, by the command that takes it there."""
-    return FIRST if folder is None else f"{FIRST} --library {visible(folder)}"
+def word_none(folder: Path | None) -> str:
+    """What to say where there is no library."""
+    return f"there is no library in '{place_of(folder)}'. {FIRST}, or choose another one: --library DIR"
 
 
 def word_empty(folder: Path | None) -> str:
     """What to say of a library without tasks."""
-    return f"The library in '{visible(place_of(folder))}' is empty. {word_first(folder)}"
+    return f"The library in '{visible(place_of(folder))}' is empty. {name_library(FIRST)}"
 
 
 def open_shelf(

@@ -6,8 +6,12 @@ sequences that move a cursor or colour a line, no right-to-left overrides that d
 
 import contextlib
 import json
+import re
+import shlex
 import sys
 import unicodedata
+from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +20,15 @@ if TYPE_CHECKING:
 # Joiners belong to how Persian and emoji are written, so they stay.
 _KEPT = {"\u200c", "\u200d"}
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+# Commands that act on a library, with the placeholders after them. A map of files takes none.
+_ABOUT_LIBRARY = re.compile(
+    r"\btask2vec (?:nearest|embed|embed-many|map(?! DIR)|"
+    r"library (?:ls|show|stats|add|rm|tag|rename|verify|repair|compact|check-search|export|import|merge))"
+    r"(?![\w`-])(?: [A-Z]+(?=[\s,;:)]|\.?$|\.\s))*+(?! --(?:no-)?library)"
+)
+
+# The library that the user named for this command, if so.
+named_library: ContextVar[Path | None] = ContextVar("named_library", default=None)
 
 
 def visible(text: object, *, keep_lines: bool = False) -> str:
@@ -34,10 +47,26 @@ def visible(text: object, *, keep_lines: bool = False) -> str:
     )
 
 
+def name_library(text: str) -> str:
+    """The text, its commands acting on the library that the user named: typed as they are, they would use another.
+
+    Example:
+        >>> before = named_library.set(Path("my tasks"))
+        >>> name_library("See: task2vec library ls")
+        "See: task2vec library ls --library 'my tasks'"
+        >>> named_library.reset(before)
+    """
+    folder = named_library.get()
+    if folder is None:
+        return text
+    option = f" --library {shlex.quote(visible(folder))}"
+    return _ABOUT_LIBRARY.sub(lambda found: found[0] + option, text)
+
+
 def say(message: str) -> None:
     """Print a message to standard error; nobody listening is no reason to stop working."""
     with contextlib.suppress(BrokenPipeError):
-        print(message, file=sys.stderr, flush=True)
+        print(name_library(message), file=sys.stderr, flush=True)
 
 
 def is_watched() -> bool:
