@@ -9,8 +9,8 @@ import typer
 from task2vec.cli import options
 from task2vec.cli.facts import many, percent
 from task2vec.cli.library import word_bytes, word_space
-from task2vec.cli.shelf import open_known, place_of
-from task2vec.cli.speech import is_watched, print_json, say, visible
+from task2vec.cli.shelf import is_library, open_known, place_of, word_none
+from task2vec.cli.speech import is_watched, name_library, print_json, say, visible
 from task2vec.errors import LibraryError, UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def verify(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
         for problem in problems:
             say(f"damaged: {visible(problem['entry'])}: {visible(problem['what'])}")
         if found.orphans:
-            print(f"{many(found.orphans, 'file')} that no entry needs, and task2vec library compact takes away")
+            left = f"{many(found.orphans, 'file')} that no entry needs, and this takes away: task2vec library compact"
+            print(name_library(left))
         state = "sound" if is_sound else f"{many(len(problems), 'problem')}"
         print(f"{state}: {many(found.entries, 'embedding')} read in {visible(folder)}")
         of_index = any(problem["entry"] == "index" for problem in problems)
@@ -58,6 +59,8 @@ def repair(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
     from task2vec.embedding.progress import watch
     from task2vec.library import Library
 
+    if not is_library(library):
+        raise UsageError(word_none(library))
     with watch(is_watched()) as report:
         found = Library.repair(library, report=report)
     if as_json:
@@ -114,7 +117,7 @@ def check_search(
         print(f"{word_space(space)}: {many(result.entries, 'embedding')}")
         print(f"  finds {percent(result.recall)} of the 10 nearest of {many(result.queries, 'task')}")
         print(f"  {1000 * result.seconds_sketch:.1f} ms each; comparing all, {1000 * result.seconds_exact:.1f} ms")
-        print(f"  {visible(result.advice)}")
+        print(f"  {name_library(visible(result.advice))}")
 
 
 def _tell(result: "SearchReport") -> dict[str, Any]:
