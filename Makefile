@@ -28,7 +28,7 @@ bench: $(VENV)/.ready-bench  ## Measure speed and error against the old algorith
 	$(BIN)/python benchmarks/run.py
 
 test-hostile: $(READY)  ## All attacks of tests/hostile, the long ones too
-	$(BIN)/pytest tests/hostile
+	$(BIN)/pytest tests/hostile tests/library
 
 clean:  ## Remove the environment and everything that runs have left behind
 	rm -rf $(VENV) build dist task2vec-demo task2vec-map task2vec-paper task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -166,3 +166,18 @@ def test_a_file_that_changes_after_it_was_checked(full, other, tmp_path, monkeyp
     with pytest.raises(LibraryError, match="SHA-256"):
         other.merge(path)
     assert other.verify().is_sound
+
+
+def test_an_export_goes_on_when_an_entry_is_removed_meanwhile(filled, tmp_path, monkeypatch):
+    pack = exchange.pack
+
+    def pack_and_lose(*args, **kwargs):
+        parcel = pack(*args, **kwargs)
+        if len(filled) == 6:
+            filled.remove("task 3")
+        return parcel
+
+    monkeypatch.setattr(exchange, "pack", pack_and_lose)
+    with Library.open(tmp_path / "other") as other:
+        other.merge(filled.export(tmp_path / "five.t2vlib"))
+        assert len(other) == 5 and other.verify().is_sound

@@ -167,6 +167,7 @@ def test_strange_names_are_kept_as_they_are(library, name):
     assert sorted(path.name for path in library.folder.iterdir() if "-" not in path.name) == [
         "blobs",
         "index.sqlite",
+        "pending",
         "search",
     ]
     assert library.remove(name) and len(library) == 1

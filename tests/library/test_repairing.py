@@ -218,3 +218,13 @@ def ask_everything(folder):
 
 def _env():
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"}
+
+
+def test_a_newer_library_is_not_repaired_into_an_older_one(filled):
+    with filled._database.writing() as connection:
+        connection.execute("PRAGMA user_version = 99")
+    filled.close()
+    before = (filled.folder / "index.sqlite").read_bytes()
+    with pytest.raises(LibraryError, match="pip install -U"):
+        Library.repair(filled.folder)
+    assert (filled.folder / "index.sqlite").read_bytes() == before and not (filled.folder / "backups").exists()

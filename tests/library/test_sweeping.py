@@ -3,7 +3,7 @@
 import pytest
 
 from task2vec.library import Library, sweeping
-from tests.library.making import find_blob
+from tests.library.making import find_blob, make
 
 
 def leave_behind(library):
@@ -77,3 +77,42 @@ def test_a_damaged_index_can_still_be_opened(filled, damage):
         connection.execute(damage)
     with Library.open(filled.folder) as library:
         assert len(library.tasks()) == 6 and len(list(library._blobs.list_files())) == 6
+
+
+def test_an_older_index_loses_no_embedding(filled):
+    """An index that was put back does not know the newest ones: neither a crash nor compacting takes them away."""
+    filled.close()
+    older = (filled.folder / "index.sqlite").read_bytes()
+    with Library.open(filled.folder) as library:
+        library.add(make("newer", 77))
+        blob = find_blob(library, "newer")
+    (filled.folder / "index.sqlite").write_bytes(older)
+    (filled.folder / "index.sqlite-wal").write_bytes(b"")
+    with Library.open(filled.folder) as library:
+        library.compact()
+        found = library.verify()
+        assert blob.exists() and found.is_sound and (found.orphans, found.strangers) == (0, 1)
+    Library.repair(filled.folder)
+    with Library.open(filled.folder) as library:
+        assert library.get("newer") and library.verify().strangers == 0
+
+
+def test_a_blob_that_a_killed_writer_noted_is_swept(filled):
+    with pytest.raises(ZeroDivisionError), filled._database.writing():
+        left = filled._blobs.path(filled._blobs.write(b"of an entry that never came"))
+        raise ZeroDivisionError  # as if it were killed: nothing is committed, nothing taken away
+    assert left.exists() and filled.verify().orphans == 1
+    filled.compact()
+    assert not left.exists() and not filled._blobs.noted()
+
+
+def test_notes_are_forgotten_when_their_entries_are_there(filled):
+    filled.add(make("task 50", 50))
+    filled.add(make("task 50", 50, numbers=3), replace=True)
+    filled.remove("task 50")
+    assert not filled._blobs.noted()
+    with pytest.raises(ZeroDivisionError), filled._database.writing():
+        left = filled._blobs.write(b"of an entry that never came")
+        raise ZeroDivisionError
+    filled.add(make("task 51", 51))
+    assert left in filled._blobs.noted()  # not forgotten with the notes of others

@@ -32,10 +32,15 @@ def verify(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
     is_sound, problems = found.is_sound, [asdict(problem) for problem in found.problems]
     if as_json:
         told = {"library": folder, "is_sound": is_sound, "entries": found.entries}
-        print_json(told | {"problems": problems, "orphans": found.orphans})
+        print_json(told | {"problems": problems, "orphans": found.orphans, "strangers": found.strangers})
     else:
         for problem in problems:
             say(f"damaged: {visible(problem['entry'])}: {visible(problem['what'])}")
+        if found.strangers:
+            print(
+                f"{many(found.strangers, 'embedding')} that the index does not know, as if an older one had been put back: "
+                "task2vec library repair takes them in"
+            )
         if found.orphans:
             left = f"{many(found.orphans, 'file')} that no entry needs, and this takes away: task2vec library compact"
             print(name_library(left))

@@ -1,10 +1,16 @@
-"""Files that are called by the SHA-256 of their content: written once, never changed, checked when they are read."""
+"""Files that are called by the SHA-256 of their content: written once, never changed, checked when they are read.
+
+Writers note which blobs they are about to write or to give up. So after one was killed it is known which whole blobs
+are nobody's. Any other whole blob that the index does not know is kept: it may be all that is left of an entry, if an
+older index was put in the place of a newer one.
+"""
 
 import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +18,7 @@ from task2vec.embedding.writing import PARTIAL, sync_folder, write_whole
 from task2vec.errors import DataError, LibraryError, ResourceError
 
 FOLDER = "blobs"
+NOTES = "pending"
 SUFFIX = ".t2v.safetensors"
 LARGEST = 1 << 28  # bytes; an embedding of a million filters has 40 MB
 _HASH = re.compile("[0-9a-f]{64}")
@@ -23,6 +30,7 @@ class Blobs:
     def __init__(self, folder: Path):
         """`folder` is that of the library; the one of the blobs is made with the first of them."""
         self.folder = folder / FOLDER
+        self._notes = folder / NOTES
         self._synced: set[Path] = set()
 
     def path(self, sha256: str) -> Path:
@@ -54,6 +62,7 @@ class Blobs:
             if self.is_whole(sha256):
                 sync_folder(path.parent)  # who wrote it may have been killed before this
             else:
+                self.note([sha256])
                 write_whole(path, content)
             self._sync_folders(path.parent)
         except OSError as error:
@@ -88,6 +97,34 @@ class Blobs:
             raise LibraryError(f"'{path}' was changed after it was written: its SHA-256 is another one. {_MEND}")
         return content
 
+    def note(self, hashes: Iterable[str]) -> None:
+        """Writes down blobs that are nobody's if this process is killed before its transaction ends."""
+        text = "".join(f"{sha256}\n" for sha256 in hashes)
+        if text:
+            self._notes.mkdir(parents=True, exist_ok=True)
+            with self._own_notes().open("a", encoding="ascii") as file:
+                file.write(text)
+
+    def noted(self) -> set[str]:
+        """All blobs that writers have noted and not settled."""
+        return {sha256 for file in _list(self._notes) for sha256 in _read_hashes(file)}
+
+    def settle(self, is_known: Callable[[str], bool]) -> None:
+        """Forgets what this thread noted and an entry knows, or what is gone: after a transaction, without the lock."""
+        own = self._own_notes()
+        hashes = _read_hashes(own)
+        left = [sha256 for sha256 in hashes if not is_known(sha256) and self.path(sha256).exists()]
+        if hashes and not left:
+            remove_files([own])
+
+    def forget_notes(self) -> None:
+        """Forgets all notes: for who holds the write lock and has swept what they name."""
+        remove_files(_list(self._notes))
+
+    def _own_notes(self) -> Path:
+        """The notes of this thread: nobody else writes to them."""
+        return self._notes / f"{os.getpid()}-{threading.get_ident()}"
+
     def remove(self, sha256: str) -> None:
         """Takes the blob away."""
         remove_files([self.path(sha256)])
@@ -103,8 +140,22 @@ class Blobs:
         return not any(name_of(path) for path in self.list_files())
 
     def find_orphans(self, known: set[str]) -> list[Path]:
-        """Files that writers left behind that were killed: unfinished ones, and blobs that no entry knows."""
-        return [path for path in self.list_files() if path.name.endswith(PARTIAL) or _is_unknown(path, known)]
+        """Files that nobody needs: unfinished ones, and of the blobs that no entry knows the noted and the damaged."""
+        noted = self.noted()
+        return [
+            path for path in self.list_files() if path.name.endswith(PARTIAL) or self._is_rubbish(path, known, noted)
+        ]
+
+    def find_strangers(self, known: set[str]) -> list[Path]:
+        """Whole blobs that no entry knows and nobody noted: `Library.repair` takes them in."""
+        noted = self.noted()
+        return [
+            path for path in self.list_files() if _is_unknown(path, known) and not self._is_rubbish(path, known, noted)
+        ]
+
+    def _is_rubbish(self, path: Path, known: set[str], noted: set[str]) -> bool:
+        name = name_of(path)
+        return name is not None and name not in known and (name in noted or not self.is_whole(name))
 
     def is_whole(self, sha256: str) -> bool:
         """Whether the blob is there with its content: a damaged one is to be written anew."""
@@ -132,6 +183,14 @@ def _list(folder: Path) -> list[Path]:
     """What is in a folder, by name; nothing if it is not there or cannot be listed."""
     try:
         return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _read_hashes(file: Path) -> list[str]:
+    """The hashes in a file of notes; none if it is not there."""
+    try:
+        return _HASH.findall(file.read_text(encoding="ascii", errors="replace"))
     except OSError:
         return []
 

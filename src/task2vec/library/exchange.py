@@ -180,8 +180,13 @@ def check_parcel(parcel: Parcel, *, report: Report = silent) -> None:
             raise _refuse(parcel.origin, f"the task or expert of an error is not listed ({error.expert!r})")
 
 
-def unpack(parcel: Parcel, database: Database, keeper: Keeper, *, report: Report = silent) -> Merged:
-    """Takes in what is new in a parcel that was checked; names what is here with another content."""
+def unpack(
+    parcel: Parcel, database: Database, keeper: Keeper, *, settle: Callable[[], None], report: Report = silent
+) -> Merged:
+    """Takes in what is new in a parcel that was checked; names what is here with another content.
+
+    `settle` is called after every transaction.
+    """
     merged = Merged()
     with database.writing() as connection:
         for facts, note in parcel.tasks:
@@ -205,6 +210,7 @@ def unpack(parcel: Parcel, database: Database, keeper: Keeper, *, report: Report
                 embedding, note = parcel.load(number), Note(added=parcel.embeddings[number].added)
                 _count(merged, lambda: keeper.keep_embedding(connection, embedding, note)[0])  # noqa: B023
             keeper.search.sync()
+        settle()
         step(len(numbers))
     return merged
 

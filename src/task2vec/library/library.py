@@ -2,11 +2,11 @@
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from task2vec.embedding.progress import Report, silent
 from task2vec.embedding.value import Embedding
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
     from task2vec.probe import Probe
     from task2vec.tasks import Task
+
+_Sent = TypeVar("_Sent")
 
 
 class Library:
@@ -136,7 +138,9 @@ class Library:
                 added.append(found)
                 stale += [old] if old else []
             self._search.sync()
+            self._blobs.note(stale)
         self._sweeper.drop_blobs(stale)
+        self._sweeper.settle()
         return added
 
     def _keep(self, connection: sqlite3.Connection, thing: Any, note: Note, replace: bool) -> tuple[Added, str | None]:
@@ -193,7 +197,9 @@ class Library:
                 connection.execute("DELETE FROM embeddings WHERE id = ?", (entry.id,))
             if tasks:
                 connection.execute("DELETE FROM tasks WHERE id = ?", (task.id,))
+            self._blobs.note(entry.sha256 for entry in gone)
         self._sweeper.drop_blobs([entry.sha256 for entry in gone])
+        self._sweeper.settle()
         return gone
 
     def remove_expert(self, name: str, *, with_errors: bool = False) -> None:
@@ -376,9 +382,20 @@ class Library:
             raise UsageError(
                 f"'{path}' lies in the library itself, and could take the place of a part of it. Choose another one."
             )
-        with self._database.reading() as connection:
-            parcel = exchange.pack(connection, self._blobs, tag=tag)
-        return exchange.write_parcel(parcel, Path(path), report=report)
+        return self._send(lambda parcel: exchange.write_parcel(parcel, Path(path), report=report), tag)
+
+    def _send(self, send: Callable[[exchange.Parcel], _Sent], tag: str | None = None) -> _Sent:
+        """What `send` makes of all that is here; again, if entries were removed by others while it was at it."""
+        while True:
+            with self._database.reading() as connection:
+                parcel = exchange.pack(connection, self._blobs, tag=tag)
+            try:
+                return send(parcel)
+            except LibraryError:
+                with self._database.reading() as connection:
+                    now_there = exchange.pack(connection, self._blobs, tag=tag)
+                if set(parcel.embeddings) <= set(now_there.embeddings):
+                    raise
 
     def merge(self, origin: "str | Path | Library", *, report: Report = silent) -> "exchange.Merged":
         """Takes in all that an exported file or another library has and this one has not.
@@ -395,15 +412,17 @@ class Library:
             with Library.open(origin, read_only=True) as other:
                 return self._merge_library(other, report)
         with exchange.read_parcel(Path(origin), report=report) as parcel:
-            return exchange.unpack(parcel, self._database, self._keeper, report=report)
+            return exchange.unpack(parcel, self._database, self._keeper, settle=self._sweeper.settle, report=report)
 
     def _merge_library(self, other: "Library", report: Report) -> "exchange.Merged":
         if other.folder.resolve() == self.folder.resolve():
             raise UsageError(f"'{other.folder}' is this library itself: there is nothing to take from it.")
-        with other._database.reading() as connection:
-            parcel = exchange.pack(connection, other._blobs)
-        exchange.check_parcel(parcel, report=report)
-        return exchange.unpack(parcel, self._database, self._keeper, report=report)
+
+        def take(parcel: exchange.Parcel) -> exchange.Merged:
+            exchange.check_parcel(parcel, report=report)
+            return exchange.unpack(parcel, self._database, self._keeper, settle=self._sweeper.settle, report=report)
+
+        return other._send(take)
 
 
 def _cannot_write(folder: Path) -> bool:

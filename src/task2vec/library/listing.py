@@ -172,7 +172,9 @@ def find_embedding(
 
 
 def _word_embedding(entry: EmbeddingEntry) -> str:
-    return f"{entry.key[:8]} ({entry.probe}, {entry.settings.get('method')}, {entry.added[:10]})"
+    """An embedding in a list of several; probes of one name may differ in weights or image size."""
+    probe = f"{entry.probe} {entry.probe_fingerprint[:8]}"
+    return f"{entry.key[:8]} ({probe}, {entry.settings.get('method')}, {entry.added[:10]})"
 
 
 def _tell_apart(tasks: Sequence[TaskEntry]) -> str:

@@ -24,6 +24,7 @@ from task2vec.library.database import INDEX, Database
 from task2vec.library.keeping import Keeper, Note
 from task2vec.library.preparing import BACKUPS
 from task2vec.library.salvaging import Salvaged, salvage
+from task2vec.library.schema import APPLICATION, SCHEMA
 from task2vec.library.search import FOLDER as SEARCH
 from task2vec.library.search import Search
 
@@ -73,6 +74,7 @@ def check_finished(folder: Path) -> None:
 
 
 def _repair(folder: Path, report: Report) -> Repaired:
+    _refuse_newer(folder / INDEX)
     place = _set_aside(folder)
     salvaged = Salvaged()
     for name in folder.joinpath(MARK).read_text(encoding="utf-8").splitlines():
@@ -88,6 +90,28 @@ def _repair(folder: Path, report: Report) -> Repaired:
         database.close()
     _swap(folder, new, place)
     return Repaired(found, tuple(salvaged.lost), place)
+
+
+def _refuse_newer(path: Path) -> None:
+    """Raises if the index is of a newer version, which may know what would be lost here."""
+    version = 0
+    try:
+        if path.is_file():
+            connection = connect(make_address(path, "mode=ro"))
+            try:
+                own = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION
+                version = connection.execute("PRAGMA user_version").fetchone()[0] if own else 0
+                is_sound = connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
+                version = version if is_sound else 0
+            finally:
+                connection.close()
+    except DAMAGE:
+        return
+    if version > SCHEMA:
+        raise LibraryError(
+            f"'{path}' has schema {version}, and this version knows up to {SCHEMA}: a repair here would lose what "
+            "only a newer task2vec can read. Upgrade: pip install -U task2vec"
+        )
 
 
 def _set_aside(folder: Path) -> Path:

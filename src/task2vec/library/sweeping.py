@@ -1,7 +1,8 @@
 """What nobody needs is taken away: blobs of removed entries, what killed writers left, empty room in the index.
 
 Whoever holds the write lock knows that no living writer is about to need what no entry knows. But what an index does
-not know because it is damaged may be needed: a blob that no entry knows goes only if the index is sound.
+not know because it is damaged, or older than the blobs, may be needed: a whole blob that no entry knows goes only if a
+writer noted it as its own, and if the index is sound.
 """
 
 import sqlite3
@@ -43,6 +44,12 @@ class Sweeper:
                     with suppress(LibraryError):  # of a damaged index: it names no blob at all
                         self.blobs.remove(sha256)
 
+    def settle(self) -> None:
+        """Forgets the notes of a transaction that is committed."""
+        query = "SELECT 1 FROM embeddings WHERE sha256 = ?"
+        with suppress(Task2VecError), self.database.reading() as connection:
+            self.blobs.settle(lambda sha256: connection.execute(query, (sha256,)).fetchone() is not None)
+
     def sweep_after_crash(self) -> None:
         """Sweeps after somebody seems to have been killed. If others are at work, or it fails, things are let be."""
         with self.database.borrowing() as connection:
@@ -80,9 +87,11 @@ class Sweeper:
     def _sweep(self, connection: Connection) -> None:
         self.search.sweep(connection)
         orphans = self.blobs.find_orphans(list_known(connection))
-        if not all(path.name.endswith(PARTIAL) for path in orphans) and not _is_sound(connection):
-            orphans = [path for path in orphans if path.name.endswith(PARTIAL)]
-        remove_files(orphans)
+        if all(path.name.endswith(PARTIAL) for path in orphans) or _is_sound(connection):
+            remove_files(orphans)
+            self.blobs.forget_notes()
+        else:
+            remove_files([path for path in orphans if path.name.endswith(PARTIAL)])
 
 
 def list_known(connection: sqlite3.Connection) -> set[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from task2vec.embedding.progress import Report, silent
 from task2vec.embedding.value import Embedding
 from task2vec.errors import LibraryError, Task2VecError
-from task2vec.library.blobs import Blobs, name_of
+from task2vec.library.blobs import Blobs
 from task2vec.library.database import Database
 from task2vec.library.identity import identify
 from task2vec.library.keeping import load_blob
@@ -43,12 +43,15 @@ class Verification:
     Attributes:
         entries: embeddings that were read.
         problems: what is damaged.
-        orphans: files that nothing knows; harmless, and swept by `compact`.
+        orphans: files that nobody needs; harmless, and swept by `compact`.
+        strangers: whole embeddings that the index does not know, as if it were older than they are; `Library.repair`
+            takes them in.
     """
 
     entries: int
     problems: tuple[Problem, ...]
     orphans: int
+    strangers: int = 0
 
     @property
     def is_sound(self) -> bool:
@@ -88,7 +91,7 @@ def verify(database: Database, blobs: Blobs, search: Search, *, report: Report =
             problems.append(Problem(str(entry), problem))
         step(1)
     problems += _check_search(database, blobs, search, good)
-    return Verification(len(entries), tuple(problems), _count_orphans(database, blobs))
+    return Verification(len(entries), tuple(problems), *_count_unknown(database, blobs))
 
 
 def _list_entries(connection: sqlite3.Connection) -> list[_Entry]:
@@ -168,12 +171,15 @@ def _check_space(database: Database, search: Search, space: int, load: Any) -> l
     return found
 
 
-def _count_orphans(database: Database, blobs: Blobs) -> int:
-    """Files that nothing knows: those that were there before the index was asked. None if it cannot be."""
+def _count_unknown(database: Database, blobs: Blobs) -> tuple[int, int]:
+    """Orphans and strangers that were there before the index was asked; none if it cannot be."""
     try:
-        files = blobs.find_orphans(set())
+        files = list(blobs.list_files())
         with database.reading() as connection:
             known = list_known(connection)
     except Task2VecError:
-        return 0
-    return sum(name_of(path) not in known and path.exists() for path in files)
+        return 0, 0
+    counts = []
+    for found in (blobs.find_orphans(known), blobs.find_strangers(known)):
+        counts.append(len(set(found) & set(files)))
+    return counts[0], counts[1]
