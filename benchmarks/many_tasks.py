@@ -54,7 +54,7 @@ BATCH = {"cpu": 16, "cuda": 256}
 
 
 def measure(
-    plan: Plan, *, name: str | None = None, size: int | None = None, part: int = 1
+    plan: Plan, *, name: str | None = None, size: int | None = None, part: int = 1, alone: int = 4
 ) -> tuple[dict[str, object], list[Verdict]]:
     """Seconds per task of all ways, their ratios, and how far the numbers are apart."""
     settings = t2v.EmbedSettings(images=PAIRS // part)
@@ -63,7 +63,7 @@ def measure(
     probe = t2v.load_probe(name or "tf_efficientnet_lite0", weights=weights, size=side)
     tasks = read_questions(plan, part)
     print(f"\n(m) {len(tasks)} tasks on {len(tasks[0])} images, {probe.name} at {side} px, {plan.device}", flush=True)
-    chosen = [0, len(tasks) // 2] if plan.is_quick else [0, len(tasks) // 3, 2 * len(tasks) // 3, len(tasks) - 1]
+    chosen = np.linspace(0, len(tasks) - 1, 2 if plan.is_quick else alone).round().astype(int).tolist()
     batch = BATCH[plan.device]
     common = {"device": plan.device, "batch_size": batch, "settings": settings}
     list(t2v.embed_many(tasks[:2], probe, **common))  # warms up
@@ -173,6 +173,7 @@ def main() -> int:
     parser.add_argument(
         "--part", type=int, default=1, help="divides tasks, images and pairs: 4 takes a sixteenth of the time"
     )
+    parser.add_argument("--alone", type=int, default=4, help="how many of the tasks are measured alone")
     parser.add_argument("--quick", action="store_true", help="a few tasks, to see that it runs")
     parser.add_argument("--shared", type=Path, default=_ROOT.parent / "shared", help="real images and weights")
     parser.add_argument("--out", type=Path, help="JSON to add the figures to")
@@ -180,7 +181,9 @@ def main() -> int:
     arguments = parser.parse_args()
     clock = use_processor_time() if arguments.processor_time else wall_clock(arguments.device)
     plan = Plan(arguments.shared, arguments.quick, clock, arguments.device)
-    found, verdicts = measure(plan, name=arguments.probe, size=arguments.size, part=arguments.part)
+    found, verdicts = measure(
+        plan, name=arguments.probe, size=arguments.size, part=arguments.part, alone=arguments.alone
+    )
     for verdict in verdicts:
         print(f"  {verdict}", flush=True)
     if arguments.out:

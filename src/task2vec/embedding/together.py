@@ -22,7 +22,7 @@ from task2vec.head import Head, fit_head, fit_heads
 from task2vec.tasks import Task
 
 # More tasks at a time would save little of the forward passes, and let one wait longer for the first result.
-_TOGETHER = 128
+_TOGETHER = 256
 
 Outcome = tuple[int, Embedding | Task2VecError]
 
