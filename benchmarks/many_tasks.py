@@ -191,7 +191,8 @@ def main() -> int:
         met = [{**asdict(verdict), "is_met": verdict.is_met} for verdict in verdicts]
         (story,) = found["many_tasks"]
         own = ("probe", "size", "device", "tasks")
-        kept = [one for one in kept if any(one[key] != story[key] for key in own)]
+        cores = describe_machine()["cores"]
+        kept = [one for one in kept if any(one[key] != story[key] for key in own) or one["machine"]["cores"] != cores]
         machine = describe_machine() | {"clock": "processor" if arguments.processor_time else "wall"}
         arguments.out.write_text(json.dumps([*kept, {**story, "machine": machine, "verdicts": met}], indent=1) + "\n")
     return 0
