@@ -1,5 +1,7 @@
 """`task2vec library`: what it lists, takes, gives away and refuses."""
 
+import errno
+import hashlib
 import json
 import os
 import shutil
@@ -10,6 +12,7 @@ import pytest
 
 import task2vec
 from task2vec import Expert, Library, MeasuredError
+from task2vec.library import blobs
 from tests.cli.material import make
 from tests.command import START, run_command
 
@@ -217,6 +220,31 @@ def test_what_cannot_be_added_is_named_and_the_rest_is_added(call, library, tmp_
         assert opened.get("task 1").fisher.tolist() == make("task 1", 1, kind=1, noise=0.4).fisher.tolist()
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_was_added_before_the_disk_was_full_is_told(call, library, tmp_path, monkeypatch, as_json):
+    places = [make(f"new {number}", 20 + number).save(tmp_path / f"{number}.t2v.safetensors") for number in range(3)]
+    write = blobs.write_whole
+
+    def fill(path, content):
+        if hashlib.sha256(places[1].read_bytes()).hexdigest() in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, content)
+
+    monkeypatch.setattr(blobs, "write_whole", fill)
+    result = call("library", "add", *places, *(["--json"] if as_json else []))
+    assert result.exit_code == 5 and f"stopped at '{places[1]}': 1 of 3 files" in result.stderr
+    assert "No space left" in result.stderr and "Nothing was added" not in result.stderr
+    if as_json:
+        report = json.loads(result.stdout)
+        assert [row["task"] for row in report["added"]] == ["new 0"] and "No space left" in report["error"]
+    else:
+        assert "added: new 0" in result.stdout and "1 added, 0 known" in result.stdout
+    with Library.open(library) as opened:
+        assert [task.name for task in opened.tasks() if "new" in task.name] == ["new 0"]
+    alone = call("library", "add", places[1])
+    assert alone.exit_code == 5 and "Nothing was added" in alone.stderr and "stopped" not in alone.stderr
+
+
 def test_a_task_that_has_another_name_here_is_told(call, library, tmp_path):
     place = replace(make("task 1", 1, kind=1), task="birds").save(tmp_path / "x.t2v.safetensors")
     result = call("library", "add", place)
@@ -364,9 +392,22 @@ def test_conflicts_are_named_and_nothing_is_overwritten(call, library, tmp_path)
     assert result.exit_code == 3
     assert "conflict: " in result.stderr and "'task 1'" in result.stderr
     assert "1 task, 1 embedding added, 1 known" in result.stdout
+    assert "What was here stays" in result.stderr and "task2vec library add FILE --force" in result.stderr
+    (told,) = read(call("library", "import", tmp_path / "other", "--json"), code=3)["conflicts"]
+    assert told in result.stderr and told.endswith("It was not overwritten.")
     with Library.open(library) as opened:
         assert opened.get("task 1").fisher.tolist() == make("task 1", 1, kind=1).fisher.tolist()
         assert opened.task("new").images == 130
+
+
+def test_conflicts_of_experts_and_errors_advise_no_option_that_is_not_there(call, library, tmp_path):
+    for folder, error, source in ((library, 0.1, "timm"), (tmp_path / "other", 0.2, "hub")):
+        with Library.open(folder) as opened:
+            opened.add(make("task 1", 1, kind=1), Expert("same", "timm", "a"), Expert("odd", source, "b"))
+            opened.add(MeasuredError(opened.task("task 1").fingerprint, "same", error, "linear"))
+    report = read(call("library", "import", tmp_path / "other", "--json"), code=3)
+    assert len(report["conflicts"]) == 2
+    assert not any("replace" in told or "--force" in told for told in report["conflicts"])
 
 
 @pytest.mark.parametrize(("content", "code"), [(b"\x80\x04evil.", 4), (None, 2)])

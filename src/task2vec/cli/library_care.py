@@ -37,10 +37,8 @@ def verify(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
         for problem in problems:
             say(f"damaged: {visible(problem['entry'])}: {visible(problem['what'])}")
         if found.strangers:
-            print(
-                f"{many(found.strangers, 'embedding')} that the index does not know, as if an older one had been put back: "
-                "task2vec library repair takes them in"
-            )
+            known = "that the index does not know, as if an older one had been put back, and this takes in"
+            print(name_library(f"{many(found.strangers, 'embedding')} {known}: task2vec library repair"))
         if found.orphans:
             left = f"{many(found.orphans, 'file')} that no entry needs, and this takes away: task2vec library compact"
             print(name_library(left))

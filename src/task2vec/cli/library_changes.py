@@ -30,7 +30,7 @@ def add(
     """Add saved embeddings to the library.
 
     What is damaged, or is in the library with other numbers, is named and left out (exit code 4 or 3); the rest is
-    added.
+    added. If the library cannot take more, as on a full disk, what it took before is told, and stays.
     """
     places = list_embeddings(files)
     from task2vec.embedding.progress import watch
@@ -40,6 +40,7 @@ def add(
     check_tags(tags or ())
     rows: list[dict[str, Any]] = []
     failed: list[tuple[Path, Task2VecError]] = []
+    stopped: Task2VecError | None = None
     with Library.open(library) as opened, watch(is_watched()) as report:
         step = report("adding", len(places))
         for place in places:
@@ -47,18 +48,31 @@ def add(
                 rows.append(_add_file(opened, place, tags or (), force))
             except (EmbeddingFileError, DataError) as error:
                 failed.append((place, error))
+            except Task2VecError as error:  # of the library, which will not take the next file either
+                stopped = _stop_at(place, error, done=len(rows), count=len(places))
+                break
             step(1)
         folder = str(opened.folder)
     if as_json:
         told = [{"file": str(place), "reason": str(error)} for place, error in failed]
-        print_json({"library": folder, "added": rows, "failed": told})
+        print_json({"library": folder, "added": rows, "failed": told, "error": str(stopped) if stopped else None})
     else:
         _print_added(rows, folder)
         for place, error in failed:
             named = "" if str(place) in str(error) else f"{visible(place)}: "
             say(f"failed: {named}{visible(error)}")
+    if stopped:
+        raise stopped
     if failed:
         raise typer.Exit(max(error.exit_code for _, error in failed))
+
+
+def _stop_at(place: Path, error: Task2VecError, *, done: int, count: int) -> Task2VecError:
+    """The error that ended the work, which by itself knows of one file alone, with how far it came."""
+    if count == 1:
+        return error
+    stop = f"stopped at '{place}': {done} of {count} files are in the library, and this one is not: "
+    return type(error)(stop + str(error).replace("Nothing was added to the library", "Nothing of it was added"))
 
 
 def list_embeddings(places: Sequence[Path]) -> list[Path]:

@@ -1,5 +1,6 @@
 """`task2vec library export | import | merge`: libraries are shared."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,12 @@ from task2vec.cli.library import word_bytes
 from task2vec.cli.shelf import open_known
 from task2vec.cli.speech import is_watched, print_json, say, visible
 from task2vec.errors import ConflictError, UsageError
+
+# What the library advises to others: `import` has no such option.
+_ADVICE = re.compile(r" To take the new one(?: instead)?: .*$|, or put it in its place: .*$")
+MEND_CONFLICT = (
+    "What was here stays. To take another embedding instead, saved as FILE: task2vec library add FILE --force"
+)
 
 
 def export(
@@ -63,13 +70,16 @@ def import_tasks(
 
     with Library.open(library) as opened, watch(is_watched()) as report:
         merged, folder = opened.merge(origin, report=report), str(opened.folder)
+    conflicts = [_ADVICE.sub("", conflict) for conflict in merged.conflicts]
     if as_json:
-        told = {"added": merged.added, "known": merged.known, "conflicts": merged.conflicts}
+        told = {"added": merged.added, "known": merged.known, "conflicts": conflicts}
         print_json({"library": folder, "origin": str(origin), **told})
     else:
         new = [many(count, kind) for kind, count in merged.added.items() if count]
         print(f"{', '.join(new) or 'nothing'} added, {merged.known} known; in {visible(folder)}")
-        for conflict in merged.conflicts:
+        for conflict in conflicts:
             say(f"conflict: {visible(conflict)}")
-    if merged.conflicts:
+        if conflicts:
+            say(MEND_CONFLICT)
+    if conflicts:
         raise typer.Exit(ConflictError.exit_code)
