@@ -8,7 +8,7 @@ from benchmarks.library_truth import find_neighbours
 from benchmarks.simulated_library import RESULTS, Simulation
 from task2vec.library.memory import Memory
 from task2vec.library.rows import distances, make_row
-from task2vec.library.sketch import Sketcher, explained, fit_sketcher
+from task2vec.library.sketch import SIZE, fit_sketcher
 from task2vec.paper.taxonomy_store import load_compact
 
 NEAREST = 10
@@ -58,13 +58,15 @@ def compare_methods(size: int, queries: int, candidates: Sequence[int], device: 
     asked = np.sort(np.random.default_rng(1).choice(size, queries, replace=False))
     true, _ = find_neighbours(simulation, asked, NEAREST, device=device)
     sample = np.random.default_rng(0).choice(size, _SAMPLE, replace=False)
-    sketcher, wanted = fit_sketcher(simulation.rows(sample)), np.abs(simulation.rows(asked))
+    some, wanted = simulation.rows(sample), np.abs(simulation.rows(asked))
+    sketcher, principal = fit_sketcher(some), fit_sketcher(some, principal=SIZE)
     rng = np.random.default_rng(2)
     random = [rng.standard_normal((simulation.filters, _NUMBERS), dtype=np.float32) for _ in range(2)]
-    sketches, raw, projected_raw, projected_logs = [], [], [], []
+    sketches, components, raw, projected_raw, projected_logs = [], [], [], [], []
     for start in range(0, size, _CHUNK):
         rows = simulation.rows(range(start, min(start + _CHUNK, size)))
         sketches.append(sketcher.project(rows))
+        components.append(principal.project(rows)[:, :SIZE])
         values = np.abs(rows)
         units = values / np.linalg.norm(values, axis=1, keepdims=True)
         logs = np.log(values)
@@ -74,7 +76,7 @@ def compare_methods(size: int, queries: int, candidates: Sequence[int], device: 
     sketches = np.concatenate(sketches)
     scores = {
         "sketches": np.stack([_score(sketches, sketches[number]) for number in asked]),
-        "principal components of centred logs alone": _euclid(sketches[:, :-2], asked),
+        f"{SIZE} principal components, centred logs": _euclid(np.concatenate(components), asked),
         f"{_NUMBERS} random directions, centred logs": _euclid(np.concatenate(projected_logs), asked),
         f"{_NUMBERS} random directions, unit Fisher": _euclid(np.concatenate(projected_raw), asked),
         "cosine of the Fisher, all 21,008 numbers": np.concatenate(raw).T,
@@ -128,7 +130,7 @@ def _try(
     rows = np.concatenate([part.rows(range(part.tasks)) for part in parts])
     rng, first = np.random.default_rng(3), sum(part.tasks for part in parts[:asked_of])
     known = sum(part.tasks for part in parts[:basis_of]) or len(rows)
-    sketcher: Sketcher = fit_sketcher(rows[np.sort(rng.choice(known, _SAMPLE, replace=False))])
+    sketcher = fit_sketcher(rows[np.sort(rng.choice(known, _SAMPLE, replace=False))])
     asked = np.sort(first + rng.choice(len(rows) - first, queries, replace=False))
     sketches = sketcher.project(rows)
     measured = np.stack([distances(rows[number], rows) for number in asked])
@@ -138,6 +140,6 @@ def _try(
     nearest = np.take_along_axis(measured, order[:, :NEAREST], axis=1)
     return {
         "10th nearest": float(np.median(nearest[:, -1])),
-        "explained": float(explained(sketches[asked]).mean()),
+        "explained": float(sketcher.explained(sketches[asked]).mean()),
         **_recalls(scores, asked, order[:, :NEAREST], candidates),
     }

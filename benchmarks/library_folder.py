@@ -123,10 +123,10 @@ def ask(folder: Path, candidates: list[int]) -> dict[str, object]:
     _, view = search.look(connection, 1)
     loaded = time.perf_counter() - begin
 
-    def nearest(query: Embedding, own: int, **how) -> tuple[list[int], float]:
+    def nearest(query: Embedding, own: int, **how) -> tuple[list[tuple[int, float]], float]:
         begin = time.perf_counter()
         found = search.nearest(connection, 1, query, k=NEAREST, without={own}, load=_refuse, **how)
-        return [number for number, _ in found], 1000 * (time.perf_counter() - begin)
+        return found, 1000 * (time.perf_counter() - begin)
 
     _forget_rows(folder)
     first = [nearest(*pair)[1] for pair in asked]
@@ -145,10 +145,14 @@ def ask(folder: Path, candidates: list[int]) -> dict[str, object]:
         "add ms": _add(connection, search, [_make_embedding(row) for row in questions["new"]], len(view)),
         "index MB": (folder / "index.sqlite").stat().st_size / 1e6,
     }
-    return {**told, "found": {count: [found for found, _ in answers[count]] for count in candidates}}
+    numbers, apart = (
+        {count: [[pair[which] for pair in found] for found, _ in answers[count]] for count in candidates}
+        for which in (0, 1)
+    )
+    return {**told, "found": numbers, "distances": apart}
 
 
-def _median(answers: list[tuple[list[int], float]]) -> float:
+def _median(answers: list[tuple[list, float]]) -> float:
     return statistics.median(taken for _, taken in answers)
 
 

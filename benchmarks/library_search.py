@@ -27,7 +27,7 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 import numpy as np  # noqa: E402
 
 from benchmarks import library_cases, library_folder  # noqa: E402
-from benchmarks.library_truth import find_neighbours  # noqa: E402
+from benchmarks.library_truth import Neighbours, find_neighbours  # noqa: E402
 from benchmarks.measure import Plan, Verdict, describe_machine, show_table  # noqa: E402
 from benchmarks.simulated_library import Simulation  # noqa: E402
 from task2vec.library.search import CANDIDATES as USUAL  # noqa: E402
@@ -80,7 +80,7 @@ def measure_all(
     return found, verdicts
 
 
-def read_truth(file: Path | None, simulation: Simulation, asked: np.ndarray, device: str) -> np.ndarray:
+def read_truth(file: Path | None, simulation: Simulation, asked: np.ndarray, device: str) -> Neighbours:
     """The true neighbours of the queries: from the file if it has them, else computed and added to it."""
     known = json.loads(file.read_text(encoding="utf-8")) if file is not None and file.exists() else {}
     told = known.get(str(simulation.tasks))
@@ -90,27 +90,30 @@ def read_truth(file: Path | None, simulation: Simulation, asked: np.ndarray, dev
         told = {"queries": asked.tolist(), "nearest": numbers.tolist(), "distances": distances.round(7).tolist()}
         if file is not None:
             file.write_text(json.dumps(known | {str(simulation.tasks): told}) + "\n", encoding="utf-8")
-    return np.array(told["nearest"])
+    return np.array(told["nearest"]), np.array(told["distances"])
 
 
-def measure_size(simulation: Simulation, asked: np.ndarray, true: np.ndarray, cores: int) -> dict[str, object]:
+def measure_size(simulation: Simulation, asked: np.ndarray, true: Neighbours, cores: int) -> dict[str, object]:
     """Time, memory and recall of one library, which is made for it and removed; it is asked on some cores only."""
     folder = Path(tempfile.mkdtemp(prefix="task2vec-search-"))
     try:
         built = library_folder.build(folder, simulation, asked, most=max(CANDIDATES))
         command = [sys.executable, library_folder.__file__, str(folder), *map(str, CANDIDATES)]
-        answer = json.loads(
-            subprocess.run(
-                command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: _keep_to(cores)
-            ).stdout
+        # The many processes that build may have been given one thread each; the one that asks has its cores.
+        free = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+        asking = subprocess.run(
+            command, check=True, stdout=subprocess.PIPE, env=free, preexec_fn=lambda: _keep_to(cores)
         )
+        answer = json.loads(asking.stdout)
     finally:
         shutil.rmtree(folder)
+    found, distances = answer.pop("found"), answer.pop("distances")
     recall = {
-        f"recall, {count} candidates": library_cases.find_recall(true, np.array(numbers) - 1)
-        for count, numbers in answer.pop("found").items()
+        f"recall, {count} candidates": library_cases.find_recall(true[0], np.array(numbers) - 1)
+        for count, numbers in found.items()
     }
-    return {"tasks": simulation.tasks, **built, **recall, **answer}
+    farther = np.array(distances[str(USUAL)]).mean(1) / true[1].mean(1) - 1
+    return {"tasks": simulation.tasks, **built, **recall, "found farther by": float(farther.mean()), **answer}
 
 
 def _keep_to(cores: int) -> None:

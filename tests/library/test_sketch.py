@@ -1,11 +1,13 @@
 """Sketches keep the distances between tasks, as far as their basis goes, and say what they leave out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from task2vec.errors import LibraryError
 from task2vec.library.rows import make_row
-from task2vec.library.sketch import Sketcher, explained, fit_sketcher
+from task2vec.library.sketch import Sketcher, fit_sketcher
 from tests.library.shelf import load_real
 
 
@@ -23,10 +25,30 @@ def centred(vectors):
 
 def test_squared_distances_are_mean_squares_of_centred_logs():
     vectors = make_vectors(80, size=0.2)
-    sketches = fit_sketcher(vectors, size=8).project(vectors)
-    one, other = sketches[3, :-2], sketches[9, :-2]
+    sketches = fit_sketcher(vectors, size=8, principal=8).project(vectors)
     expected = np.square(centred(vectors)[3] - centred(vectors)[9]).mean()
-    assert np.square(one - other).sum() == pytest.approx(expected, rel=1e-4)
+    assert np.square(sketches[3, :-2] - sketches[9, :-2]).sum() == pytest.approx(expected, rel=1e-4)
+
+
+def test_random_directions_stand_for_what_the_principal_ones_leave_out():
+    vectors = make_vectors(60, rank=40, size=0.1, filters=2000)
+    sketcher = fit_sketcher(vectors, size=400, principal=3)
+    assert sketcher.principal.shape == (2000, 3) and sketcher.random.shape == (2000, 397)
+    sketches, logs = sketcher.project(vectors), centred(vectors)
+    for one, other in ((3, 9), (10, 50), (0, 1)):
+        apart = logs[one] - logs[other]
+        held = np.square(sketches[one, :3] - sketches[other, :3]).sum()
+        rest = np.square(sketches[one, 3:-2] - sketches[other, 3:-2]).sum()
+        assert rest == pytest.approx(0.7 * (np.square(apart).mean() - held), rel=0.2)
+
+
+def test_the_directions_are_orthogonal():
+    sketcher = fit_sketcher(make_vectors(100, rank=20, size=0.1), size=30, principal=6)
+    every = np.concatenate([sketcher.principal, sketcher.random], axis=1).astype(float)
+    gram = every.T @ every
+    assert gram == pytest.approx(np.diag(np.diag(gram)), abs=1e-3)
+    assert np.diag(gram)[:6] == pytest.approx(np.ones(6), abs=1e-4)
+    assert np.diag(gram)[6:] == pytest.approx(np.full(24, 0.7 * 294 / 24), rel=1e-4)
 
 
 def test_a_common_factor_changes_the_level_alone():
@@ -66,28 +88,31 @@ def test_one_outlying_filter_does_not_carry_a_task_away():
     assert moved < 0.3
 
 
-def test_what_the_basis_leaves_out_is_kept():
+def test_what_the_principal_directions_leave_out_is_kept():
     vectors = make_vectors(200, noise=0.1)
-    sketcher = fit_sketcher(vectors, size=5)
-    parts = np.clip(centred(vectors) - sketcher.mean, -2.5, 2.5)
-    left = parts - parts @ sketcher.basis.astype(float) @ sketcher.basis.T.astype(float)
-    assert sketcher.project(vectors)[:, -2] == pytest.approx(np.sqrt(np.square(left).mean(1)), rel=1e-3)
+    sketcher = fit_sketcher(vectors, size=9, principal=5)
+    parts, basis = np.clip(centred(vectors) - sketcher.mean, -2.5, 2.5), sketcher.principal.astype(float)
+    left = parts - parts @ basis @ basis.T
+    sketches = sketcher.project(vectors)
+    assert sketches[:, -2] == pytest.approx(np.sqrt(np.square(left).mean(1)), rel=1e-3)
+    expected = 1 - np.square(left).sum(1) / np.square(parts).sum(1)
+    assert sketcher.explained(sketches) == pytest.approx(expected, abs=1e-3)
 
 
 def test_strangers_are_badly_explained():
-    sketcher = fit_sketcher(make_vectors(200, size=0.2), size=10)
-    old, new = (explained(sketcher.project(make_vectors(50, seed=1, size=0.2, directions=d))) for d in (0, 1))
+    sketcher = fit_sketcher(make_vectors(200, size=0.2), size=16, principal=10)
+    tasks = [make_vectors(50, seed=1, size=0.2, directions=directions) for directions in (0, 1)]
+    old, new = (sketcher.explained(sketcher.project(some)) for some in tasks)
     assert old.min() > 0.99
     assert new.max() < 0.3
 
 
-def test_the_basis_is_orthonormal_and_ends_with_zeros():
-    basis = fit_sketcher(make_vectors(100, size=0.1), size=12).basis.astype(float)
-    gram = basis.T @ basis
-    real = int(np.round(np.trace(gram)))
-    assert 5 <= real < 12
-    assert gram[:real, :real] == pytest.approx(np.eye(real), abs=1e-4)
-    assert not basis[:, real:].any()
+def test_directions_that_the_sample_does_not_have_are_drawn():
+    sketcher = fit_sketcher(make_vectors(100, size=0.1), size=24, principal=20)
+    assert 5 <= sketcher.principal.shape[1] < 12  # the rank, and what clipping adds
+    assert sketcher.width == 26
+    few = fit_sketcher(make_vectors(100, filters=10), size=24, principal=6)
+    assert few.width == 12  # no more directions than filters
 
 
 def test_equal_tasks_have_equal_sketches_of_nothing():
@@ -113,25 +138,29 @@ def test_projecting_many_is_projecting_each():
 
 def test_real_tasks_are_explained_by_each_other():
     held = np.stack([make_row(one) for one in load_real()])
-    assert explained(fit_sketcher(held).project(held)).min() > 0.999
+    sketcher = fit_sketcher(held, principal=len(held))
+    assert sketcher.explained(sketcher.project(held)).min() > 0.999
+    few = fit_sketcher(held)
+    assert 0.8 < few.explained(few.project(held)).min() < 0.999
 
 
 def test_a_basis_comes_back():
     sketcher = fit_sketcher(make_vectors(40), size=4)
     again = Sketcher.from_bytes(sketcher.to_bytes())
-    assert np.array_equal(again.mean, sketcher.mean) and np.array_equal(again.basis, sketcher.basis)
+    for name in ("mean", "principal", "random"):
+        assert np.array_equal(getattr(again, name), getattr(sketcher, name))
 
 
 def spoil(sketcher, way):
-    content = sketcher.to_bytes()
+    content, mean = sketcher.to_bytes(), sketcher.mean
     spoiled = {
         "empty": b"",
         "garbage": b"\x80\x04}." * 20,
         "cut": content[:-5],
         "header": content[:9] + b"\xff" + content[10:],
-        "other": Sketcher(sketcher.mean.astype(np.float64), sketcher.basis).to_bytes(),
-        "shape": Sketcher(sketcher.mean[:-1], sketcher.basis).to_bytes(),
-        "nan": Sketcher(sketcher.mean * np.float32("nan"), sketcher.basis).to_bytes(),
+        "other": replace(sketcher, mean=mean.astype(np.float64)).to_bytes(),
+        "shape": replace(sketcher, mean=mean[:-1]).to_bytes(),
+        "nan": replace(sketcher, principal=sketcher.principal * np.float32("nan")).to_bytes(),
     }
     return spoiled[way]
 

@@ -27,7 +27,7 @@ class SearchReport:
         recall: share of the true nearest that were found; 1 where all entries are compared anyway.
         seconds_exact: for one query by comparing everything (all queries share one reading of the rows).
         seconds_sketch: for one query as `nearest` answers it.
-        explained: mean share of an entry's deviation that its sketch holds, of those there at the last fit.
+        explained: mean share of an entry's deviation that the principal directions hold, of those at the last fit.
         explained_since: of those that came later; NaN if there are none or no sketches.
         advice: what to do, in a sentence.
     """
@@ -74,7 +74,8 @@ def check(
     found = [nearest(embedding, without={one}) for one, embedding in asked.items()]
     end, many = time.perf_counter(), max(len(asked), 1)
     basis = read_basis(known.space)
-    old, new = view.explained(up_to=-1 if basis is None else basis.last)
+    principal = 0 if known.sketcher is None else known.sketcher.principal.shape[1]
+    old, new = view.explained(principal, up_to=-1 if basis is None else basis.last)
     recall = _recall(truth, found)
     return SearchReport(
         entries=len(view),
@@ -105,8 +106,8 @@ def _advise(recall: float, old: float, new: float, *, has_basis: bool) -> str:
         return "There are no sketches, so all embeddings are compared. Make them: task2vec library check-search --refit"
     if not math.isnan(new) and 1 - new > max(_TIMES * (1 - old), 1 - old + _MORE):
         return (
-            f"The sketches hold {new:.0%} of what is special about the newer tasks, and {old:.0%} of the older ones: "
-            "tasks have come that the basis does not know. Make it anew: task2vec library check-search --refit"
+            f"The basis holds {new:.0%} of what is special about the newer tasks, and {old:.0%} of the older ones: "
+            "tasks have come that it does not know. Make it anew: task2vec library check-search --refit"
         )
     if recall < _GOOD_RECALL:
         mends = "task2vec library check-search --refit, or compare all: task2vec nearest --exact"

@@ -58,9 +58,9 @@ class Block:
 
     Attributes:
         places: ids in ascending order.
-        shares: (entries, size), the numbers along the basis; zero without a sketch.
+        shares: (entries, directions), the numbers along the basis; zero without a sketch.
         squares: of the shares; minus infinity without a sketch, so that such an entry is always a candidate.
-        left: squares of what the basis leaves out.
+        left: squares of what the principal directions leave out.
         levels: mean logarithms.
     """
 
@@ -160,16 +160,19 @@ class View:
                 limit = scores.max()
         return found
 
-    def explained(self, *, up_to: int) -> tuple[float, float]:
-        """The mean share that the sketches hold of entries with ids up to `up_to`, and of later ones; NaN of none."""
-        parts = [(block.places.ids, block.squares, block.left) for block in self.blocks]
-        if not parts:
-            return float("nan"), float("nan")
-        ids, held, left = (np.concatenate(part) for part in zip(*parts, strict=True))
-        has_sketch = np.isfinite(held) & (held + left > 0)
-        shares = held[has_sketch] / (held + left)[has_sketch]
-        is_old = ids[has_sketch] <= up_to
-        return _mean(shares[is_old]), _mean(shares[~is_old])
+    def explained(self, principal: int, *, up_to: int) -> tuple[float, float]:
+        """The mean share that the first directions hold of entries with ids up to `up_to`, and of later ones.
+
+        NaN of none.
+        """
+        shares, is_old = [np.empty(0)], [np.empty(0, dtype=bool)]
+        for block in self.blocks:
+            held = np.square(block.shares[:, :principal]).sum(1)
+            has_sketch = np.isfinite(block.squares) & (held + block.left > 0)
+            shares.append(held[has_sketch] / (held + block.left)[has_sketch])
+            is_old.append(block.places.ids[has_sketch] <= up_to)
+        every, old = np.concatenate(shares), np.concatenate(is_old)
+        return _mean(every[old]), _mean(every[~old])
 
 
 def _find(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:

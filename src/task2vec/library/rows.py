@@ -61,9 +61,9 @@ def distances(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         array([0.2, 0. ])
     """
     sums, counted = _sum_dead(query, rows)
-    sizes, is_dead = np.abs(query), query < 0
-    # Infinite below and zero above, a filter that is dead in the query is zero in p and q, and adds nothing.
-    above, below = np.where(is_dead, 0, sizes), np.where(is_dead, np.inf, sizes)
+    sizes = np.abs(query)
+    # Divided by infinity, a filter that is dead in the query is zero in p and q, and adds nothing here.
+    below = np.where(query < 0, np.inf, sizes)
     room = np.empty((3, min(_ROWS, len(rows)), len(query)), dtype=np.float32)
     for at in range(0, len(rows), _ROWS):
         some = rows[at : at + _ROWS]
@@ -72,7 +72,7 @@ def distances(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         np.add(below, q, out=share)
         np.reciprocal(share, out=share)
         q *= share
-        np.multiply(above, share, out=p)
+        np.multiply(sizes, share, out=p)
         sums[:, at : at + _ROWS] += _sum(p, q)
     return _finish(query, rows, sums, counted)
 
