@@ -115,6 +115,30 @@ def test_ls_chooses_by_tag_and_probe(call, library):
     assert none.exit_code == 0 and "--tag odd and --probe net" in none.stdout
 
 
+def test_ls_counts_embeddings_where_a_task_has_several(call, library):
+    assert "embeddings" not in call("library", "ls").stdout
+    newer = make("task 1", 1, method="direct", kind=5)
+    with Library.open(library) as opened:
+        opened.add(newer)
+    head, *rows = call("library", "ls").stdout.splitlines()
+    place = head.split().index("embeddings") - len(head.split())
+    told = {row.split()[1]: row.replace("  even  ", "    ").split() for row in rows if row.startswith("task ")}
+    assert told["1"][place + 1] == "2" and told["2"][place + 1] == "1"
+    assert f"{newer.norm():.3g}" in told["1"]
+
+
+def test_long_names_take_two_lines(library):
+    name = "".join(f"{number:03}-" for number in range(75))
+    with Library.open(library) as opened:
+        opened.add(make(name, 9))
+    for encoding, dots in (("utf-8", "…"), ("ascii", "...")):
+        how = {"COLUMNS": "80", "PYTHONIOENCODING": encoding, "TASK2VEC_LIBRARY": str(library)}
+        lines = run_command("library", "ls", **how).stdout.splitlines()
+        place = next(place for place, line in enumerate(lines) if line.startswith("000-001-"))
+        assert lines[place].split()[0].endswith(dots) and lines[place + 1].endswith("-073-074-")
+        assert lines[place + 2].startswith("task 0") and max(map(len, lines)) <= 80
+
+
 def test_ls_can_be_cut(call, library):
     shown = call("library", "ls", "--limit", 2).stdout
     assert "task 1" in shown and "task 2" not in shown and "and 4 more" in shown

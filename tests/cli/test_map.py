@@ -261,6 +261,13 @@ def test_an_empty_library_is_told(call, own_library, tmp_path):
     assert "task2vec map DIR" in result.stderr and not (tmp_path / "out").exists()
 
 
+def test_a_library_without_tasks_is_like_none(call, own_library, tmp_path):
+    before = call("map", "--out", tmp_path / "out")
+    Library.open(own_library).close()
+    after = call("map", "--out", tmp_path / "out")
+    assert after.exit_code == before.exit_code == 2 and after.stderr == before.stderr
+
+
 def test_files_are_not_chosen_by_tag(call, folder, tmp_path):
     result = call("map", folder, "--out", tmp_path / "out", "--tag", "x")
     assert result.exit_code == 2 and "--tag cannot be meant" in result.stderr

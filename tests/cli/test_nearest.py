@@ -167,6 +167,37 @@ def test_probe_and_method_choose_among_embeddings(call, library):
     assert len(read(call("nearest", "task 1", "--probe", "net", "--json"))["neighbours"]) == 7
 
 
+def test_the_size_of_images_chooses_among_embeddings(call, library):
+    with Library.open(library) as opened:
+        opened.add(*(make(f"task {n}", n, weights="cd", size=96) for n in (1, 2)))
+        opened.add(make("task 1", 1, weights="cd", size=96, method="direct"))
+    assert call("nearest", "task 1").exit_code == 2
+    report = read(call("nearest", "task 1", "--size", 96, "--method", "robust", "--json"))
+    assert [row["task"] for row in report["neighbours"]] == ["task 2"]
+    assert len(read(call("nearest", "task 1", "--size", 64, "--json"))["neighbours"]) == 7
+    unclear = call("nearest", "task 1", "--size", 96)
+    assert unclear.exit_code == 2 and "2 embeddings of images of 96 pixels" in unclear.stderr
+    missing = call("nearest", "task 1", "--size", 32)
+    assert missing.exit_code == 2 and missing.stderr.rstrip().endswith("--size: 64, 96")
+
+
+def test_that_nothing_can_be_compared_is_said_before_the_work(call, library, photos, monkeypatch):
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    embed = task2vec.embed
+    monkeypatch.setattr(task2vec, "embed", stop)
+    result = call("nearest", photos, *SMALL)
+    assert result.exit_code == 130 and "warning: nothing in the library can be compared" in result.stderr
+    assert "task2vec nearest PATH --probe net --size 64\n" in result.stderr
+    monkeypatch.setattr(task2vec, "embed", embed)
+    assert "warning: nothing" in call("nearest", photos, *SMALL).stderr  # and goes on
+    more = call("nearest", photos, "--name", "more", "--seed", 1, *SMALL)
+    assert more.exit_code == 0 and "warning: nothing" not in more.stderr
+    other = call("nearest", photos, "--method", "direct", *SMALL)
+    assert other.exit_code == 0 and "warning: nothing" in other.stderr
+
+
 def test_where_nothing_can_be_compared_the_way_out_is_told(call, library):
     with Library.open(library) as opened:
         opened.add(make("lonely", 70, probe="other", weights="cd"))
@@ -185,7 +216,8 @@ def test_where_nothing_can_be_compared_the_way_out_is_told(call, library):
     ("args", "words"),
     [
         (["task 3", "-k", "0"], "-k 0"),
-        (["task 3", "--size", "64"], "--size cannot be meant"),
+        (["task 3", "--size", "32"], "no embedding of images of 32 pixels"),
+        (["saved.t2v.safetensors", "--size", "64"], "--size cannot be meant"),
         (["task 3", "--tag", "x", "--halves"], "--halves, --tag cannot be meant"),
         (["saved.t2v.safetensors", "--probe", "net"], "--probe cannot be meant"),
         (["tsk 3"], "Did you mean 'task 3'"),

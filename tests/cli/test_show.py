@@ -116,3 +116,7 @@ def test_one_of_several_embeddings_is_chosen(call):
     assert call("show", "birds").exit_code == 2
     facts = json.loads(call("show", "birds", "--method", "direct", "--json").stdout)
     assert facts["settings"]["method"] == "direct"
+    with Library.open() as opened:
+        opened.add(make("birds", 1, weights="cd", size=96))
+    facts = json.loads(call("show", "birds", "--size", 96, "--json").stdout)
+    assert facts["fingerprints"]["probe"] == "cd" * 32

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from task2vec.cli.shelf import open_if_any, place_of
 from task2vec.cli.speech import visible
-from task2vec.errors import NotInLibraryError
+from task2vec.errors import AmbiguousNameError, NotInLibraryError, UsageError
 
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding
+    from task2vec.library import Library
 
 NAME, FILE, PATH = "library", "file", "path"
 EMBEDDING = ".safetensors"
@@ -47,8 +48,10 @@ def _has_name(query: str, library: Path | None) -> bool:
         return any(task.name == query for task in opened.tasks())
 
 
-def load_asked(query: str, sort: str, library: Path | None, *, probe: str | None, method: str | None) -> Asked:
-    """The embedding of that name or file."""
+def load_asked(
+    query: str, sort: str, library: Path | None, *, probe: str | None, method: str | None, size: int | None = None
+) -> Asked:
+    """The embedding of that name or file; of a task that has several, the one by this probe, method and image size."""
     if sort == FILE:
         import task2vec
 
@@ -63,7 +66,7 @@ def load_asked(query: str, sort: str, library: Path | None, *, probe: str | None
         )
     with opened:
         try:
-            embedding = opened.get(query, probe=probe, method=method)
+            embedding = _get(opened, query, probe=probe, method=method, size=size)
         except NotInLibraryError as error:
             if query.endswith(EMBEDDING):
                 raise _say_gone(query) from error
@@ -71,6 +74,41 @@ def load_asked(query: str, sort: str, library: Path | None, *, probe: str | None
     path = Path(query)
     other = f" (to mean the folder or file here: {os.path.join(os.curdir, query)})" if path.exists() else ""
     return Asked(embedding, NAME, f"a task of the library{visible(other)}")
+
+
+def _get(library: "Library", query: str, *, probe: str | None, method: str | None, size: int | None) -> "Embedding":
+    """The embedding of a task; the index does not know the size of images, so all that may be meant are opened."""
+    if size is None:
+        return library.get(query, probe=probe, method=method)
+    try:
+        found = [library.get(query, probe=probe, method=method)]
+    except AmbiguousNameError:
+        entries = [
+            entry
+            for entry in library.task(query).embeddings
+            if (probe is None or probe == entry.probe or entry.probe_fingerprint.startswith(probe))
+            and method in (None, entry.settings.get("method"))
+        ]
+        found = [library.get(entry.key) for entry in entries]
+    fitting = [one for one in found if size_of(one) == size]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise AmbiguousNameError(
+            f"'{query}' has {len(fitting)} embeddings of images of {size} pixels, so it is unclear which is meant. "
+            "Choose by --probe and --method, too."
+        )
+    sizes = ", ".join(sorted({str(size_of(one) or "unknown") for one in found}))
+    raise UsageError(
+        f"'{query}' has no embedding of images of {size} pixels, so there is nothing to take. Choose another --size: "
+        f"{sizes}"
+    )
+
+
+def size_of(embedding: "Embedding") -> int | None:
+    """The side of the images in pixels, if the embedding tells it."""
+    told = embedding.provenance.get("image_size")
+    return told[0] if isinstance(told, list) and told and isinstance(told[0], int) else None
 
 
 def _say_gone(query: str) -> NotInLibraryError:

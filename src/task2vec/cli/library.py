@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Digits of a fingerprint or key that are shown, and are enough to ask by.
 DIGITS = 8
 # What goes first where the page is narrow.
-LS_IN_TURN = ("probe", "added", "norm", "classes", "tags", "error", "images")
+LS_IN_TURN = ("probe", "added", "norm", "classes", "tags", "error", "embeddings", "images")
 SHOW_IN_TURN = ("size", "added", "method", "noise", "error")
 MOST_CLASSES, MOST_ERRORS = 20, 20
 _UNITS = {3: "kB", 6: "MB", 9: "GB"}
@@ -78,15 +78,18 @@ def _print_tasks(tasks: "Sequence[TaskEntry]", *, probe: str | None, limit: int 
         Column("classes", tuple(str(len(task.classes)) for task in shown), "classes", is_number=True),
         Column("error", tuple(percent(one.cv_error) if one else "-" for one in newest), "error", is_number=True),
         Column("norm", tuple(f"{one.norm:.3g}" if one else "-" for one in newest), "norm", is_number=True),
+        Column("embeddings", tuple(str(len(task.embeddings)) for task in shown), "embeddings", is_number=True),
         Column("probe", tuple(visible(one.probe) if one else "-" for one in newest), "probe"),
         Column("added", tuple(visible(task.added[:10]) for task in shown), "added", is_number=True),
         Column("tags", tuple(visible(", ".join(task.tags)) for task in shown), "tags"),
         Column("id", tuple(task.fingerprint[:DIGITS] for task in shown), "id", is_number=True),
     ]
-    print_columns([one for one in columns if one.part != "tags" or any(one.cells)], in_turn=LS_IN_TURN)
+    several = sum(len(task.embeddings) > 1 for task in shown)
+    told = {"tags": any(task.tags for task in shown), "embeddings": several > 0}
+    print_columns([one for one in columns if told.get(one.part, True)], in_turn=LS_IN_TURN)
     if len(tasks) > len(shown):
         print(f"and {len(tasks) - len(shown)} more; --limit {len(tasks)} shows all")
-    if several := sum(len(task.embeddings) > 1 for task in shown):
+    if several:
         newest_shown = name_library("the newest shown: task2vec library show NAME")
         print(f"{many(several, 'task')} with several embeddings, {newest_shown}")
 

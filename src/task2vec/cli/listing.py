@@ -55,9 +55,13 @@ def print_columns(columns: list[Column], *, in_turn: Sequence[str] = LEFT_OUT_IN
     columns, left_out = fit(columns, page.width, in_turn=in_turn)
     widths = share_out(columns, page.width)
     heads = tuple(column.head for column in columns)
+    dots = "…" if page.encoding.startswith("utf") else "..."
     # A table of rich's would take a second for every five hundred rows.
     for cells in (heads, *zip(*(column.cells for column in columns), strict=True)):
-        parts = [_fold(cell, width) for cell, width in zip(cells, widths, strict=True)]
+        parts = [
+            _shorten(cell, width, dots) if column.is_name else _fold(cell, width)
+            for cell, width, column in zip(cells, widths, columns, strict=True)
+        ]
         for line in range(max(map(len, parts))):
             row = [part[line] if line < len(part) else "" for part in parts]
             print((" " * GAP).join(map(_pad, row, widths, columns)).rstrip())
@@ -99,6 +103,18 @@ def _fold(cell: str, width: int) -> list[str]:
             pieces = chop_cells(word, width)
             lines = [*lines, *pieces] if lines[-1] else pieces
     return lines
+
+
+def _shorten(name: str, width: int, dots: str) -> list[str]:
+    """The name in two lines at most: of a longer one its beginning and its end."""
+    from rich.cells import cell_len, chop_cells
+
+    lines = _fold(name, width)
+    if len(lines) <= 2:
+        return lines
+    start, *_ = chop_cells(name, max(width - cell_len(dots), 1))
+    end, *_ = chop_cells(name[::-1], width)
+    return [start + dots, end[::-1]]
 
 
 def _pad(cell: str, width: int, column: Column) -> str:

@@ -1,5 +1,6 @@
 """A path becomes an embedding: found in the library, or made and kept there."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from task2vec.errors import ResourceError, UsageError
 
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding, EmbedSettings
+    from task2vec.probe import Probe
     from task2vec.tasks import Task
 
 
@@ -79,8 +81,13 @@ class Made:
     exit_code: int = 0
 
 
-def make_embedding(wish: Wish) -> Made:
-    """The embedding of the task at a path: that of the library, or a new one, which is kept there."""
+def make_embedding(wish: Wish, *, before: "Callable[[Task, Probe], None] | None" = None) -> Made:
+    """The embedding of the task at a path: that of the library, or a new one, which is kept there.
+
+    Args:
+        wish: what, how and where.
+        before: called before the minutes of work, if there is any.
+    """
     import task2vec
 
     check_there(wish.path)
@@ -103,6 +110,8 @@ def make_embedding(wish: Wish) -> Made:
         if known is not None:
             found = replace(known, task=task.name)
         else:
+            if before is not None:
+                before(task, probe)
             found = task2vec.embed(task, probe, settings=wish.settings, progress=is_watched(), **wish.how)
             if shelf is not None:
                 shelf.keep(found, source=task.source)

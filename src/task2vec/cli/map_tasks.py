@@ -70,8 +70,10 @@ def read_library(
 
     opened = open_if_any(folder)
     if opened is None:
-        raise UsageError(f"{word_empty(folder)}, or name files or folders of embeddings: task2vec map DIR")
+        raise UsageError(_say_empty(folder))
     with opened, watch(is_watched()) as report:
+        if not len(opened):
+            raise UsageError(_say_empty(folder))
         chosen, left_out = _choose(
             [task for task in opened.tasks(tag=tag) if task.fingerprint not in without], probe=probe
         )
@@ -87,6 +89,10 @@ def read_library(
     for words in left_out:
         say(f"left out: {visible(words)}")
     return read, tags, left_out
+
+
+def _say_empty(folder: Path | None) -> str:
+    return f"{word_empty(folder)}, or name files or folders of embeddings: task2vec map DIR"
 
 
 def _choose(

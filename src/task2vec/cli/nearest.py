@@ -10,7 +10,7 @@ from task2vec.cli import options
 from task2vec.cli.asked import NAME, PATH, Asked, load_asked, recognise
 from task2vec.cli.chosen import Layout
 from task2vec.cli.making import Wish, make_embedding
-from task2vec.cli.neighbours import find_neighbours, print_neighbours
+from task2vec.cli.neighbours import find_neighbours, print_neighbours, warn_of_strangers
 from task2vec.cli.reading import name_options
 from task2vec.cli.speech import print_json, visible
 from task2vec.errors import UsageError
@@ -97,11 +97,11 @@ def nearest(
         )
         asked = _embed(wish)
     else:
-        # A task of the library may have several embeddings: these two choose one.
-        of_name = ("method", "probe") if sort == NAME else ()
+        # A task of the library may have several embeddings: these choose one.
+        of_name = ("method", "probe", "size") if sort == NAME else ()
         others = given | loading | how | table | catalogue | {"epochs": epochs, "task": task_name, "name": name}
         others |= {"probe": probe, "tag": tags, "force": force, "allow_bad": allow_bad, "no_library": no_library}
-        asked = load_asked(query, sort, library, probe=probe, method=method)
+        asked = load_asked(query, sort, library, probe=probe, method=method, size=size)
         _refuse_strays({key: value for key, value in others.items() if key not in of_name}, query, sort)
     report = find_neighbours(asked, library, k=k, exact=exact)
     print_json(report) if as_json else print_neighbours(report)
@@ -118,7 +118,9 @@ def _refuse_strays(options: dict[str, Any], query: str, sort: str) -> None:
 
 
 def _embed(wish: Wish) -> Asked:
-    made = make_embedding(wish)
+    made = make_embedding(
+        wish, before=lambda task, probe: warn_of_strangers(task, probe, settings=wish.settings, library=wish.library)
+    )
     where = "found in the library" if made.is_found else "embedded now"
     known_as = f", known there as '{visible(made.known_as)}'" if made.known_as else ""
     written = f"; written to '{visible(made.written)}'" if made.written else ""

@@ -1,6 +1,6 @@
 """The neighbours of an embedding in the library, as plain values and as a table."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,10 @@ from task2vec.cli.speech import is_watched, name_library, say, visible
 from task2vec.errors import LibraryError
 
 if TYPE_CHECKING:
+    from task2vec.embedding import EmbedSettings
     from task2vec.library import Library, Neighbour
+    from task2vec.probe import Probe
+    from task2vec.tasks import Task
 
 IN_TURN = ("tags", "noise", "classes", "images")
 
@@ -76,6 +79,32 @@ def _list_spaces(library: "Library", *, without: str | None) -> list[dict[str, A
     return spaces
 
 
+def warn_of_strangers(task: "Task", probe: "Probe", *, settings: "EmbedSettings", library: Path | None) -> None:
+    """Says before the work if nothing in the library will be comparable with what comes of it, and what is there."""
+    from task2vec.distance.kind import SCALING
+
+    opened = open_if_any(library)
+    if opened is None:
+        return
+    told = settings.as_dict()
+    scale = {name: told.get(name) for name in SCALING}
+    with opened:
+        spaces = opened.stats()["spaces"]
+        if any(one["probe_fingerprint"] == probe.fingerprint and one["settings"] == scale for one in spaces):
+            return
+        try:
+            spaces = _list_spaces(opened, without=task.fingerprint)
+        except LibraryError as error:  # the embedding is worth making all the same
+            say(f"damaged: {visible(error)}")
+            return
+    if spaces:
+        say(
+            f"warning: nothing in the library can be compared with '{visible(task.name)}' as it is about to be "
+            f"embedded, by {visible(probe.name)} ({probe.fingerprint[:DIGITS]}). Ctrl-C, and ask for what is there:"
+        )
+        _say_spaces(spaces, say)
+
+
 def print_neighbours(report: dict[str, Any]) -> None:
     """Whose neighbours they are and a table of them, or what can be done where there are none."""
     query, rows = report["query"], report["neighbours"]
@@ -87,9 +116,14 @@ def print_neighbours(report: dict[str, Any]) -> None:
     else:
         print("Nothing in the library can be compared with it: all else is by another probe, size or method.")
         print("Embed it as the others are, and ask again:")
-        for space in report["spaces"]:
-            print(name_library(f"  task2vec nearest PATH {_word_options(space)}"))
-            print(f"    to be compared with {many(space['embeddings'], 'embedding')} by {word_space(space)}")
+        _say_spaces(report["spaces"], print)
+
+
+def _say_spaces(spaces: Sequence[dict[str, Any]], tell: Callable[[str], None]) -> None:
+    """The commands that give embeddings of each of the spaces."""
+    for space in spaces:
+        tell(name_library(f"  task2vec nearest PATH {_word_options(space)}"))
+        tell(f"    to be compared with {many(space['embeddings'], 'embedding')} by {word_space(space)}")
 
 
 def _word_options(space: dict[str, Any]) -> str:

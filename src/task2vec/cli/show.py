@@ -22,6 +22,7 @@ def show(
     ],
     probe: Annotated[str | None, typer.Option(help="By which probe, where the task has several embeddings.")] = None,
     method: Annotated[str | None, typer.Option(help="By which method, where the task has several.")] = None,
+    size: Annotated[int | None, typer.Option(help="Of images of which size, where the task has several.")] = None,
     library: options.LibraryFolder = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -34,9 +35,9 @@ def show(
     if Path(what).is_dir() and sort != NAME:
         raise UsageError(f"'{what}' is a folder, and no embedding yet. Embed it: task2vec embed {what}")
     sort = NAME if sort == NAME else FILE
-    if sort == FILE and (asked := name_options({"probe": probe, "method": method})):
+    if sort == FILE and (asked := name_options({"probe": probe, "method": method, "size": size})):
         raise UsageError(f"{asked} cannot be meant for '{what}': a file holds one embedding. Leave it out.")
-    embedding = load_asked(what, sort, library, probe=probe, method=method).embedding
+    embedding = load_asked(what, sort, library, probe=probe, method=method, size=size).embedding
     facts = {**describe(embedding), "stages": summarize_stages(embedding)}
     if as_json:
         print_json(facts)
