@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,8 @@ def test_a_lost_index_is_no_empty_library(call, mine, command):
 
 
 def test_an_unfinished_repair_is_no_empty_library(call, mine):
-    for file in mine.glob("index.sqlite*"):
-        file.unlink()
+    shutil.rmtree(mine)
+    mine.mkdir()
     (mine / "repair-unfinished").touch()
     result = call("library", "ls", "--library", mine)
     assert result.exit_code == 4 and "not finished" in result.stderr
