@@ -143,8 +143,7 @@ class Search:
         else:
             sketcher = load_sketcher(self.folder, now)
         checked = known.checked if known is not None and known.space.generation == now.generation else set()
-        memory = Memory(2 if sketcher is None else sketcher.width)
-        made = Known(now, Rows(self.folder / now.rows_name, now.filters), sketcher, memory, checked)
+        made = Known(now, Rows(self.folder / now.rows_name, now.filters), sketcher, Memory(sketcher), checked)
         self._known[space] = made
         return made
 
