@@ -150,7 +150,7 @@ class _Batch:
         keys += keys[-1:] * (len(inputs) - len(keys))
         for slot, rows in enumerate(backward.engine.rows_by_seed(inputs, seeds, keys)):
             filled = torch.nonzero(is_filled[slot]).flatten()
-            self._take(rows[_send(filled, device)].double(), places[owners[filled]], numbers[slot, filled])
+            self._take(rows[_send(filled, device)], places[owners[filled]], numbers[slot, filled])
 
     def _take(self, rows: Tensor, places: Tensor, pairs: Tensor) -> None:
         """Takes in the rows of one slot, which lie image by image, and adds up those of one image and task.
@@ -176,7 +176,7 @@ class _Batch:
         if sums is None and bool(is_open.any()):
             sums = rows.new_zeros(len(self.images), rows.shape[1])
         if sums is not None:
-            rows = rows.index_add(0, _send(first, device), sums[into])
+            rows = rows.index_add_(0, _send(first, device), sums[into])
             waiting = torch.where(_send(is_open[last], device)[:, None], rows[_send(last, device)], 0)
         closed = torch.nonzero(~is_open).flatten()
         if len(closed) < len(rows):
