@@ -26,7 +26,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        named_library.set(kwargs.get("library"))
+        before = named_library.set(kwargs.get("library"))
         try:
             command(*args, **kwargs)
             sys.stdout.flush()
@@ -49,6 +49,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 f"error: {type(error).__name__}: {error}\n"
                 "This is a bug of task2vec. `task2vec --debug ...` shows where it happened; please report it.",
             )
+        finally:
+            named_library.reset(before)
 
     return run
 
