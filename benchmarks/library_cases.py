@@ -6,8 +6,9 @@ import numpy as np
 
 from benchmarks.library_truth import find_neighbours
 from benchmarks.simulated_library import RESULTS, Simulation
+from task2vec.library.memory import Memory
 from task2vec.library.rows import distances, make_row
-from task2vec.library.sketch import SIZE, Sketcher, Sketches, fit_sketcher
+from task2vec.library.sketch import SIZE, fit_sketcher
 from task2vec.paper.taxonomy_store import load_compact
 
 NEAREST = 10
@@ -74,7 +75,7 @@ def compare_methods(size: int, queries: int, candidates: Sequence[int], device: 
         projected_logs.append((logs - logs.mean(1, keepdims=True)) @ random[1])
     sketches = np.concatenate(sketches)
     scores = {
-        "sketches": _score(sketcher, sketches, asked),
+        "sketches": np.stack([_score(sketches, sketches[number]) for number in asked]),
         f"{SIZE} principal components, centred logs": _euclid(np.concatenate(components), asked),
         f"{_NUMBERS} random directions, centred logs": _euclid(np.concatenate(projected_logs), asked),
         f"{_NUMBERS} random directions, unit Fisher": _euclid(np.concatenate(projected_raw), asked),
@@ -83,16 +84,11 @@ def compare_methods(size: int, queries: int, candidates: Sequence[int], device: 
     return [{"method": name, **_recalls(score, asked, true, candidates)} for name, score in scores.items()]
 
 
-def _score(sketcher: Sketcher, sketches: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """What the library's own search says."""
-    room = _take_apart(sketcher, sketches)
-    return np.stack([sketcher.score(sketches[number], room) for number in asked])
-
-
-def _take_apart(sketcher: Sketcher, sketches: np.ndarray) -> Sketches:
-    room = Sketches.make_room(len(sketches), sketcher.principal.shape[1], sketcher.random.shape[1])
-    room.fill(sketches)
-    return room
+def _score(sketches: np.ndarray, sketch: np.ndarray) -> np.ndarray:
+    """What the library's own memory says."""
+    memory = Memory(sketches.shape[1])
+    memory.add([(number, None, None, one.tobytes()) for number, one in enumerate(sketches)])
+    return np.concatenate([block.score(sketch) for block in memory.view().blocks])
 
 
 def _euclid(points: np.ndarray, asked: np.ndarray) -> np.ndarray:
@@ -140,10 +136,10 @@ def _try(
     measured = np.stack([distances(rows[number], rows) for number in asked])
     measured[np.arange(len(asked)), asked] = np.inf
     order = np.argsort(measured, axis=1, kind="stable")
-    scores = _score(sketcher, sketches, asked)
+    scores = np.stack([_score(sketches, sketches[number]) for number in asked])
     nearest = np.take_along_axis(measured, order[:, :NEAREST], axis=1)
     return {
         "10th nearest": float(np.median(nearest[:, -1])),
-        "explained": float(sketcher.explain(_take_apart(sketcher, sketches[asked])).mean()),
+        "explained": float(sketcher.explained(sketches[asked]).mean()),
         **_recalls(scores, asked, order[:, :NEAREST], candidates),
     }

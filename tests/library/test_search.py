@@ -13,7 +13,6 @@ from task2vec.errors import DataError, LibraryError, ProbeMismatchError, UsageEr
 from task2vec.library import rows
 from task2vec.library.memory import BLOCK, Memory
 from task2vec.library.search import Search
-from task2vec.library.sketch import Sketches, fit_sketcher
 from tests.distance.material import make
 from tests.library.shelf import KEY, Shelf, load_real, make_clusters
 
@@ -418,10 +417,9 @@ def test_threads_search_while_one_writes(large):
 
 def test_candidates_of_several_blocks():
     rng = np.random.default_rng(0)
-    vectors = np.exp(rng.normal(size=(BLOCK + 1000, 20))).astype(np.float32)
-    sketcher = fit_sketcher(vectors[:200], size=5, principal=3)
-    sketches = sketcher.project(vectors)
-    memory = Memory(sketcher)
+    sketches = rng.normal(size=(BLOCK + 1000, 5)).astype("<f4")
+    sketches[:, 3] = np.abs(sketches[:, 3])
+    memory = Memory(5)
     entries = [(2 * number, number, 0, one.tobytes()) for number, one in enumerate(sketches)]
     memory.add(entries[:500])
     early = memory.view()
@@ -429,13 +427,13 @@ def test_candidates_of_several_blocks():
         memory.add(entries[at : at + 8192])
     view = memory.view()
     assert len(early) == 500 and len(view) == BLOCK + 1000
-    room = Sketches.make_room(len(sketches), 3, 2)
-    room.fill(sketches)
-    order = np.argsort(sketcher.score(sketches[BLOCK], room))
-    found = view.find_candidates(sketches[BLOCK], 40, without=2 * np.sort(order[:10]))
+    query = np.abs(rng.normal(size=5)).astype(np.float32)
+    apart = np.square(sketches[:, :3] - query[:3]).sum(1) + 0.3 * (sketches[:, 3] ** 2 + query[3] ** 2)
+    order = np.argsort(apart * (1 + 0.085 * np.square(sketches[:, 4] - query[4])))
+    found = view.find_candidates(query, 40, without=2 * np.sort(order[:10]))
     assert set(found.ids) == set(2 * order[10:50])
     assert np.array_equal(found.slots, found.ids // 2)
-    assert len(early.find_candidates(sketches[BLOCK], 900, without=np.empty(0, dtype=np.int64))) == 500
+    assert len(early.find_candidates(query, 900, without=np.empty(0, dtype=np.int64))) == 500
 
 
 # --- checking --------------------------------------------------------------------------------------------------------

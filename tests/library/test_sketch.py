@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from task2vec.errors import LibraryError
-from task2vec.library.rows import distances, make_row
-from task2vec.library.sketch import Sketcher, Sketches, fit_sketcher
+from task2vec.library.rows import make_row
+from task2vec.library.sketch import Sketcher, fit_sketcher
 from tests.library.shelf import load_real
 
 
@@ -21,16 +21,6 @@ def make_vectors(tasks, *, rank=5, filters=300, seed=0, directions=0, noise=0.0,
 def centred(vectors):
     logs = np.log(np.abs(vectors.astype(np.float64)))
     return logs - logs.mean(1, keepdims=True)
-
-
-def take_apart(sketcher, sketches):
-    room = Sketches.make_room(len(sketches), sketcher.principal.shape[1], sketcher.random.shape[1])
-    room.fill(sketches)
-    return room
-
-
-def explain(sketcher, vectors):
-    return sketcher.explain(take_apart(sketcher, sketcher.project(vectors)))
 
 
 def test_squared_distances_are_mean_squares_of_centred_logs():
@@ -49,7 +39,7 @@ def test_random_directions_stand_for_what_the_principal_ones_leave_out():
         apart = logs[one] - logs[other]
         held = np.square(sketches[one, :3] - sketches[other, :3]).sum()
         rest = np.square(sketches[one, 3:-2] - sketches[other, 3:-2]).sum()
-        assert rest == pytest.approx(np.square(apart).mean() - held, rel=0.2)
+        assert rest == pytest.approx(0.7 * (np.square(apart).mean() - held), rel=0.2)
 
 
 def test_the_directions_are_orthogonal():
@@ -58,7 +48,7 @@ def test_the_directions_are_orthogonal():
     gram = every.T @ every
     assert gram == pytest.approx(np.diag(np.diag(gram)), abs=1e-3)
     assert np.diag(gram)[:6] == pytest.approx(np.ones(6), abs=1e-4)
-    assert np.diag(gram)[6:] == pytest.approx(np.full(24, 294 / 24), rel=1e-4)
+    assert np.diag(gram)[6:] == pytest.approx(np.full(24, 0.7 * 294 / 24), rel=1e-4)
 
 
 def test_a_common_factor_changes_the_level_alone():
@@ -106,13 +96,13 @@ def test_what_the_principal_directions_leave_out_is_kept():
     sketches = sketcher.project(vectors)
     assert sketches[:, -2] == pytest.approx(np.sqrt(np.square(left).mean(1)), rel=1e-3)
     expected = 1 - np.square(left).sum(1) / np.square(parts).sum(1)
-    assert explain(sketcher, vectors) == pytest.approx(expected, abs=1e-3)
+    assert sketcher.explained(sketches) == pytest.approx(expected, abs=1e-3)
 
 
 def test_strangers_are_badly_explained():
     sketcher = fit_sketcher(make_vectors(200, size=0.2), size=16, principal=10)
     tasks = [make_vectors(50, seed=1, size=0.2, directions=directions) for directions in (0, 1)]
-    old, new = (explain(sketcher, some) for some in tasks)
+    old, new = (sketcher.explained(sketcher.project(some)) for some in tasks)
     assert old.min() > 0.99
     assert new.max() < 0.3
 
@@ -149,41 +139,9 @@ def test_projecting_many_is_projecting_each():
 def test_real_tasks_are_explained_by_each_other():
     held = np.stack([make_row(one) for one in load_real()])
     sketcher = fit_sketcher(held, principal=len(held))
-    assert explain(sketcher, held).min() > 0.999
-    assert 0.8 < explain(fit_sketcher(held), held).min() < 0.999
-
-
-def test_scores_rank_like_distances():
-    vectors = make_vectors(300, rank=30, size=0.15, noise=0.3, filters=3000) * np.float32(1e-3)
-    vectors *= np.exp(np.random.default_rng(4).normal(size=(300, 1))).astype(np.float32)
-    sketcher = fit_sketcher(vectors, size=128, principal=25)
-    sketches = sketcher.project(vectors)
-    for number in (0, 100, 200):
-        scores = sketcher.score(sketches[number], take_apart(sketcher, sketches))
-        ranks = [np.argsort(np.argsort(one)) for one in (scores, distances(vectors[number], vectors))]
-        assert np.corrcoef(*ranks)[0, 1] > 0.9
-        assert scores.argmin() == number
-
-
-def test_a_score_by_hand():
-    # Along the two principal directions 9 apart; rests of 4 and 1 whose random directions are 5 apart, as much as rests
-    # have that are not related, so that 0.8 of it counts; and a difference of 2 in size.
-    sketcher = Sketcher(*(np.zeros(shape, np.float32) for shape in (500, (500, 2), (500, 100))))
-    sketches = np.zeros((2, 104), np.float32)
-    sketches[0, [0, 2, -2, -1]] = 3, 2, 2, 2
-    sketches[1, [3, -2]] = 1, 1
-    scores = sketcher.score(sketches[0], take_apart(sketcher, sketches))
-    assert scores[1] == pytest.approx((9 + 0.8 * 5) * (1 + 0.085 * 4), rel=0.01)
-    assert scores[0] == pytest.approx(0, abs=0.2)
-
-
-def test_a_sketch_that_is_not_there_is_close_to_everything():
-    sketcher = fit_sketcher(make_vectors(40), size=4)
-    sketches = sketcher.project(make_vectors(3))
-    sketches[1, 2] = np.nan
-    apart = take_apart(sketcher, sketches)
-    assert np.isneginf(sketcher.score(sketches[0], apart)).tolist() == [False, True, False]
-    assert np.isnan(sketcher.explain(apart)).tolist() == [False, True, False]
+    assert sketcher.explained(sketcher.project(held)).min() > 0.999
+    few = fit_sketcher(held)
+    assert 0.8 < few.explained(few.project(held)).min() < 0.999
 
 
 def test_a_basis_comes_back():

@@ -74,7 +74,8 @@ def check(
     found = [nearest(embedding, without={one}) for one, embedding in asked.items()]
     end, many = time.perf_counter(), max(len(asked), 1)
     basis = read_basis(known.space)
-    old, new = view.explained(up_to=-1 if basis is None else basis.last)
+    principal = 0 if known.sketcher is None else known.sketcher.principal.shape[1]
+    old, new = view.explained(principal, up_to=-1 if basis is None else basis.last)
     recall = _recall(truth, found)
     return SearchReport(
         entries=len(view),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from task2vec.library.sketch import Sketcher, Sketches
+from task2vec.library.sketch import LEFT_WEIGHT, LEVEL_WEIGHT
 
 BLOCK = 1 << 16
 NO_SLOT = -1
@@ -54,22 +54,42 @@ class Places:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Up to BLOCK entries, by ascending id, with their sketches."""
+    """Up to BLOCK entries with their sketches.
+
+    Attributes:
+        places: ids in ascending order.
+        shares: (entries, directions), the numbers along the basis; zero without a sketch.
+        squares: of the shares; minus infinity without a sketch, so that such an entry is always a candidate.
+        left: squares of what the principal directions leave out.
+        levels: mean logarithms.
+    """
 
     places: Places
-    sketches: Sketches
+    shares: np.ndarray
+    squares: np.ndarray
+    left: np.ndarray
+    levels: np.ndarray
 
     def take(self, which: slice) -> "Block":
         """Some of these entries."""
-        return Block(self.places.take(which), self.sketches.take(which))
+        rest = (array[which] for array in (self.shares, self.squares, self.left, self.levels))
+        return Block(self.places.take(which), *rest)
+
+    def score(self, sketch: np.ndarray) -> np.ndarray:
+        """How far the entries seem to be from a task: smaller is closer."""
+        left, level = np.square(sketch[-2]), sketch[-1]
+        scores = self.squares - 2 * (self.shares @ sketch[:-2])
+        scores += np.square(sketch[:-2]).sum() + np.float32(LEFT_WEIGHT) * (self.left + left)
+        scores *= 1 + np.float32(LEVEL_WEIGHT) * np.square(self.levels - level)
+        return scores
 
 
 class Memory:
     """The entries of a space as they were at one moment, and those that came since."""
 
-    def __init__(self, sketcher: Sketcher | None):
-        """Without a sketcher, sketches are not remembered."""
-        self.sketcher, self.last = sketcher, -1
+    def __init__(self, width: int):
+        """`width` is that of the sketches; 2, the least, if there are none."""
+        self.width, self.last = width, -1
         self._blocks: list[Block] = []
         self._filled = BLOCK
 
@@ -77,36 +97,34 @@ class Memory:
         """Takes over entries whose ids are larger than any before, in their order."""
         while entries:
             if self._filled == BLOCK:
-                self._blocks.append(self._make_block())
+                self._blocks.append(_make_block(self.width - 2))
                 self._filled = 0
             some, entries = entries[: BLOCK - self._filled], entries[BLOCK - self._filled :]
             self._fill(self._blocks[-1].take(slice(self._filled, self._filled + len(some))), some)
             self._filled += len(some)
             self.last = some[-1][0]
 
-    def _make_block(self) -> Block:
-        sizes = (0, 0) if self.sketcher is None else (self.sketcher.principal.shape[1], self.sketcher.random.shape[1])
-        return Block(Places(*(np.empty(BLOCK, dtype=np.int64) for _ in range(3))), Sketches.make_room(BLOCK, *sizes))
-
     def _fill(self, block: Block, entries: Sequence[Entry]) -> None:
         places = Places.from_entries(entries)
         block.places.ids[:], block.places.slots[:], block.places.crcs[:] = places.ids, places.slots, places.crcs
-        nothing = np.full(2 if self.sketcher is None else self.sketcher.width, np.nan, dtype="<f4").tobytes()
+        nothing = np.full(self.width, np.nan, dtype="<f4").tobytes()
         blobs = (entry[3] for entry in entries)
         whole = b"".join(blob if blob is not None and len(blob) == len(nothing) else nothing for blob in blobs)
-        block.sketches.fill(np.frombuffer(whole, dtype="<f4").reshape(len(entries), -1))
+        sketches = np.frombuffer(whole, dtype="<f4").reshape(len(entries), -1)
+        has_sketch = np.isfinite(sketches[:, -1])
+        sketches = np.where(has_sketch[:, None], sketches, 0)
+        block.shares[:], block.left[:], block.levels[:] = sketches[:, :-2], np.square(sketches[:, -2]), sketches[:, -1]
+        block.squares[:] = np.where(has_sketch, np.vecdot(block.shares, block.shares), -np.inf)
 
     def view(self) -> "View":
         """The entries as they are now; what comes later does not appear in it."""
-        blocks = [*self._blocks[:-1], *(block.take(slice(self._filled)) for block in self._blocks[-1:])]
-        return View(self.sketcher, tuple(blocks))
+        return View(tuple(self._blocks[:-1]) + tuple(block.take(slice(self._filled)) for block in self._blocks[-1:]))
 
 
 @dataclass(frozen=True, eq=False)
 class View:
     """Entries of a space that no longer change."""
 
-    sketcher: Sketcher | None
     blocks: tuple[Block, ...]
 
     def __len__(self) -> int:
@@ -126,32 +144,35 @@ class View:
             count: how many.
             without: ids of entries that are left out, in ascending order.
         """
-        assert self.sketcher is not None, "there are no sketches"
-        count += sum(int(np.isneginf(block.sketches.squares[0]).sum()) for block in self.blocks)
-        scores, found, limit = np.empty(0, dtype=np.float32), Places.from_entries([]), np.inf
+        count += sum(int(np.isneginf(block.squares).sum()) for block in self.blocks)
+        scores, found = np.empty(0, dtype=np.float32), Places.from_entries([])
+        limit = np.inf
         for block in self.blocks:
-            here = self.sketcher.score(sketch, block.sketches)
+            here = block.score(sketch)
             here[_find(block.places.ids, without)] = np.inf
             closer = np.flatnonzero(here < limit)
-            closer = closer[_find_least(here[closer], count)]
-            some, scores = block.places.take(closer), np.concatenate([scores, here[closer]])
+            some = block.places.take(closer)
+            scores = np.concatenate([scores, here[closer]])
             found = Places(*(np.concatenate(pair) for pair in zip(_arrays(found), _arrays(some), strict=True)))
-            best = _find_least(scores, count)
-            scores, found = scores[best], found.take(best)
-            limit = scores.max() if len(scores) == count else np.inf
+            if len(scores) > count:
+                best = np.argpartition(scores, count - 1)[:count]
+                scores, found = scores[best], found.take(best)
+                limit = scores.max()
         return found
 
-    def explained(self, *, up_to: int) -> tuple[float, float]:
-        """The mean share that principal directions hold of entries with ids up to `up_to`, and of later ones.
+    def explained(self, principal: int, *, up_to: int) -> tuple[float, float]:
+        """The mean share that the first directions hold of entries with ids up to `up_to`, and of later ones.
 
         NaN of none.
         """
-        if self.sketcher is None or not self.blocks:
-            return float("nan"), float("nan")
-        every = np.concatenate([self.sketcher.explain(block.sketches) for block in self.blocks])
-        is_old = np.concatenate([block.places.ids for block in self.blocks]) <= up_to
-        is_known = ~np.isnan(every)
-        return _mean(every[is_old & is_known]), _mean(every[~is_old & is_known])
+        shares, is_old = [np.empty(0)], [np.empty(0, dtype=bool)]
+        for block in self.blocks:
+            held = np.square(block.shares[:, :principal]).sum(1)
+            has_sketch = np.isfinite(block.squares) & (held + block.left > 0)
+            shares.append(held[has_sketch] / (held + block.left)[has_sketch])
+            is_old.append(block.places.ids[has_sketch] <= up_to)
+        every, old = np.concatenate(shares), np.concatenate(is_old)
+        return _mean(every[old]), _mean(every[~old])
 
 
 def _find(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -161,14 +182,16 @@ def _find(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return at[ids[at] == wanted]
 
 
-def _find_least(values: np.ndarray, count: int) -> np.ndarray:
-    """Where the `count` smallest stand, in no order."""
-    return np.argpartition(values, count - 1)[:count] if len(values) > count else np.arange(len(values))
-
-
 def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
 def _arrays(places: Places) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return places.ids, places.slots, places.crcs
+
+
+def _make_block(size: int) -> Block:
+    """Room for BLOCK entries; what is not filled costs no memory."""
+    places = Places(*(np.empty(BLOCK, dtype=np.int64) for _ in range(3)))
+    shares = np.empty((BLOCK, size), dtype=np.float32)
+    return Block(places, shares, *(np.empty(BLOCK, dtype=np.float32) for _ in range(3)))

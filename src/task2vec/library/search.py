@@ -143,7 +143,8 @@ class Search:
         else:
             sketcher = load_sketcher(self.folder, now)
         checked = known.checked if known is not None and known.space.generation == now.generation else set()
-        made = Known(now, Rows(self.folder / now.rows_name, now.filters), sketcher, Memory(sketcher), checked)
+        memory = Memory(2 if sketcher is None else sketcher.width)
+        made = Known(now, Rows(self.folder / now.rows_name, now.filters), sketcher, memory, checked)
         self._known[space] = made
         return made
 

@@ -12,16 +12,15 @@ know none of them and miss none. Three more things make the ranks agree better, 
   has beyond its mean is clipped, and a dead filter counts as a fixed step below it, whatever its prior is.
 - Tasks of different size are farther apart than their centred logarithms say, by a factor of 1 + 0.085 c^2 for a
   difference c of their mean logarithms (over the filters that are alive). So that mean is kept as one more number.
-- What random directions say about the rest is noisy. Most tasks are not related there, and for those one knows better:
-  their rests add up. So the size of the rest is kept as a number, too, and what is measured is drawn towards that sum
-  the more, the closer it comes to it. The size also tells when tasks have come that the basis does not know.
+- What random directions say about the rest is noisy, and is drawn towards what tasks have that are not related: there
+  the rests add up. So their size is kept as a number, too. It also tells when tasks have come that the basis does not
+  know.
 
 The basis is fitted once, on a sample. A new task is projected on it, and nothing else changes.
 """
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from safetensors import SafetensorError
@@ -34,51 +33,10 @@ from task2vec.errors import LibraryError
 SIZE, PRINCIPAL = 128, 32
 # Beyond so many units from a filter's mean a logarithm counts no further, and a dead filter counts so many below it.
 CLIP, DEAD = 2.5, 1.25
-# How much the size of tasks counts, how much the rest, and how many of all pairs of tasks are not related in the rest.
-LEVEL_WEIGHT, REST_WEIGHT, UNRELATED = 0.085, 0.8, 0.9
+# How much the size of tasks counts, and of what the principal directions leave out, how much is not left to chance.
+LEVEL_WEIGHT, LEFT_WEIGHT = 0.085, 0.3
 _BLOCK = 64
-_STEPS = 256
 _FORMAT, _SEED = "sketcher 1", 20190610
-
-
-@dataclass(frozen=True, eq=False)
-class Sketches:
-    """The sketches of many tasks, taken apart.
-
-    Attributes:
-        principal: (tasks, directions), along the principal directions.
-        random: (tasks, directions), along the random ones.
-        squares: (2, tasks), sums of squares of either.
-        rest: mean squares of what the principal directions leave out.
-        levels: mean logarithms.
-    """
-
-    principal: np.ndarray
-    random: np.ndarray
-    squares: np.ndarray
-    rest: np.ndarray
-    levels: np.ndarray
-
-    @classmethod
-    def make_room(cls, tasks: int, principal: int, random: int) -> "Sketches":
-        """Room for so many; what is not filled costs no memory."""
-        shapes = (tasks, principal), (tasks, random), (2, tasks), tasks, tasks
-        return cls(*(np.empty(shape, dtype=np.float32) for shape in shapes))
-
-    def take(self, which: slice) -> "Sketches":
-        """Some of them."""
-        return Sketches(
-            self.principal[which], self.random[which], self.squares[:, which], self.rest[which], self.levels[which]
-        )
-
-    def fill(self, sketches: np.ndarray) -> None:
-        """Puts the sketches in; one that holds NaN is infinitely close to everything."""
-        is_there = np.logical_and.reduce(np.isfinite(sketches), axis=1)
-        sketches, count = np.where(is_there[:, None], sketches, 0), self.principal.shape[1]
-        self.principal[:], self.random[:] = sketches[:, :count], sketches[:, count:-2]
-        self.rest[:], self.levels[:] = np.square(sketches[:, -2]), sketches[:, -1]
-        self.squares[0] = np.where(is_there, np.vecdot(self.principal, self.principal), -np.inf)
-        self.squares[1] = np.vecdot(self.random, self.random)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +46,8 @@ class Sketcher:
     Attributes:
         mean: of the centred logarithms of the sample, filter by filter, where it is alive.
         principal: (filters, directions), orthonormal.
-        random: (filters, directions), orthogonal to those and to each other, and so long that the squares along them
-            add up, on average, to all that the principal ones leave out.
+        random: (filters, directions), orthogonal to those and to each other, as long as they have to be to stand for
+            all the others.
     """
 
     mean: np.ndarray
@@ -120,43 +78,10 @@ class Sketcher:
             into[:, -2] = np.sqrt(np.maximum(left, 0))
         return sketches
 
-    def score(self, sketch: np.ndarray, others: Sketches) -> np.ndarray:
-        """How far tasks seem to be from the one with this sketch: smaller is closer."""
-        count = self.principal.shape[1]
-        apart, rests = (
-            squares - 2 * (numbers @ own) + own @ own
-            for squares, numbers, own in (
-                (others.squares[0], others.principal, sketch[:count]),
-                (others.squares[1], others.random, sketch[count:-2]),
-            )
-        )
-        most = np.maximum(others.rest + np.square(sketch[-2]), np.finfo(np.float32).tiny)
-        rests /= most
-        np.clip(rests, 0, 2, out=rests)
-        rests *= np.float32(_STEPS)
-        apart += self._expected.take(rests.astype(np.int32)) * most
-        apart *= 1 + np.float32(LEVEL_WEIGHT) * np.square(others.levels - sketch[-1])
-        return apart
-
-    @cached_property
-    def _expected(self) -> np.ndarray:
-        """What to expect of the rests' mean square, as a share of their sum, by what random directions say of it.
-
-        The measured share is the true one times a chi-square of as many degrees of freedom as there are directions,
-        over their number. Most tasks are not related, and their true share is 1; of the others any share is as likely.
-        """
-        measured = (np.arange(2 * _STEPS + 1) + 0.5)[:, None] / _STEPS
-        true, freedom = np.linspace(0.01, 1, 100), max(self.random.shape[1], 1)
-        chances = np.full(100, (1 - UNRELATED) / 100)
-        chances[-1] += UNRELATED
-        logs = (freedom / 2 - 1) * np.log(measured / true) - freedom / 2 * measured / true - np.log(true)
-        chances = chances * np.exp(logs - logs.max(1, keepdims=True))
-        return (REST_WEIGHT * (chances @ true) / chances.sum(1)).astype(np.float32)
-
-    def explain(self, sketches: Sketches) -> np.ndarray:
-        """The share of each task's deviation from the mean that lies along the principal directions; NaN of none."""
-        held = np.where(np.isfinite(sketches.squares[0]), sketches.squares[0], np.nan)
-        return held / np.maximum(held + sketches.rest, np.finfo(np.float32).tiny)
+    def explained(self, sketches: np.ndarray) -> np.ndarray:
+        """The share of each task's deviation from the mean that lies along the principal directions, 0 to 1."""
+        held, left = np.square(sketches[:, : self.principal.shape[1]]).sum(1), np.square(sketches[:, -2])
+        return held / np.maximum(held + left, np.finfo(np.float32).tiny)
 
     def to_bytes(self) -> bytes:
         """The basis as safetensors."""
@@ -196,8 +121,10 @@ def fit_sketcher(vectors: np.ndarray, *, size: int = SIZE, principal: int = PRIN
     Example:
         >>> rng = np.random.default_rng(0)
         >>> vectors = np.exp(rng.normal(size=(40, 3)) @ rng.normal(size=(3, 500)))
-        >>> fit_sketcher(vectors, size=8, principal=4).project(vectors).shape
-        (40, 10)
+        >>> sketcher = fit_sketcher(vectors, size=8, principal=4)
+        >>> sketches = sketcher.project(vectors)
+        >>> sketches.shape, bool(sketcher.explained(sketches).min() > 0.8)
+        ((40, 10), True)
     """
     logs = np.concatenate([_centre(vectors[at : at + _BLOCK])[0] for at in range(0, len(vectors), _BLOCK)])
     is_alive = vectors > 0
@@ -212,12 +139,16 @@ def fit_sketcher(vectors: np.ndarray, *, size: int = SIZE, principal: int = PRIN
 
 
 def _draw_directions(principal: np.ndarray, count: int) -> np.ndarray:
-    """Random directions, orthogonal to the principal ones and to each other, as long as `Sketcher` says."""
+    """Random directions, orthogonal to the principal ones and to each other.
+
+    They are so long that the squares along them add up, on average, to what a vector has outside of the principal
+    directions, but for the share that is not left to chance.
+    """
     filters, taken = principal.shape
     count = min(count, filters - taken)
     drawn = np.random.default_rng(_SEED).standard_normal((filters, count))
     drawn -= principal @ (principal.T @ drawn)
-    length = np.sqrt((filters - taken) / max(count, 1))
+    length = np.sqrt((1 - LEFT_WEIGHT) * (filters - taken) / max(count, 1))
     return np.ascontiguousarray(length * np.linalg.qr(drawn)[0], dtype=np.float32)
 
 
