@@ -72,8 +72,8 @@ class Pixels:
             return
         whole = torch.stack([self.kept[index] for index in range(len(self))])
         self.kept = dict(enumerate(whole))
-        for start in range(0, len(indices), size):
-            yield whole[torch.tensor(indices[start : start + size], device=self.device)]
+        for some in torch.tensor(indices, device=self.device).split(size):
+            yield whole[some]
 
     def forget(self) -> None:
         """Gives up what is kept, here and in parts, and keeps nothing more: memory is short."""

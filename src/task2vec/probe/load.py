@@ -57,9 +57,9 @@ def load_probe(
     library, _, name = name_or_module.rpartition(":")
     if library not in ("", "timm", "torchvision"):
         raise ProbeError(f"unknown source '{library}' in '{name_or_module}'. Write timm:{name} or torchvision:{name}.")
-    if library != "torchvision" and _is_timm_model(name):
+    if library != "torchvision" and is_timm_model(name):
         module, heads, preprocess, source = _from_timm(name, weights, size, download)
-    elif library != "timm" and _is_torchvision_model(name):
+    elif library != "timm" and is_torchvision_model(name):
         module, heads, preprocess, source = _from_torchvision(name, weights, size, download)
     else:
         raise _unknown(library, name)
@@ -88,7 +88,8 @@ def _from_module(
     return make_probe(type(module).__name__, module, (head,), check_transform(transform), source="module")
 
 
-def _is_timm_model(name: str) -> bool:
+def is_timm_model(name: str) -> bool:
+    """Whether timm knows a network, and weights for it, by that name."""
     import timm
 
     if not timm.is_model(name):
@@ -100,7 +101,8 @@ def _is_timm_model(name: str) -> bool:
     return True
 
 
-def _is_torchvision_model(name: str) -> bool:
+def is_torchvision_model(name: str) -> bool:
+    """Whether torchvision has a classifier of that name."""
     import torchvision
 
     return name in torchvision.models.list_models(module=torchvision.models)

@@ -8,6 +8,7 @@ taken as one opaque first step.
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -52,9 +53,7 @@ class Preprocess:
 
     def normalise(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
         """The batch of 8-bit `pixels` as the network's input."""
-        mean = torch.tensor(self.mean, device=pixels.device, dtype=dtype)[:, None, None] * 255
-        std = torch.tensor(self.std, device=pixels.device, dtype=dtype)[:, None, None] * 255
-        return (pixels.to(dtype) - mean) / std
+        return (pixels.to(dtype) - _levels(self.mean, pixels.device, dtype)) / _levels(self.std, pixels.device, dtype)
 
     @property
     def description(self) -> str:
@@ -114,6 +113,12 @@ def check_transform(transform: Callable[[Image.Image], Any]) -> CustomPreprocess
         raise _random_transform(type(transform).__name__)
     digest = hashlib.sha256(first.contiguous().numpy().tobytes()).hexdigest()
     return CustomPreprocess(transform, (first.shape[1], first.shape[2]), f"custom transform {digest}")
+
+
+@lru_cache(maxsize=32)
+def _levels(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Values per channel on the scale of 8-bit pixels, brought to a device once: a GPU would wait for each copy."""
+    return torch.tensor(values, device=device, dtype=dtype)[:, None, None] * 255
 
 
 def _parts(transform: Any) -> list[Any]:

@@ -177,3 +177,8 @@ def _fingerprint(network: nn.Module, layers: tuple[FilterLayer, ...], preprocess
         digest.update(f"{layer.name} {layer.kind} {layer.filters} {' '.join(geometry)};".encode())
     digest.update(preprocessing.encode())
     return digest.hexdigest()
+
+
+def find_head_place(network: nn.Module) -> str:
+    """The name of the layer that was taken off a probe's network as its head."""
+    return next(name for name, module in network.named_modules() if isinstance(module, _Pool))

@@ -1,0 +1,288 @@
+"""A meta-task that was measured: tasks, experts, the error of each on each, and all that choosing an expert can go by.
+
+It is one safetensors file: arrays, and a story beside them. One comes with the package (`bundled_metatask`), so that
+every claim about choosing experts can be checked in seconds, without images, weights or a GPU.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from task2vec.embedding.store import hash_content
+from task2vec.embedding.value import Embedding
+from task2vec.embedding.writing import write_whole
+from task2vec.errors import DataError, UsageError
+from task2vec.probe import FilterLayer
+
+SCHEMA = 1
+BUNDLE = "metatask.safetensors"
+_LARGEST = 1 << 28
+# What is chosen from must be able to teach something: an expert that knows the labels of a task is left out for it.
+_ARRAYS = ("errors", "low", "high", "shares_images", "shares_labels")
+
+
+@dataclass(frozen=True)
+class MeasuredTask:
+    """A task of a measured meta-task.
+
+    Attributes:
+        name: no two have the same.
+        family: tasks of one family make up one comparison.
+        dataset: that its images are of.
+        fingerprint: of images and labels.
+        images: how many.
+        classes: how many.
+        question: what is asked about its images.
+    """
+
+    name: str
+    family: str
+    dataset: str
+    fingerprint: str
+    images: int
+    classes: int
+    question: str = ""
+
+
+@dataclass(frozen=True)
+class MeasuredExpert:
+    """An expert of a measured meta-task.
+
+    Attributes:
+        name: no two have the same.
+        kind: "generic", "network" (of an unknown task), or what it was trained on.
+        network: its architecture.
+        lesson: name of the task that it was trained on, if it was.
+        lesson_fingerprint: of that.
+        seed: of its training.
+        parameters: how many weights it has.
+        cost: of one image, in billions of multiplications.
+        is_repeat: whether it is another one trained a second time, to tell the noise.
+    """
+
+    name: str
+    kind: str
+    network: str
+    lesson: str | None = None
+    lesson_fingerprint: str | None = None
+    seed: int = 0
+    parameters: int | None = None
+    cost: float | None = None
+    is_repeat: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MeasuredMetaTask:
+    """Tasks, experts and errors.
+
+    Attributes:
+        name: what to call it.
+        tasks: rows of all arrays.
+        experts: columns of all arrays.
+        protocols: how errors were measured.
+        seeds: of the splits.
+        errors: (tasks, experts, protocols, seeds) test errors; NaN where there is none.
+        low: lower ends of their confidence intervals.
+        high: upper ends.
+        shares_images: (tasks, experts) the part of a task's images that the expert was trained on.
+        shares_labels: (tasks, experts) whether the expert was trained on labels of the task.
+        scores: (tasks, experts, protocols) transferability scores by name, of the training images of the first seed.
+        embeddings: of the tasks in their order, by probe and method ("resnet34 robust").
+        domains: (tasks, features) mean features of the tasks' images, by probe.
+        story: where it comes from, and what it cost.
+    """
+
+    name: str
+    tasks: tuple[MeasuredTask, ...]
+    experts: tuple[MeasuredExpert, ...]
+    protocols: tuple[str, ...]
+    seeds: tuple[int, ...]
+    errors: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    shares_images: np.ndarray
+    shares_labels: np.ndarray
+    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
+    embeddings: Mapping[str, Sequence[Embedding]] = field(default_factory=dict)
+    domains: Mapping[str, np.ndarray] = field(default_factory=dict)
+    story: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        """Refuse arrays of other shapes than the names say."""
+        cells = (len(self.tasks), len(self.experts))
+        whole = (*cells, len(self.protocols), len(self.seeds))
+        shapes = {"errors": whole, "low": whole, "high": whole, "shares_images": cells, "shares_labels": cells}
+        wrong = [name for name, shape in shapes.items() if np.shape(getattr(self, name)) != shape]
+        wrong += [name for name, scores in self.scores.items() if np.shape(scores) != whole[:3]]
+        wrong += [name for name, each in (self.embeddings | self.domains).items() if len(each) != len(self.tasks)]
+        if wrong:
+            raise DataError(
+                f"'{wrong[0]}' of the meta-task '{self.name}' does not have an entry for each of its "
+                f"{len(self.tasks)} tasks and {len(self.experts)} experts, so rows would be taken for others."
+            )
+        finite = self.errors[np.isfinite(self.errors)]
+        if finite.size and (finite.min() < 0 or finite.max() > 1):
+            raise DataError(
+                f"an error of the meta-task '{self.name}' is not between 0 and 1. Divide percentages by 100."
+            )
+
+    def __repr__(self) -> str:
+        """The meta-task in one line."""
+        shape = f"{len(self.tasks)} tasks, {len(self.experts)} experts, {len(self.protocols)} protocols"
+        return f"MeasuredMetaTask({self.name}, {shape}, {len(self.seeds)} seeds)"
+
+    @property
+    def is_candidate(self) -> np.ndarray:
+        """(tasks, experts) whether an expert may be chosen for a task: it saw neither its images nor its labels."""
+        return (self.shares_images == 0) & ~self.shares_labels
+
+    def only(self, *, family: str | None = None, repeats: bool = False) -> "MeasuredMetaTask":
+        """The tasks of one family, by default without experts that were trained a second time.
+
+        Example:
+            >>> bundled_metatask().only(family="taxa")
+            MeasuredMetaTask(...)
+        """
+        rows = [i for i, task in enumerate(self.tasks) if family is None or task.family == family]
+        if not rows:
+            known = ", ".join(dict.fromkeys(task.family for task in self.tasks))
+            raise UsageError(f"the meta-task '{self.name}' has no family '{family}'. Choose one of: {known}")
+        columns = [j for j, expert in enumerate(self.experts) if repeats or not expert.is_repeat]
+        cut = np.ix_(rows, columns)
+        return MeasuredMetaTask(
+            self.name,
+            tuple(self.tasks[i] for i in rows),
+            tuple(self.experts[j] for j in columns),
+            self.protocols,
+            self.seeds,
+            *(np.asarray(getattr(self, name))[cut] for name in _ARRAYS),
+            scores={name: scores[cut] for name, scores in self.scores.items()},
+            embeddings={name: [each[i] for i in rows] for name, each in self.embeddings.items()},
+            domains={name: each[rows] for name, each in self.domains.items()},
+            story=self.story,
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Writes it to one file, whole or not at all; Fishers are kept to a part in a thousand."""
+        arrays: dict[str, np.ndarray] = {"errors": self.errors.astype(np.float32)}
+        arrays |= {name: getattr(self, name).astype(np.float16) for name in ("low", "high", "shares_images")}
+        arrays["shares_labels"] = self.shares_labels.astype(np.uint8)
+        arrays |= {f"scores.{name}": scores.astype(np.float32) for name, scores in self.scores.items()}
+        arrays |= {f"domains.{name}": each.astype(np.float16) for name, each in self.domains.items()}
+        told = {}
+        for name, each in self.embeddings.items():
+            arrays |= {f"embeddings.{name}.{part}": values for part, values in _pack(each).items()}
+            told[name] = _tell_embeddings(each)
+        story = {
+            "schema": SCHEMA,
+            "name": self.name,
+            "tasks": [asdict(task) for task in self.tasks],
+            "experts": [asdict(expert) for expert in self.experts],
+            "protocols": list(self.protocols),
+            "seeds": list(self.seeds),
+            "embeddings": told,
+            "story": dict(self.story),
+        }
+        text = json.dumps(story, sort_keys=True, allow_nan=False)
+        envelope = json.dumps({"sha256": hash_content(text, arrays), "story": text})
+        write_whole(Path(path), save_arrays(arrays, metadata={"task2vec": envelope}))
+        return Path(path)
+
+
+def load_metatask(path: str | Path) -> MeasuredMetaTask:
+    """The meta-task in a file that `save` wrote, after checking that nothing has changed since."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError(f"{path.stat().st_size} bytes")
+        return _decode(path.read_bytes())
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(
+            f"'{path}' is not a measured meta-task, or it is damaged ({type(error).__name__}: {error}). Nothing in it "
+            "can be trusted. Take a good copy."
+        ) from error
+
+
+@cache
+def bundled_metatask() -> MeasuredMetaTask:
+    """The meta-task that comes with the package: what it is and how it was measured stands in docs/results/metatask.
+
+    Example:
+        >>> metatask = bundled_metatask()
+        >>> len(metatask.tasks) >= 43, len(metatask.experts) >= 36
+        (True, True)
+    """
+    with resources.as_file(resources.files("task2vec.experts") / "data" / BUNDLE) as path:
+        return load_metatask(path)
+
+
+def _decode(content: bytes) -> MeasuredMetaTask:
+    arrays = load_arrays(content)
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    envelope = json.loads(header["__metadata__"]["task2vec"])
+    story = json.loads(envelope["story"])
+    if story["schema"] != SCHEMA or envelope["sha256"] != hash_content(envelope["story"], arrays):
+        raise ValueError(f"schema {story['schema']}, or its SHA-256 does not fit")
+    named = {
+        kind: {name.removeprefix(f"{kind}."): values for name, values in arrays.items() if name.startswith(f"{kind}.")}
+        for kind in ("scores", "domains")
+    }
+    return MeasuredMetaTask(
+        story["name"],
+        tuple(MeasuredTask(**task) for task in story["tasks"]),
+        tuple(MeasuredExpert(**expert) for expert in story["experts"]),
+        tuple(story["protocols"]),
+        tuple(story["seeds"]),
+        *(arrays[name].astype(np.float64) for name in _ARRAYS[:4]),
+        arrays["shares_labels"].astype(bool),
+        scores={name: scores.astype(np.float64) for name, scores in named["scores"].items()},
+        embeddings={name: _unpack(name, told, arrays) for name, told in story["embeddings"].items()},
+        domains={name: values.astype(np.float64) for name, values in named["domains"].items()},
+        story=story["story"],
+    )
+
+
+def _pack(embeddings: Sequence[Embedding]) -> dict[str, np.ndarray]:
+    """Fishers as logarithms in half precision, where dead filters are minus infinity, and a prior for every layer."""
+    with np.errstate(divide="ignore"):
+        fisher = np.log2(np.stack([one.fisher for one in embeddings])).astype(np.float16)
+    slices = [list(one.layer_slices().values()) for one in embeddings]
+    prior = [[one.prior[part][0] for part in parts] for one, parts in zip(embeddings, slices, strict=True)]
+    return {"fisher": fisher, "prior": np.array(prior)}
+
+
+def _tell_embeddings(embeddings: Sequence[Embedding]) -> dict[str, Any]:
+    """All that is not an array, what they have in common said once."""
+    first = embeddings[0]
+    shared = {key: first.provenance.get(key) for key in ("settings", "recipe", "probe_fingerprint", "image_size")}
+    own = [{key: one.provenance.get(key) for key in ("task_fingerprint", "counts", "head")} for one in embeddings]
+    layers = [list(asdict(layer).values()) for layer in first.layers]
+    return {"probe": first.probe, "layers": layers, "shared": shared, "own": own, "tasks": [e.task for e in embeddings]}
+
+
+def _unpack(name: str, told: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Embedding]:
+    layers = tuple(FilterLayer(*fields) for fields in told["layers"])
+    sizes = [layer.filters for layer in layers]
+    fishers = np.exp2(arrays[f"embeddings.{name}.fisher"].astype(np.float64))
+    rows = zip(told["tasks"], told["own"], fishers, arrays[f"embeddings.{name}.prior"], strict=True)
+    return [
+        Embedding(
+            task,
+            told["probe"],
+            fisher,
+            np.zeros(len(fisher)),
+            np.repeat(prior, sizes),
+            layers,
+            {**told["shared"], **own},
+        )
+        for task, own, fisher, prior in rows
+    ]

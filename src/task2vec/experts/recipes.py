@@ -1,0 +1,125 @@
+"""How experts are trained: every number that decides what comes out, by name."""
+
+import dataclasses
+from dataclasses import dataclass
+from math import cos, pi
+from typing import Any, Literal
+
+from task2vec.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is fine-tuned on a task.
+
+    First its head is made on the features of the network as it is, then head and network are trained together by
+    stochastic gradient descent. An epoch is `draws` images with replacement, uniformly over classes, whatever the size
+    of the task.
+
+    Attributes:
+        name: what to call it.
+        head: "adam" trains the head for `head_epochs`; "exact" solves for it, with a cross-validated penalty.
+        head_epochs: epochs of Adam.
+        head_rate: learning rate of Adam.
+        epochs: epochs of head and network together.
+        draws: images per epoch.
+        batch: images per step.
+        rate: learning rate at its highest.
+        momentum: of the gradients.
+        weight_decay: of all weights.
+        schedule: "steps" multiplies the rate by a tenth at the epochs `drops`; "cosine" lets it rise over the first
+            twentieth of all steps and then fall to zero.
+        drops: epochs of the schedule "steps".
+        crops: whether images are cropped at random.
+        mirrors: whether every second image is mirrored; not for tasks that tell left from right.
+
+    Example:
+        >>> find_recipe("achille2019").epochs
+        60
+    """
+
+    name: str
+    head: Literal["adam", "exact"] = "exact"
+    head_epochs: int = 0
+    head_rate: float = 1e-3
+    epochs: int = 5
+    draws: int = 10_000
+    batch: int = 128
+    rate: float = 0.02
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    schedule: Literal["steps", "cosine"] = "cosine"
+    drops: tuple[int, ...] = ()
+    crops: bool = True
+    mirrors: bool = True
+
+    def __post_init__(self):
+        """Refuse numbers that no training can have."""
+        for name in ("epochs", "draws", "batch", *(("head_epochs",) if self.head == "adam" else ())):
+            if getattr(self, name) < 1:
+                raise UsageError(
+                    f"{name}={getattr(self, name)} in the recipe '{self.name}' trains nothing. Give at least 1."
+                )
+        for name, allowed in (("head", ("adam", "exact")), ("schedule", ("steps", "cosine"))):
+            if getattr(self, name) not in allowed:
+                raise UsageError(
+                    f"{name}={getattr(self, name)!r} in the recipe '{self.name}' is unknown, so nobody could train by "
+                    f"it. Choose one of: {', '.join(allowed)}"
+                )
+        if not (self.rate > 0 and self.head_rate > 0 and 0 <= self.momentum < 1 and self.weight_decay >= 0):
+            raise UsageError(
+                f"the recipe '{self.name}' cannot converge: rates must be positive, the momentum between 0 and 1, the "
+                "weight decay not negative."
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of one epoch; its last batch may be smaller."""
+        return -(-self.draws // self.batch)
+
+    @property
+    def steps(self) -> int:
+        """Steps of head and network together."""
+        return self.epochs * self.steps_per_epoch
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step.
+
+        Example:
+            >>> recipe = find_recipe("achille2019")
+            >>> [f"{recipe.rate_at(epoch * recipe.steps_per_epoch):g}" for epoch in (0, 39, 40, 59)]
+            ['0.001', '0.001', '0.0001', '0.0001']
+        """
+        if self.schedule == "steps":
+            return self.rate * 0.1 ** sum(step >= drop * self.steps_per_epoch for drop in self.drops)
+        rise = max(1, self.steps // 20)
+        if step < rise:
+            return self.rate * (step + 1) / rise
+        return self.rate * (1 + cos(pi * (step - rise + 1) / (self.steps - rise + 1))) / 2
+
+    def as_dict(self) -> dict[str, Any]:
+        """All numbers by name, as plain values."""
+        return dataclasses.asdict(self) | {"drops": list(self.drops)}
+
+
+# The paper's, from its appendix. It does not tell Adam's rate (here PyTorch's own), the momentum, the size of batches
+# and whether images are augmented (here what was usual at the time).
+ACHILLE2019 = Recipe(
+    "achille2019", head="adam", head_epochs=10, epochs=60, batch=64, rate=1e-3, schedule="steps", drops=(40,)
+)
+
+# Ours: a twelfth of the gradients. The head needs no epochs, a larger rate that falls smoothly does the rest.
+FAST = Recipe("fast")
+
+RECIPES = {recipe.name: recipe for recipe in (FAST, ACHILLE2019)}
+
+
+def find_recipe(recipe: str | Recipe) -> Recipe:
+    """The recipe of that name, or the recipe itself."""
+    if isinstance(recipe, Recipe):
+        return recipe
+    if recipe not in RECIPES:
+        raise UsageError(
+            f"there is no recipe '{recipe}', so nothing says how to train. Choose one of: {', '.join(RECIPES)}"
+        )
+    return RECIPES[recipe]

@@ -1,0 +1,88 @@
+"""What a meta-task is worth: each number against a loop, and luck is not taken for gain."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from task2vec.experts.measured import MeasuredExpert, MeasuredMetaTask, MeasuredTask
+from task2vec.paper.metatask_plan import GENERIC
+from task2vec.paper.metatask_results import judge, write_errors
+
+
+def make_metatask(means, noise, *, seeds=5, seed=0, repeats=0):
+    """Errors around given means; the first expert is the generic one, the last ones repeat those after it."""
+    rng = np.random.default_rng(seed)
+    tasks, experts = means.shape
+    errors = means[:, :, None, None] + noise * rng.normal(size=(tasks, experts, 1, seeds))
+    names = [GENERIC, *(f"e{n}" for n in range(1, experts - repeats))]
+    told = [MeasuredExpert(name, "taxon", "net") for name in names]
+    told += [MeasuredExpert(f"e{n + 1} (second seed)", "taxon", "net", is_repeat=True) for n in range(repeats)]
+    nothing = np.zeros((tasks, experts))
+    return MeasuredMetaTask(
+        "m",
+        tuple(MeasuredTask(f"t{n}", "taxa", "d", str(n), 9, 3) for n in range(tasks)),
+        tuple(told),
+        ("half",),
+        tuple(range(seeds)),
+        errors,
+        errors,
+        errors,
+        nothing,
+        nothing.astype(bool),
+    )
+
+
+def test_the_optimum_over_noisy_cells_is_biased_and_the_honest_one_is_not():
+    metatask = make_metatask(np.full((200, 20), 0.5), 0.05)
+    quality = judge(metatask, "taxa", 0)
+    assert abs(quality.optimum - 50) < 0.5  # nothing is better than anything else
+    assert quality.biased_optimum < 47
+    assert abs(quality.noise - 5) < 0.2 and abs(quality.generic - 50) < 1 and abs(quality.chance - 50) < 0.5
+    assert quality.beaten <= 0.15 * 200 and quality.beaten_by_luck <= 0.15 * 200
+
+
+def test_a_better_expert_is_found_where_there_is_one():
+    means = np.full((40, 4), 0.5)
+    means[:10, 2] = 0.3
+    quality = judge(make_metatask(means, 0.01), "taxa", 0)
+    assert 10 <= quality.beaten <= 16
+    assert quality.optimum == pytest.approx(45, abs=0.5)
+
+
+def test_the_static_choice_ignores_the_task_at_hand():
+    means = np.array([[0.5, 0.4, 0.1], [0.5, 0.4, 0.6], [0.5, 0.4, 0.6], [0.5, 0.4, 0.6]])
+    metatask = make_metatask(means, 0.0)
+    # For the first task the others speak for the second expert; for the others the first one speaks for the third.
+    centred = means - means.mean(1, keepdims=True)
+    wanted = [means[row, np.delete(centred, row, 0).mean(0).argmin()] for row in range(4)]
+    assert wanted[0] == 0.4
+    assert judge(metatask, "taxa", 0).static == pytest.approx(100 * np.mean(wanted))
+
+
+def test_experts_that_saw_a_task_are_no_candidates():
+    means = np.array([[0.5, 0.1], [0.5, 0.1]])
+    metatask = make_metatask(means, 0.0)
+    seen = np.array([[0.0, 1.0], [0.0, 0.0]])
+    quality = judge(replace(metatask, shares_images=seen), "taxa", 0)
+    assert quality.optimum == pytest.approx(100 * (0.5 + 0.1) / 2) and quality.experts == 1.5
+
+
+def test_trainings_are_compared_with_their_repeats():
+    means = np.full((300, 5), 0.5)
+    rng = np.random.default_rng(1)
+    means[:, 1:] += 0.03 * rng.normal(size=(300, 4))
+    quality = judge(make_metatask(means, 0.0, repeats=2), "taxa", 0)
+    assert quality.retraining == pytest.approx(3, rel=0.1)
+
+
+def test_the_matrix_as_csv(tmp_path):
+    metatask = make_metatask(np.array([[0.5, 0.1], [0.25, 0.75]]), 0.02)
+    with write_errors(metatask, tmp_path / "errors.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["task"], row["expert"]) for row in rows] == [(f"t{t}", e) for t in (0, 1) for e in (GENERIC, "e1")]
+    for row, errors in zip(rows, metatask.errors[:, :, 0].reshape(4, 5), strict=True):
+        assert float(row["mean"]) == pytest.approx(errors.mean(), abs=1e-4)
+        assert float(row["low"]) < errors.mean() < float(row["high"])
+        assert float(row["seed_3"]) == pytest.approx(errors[3], abs=1e-4)
