@@ -103,6 +103,10 @@ class AmbiguousNameError(UsageError):
     """Several entries of the library are called like that."""
 
 
+class UndefinedScoreError(DataError, ArithmeticError):
+    """A transferability score that these images and labels do not determine."""
+
+
 class ConflictError(DataError):
     """Something else is in the library under the same key, and is not overwritten without being asked."""
 
@@ -117,3 +121,7 @@ class ResourceError(Task2VecError, OSError):
     """Disk, memory or device said no."""
 
     exit_code = 5
+
+
+class WorkError(Task2VecError, RuntimeError):
+    """A unit of work failed for a reason that nobody foresaw; the text has the original error."""

@@ -1,0 +1,94 @@
+"""A mixture of Gaussians with diagonal covariances, fitted by expectation-maximisation from a k-means start.
+
+Everything is a product of matrices over all points and components, so it runs as well on a GPU. The k-means start
+(Arthur and Vassilvitskii 2007: each centre drawn with probability proportional to the squared distance to those before)
+uses random numbers of the CPU on every device, and centres are products too, not scattered sums: the same seed
+gives the same mixture, but for rounding.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_LLOYD_STEPS = 10
+_MOST_STEPS, _TOLERANCE = 100, 1e-3  # of the mean log-likelihood, as in scikit-learn
+# Added to every variance, in units of the mean variance of the points: a component of a single point keeps a width.
+FLOOR = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """A fitted mixture: (k,) weights, (k, p) means and variances."""
+
+    weights: Tensor
+    means: Tensor
+    variances: Tensor
+
+    def memberships(self, points: Tensor) -> Tensor:
+        """(n, k) probabilities that a point is of each component."""
+        return self._log_joint(points, points.square()).softmax(1)
+
+    def log_likelihood(self, points: Tensor) -> float:
+        """The mean log density of the points."""
+        return float(self._log_joint(points, points.square()).logsumexp(1).mean())
+
+    def _log_joint(self, points: Tensor, squares: Tensor) -> Tensor:
+        """(n, k) log of weight times density."""
+        precisions = 1 / self.variances
+        constant = self.weights.log() - (self.variances.log() + self.means.square() * precisions).sum(1) / 2
+        constant = constant - points.shape[1] / 2 * math.log(2 * math.pi)
+        return torch.addmm(constant, points, (self.means * precisions).T).addmm_(squares, precisions.T, alpha=-0.5)
+
+
+def fit_mixture(points: Tensor, components: int, *, generator: torch.Generator) -> Mixture:
+    """The mixture of so many components on (n, p) points in float64."""
+    squares = points.square()
+    floor = FLOOR * float(points.var(0, correction=0).mean()) if points.shape[1] else 0.0
+    memberships = assign(points, start_centres(points, components, generator=generator))
+    mixture, reached = maximise(points, squares, memberships, floor), -math.inf
+    for _ in range(_MOST_STEPS):
+        logs = mixture._log_joint(points, squares)
+        totals = logs.logsumexp(1, keepdim=True)
+        mixture = maximise(points, squares, logs.sub_(totals).exp_(), floor)
+        before, reached = reached, float(totals.mean())
+        if abs(reached - before) < _TOLERANCE:
+            break
+    return mixture
+
+
+def maximise(points: Tensor, squares: Tensor, memberships: Tensor, floor: float) -> Mixture:
+    """The mixture that (n, k) memberships make most likely; `floor` is added to every variance."""
+    # As in scikit-learn, a component that nobody belongs to stays a number instead of 0 / 0.
+    sizes = memberships.sum(0) + 10 * torch.finfo(points.dtype).eps
+    means = memberships.T @ points / sizes[:, None]
+    variances = (memberships.T @ squares / sizes[:, None] - means.square()).clamp_min_(0) + max(floor, 1e-300)
+    return Mixture(sizes / sizes.sum(), means, variances)
+
+
+def start_centres(points: Tensor, count: int, *, generator: torch.Generator) -> Tensor:
+    """(count, p) centres: points drawn far from each other, then moved by a few rounds of k-means."""
+    draws = torch.rand(count, generator=generator, dtype=torch.float64).to(points)
+    lengths = points.square().sum(1)
+    last = len(points) - 1
+    chosen = [(draws[0] * len(points)).long().clamp_max(last)]
+    distances = torch.full_like(lengths, torch.inf)
+    for draw in draws[1:]:
+        centre = points[chosen[-1]]
+        fresh = torch.addmv(lengths, points, centre, alpha=-2).add_(centre.square().sum()).clamp_min_(0)
+        distances = distances.minimum(fresh)
+        sums = distances.cumsum(0)
+        chosen.append(torch.searchsorted(sums, draw * sums[-1]).clamp_max(last))
+    centres = points[torch.stack(chosen)]
+    for _ in range(_LLOYD_STEPS):
+        onehot = assign(points, centres)
+        sizes = onehot.sum(0)[:, None]
+        centres = torch.where(sizes > 0, onehot.T @ points / sizes.clamp_min(1), centres)
+    return centres
+
+
+def assign(points: Tensor, centres: Tensor) -> Tensor:
+    """(n, k) ones where a point is nearest to a centre, and zeros."""
+    nearness = torch.addmm(centres.square().sum(1), points, centres.T, alpha=-2).argmin(1)
+    return torch.nn.functional.one_hot(nearness, len(centres)).to(points)

@@ -1,0 +1,135 @@
+"""Every transferability score by its definition in float64 numpy, one image, class or pair at a time."""
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import scipy.optimize
+import scipy.stats
+from sklearn.covariance import LedoitWolf
+
+
+def knn(x, y, k=1):
+    credit = []
+    for i in range(len(x)):
+        others = [j for j in range(len(x)) if j != i]
+        far = {j: math.dist(x[i], x[j]) for j in others}
+        limit = sorted(far.values())[min(k, len(others)) - 1]
+        votes = Counter(y[j] for j in others if far[j] <= limit + 1e-9)
+        winners = [label for label, count in votes.items() if count == max(votes.values())]
+        credit.append((y[i] in winners) / len(winners))
+    return np.mean(credit)
+
+
+def logme(x, y):
+    """The marginal density of y itself, N(0, I / beta + F F^T / alpha), climbed from the best of many places."""
+    n = len(x)
+
+    def loss(logs, column):
+        alpha, beta = np.exp(logs)
+        covariance = np.eye(n) / beta + gram / alpha
+        _, volume = np.linalg.slogdet(covariance)
+        return (n * math.log(2 * math.pi) + volume + column @ np.linalg.solve(covariance, column)) / 2
+
+    gram, found = x @ x.T, []
+    for label in np.unique(y):
+        column = (y == label).astype(float)
+        start = min(itertools.product(range(-6, 13, 2), range(-2, 9, 2)), key=lambda logs: loss(logs, column))
+        options = {"xatol": 1e-7, "fatol": 1e-11, "maxiter": 2000}
+        climbed = scipy.optimize.minimize(
+            loss, start, args=(column,), method="Nelder-Mead", bounds=[(-25, 25)] * 2, options=options
+        )
+        found.append(-climbed.fun / n)
+    return np.mean(found)
+
+
+def logme_fixed_point(x, y, rounds=3000):
+    """The paper's own iteration in alpha and beta, with the matrices as they stand there."""
+    found = []
+    n, d = x.shape
+    for label in np.unique(y):
+        column, alpha, beta = (y == label).astype(float), 1.0, 1.0
+        squares = np.linalg.svd(x, compute_uv=False) ** 2
+        for _ in range(rounds):
+            a = alpha * np.eye(d) + beta * x.T @ x
+            m = beta * np.linalg.solve(a, x.T @ column)
+            gamma = np.sum(beta * squares / (alpha + beta * squares))
+            alpha, beta = gamma / (m @ m), (n - gamma) / np.sum((x @ m - column) ** 2)
+        a = alpha * np.eye(d) + beta * x.T @ x
+        m = beta * np.linalg.solve(a, x.T @ column)
+        evidence = n / 2 * math.log(beta) + d / 2 * math.log(alpha) - n / 2 * math.log(2 * math.pi)
+        evidence -= beta / 2 * np.sum((x @ m - column) ** 2) + alpha / 2 * m @ m + np.linalg.slogdet(a)[1] / 2
+        found.append(evidence / n)
+    return np.mean(found)
+
+
+def leep(theta, y):
+    n, s = theta.shape
+    joint = {label: [sum(theta[i, z] for i in range(n) if y[i] == label) / n for z in range(s)] for label in set(y)}
+    marginal = [sum(theta[i, z] for i in range(n)) / n for z in range(s)]
+    logs = [
+        math.log(sum(joint[y[i]][z] / marginal[z] * theta[i, z] for z in range(s) if marginal[z])) for i in range(n)
+    ]
+    return np.mean(logs)
+
+
+def nce(theta, y):
+    n = len(y)
+    z = [int(row.argmax()) for row in theta]
+    pairs, marginal = Counter(zip(y, z, strict=True)), Counter(z)
+    return sum(count / n * math.log(count / marginal[source]) for (_, source), count in pairs.items())
+
+
+def between_covariance(x, y):
+    means = {label: x[y == label].mean(0) for label in np.unique(y)}
+    return np.cov(np.stack([means[label] for label in y]), rowvar=False, ddof=0).reshape(x.shape[1], -1)
+
+
+def h_score(x, y):
+    covariance = np.cov(x, rowvar=False, ddof=0).reshape(x.shape[1], -1)
+    return np.trace(np.linalg.pinv(covariance, rcond=1e-10) @ between_covariance(x, y))
+
+
+def h_score_shrunk(x, y):
+    fitted = LedoitWolf().fit(x)
+    return np.trace(np.linalg.inv(fitted.covariance_) @ ((1 - fitted.shrinkage_) * between_covariance(x, y)))
+
+
+def transrate(x, y):
+    z = x - x.mean(0)
+    z = z / np.sqrt(np.mean(np.sum(z**2, 1)))
+
+    def rate(part):
+        return np.linalg.slogdet(np.eye(part.shape[1]) + part.T @ part / (len(part) * 1e-4))[1] / 2
+
+    return rate(z) - sum(np.mean(y == label) * rate(z[y == label]) for label in np.unique(y))
+
+
+def gbc(x, y, directions=64):
+    """With full matrices in the textbook's distance between Gaussians; each a multiple of the identity."""
+    z = (x - x.mean(0))[:, x.std(0) > 1e-9]
+    z = z @ np.linalg.svd(z, full_matrices=False)[2][: min(directions, np.linalg.matrix_rank(z))].T
+    width, labels = z.shape[1], np.unique(y)
+    pooled = sum(np.sum((z[y == a] - z[y == a].mean(0)) ** 2) for a in labels) / (len(z) - len(labels)) / width
+    means = {a: z[y == a].mean(0) for a in labels}
+    matrices = {a: np.eye(width) * (np.mean(z[y == a].var(0)) if np.sum(y == a) > 1 else pooled) for a in labels}
+    total = 0.0
+    for a in labels:
+        for b in labels:
+            if a != b:
+                middle, gap = (matrices[a] + matrices[b]) / 2, means[a] - means[b]
+                logs = [np.linalg.slogdet(matrix)[1] for matrix in (middle, matrices[a], matrices[b])]
+                distance = gap @ np.linalg.inv(middle) @ gap / 8 + (logs[0] - (logs[1] + logs[2]) / 2) / 2
+                total += math.exp(-distance)
+    return -total
+
+
+def parc(x, y):
+    x = x[:, x.std(0) > 1e-12]
+    standard = (x - x.mean(0)) / x.std(0)
+    onehot = (y[:, None] == np.unique(y)).astype(float)
+    pairs = np.triu_indices(len(x), 1)
+    # Rounded, because pairs whose labels are equally far apart are ties.
+    distances = [np.round(1 - np.corrcoef(rows)[pairs], 12) for rows in (standard, onehot)]
+    return scipy.stats.spearmanr(*distances).statistic
