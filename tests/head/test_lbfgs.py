@@ -185,3 +185,49 @@ def test_a_gpu_is_waited_for_once_a_step(monkeypatch):
 
     minimise(watched, torch.zeros_like(expected), tolerance=1e-6, max_steps=20)
     assert len(read) == len(asked) > 20
+
+
+# --- an end that is relative to the start ---
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_a_relative_end_does_not_depend_on_the_unit(scale):
+    bowls, expected = quadratics(0)
+
+    def loss_and_gradient(x, which):
+        return tuple(scale * part for part in bowls(x, which))
+
+    start = torch.zeros_like(expected)
+    ending = {"tolerance": 1e-6, "max_steps": 500, "is_relative": True}
+    point, _, converged = minimise(loss_and_gradient, start, **ending)
+    assert bool(converged.all()) and torch.allclose(point, expected, rtol=0, atol=1e-3)
+    gradient, at_start = (loss_and_gradient(x, torch.arange(4))[1].norm(dim=1) for x in (point, start))
+    assert bool((gradient <= 1e-6 * at_start).all())
+
+
+def test_a_relative_end_is_the_same_in_turned_coordinates():
+    bowls, expected = quadratics(0)
+    turn = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
+    asked = {"as is": [], "turned": []}
+
+    def turned(x, which):
+        asked["turned"].append(which.tolist())
+        loss, gradient = bowls(x @ turn.T, which)
+        return loss, gradient @ turn
+
+    def watched(x, which):
+        asked["as is"].append(which.tolist())
+        return bowls(x, which)
+
+    ending = {"tolerance": 1e-3, "max_steps": 500, "is_relative": True}
+    one, *_ = minimise(watched, torch.zeros_like(expected), **ending)
+    two, *_ = minimise(turned, torch.zeros_like(expected), **ending)
+    assert asked["as is"] == asked["turned"] and len(asked["turned"]) > 10
+    assert torch.allclose(two @ turn.T, one, atol=1e-8)
+
+
+def test_a_start_that_is_the_end_is_not_left():
+    start = torch.ones(4, 12, dtype=torch.float64)
+    ending = {"tolerance": 1e-3, "max_steps": 500, "is_relative": True}
+    flat, *_ = minimise(lambda x, _: (x.sum(1) * 0, x * 0), start, **ending)
+    assert torch.equal(flat, start)

@@ -211,8 +211,8 @@ def test_features_in_parts_give_the_same_head(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     features, targets = torch.randn(90, 12, generator=generator), torch.randint(0, 3, (90,), generator=generator)
     whole = fit_head(features, targets, classes=3)
-    monkeypatch.setattr("task2vec.head.problem._PART", 32)
-    monkeypatch.setattr("task2vec.head.problem._KEPT", 32)
+    monkeypatch.setattr("task2vec.head.problem._PART", {"cpu": 32})
+    monkeypatch.setattr("task2vec.head.problem._KEPT", {"cpu": 32})
     monkeypatch.setattr("task2vec.head.linear._PART", 32)
     parts = fit_head(features, targets, classes=3)
     assert parts.l2 == whole.l2

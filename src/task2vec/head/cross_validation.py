@@ -37,7 +37,9 @@ def cross_validate(problem: Problem, grid: tuple[float, ...]) -> tuple[tuple[flo
     grid = grid[::2] if is_large else grid
     folds = torch.stack([assign_folds(problem, task, 2 if is_large else FOLDS) for task in range(problem.tasks)])
     losses, logits = _hold_out(problem, grid, folds)
-    judged = torch.stack([_is_judged(problem, task, folds[task]) for task in range(problem.tasks)])
+    judged = torch.ones_like(folds, dtype=torch.bool)
+    if not problem.is_multilabel:  # with attributes every image has its say
+        judged = torch.stack([find_judged(own, fold) for own, fold in zip(problem.onehot, folds, strict=True)])
     weights = problem.weights * judged
     means = torch.einsum("tgn,tn->tg", losses, weights) / weights.sum(1, keepdim=True)
     return grid, means, balanced_errors(logits, problem)
@@ -71,11 +73,8 @@ def _hold_out(problem: Problem, grid: tuple[float, ...], folds: Tensor) -> tuple
     return losses, logits
 
 
-def _is_judged(problem: Problem, task: int, fold: Tensor) -> Tensor:
-    """(n,) whether another fold holds an image of the same class; with attributes every image has its say."""
-    if problem.is_multilabel:
-        return torch.ones_like(fold, dtype=torch.bool)
-    onehot = problem.onehot[task]
+def find_judged(onehot: Tensor, fold: Tensor) -> Tensor:
+    """(n,) whether another fold holds an image of the same class; none, if such images are all of one class."""
     per_fold = torch.stack([onehot[fold == k].sum(0) for k in range(int(fold.max()) + 1)])
     elsewhere = onehot.sum(0) - per_fold  # (folds, classes): images of a class that the fold is fitted without
     is_judged = (elsewhere[fold] * onehot).sum(1) > 0
@@ -84,7 +83,11 @@ def _is_judged(problem: Problem, task: int, fold: Tensor) -> Tensor:
 
 def assign_folds(problem: Problem, task: int, folds: int) -> Tensor:
     """(n,) fold of each image: round-robin through the images sorted by class, so each class is spread evenly."""
-    order = _by_class(problem, task)
+    return spread_folds(_by_class(problem, task), folds)
+
+
+def spread_folds(order: Tensor, folds: int) -> Tensor:
+    """(n,) fold of each image, round-robin through the `order` of their numbers."""
     fold = torch.empty_like(order)
     fold[order] = torch.arange(len(order), device=order.device) % min(folds, len(order))
     return fold

@@ -15,6 +15,8 @@ from torch import Tensor
 # Points (k, d) of the problems with the given numbers (k,) become losses (k,) and gradients (k, d). As long as it is
 # asked for the same problems, the numbers are the very same tensor.
 LossAndGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+# Gradients (k, d) of the problems with the given numbers become whether each is small enough (k,).
+IsFlat = Callable[[Tensor, Tensor], Tensor]
 
 _ARMIJO = 1e-4
 _HISTORY = 10
@@ -22,26 +24,27 @@ _TINY = torch.finfo(torch.float32).tiny  # a divisor for what is thrown away aft
 
 
 def minimise(
-    loss_and_gradient: LossAndGradient, start: Tensor, *, tolerance: float, max_steps: int
+    loss_and_gradient: LossAndGradient, start: Tensor, *, tolerance: float, max_steps: int, is_relative: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The minimisers (p, d) of p problems from `start`, their losses, and whether each gradient fell below `tolerance`.
 
     `loss_and_gradient` is asked for some of the problems, by their numbers. The tolerance is on the largest entry of
-    the gradient. Backtracking keeps every step a decrease; for convex problems the curvature condition then holds by
-    itself.
+    the gradient or, if relative, on its length as a part of that at the start: turned coordinates then change nothing.
+    Backtracking keeps every step a decrease; for convex problems the curvature condition then holds by itself.
     """
     found, losses = torch.empty_like(start), start.new_empty(len(start))
-    slopes = torch.empty_like(losses)
+    converged = torch.empty_like(losses, dtype=torch.bool)
     which = torch.arange(len(start), device=start.device)
     point = start
     loss, gradient = loss_and_gradient(point, which)
     steps: list[_Step] = []
-    done = (gradient.abs().amax(1) <= tolerance).cpu()
+    is_flat = _choose_end(gradient, tolerance, is_relative)
+    done = is_flat(gradient, which).cpu()
     waiting = _Waiting(which, torch.nonzero(~done).flatten())
 
     def note(rows: Tensor | slice) -> None:
         found[which[rows]], losses[which[rows]] = point[rows], loss[rows]
-        slopes[which[rows]] = gradient[rows].abs().amax(1)
+        converged[which[rows]] = is_flat(gradient[rows], which[rows])
 
     for _ in range(max_steps):
         if bool(done.all()):
@@ -54,13 +57,21 @@ def minimise(
             done = torch.zeros(len(rest), dtype=torch.bool)
             waiting = _Waiting(which, torch.arange(len(rest)))
         direction = -_apply_inverse_hessian(gradient, steps)
-        new, ended = _search_line(loss_and_gradient, (point, loss, gradient), direction, waiting, tolerance)
+        new, ended = _search_line(loss_and_gradient, (point, loss, gradient), direction, waiting, is_flat)
         steps = [*steps[-(_HISTORY - 1) :], _Step.between((point, new[0]), (gradient, new[2]))]
         point, loss, gradient = new
         if not torch.equal(ended, done):
             done, waiting = ended, _Waiting(which, torch.nonzero(~ended).flatten())
     note(slice(None))
-    return found, losses, slopes <= tolerance
+    return found, losses, converged
+
+
+def _choose_end(gradient: Tensor, tolerance: float, is_relative: bool) -> IsFlat:
+    """Tells which problems have come to their end; `gradient` is that of the start."""
+    if not is_relative:
+        return lambda gradient, _: gradient.abs().amax(1) <= tolerance
+    limits = tolerance * gradient.norm(dim=1)
+    return lambda gradient, which: gradient.norm(dim=1) <= limits[which]
 
 
 class _Waiting:
@@ -121,7 +132,7 @@ def _search_line(
     now: tuple[Tensor, Tensor, Tensor],
     direction: Tensor,
     waiting: _Waiting,
-    tolerance: float,
+    is_flat: IsFlat,
 ) -> tuple[tuple[Tensor, ...], Tensor]:
     """Halves the step of each waiting problem until its loss falls by enough; one that never does stays put.
 
@@ -139,7 +150,7 @@ def _search_line(
         new = (trial, *loss_and_gradient(trial, waiting.which))
         missing = new[1] - torch.add(loss[rows], slope[rows], alpha=_ARMIJO * length)  # not a number between infinities
         accepted = (missing <= 0) & (slope[rows] < 0)
-        ended = (new[2].abs().amax(1) <= tolerance) | (trial == point[rows]).all(1)
+        ended = is_flat(new[2], waiting.which) | (trial == point[rows]).all(1)
         accepted, ended = torch.stack([accepted, ended]).cpu()
         done[waiting.places] = ended | ~accepted
         if waiting.is_whole and bool(accepted.all()):  # as nearly always

@@ -64,7 +64,7 @@ def fit_heads(
     Fitted together, since that takes a fraction of the time; each is the one that its task has alone, but for rounding.
     """
     whole = _state(features, targets, classes, balance)
-    problem, basis = _compress(whole)
+    problem, basis = compress(whole)
     tried, cv_losses, cv_errors = cross_validate(problem, L2_GRID if l2 is None else (l2,))
     is_judged = ~cv_losses.isnan().any(1)
     # Where nothing can be validated nothing speaks for any structure, so the least is assumed.
@@ -105,12 +105,20 @@ def image_weights(onehot: Tensor, *, is_multilabel: bool, balance: bool) -> Tens
 
 
 def _state(features: Tensor, targets: Tensor, classes: int, balance: bool) -> Problem:
-    """The problem of all tasks, their means and units in float64 but gathered part by part."""
+    """The problem of all tasks."""
     is_multilabel = targets.ndim == 3
     onehot = targets.double() if is_multilabel else functional.one_hot(targets, classes).double()
     weights = torch.stack([image_weights(own, is_multilabel=is_multilabel, balance=balance) for own in onehot])
+    return measure_features(features, onehot, weights, is_multilabel=is_multilabel)
+
+
+def measure_features(features: Tensor, onehot: Tensor, weights: Tensor, *, is_multilabel: bool) -> Problem:
+    """The problem of tasks with these weights, their means and units in float64 but gathered part by part.
+
+    Images that weigh nothing in a task have no part in its mean and unit.
+    """
     centre = torch.stack([x.double().sum(0) for x in features.split(_PART)]).sum(0) / len(features)
-    means, squares, lengths = torch.zeros_like(centre).repeat(len(onehot), 1), 0, 0
+    means, squares, lengths = torch.zeros_like(centre).repeat(len(weights), 1), 0, 0
     for x, w in zip(features.split(_PART), weights.split(_PART, dim=1), strict=True):
         lengths = lengths + w @ x.double().square().sum(1)
         x = x.double() - centre
@@ -122,7 +130,7 @@ def _state(features: Tensor, targets: Tensor, classes: int, balance: bool) -> Pr
     return Problem(features, centre, means, scales, onehot, weights, is_multilabel)
 
 
-def _compress(problem: Problem) -> tuple[Problem, Tensor | None]:
+def compress(problem: Problem) -> tuple[Problem, Tensor | None]:
     """The problem in coordinates of the features' own span, where that is smaller, and the basis of the span.
 
     The penalised optimum is a combination of the images, so nothing outside their span is ever used.

@@ -18,9 +18,10 @@ from torch.nn import functional
 
 from task2vec.head.lbfgs import minimise
 
-# Features are brought to the wanted precision in parts of so many images, once for tasks of at most `_KEPT` images.
-_PART = 1024
-_KEPT = 4096
+# Features are brought to the wanted precision in parts of so many images, once for tasks of at most `_KEPT` images. A
+# GPU has the memory for more, and every part costs it the start of a dozen kernels.
+_PART = {"cpu": 1024, "cuda": 8192}
+_KEPT = {"cpu": 4096, "cuda": 1 << 17}
 _ROOT_TWO = math.sqrt(2)
 # Above this, log(1 + exp(x)) and x are the same number even in double precision.
 _EXACT = 40
@@ -35,7 +36,7 @@ class Problem:
         centre: (d,) the point x0 from which they are measured.
         shifts: (tasks, d) the mean of each task, from that point.
         scales: (tasks,) the unit of each task.
-        onehot: (tasks, n, c) one-hot or 0/1 targets.
+        onehot: (tasks, n, c) one-hot or 0/1 targets; (1, n, c) where they are the same for all tasks.
         weights: (tasks, n) what each image counts.
         is_multilabel: whether classes are independent attributes.
         dtype: of the arithmetic.
@@ -57,13 +58,18 @@ class Problem:
     @property
     def tasks(self) -> int:
         """Number of tasks."""
-        return len(self.onehot)
+        return len(self.weights)
 
     @property
     def columns(self) -> int:
         """Columns of one head: one per class, or a single one for two classes."""
         classes = self.onehot.shape[2]
         return 1 if classes == 2 and not self.is_multilabel else classes
+
+    @property
+    def kind(self) -> str:
+        """What it is computed on: "cpu" or "cuda"."""
+        return "cuda" if self.features.is_cuda else "cpu"
 
     def only(self, some: slice) -> "Problem":
         """The problem of some of the tasks alone."""
@@ -83,8 +89,9 @@ class Problem:
     def parts(self) -> Iterator[tuple[slice, Tensor]]:
         """Runs of images with their features, measured from the centre."""
         centre = self.centre.to(self.dtype)
-        for start in range(0, len(self), _PART):
-            rows = slice(start, start + _PART)
+        size = _PART[self.kind]
+        for start in range(0, len(self), size):
+            rows = slice(start, start + size)
             yield rows, self.features[rows].to(self.dtype) - centre
 
     def logits(self, solution: Tensor, owners: Tensor) -> Tensor:
@@ -100,13 +107,24 @@ class Problem:
         return -(logits.log_softmax(-1) * onehot).sum(-1)
 
     def solve(
-        self, weights: Tensor, l2: Tensor, owners: Tensor, *, tolerance: float, max_steps: int
+        self,
+        weights: Tensor,
+        l2: Tensor,
+        owners: Tensor,
+        *,
+        tolerance: float,
+        max_steps: int,
+        is_relative: bool = False,
+        biases: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """(p, d + 1, columns) solutions for p rows of image weights, penalties and tasks, losses, and who converged."""
+        """(p, d + 1, columns) solutions for p rows of image weights, penalties and tasks, losses, and who converged.
+
+        All start at zero, or at the (p, columns) `biases`.
+        """
         width, columns = self.features.shape[1] + 1, self.columns
         l2, weights = l2.to(self.dtype), weights.T.to(self.dtype)
         onehot = self.onehot.transpose(0, 1).to(self.dtype)
-        kept = list(self.parts()) if len(self) <= _KEPT else None
+        kept = list(self.parts()) if len(self) <= _KEPT[self.kind] else None
         asked: _Asked | None = None
 
         def loss_and_gradient(flat: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
@@ -132,8 +150,11 @@ class Problem:
             total.addcmul_(asked.l2[:, 0, 0], w[:, :-1].square().sum((1, 2)), value=0.5)
             return total, gradient.flatten(1)
 
-        start = torch.zeros(len(l2), width * columns, dtype=self.dtype, device=self.features.device)
-        solution, loss, converged = minimise(loss_and_gradient, start, tolerance=tolerance, max_steps=max_steps)
+        start = torch.zeros(len(l2), width, columns, dtype=self.dtype, device=self.features.device)
+        if biases is not None:
+            start[:, -1] = biases.to(start)
+        ending = {"tolerance": tolerance, "max_steps": max_steps, "is_relative": is_relative}
+        solution, loss, converged = minimise(loss_and_gradient, start.flatten(1), **ending)
         return solution.view(len(l2), width, columns), loss, converged
 
     def unfold(self, solution: Tensor, task: int) -> tuple[Tensor, Tensor]:
@@ -158,7 +179,7 @@ class Problem:
 
     def _slopes(self, values: Tensor, onehot: Tensor, owners: Tensor) -> tuple[Tensor, Tensor]:
         """(n, p) losses of (n, p, columns) values, and their derivatives."""
-        targets = onehot[:, owners] if self.tasks > 1 else onehot
+        targets = onehot[:, owners] if onehot.shape[1] > 1 else onehot
         if self.is_multilabel:
             return (functional.softplus(values, threshold=_EXACT) - values * targets).sum(2), values.sigmoid() - targets
         if self.columns > 1:

@@ -63,6 +63,24 @@ def split_images(task: "Task", seed: int, test: float) -> tuple["Task", "Task"]:
     return train, held
 
 
+def choose_half(task: "Task", seed: int) -> np.ndarray:
+    """A mask of half of the images: of every class by itself, one less than the others if they are odd.
+
+    Identical images are all in it, or none, and none if they carry different labels. Attributes have both answers on
+    both sides; their images are halved as a whole.
+    """
+    groups = _Groups(task, f"split {seed}", together=True)
+    if task.is_multilabel:
+        _refuse_rare(task, groups)
+        chosen = _cover(groups, max(len(groups) // 2, 1), leave_some=True)
+    else:
+        sizes = np.bincount(groups.strata[groups.strata >= 0], minlength=len(task.classes))
+        chosen = _first_of_each(groups.strata, sizes // 2)
+    is_chosen = np.zeros(len(task), dtype=bool)
+    is_chosen[groups.rows_of(chosen)] = True
+    return is_chosen
+
+
 def share_out(sizes: np.ndarray, total: int, *, least: np.ndarray, most: np.ndarray) -> np.ndarray:
     """How many of `total` each class gets: in proportion to `sizes`, by largest remainder, between least and most.
 

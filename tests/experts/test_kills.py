@@ -1,0 +1,112 @@
+"""R2 for cells: a run that is killed at any moment, and the same again: no cell is lost, none is computed twice."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from task2vec.experts.matrix import ErrorMatrix
+from task2vec.library import Library
+
+RUN = """
+import os, sys, time
+from task2vec.engine import open_engine
+from task2vec.experts import error_matrix, work
+from task2vec.library import Library
+from tests.experts.making import make_expert
+from tests.embedding.families import ask_binary, disjoint_family
+
+def measure(features, plan, *, expert, only):
+    line = f"{plan.task.fingerprint} {expert}\\n".encode()
+    handle = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(handle, line)
+    os.close(handle)
+    time.sleep(0.02)  # so that a signal comes while there is still something to do
+    return computed(features, plan, expert=expert, only=only)
+
+class Watched(work.CellWork):
+    def open(self):
+        global computed
+        if work.measure_cells is not measure:
+            computed, work.measure_cells = work.measure_cells, measure
+        return super().open()
+
+if __name__ == "__main__":
+    from task2vec.experts import measuring
+    measuring.CellWork = Watched
+    experts = [make_expert(f"expert-{seed}", seed=seed) for seed in range(4)]
+    tasks = [*ask_binary(4), *disjoint_family()[:1]]
+    how = {"device": "cpu", "workers": 1, "seeds": (0, 1)}
+    with Library.open(sys.argv[1]) as library, open_engine(sys.argv[3], threads=1) as engine:
+        print("begun", flush=True)
+        error_matrix(tasks, experts, **how, library=library, engine=engine, on_cell=lambda _: print("cell", flush=True))
+"""
+CELLS = 5 * 4
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to end a process by")
+
+
+def list_known(folder):
+    if not (folder / "index.sqlite").exists():
+        return set()
+    with Library.open(folder) as library:
+        return {(error.task, error.expert) for error in library.errors()}
+
+
+def run(folder, log, script, *, engine="serial", stop=None, after=0, seed=0):
+    """Which cells were begun, until the run was stopped by a signal a moment after so many cells."""
+    log.write_text("")
+    command, root = [sys.executable, str(script), str(folder), str(log), engine], Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
+    told, is_stopped = 0, False
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            told += line == "cell\n"
+            if stop is not None and not is_stopped and told == after:
+                time.sleep(random.Random(seed).random() * 0.1)
+                process.send_signal(stop)
+                is_stopped = True
+        code = process.wait(timeout=100)
+    assert code == 0 or is_stopped, code
+    time.sleep(0.3 if engine == "pool" else 0)  # workers whose parent was killed end by themselves
+    return [tuple(line.split()) for line in log.read_text().splitlines()]
+
+
+def kill_again_and_again(tmp_path, stops, *, engine="serial"):
+    script, log, folder = tmp_path / "run.py", tmp_path / "log", tmp_path / "library"
+    script.write_text(RUN)
+    for seed, (stop, after) in enumerate(stops):
+        known = list_known(folder)
+        begun = run(folder, log, script, engine=engine, stop=stop, after=after, seed=seed)
+        assert len(set(begun)) == len(begun), "a cell was computed twice in one run"
+        assert known.isdisjoint(begun), "a cell that was kept was computed again"
+        assert known <= list_known(folder), "a cell was lost"
+    known = list_known(folder)
+    begun = run(folder, log, script, engine=engine)
+    assert known.isdisjoint(begun) and len(begun) == CELLS - len(known)
+    whole = tmp_path / "whole"
+    assert len(run(whole, log, script)) == CELLS
+    with Library.open(folder) as one, Library.open(whole) as other:
+        found, wanted = ErrorMatrix.from_library(one), ErrorMatrix.from_library(other)
+        assert one.verify().is_sound
+    assert found.errors.shape == (5, 4, 1, 2) and not np.isnan(found.errors).any()
+    assert np.array_equal(found.errors, wanted.errors)
+
+
+def test_killed_and_run_again(tmp_path):
+    kill_again_and_again(tmp_path, [(signal.SIGKILL, 3), (signal.SIGTERM, 4)])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["serial", "pool"])
+def test_killed_many_times_and_run_again(tmp_path, engine):
+    rng = random.Random(0)
+    stops = [(rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]), rng.randrange(3)) for _ in range(10)]
+    kill_again_and_again(tmp_path, stops, engine=engine)

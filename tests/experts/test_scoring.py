@@ -1,0 +1,63 @@
+"""Errors and intervals against those of scikit-learn and scipy, and against simulated test sets."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from sklearn.metrics import average_precision_score, balanced_accuracy_score
+
+from task2vec.experts.scoring import score_balanced, score_precision, score_wrong
+
+
+@pytest.mark.parametrize(("wrong", "count"), [(0, 1), (1, 1), (0, 40), (3, 40), (20, 40), (40, 40), (1, 5000)])
+def test_wilsons_interval(wrong, count):
+    score = score_wrong(wrong, count)
+    ends = binomtest(wrong, count).proportion_ci(method="wilson")
+    assert score.error == wrong / count
+    assert (score.low, score.high) == pytest.approx((ends.low, ends.high), abs=1e-6)
+    assert 0 <= score.low <= score.error <= score.high <= 1
+
+
+def test_balanced_errors_of_classes():
+    rng = np.random.default_rng(0)
+    targets = rng.choice(4, size=200, p=[0.7, 0.2, 0.06, 0.04])
+    answers = np.where(rng.random(200) < 0.6, targets, rng.integers(0, 4, 200))
+    score = score_balanced(answers != targets, targets)
+    assert score.error == pytest.approx(1 - balanced_accuracy_score(targets, answers))
+    assert 0 < score.low < score.error < score.high < 1
+    assert abs(score.error - (answers != targets).mean()) > 0.01  # otherwise the test shows nothing
+
+
+def test_balanced_errors_of_attributes():
+    rng = np.random.default_rng(0)
+    targets = (rng.random((150, 3)) < [0.5, 0.1, 0.8]).astype(np.uint8)
+    answers = np.where(rng.random((150, 3)) < 0.8, targets, 1 - targets)
+    score = score_balanced(answers != targets, targets)
+    wanted = [1 - balanced_accuracy_score(targets[:, column], answers[:, column]) for column in range(3)]
+    assert score.error == pytest.approx(np.mean(wanted))
+    assert score.low < score.error < score.high
+
+
+def test_precision_with_ties():
+    rng = np.random.default_rng(0)
+    targets = (rng.random((150, 3)) < [0.5, 0.1, 0.8]).astype(np.uint8)
+    logits = np.round(targets + rng.normal(size=(150, 3)), 1)
+    score = score_precision(logits, targets)
+    wanted = [average_precision_score(targets[:, column], logits[:, column]) for column in range(3)]
+    assert score.error == pytest.approx(1 - np.mean(wanted))
+    assert score.low < score.error < score.high
+
+
+def test_a_resample_without_a_class_has_an_interval():
+    targets = np.array([0] * 9 + [1])
+    score = score_balanced(np.array([False] * 9 + [True]), targets)
+    assert score.error == 0.5 and (score.low, score.high) == (0.0, 0.5)
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(100):
+        targets = rng.choice(3, size=120, p=[0.6, 0.3, 0.1])
+        score = score_balanced(rng.random(120) < np.array([0.1, 0.3, 0.5])[targets], targets)
+        held += score.low <= 0.3 <= score.high
+    assert 86 <= held <= 100
