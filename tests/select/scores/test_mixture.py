@@ -6,7 +6,7 @@ import torch
 from sklearn.mixture import GaussianMixture
 
 from task2vec.select.scores import Features, nleep
-from task2vec.select.scores.mixture import FLOOR, assign, fit_mixture, maximise, start_centres
+from task2vec.select.scores.mixture import FLOOR, TOLERANCE, assign, fit_mixture, maximise, start_centres
 from tests.oracles import slow_scores
 from tests.select.scores.material import draw, tensors
 
@@ -15,10 +15,10 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def fit_reference(points, components, **settings):
+def fit_reference(points, components):
     """scikit-learn's mixture from the same start."""
     floor = FLOOR * float(points.var(0, correction=0).mean())
-    memberships = assign(points, start_centres(points, components, generator=generator()))
+    memberships = assign(points, start_centres(points, components, generator=generator())).double()
     start = maximise(points, points.square(), memberships, floor)
     return GaussianMixture(
         components,
@@ -27,7 +27,7 @@ def fit_reference(points, components, **settings):
         weights_init=start.weights.numpy(),
         means_init=start.means.numpy(),
         precisions_init=1 / start.variances.numpy(),
-        **settings,
+        tol=TOLERANCE,
     ).fit(points.numpy())
 
 

@@ -1,8 +1,9 @@
 """Features of one task in one network, with what several scores need computed once and kept.
 
 Scores take a plain (n, d) tensor or such a value; hand the same value to several scores, and they share spectra,
-neighbours and mixtures. All arithmetic is in float64, on the device of the features: the squares below span a range of
-10^12, which float32 cannot hold, and a GPU may round float32 products to ten bits.
+neighbours and mixtures. The arithmetic is in float64, on the device of the features: squares of singular values span a
+range of 10^12, which float32 cannot hold. Where only an order of distances is wanted float32 is enough, and on a CPU
+twice as fast; not on a GPU, which may be set to round its products to ten bits.
 """
 
 from dataclasses import dataclass, field
@@ -12,15 +13,17 @@ import torch
 from torch import Tensor
 
 from task2vec.errors import NotFiniteError, UsageError
-from task2vec.select.scores.mixture import fit_mixture
+from task2vec.select.scores.mixture import fit_mixture, quick
 from task2vec.select.scores.spectrum import Spectrum, decompose, is_wide, multiply
 
 # Deviations from the mean below this part of the largest value of a column are rounding.
 _ROUNDING = 1e-13
 _ROWS = 1024  # rows of an (n, n) table that are made at a time
 MOST_NEIGHBOURS = 16
-LIKENESS_BINS = 2**17
 _SPARE = 16  # neighbours beyond these, among which ties are found
+LIKENESS_BINS = 2**17
+
+_SMALLEST = 1e-150
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,13 +93,18 @@ class Features:
 
     @cached_property
     def nearest(self) -> tuple[Tensor, Tensor]:
-        """(n, m) squared distances to the nearest other images, nearest first, and which they are."""
-        lengths = self.compact.square().sum(1)
+        """(n, m) squared distances to the nearest other images, nearest first, and which they are.
+
+        In units of the longest vector from the mean.
+        """
+        # In units of the longest, so that squares stay in the range of float32.
+        points = quick(self.compact / self.compact.norm(dim=1).max().clamp_min(_SMALLEST))
+        lengths = points.square().sum(1)
         count = min(MOST_NEIGHBOURS + _SPARE, len(self) - 1)
         found = []
         for start in range(0, len(self), _ROWS):
-            rows = self.compact[start : start + _ROWS]
-            squares = torch.addmm(lengths, rows, self.compact.T, alpha=-2).add_(rows.square().sum(1, keepdim=True))
+            rows = points[start : start + _ROWS]
+            squares = torch.addmm(lengths, rows, points.T, alpha=-2).add_(lengths[start : start + _ROWS, None])
             squares.diagonal(start).fill_(torch.inf)
             found.append(squares.topk(count, largest=False))
         return torch.cat([near.values for near in found]), torch.cat([near.indices for near in found])
@@ -117,7 +125,7 @@ class Features:
         In blocks (b, n - start) of the rows from `start` on, without the pairs that stood in earlier blocks: two bytes
         times the number of images squared in all.
         """
-        rows, blocks = self.standardised, []
+        rows, blocks = quick(self.standardised), []
         for start in range(0, len(rows), _ROWS):
             products = rows[start : start + _ROWS] @ rows[start:].T
             bins = products.add_(1).mul_((LIKENESS_BINS - 1) / 2).round_().clamp_(0, LIKENESS_BINS - 1)

@@ -19,8 +19,8 @@ from task2vec.errors import UsageError
 from task2vec.select.scores.features import MOST_NEIGHBOURS, Features
 from task2vec.select.scores.labels import prepare
 
-# Squared distances are differences of squared lengths: closer than this part of the longest they are a tie.
-_TIE = 1e-12
+# Squared distances are differences of squared lengths, here of at most one: closer than their rounding they are a tie.
+_TIE = {torch.float32: 4e-6, torch.float64: 1e-12}
 
 
 def knn(features: Tensor | Features, labels: Tensor, *, k: int = 1) -> float:
@@ -31,8 +31,7 @@ def knn(features: Tensor | Features, labels: Tensor, *, k: int = 1) -> float:
         )
     x, y = prepare(features, labels)
     squares, which = x.nearest
-    longest = x.compact.square().sum(1).max()
-    is_near = squares <= squares[:, [min(k, squares.shape[1]) - 1]] + _TIE * longest
+    is_near = squares <= squares[:, [min(k, squares.shape[1]) - 1]] + _TIE[squares.dtype]
     votes = torch.zeros_like(y.onehot).scatter_add_(1, y.index[which], is_near.double())
     is_ahead = votes == votes.amax(1, keepdim=True)
     credit = is_ahead.gather(1, y.index[:, None])[:, 0].double() / is_ahead.sum(1)
