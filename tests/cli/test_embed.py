@@ -109,7 +109,7 @@ def test_a_table_with_its_columns(call, photos, tmp_path, columns, labels):
         (["lonely"], 3, "class"),
         (["note.txt"], 2, "neither a folder nor a table"),
         (["lonely", "--label-column", "x"], 2, "--label-column"),
-        (["lonely", "--engine", "slow"], 2, "slow"),
+        (["lonely", "--fisher", "slow"], 2, "slow"),
         (["lonely", "--nonsense"], 2, "nonsense"),
         ([], 2, "PATH"),
     ],

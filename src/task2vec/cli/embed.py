@@ -49,7 +49,7 @@ def embed(
     labels: Annotated[Path | None, typer.Option(help="With --task: iMaterialist's table of names of labels.")] = None,
     method: options.Method = None,
     epochs: options.Epochs = None,
-    engine: options.Engine = None,
+    fisher: options.FisherEngine = None,
     images: options.ImageCount = None,
     halves: options.Halves = False,
     precision: options.Precision = None,
@@ -69,7 +69,7 @@ def embed(
     not computed again. Every image that cannot be read is named; nothing is skipped in silence.
     """
     begin = time.perf_counter()
-    given = {"method": method, "engine": engine, "images": images, "precision": precision, "l2": l2, "beta": beta}
+    given = {"method": method, "engine": fisher, "images": images, "precision": precision, "l2": l2, "beta": beta}
     given |= {"seed": seed, "dtype": dtype, "halves": halves}
     wish = Wish(
         path=path,

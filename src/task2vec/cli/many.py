@@ -59,7 +59,7 @@ def embed_many(
     download: options.Download = False,
     method: options.Method = None,
     epochs: options.Epochs = None,
-    engine: options.Engine = None,
+    fisher: options.FisherEngine = None,
     images: options.ImageCount = None,
     halves: options.Halves = False,
     precision: options.Precision = None,
@@ -71,6 +71,10 @@ def embed_many(
     workers: options.Workers = None,
     batch_size: options.BatchSize = None,
     gigabytes: Annotated[float, typer.Option(help="About how much memory features and sums may take.")] = 2.0,
+    engine: options.EngineName = "serial",
+    jobs: options.Jobs = None,
+    threads: options.Threads = None,
+    address: options.Address = None,
     allow_bad: options.AllowBad = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -80,7 +84,7 @@ def embed_many(
     run again, computes what is missing.
     """
     begin = time.perf_counter()
-    given = {"method": method, "engine": engine, "images": images, "precision": precision, "l2": l2, "beta": beta}
+    given = {"method": method, "engine": fisher, "images": images, "precision": precision, "l2": l2, "beta": beta}
     given |= {"seed": seed, "dtype": dtype, "halves": halves}
     settings = options.choose_settings(given, epochs=epochs)
     wanted = Wanted(
@@ -100,12 +104,16 @@ def embed_many(
         raise UsageError("--no-library without --out: nothing would be kept. Name a folder for files: --out DIR")
     sorts = sort_paths(paths, wanted)
     import task2vec
+    from task2vec.engine import open_engine
 
     loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
-    how = {"device": device, "workers": workers, "batch_size": batch_size, "gigabytes": gigabytes}
+    how: dict[str, Any] = {"device": device, "workers": workers, "batch_size": batch_size, "gigabytes": gigabytes}
     run = Run(loaded, settings, out, is_silent=as_json)
     with suppress(Interrupted), _leave_nothing_empty(out), ExitStack() as stack:
         # Refuses what cannot work, before anything is read.
+        if engine != "serial" or (jobs, threads, address) != (None, None, None):
+            opened = open_engine(engine, workers=jobs, threads=threads, address=address)
+            how["engine"] = stack.enter_context(opened)
         task2vec.embed_many([], loaded, settings=settings, folder=out, **how)
         if not no_library:
             run.open_shelf(stack, library, tags=tags or (), paths=paths)

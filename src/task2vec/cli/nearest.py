@@ -50,7 +50,7 @@ def nearest(
     labels: Annotated[Path | None, typer.Option(help="With --task: iMaterialist's table of names of labels.")] = None,
     method: options.Method = None,
     epochs: options.Epochs = None,
-    engine: options.Engine = None,
+    fisher: options.FisherEngine = None,
     images: options.ImageCount = None,
     halves: options.Halves = False,
     precision: options.Precision = None,
@@ -71,7 +71,7 @@ def nearest(
     """
     if k < 1:
         raise UsageError(f"-k {k}: there are no {k} nearest tasks. Ask for at least one.")
-    given = {"method": method, "engine": engine, "images": images, "precision": precision, "l2": l2, "beta": beta}
+    given = {"method": method, "engine": fisher, "images": images, "precision": precision, "l2": l2, "beta": beta}
     given |= {"seed": seed, "dtype": dtype, "halves": halves}
     loading = {"weights": weights, "size": size, "download": download}
     how = {"device": device, "workers": workers, "batch_size": batch_size}

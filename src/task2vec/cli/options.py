@@ -29,7 +29,7 @@ Method = Annotated[
     typer.Option(help="Which Fisher; variational is slow, for a GPU."),
 ]
 Epochs = Annotated[int | None, typer.Option(help="Of the variational method; default: 10.")]
-Engine = Annotated[Literal["exact", "fast"] | None, typer.Option(help="How the Fisher is computed.")]
+FisherEngine = Annotated[Literal["exact", "fast"] | None, typer.Option("--fisher", help="How the Fisher is computed.")]
 ImageCount = Annotated[int | None, typer.Option(help="How many (image, label) pairs to back-propagate at most.")]
 Halves = Annotated[
     bool, typer.Option("--halves", help="Embed both halves too, to tell the noise: twice the gradients, two heads.")
@@ -45,6 +45,17 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: what is 
 Workers = Annotated[int | None, typer.Option(help="How many threads decode images.")]
 BatchSize = Annotated[int | None, typer.Option(help="Images per pass.")]
 AllowBad = Annotated[bool, typer.Option("--allow-bad", help="Go on with over 5 % unreadable images.")]
+
+# Who computes, which does not change them either.
+EngineName = Annotated[
+    Literal["serial", "pool", "ray"],
+    typer.Option("--engine", help="Who computes: this process, a pool of processes, or Ray."),
+]
+Jobs = Annotated[int | None, typer.Option(help="How many workers pool or ray have; default: one per core.")]
+Threads = Annotated[int | None, typer.Option(help="How many threads each of them computes with.")]
+Address = Annotated[
+    str | None, typer.Option(help="Of a Ray cluster: auto, HOST:PORT, ray://HOST:PORT; default: one is started here.")
+]
 
 # The library.
 LibraryFolder = Annotated[

@@ -1,26 +1,20 @@
-"""Many tasks at once: which of them belong together, what is done already, and what fails."""
+"""Many tasks at once: what is done already, which of the rest belong together, and what fails."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
-import numpy as np
-import torch
-
+from task2vec.embedding.groups import GroupWork
 from task2vec.embedding.kept import Shelf, find_kept, find_place, name_file, open_folder
-from task2vec.embedding.passes import Passes, infinite_features
-from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.progress import Report, watch
-from task2vec.embedding.run import as_targets, prepare_passes, tensor_cores
 from task2vec.embedding.settings import EmbedSettings
-from task2vec.embedding.steps import Steps
-from task2vec.embedding.together import Group, Job, Outcome, can_share
-from task2vec.embedding.union import CommonImages, gather_images, group_tasks
+from task2vec.embedding.together import Outcome
+from task2vec.embedding.union import group_tasks
 from task2vec.embedding.value import Embedding
-from task2vec.errors import DataError, Task2VecError, UsageError
+from task2vec.engine import Engine, Unit, borrow_engine
+from task2vec.errors import Task2VecError, UsageError
 from task2vec.probe import Probe, load_probe
 from task2vec.tasks import Task
 
@@ -57,6 +51,7 @@ def embed_many(
     device: str | None = None,
     workers: int | None = None,
     batch_size: int | None = None,
+    engine: Engine | str | None = None,
     progress: bool = False,
 ) -> Iterator[TaskResult]:
     """The embeddings of many tasks as they are finished; those on the same images cost little more than one.
@@ -71,11 +66,13 @@ def embed_many(
         settings: see `EmbedSettings`. With `precision` or the variational method tasks share their features only.
         folder: where to keep the embeddings, one file each; None keeps none.
         shelf: where else to ask for them and to keep them. What one of the two has, the other gets.
-        gigabytes: about how much memory features and sums may take. It does not change the numbers, nor does any of
-            the arguments below.
+        gigabytes: about how much memory features and sums may take in each process. It does not change the numbers,
+            nor does any of the arguments below.
         device: "cpu", "cuda"; None takes a GPU if there is one.
         workers: threads that decode images; None takes one per core.
         batch_size: images per step; None chooses one. Halved by itself when GPU memory runs out.
+        engine: who computes: "pool" (processes of this machine), "ray", or what `open_engine` gives. Tasks that share
+            images go to the same worker. This process alone keeps what comes out. None computes here.
         progress: show progress bars on standard error.
 
     Example:
@@ -91,14 +88,13 @@ def embed_many(
     if not 0 < gigabytes < math.inf:
         raise UsageError(f"gigabytes={gigabytes} (--gigabytes) must be positive: nothing fits into less. Try 2.")
     tasks, probe = _check_tasks(tasks), probe or load_probe()
-    prepare = partial(
-        prepare_passes, probe=probe, settings=settings, device=device, workers=workers, batch_size=batch_size
-    )
-    prepare(CommonImages((), ()))  # what cannot work is refused now, and not when the first result is asked for
+    work = GroupWork(probe, settings, gigabytes * _GIGABYTE, device, workers, batch_size)
+    # What cannot work is refused now, and not when the first result is asked for; the device may be that of others.
+    (work if engine is None else replace(work, device="cpu")).check()
     if folder is not None:
         _check_names(tasks)
         folder = open_folder(Path(folder))
-    return _Many(tasks, probe, settings, folder, shelf, gigabytes * _GIGABYTE, prepare).run(progress=progress)
+    return _Many(tasks, work, folder, shelf, engine).run(progress=progress)
 
 
 def _check_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
@@ -124,30 +120,14 @@ def _check_names(tasks: Sequence[Task]) -> None:
 
 
 @dataclass(frozen=True)
-class _Family:
-    """Some of the tasks by their numbers, in canonical order, with the images that they share and where theirs are."""
-
-    numbers: list[int]
-    tasks: list[Task]
-    images: CommonImages
-    places: list[np.ndarray]
-
-    def members(self) -> Iterator[tuple[int, Task, np.ndarray]]:
-        """Number, task and places of each."""
-        return zip(self.numbers, self.tasks, self.places, strict=True)
-
-
-@dataclass(frozen=True)
 class _Many:
-    """The tasks, and all that is the same for them."""
+    """The tasks, how they are embedded, by whom, and where that is kept."""
 
     tasks: tuple[Task, ...]
-    probe: Probe
-    settings: EmbedSettings
+    work: GroupWork
     folder: Path | None
     shelf: Shelf | None
-    room: float
-    prepare: Callable[..., tuple[Passes, Pixels]]
+    engine: Engine | str | None
     shelved: set[str] = field(default_factory=set)
 
     def run(self, *, progress: bool) -> Iterator[TaskResult]:
@@ -162,11 +142,37 @@ class _Many:
                     continue
                 step(1)
                 yield TaskResult(number, task.name, replace(known, task=task.name), is_found=True)
-            most = max(1, int(self.room / 2 / (4 * self.probe.feature_dim)))
-            for group in group_tasks([self.tasks[number] for number in waiting], most=most):
-                for number, outcome in self._embed_group([waiting[own] for own in group], report):
-                    step(1)
-                    yield self._tell(number, outcome)
+            for number, outcome in self._embed(waiting, report):
+                step(1)
+                yield self._tell(number, outcome)
+
+    def _embed(self, numbers: list[int], report: Report) -> Iterator[Outcome]:
+        """What becomes of these tasks. Who computes does not change the groups, and so no byte of what comes out."""
+        most = max(1, int(self.work.room / 2 / (4 * self.work.probe.feature_dim)))
+        groups = group_tasks([self.tasks[number] for number in numbers], most=most)
+        members = [[(numbers[own], self.tasks[numbers[own]]) for own in group] for group in groups]
+        if self.engine is None:
+            for group in members:
+                yield from self.work.embed(group, report)
+        elif members:
+            units = {f"task {group[0][0]} ({group[0][1].name})": group for group in members}
+            with borrow_engine(self.engine) as engine:
+                yield from self._embed_elsewhere(engine, [Unit(key, group) for key, group in units.items()])
+
+    def _embed_elsewhere(self, engine: Engine, units: Sequence[Unit]) -> Iterator[Outcome]:
+        """What workers make of the groups; a group that fails is a failure of all its tasks that were not told yet."""
+        # Networks that were made ready for this process stay here.
+        work = replace(self.work, probe=replace(self.work.probe, _prepared={}))
+        waiting = {unit.key: {number for number, _ in unit.payload} for unit in units}
+        for result in engine.run(work, units):
+            left = waiting[result.key]
+            if not result.is_last:
+                number, outcome = result.value
+                if number in left:  # of a group that was begun again it may have been told before
+                    left.remove(number)
+                    yield number, outcome
+            elif result.failure is not None:
+                yield from ((number, result.failure.error()) for number in sorted(left))
 
     def _tell(self, number: int, outcome: Embedding | Task2VecError) -> TaskResult:
         """The result of one task, kept if it is an embedding."""
@@ -182,9 +188,9 @@ class _Many:
         """What is kept of a task from an earlier run, by now in both places."""
         there, shelved = None, None
         if self.folder is not None:
-            there = find_kept(self.folder, task, self.probe, settings=self.settings)
+            there = find_kept(self.folder, task, self.work.probe, settings=self.work.settings)
         if self.shelf is not None:
-            shelved = self.shelf.find(task, self.probe, settings=self.settings)
+            shelved = self.shelf.find(task, self.work.probe, settings=self.work.settings)
         if there is None and shelved is not None:
             self._save(replace(shelved, task=task.name), task)
         elif there is not None and shelved is None:
@@ -193,73 +199,10 @@ class _Many:
 
     def _save(self, embedding: Embedding, task: Task) -> None:
         if self.folder is not None:
-            embedding.save(find_place(self.folder, task, self.probe, settings=self.settings))
+            embedding.save(find_place(self.folder, task, self.work.probe, settings=self.work.settings))
 
     def _shelve(self, embedding: Embedding, task: Task) -> None:
         """Puts an embedding on the shelf, once: a task that is given twice may differ from itself by rounding."""
         if self.shelf is not None and task.fingerprint not in self.shelved:
             self.shelf.keep(embedding, source=task.source)
             self.shelved.add(task.fingerprint)
-
-    def _embed_group(self, numbers: list[int], report: Report) -> Iterator[Outcome]:
-        """Tasks that share images; those that have an image which cannot be used fail, and the rest goes on."""
-        waiting = [numbers]
-        while waiting:
-            waiting = (yield from self._try_group(waiting[0], report)) + waiting[1:]
-
-    def _try_group(self, numbers: list[int], report: Report) -> Generator[Outcome, None, list[list[int]]]:
-        """Tells what comes out as long as images can be read; what is left then is to be tried again, in groups."""
-        tasks = [self.tasks[number].canonical() for number in numbers]
-        family = _Family(numbers, tasks, *gather_images(tasks))
-        passes, pixels = self.prepare(family.images)
-        told: set[int] = set()
-        try:
-            for number, outcome in self._share(family, passes, pixels, report):
-                told.add(number)
-                yield number, outcome
-            return []
-        except DataError as error:
-            cause = error
-        unreadable = list(_find_unreadable(pixels, range(len(pixels))))
-        for number, task, place in family.members():
-            # Another task that has the same image may have it from another file, which is well.
-            own = np.flatnonzero(np.isin(place, unreadable)).tolist() if number not in told else []
-            for error in _find_unreadable(pixels.part(place.tolist(), task.images), own).values():
-                told.add(number)
-                yield number, error
-                break
-        rest = [number for number in numbers if number not in told]
-        if len(rest) < len(numbers):
-            return [rest] if rest else []
-        if len(rest) == 1:
-            yield rest[0], cause
-            return []
-        return [rest[: len(rest) // 2], rest[len(rest) // 2 :]]  # it can be read again, whatever it was
-
-    def _share(self, family: _Family, passes: Passes, pixels: Pixels, report: Report) -> Iterator[Outcome]:
-        """What tasks on common images come to; those that have one without finite features fail."""
-        with tensor_cores(pixels.device):
-            features = passes.features(pixels, report)
-        is_bad = ~torch.isfinite(features).all(1).cpu().numpy()
-        has_own = self.settings.halves or not can_share(self.settings)  # passes over images of its own
-        jobs = []
-        for number, task, place in family.members():
-            if is_bad[place].any():
-                yield number, infinite_features(task.images.name(int(is_bad[place].argmax())))
-                continue
-            part = pixels.part(place.tolist(), task.images) if has_own else pixels
-            steps = Steps(task, self.settings, passes, part, as_targets(task, pixels.device))
-            jobs.append(Job(number, self.tasks[number], steps, torch.from_numpy(place)))
-        group = Group(self.settings, passes, pixels, features, family.images.digests)
-        yield from group.embed(jobs, report, room=self.room / 2)
-
-
-def _find_unreadable(pixels: Pixels, numbers: Iterable[int]) -> dict[int, DataError]:
-    """An error for each of the images that does not load."""
-    found: dict[int, DataError] = {}
-    for number in numbers:
-        try:
-            pixels.load(number)
-        except DataError as error:
-            found[number] = error
-    return found

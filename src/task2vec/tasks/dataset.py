@@ -64,7 +64,7 @@ class DatasetImages:
 class UnreadableItemError(DataError):
     """An item whose image could not be got: the dataset raised, or the picture in it is damaged."""
 
-    def __init__(self, message: str, reason: str):
+    def __init__(self, message: str, reason: str = ""):  # an error that travels is made anew from its message
         super().__init__(message)
         self.reason = reason
 

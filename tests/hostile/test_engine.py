@@ -1,0 +1,115 @@
+"""R2 with a pool: `embed-many --engine pool` is stopped again and again; finished tasks stay, and no process does."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from task2vec.library import Library
+from tests.command import START
+from tests.engine.test_pool import wait_until
+from tests.engine.test_ray import find_session
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
+ROOT = Path(__file__).resolve().parents[2]
+TASKS = 20
+SLOWLY = """
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may hand on that interrupts are ignored
+import task2vec
+from task2vec.cli import many
+from tests.paper.test_taxonomy import make_tiny
+task2vec.load_probe = lambda *args, **options: make_tiny()
+take = many.Run._take
+def take_slowly(run, result):  # so that a signal comes while there is still something to do
+    time.sleep(0.03)
+    return take(run, result)
+many.Run._take = take_slowly
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Twenty small tasks, each with images of its own."""
+    root, rng = tmp_path_factory.mktemp("tasks"), np.random.default_rng(0)
+    for number in range(TASKS):
+        for name, level in (("dark", 60), ("bright", 190)):
+            place = root / f"task-{number}" / name
+            place.mkdir(parents=True)
+            for index in range(3):
+                pixels = rng.normal(level, 30, (16, 16, 3)).clip(0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(place / f"{index}.png")
+    return sorted(root.iterdir())
+
+
+def embed(folders, library, *, stop=None, after=0, seed=0):
+    """What was told of each task until the command was stopped, a moment after so many had been made."""
+    options = [
+        "--engine",
+        "pool",
+        "--jobs",
+        "2",
+        "--threads",
+        "1",
+        "--library",
+        library,
+        "--images",
+        "6",
+        "--l2",
+        "0.1",
+    ]
+    command = [sys.executable, "-c", SLOWLY + START, "embed-many", *map(str, [*folders, *options])]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "COLUMNS": "100"}
+    told: dict[str, str] = {}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        is_stopped = False
+        for line in process.stdout:
+            name, *rest = line.split()
+            if name.startswith("task-"):
+                told[name] = "found" if rest[-1] == "found" else "made"
+            if stop is not None and not is_stopped and list(told.values()).count("made") >= after and told:
+                is_stopped = True
+                time.sleep(random.Random(seed).random() * 0.05)
+                process.send_signal(stop)
+        errors = process.stderr.read()
+        code = process.wait(timeout=100)
+    assert code == {None: 0, signal.SIGINT: 130}.get(stop, -(stop or 0)), errors
+    assert "Traceback" not in errors
+    assert wait_until(lambda: not find_session(process.pid)), find_session(process.pid)
+    return told
+
+
+def stop_again_and_again(folders, library, stops):
+    """Stops the command as often, then lets it come to its end; what was told as finished is there each time."""
+    finished: set[str] = set()
+    for number, (stop, after) in enumerate([*stops, (None, 0)]):
+        told = embed(folders, library, stop=stop, after=after, seed=number)
+        assert finished <= {name for name, how in told.items() if how == "found"}
+        finished |= set(told)
+        with Library.open(library) as opened:
+            kept = {task.name for task in opened.tasks()}
+            assert finished <= kept and len(kept) <= TASKS
+            assert opened.verify().is_sound
+    assert finished == {f"task-{number}" for number in range(TASKS)}
+    return told
+
+
+def test_a_pool_that_is_stopped_twice(folders, tmp_path):
+    told = stop_again_and_again(folders, tmp_path, [(signal.SIGTERM, 3), (signal.SIGINT, 3)])
+    assert 6 <= list(told.values()).count("found") < TASKS
+
+
+@pytest.mark.long
+def test_a_pool_that_is_stopped_ten_times(folders, tmp_path):
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+    stop_again_and_again(folders, tmp_path, [(signals[number % 3], 1) for number in range(10)])
