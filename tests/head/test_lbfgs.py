@@ -115,7 +115,7 @@ def test_the_same_problems_are_asked_for_by_the_same_tensor():
 
 def two_loops(gradient, steps):
     """The textbook's recursion for one problem; a step without curvature is left out."""
-    kept = [(s, y) for s, y in steps[-lbfgs._HISTORY :] if s @ y > 0]
+    kept = [(s, y) for s, y in steps[-lbfgs.HISTORY :] if s @ y > 0]
     q, alphas = gradient.clone(), []
     for s, y in reversed(kept):
         alphas.append(s @ q / (s @ y))
@@ -142,9 +142,9 @@ def random_steps(seed, *, count, problems=5, size=14):
 @pytest.mark.parametrize("seed", range(4))
 def test_directions_are_those_of_the_textbook(seed):
     found, own = [], [[] for _ in range(5)]
-    for step, change, gradient in random_steps(seed, count=2 * lbfgs._HISTORY):
+    for step, change, gradient in random_steps(seed, count=2 * lbfgs.HISTORY):
         found.append(lbfgs._Step.between((torch.ones_like(step), 1 + step), (gradient - change, gradient)))
-        directions = lbfgs._apply_inverse_hessian(gradient, found[-lbfgs._HISTORY :])
+        directions = lbfgs._apply_inverse_hessian(gradient, found[-lbfgs.HISTORY :])
         for direction, steps, *last in zip(directions, own, step, change, gradient, strict=True):
             steps.append(last[:2])
             wanted = two_loops(last[2], steps)

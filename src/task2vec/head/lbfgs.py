@@ -19,18 +19,25 @@ LossAndGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 IsFlat = Callable[[Tensor, Tensor], Tensor]
 
 _ARMIJO = 1e-4
-_HISTORY = 10
+HISTORY = 10
 _TINY = torch.finfo(torch.float32).tiny  # a divisor for what is thrown away afterwards
 
 
 def minimise(
-    loss_and_gradient: LossAndGradient, start: Tensor, *, tolerance: float, max_steps: int, is_relative: bool = False
+    loss_and_gradient: LossAndGradient,
+    start: Tensor,
+    *,
+    tolerance: float,
+    max_steps: int,
+    is_relative: bool = False,
+    history: int = HISTORY,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The minimisers (p, d) of p problems from `start`, their losses, and whether each gradient fell below `tolerance`.
 
     `loss_and_gradient` is asked for some of the problems, by their numbers. The tolerance is on the largest entry of
     the gradient or, if relative, on its length as a part of that at the start: turned coordinates then change nothing.
     Backtracking keeps every step a decrease; for convex problems the curvature condition then holds by itself.
+    `history` steps, at least two, make up the inverse Hessian.
     """
     found, losses = torch.empty_like(start), start.new_empty(len(start))
     converged = torch.empty_like(losses, dtype=torch.bool)
@@ -58,7 +65,7 @@ def minimise(
             waiting = _Waiting(which, torch.arange(len(rest)))
         direction = -_apply_inverse_hessian(gradient, steps)
         new, ended = _search_line(loss_and_gradient, (point, loss, gradient), direction, waiting, is_flat)
-        steps = [*steps[-(_HISTORY - 1) :], _Step.between((point, new[0]), (gradient, new[2]))]
+        steps = [*steps[-(history - 1) :], _Step.between((point, new[0]), (gradient, new[2]))]
         point, loss, gradient = new
         if not torch.equal(ended, done):
             done, waiting = ended, _Waiting(which, torch.nonzero(~ended).flatten())

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.head.lbfgs import minimise
+from task2vec.head.lbfgs import HISTORY, minimise
 
 # Features are brought to the wanted precision in parts of so many images, once for tasks of at most `_KEPT` images. A
 # GPU has the memory for more, and every part costs it the start of a dozen kernels.
@@ -115,11 +115,12 @@ class Problem:
         tolerance: float,
         max_steps: int,
         is_relative: bool = False,
+        history: int = HISTORY,
         biases: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(p, d + 1, columns) solutions for p rows of image weights, penalties and tasks, losses, and who converged.
 
-        All start at zero, or at the (p, columns) `biases`.
+        All start at zero, or at the (p, columns) `biases`. How they end is told to `minimise`.
         """
         width, columns = self.features.shape[1] + 1, self.columns
         l2, weights = l2.to(self.dtype), weights.T.to(self.dtype)
@@ -154,7 +155,7 @@ class Problem:
         if biases is not None:
             start[:, -1] = biases.to(start)
         ending = {"tolerance": tolerance, "max_steps": max_steps, "is_relative": is_relative}
-        solution, loss, converged = minimise(loss_and_gradient, start.flatten(1), **ending)
+        solution, loss, converged = minimise(loss_and_gradient, start.flatten(1), **ending, history=history)
         return solution.view(len(l2), width, columns), loss, converged
 
     def unfold(self, solution: Tensor, task: int) -> tuple[Tensor, Tensor]:
