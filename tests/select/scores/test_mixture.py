@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
 from task2vec.select.scores import Features, nleep
@@ -49,6 +50,18 @@ def test_the_start_is_about_as_good_as_scikit_learns():
     assert ours > theirs - 0.05
 
 
+def test_centres_are_those_of_k_means():
+    points = torch.from_numpy(draw(700, 6, 8, apart=2.0, seed=1)[0])
+
+    def inertia(centres):
+        return float(torch.cdist(points, torch.as_tensor(centres)).amin(1).square().mean())
+
+    for count in (8, 140):  # one centre at a time, and two
+        ours = np.mean([inertia(start_centres(points, count, generator=generator(s))) for s in range(5)])
+        theirs = [KMeans(count, n_init=1, random_state=s).fit(points.numpy()).cluster_centers_ for s in range(5)]
+        assert ours < 1.08 * np.mean([inertia(centres) for centres in theirs])
+
+
 def test_separate_clusters_are_found():
     y = np.arange(120) % 4
     points = torch.from_numpy(np.eye(4)[y] * 20 + np.random.default_rng(0).normal(size=(120, 4)))
@@ -88,3 +101,5 @@ def test_the_seed_decides():
     assert nleep(x, y, seed=1) == nleep(x, y, seed=1)
     assert nleep(x, y, seed=1) != nleep(x, y, seed=2)
     assert nleep(x, y) == nleep(x, y, seed=0)
+    prepared = Features.of(x)
+    assert [nleep(prepared, y, seed=s) for s in (1, 2)] == [nleep(x, y, seed=s) for s in (1, 2)]

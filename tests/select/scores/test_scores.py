@@ -35,9 +35,12 @@ def test_neighbours_of_any_number(k):
 
 
 def test_tied_neighbours_share_the_vote():
-    # The first image is as far from one of its own as from one of the others.
-    x = torch.tensor([[0.0], [1.0], [-1.0], [1.5], [-1.5]])
-    assert knn(x, torch.tensor([0, 0, 1, 0, 1])) == pytest.approx(4.5 / 5)
+    # The first image is as far from one of its own as from one of the others, but for rounding.
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        middle, step = rng.normal(size=(2, 7))
+        x = middle + np.array([0, 1, -1, 1.5, -1.5])[:, None] * step
+        assert knn(*tensors(x, np.array([0, 0, 1, 0, 1]))) == pytest.approx(4.5 / 5)
 
 
 @pytest.mark.parametrize("case", ["tall", "two classes", "uneven", "a class missing"])
@@ -51,9 +54,20 @@ def test_logme_is_where_the_papers_iteration_ends():
     assert logme(*tensors(x, y)) == pytest.approx(slow_scores.logme_fixed_point(x, y), abs=1e-9)
 
 
-def test_logme_with_more_features_than_images():
-    x, y = draw(16, 40, 2, seed=7)
+@pytest.mark.parametrize(("width", "apart"), [(40, 1.0), (400, 8.0)])
+def test_logme_with_more_features_than_images(width, apart):
+    x, y = draw(16, width, 2, apart=apart, seed=7)
     assert logme(*tensors(x, y)) == pytest.approx(slow_scores.logme(x, y), abs=1e-5)
+
+
+def test_logme_of_an_exact_fit_counts_a_residual_of_rounding():
+    y = np.arange(30) % 3
+    # y = F w with w = 1 for one class: a third of the images, and a residual of 10^-12 of them, is what is left.
+    squares, rest = 10.0, 1e-12 * 10
+    t = np.exp(np.linspace(-60, 20, 200_001))
+    evidence = -15 * np.log((10 * t / (squares + t) + rest) / 30) + 1.5 * np.log(t / (squares + t))
+    expected = evidence.max() / 30 - (1 + np.log(2 * np.pi)) / 2
+    assert logme(*tensors(np.eye(3)[y], y)) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(("sources", "sure"), [(7, 2.0), (60, 1.0), (2, 20.0)])
@@ -68,6 +82,11 @@ def test_leep_and_nce_do_not_mind_source_classes_that_never_occur():
     wider = np.concatenate([np.zeros((len(y), 2)), theta], axis=1)
     for score in (leep, nce):
         assert score(*tensors(wider, y)) == pytest.approx(score(*tensors(theta, y)), abs=1e-12)
+
+
+def test_probabilities_of_half_precision_are_brought_to_sum_one():
+    theta, y = draw_probabilities()
+    assert leep(*tensors(theta * 1.004, y)) == pytest.approx(leep(*tensors(theta, y)), abs=1e-12)
 
 
 def test_leep_and_nce_stay_between_the_entropy_and_zero():

@@ -83,7 +83,9 @@ def start_centres(points: Tensor, count: int, *, generator: torch.Generator) -> 
         fresh = measure(start, start[chosen]).add_(lengths[:, None]).amin(1).clamp_min_(0)
         distances = distances.minimum(fresh)
         sums = distances.double().cumsum(0)
-        chosen = torch.searchsorted(sums, some * sums[-1]).clamp_max(last)
+        # Each from its own share of the sum, so that those of one round are not the same.
+        spread = (torch.arange(len(some), device=some.device) + some) / len(some)
+        chosen = torch.searchsorted(sums, spread * sums[-1]).clamp_max(last)
         every.append(chosen)
     centres = start[torch.cat(every)]
     for _ in range(_LLOYD_STEPS):
