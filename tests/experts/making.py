@@ -9,7 +9,7 @@ from task2vec.probe.preprocess import Preprocess
 from task2vec.probe.probe import make_probe
 from task2vec.tasks import Task
 from tests.embedding.conftest import make_attributes, pictures
-from tests.embedding.families import ask, ask_binary
+from tests.embedding.families import ask, ask_binary, disjoint_family
 from tests.embedding.test_methods import Tiny
 
 
@@ -26,3 +26,9 @@ def make_tasks() -> list[Task]:
     images, labels = pictures((9, 8), seed=5)
     attributes = make_attributes(24)
     return [*ask_binary(2, images=24), ask(images, labels, "colours"), replace(attributes, name="attributes")]
+
+
+def make_many() -> tuple[list[Task], list[Probe]]:
+    """Five tasks, four of them on the same pictures, and four experts."""
+    tasks = [*ask_binary(4), *disjoint_family()[:1]]
+    return tasks, [make_expert(f"expert-{seed}", seed=seed) for seed in range(4)]

@@ -8,12 +8,15 @@ import typer
 from task2vec.cli import exits
 from task2vec.cli.demo import demo
 from task2vec.cli.embed import embed
+from task2vec.cli.errors import error_matrix
 from task2vec.cli.library import ls, show_entry, stats
 from task2vec.cli.library_care import check_search, compact, repair, verify
 from task2vec.cli.library_changes import add, rename, rm, tag
 from task2vec.cli.library_exchange import export, import_tasks
+from task2vec.cli.library_experts import errors, experts, rm_expert
 from task2vec.cli.many import embed_many
 from task2vec.cli.map import draw_map
+from task2vec.cli.metatask import metatask
 from task2vec.cli.nearest import nearest
 from task2vec.cli.probes import probes
 from task2vec.cli.properties import properties
@@ -21,6 +24,7 @@ from task2vec.cli.show import show
 from task2vec.cli.tasks import tasks
 from task2vec.cli.taxonomy import taxonomy
 from task2vec.cli.toy import toy
+from task2vec.cli.train_expert import train_expert
 
 # Help is never wider than the terminal; left to itself it would not go below 50 columns.
 _WIDTH = min(shutil.get_terminal_size().columns, 80) - 2
@@ -58,7 +62,7 @@ def start(
     exits.is_debugging.set(debug)
 
 
-for command in (demo, embed, embed_many, show, nearest, probes, tasks):
+for command in (demo, embed, embed_many, show, nearest, probes, tasks, train_expert, error_matrix):
     app.command()(exits.guarded(command))
 app.command("map")(exits.guarded(draw_map))
 
@@ -71,7 +75,7 @@ library = typer.Typer(
 )
 library.command()(exits.guarded(ls))
 library.command("show")(exits.guarded(show_entry))
-for command in (stats, add, rm, tag, rename, verify, repair, compact, check_search, export):
+for command in (stats, add, rm, tag, rename, verify, repair, compact, check_search, export, experts, errors, rm_expert):
     library.command()(exits.guarded(command))
 library.command("import")(exits.guarded(import_tasks))
 library.command("merge", help="The same as import.")(exits.guarded(import_tasks))
@@ -84,6 +88,6 @@ paper = typer.Typer(
     no_args_is_help=True,
     context_settings=app.info.context_settings,
 )
-for command in (toy, properties, taxonomy):
+for command in (toy, properties, taxonomy, metatask):
     paper.command()(exits.guarded(command))
 app.add_typer(paper)

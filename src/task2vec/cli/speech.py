@@ -22,8 +22,9 @@ _KEPT = {"\u200c", "\u200d"}
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 # Commands that act on a library, with the placeholders after them. A map of files takes none.
 _ABOUT_LIBRARY = re.compile(
-    r"\btask2vec (?:nearest|embed|embed-many|map(?! DIR)|"
-    r"library (?:ls|show|stats|add|rm|tag|rename|verify|repair|compact|check-search|export|import|merge))"
+    r"\btask2vec (?:nearest|embed|embed-many|error-matrix|map(?! DIR)|"
+    r"library (?:ls|show|stats|add|rm|tag|rename|verify|repair|compact|check-search|export|import|merge|"
+    r"experts|errors|rm-expert))"
     r"(?![\w`-])(?: [A-Z]+(?=[\s,;:)]|\.?$|\.\s))*+(?! --(?:no-)?library)"
 )
 

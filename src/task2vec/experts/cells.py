@@ -9,7 +9,7 @@ from torch import Tensor
 
 from task2vec.embedding.passes import refuse_infinite
 from task2vec.errors import UsageError
-from task2vec.experts.protocols import ACHILLE2019, ErrorProtocol
+from task2vec.experts.protocols import ACHILLE2019, ErrorProtocol, Size
 from task2vec.experts.sampling import draw_epoch
 from task2vec.experts.scoring import Score, score_balanced, score_precision, score_wrong
 from task2vec.experts.splits import choose_test_half, choose_training
@@ -41,7 +41,7 @@ class CellPlan:
     protocols: tuple[ErrorProtocol, ...]
     seeds: tuple[int, ...]
     tests: np.ndarray
-    pairs: tuple[tuple[str | int, int], ...]
+    pairs: tuple[tuple[Size, int], ...]
     parts: Parts
     _drawn: dict[tuple[int, int], Tensor] = field(default_factory=dict, repr=False)
 
@@ -75,8 +75,8 @@ def plan_cells(task: Task, protocols: Sequence[ErrorProtocol], seeds: Sequence[i
     order = np.array(canonical_order(task.digests, task.targets)[0])
     task_in_order = task.canonical()
     tests = np.stack([choose_test_half(task_in_order, seed) for seed in seeds])
-    sizes = dict.fromkeys(protocol.train for protocol in protocols)
-    pairs = tuple((train, seed) for train in sizes for seed in seeds)
+    sizes: list[Size] = list(dict.fromkeys(protocol.train for protocol in protocols))
+    pairs: tuple[tuple[Size, int], ...] = tuple((train, seed) for train in sizes for seed in seeds)
     by_seed = dict(zip(seeds, tests, strict=True))
     train = np.stack([choose_training(task_in_order, by_seed[seed], train=size, seed=seed) for size, seed in pairs])
     targets = task_in_order.targets

@@ -83,9 +83,9 @@ class ErrorMatrix:
         found = []
         for place in zip(*np.nonzero(~np.isnan(self.errors)), strict=True):
             task, expert, protocol, seed = (int(number) for number in place)
-            ends = [None if np.isnan(end[place]) else float(end[place]) for end in (self.low, self.high)]
+            low, high = (None if np.isnan(end[place]) else float(end[place]) for end in (self.low, self.high))
             names = (self.fingerprints[task], self.experts[expert], float(self.errors[place]), self.protocols[protocol])
-            found.append(MeasuredError(*names, self.seeds[seed], *ends))
+            found.append(MeasuredError(*names, self.seeds[seed], low, high))
         return found
 
     def to_csv(self, path: str | Path) -> Path:
@@ -174,13 +174,16 @@ def gather_matrix(
             place = tuple(side[name] for name, side in zip(names, sides, strict=True))
             values[:, *place] = [np.nan if end is None else end for end in (error.error, error.low, error.high)]
     is_trivial = np.array([[(task, expert) in trivial for expert in experts] for task in tasks], dtype=bool)
+    errors, low, high = values
     return ErrorMatrix(
         tuple(tasks.values()),
         tuple(tasks),
         tuple(experts),
         tuple(protocols),
         tuple(seeds),
-        *values,
+        errors,
+        low,
+        high,
         is_trivial.reshape(len(tasks), len(experts)),
         tuple(failures),
     )

@@ -7,6 +7,8 @@ from task2vec.errors import UsageError
 
 CLASSIFIERS = ("logistic", "achille2019")
 MEASURES = ("usual", "balanced", "precision")
+# "half", or how many images of each class.
+Size = Literal["half"] | int
 # Counted up when the same protocol gives other numbers than before, beyond rounding: what is kept is then made anew.
 RECIPE = 1
 
@@ -56,7 +58,7 @@ class ErrorProtocol:
         'linear-1, train 5, logistic, usual'
     """
 
-    train: Literal["half"] | int = "half"
+    train: Size = "half"
     classifier: str = "logistic"
     measure: str = "usual"
     epochs: int = ACHILLE2019.epochs

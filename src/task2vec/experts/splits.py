@@ -5,11 +5,11 @@ classes, or the version of a random generator.
 """
 
 import hashlib
-from typing import Literal
 
 import numpy as np
 
 from task2vec.errors import DataError
+from task2vec.experts.protocols import Size
 from task2vec.tasks import Task
 from task2vec.tasks.splitting import choose_half
 
@@ -35,7 +35,7 @@ def choose_test_half(task: Task, seed: int) -> np.ndarray:
     return is_test
 
 
-def choose_training(task: Task, is_test: np.ndarray, *, train: Literal["half"] | int, seed: int) -> np.ndarray:
+def choose_training(task: Task, is_test: np.ndarray, *, train: Size, seed: int) -> np.ndarray:
     """A mask of the training images among those that are not tested: all, or `train` different ones of each class.
 
     A class that has fewer gives all it has. For attributes, images are taken in the order of the draw if they answer

@@ -1,0 +1,249 @@
+"""`task2vec error-matrix`: every task on top of every expert, each error kept in the library as soon as it is known."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from task2vec.cli import options
+from task2vec.cli.chosen import Layout
+from task2vec.cli.exits import INTERRUPTED
+from task2vec.cli.facts import many, percent
+from task2vec.cli.gathering import Gathered, Wanted, gather_tasks, sort_paths
+from task2vec.cli.listing import Column, print_columns
+from task2vec.cli.reading import MOST_NAMED
+from task2vec.cli.speech import is_watched, print_json, say, visible
+from task2vec.errors import DataError, NotInLibraryError, UsageError
+
+if TYPE_CHECKING:
+    from task2vec.experts.extractors import Extractor
+    from task2vec.experts.matrix import ErrorMatrix
+    from task2vec.experts.protocols import ErrorProtocol
+    from task2vec.library import Library
+
+_SUFFIX = ".safetensors"
+
+
+def error_matrix(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH", help="Folders of class folders, tables, or published datasets.")
+    ],
+    experts: Annotated[
+        list[str],
+        typer.Option(
+            "--expert", metavar="EXPERT", help="An expert of the library, a file of one, or a model; many times."
+        ),
+    ],
+    train: Annotated[
+        list[str] | None,
+        typer.Option(help="Train on half of the images, or so many per class: half, 5; may be given many times."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many splits: seeds 0, 1, ...")] = 1,
+    classifier: Annotated[
+        Literal["logistic", "achille2019"], typer.Option(help="Solved, or trained as in the paper.")
+    ] = "logistic",
+    measure: Annotated[
+        Literal["usual", "balanced", "precision"], typer.Option(help="Which error; precision is for attributes.")
+    ] = "usual",
+    csv: Annotated[Path | None, typer.Option(help="Write all errors to this file as well.", metavar="FILE")] = None,
+    library: options.LibraryFolder = None,
+    kind: Annotated[str | None, typer.Option(help="Published datasets: the tasks of this kind.")] = None,
+    task_names: Annotated[
+        list[str] | None, typer.Option("--task", help="Published datasets: this task; may be given many times.")
+    ] = None,
+    layout: Annotated[Layout | None, typer.Option("--as", help="Which published dataset the folders are.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only the images of train, val or test.")] = None,
+    draw: Annotated[
+        int | None, typer.Option(help="Published datasets: read this many images of a task, of attributes together.")
+    ] = None,
+    labels: Annotated[Path | None, typer.Option(help="iMaterialist: the table of the labels' names.")] = None,
+    path_column: options.PathColumn = None,
+    label_column: options.LabelColumn = None,
+    root: options.Root = None,
+    size: Annotated[int | None, typer.Option(help="Models: side of the images in pixels.")] = None,
+    download: options.Download = False,
+    engine: options.EngineName = "serial",
+    jobs: options.Jobs = None,
+    threads: options.Threads = None,
+    address: options.Address = None,
+    device: options.Device = None,
+    workers: options.Workers = None,
+    batch_size: options.BatchSize = None,
+    allow_bad: options.AllowBad = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Measure the error of every task on top of every expert.
+
+    A linear classifier is trained on the expert's features of a part of the images and tested on half of them. Each
+    error is kept in the library as soon as it is known. What fails is told, and the rest goes on. The same command,
+    run again, computes what is missing.
+    """
+    begin = time.perf_counter()
+    if seeds < 1:
+        raise UsageError(f"--seeds {seeds} measures nothing. Give 1 or more.")
+    wanted = Wanted(
+        table={"root": root, "path_column": path_column, "label_columns": label_column},
+        names=task_names or (),
+        kind=kind,
+        layout=layout,
+        draw=draw,
+        labels=labels,
+        split=split,
+        seed=0,
+        is_one_vs_rest=False,
+        allow_bad=allow_bad,
+        workers=workers,
+    )
+    protocols = _make_protocols(train or ["half"], classifier, measure)
+    sorts = sort_paths(paths, wanted)
+    from task2vec.engine import open_engine
+    from task2vec.library import Library
+
+    how = {"device": device, "workers": workers, "batch_size": batch_size, "download": download}
+    with Library.open(library) as opened, open_engine(engine, workers=jobs, threads=threads, address=address) as runner:
+        found = [find_expert(name, opened, size=size, download=download) for name in dict.fromkeys(experts)]
+        run = Run(opened, gather_tasks(sorts, wanted), protocols, seeds)
+        run.measure(found, how | {"engine": runner})
+    report = run.report(seconds=time.perf_counter() - begin)
+    if csv is not None and run.matrix is not None:
+        report["written"] = str(run.matrix.to_csv(csv))
+    if as_json:
+        print_json(report)
+    elif run.matrix is not None:
+        _print_report(run.matrix, report)
+    sys.stdout.flush()
+    if run.is_interrupted or report["failed"]:
+        raise typer.Exit(INTERRUPTED if run.is_interrupted else DataError.exit_code)
+
+
+def _make_protocols(train: Sequence[str], classifier: str, measure: str) -> "list[ErrorProtocol]":
+    from task2vec.experts.protocols import ErrorProtocol
+
+    sizes = [int(size) if size.isascii() and size.isdigit() else size for size in dict.fromkeys(train)]
+    return [ErrorProtocol(size, classifier, measure) for size in sizes]  # type: ignore[arg-type]
+
+
+def find_expert(name: str, library: "Library", *, size: int | None = None, download: bool = False) -> "Extractor":
+    """The expert of the library that is called so, or of a file, or a model that timm or torchvision know."""
+    from task2vec.experts.loading import load_trained
+    from task2vec.probe import load_probe
+
+    known = {expert.name: expert for expert in library.experts()}
+    if name in known:
+        return known[name]
+    if name.endswith(_SUFFIX):
+        return load_trained(name)
+    try:
+        return load_probe(name, size=size, download=download)
+    except UsageError as error:
+        names = ", ".join(map(visible, list(known)[:MOST_NAMED])) or "none"
+        raise NotInLibraryError(
+            f"'{name}' is no expert of the library (it has: {names}), no file ending in {_SUFFIX}, and no model "
+            f"either: {error}"
+        ) from error
+
+
+@dataclass
+class Run:
+    """Cells on their way into the library, and what has become of them."""
+
+    library: "Library"
+    gathered: Gathered
+    protocols: "list[ErrorProtocol]"
+    seeds: int
+    matrix: "ErrorMatrix | None" = None
+    is_interrupted: bool = False
+    cells: int = 0
+    failed: list[dict[str, Any]] = field(default_factory=list)
+
+    def measure(self, experts: "Sequence[Extractor]", how: dict[str, Any]) -> None:
+        """Measures all cells; an interrupt is told, and ends it."""
+        from task2vec import experts as room
+
+        self.failed = [{"task": one.name, "expert": None, "reason": one.reason} for one in self.gathered.failed]
+        if not self.gathered.tasks:
+            return
+        asked = {"protocols": self.protocols, "seeds": range(self.seeds), "library": self.library}
+        try:
+            self.matrix = room.error_matrix(
+                self.gathered.tasks, experts, **asked, **how, progress=is_watched(), on_cell=self._take
+            )
+        except KeyboardInterrupt:
+            told = f"{many(self.cells, 'cell')} of this run are in '{visible(self.library.folder)}'."
+            say(f"interrupted: {told} The same command goes on with the rest.")
+            self.is_interrupted = True
+
+    def _take(self, cell: Any) -> None:
+        """Notes what became of a task on an expert; what failed is told now, for what follows may take hours."""
+        self.cells += isinstance(cell, tuple)
+        if not isinstance(cell, tuple):
+            self.failed.append({"task": cell.task, "expert": cell.expert, "reason": cell.message})
+            say(f"failed: {visible(cell.task)} on {visible(cell.expert)}: {visible(cell.message)}")
+
+    def report(self, *, seconds: float) -> dict[str, Any]:
+        """All of it as plain values."""
+        matrix = self.matrix
+        told: dict[str, Any] = {"tasks": [], "experts": [], "protocols": [], "seeds": [], "errors": []}
+        if matrix is not None:
+            told = {name: list(getattr(matrix, name)) for name in ("tasks", "experts", "protocols", "seeds")}
+            told["errors"] = [
+                {**asdict(error), "is_trivial": (error.task, error.expert) in _list_trivial(matrix)}
+                for error in matrix.measured()
+            ]
+        return told | {
+            "computed": self.cells,
+            "failed": self.failed,
+            "is_interrupted": self.is_interrupted,
+            "library": str(self.library.folder),
+            "written": None,
+            "seconds": round(seconds, 3),
+        }
+
+
+def _list_trivial(matrix: "ErrorMatrix") -> set[tuple[str, str]]:
+    return {
+        (task, expert)
+        for task, row in zip(matrix.fingerprints, matrix.is_trivial, strict=True)
+        for expert, is_trivial in zip(matrix.experts, row, strict=True)
+        if is_trivial
+    }
+
+
+def _print_report(matrix: "ErrorMatrix", report: dict[str, Any]) -> None:
+    """For every task and size of training the best expert that has not seen the task, and the middle of all."""
+    import numpy as np
+
+    means = np.where(matrix.is_trivial[..., None], np.nan, matrix.mean())
+    rows: list[tuple[str, ...]] = []
+    for task, name in enumerate(matrix.tasks):
+        for protocol, key in enumerate(matrix.protocols):
+            errors = means[task, :, protocol]
+            if np.isnan(errors).all():
+                rows.append((visible(name), _word_training(key), "-", "-", "-"))
+                continue
+            best, middle = int(np.nanargmin(errors)), float(np.nanmedian(errors))
+            names = (visible(name), _word_training(key), visible(matrix.experts[best]))
+            rows.append((*names, percent(float(errors[best])), percent(middle)))
+    if rows:
+        heads = ("task", "training", "best expert", "its error", "median error")
+        is_name, is_number = ("task", "best expert"), ("its error", "median error")
+        columns = [
+            Column(head, cells, head, is_number=head in is_number, is_name=head in is_name)
+            for head, cells in zip(heads, zip(*rows, strict=True), strict=True)
+        ]
+        print_columns(columns, in_turn=("median error", "training"))
+    seen = int(matrix.is_trivial.sum())
+    told = f"{many(report['computed'], 'cell')} computed, {len(report['failed'])} failed"
+    told += f", {seen} left out above: the expert was trained on the task" if seen else ""
+    print(f"{told}; in {visible(report['library'])} ({report['seconds']:.1f} s)")
+    if report["written"]:
+        print(f"written: {visible(report['written'])}")
+
+
+def _word_training(key: str) -> str:
+    """What a protocol trains on, by its key."""
+    return next((part.removeprefix("train ") for part in key.split(", ") if part.startswith("train ")), key)

@@ -1,0 +1,147 @@
+"""`task2vec library experts | errors | rm-expert`: the experts of the library, and what was measured with them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from task2vec.cli import options
+from task2vec.cli.facts import many, percent
+from task2vec.cli.library import DIGITS
+from task2vec.cli.listing import Column, print_columns
+from task2vec.cli.shelf import open_if_any, open_known, place_of, word_empty
+from task2vec.cli.speech import name_library, print_json, visible
+from task2vec.errors import UsageError
+
+if TYPE_CHECKING:
+    from task2vec.library import Expert, MeasuredError
+
+EXPERTS_IN_TURN = ("location", "cost", "weights", "size", "trained on")
+ERRORS_IN_TURN = ("range", "seeds", "protocol")
+
+
+def experts(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
+    """List the experts of the library."""
+    opened = open_if_any(library)
+    found: list[Expert] = []
+    names: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    if opened is not None:
+        with opened:
+            found = opened.experts()
+            names = {task.fingerprint: task.name for task in opened.tasks()}
+            counts = Counter(error.expert for error in opened.errors())
+    if as_json:
+        rows = [asdict(expert) | {"errors": counts[expert.name]} for expert in found]
+        print_json({"library": str(place_of(library)), "count": len(rows), "experts": rows})
+    elif found:
+        _print_experts(found, names, counts)
+    else:
+        print(f"There is no expert in '{visible(place_of(library))}'. {name_library(_MAKE)}")
+
+
+_MAKE = "Train one: task2vec train-expert FOLDER; or measure a model: task2vec error-matrix FOLDER --expert resnet34"
+
+
+def _print_experts(found: "Sequence[Expert]", names: dict[str, str], counts: "Counter[str]") -> None:
+    taught = [names.get(one.task, one.task[:DIGITS]) if one.task else "-" for one in found]
+    print_columns(
+        [
+            Column("expert", tuple(visible(one.name) for one in found), "name", is_name=True),
+            Column("trained on", tuple(map(visible, taught)), "trained on", is_name=True),
+            Column("errors", tuple(str(counts[one.name]) for one in found), "errors", is_number=True),
+            Column("size", tuple(_word(one.input_size, "{} px") for one in found), "size", is_number=True),
+            Column("weights", tuple(_word(one.parameters, "{}") for one in found), "weights", is_number=True),
+            Column("cost", tuple(_word(one.cost, "{:.2g} G") for one in found), "cost", is_number=True),
+            Column("location", tuple(visible(one.location) for one in found), "location", is_name=True),
+        ],
+        in_turn=EXPERTS_IN_TURN,
+    )
+
+
+def _word(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def errors(
+    task: Annotated[str | None, typer.Option(help="Only this task, by name or id.")] = None,
+    expert: Annotated[str | None, typer.Option(help="Only on this expert.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="Only by this protocol, as the table spells it.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Rows to show; default: all.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write them to this file instead.", metavar="FILE")] = None,
+    library: options.LibraryFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List the errors that were measured, each the mean over its seeds."""
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit {limit} shows nothing. Give 1 or more, or leave it out.")
+    with open_known(library) as opened:
+        fingerprint = None if task is None else opened.task(task).fingerprint
+        names = {one.fingerprint: one.name for one in opened.tasks()}
+        asked = {"task": fingerprint, "expert": expert, "protocol": protocol}
+        found = [
+            error
+            for error in opened.errors()
+            if all(value in (None, getattr(error, name)) for name, value in asked.items())
+        ]
+        if csv is not None:
+            from task2vec.experts.matrix import arrange
+
+            keys = sorted({error.protocol for error in found})
+            print(f"written: {visible(arrange(opened, found, keys).to_csv(csv))}")
+            return
+        is_empty = not len(opened)
+    if as_json:
+        rows = [asdict(error) | {"name": names[error.task]} for error in found[:limit]]
+        print_json({"library": str(place_of(library)), "count": len(found), "errors": rows})
+    elif found:
+        _print_errors(found, names, limit)
+    else:
+        print(word_empty(library) if is_empty else f"No error fits. {name_library(_MEASURE)}")
+
+
+_MEASURE = "See the experts: task2vec library experts; measure: task2vec error-matrix FOLDER --expert NAME"
+
+
+def _print_errors(found: "Sequence[MeasuredError]", names: dict[str, str], limit: int | None) -> None:
+    cells: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for error in found:
+        cells[error.task, error.expert, error.protocol].append(error.error)
+    shown: list[tuple[tuple[str, str, str], list[float]]] = list(cells.items())[:limit]
+    ranges = tuple(f"{percent(min(own))} to {percent(max(own))}" if len(own) > 1 else "-" for _, own in shown)
+    print_columns(
+        [
+            Column("task", tuple(visible(names[cell[0]]) for cell, _ in shown), "name", is_name=True),
+            Column("expert", tuple(visible(cell[1]) for cell, _ in shown), "expert", is_name=True),
+            Column("error", tuple(percent(mean(own)) for _, own in shown), "error", is_number=True),
+            Column("seeds", tuple(str(len(own)) for _, own in shown), "seeds", is_number=True),
+            Column("range", ranges, "range", is_number=True),
+            Column("protocol", tuple(visible(cell[2]) for cell, _ in shown), "protocol", is_name=True),
+        ],
+        in_turn=ERRORS_IN_TURN,
+    )
+    if len(cells) > len(shown):
+        print(f"and {len(cells) - len(shown)} more; --limit {len(cells)} shows all")
+
+
+def rm_expert(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The expert's name.")],
+    with_errors: Annotated[
+        bool, typer.Option("--with-errors", help="Also the errors that were measured with it.")
+    ] = False,
+    library: options.LibraryFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Remove an expert; its file of weights stays where it is."""
+    with open_known(library) as opened:
+        gone = sum(error.expert == name for error in opened.errors())
+        opened.remove_expert(name, with_errors=with_errors)
+    if as_json:
+        report: dict[str, Any] = {"expert": name, "errors": gone}
+        print_json(report)
+    else:
+        print(f"removed: expert {visible(name)}, {many(gone, 'error')}")
