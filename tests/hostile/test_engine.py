@@ -49,13 +49,13 @@ def folders(tmp_path_factory):
     return sorted(root.iterdir())
 
 
-def embed(folders, library, *, stop=None, after=0, seed=0):
+def embed(folders, library, *, jobs, stop=None, after=0, seed=0):
     """What was told of each task until the command was stopped, a moment after so many had been made."""
     options = [
         "--engine",
         "pool",
         "--jobs",
-        "2",
+        str(jobs),
         "--threads",
         "1",
         "--library",
@@ -89,11 +89,11 @@ def embed(folders, library, *, stop=None, after=0, seed=0):
     return told
 
 
-def stop_again_and_again(folders, library, stops):
+def stop_again_and_again(folders, library, stops, *, jobs):
     """Stops the command as often, then lets it come to its end; what was told as finished is there each time."""
     finished: set[str] = set()
     for number, (stop, after) in enumerate([*stops, (None, 0)]):
-        told = embed(folders, library, stop=stop, after=after, seed=number)
+        told = embed(folders, library, jobs=jobs, stop=stop, after=after, seed=number)
         assert finished <= {name for name, how in told.items() if how == "found"}
         finished |= set(told)
         with Library.open(library) as opened:
@@ -105,11 +105,11 @@ def stop_again_and_again(folders, library, stops):
 
 
 def test_a_pool_that_is_stopped_twice(folders, tmp_path):
-    told = stop_again_and_again(folders, tmp_path, [(signal.SIGTERM, 3), (signal.SIGINT, 3)])
+    told = stop_again_and_again(folders, tmp_path, [(signal.SIGTERM, 3), (signal.SIGINT, 3)], jobs=1)
     assert 6 <= list(told.values()).count("found") < TASKS
 
 
 @pytest.mark.long
 def test_a_pool_that_is_stopped_ten_times(folders, tmp_path):
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
-    stop_again_and_again(folders, tmp_path, [(signals[number % 3], 1) for number in range(10)])
+    stop_again_and_again(folders, tmp_path, [(signals[number % 3], 1) for number in range(10)], jobs=2)
