@@ -38,6 +38,12 @@ def test_without_source_probabilities_two_scores_say_why_they_are_missing():
     assert "source_probabilities" in found.reasons["nce"]
 
 
+def test_the_seed_reaches_the_mixture():
+    x, y, _ = material()
+    found = [score_features(x, y, classes=3, which=["nleep"], seed=seed)["nleep"] for seed in (0, 3)]
+    assert found == [SCORES["nleep"].function(x, y, seed=seed) for seed in (0, 3)] and found[0] != found[1]
+
+
 def test_only_what_is_asked_is_computed():
     x, y, _ = material()
     assert list(score_features(x, y, classes=3, which=["gbc", "knn"])) == ["gbc", "knn"]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.spatial
 import torch
 
 from task2vec.errors import DataError, NotFiniteError, UndefinedScoreError, UsageError
@@ -34,13 +35,23 @@ def test_neighbours_of_any_number(k):
     assert knn(*tensors(x, y), k=k) == pytest.approx(slow_scores.knn(x, y, k), abs=1e-12)
 
 
+def test_more_images_than_stand_in_one_block():
+    x, y = draw(1100, 3, 3, apart=1.5)
+    distances = scipy.spatial.distance.squareform(scipy.spatial.distance.pdist(x))
+    np.fill_diagonal(distances, np.inf)
+    assert knn(*tensors(x, y)) == pytest.approx(np.mean(y[distances.argmin(1)] == y), abs=1e-12)
+    assert parc(*tensors(x, y)) == pytest.approx(slow_scores.parc(x, y), abs=1e-4)
+
+
 def test_tied_neighbours_share_the_vote():
     # The first image is as far from one of its own as from one of the others, but for rounding.
     rng = np.random.default_rng(0)
     for _ in range(10):
-        middle, step = rng.normal(size=(2, 7))
-        x = middle + np.array([0, 1, -1, 1.5, -1.5])[:, None] * step
-        assert knn(*tensors(x, np.array([0, 0, 1, 0, 1]))) == pytest.approx(4.5 / 5)
+        around = rng.normal(size=(2, 7))
+        around /= np.linalg.norm(around, axis=1, keepdims=True)
+        far = rng.normal(size=(20, 7)) + 5
+        x, y = np.concatenate([np.zeros((1, 7)), around, 1.2 * around, far]), np.array([0, 0, 1, 0, 1] + [0] * 20)
+        assert knn(*tensors(x, y)) == pytest.approx(24.5 / 25)
 
 
 @pytest.mark.parametrize("case", ["tall", "two classes", "uneven", "a class missing"])
