@@ -30,8 +30,8 @@ def test_keys_differ_where_numbers_may():
 
 def test_keys_are_equal_where_numbers_are():
     assert ErrorProtocol(epochs=3).key == ErrorProtocol().key  # a head that is solved has no epochs
-    assert ErrorProtocol().key == "linear-1, train half, logistic, usual"
-    assert ErrorProtocol(5, "achille2019", "balanced", 2).key == "linear-1, train 5, achille2019, balanced, 2 epochs"
+    assert ErrorProtocol().key == "linear-2, train half, logistic, usual"
+    assert ErrorProtocol(5, "achille2019", "balanced", 2).key == "linear-2, train 5, achille2019, balanced, 2 epochs"
 
 
 def test_another_recipe_is_another_key(monkeypatch):

@@ -24,7 +24,7 @@ def make_metatask(means, noise, *, seeds=5, seed=0, repeats=0):
         "m",
         tuple(MeasuredTask(f"t{n}", "taxa", "d", str(n), 9, 3) for n in range(tasks)),
         tuple(told),
-        ("half",),
+        ("linear-1, train half, logistic, usual",),
         tuple(range(seeds)),
         errors,
         errors,
@@ -40,14 +40,14 @@ def test_the_optimum_over_noisy_cells_is_biased_and_the_honest_one_is_not():
     assert abs(quality.optimum - 50) < 0.5  # nothing is better than anything else
     assert quality.biased_optimum < 47
     assert abs(quality.noise - 5) < 0.2 and abs(quality.generic - 50) < 1 and abs(quality.chance - 50) < 0.5
-    assert quality.beaten <= 0.15 * 200 and quality.beaten_by_luck <= 0.15 * 200
+    assert quality.beaten <= 0.05 * 200
 
 
 def test_a_better_expert_is_found_where_there_is_one():
     means = np.full((40, 4), 0.5)
     means[:10, 2] = 0.3
     quality = judge(make_metatask(means, 0.01), "taxa", 0)
-    assert 10 <= quality.beaten <= 16
+    assert 10 <= quality.beaten <= 12
     assert quality.optimum == pytest.approx(45, abs=0.5)
 
 

@@ -3,7 +3,7 @@
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -11,7 +11,7 @@ from task2vec.cli.device import check_device
 from task2vec.cli.speech import open_page, say, visible
 from task2vec.errors import UsageError
 
-Part = Literal["experts", "curves", "embeddings"]
+PARTS = ("experts", "curves", "embeddings", "results")
 
 
 def metatask(
@@ -19,8 +19,11 @@ def metatask(
     weights: Annotated[Path, typer.Option(help="Folder with the weights of the pretrained networks.")],
     out: Annotated[Path, typer.Option(help="Folder for the tables.")] = Path("task2vec-metatask"),
     part: Annotated[
-        list[Part] | None,
-        typer.Option(help="experts (the error matrix), curves (by training size), embeddings; default: all."),
+        list[str] | None,
+        typer.Option(
+            metavar="[experts|curves|embeddings|results]",
+            help="The error matrix, errors by training size, embeddings, tables of all; default: everything.",
+        ),
     ] = None,
     probe: Annotated[list[str] | None, typer.Option(help="Embeddings: only by these probes.")] = None,
     method: Annotated[list[str] | None, typer.Option(help="Embeddings: only by these methods.")] = None,
@@ -43,7 +46,10 @@ def metatask(
     from task2vec.paper.metatask_run import Run
 
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    parts = part or ["experts", "curves", "embeddings"]
+    parts = part or list(PARTS)
+    unknown = [each for each in parts if each not in PARTS]
+    if unknown:
+        raise UsageError(f"the meta-task has no part '{unknown[0]}' (--part). Choose among: {', '.join(PARTS)}")
     run = Run(
         data,
         weights,
@@ -60,6 +66,9 @@ def metatask(
         if each == "embeddings":
             for name, spent in run.embed(probe, method, seconds=left).items():
                 say(f"{visible(name)}: {spent}")
+            continue
+        if each == "results":
+            open_page().print(f"{run.gather({'measured_on': where})}", soft_wrap=True)
             continue
         piece = run.try_experts(seconds=60 * minutes) if each == "experts" else run.draw_curves(seconds=60 * minutes)
         open_page().print(f"{each}: {len(piece.made)} made, {len(piece.left)} left")

@@ -164,12 +164,12 @@ def compute_features(network: nn.Module, lessons: Lessons, report: Report, *, ba
     network.eval()
     step = report("features", len(lessons.pixels))
     parts = []
-    for numbers, pixels in lessons.pixels.batches(range(len(lessons.pixels)), batch):
+    for pixels in lessons.pixels.draws(range(len(lessons.pixels)), batch):
         images = lessons.normalise(crop_centre(pixels, lessons.size), torch.float32)
         if images.is_cuda:
             images = images.contiguous(memory_format=torch.channels_last)
         parts.append(network(images))
-        step(len(numbers))
+        step(len(pixels))
     return torch.cat(parts)
 
 

@@ -13,16 +13,21 @@ import torch
 
 import task2vec as t2v
 from task2vec.embedding.writing import write_whole
+from task2vec.experts.measured import BUNDLE, MeasuredMetaTask
 from task2vec.experts.recipes import find_recipe
 from task2vec.paper.collection import Say
 from task2vec.paper.metatask_curves import draw_curves
 from task2vec.paper.metatask_embeddings import METHODS, SIZE, embed_tasks
 from task2vec.paper.metatask_plan import MetaTaskPlan, PlannedExpert, plan_metatask
+from task2vec.paper.metatask_results import gather, read_tables, write_results
 from task2vec.paper.metatask_studio import PRETRAINED, Studio
+from task2vec.paper.taxonomy_store import load_compact
 
 # Experts whose errors are measured by training size, too: the generic one, and halves of each domain.
 CURVES = ("generic", "half")
 PROBES = ("resnet34", "tf_efficientnet_lite0")
+# What is shipped: eight megabytes hold no more.
+BUNDLED = ("tf_efficientnet_lite0 robust", "resnet34 robust", "resnet34 direct")
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,22 @@ class Run:
             return {"name": expert.name, "points": draw_curves(self.studio, expert, recipe)}
 
         return self._make(chosen, "curves", draw, seconds)
+
+    def gather(self, story: dict[str, Any], *, bundled: Sequence[str] = BUNDLED) -> MeasuredMetaTask:
+        """Brings all tables together: CSV in the folder `results`, and the meta-task as one file beside them."""
+        tables = read_tables(self.out / "experts")
+        curves = [point for table in read_tables(self.out / "curves") for point in table["points"]]
+        embeddings, domains = {}, {}
+        for name in bundled:
+            probe, method = name.split(" ")
+            store = load_compact(self.out / "embeddings" / probe / f"{method}.safetensors")
+            embeddings[name] = store.embeddings[method]
+            if store.domains:
+                domains[probe] = store.domains
+        metatask = gather(self.plan, tables, embeddings=embeddings, domains=domains, story=story)
+        write_results(metatask, tables, curves, self.out / "results")
+        metatask.save(self.out / "results" / BUNDLE)
+        return metatask
 
     def _make(
         self, experts: Sequence[PlannedExpert], kind: str, make: Callable[[PlannedExpert], dict], seconds: float
