@@ -56,7 +56,7 @@ def test_centres_are_those_of_k_means():
     def inertia(centres):
         return float(torch.cdist(points, torch.as_tensor(centres)).amin(1).square().mean())
 
-    for count in (8, 140):  # one centre at a time, and two
+    for count in (8, 140):  # one centre at a time, and eight
         ours = np.mean([inertia(start_centres(points, count, generator=generator(s))) for s in range(5)])
         theirs = [KMeans(count, n_init=1, random_state=s).fit(points.numpy()).cluster_centers_ for s in range(5)]
         assert ours < 1.08 * np.mean([inertia(centres) for centres in theirs])

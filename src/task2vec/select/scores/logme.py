@@ -37,7 +37,7 @@ from task2vec.select.scores.labels import prepare
 _LEAST_RESIDUAL = 1e-12
 # log t is searched from so far below the smallest square to so far above the largest, on so many points.
 _BELOW, _ABOVE, _POINTS = 30.0, 20.0, 256
-_NEWTON_STEPS = 8
+_NEWTON_STEPS = 4
 
 
 def logme(features: Tensor | Features, labels: Tensor) -> float:

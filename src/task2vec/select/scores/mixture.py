@@ -3,7 +3,7 @@
 Everything is a product of matrices over all points and components, so it runs as well on a GPU. The k-means start
 (Arthur and Vassilvitskii 2007: each centre drawn with probability proportional to the squared distance to those before)
 uses random numbers of the CPU on every device, so the same seed gives the same mixture, but for rounding. Of more than
-64 centres several are drawn at a time.
+31 centres several are drawn at a time.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 _LLOYD_STEPS = 10
-_ROUNDS = 64  # in which centres are drawn
+_ROUNDS = 16  # in which centres are drawn; a GPU waits for each, and more make no better start
 # Of the mean log-likelihood. What is left then moves N-LEEP by a hundredth of what another seed does.
 _MOST_STEPS, TOLERANCE = 100, 1e-2
 # Added to every variance, in units of the mean variance of the points: a component of a single point keeps a width.
