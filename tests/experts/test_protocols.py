@@ -36,7 +36,7 @@ def test_keys_are_equal_where_numbers_are():
 
 def test_another_recipe_is_another_key(monkeypatch):
     before = ErrorProtocol().key
-    monkeypatch.setattr(protocols, "RECIPE", 2)
+    monkeypatch.setattr(protocols, "RECIPE", 99)
     assert ErrorProtocol().key != before
 
 

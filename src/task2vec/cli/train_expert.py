@@ -11,7 +11,7 @@ import typer
 from task2vec.cli import options
 from task2vec.cli.reading import read_own
 from task2vec.cli.shelf import open_shelf
-from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
+from task2vec.cli.speech import is_watched, open_page, print_facts, print_json, say, visible
 from task2vec.errors import ConflictError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def train_expert(
     ],
     recipe: Annotated[str, typer.Option(help="fast, or achille2019: the paper's, 12 times as long.")] = "fast",
     epochs: Annotated[int | None, typer.Option(help="Another number of epochs than the recipe's.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Another number of images per epoch than 10,000.")] = None,
     probe: options.ProbeName = "tf_efficientnet_lite0",
     weights: options.Weights = None,
     size: options.Size = None,
@@ -51,14 +52,14 @@ def train_expert(
     """Fine-tune a pretrained network on each task, and keep it as an expert.
 
     An interrupted training goes on where it was, and an expert that is there is not trained again. On a CPU this takes
-    hours for a large network: choose a small --size, or few --epochs.
+    hours for a large network: choose a small --size, few --epochs or few --draws.
     """
     begin = time.perf_counter()
     from task2vec.engine import open_engine
     from task2vec.experts.many import train_experts
     from task2vec.probe import load_probe
 
-    chosen = _choose_recipe(recipe, epochs)
+    chosen = _choose_recipe(recipe, {"epochs": epochs, "draws": draws})
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
     reading = {"table": table, "split": split, "allow_bad": allow_bad, "workers": workers}
     tasks = [read_own(path, **reading) for path in paths]
@@ -77,18 +78,24 @@ def train_expert(
             elif shelf is not None:
                 _keep(shelf.library, tasks[result.number], result, is_forced=force)
     results.sort(key=lambda result: result.number)
-    report = {"experts": [_tell(result) for result in results], "seconds": round(time.perf_counter() - begin, 3)}
+    report = {
+        "experts": [_tell(result) for result in results],
+        "folder": str(out),
+        "seconds": round(time.perf_counter() - begin, 3),
+    }
     print_json(report) if as_json else _print_report(report)
     failed = [result.error for result in results if result.error is not None]
     if failed:
         raise typer.Exit(failed[0].exit_code)
 
 
-def _choose_recipe(name: str, epochs: int | None) -> "Recipe":
+def _choose_recipe(name: str, wanted: dict[str, int | None]) -> "Recipe":
+    """The recipe of that name, with what is wanted otherwise, and said so in its name."""
     from task2vec.experts import find_recipe
 
-    recipe = find_recipe(name)
-    return recipe if epochs is None else replace(recipe, name=f"{name}, {epochs} epochs", epochs=epochs)
+    changed: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
+    words = ", ".join([name, *(f"{value} {key}" for key, value in changed.items())])
+    return replace(find_recipe(name), name=words, **changed)
 
 
 def _keep(library: Any, task: "Task", result: "ExpertResult", *, is_forced: bool) -> None:
@@ -119,14 +126,13 @@ def _print_report(report: dict[str, Any]) -> None:
     for name, where in (("expert", "left"), ("images", "right"), ("classes", "right"), ("loss", "right")):
         table.add_column(name, justify=where, overflow="fold")  # type: ignore[arg-type]
     table.add_column("train error", justify="right")
-    table.add_column("file", overflow="fold")
+    table.add_column("")
     for one in report["experts"]:
         if one["error"] is not None:
-            table.add_row(visible(one["task"]), "", "", "", "failed", "")
+            table.add_row(visible(one["task"]), "", "", "", "", "failed")
             continue
         last = one["metrics"][-1]
         numbers = (str(one["images"]), str(one["classes"]), f"{last['loss']:.3f}", f"{100 * last['error']:.1f} %")
-        file = visible(one["file"]) + (" (there already)" if one["is_found"] else "")
-        table.add_row(visible(one["task"]), *numbers, file)
+        table.add_row(visible(one["task"]), *numbers, "there already" if one["is_found"] else "")
     open_page().print(table)
-    open_page().print(f"time  {report['seconds']:.1f} s")
+    print_facts([("experts", visible(report["folder"])), ("time", f"{report['seconds']:.1f} s")])

@@ -78,7 +78,7 @@ def train_expert(
         >>> brief = replace(find_recipe("fast"), epochs=1, draws=16, batch=8)
         >>> expert = train_expert(digits, load_probe(size=32), brief)
         >>> expert.name, len(expert.metrics), tuple(expert.weight.shape)
-        ('digits: 0, 1', 1, (2, 1280))
+        ('digits', 1, (2, 1280))
     """
     base, recipe = base or load_probe(), find_recipe(recipe)
     where = choose_device(device)
