@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from task2vec.engine import Unit, open_engine
 from task2vec.errors import ResourceError
-from tests.engine.cases import CASES, Dying, Remembering, Stillborn, check_case, check_deaths, gather
+from tests.engine.cases import CASES, Dying, Forking, Remembering, Stillborn, check_case, check_deaths, gather
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to end a process by")
@@ -56,6 +57,16 @@ def test_a_worker_that_dies_while_nothing_is_to_do(pool):
     check_case(pool, CASES["one poisoned among fifty"])
 
 
+def test_death_is_noticed_though_somebody_else_holds_the_pipe(tmp_path):
+    with open_engine("pool", workers=1) as engine:
+        _, ends = gather(engine, Forking(tmp_path), [Unit("a", "a")])
+    heirs = [int(line) for line in (tmp_path / "a").read_text().split()]
+    assert "died 3 times" in ends["a"].message and len(heirs) == 3
+    assert any(map(is_alive, heirs))
+    for heir in filter(is_alive, heirs):
+        os.kill(heir, signal.SIGKILL)
+
+
 def test_processes_that_die_before_they_begin_end_the_run():
     before = set(multiprocessing.active_children())
     with open_engine("pool", workers=2) as engine, pytest.raises(ResourceError, match=r"exit code 7.*__main__"):
@@ -66,17 +77,22 @@ def test_processes_that_die_before_they_begin_end_the_run():
 # --- the end ---
 
 
-def start_and_name(engine, seconds=30.0):
-    """A run with all workers at work on something long, and their processes."""
-    units = [Unit(str(number), 0.05) for number in range(2)] + [Unit(f"long {number}", seconds) for number in range(4)]
-    results = engine.run(Remembering(), units)
+def start_and_name(engine):
+    """A run with both workers at work on something long."""
     processes: set[int] = set()
+
+    def ask():
+        while len(processes) < 2:
+            yield Unit(f"short {next(numbers)}", 0.02)
+        yield from (Unit(f"long {number}", 30.0) for number in range(4))
+
+    numbers = count()
+    results = engine.run(Remembering(), ask())
     for result in results:
-        if result.value is not None:
-            processes.add(result.value[0])
+        processes |= {result.value[0]} if result.value is not None else set()
         if len(processes) == 2 and result.is_last:
             break
-    return results, processes
+    return results
 
 
 @pytest.fixture
@@ -89,7 +105,7 @@ def own_pool():
 def test_nobody_stays_behind(way):
     before = {child.pid for child in multiprocessing.active_children()}
     engine = open_engine("pool", workers=2, threads=1)
-    results, _ = start_and_name(engine)
+    results = start_and_name(engine)
     own = {child.pid for child in multiprocessing.active_children()} - before
     assert len(own) == 2
     if way == "abandoned":
@@ -99,6 +115,16 @@ def test_nobody_stays_behind(way):
     else:
         del engine, results
     assert wait_until(lambda: not any(map(is_alive, own)))
+
+
+def test_those_who_have_nothing_to_do_end_with_an_abandoned_run(own_pool):
+    before = set(multiprocessing.active_children())
+    gather(own_pool, Remembering(), [Unit(str(number), 0.2) for number in range(4)])
+    assert len(set(multiprocessing.active_children()) - before) == 2
+    results = own_pool.run(Remembering(), [Unit("short", 0.0), Unit("long", 30.0)])
+    next(results)
+    results.close()
+    assert not set(multiprocessing.active_children()) - before
 
 
 def test_the_engine_goes_on_after_an_abandoned_run(own_pool):
@@ -113,9 +139,14 @@ from task2vec.engine import Unit, open_engine
 from tests.engine.cases import Remembering
 if __name__ == "__main__":
     with open_engine("pool", workers=2, threads=1) as engine:
-        units = [Unit(str(n), 0.3) for n in range(2)] + [Unit(f"long {n}", 60.0) for n in range(4)]
-        for result in engine.run(Remembering(), units):
-            if result.value is not None:
+        seen = set()
+        def ask():
+            while len(seen) < 2:
+                yield Unit("short", 0.02)
+            yield from (Unit(f"long {n}", 60.0) for n in range(4))
+        for result in engine.run(Remembering(), ask()):
+            if result.value is not None and result.value[0] not in seen:
+                seen.add(result.value[0])
                 print(result.value[0], flush=True)
 """
 
@@ -142,14 +173,15 @@ def start_script(tmp_path, text):
     )
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("whom", ["parent", "group"])
+# Other signals end a whole group by themselves.
+@pytest.mark.parametrize(
+    ("whom", "stop"),
+    [("parent", signal.SIGINT), ("parent", signal.SIGTERM), ("parent", signal.SIGKILL), ("group", signal.SIGINT)],
+)
 def test_workers_end_with_their_parent(tmp_path, stop, whom):
-    if (whom, stop) in (("group", signal.SIGTERM), ("group", signal.SIGKILL)):
-        pytest.skip("such a signal ends them all by itself")
     with start_script(tmp_path, SCRIPT) as process:
         processes = {int(process.stdout.readline()) for _ in range(2)}
-        assert all(map(is_alive, processes))
+        assert len(processes) == 2 and all(map(is_alive, processes))
         (os.killpg if whom == "group" else os.kill)(process.pid, stop)
         told = process.communicate(timeout=60)[1]
     assert process.returncode != 0

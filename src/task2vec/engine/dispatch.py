@@ -97,18 +97,21 @@ class _Run:
     def _hand_out(self) -> Iterator[Result]:
         """Gives units to those who are free, and hires while there are units for more.
 
-        Who still opens the work has no unit yet: on a cluster it may wait long for its turn, and others be free before.
+        Who still opens the work has no unit yet: on a cluster it may wait long for its turn, or for ever.
         """
         while len(self.busy) < self.staff.size:
+            ready = next((hand for hand, work in self.staff.idle.items() if work == self.work), None)
             opening = sum(attempt is None for attempt in self.busy.values())
-            yield from self._fetch(opening + 1)
-            if len(self.waiting) <= opening:
+            needed = 1 if ready is not None else opening + 1
+            yield from self._fetch(needed)
+            if len(self.waiting) < needed:
                 return
-            hand, known = self.staff.idle.popitem() if self.staff.idle else (self.staff.crew.hire(), b"")
-            if known == self.work:
-                attempt = self.busy[hand] = self.waiting.popleft()
-                hand.give(Message(BEGIN, attempt.payload))
+            if ready is not None:
+                del self.staff.idle[ready]
+                attempt = self.busy[ready] = self.waiting.popleft()
+                ready.give(Message(BEGIN, attempt.payload))
             else:
+                hand = self.staff.idle.popitem()[0] if self.staff.idle else self.staff.crew.hire()
                 self.busy[hand] = None
                 hand.give(Message(OPEN, self.work))
 

@@ -10,6 +10,9 @@ from task2vec.engine.messages import DIED, Message
 from task2vec.engine.processes import Worker, end_processes
 from task2vec.engine.units import Engine, Result, Unit, Work
 
+# Seconds. The end of a process shows in its pipe at once, unless it left children that hold the pipe open.
+_GLANCE = 1.0
+
 
 class PoolEngine(Engine):
     """An engine of processes, which are started when there are units for them, and stay until it is closed."""
@@ -47,9 +50,13 @@ class _Crew:
         return worker
 
     def hear(self, hands: Sequence[Worker]) -> Iterator[tuple[Worker, Message]]:
-        """What some of them say next. The end of a process is seen by itself, should others hold its pipe open."""
-        sources = {worker.pipe: worker for worker in hands} | {worker.process.sentinel: worker for worker in hands}
-        for worker in dict.fromkeys(sources[source] for source in wait(list(sources))):  # type: ignore[index]
+        """What some of them say next. The end of one is looked for, too, should others hold its pipe open."""
+        workers = {worker.pipe: worker for worker in hands}
+        ready: list[Worker] = []
+        while not ready:
+            ready = [workers[pipe] for pipe in wait(list(workers), timeout=_GLANCE)]  # type: ignore[index]
+            ready = ready or [worker for worker in hands if worker.process.exitcode is not None]
+        for worker in ready:
             message = worker.hear()
             if message.word == DIED:
                 self.dismiss([worker])

@@ -73,7 +73,8 @@ def _end_with_parent() -> None:
     """Waits for the end of the process that started this one, which may be killed, and follows it at once."""
     parent = multiprocessing.parent_process()
     if parent is not None:
-        parent.join()
+        while parent.is_alive() and os.getppid() == parent.pid:  # the latter in case others hold its files open
+            parent.join(1.0)
         os._exit(1)
 
 
