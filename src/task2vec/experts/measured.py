@@ -26,7 +26,6 @@ from task2vec.probe import FilterLayer
 SCHEMA = 1
 BUNDLE = "metatask.safetensors"
 _LARGEST = 1 << 28
-# What is chosen from must be able to teach something: an expert that knows the labels of a task is left out for it.
 _ARRAYS = ("errors", "low", "high", "shares_images", "shares_labels")
 
 
@@ -123,7 +122,7 @@ class MeasuredMetaTask:
         shapes = {"errors": whole, "low": whole, "high": whole, "shares_images": cells, "shares_labels": cells}
         wrong = [name for name, shape in shapes.items() if np.shape(getattr(self, name)) != shape]
         wrong += [name for name, scores in self.scores.items() if np.shape(scores) != whole[:3]]
-        wrong += [name for name, each in (self.embeddings | self.domains).items() if len(each) != len(self.tasks)]
+        wrong += [name for name, each in {**self.embeddings, **self.domains}.items() if len(each) != len(self.tasks)]
         if wrong:
             raise DataError(
                 f"'{wrong[0]}' of the meta-task '{self.name}' does not have an entry for each of its "
@@ -242,8 +241,11 @@ def _decode(content: bytes) -> MeasuredMetaTask:
         tuple(MeasuredExpert(**expert) for expert in story["experts"]),
         tuple(story["protocols"]),
         tuple(story["seeds"]),
-        *(arrays[name].astype(np.float64) for name in _ARRAYS[:4]),
-        arrays["shares_labels"].astype(bool),
+        errors=arrays["errors"].astype(np.float64),
+        low=arrays["low"].astype(np.float64),
+        high=arrays["high"].astype(np.float64),
+        shares_images=arrays["shares_images"].astype(np.float64),
+        shares_labels=arrays["shares_labels"].astype(bool),
         scores={name: scores.astype(np.float64) for name, scores in named["scores"].items()},
         embeddings={name: _unpack(name, told, arrays) for name, told in story["embeddings"].items()},
         domains={name: values.astype(np.float64) for name, values in named["domains"].items()},

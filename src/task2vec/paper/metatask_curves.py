@@ -11,7 +11,7 @@ from task2vec.embedding.progress import silent
 from task2vec.embedding.run import tensor_cores
 from task2vec.experts.cells import measure_cells, plan_cells
 from task2vec.experts.learning import Lessons
-from task2vec.experts.protocols import ErrorProtocol
+from task2vec.experts.protocols import ErrorProtocol, Size
 from task2vec.experts.recipes import Recipe
 from task2vec.experts.splits import choose_test_half, choose_training
 from task2vec.experts.training import begin, measure_error
@@ -19,7 +19,7 @@ from task2vec.paper.metatask_plan import SIZE, PlannedExpert
 from task2vec.paper.metatask_studio import Studio
 
 TASKS = ("cub_Icteridae", "flowers_Asterales", "dogs_toy", "clothing10")
-SIZES: tuple[int | str, ...] = (2, 5, 10, 20, "half")
+SIZES: tuple[Size, ...] = (2, 5, 10, 20, "half")
 SEEDS = (0, 1)
 # Whole networks are tuned for this long: twice the time changes little on so few images.
 TUNING = Recipe("tuning", epochs=2, draws=8_000, rate=0.01)
@@ -63,7 +63,7 @@ def draw_curves(studio: Studio, expert: PlannedExpert, recipe: Recipe) -> list[d
     return [asdict(point) for point in points]
 
 
-def _sizes(task: t2v.Task, seed: int) -> list[int | str]:
+def _sizes(task: t2v.Task, seed: int) -> list[Size]:
     """The training sizes that this task has images for; one as large as the half is left out."""
     is_test = choose_test_half(task, seed)
     fewest = int(np.bincount(task.targets[~is_test]).min())
@@ -72,7 +72,7 @@ def _sizes(task: t2v.Task, seed: int) -> list[int | str]:
 
 def _linear_points(studio: Studio, base: t2v.Probe, task: t2v.Task, expert: str) -> list[CurvePoint]:
     sizes = _sizes(task, SEEDS[0])
-    protocols = [ErrorProtocol(train=size) for size in sizes]  # type: ignore[arg-type]
+    protocols = [ErrorProtocol(train=size) for size in sizes]
     plan = plan_cells(task, protocols, SEEDS).to(studio.device)
     with tensor_cores(studio.device):
         features = studio.features(base.network.to(studio.device), base)
@@ -94,9 +94,9 @@ def _linear_points(studio: Studio, base: t2v.Probe, task: t2v.Task, expert: str)
     ]
 
 
-def _tune(studio: Studio, base: t2v.Probe, task: t2v.Task, expert: str, size: int | str, seed: int) -> CurvePoint:
+def _tune(studio: Studio, base: t2v.Probe, task: t2v.Task, expert: str, size: Size, seed: int) -> CurvePoint:
     is_test = choose_test_half(task, seed)
-    is_train = choose_training(task, is_test, train=size, seed=seed)  # type: ignore[arg-type]
+    is_train = choose_training(task, is_test, train=size, seed=seed)
     lessons, test = (_part(studio, task, mask) for mask in (is_train, is_test))
     training = begin(base, lessons, TUNING, seed=seed, device=studio.device, classes=len(task.classes), report=silent)
     with tensor_cores(studio.device):

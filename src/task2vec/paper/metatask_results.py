@@ -277,11 +277,16 @@ def compare_protocols(tables: Sequence[dict[str, Any]]) -> list[Ranking]:
             continue
         key = paper_key.replace("achille2019", "logistic")
         paper, ours = (np.array([[row[1] for row in each[k]] for each in both]) for k in (paper_key, key))
-        ranks = [stats.spearmanr(one, np.delete(ours, i, axis=1).mean(1))[0] for i, one in enumerate(ours.T)]
-        means = (100 * paper.mean(), 100 * ours.mean())
-        agreement = stats.spearmanr(paper.mean(1), ours.mean(1))[0]
-        found.append(Ranking(task, len(both), *map(float, means), float(agreement), float(np.mean(ranks))))
+        ranks = [_rank_alike(one, np.delete(ours, i, axis=1).mean(1)) for i, one in enumerate(ours.T)]
+        agreement = _rank_alike(paper.mean(1), ours.mean(1))
+        means = (float(100 * paper.mean()), float(100 * ours.mean()))
+        found.append(Ranking(task, len(both), *means, agreement, sum(ranks) / len(ranks)))
     return found
+
+
+def _rank_alike(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's rank correlation."""
+    return float(np.corrcoef(stats.rankdata(a), stats.rankdata(b))[0, 1])
 
 
 def write_results(

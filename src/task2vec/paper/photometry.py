@@ -35,7 +35,7 @@ def describe_picture(pixels: np.ndarray) -> dict[str, float]:
     """
     picture = np.asarray(pixels, dtype=np.float64) / 255
     luma = picture @ _LUMA
-    down, across = np.gradient(luma)
+    down, across = (np.asarray(part) for part in np.gradient(luma))
     energy = down**2 + across**2
     total = energy.sum() + 1e-12
     rows, columns = (np.linspace(0, 1, side) for side in luma.shape)
