@@ -11,7 +11,7 @@ import torch
 
 from task2vec.embedding import EmbedSettings, embed_many, load_embedding
 from task2vec.engine import open_engine
-from task2vec.errors import DataError, ResourceError, UsageError, WorkError
+from task2vec.errors import DataError, UsageError, WorkError
 from task2vec.tasks import Images, Task
 from tests.embedding.conftest import pictures
 from tests.embedding.families import ask, ask_binary, mixed_family
@@ -101,15 +101,6 @@ def test_what_fails_is_told_by_task_and_the_rest_goes_on(pool, tmp_path):
     assert "cannot be sent to another process" in str(errors[4]) and "--engine serial" in str(errors[4])
     assert str(errors[6]) == "this picture is damaged"
     assert {load_embedding(place).task for place in tmp_path.iterdir()} == {f"task {n}" for n in (0, 1, 2, 5, 7)}
-
-
-@pytest.mark.long
-def test_a_task_that_kills_its_process_is_told_and_the_rest_goes_on(pool):
-    tasks = [make_task(number) for number in range(4)]
-    found = run([spoil(task, "kill") if task is tasks[1] else task for task in tasks], pool)
-    assert [result.embedding is None for result in found] == [False, True, False, False]
-    assert isinstance(found[1].error, ResourceError)
-    assert "'task 1 (task 1)' was given up: its process died 3 times (signal 9)" in str(found[1].error)
 
 
 def test_one_poisoned_task_among_fifty(pool):

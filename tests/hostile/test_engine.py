@@ -1,5 +1,10 @@
-"""R2 with a pool: `embed-many --engine pool` is stopped again and again; finished tasks stay, and no process does."""
+"""R2 and R3 with engines: a command is stopped again and again, tasks kill their process, a machine is lost.
 
+Finished tasks stay, the rest goes on, and no process is left behind.
+"""
+
+import importlib.util
+import json
 import os
 import random
 import signal
@@ -12,8 +17,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from task2vec.engine import open_engine
+from task2vec.errors import ResourceError
 from task2vec.library import Library
 from tests.command import START
+from tests.embedding.test_many_engines import make_task, run, spoil
 from tests.engine.test_pool import wait_until
 from tests.engine.test_ray import find_session
 
@@ -113,3 +121,24 @@ def test_a_pool_that_is_stopped_twice(folders, tmp_path):
 def test_a_pool_that_is_stopped_ten_times(folders, tmp_path):
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
     stop_again_and_again(folders, tmp_path, [(signals[number % 3], 1) for number in range(10)], jobs=2)
+
+
+@pytest.mark.long
+def test_a_task_that_kills_its_process_is_told_and_the_rest_goes_on():
+    tasks = [make_task(number) for number in range(4)]
+    with open_engine("pool", workers=2, threads=1) as pool:
+        found = run([spoil(task, "kill") if task is tasks[1] else task for task in tasks], pool)
+    assert [result.embedding is None for result in found] == [False, True, False, False]
+    assert isinstance(found[1].error, ResourceError)
+    assert "'task 1 (task 1)' was given up: its process died 3 times (signal 9)" in str(found[1].error)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: task2vec[ray]")
+def test_a_machine_of_a_cluster_is_lost():
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "tests.engine.ray_nodes"]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told == {"units": 12, "failures": 0, "is_left_running": True}
