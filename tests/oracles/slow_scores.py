@@ -98,7 +98,7 @@ def h_score_shrunk(x, y):
 
 def transrate(x, y):
     z = x - x.mean(0)
-    z = z / np.sqrt(np.mean(np.sum(z**2, 1)))
+    z = z / np.sqrt(np.sum(z**2))
 
     def rate(part):
         return np.linalg.slogdet(np.eye(part.shape[1]) + part.T @ part / (len(part) * 1e-4))[1] / 2

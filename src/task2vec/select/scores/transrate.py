@@ -6,10 +6,13 @@ with Z the features from their common mean and Z_c those of one class (from the 
 the mutual information between features and labels.
 
 What the paper leaves open, and what is done here: its listing averages the classes with equal weights, its formula by
-their share of the images: by share here. The value depends on the unit of the features, which differs between networks
-and says nothing about them: features are scaled to a mean squared length of one. eps^2 = 10^-4, as the listing has
-it under the name eps. So the score is invariant to rotation, shift and a common scale. It grows with the number of
-features that vary at all, which favours wide networks, and with few images per class it is mostly the count of images.
+their share of the images: by share here; eps^2 = 10^-4, as the listing has it under the name eps. The value depends on
+the unit of the features, and far too much: with as many features as images and a small eps it counts directions, and
+noise has most of them. On 600 textures of 10 kinds, features as they are gave 1777 to EfficientNet-lite0 and 2534 to
+noise. So the features are scaled until all their squares sum to one, which some public codes do, and then it is 1.43
+to 0.85. With a tenth of the images noise is ahead again: do not use it there. The score is invariant to rotation,
+shift and a common scale.
+
 Two classes of equal size lie opposite each other about the common mean, so each is coded as dearly as both together,
 and the score is near 0 however far apart they are.
 
@@ -41,7 +44,7 @@ def transrate(features: Tensor | Features, labels: Tensor) -> float:
     squares = x.spectrum.squares
     if not len(squares):
         return 0.0
-    unit = squares.sum() / len(x)
+    unit = squares.sum()
     whole = (squares / unit / len(x) / _DISTORTION).log1p().sum() / 2
     rates = torch.cat([_rate_classes(rows, sizes) for rows, sizes in _gather_classes(x.compact / unit.sqrt(), y)])
     return float(whole - rates.sum() / len(x))
