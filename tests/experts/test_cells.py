@@ -133,3 +133,15 @@ def test_what_cannot_be_measured_is_said(task):
         measure_cells(broken, plan, expert="x")
     with pytest.raises(UsageError, match="precision"):
         plan_cells(task, [ErrorProtocol(measure="precision")])
+
+
+def test_draws_are_training_images_uniformly_over_classes(task):
+    plan = plan_cells(task, [HALF, FIVE], (0, 1))
+    draws = [plan.draw(part, 2) for part in range(4)]
+    for part, drawn in enumerate(draws):
+        assert drawn.shape == (2, 10_000) and plan.parts.train[part][drawn].all()
+        shares = np.bincount(plan.targets[drawn[0]]) / 10_000
+        assert np.abs(shares - 1 / 3).max() < 0.03
+        assert set(drawn.flatten().tolist()) == set(np.flatnonzero(plan.parts.train[part]).tolist())
+    assert not torch.equal(draws[0], draws[1]) and not torch.equal(draws[0][0], draws[0][1])
+    assert plan.draw(0, 2) is draws[0]

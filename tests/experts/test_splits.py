@@ -1,5 +1,7 @@
 """Halves and draws: every class keeps its share, copies stay together, and only seed and content decide."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -113,3 +115,12 @@ def test_nothing_to_test_on_is_said():
     same = from_dataset([(image, 0), (image, 0), (other, 1), (other, 1)], name="copies alone")
     with pytest.raises(DataError, match="'copies alone'"):
         choose_test_half(same, 0)
+
+
+def test_no_more_images_of_an_attribute_than_are_asked_for():
+    task = make_attributes(60)
+    same = replace(task, targets=np.repeat(task.targets[:, :1], 3, axis=1))  # then no image serves another attribute
+    nobody = np.zeros(60, dtype=bool)
+    for train in (1, 4):
+        mask = choose_training(same, nobody, train=train, seed=0)
+        assert [int((same.targets[mask, 0] == answer).sum()) for answer in (0, 1)] == [train, train]

@@ -172,3 +172,25 @@ def test_some_of_the_parts():
     some = parts.only([2, 0])
     assert np.array_equal(some.train, parts.train[[2, 0]]) and torch.equal(some.folds, parts.folds[[2, 0]])
     assert torch.equal(some.weights, parts.weights[[2, 0]]) and len(some) == 2
+
+
+def test_a_gpu_without_enough_memory_is_asked_for_less(monkeypatch):
+    x, targets, _ = problem("4 classes")
+    whole, asked = fit(x, targets, masks(len(x)), classes=4), []
+    solve = parts_file.Problem.solve
+
+    def full(self, weights, *args, **options):
+        asked.append(len(weights))
+        if len(weights) > 20:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory (pretended)")
+        return solve(self, weights, *args, **options)
+
+    monkeypatch.setattr(parts_file.Problem, "solve", full)
+    monkeypatch.setattr(parts_file, "_ROOM", 1 << 22)
+    monkeypatch.setattr(parts_file, "_LEAST_ROOM", 1 << 10)
+    found = fit(x, targets, masks(len(x)), classes=4)
+    assert max(asked) > 20 and torch.equal(found.l2, whole.l2)
+    assert torch.allclose(found.logits, whole.logits, atol=1e-5)
+    monkeypatch.setattr(parts_file, "_LEAST_ROOM", 1 << 30)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        fit(x, targets, masks(len(x)), classes=4)
