@@ -1,4 +1,4 @@
-"""(e) Training an expert against a bare forward-backward loop, and its feature pass against a bare forward.
+"""(x) Training an expert against a bare forward-backward loop, and its feature pass against a bare forward.
 
     python benchmarks/expert_speed.py [--device cuda] [--size 112] [--quick] [--out FILE]
 
@@ -23,7 +23,7 @@ import torchvision  # noqa: E402
 from PIL import Image  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
-from benchmarks.measure import Verdict, describe_machine, show_table  # noqa: E402
+from benchmarks.measure import Plan, Verdict, describe_machine, show_table, wall_clock  # noqa: E402
 from task2vec.embedding.progress import silent  # noqa: E402
 from task2vec.embedding.run import tensor_cores  # noqa: E402
 from task2vec.experts.learning import judge  # noqa: E402
@@ -82,16 +82,17 @@ def bare_features(network, device: torch.device, batch: int, images: int, size: 
     return images // batch * batch / (_now(device) - begun)
 
 
-def measure(device: torch.device, *, size: int, is_quick: bool) -> tuple[dict[str, float], list[Verdict]]:
+def measure(plan: Plan, *, size: int = 112) -> tuple[dict[str, object], list[Verdict]]:
     """Images per second of all ways."""
+    device = torch.device(plan.device)
     is_gpu = device.type == "cuda"
-    images, batch = (4096, 128) if is_gpu else (64, 16)
-    draws, rounds = (10_000 if is_gpu else 64), (2 if is_quick else 5)
+    images, batch = (4096, 128) if is_gpu else (16, 8)
+    draws, rounds = (10_000 if is_gpu else 16), (2 if plan.is_quick else 5)
     base, lessons = make_lessons(device, images, size)
     recipe = Recipe("speed", epochs=1, draws=draws, batch=batch)
     training = begin(base, lessons, recipe, seed=0, device=device, classes=CLASSES, report=silent)
     found: dict[str, list[float]] = {"training": [], "bare training": [], "features": [], "bare features": []}
-    large = 512 if is_gpu else 16
+    large = 512 if is_gpu else 8
     for number in range(rounds + 1):
         with tensor_cores(device):
             training.step, before = 0, len(training.metrics)
@@ -109,8 +110,8 @@ def measure(device: torch.device, *, size: int, is_quick: bool) -> tuple[dict[st
     show_table(["way", "images per second", "of the bare loop"], [
         (way, rate, rate / rates[way if way.startswith("bare") else f"bare {way}"]) for way, rate in rates.items()
     ])  # fmt: skip
-    what = f"(e) resnet34, {size} px, {device.type}:"
-    return rates, [
+    what = f"(x) resnet34, {size} px, {device.type}:"
+    return {"expert_speed": {"size": size, "images per second": rates}}, [
         Verdict(f"{what} training / bare loop", rates["training"] / rates["bare training"], TRAINING, is_at_least=True),
         Verdict(
             f"{what} features / bare forward", rates["features"] / rates["bare features"], FEATURES, is_at_least=True
@@ -131,10 +132,9 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out")
     chosen = parser.parse_args()
-    rates, verdicts = measure(torch.device(chosen.device), size=chosen.size, is_quick=chosen.quick)
+    plan = Plan(_ROOT.parent / "shared", chosen.quick, wall_clock(chosen.device), chosen.device)
+    found, verdicts = measure(plan, size=chosen.size)
     for verdict in verdicts:
         print(verdict)
     if chosen.out:
-        Path(chosen.out).write_text(
-            json.dumps({"machine": describe_machine(), "size": chosen.size, "images per second": rates}, indent=1)
-        )
+        Path(chosen.out).write_text(json.dumps({"machine": describe_machine(), **found}, indent=1) + "\n")

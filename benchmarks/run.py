@@ -1,6 +1,6 @@
 """Runs the measurements, prints every promised ratio with its target, and writes one JSON.
 
-    python benchmarks/run.py [--quick] [--only a,b,c,d,e,m,v,w,memory] [--shared DIR] [--out FILE] [--processor-time]
+    python benchmarks/run.py [--quick] [--only a,b,c,d,e,m,v,w,x,memory] [--shared DIR] [--out FILE] [--processor-time]
 
 Real images and weights are read from the shared folder beside the repository; without it only
 memory, distances and the library can be measured.
@@ -28,6 +28,7 @@ PARTS = {
     "memory": "memory",
     "w": "library_adds",
     "e": "engines",
+    "x": "expert_speed",
     "m": "many_tasks",
     "a": "time_to_error",
 }

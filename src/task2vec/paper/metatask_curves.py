@@ -79,7 +79,7 @@ def _linear_points(studio: Studio, base: t2v.Probe, task: t2v.Task, expert: str)
     base.network.cpu()
     own = features[torch.from_numpy(studio.places[task.fingerprint]).to(features.device)]
     counts = {pair: int(mask.sum()) for pair, mask in zip(plan.pairs, plan.parts.train, strict=True)}
-    sizes_by_key = {protocol.key: protocol.train for protocol in protocols}
+    sizes_by_key: dict[str, Size] = {protocol.key: protocol.train for protocol in protocols}
     return [
         CurvePoint(
             task.name,
