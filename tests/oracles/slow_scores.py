@@ -98,10 +98,10 @@ def h_score_shrunk(x, y):
 
 def transrate(x, y):
     z = x - x.mean(0)
-    z = z / np.sqrt(np.sum(z**2))
+    z = z / np.sqrt(np.mean(np.sum(z**2, 1)))
 
     def rate(part):
-        return np.linalg.slogdet(np.eye(part.shape[1]) + part.T @ part / (len(part) * 1e-4))[1] / 2
+        return np.linalg.slogdet(np.eye(part.shape[1]) + part.T @ part / len(part))[1] / 2
 
     return rate(z) - sum(np.mean(y == label) * rate(z[y == label]) for label in np.unique(y))
 

@@ -151,16 +151,16 @@ def test_what_a_score_does_not_see(change, name, case):
 def test_transrate_is_blind_to_two_classes_of_equal_size_and_sees_three():
     transrate = SCORES["transrate"].function
     two, three = (transrate(*tensors(*draw(600, 4, classes, apart=8.0, seed=1))) for classes in (2, 3))
-    assert abs(two) < 0.02 < 0.2 < three
+    assert 10 * abs(two) < three
 
 
-def test_transrate_prefers_noise_of_many_directions_where_images_are_few():
+def test_transrate_prefers_a_signal_to_noise_of_more_directions():
     x, y = draw(60, 80, 4, apart=3.0)
     noise = np.random.default_rng(1).normal(size=x.shape)
     transrate = SCORES["transrate"].function
     signal = x * np.arange(1, 81) ** -0.5
     assert parc(*tensors(signal, y)) > 0.5 > parc(*tensors(noise, y))
-    assert transrate(*tensors(signal, y)) < transrate(*tensors(noise, y))
+    assert transrate(*tensors(signal, y)) > 1.5 * transrate(*tensors(noise, y))
 
 
 def test_the_plain_h_score_does_not_see_any_linear_map():
