@@ -6,7 +6,7 @@ Prints what came of them as one line of JSON.
 import json
 
 from task2vec.engine import Unit, open_engine
-from task2vec.engine.cluster import import_ray
+from task2vec.engine.connection import import_ray
 from tests.engine.cases import Remembering
 
 UNITS = 12

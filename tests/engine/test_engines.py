@@ -10,6 +10,8 @@ from task2vec.engine import Failure, Result, Unit, borrow_engine, open_engine
 from task2vec.engine.messages import pack, unpack
 from task2vec.engine.threads import limit_threads
 from task2vec.errors import BadImagesError, DataError, UsageError, WorkError
+from task2vec.probe.probe import trial_images
+from tests.cases import make_case
 from tests.engine.cases import (
     CASES,
     Broken,
@@ -98,6 +100,15 @@ def test_what_travels_shares_no_memory_with_what_was_sent():
     there["tensor"][0] = 99
     assert not tensor.is_shared() and tensor[0] == 0
     assert torch.equal(there["view"], tensor[2:4])
+
+
+def test_a_probe_travels_without_what_was_made_of_it_here():
+    probe = make_case("odd")
+    probe.prepare()
+    there = unpack(pack(probe))
+    assert (there.fingerprint, there._prepared) == (probe.fingerprint, {}) and probe._prepared
+    images = trial_images(probe.size)
+    assert torch.equal(there.prepare().module(images), probe.prepare().module(images))
 
 
 # --- threads ---

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from task2vec.engine import open_engine
-from task2vec.engine.cluster import share_cards
+from task2vec.engine.connection import share_cards
 from task2vec.errors import MissingExtraError, UsageError
 from tests.engine.ray_run import QUESTIONS
 from tests.engine.test_pool import wait_until

@@ -161,10 +161,8 @@ class _Many:
 
     def _embed_elsewhere(self, engine: Engine, units: Sequence[Unit]) -> Iterator[Outcome]:
         """What workers make of the groups; a group that fails is a failure of all its tasks that were not told yet."""
-        # Networks that were made ready for this process stay here.
-        work = replace(self.work, probe=replace(self.work.probe, _prepared={}))
         waiting = {unit.key: {number for number, _ in unit.payload} for unit in units}
-        for result in engine.run(work, units):
+        for result in engine.run(self.work, units):
             left = waiting[result.key]
             if not result.is_last:
                 number, outcome = result.value

@@ -5,37 +5,19 @@ machine raises in one place, at once, and leaves nothing that Ray might rebuild 
 nothing here; units that were lost are given out again in the same way as with processes.
 """
 
-import importlib
-import logging
-import math
 import os
-import signal
-import socket
 import sys
-import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from task2vec.engine.connection import connect, import_ray, share_cards, shorten
 from task2vec.engine.dispatch import Staff
 from task2vec.engine.messages import DIED, OPEN, VALUE, Message, pack, unpack
 from task2vec.engine.units import Engine, Result, Unit, Work
-from task2vec.errors import MissingExtraError, ResourceError, UsageError
-
-# Read by Ray when it is imported or started: it tells nobody of its use, leaves the choice of a device to us, and
-# prints nothing among our results, such as that a worker died.
-_MANNERS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
-}
-# A Ray of our own speaks to itself, on loopback alone, as it does on other systems than Linux.
-_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-# Ray itself would try for minutes.
-_PATIENCE = 10.0
+from task2vec.errors import ResourceError
 
 
 class RayEngine(Engine):
@@ -54,7 +36,7 @@ class RayEngine(Engine):
         If these are None, cores and GPUs are shared out.
         """
         self.ray = import_ray(is_alone=address is None)
-        self.is_ours = _connect(self.ray, address, cores=workers)
+        self.is_ours = connect(self.ray, address, cores=workers)
         found = self.ray.cluster_resources()
         cores, cards = int(found.get("CPU", 1)), found.get("GPU", 0)
         workers = workers or int(cards) or max(1, cores)
@@ -73,82 +55,6 @@ class RayEngine(Engine):
         """Ends all actors, and Ray if it was started here; the cluster of an address is left as it was."""
         self.staff.idle.clear()
         self._end()
-
-
-def import_ray(*, is_alone: bool = True) -> ModuleType:
-    """Ray, if it is installed."""
-    for name, value in (_MANNERS | (_ALONE if is_alone else {})).items():
-        os.environ.setdefault(name, value)
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise MissingExtraError(
-            "engine 'ray' needs Ray, which is not installed here. Install it: pip install 'task2vec[ray]'; or use "
-            "engine='pool' (--engine pool), the processes of this machine."
-        ) from error
-
-
-def share_cards(cards: float, workers: int, wanted: float | None) -> float:
-    """The GPUs of each worker: as wanted if there are so many, else an even share, so that all find a place.
-
-    Example:
-        >>> share_cards(8, 8, None), share_cards(2, 3, None), share_cards(0, 4, None)
-        (1.0, 0.5, 0)
-    """
-    if wanted is None:
-        return 1 / math.ceil(workers / cards) if cards else 0
-    if wanted * workers > cards:
-        raise UsageError(
-            f"{workers} workers with gpus={wanted:g} each need {wanted * workers:g} GPUs, and Ray has {cards:g}: some "
-            "would wait for ever. Ask for fewer workers (--jobs) or a smaller share."
-        )
-    return wanted
-
-
-def _connect(ray: ModuleType, address: str | None, *, cores: int | None) -> bool:
-    """Joins the cluster at an address, or starts Ray on this machine; whether it was started."""
-    if ray.is_initialized():
-        return False
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:  # and not the one that somebody else may have started here
-        options |= {"address": "local", "include_dashboard": False, "num_cpus": max(cores or 0, os.cpu_count() or 1)}
-    else:
-        options["address"] = address
-    try:
-        _knock(address)
-        with _keep_handler(signal.SIGTERM):
-            ray.init(**options)
-    except Exception as error:
-        what = "started here" if address is None else f"reached at '{address}'"
-        raise ResourceError(
-            f"Ray cannot be {what} ({_shorten(error)}), so nobody would do the work. Start a cluster with `ray start "
-            "--head` and name it (--address), or use engine='pool' (--engine pool)."
-        ) from error
-    return address is None
-
-
-@contextmanager
-def _keep_handler(number: int) -> Iterator[None]:
-    """What a signal does after the block is what it did before: Ray would have it print pages of addresses."""
-    before = signal.getsignal(number)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread() and before is not None:
-            signal.signal(number, before)
-
-
-def _knock(address: str | None) -> None:
-    """Raises `OSError` if there is nobody at HOST:PORT or ray://HOST:PORT."""
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
-
-
-def _shorten(error: Exception) -> str:
-    """What an error of Ray says in one line; the last one of a traceback."""
-    lines = str(error).strip().splitlines() or [""]
-    return lines[-1] if "Traceback" in str(error) else f"{type(error).__name__}: {lines[0]}"
 
 
 def _end(ray: ModuleType, crew: "_Crew", is_ours: bool) -> None:
@@ -227,7 +133,7 @@ class _Crew:
             answer = self.ray.get(call)
         except errors.RayTaskError as error:  # what goes wrong in the work is an answer, so this is the cluster's
             raise ResourceError(
-                f"a worker of Ray cannot begin ({_shorten(error)}), so nothing can be done there. All machines of the "
+                f"a worker of Ray cannot begin ({shorten(error)}), so nothing can be done there. All machines of the "
                 "cluster need the same Python, Ray and task2vec. Install them there: pip install 'task2vec[ray]'"
             ) from error
         except errors.RayError as error:

@@ -29,6 +29,10 @@ class Probe:
     fingerprint: str
     _prepared: dict = field(default_factory=dict, repr=False)
 
+    def __getstate__(self) -> dict:
+        """What travels to another process: networks that were made ready for a device of this one stay here."""
+        return {**self.__dict__, "_prepared": {}}
+
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of the images the network sees."""
