@@ -48,11 +48,11 @@ def test_both_classifiers_rank_experts_the_same_way():
     labels = torch.tensor(task.targets)
     generator = torch.Generator().manual_seed(0)
     centres = 4 * torch.randn(len(task.classes), 24, generator=generator)
-    plan = plan_cells(task, [ErrorProtocol(), ErrorProtocol(classifier="achille2019", epochs=4)], range(3))
+    plan = plan_cells(task, [ErrorProtocol(), ErrorProtocol(classifier="achille2019", epochs=2)], range(2))
     means = []
     for noise in (1.0, 4.0, 6.0, 8.0, 12.0, 20.0):
         features = centres[labels] + noise * torch.randn(len(task), 24, generator=generator)
         errors = [error.error for error in measure_cells(features, plan, expert=str(noise))]
-        means.append(np.reshape(errors, (2, 3)).mean(1))
+        means.append(np.reshape(errors, (2, 2)).mean(1))
     ours, theirs = np.transpose(means)
     assert spearmanr(ours, theirs).statistic > 0.85 and np.ptp(ours) > 0.3

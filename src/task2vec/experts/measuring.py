@@ -35,7 +35,7 @@ def error_matrix(
     protocols: Sequence[ErrorProtocol] = (ErrorProtocol(),),
     seeds: Sequence[int] = (0,),
     library: Library | None = None,
-    engine: str | Engine = "serial",
+    engine: str | Engine | None = None,
     trained_on: TrainedOn | None = None,
     device: str | None = None,
     workers: int | None = None,
@@ -56,7 +56,7 @@ def error_matrix(
         protocols: how errors are measured.
         seeds: of splits and all other randomness.
         library: where errors, tasks and experts are kept.
-        engine: "serial", "pool", "ray", or what `open_engine` gives: who does the work. It does not change the errors,
+        engine: "serial" (None), "pool", "ray", or what `open_engine` gives: who does the work. It changes no error,
             nor does any of the arguments below.
         trained_on: the tasks that experts were trained on, by the experts' names. Cells of tasks that share an image
             with them are marked in `is_trivial`; so are those of the very task that an expert says it was trained on.
@@ -80,7 +80,7 @@ def error_matrix(
     run.find_trivial(trained_on)
     run.on_cell = on_cell or (lambda _: None)
     how = {"device": device, "workers": workers, "batch_size": batch_size, "download": download}
-    with run.note(), watch(progress) as report, borrow_engine(engine) as opened:
+    with run.note(), watch(progress) as report, borrow_engine(engine or "serial") as opened:
         run.begin()
         step = report("cells", len(run.tasks) * len(run.experts))
         units = run.list_units()
@@ -216,7 +216,10 @@ class _Run:
         if self.library is not None:
             try:
                 self.library.add(*found)
-            except ConflictError:  # somebody else measured them meanwhile, and what is kept is not changed
+            except ConflictError:  # somebody else measured some of them meanwhile, and what is kept is not changed
+                for error in found:
+                    with suppress(ConflictError):
+                        self.library.add(error)
                 self._read()
         self.on_cell(tuple(self.known[_name(error)] for error in found))
         return 1
