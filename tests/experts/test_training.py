@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import task2vec as t2v
 from task2vec.embedding.progress import silent
@@ -16,6 +17,7 @@ from task2vec.experts.loading import load_expert, load_trained
 from task2vec.experts.recipes import Recipe, find_recipe
 from task2vec.experts.training import begin, compute_features, measure_error, prepare_lessons, train_expert, widen
 from task2vec.probe.preprocess import Preprocess
+from task2vec.probe.probe import make_probe
 from tests.embedding.conftest import make_attributes, make_task
 from tests.embedding.test_methods import make_tiny
 
@@ -106,12 +108,29 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(colours, stop, tmp_pa
     assert not file.with_name(file.name + PAUSED).exists()
 
 
+def test_networks_with_dropout_repeat_themselves_too(colours):
+    def make():
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Dropout2d(0.4), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        module = nn.Sequential(*layers, nn.Linear(6, 2)).eval()
+        return make_probe("dropping", module, ("5",), Preprocess(size=(8, 8), resize=8), source="test")
+
+    first = train_expert(colours, make(), BRIEF, device="cpu")
+    torch.manual_seed(99)
+    again = train_expert(colours, make(), BRIEF, device="cpu")
+    assert weights_of(again) == weights_of(first)
+    assert weights_of(train_expert(colours, make(), BRIEF, seed=1, device="cpu")) != weights_of(first)
+
+
 def test_a_pause_of_something_else_or_a_damaged_one_is_not_gone_on_from(colours, tmp_path, monkeypatch):
     file = tmp_path / "e.expert.safetensors"
     place = file.with_name(file.name + PAUSED)
     whole = train_expert(colours, make_tiny(), BRIEF, device="cpu")
     write_tensors(place, {"sums": torch.zeros(2)}, {"kind": "pause", "key": "another", "step": 3})
-    assert weights_of(train_expert(colours, make_tiny(), BRIEF, out=file, device="cpu")) == weights_of(whole)
+    with pytest.raises(ConflictError, match="unfinished training of another"):
+        train_expert(colours, make_tiny(), BRIEF, out=file, device="cpu")
+    forced = train_expert(colours, make_tiny(), BRIEF, out=file, replace_other=True, device="cpu")
+    assert weights_of(forced) == weights_of(whole) and not place.exists()
     file.unlink()
     place.write_bytes(b"half a file")
     assert weights_of(train_expert(colours, make_tiny(), BRIEF, out=file, device="cpu")) == weights_of(whole)

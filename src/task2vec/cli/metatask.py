@@ -32,6 +32,7 @@ def metatask(
         str,
         typer.Option(metavar="I/N", help="This is run number I (from 0) of N at once: each takes every N-th expert."),
     ] = "0/1",
+    note: Annotated[str, typer.Option(help="Results: where, when and by which commit they were measured.")] = "",
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there.")] = None,
     workers: Annotated[int | None, typer.Option(help="How many threads decode images.")] = None,
 ) -> None:
@@ -68,7 +69,7 @@ def metatask(
                 say(f"{visible(name)}: {spent}")
             continue
         if each == "results":
-            open_page().print(f"{run.gather({'measured_on': where})}", soft_wrap=True)
+            open_page().print(f"{run.gather(note)}", soft_wrap=True)
             continue
         piece = run.try_experts(seconds=60 * minutes) if each == "experts" else run.draw_curves(seconds=60 * minutes)
         open_page().print(f"{each}: {len(piece.made)} made, {len(piece.left)} left")

@@ -14,7 +14,7 @@ from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.progress import Report
 from task2vec.errors import NotFiniteError
 from task2vec.experts.recipes import Recipe
-from task2vec.experts.sampling import Epoch, crop, draw_epoch
+from task2vec.experts.sampling import Epoch, crop, draw_epoch, mix_seed
 
 _MOMENTUM, _SUMS = "momentum.", "sums"
 Validate = Callable[[], float] | None
@@ -86,6 +86,7 @@ class Training:
             weight_decay=recipe.weight_decay,
             fused=device.type == "cuda",
         )
+        self.has_chance = any(_is_random(module) for module in learner.modules())
         self.step = 0
         self.sums, self.seen = torch.zeros(2, device=device), 0  # of the epoch so far: losses and errors, images
         self.metrics: list[EpochMetrics] = []
@@ -129,8 +130,12 @@ class Training:
         is_cuda = self.device.type == "cuda"
         if is_cuda:
             images = images.contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=is_cuda):
-            logits = self.learner(images)
+        # Dropout draws from the common generator: it gets a seed of its own for every step, and is put back.
+        with torch.random.fork_rng(devices=[self.device] if is_cuda and self.has_chance else []):
+            if self.has_chance:
+                torch.manual_seed(mix_seed(self.seed, self.step))
+            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=is_cuda):
+                logits = self.learner(images)
         loss, wrong = judge(logits.float(), targets)
         self.optimiser.zero_grad()
         loss.backward()
@@ -177,6 +182,12 @@ class Training:
         self.sums = tensors[_SUMS].to(self.device)
         self.step, self.seen = int(story["step"]), int(story["seen"])
         self.metrics = [EpochMetrics(**one) for one in story["metrics"]]
+
+
+def _is_random(module: nn.Module) -> bool:
+    """Whether a layer draws numbers in training: dropout and stochastic depth of any kind, by their names."""
+    name = type(module).__name__.lower()
+    return "drop" in name or "stochastic" in name
 
 
 def judge(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -90,13 +90,14 @@ def train_experts(
 
     def run() -> Iterator[ExpertResult]:
         with borrow_engine(engine) as open_engine, watch(progress) as report:
-            step = report("experts", len(units))
+            step, settled = report("experts", len(units)), set()
             for result in open_engine.run(work, units):
                 number = int(result.key)
-                if result.value is not None:
+                if result.value is not None and number not in settled:  # one whose process died may come again
+                    settled.add(number)
                     entry, is_found = result.value
                     yield ExpertResult(number, tasks[number].name, entry, is_found=is_found)
-                elif result.failure is not None:
+                elif result.failure is not None and number not in settled:
                     yield ExpertResult(number, tasks[number].name, error=result.failure.error())
                 step(result.is_last)
 

@@ -94,8 +94,10 @@ class MeasuredMetaTask:
         high: upper ends.
         shares_images: (tasks, experts) the part of a task's images that the expert was trained on.
         shares_labels: (tasks, experts) whether the expert was trained on labels of the task.
-        scores: (tasks, experts, protocols) transferability scores by name, of the training images of the first seed.
-        embeddings: of the tasks in their order, by probe and method ("resnet34 robust").
+        scores: (tasks, experts, protocols) transferability scores by name, of the training images of the first seed:
+            of the errors, only those of that seed are on images that the scores have not seen.
+        embeddings: of the tasks in their order, by probe and method ("resnet34 robust"); of all their images, those
+            that the errors were measured on included.
         domains: (tasks, features) mean features of the tasks' images, by probe.
         story: where it comes from, and what it cost.
     """
@@ -141,8 +143,12 @@ class MeasuredMetaTask:
 
     @property
     def is_candidate(self) -> np.ndarray:
-        """(tasks, experts) whether an expert may be chosen for a task: it saw neither its images nor its labels."""
-        return (self.shares_images == 0) & ~self.shares_labels
+        """(tasks, experts) whether an expert may be chosen for a task: it saw neither its images nor its labels.
+
+        What a network was pretrained on is not known here, and counts for nothing. Repeats are no candidates.
+        """
+        is_repeat = np.array([expert.is_repeat for expert in self.experts], dtype=bool)
+        return (self.shares_images == 0) & ~self.shares_labels & ~is_repeat
 
     def only(self, *, family: str | None = None, repeats: bool = False) -> "MeasuredMetaTask":
         """The tasks of one family, by default without experts that were trained a second time.

@@ -39,7 +39,7 @@ def draw_epoch(targets: np.ndarray, *, draws: int, seed: int, epoch: int) -> Epo
         >>> bool(0.45 < drawn.mean() < 0.55)
         True
     """
-    generator = torch.Generator().manual_seed(_mix(seed, epoch))
+    generator = torch.Generator().manual_seed(mix_seed(seed, epoch))
     groups = [torch.from_numpy(group) for group in _list_groups(targets)]
     which = torch.randint(len(groups), (draws,), generator=generator)
     place = torch.rand(draws, generator=generator, dtype=torch.float64)
@@ -58,8 +58,8 @@ def _list_groups(targets: np.ndarray) -> list[np.ndarray]:
     return [group for pair in answers if len(pair[0]) and len(pair[1]) for group in pair]
 
 
-def _mix(seed: int, epoch: int) -> int:
-    """A seed of its own for every epoch."""
+def mix_seed(seed: int, epoch: int) -> int:
+    """A seed of its own for every epoch, or step."""
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
 
 

@@ -19,7 +19,7 @@ from task2vec.embedding.device import choose_device
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.progress import Report, watch
 from task2vec.embedding.run import tensor_cores
-from task2vec.errors import ConflictError, UsageError, WeightsError
+from task2vec.errors import ConflictError, UsageError, WeightsError, WeightsNotFoundError
 from task2vec.experts.files import PAUSED, read_story, read_tensors, write_tensors
 from task2vec.experts.learning import Learner, Lessons, Training, judge
 from task2vec.experts.loading import TrainedExpert, load_trained, name_architecture
@@ -37,6 +37,8 @@ PAUSE_SECONDS = 60.0
 _MARGIN = 8 / 7
 # Raised whenever the same arguments give other weights, so that what older versions trained is not taken for ours.
 VERSION = 1
+# Tensors and story of a training in the middle.
+Kept = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def train_expert(
@@ -84,8 +86,11 @@ def train_expert(
     where = choose_device(device)
     story = describe(task, base, recipe, seed=seed, name=name)
     path = None if out is None else Path(out)
-    if path is not None and (known := _find_known(path, story["key"], replace_other)) is not None:
-        return known
+    known = None
+    if path is not None:
+        if (there := _find_known(path, story["key"], replace_other)) is not None:
+            return there
+        known = _find_pause(path, story["key"], replace_other)
     with watch(progress) as report:
         lessons = prepare_lessons(task.canonical(), base, device=where, workers=workers)
         training = begin(base, lessons, recipe, seed=seed, device=where, classes=len(task.classes), report=report)
@@ -94,7 +99,7 @@ def train_expert(
             others = prepare_lessons(_match(validation, task), base, device=where, workers=workers)
             validate = partial(measure_error, training.learner, others)
         with tensor_cores(where):
-            training.run(lessons, report, pause=_open_pause(path, training, story), validate=validate)
+            training.run(lessons, report, pause=_open_pause(path, training, story, known), validate=validate)
     expert = finish(training, base, story)
     return expert if path is None else _save(expert, path)
 
@@ -243,18 +248,32 @@ def _find_known(path: Path, key: str, replace_other: bool) -> TrainedExpert | No
     )
 
 
-def _open_pause(path: Path | None, training: Training, story: dict[str, Any]) -> Callable[[Training], None]:
-    """Goes on from the last pause, if there was one, and gives what keeps the next ones."""
+def _find_pause(path: Path, key: str, replace_other: bool) -> Kept | None:
+    """What was kept of the same training when it was interrupted; a damaged file is none."""
+    place = path.with_name(path.name + PAUSED)
+    try:
+        tensors, story = read_tensors(place)
+    except (WeightsError, WeightsNotFoundError):
+        return None
+    if story.get("key") == key:
+        return tensors, story
+    if replace_other:
+        return None
+    raise ConflictError(
+        f"'{place}' is an unfinished training of another task, network, recipe or seed, and would be lost. Finish that "
+        "one, choose another place, or give it up: replace_other=True, --force"
+    )
+
+
+def _open_pause(
+    path: Path | None, training: Training, story: dict[str, Any], known: Kept | None
+) -> Callable[[Training], None]:
+    """Goes on from what was kept, if there is something, and gives what keeps the next pauses."""
     if path is None:
         return lambda _: None
     place = path.with_name(path.name + PAUSED)
-    if place.exists():
-        try:
-            tensors, known = read_tensors(place)
-            if known.get("key") == story["key"]:
-                training.restore(tensors, known)
-        except WeightsError:
-            pass  # a damaged pause is none: the training begins anew
+    if known is not None:
+        training.restore(*known)
     last = time.monotonic()
 
     def pause(training: Training) -> None:

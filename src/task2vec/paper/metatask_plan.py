@@ -18,7 +18,7 @@ import numpy as np
 import task2vec as t2v
 from task2vec.embedding.writing import write_whole
 from task2vec.paper.collection import LEAST_IMAGES, Collection, Dataset, Say, read_collection
-from task2vec.paper.photometry import QUESTIONS, ask, describe_picture
+from task2vec.paper.photometry import QUESTIONS, VERSION, ask, describe_picture
 from task2vec.probe.preprocess import Preprocess
 
 # The pictures are small; the networks see a little less, so that crops can be chosen.
@@ -28,7 +28,7 @@ GENERIC = "generic resnet34"
 PICTURES = 10
 TAXA = {"family": 4, "order": 2}  # how many taxa are asked about one against the rest, the largest first
 ASKED_EXPERTS = ("brightness", "saturation", "hue", "sharpness", "grain", "direction", "left to right", "symmetry")
-# Crops and mirror images would change the answers.
+# Mirror images would change the answers.
 _SIDED = ("direction", "left to right")
 
 
@@ -178,7 +178,8 @@ def _ask_labels(birds: Dataset, file: Path | None) -> tuple[list[PlannedTask], l
 
 def _look_at(whole: t2v.Task, file: Path | None) -> dict[str, np.ndarray]:
     """What the pixels say of every picture, by question."""
-    known: dict[str, list[float]] = json.loads(file.read_text()) if file is not None and file.exists() else {}
+    kept = json.loads(file.read_text()) if file is not None and file.exists() else {}
+    known: dict[str, list[float]] = kept["numbers"] if kept.get("version") == VERSION else {}
     look = Preprocess(size=(SIZE, SIZE), resize=CANVAS)
 
     def describe(number: int) -> list[float]:
@@ -188,7 +189,8 @@ def _look_at(whole: t2v.Task, file: Path | None) -> dict[str, np.ndarray]:
     with ThreadPoolExecutor() as pool:
         rows = list(pool.map(describe, range(len(whole))))
     if file is not None and len(known) < len(set(whole.digests)):
-        write_whole(file, json.dumps(dict(zip(whole.digests, rows, strict=True))).encode())
+        numbers = dict(zip(whole.digests, rows, strict=True))
+        write_whole(file, json.dumps({"version": VERSION, "numbers": numbers}).encode())
     return dict(zip(QUESTIONS, np.array(rows).T, strict=True))
 
 

@@ -13,7 +13,7 @@ import torch
 
 import task2vec as t2v
 from task2vec.embedding.writing import write_whole
-from task2vec.experts.measured import BUNDLE, MeasuredMetaTask
+from task2vec.experts.measured import BUNDLE, MeasuredMetaTask, load_metatask
 from task2vec.experts.recipes import find_recipe
 from task2vec.paper.collection import Say
 from task2vec.paper.metatask_curves import draw_curves
@@ -27,6 +27,7 @@ from task2vec.paper.taxonomy_store import load_compact
 CURVES = ("generic", "half")
 PROBES = ("resnet34", "tf_efficientnet_lite0")
 # What is shipped: eight megabytes hold no more.
+LICENCE = "Figures measured by the project, under its licence; no image and no weight is in them."
 BUNDLED = ("tf_efficientnet_lite0 robust", "resnet34 robust", "resnet34 direct")
 
 
@@ -97,7 +98,7 @@ class Run:
 
         return self._make(chosen, "curves", draw, seconds)
 
-    def gather(self, story: dict[str, Any], *, bundled: Sequence[str] = BUNDLED) -> MeasuredMetaTask:
+    def gather(self, note: str, *, bundled: Sequence[str] = BUNDLED) -> MeasuredMetaTask:
         """Brings all tables together: CSV in the folder `results`, and the meta-task as one file beside them."""
         tables = read_tables(self.out / "experts")
         curves = [point for table in read_tables(self.out / "curves") for point in table["points"]]
@@ -108,9 +109,12 @@ class Run:
             embeddings[name] = store.embeddings[method]
             if store.domains:
                 domains[probe] = store.domains
-        metatask = gather(self.plan, tables, embeddings=embeddings, domains=domains, story=story)
-        write_results(metatask, tables, curves, self.out / "results")
-        metatask.save(self.out / "results" / BUNDLE)
+        story = {"note": note, "licence": LICENCE, "seconds": {table["name"]: table["seconds"] for table in tables}}
+        place = self.out / "results" / BUNDLE
+        place.parent.mkdir(exist_ok=True)
+        gather(self.plan, tables, embeddings=embeddings, domains=domains, story=story).save(place)
+        metatask = load_metatask(place)  # the tables are of what others will have
+        write_results(metatask, tables, curves, place.parent)
         return metatask
 
     def _make(

@@ -29,6 +29,7 @@ from task2vec.experts.protocols import ErrorProtocol
 from task2vec.experts.recipes import Recipe
 from task2vec.experts.training import begin, compute_features
 from task2vec.paper.metatask_plan import CANVAS, SIZE, MetaTaskPlan, PlannedExpert, PlannedTask
+from task2vec.paper.photometry import QUESTIONS
 from task2vec.probe.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from task2vec.probe.weights import read_offline_package, read_weights
 from task2vec.select import score_features
@@ -110,7 +111,7 @@ class Studio:
         told |= {"parameters": count_parameters(base.network), "is_repeat": expert.is_repeat}
         told["cost"] = round(count_multiplications(base.network, (SIZE, SIZE)), 6)
         if expert.lesson is None:
-            head = read_classifier(expert.network, self.weights, base)
+            head = read_classifier(expert.network, self.weights)
         else:
             with clock.time("training"):
                 network, head, metrics = self.train(expert, recipe)
@@ -168,8 +169,11 @@ class Studio:
 
 
 def share_labels(task: PlannedTask, lesson: PlannedTask) -> bool:
-    """Whether two tasks have labels in common: an expert for one has answered questions of the other before."""
-    if task.question == lesson.question:
+    """Whether two tasks have labels in common: an expert for one has answered questions of the other before.
+
+    Of the questions about the same birds, those about taxa do: who knows the species knows family and order.
+    """
+    if task.question == lesson.question or (is_about_taxa(task) and is_about_taxa(lesson)):
         return True
     if task.dataset != lesson.dataset:
         return False
@@ -184,6 +188,11 @@ def measure(features: Tensor, plan: CellPlan, expert: str) -> dict[str, list]:
         row = [cell.seed, round(cell.error, 6), round(cell.low, 4), round(cell.high, 4)]
         found.setdefault(cell.protocol, []).append(row)
     return found
+
+
+def is_about_taxa(task: PlannedTask) -> bool:
+    """Whether it is one of the questions about the same birds that their taxonomy answers."""
+    return task.family == "labels" and task.question not in QUESTIONS
 
 
 def score(features: Tensor, plan: CellPlan, head: tuple[Tensor, Tensor] | None) -> dict[str, dict[str, float | None]]:
@@ -206,7 +215,7 @@ def score(features: Tensor, plan: CellPlan, head: tuple[Tensor, Tensor] | None) 
     return found
 
 
-def read_classifier(network: str, weights: Path, base: t2v.Probe) -> tuple[Tensor, Tensor] | None:
+def read_classifier(network: str, weights: Path) -> tuple[Tensor, Tensor] | None:
     """Weight and bias of a pretrained network's own classifier, where the file has them."""
     if network.startswith("tf_efficientnet_lite"):
         import timm

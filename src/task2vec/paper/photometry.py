@@ -6,6 +6,8 @@ import numpy as np
 
 # Red to green to blue as the eye weighs them.
 _LUMA = np.array([0.299, 0.587, 0.114])
+# Raised when a picture gets other numbers.
+VERSION = 1
 QUESTIONS = (
     "brightness",
     "contrast",
