@@ -43,6 +43,18 @@ def test_more_images_than_stand_in_one_block():
     assert parc(*tensors(x, y)) == pytest.approx(slow_scores.parc(x, y), abs=1e-4)
 
 
+@pytest.mark.parametrize("times", [100, 1e5])
+def test_one_very_long_vector_does_not_make_the_others_alike(times):
+    y = torch.arange(300) % 5
+    generator = torch.Generator().manual_seed(0)
+    centres, noise = (torch.randn(*shape, 16, generator=generator) for shape in ((5,), (300,)))
+    x = centres[y] + 2 * noise
+    before = knn(x, y)
+    assert 0.3 < before < 0.8
+    x[0] *= times
+    assert abs(knn(x, y) - before) < 0.03
+
+
 def test_tied_neighbours_share_the_vote():
     # The first image is as far from one of its own as from one of the others, but for rounding.
     rng = np.random.default_rng(0)

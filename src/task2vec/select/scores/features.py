@@ -18,7 +18,7 @@ from task2vec.select.scores.spectrum import Spectrum, decompose, is_wide, multip
 
 # Deviations from the mean below this part of the largest value of a column are rounding.
 _ROUNDING = 1e-13
-_ROWS = 1024  # rows of an (n, n) table that are made at a time
+_ROWS = 512  # rows of an (n, n) table that are made at a time
 MOST_NEIGHBOURS = 16
 _SPARE = 16  # neighbours beyond these, among which ties are found
 LIKENESS_BINS = 2**17
@@ -97,8 +97,10 @@ class Features:
 
         In units of the longest vector from the mean.
         """
-        # In units of the longest, so that squares stay in the range of float32.
-        points = quick(self.compact / self.compact.norm(dim=1).max().clamp_min(_SMALLEST))
+        # In units of the longest, so that squares stay in the range of float32, which finds who is near. How near is
+        # measured again in float64: one very long vector would make all others alike.
+        exact = self.compact / self.compact.norm(dim=1).max().clamp_min(_SMALLEST)
+        points = quick(exact)
         lengths = points.square().sum(1)
         count = min(MOST_NEIGHBOURS + _SPARE, len(self) - 1)
         found = []
@@ -106,8 +108,10 @@ class Features:
             rows = points[start : start + _ROWS]
             squares = torch.addmm(lengths, rows, points.T, alpha=-2).add_(lengths[start : start + _ROWS, None])
             squares.diagonal(start).fill_(torch.inf)
-            found.append(squares.topk(count, largest=False))
-        return torch.cat([near.values for near in found]), torch.cat([near.indices for near in found])
+            which = squares.topk(count, largest=False).indices
+            near, order = (exact[start : start + _ROWS, None] - exact[which]).square().sum(2).sort(stable=True)
+            found.append((near, which.gather(1, order)))
+        return torch.cat([near for near, _ in found]), torch.cat([which for _, which in found])
 
     def memberships(self, components: int, *, energy: float, seed: int) -> Tensor:
         """(n, components) probabilities that an image is of each component of a mixture on the principal directions."""

@@ -19,8 +19,8 @@ from task2vec.errors import UsageError
 from task2vec.select.scores.features import MOST_NEIGHBOURS, Features
 from task2vec.select.scores.labels import prepare
 
-# Squared distances are differences of squared lengths, here of at most one: closer than their rounding they are a tie.
-_TIE = {torch.float32: 4e-6, torch.float64: 1e-12}
+# Squared distances that differ by this part of themselves, or by this part of the longest vector's, are a tie.
+_TIE, _NOTHING = 1e-9, 1e-24
 
 
 def knn(features: Tensor | Features, labels: Tensor, *, k: int = 1) -> float:
@@ -31,7 +31,7 @@ def knn(features: Tensor | Features, labels: Tensor, *, k: int = 1) -> float:
         )
     x, y = prepare(features, labels)
     squares, which = x.nearest
-    is_near = squares <= squares[:, [min(k, squares.shape[1]) - 1]] + _TIE[squares.dtype]
+    is_near = squares <= squares[:, [min(k, squares.shape[1]) - 1]] * (1 + _TIE) + _NOTHING
     votes = torch.zeros_like(y.onehot).scatter_add_(1, y.index[which], is_near.double())
     is_ahead = votes == votes.amax(1, keepdim=True)
     credit = is_ahead.gather(1, y.index[:, None])[:, 0].double() / is_ahead.sum(1)
