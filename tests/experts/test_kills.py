@@ -107,5 +107,8 @@ def test_killed_and_run_again(tmp_path):
 @pytest.mark.parametrize("engine", ["serial", "pool"])
 def test_killed_many_times_and_run_again(tmp_path, engine):
     rng = random.Random(0)
-    stops = [(rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]), rng.randrange(3)) for _ in range(10)]
+    stops = [
+        (rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]), rng.randrange(3))
+        for _ in range(10 if engine == "serial" else 5)
+    ]
     kill_again_and_again(tmp_path, stops, engine=engine)

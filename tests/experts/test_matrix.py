@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from task2vec.engine import open_engine
+from task2vec.engine import Failure, Result, open_engine
 from task2vec.errors import ConflictError, DataError, NotInLibraryError, UsageError
 from task2vec.experts import measuring, work
 from task2vec.experts.linear import linear_error
@@ -265,3 +265,19 @@ def test_what_cannot_be_meant_is_refused(tasks, experts):
     for wrong in ({"seeds": ()}, {"seeds": (1, 1)}, {"protocols": ()}, {"protocols": PROTOCOLS * 2}):
         with pytest.raises(UsageError):
             error_matrix(tasks, experts, **(HOW | wrong))
+
+
+def test_a_unit_that_fails_in_the_middle_loses_the_rest_alone(tasks, experts, whole):
+    class Dying:
+        def __init__(self):
+            self.engine = open_engine("serial")
+
+        def run(self, work, units):
+            for unit in units:
+                first = next(iter(self.engine.run(work, [unit])))
+                yield first
+                yield Result(unit.key, failure=Failure("WorkError", "its process died"), is_last=True)
+
+    found = error_matrix(tasks[:2], experts[:1], **HOW, engine=Dying())  # two questions in one unit
+    assert [(failure.task, failure.message) for failure in found.failures] == [(tasks[1].name, "its process died")]
+    assert np.array_equal(found.errors[0, 0], whole.errors[0, 0]) and np.isnan(found.errors[1]).all()
