@@ -96,14 +96,13 @@ def test_a_unit_that_fails_after_a_death_tells_both_attempts():
 
 
 def test_a_unit_that_is_tried_again_goes_first():
-    crew = StrawCrew(Straw(frail=1))
-    order = [result.key for result in Staff(crew, 1).run(Counting(), UNITS) if result.is_last]
+    crew = StrawCrew(Straw(frail=1), Straw(sleeps=True))  # for whom another unit waits
+    order = [result.key for result in Staff(crew, 2).run(Counting(), UNITS) if result.is_last]
     assert order == [unit.key for unit in UNITS]
 
 
 def test_false_starts_in_a_row_end_the_run_and_others_do_not():
-    lost = [Straw(frail=0), Straw(frail=0)]
-    crew = StrawCrew(*lost)
+    crew = StrawCrew(*(Straw(frail=answers) for answers in (0, 0, 1, 0, 0)))
     assert gather(Staff(crew, 1), Counting(), UNITS)[0] == WANTED
     crew = StrawCrew(*(Straw(frail=0) for _ in range(3)))
     with pytest.raises(ResourceError, match=r"3 worker processes in a row died before they could begin \(of straw\)"):

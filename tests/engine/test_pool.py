@@ -36,6 +36,12 @@ def wait_until(is_so, seconds=20.0):
     return is_so()
 
 
+@pytest.fixture
+def own_pool():
+    with open_engine("pool", workers=2, threads=1) as engine:
+        yield engine
+
+
 # --- death ---
 
 
@@ -74,6 +80,18 @@ def test_processes_that_die_before_they_begin_end_the_run():
     assert set(multiprocessing.active_children()) == before
 
 
+def test_an_interrupt_is_for_the_parent_alone(own_pool):
+    results = own_pool.run(Remembering(), [Unit(str(number), 0.2) for number in range(8)])
+    told = [result.value[0] for result in results if result.value is not None and not interrupt(result.value[0])]
+    assert len(told) == 8 and len(set(told)) <= 2
+
+
+def interrupt(process):
+    """Sends an interrupt to a worker, which is about to begin with something else."""
+    time.sleep(0.05)
+    os.kill(process, signal.SIGINT)
+
+
 # --- the end ---
 
 
@@ -93,12 +111,6 @@ def start_and_name(engine):
         if len(processes) == 2 and result.is_last:
             break
     return results
-
-
-@pytest.fixture
-def own_pool():
-    with open_engine("pool", workers=2, threads=1) as engine:
-        yield engine
 
 
 @pytest.mark.parametrize("way", ["abandoned", "closed", "forgotten"])
@@ -125,6 +137,14 @@ def test_those_who_have_nothing_to_do_end_with_an_abandoned_run(own_pool):
     next(results)
     results.close()
     assert not set(multiprocessing.active_children()) - before
+
+
+def test_a_run_keeps_its_engine():
+    results = open_engine("pool", workers=1).run(Remembering(), [Unit(str(number), 0.01) for number in range(3)])
+    processes = {result.value[0] for result in results if result.value is not None}
+    assert len(processes) == 1
+    del results
+    assert wait_until(lambda: not any(map(is_alive, processes)))
 
 
 def test_the_engine_goes_on_after_an_abandoned_run(own_pool):

@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 
 from task2vec.engine.bench import Bench
 from task2vec.engine.messages import DIED, Message, pack, unpack
-from task2vec.engine.threads import hand_on_threads, use_threads
+from task2vec.engine.threads import hand_on_threads
 
 # A process that was asked to end and does not is killed after so many seconds.
 _PATIENCE = 2.0
@@ -24,7 +24,7 @@ class Worker:
     def __init__(self, threads: int):
         context = multiprocessing.get_context("spawn")  # threads and GPUs do not survive a fork
         self.pipe, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, threads), name="task2vec-worker")
+        self.process = context.Process(target=serve, args=(other,), name="task2vec-worker")
         with hand_on_threads(threads), _hold_interrupts():
             self.process.start()
         other.close()  # so that the pipe ends when the process does
@@ -55,12 +55,11 @@ def end_processes(processes: Sequence[BaseProcess]) -> None:
             process.join()
 
 
-def serve(pipe: Connection, threads: int) -> None:
+def serve(pipe: Connection) -> None:
     """The life of such a process: it answers until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; ours ends the others
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    use_threads(threads)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     bench = Bench()
     with suppress(EOFError, OSError):  # the engine is gone; what goes wrong in the work is an answer
