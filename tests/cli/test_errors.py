@@ -139,3 +139,11 @@ def test_an_expert_is_removed_with_its_errors(call, photos, tmp_path):
     with Library.open(tmp_path) as library:
         assert not library.experts() and not library.errors() and len(library) == 1
     assert call("library", "rm-expert", "mine", "--library", tmp_path).exit_code == 2
+
+
+def test_a_known_model_at_another_size_is_refused(measured, photos, call):
+    folder, _ = measured
+    result = call(
+        "error-matrix", photos, "--expert", "tf_efficientnet_lite0", "--size", 40, "--library", folder / "library"
+    )
+    assert result.exit_code == 2 and "32 pixels" in result.stderr and "--size 40" in result.stderr

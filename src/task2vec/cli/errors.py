@@ -134,6 +134,11 @@ def find_expert(name: str, library: "Library", *, size: int | None = None, downl
 
     known = {expert.name: expert for expert in library.experts()}
     if name in known:
+        if size is not None and known[name].input_size not in (None, size):
+            raise UsageError(
+                f"the library knows '{name}' with images of {known[name].input_size} pixels, and --size {size} would "
+                f"mix errors of two networks. Leave out --size, or keep these elsewhere: --library DIR"
+            )
         return known[name]
     if name.endswith(_SUFFIX):
         return load_trained(name)

@@ -1,6 +1,7 @@
 """`task2vec train-expert`: folders of images become experts, networks that know one kind of images well."""
 
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from task2vec.cli import options
-from task2vec.cli.reading import read_own
+from task2vec.cli.reading import read_own, say_bad
 from task2vec.cli.shelf import open_shelf
 from task2vec.cli.speech import is_watched, open_page, print_facts, print_json, say, visible
 from task2vec.errors import ConflictError
@@ -63,6 +64,8 @@ def train_expert(
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
     reading = {"table": table, "split": split, "allow_bad": allow_bad, "workers": workers}
     tasks = [read_own(path, **reading) for path in paths]
+    for task in tasks:
+        say_bad(task.bad)
     base = load_probe(probe, weights=weights, size=size, download=download)
     shelf = None if no_library else open_shelf(library, is_backed=True)
     results = []
@@ -71,7 +74,7 @@ def train_expert(
             shelf.begin(stack, "train-expert", {"recipe": chosen.name, "tasks": [task.name for task in tasks]})
         runner = stack.enter_context(open_engine(engine, workers=jobs, threads=threads, address=address))
         how: dict[str, Any] = {"engine": runner, "seed": seed, "device": device, "replace_other": force}
-        for result in train_experts(tasks, base, chosen, folder=out, progress=is_watched(), **how):
+        for result in _go_on(train_experts(tasks, base, chosen, folder=out, progress=is_watched(), **how), out):
             results.append(result)
             if result.error is not None:
                 say(f"error: '{visible(result.task)}': {visible(result.error)}")
@@ -87,6 +90,15 @@ def train_expert(
     failed = [result.error for result in results if result.error is not None]
     if failed:
         raise typer.Exit(failed[0].exit_code)
+
+
+def _go_on(results: Iterator["ExpertResult"], out: Path) -> Iterator["ExpertResult"]:
+    """The results; an interrupt is told what it leaves."""
+    try:
+        yield from results
+    except KeyboardInterrupt:
+        say(f"interrupted: what was trained up to the last minute is in '{visible(out)}'. The same command goes on.")
+        raise typer.Exit(130) from None
 
 
 def _choose_recipe(name: str, wanted: dict[str, int | None]) -> "Recipe":

@@ -66,7 +66,7 @@ class TrainedExpert:
         return Expert(
             self.name,
             "file",
-            str(self.path),
+            str(self.path.absolute()),
             task=story["task_fingerprint"],
             recipe={
                 **story["recipe"],
@@ -88,7 +88,8 @@ def load_expert(expert: Expert | str | Path, *, download: bool = False) -> Probe
     An entry says where its weights come from; a path is a file that `train_expert` wrote.
     """
     if not isinstance(expert, Expert):
-        return load_trained(expert).probe
+        trained = load_trained(expert)
+        return replace(trained.probe, name=trained.name)
     if expert.source != "file":
         name = expert.location.removeprefix("timm/")
         if "/" in name:

@@ -82,6 +82,10 @@ def train_expert(
         >>> expert.name, len(expert.metrics), tuple(expert.weight.shape)
         ('digits', 1, (2, 1280))
     """
+    if not isinstance(seed, int) or seed < 0:
+        raise UsageError(
+            f"seed={seed!r} (--seed) is no seed: nothing could be drawn by it. Give a whole number from 0."
+        )
     base, recipe = base or load_probe(), find_recipe(recipe)
     where = choose_device(device)
     story = describe(task, base, recipe, seed=seed, name=name)

@@ -136,7 +136,10 @@ class Keeper:
     def keep_expert(
         self, connection: Connection, expert: Expert, *, replace: bool = False, added: str | None = None
     ) -> Added:
-        """Keeps an expert; another one of the same name is refused."""
+        """Keeps an expert; another one of the same name is refused, or replaced with the errors measured on it.
+
+        Another place of the very same file is news, and not another expert.
+        """
         fields = ("source", "location", "task", "recipe", "parameters", "input_size", "cost", "sha256")
         recipe = write_plain(dict(expert.recipe), "recipe")
         told = {name: getattr(expert, name) for name in fields} | {"recipe": recipe}
@@ -145,13 +148,18 @@ class Keeper:
         row = connection.execute(f"SELECT {', '.join(fields)} FROM experts WHERE name = ?", (expert.name,)).fetchone()
         if row == values:
             return Added("expert", expert.name, expert.name, False)
+        is_same_file = row is not None and expert.sha256 is not None and row[-1] == expert.sha256
         if row is None:
             marks = ", ".join("?" * (len(fields) + 2))
             connection.execute(
                 f"INSERT INTO experts(name, {', '.join(fields)}, added) VALUES ({marks})",
                 (expert.name, *values, added or now()),
             )
-        elif replace:
+        elif replace or is_same_file:
+            if not is_same_file:
+                connection.execute(
+                    "DELETE FROM errors WHERE expert = (SELECT id FROM experts WHERE name = ?)", (expert.name,)
+                )
             settings = ", ".join(f"{name} = ?" for name in fields)
             connection.execute(f"UPDATE experts SET {settings} WHERE name = ?", (*values, expert.name))
         else:
