@@ -8,7 +8,7 @@ import pytest
 
 from task2vec.experts.measured import MeasuredExpert, MeasuredMetaTask, MeasuredTask
 from task2vec.paper.metatask_plan import GENERIC
-from task2vec.paper.metatask_results import judge, write_errors
+from task2vec.paper.metatask_results import compare_halves, count_winners, judge, write_errors
 
 
 def make_metatask(means, noise, *, seeds=5, seed=0, repeats=0):
@@ -86,3 +86,43 @@ def test_the_matrix_as_csv(tmp_path):
         assert float(row["mean"]) == pytest.approx(errors.mean(), abs=1e-4)
         assert float(row["low"]) < errors.mean() < float(row["high"])
         assert float(row["seed_3"]) == pytest.approx(errors[3], abs=1e-4)
+
+
+def make_halves():
+    """Two datasets of three tasks; each half knows the domain of its own dataset."""
+    rng = np.random.default_rng(0)
+    means = np.full((6, 5), 0.5)
+    means[:3, 1], means[3:, 3] = 0.4, 0.45
+    metatask = make_metatask(means, 0.0)
+    few = np.concatenate([metatask.errors + 0.1 * (means[:, :, None, None] == 0.5), metatask.errors], axis=2)
+    tasks = [replace(task, dataset="ab"[n // 3]) for n, task in enumerate(metatask.tasks)]
+    names = [GENERIC, "a half A", "a half B", "b half A", "b half B"]
+    kinds = ["generic", "half", "half", "half", "half"]
+    experts = [replace(e, name=n, kind=k) for e, n, k in zip(metatask.experts, names, kinds, strict=True)]
+    seen = np.zeros((6, 5))
+    seen[:3, 2] = seen[3:, 4] = 1.0  # the other half has the task's own classes
+    keys = ("linear-1, train 5, logistic, usual", "linear-1, train half, logistic, usual")
+    arrays = {"errors": few, "low": few, "high": few, "shares_images": seen}
+    few += 1e-6 * rng.random(few.shape)  # no two differences are the same
+    return replace(metatask, tasks=tuple(tasks), experts=tuple(experts), protocols=keys, **arrays)
+
+
+def test_halves_are_those_that_never_saw_the_classes():
+    found = compare_halves(make_halves(), ["a"])
+    assert (found.tasks, found.datasets) == (3, "a")
+    assert found.gain_few == pytest.approx(20, abs=0.01) and found.gain_half == pytest.approx(10, abs=0.01)
+    assert found.generic_few == pytest.approx(60, abs=0.01) and found.generic_half == pytest.approx(50, abs=0.01)
+    both = compare_halves(make_halves(), ["a", "b"])
+    assert both.tasks == 6 and both.gain_half == pytest.approx(7.5, abs=0.01)
+
+
+def test_winners_are_counted_by_kind():
+    generic, half = count_winners(make_halves(), "taxa", 1)
+    assert (generic["kind"], generic["best"], half["best"], half["best alone"]) == ("generic", 0, 6, 6)
+    assert generic["mean error"] == pytest.approx(50, abs=0.01)
+
+
+def test_a_dataset_can_be_left_out():
+    metatask = make_halves()
+    assert judge(metatask, "taxa", 1, without="b").optimum == pytest.approx(40, abs=0.01)
+    assert [task.dataset for task in metatask.only(without="b").tasks] == ["a"] * 3

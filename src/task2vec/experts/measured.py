@@ -150,14 +150,20 @@ class MeasuredMetaTask:
         is_repeat = np.array([expert.is_repeat for expert in self.experts], dtype=bool)
         return (self.shares_images == 0) & ~self.shares_labels & ~is_repeat
 
-    def only(self, *, family: str | None = None, repeats: bool = False) -> "MeasuredMetaTask":
-        """The tasks of one family, by default without experts that were trained a second time.
+    def only(
+        self, *, family: str | None = None, without: str | None = None, repeats: bool = False
+    ) -> "MeasuredMetaTask":
+        """The tasks of one family, or those that are not of a dataset; by default without repeats among the experts.
 
         Example:
             >>> bundled_metatask().only(family="taxa")
             MeasuredMetaTask(...)
         """
-        rows = [i for i, task in enumerate(self.tasks) if family is None or task.family == family]
+        rows = [
+            i
+            for i, task in enumerate(self.tasks)
+            if (family is None or task.family == family) and task.dataset != without
+        ]
         if not rows:
             known = ", ".join(dict.fromkeys(task.family for task in self.tasks))
             raise UsageError(f"the meta-task '{self.name}' has no family '{family}'. Choose one of: {known}")

@@ -148,9 +148,9 @@ class Quality:
     beaten: int
 
 
-def judge(metatask: MeasuredMetaTask, family: str, protocol: int) -> Quality:
-    """How much there is to choose in one family, and how well it is known."""
-    part = metatask.only(family=family)
+def judge(metatask: MeasuredMetaTask, family: str, protocol: int, *, without: str | None = None) -> Quality:
+    """How much there is to choose in one family, perhaps without a dataset, and how well it is known."""
+    part = metatask.only(family=family, without=without)
     errors = 100 * part.errors[:, :, protocol]
     candidates = part.is_candidate
     generic = [expert.name for expert in part.experts].index(GENERIC)
@@ -158,12 +158,12 @@ def judge(metatask: MeasuredMetaTask, family: str, protocol: int) -> Quality:
     honest = _choose_honestly(errors, candidates)
     gains = errors[:, generic] - honest
     return Quality(
-        family=family,
+        family=family if without is None else f"{family} without {without}",
         protocol=part.protocols[protocol],
         tasks=len(part.tasks),
         experts=float(candidates.sum(1).mean()),
         noise=float(np.sqrt(errors.var(2, ddof=1)[candidates].mean())),
-        retraining=_compare_trainings(metatask, family, protocol),
+        retraining=_compare_trainings(metatask.only(family=family, without=without, repeats=True), protocol),
         spread=float(np.nanstd(means, axis=1).mean()),
         generic=float(means[:, generic].mean()),
         static=float(_choose_static(means).mean()),
@@ -217,9 +217,8 @@ def _count_sure(gains: np.ndarray, parts: Sequence[tuple[float, float]]) -> int:
     return int((gains.mean(1) > stats.t.ppf(0.975, seeds - 1) * error).sum())
 
 
-def _compare_trainings(metatask: MeasuredMetaTask, family: str, protocol: int) -> float:
+def _compare_trainings(part: MeasuredMetaTask, protocol: int) -> float:
     """Standard deviation of the mean error of a cell over trainings of the same expert, in percent."""
-    part = metatask.only(family=family, repeats=True)
     unseen = (part.shares_images == 0) & ~part.shares_labels
     names = [expert.name for expert in part.experts]
     means = 100 * part.errors[:, :, protocol].mean(2)
@@ -254,6 +253,65 @@ def write_errors(metatask: MeasuredMetaTask, path: Path) -> Path:
         rows.writerow([task.name, expert.name, protocol, *shares, *numbers])
     write_whole(path, text.getvalue().encode())
     return path
+
+
+@dataclass(frozen=True)
+class DomainGain:
+    """What an expert for half of a dataset saves on tasks of that dataset whose classes it never saw; in percent.
+
+    Attributes:
+        datasets: of the tasks.
+        tasks: how many.
+        generic_few: mean error of the generic expert with few images of each class.
+        gain_few: how much less the half leaves.
+        generic_half: mean error of the generic expert with half of the images.
+        gain_half: how much less the half leaves.
+        p: of equal gains (Wilcoxon's signed ranks over tasks).
+    """
+
+    datasets: str
+    tasks: int
+    generic_few: float
+    gain_few: float
+    generic_half: float
+    gain_half: float
+    p: float
+
+
+def compare_halves(metatask: MeasuredMetaTask, datasets: Sequence[str]) -> DomainGain:
+    """The gains on the tasks of some datasets, by both training sizes."""
+    part = metatask.only(family="taxa")
+    names = [expert.name for expert in part.experts]
+    half = next(i for i, key in enumerate(part.protocols) if "train half" in key)
+    means, candidates = 100 * part.errors.mean(3), part.is_candidate
+    pairs = [
+        (row, names.index(name))
+        for row, task in enumerate(part.tasks)
+        for name in (f"{task.dataset} half A", f"{task.dataset} half B")
+        if task.dataset in datasets and name in names and candidates[row, names.index(name)]
+    ]
+    rows, columns = (np.array(side) for side in zip(*pairs, strict=True))
+    generic = means[rows, names.index(GENERIC)]
+    gains = generic - means[rows, columns]
+    few = 1 - half
+    told = (generic[:, few].mean(), gains[:, few].mean(), generic[:, half].mean(), gains[:, half].mean())
+    p = stats.wilcoxon(gains[:, few], gains[:, half]).pvalue
+    return DomainGain(" and ".join(datasets), len(pairs), *map(float, told), float(p))
+
+
+def count_winners(metatask: MeasuredMetaTask, family: str, protocol: int) -> list[dict[str, Any]]:
+    """For each kind of expert: the mean error of its candidates, and how often one is best, alone or with others."""
+    part = metatask.only(family=family)
+    means = np.where(part.is_candidate, 100 * part.errors[:, :, protocol].mean(2), np.nan)
+    is_best = means <= np.nanmin(means, axis=1, keepdims=True) + _TIE
+    kinds = np.array([expert.kind for expert in part.experts])
+    found = []
+    for kind in dict.fromkeys(kinds.tolist()):
+        own, others = is_best[:, kinds == kind].any(1), is_best[:, kinds != kind].any(1)
+        error = float(np.nanmean(means[:, kinds == kind]))
+        told = {"family": family, "protocol": part.protocols[protocol], "kind": kind, "mean error": error}
+        found.append(told | {"best alone": int((own & ~others).sum()), "best": int(own.sum())})
+    return found
 
 
 @dataclass(frozen=True)
@@ -320,7 +378,13 @@ def write_results(
     )
     families = dict.fromkeys(task.family for task in metatask.tasks)
     worth = [judge(metatask, family, number) for family in families for number in range(len(metatask.protocols))]
+    # Their photographs are ImageNet's, which all networks were trained on.
+    worth += [judge(metatask, "taxa", number, without="dogs") for number in range(len(metatask.protocols))]
     _write_rows(folder / "quality.csv", [_round(asdict(one)) for one in worth])
+    winners = [row for f in families for n in range(len(metatask.protocols)) for row in count_winners(metatask, f, n)]
+    _write_rows(folder / "winners.csv", [_round(row) for row in winners])
+    domains = (("cub200",), ("flowers102",), ("dogs",), ("cub200", "flowers102"))
+    _write_rows(folder / "halves.csv", [_round(asdict(compare_halves(metatask, each))) for each in domains])
     _write_rows(folder / "classifiers.csv", [_round(asdict(one)) for one in compare_protocols(tables)])
     _write_rows(folder / "curves.csv", [_round(point) for point in curves])
 
