@@ -210,3 +210,20 @@ def _label(whole: t2v.Task, rows: np.ndarray, targets: np.ndarray, names: Sequen
     present, numbers = np.unique(targets[rows], return_inverse=True)
     task = replace(part, targets=numbers, classes=tuple(names[label] for label in present), name=f"birds: {question}")
     return PlannedTask("labels", "cub200", task, question)
+
+
+def share_labels(task: PlannedTask, lesson: PlannedTask) -> bool:
+    """Whether two tasks have labels in common: an expert for one has answered questions of the other before.
+
+    Of the questions about the same birds, those about taxa do: who knows the species knows family and order.
+    """
+    if task.question == lesson.question or (is_about_taxa(task) and is_about_taxa(lesson)):
+        return True
+    if task.dataset != lesson.dataset:
+        return False
+    return bool(set(task.task.classes) & set(lesson.task.classes) - {"low", "medium", "high"})
+
+
+def is_about_taxa(task: PlannedTask) -> bool:
+    """Whether it is one of the questions about the same birds that their taxonomy answers."""
+    return task.family == "labels" and task.question not in QUESTIONS

@@ -16,8 +16,7 @@ import task2vec as t2v
 from task2vec.embedding.writing import write_whole
 from task2vec.errors import DataError
 from task2vec.experts.measured import MeasuredExpert, MeasuredMetaTask, MeasuredTask
-from task2vec.paper.metatask_plan import GENERIC, MetaTaskPlan
-from task2vec.paper.metatask_studio import share_labels
+from task2vec.paper.metatask_plan import GENERIC, MetaTaskPlan, share_labels
 
 NAME = "birds, flowers and dogs"
 # In percent: errors this near are the same number of wrong images.
@@ -52,7 +51,7 @@ def gather(
     ]
     seeds = [row[0] for row in ordered[0]["cells"][names[0]][protocols[0]]]
     cells = np.array([[[t["cells"][name][p] for p in protocols] for t in ordered] for name in names], dtype=np.float64)
-    shares = np.array([[t["relations"].get(name, [0.0])[0] for t in ordered] for name in names])
+    shares = np.array([[t["relations"].get(name, 0.0) for t in ordered] for name in names])
     lessons = [expert.lesson for expert in plan.experts if expert.name in by_name]
     knows = [[lesson is not None and share_labels(one, lesson) for lesson in lessons] for one in plan.tasks]
     kinds = list(ordered[0]["scores"][names[0]][protocols[0]])

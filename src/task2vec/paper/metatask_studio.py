@@ -28,8 +28,7 @@ from task2vec.experts.learning import Lessons
 from task2vec.experts.protocols import ErrorProtocol
 from task2vec.experts.recipes import Recipe
 from task2vec.experts.training import begin, compute_features
-from task2vec.paper.metatask_plan import CANVAS, SIZE, MetaTaskPlan, PlannedExpert, PlannedTask
-from task2vec.paper.photometry import QUESTIONS
+from task2vec.paper.metatask_plan import CANVAS, SIZE, MetaTaskPlan, PlannedExpert
 from task2vec.probe.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from task2vec.probe.weights import read_offline_package, read_weights
 from task2vec.select import score_features
@@ -152,8 +151,8 @@ class Studio:
         lessons = Lessons(self.pixels, np.empty(0), (SIZE, SIZE), base.preprocess.normalise)
         return compute_features(network, lessons, silent, batch=512)
 
-    def relate(self, expert: PlannedExpert) -> dict[str, list[float]]:
-        """For every task the share of its pictures that the expert was trained on, and whether it knows its labels."""
+    def relate(self, expert: PlannedExpert) -> dict[str, float]:
+        """For every task the share of its pictures that the expert was trained on."""
         if expert.lesson is None:
             return {}
         seen = set(self.places[expert.lesson.task.fingerprint].tolist())
@@ -161,23 +160,11 @@ class Studio:
         for planned in self.plan.tasks:
             places = self.places[planned.task.fingerprint].tolist()
             share = sum(place in seen for place in places) / len(places)
-            found[planned.task.name] = [round(share, 4), float(share_labels(planned, expert.lesson))]
+            found[planned.task.name] = round(share, 4)
         return found
 
     def _own(self, features: Tensor, task: t2v.Task) -> Tensor:
         return features[torch.from_numpy(self.places[task.fingerprint]).to(features.device)]
-
-
-def share_labels(task: PlannedTask, lesson: PlannedTask) -> bool:
-    """Whether two tasks have labels in common: an expert for one has answered questions of the other before.
-
-    Of the questions about the same birds, those about taxa do: who knows the species knows family and order.
-    """
-    if task.question == lesson.question or (is_about_taxa(task) and is_about_taxa(lesson)):
-        return True
-    if task.dataset != lesson.dataset:
-        return False
-    return bool(set(task.task.classes) & set(lesson.task.classes) - {"low", "medium", "high"})
 
 
 def measure(features: Tensor, plan: CellPlan, expert: str) -> dict[str, list]:
@@ -188,11 +175,6 @@ def measure(features: Tensor, plan: CellPlan, expert: str) -> dict[str, list]:
         row = [cell.seed, round(cell.error, 6), round(cell.low, 4), round(cell.high, 4)]
         found.setdefault(cell.protocol, []).append(row)
     return found
-
-
-def is_about_taxa(task: PlannedTask) -> bool:
-    """Whether it is one of the questions about the same birds that their taxonomy answers."""
-    return task.family == "labels" and task.question not in QUESTIONS
 
 
 def score(features: Tensor, plan: CellPlan, head: tuple[Tensor, Tensor] | None) -> dict[str, dict[str, float | None]]:
