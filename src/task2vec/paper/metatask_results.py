@@ -293,9 +293,16 @@ def compare_halves(metatask: MeasuredMetaTask, datasets: Sequence[str]) -> Domai
     generic = means[rows, names.index(GENERIC)]
     gains = generic - means[rows, columns]
     few = 1 - half
-    told = (generic[:, few].mean(), gains[:, few].mean(), generic[:, half].mean(), gains[:, half].mean())
-    p = stats.wilcoxon(gains[:, few], gains[:, half]).pvalue
-    return DomainGain(" and ".join(datasets), len(pairs), *map(float, told), float(p))
+    p: Any = stats.wilcoxon(gains[:, few], gains[:, half])[1]
+    return DomainGain(
+        datasets=" and ".join(datasets),
+        tasks=len(pairs),
+        generic_few=float(generic[:, few].mean()),
+        gain_few=float(gains[:, few].mean()),
+        generic_half=float(generic[:, half].mean()),
+        gain_half=float(gains[:, half].mean()),
+        p=float(p),
+    )
 
 
 def count_winners(metatask: MeasuredMetaTask, family: str, protocol: int) -> list[dict[str, Any]]:
