@@ -112,6 +112,25 @@ def measure_cells(
         >>> measure_cells(means, plan, expert="mean colour")[0].error < 0.2
         True
     """
+    found = []
+    for protocol, seed, answer in answer_cells(features, plan, only=only, dtype=dtype):
+        score = judge(answer, plan, protocol, seed)
+        told = (plan.task.fingerprint, expert, score.error, protocol.key, seed, score.low, score.high)
+        found.append(MeasuredError(*told))
+    return found
+
+
+def answer_cells(
+    features: Tensor,
+    plan: CellPlan,
+    *,
+    only: Iterable[tuple[str, int]] | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> list[tuple[ErrorProtocol, int, np.ndarray]]:
+    """What the classifier of every protocol and seed says of all images, in the order of the plan's targets.
+
+    (n,) class numbers, or (n, c) logits of attributes. The arguments are those of `measure_cells`.
+    """
     if features.ndim != 2 or len(features) != len(plan.task):
         raise UsageError(
             f"features of the shape {tuple(features.shape)} are not those of '{plan.task.name}', which has "
@@ -124,18 +143,15 @@ def measure_cells(
         wanted = [(protocol, seed) for protocol, seed in wanted if (protocol.key, seed) in asked]
     if (plan.order[1:] < plan.order[:-1]).any():
         features = features[torch.from_numpy(plan.order).to(features.device)]
-    found: dict[tuple[ErrorProtocol, int], MeasuredError] = {}
+    found: dict[tuple[ErrorProtocol, int], np.ndarray] = {}
     kinds = dict.fromkeys((protocol.classifier, protocol.epochs) for protocol, _ in wanted)
     for kind in kinds:
         some = [(protocol, seed) for protocol, seed in wanted if (protocol.classifier, protocol.epochs) == kind]
         rows = sorted({plan.pairs.index((protocol.train, seed)) for protocol, seed in some})
         answers = _answer(features, plan, rows, kind, dtype)
         for protocol, seed in some:
-            answer = answers[rows.index(plan.pairs.index((protocol.train, seed)))]
-            score = _judge(answer, plan, protocol, seed)
-            told = (plan.task.fingerprint, expert, score.error, protocol.key, seed, score.low, score.high)
-            found[protocol, seed] = MeasuredError(*told)
-    return [found[cell] for cell in wanted]
+            found[protocol, seed] = answers[rows.index(plan.pairs.index((protocol.train, seed)))]
+    return [(protocol, seed, found[protocol, seed]) for protocol, seed in wanted]
 
 
 def _answer(features: Tensor, plan: CellPlan, rows: list[int], kind: tuple[str, int], dtype: torch.dtype) -> np.ndarray:
@@ -153,9 +169,12 @@ def _answer(features: Tensor, plan: CellPlan, rows: list[int], kind: tuple[str, 
     return (logits if parts.is_multilabel else logits.argmax(2)).cpu().numpy()
 
 
-def _judge(answer: np.ndarray, plan: CellPlan, protocol: ErrorProtocol, seed: int) -> Score:
-    """The error of one classifier on the test images of its seed."""
+def judge(
+    answer: np.ndarray, plan: CellPlan, protocol: ErrorProtocol, seed: int, *, among: np.ndarray | None = None
+) -> Score:
+    """The error of one classifier on the test images of its seed, or on those of them that are `among` some (n,)."""
     is_test = plan.tests[plan.seeds.index(seed)]
+    is_test = is_test if among is None else is_test & among
     answer, targets = answer[is_test], plan.targets[is_test]
     if protocol.measure == "precision":
         return score_precision(answer, targets)

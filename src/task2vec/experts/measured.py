@@ -27,6 +27,7 @@ SCHEMA = 1
 BUNDLE = "metatask.safetensors"
 _LARGEST = 1 << 28
 _ARRAYS = ("errors", "low", "high", "shares_images", "shares_labels")
+_BY_ROW = ("embeddings", "domains", "trivials", "norms")
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,16 @@ class MeasuredMetaTask:
         shares_labels: (tasks, experts) whether the expert was trained on labels of the task.
         scores: (tasks, experts, protocols) transferability scores by name, of the training images of the first seed:
             of the errors, only those of that seed are on images that the scores have not seen.
-        embeddings: of the tasks in their order, by probe and method ("resnet34 robust"); of all their images, those
-            that the errors were measured on included.
-        domains: (tasks, features) mean features of the tasks' images, by probe.
+        embeddings: of the tasks in their order, then of the lessons, by probe and method ("resnet34 robust"); of all
+            their images, those that the errors were measured on included.
+        domains: (tasks and lessons, features) mean features of their images, by probe.
+        lessons: what experts were taught, where that is none of the tasks.
+        distances: (tasks and lessons, the same) symmetric distances, by probe and method; of more than have embeddings
+            here, for a table of distances is small.
+        trivials: (tasks and lessons) symmetric distances from their own trivial embeddings, by probe and method.
+        norms: (tasks and lessons) of the embeddings, by probe and method.
+        halves: (tasks, experts, protocols, seeds, 2) errors on two disjoint halves of the test images, the same images
+            for all experts and seeds: an expert can be chosen on one and measured on the other. None if not known.
         story: where it comes from, and what it cost.
     """
 
@@ -115,6 +123,11 @@ class MeasuredMetaTask:
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     embeddings: Mapping[str, Sequence[Embedding]] = field(default_factory=dict)
     domains: Mapping[str, np.ndarray] = field(default_factory=dict)
+    lessons: tuple[MeasuredTask, ...] = ()
+    distances: Mapping[str, np.ndarray] = field(default_factory=dict)
+    trivials: Mapping[str, np.ndarray] = field(default_factory=dict)
+    norms: Mapping[str, np.ndarray] = field(default_factory=dict)
+    halves: np.ndarray | None = None
     story: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -124,7 +137,10 @@ class MeasuredMetaTask:
         shapes = {"errors": whole, "low": whole, "high": whole, "shares_images": cells, "shares_labels": cells}
         wrong = [name for name, shape in shapes.items() if np.shape(getattr(self, name)) != shape]
         wrong += [name for name, scores in self.scores.items() if np.shape(scores) != whole[:3]]
-        wrong += [name for name, each in {**self.embeddings, **self.domains}.items() if len(each) != len(self.tasks)]
+        rows = len(self.tasks) + len(self.lessons)
+        wrong += [name for kind in _BY_ROW for name, each in getattr(self, kind).items() if len(each) != rows]
+        wrong += [name for name, each in self.distances.items() if np.shape(each) != (rows, rows)]
+        wrong += ["halves"] if self.halves is not None and np.shape(self.halves) != (*whole, 2) else []
         if wrong:
             raise DataError(
                 f"'{wrong[0]}' of the meta-task '{self.name}' does not have an entry for each of its "
@@ -169,6 +185,7 @@ class MeasuredMetaTask:
             raise UsageError(f"the meta-task '{self.name}' has no family '{family}'. Choose one of: {known}")
         columns = [j for j, expert in enumerate(self.experts) if repeats or not expert.is_repeat]
         cut = np.ix_(rows, columns)
+        all_rows = [*rows, *range(len(self.tasks), len(self.tasks) + len(self.lessons))]
         return MeasuredMetaTask(
             self.name,
             tuple(self.tasks[i] for i in rows),
@@ -177,8 +194,13 @@ class MeasuredMetaTask:
             self.seeds,
             *(np.asarray(getattr(self, name))[cut] for name in _ARRAYS),
             scores={name: scores[cut] for name, scores in self.scores.items()},
-            embeddings={name: [each[i] for i in rows] for name, each in self.embeddings.items()},
-            domains={name: each[rows] for name, each in self.domains.items()},
+            embeddings={name: [each[i] for i in all_rows] for name, each in self.embeddings.items()},
+            domains={name: each[all_rows] for name, each in self.domains.items()},
+            lessons=self.lessons,
+            distances={name: each[np.ix_(all_rows, all_rows)] for name, each in self.distances.items()},
+            trivials={name: each[all_rows] for name, each in self.trivials.items()},
+            norms={name: each[all_rows] for name, each in self.norms.items()},
+            halves=None if self.halves is None else self.halves[cut],
             story=self.story,
         )
 
@@ -189,6 +211,10 @@ class MeasuredMetaTask:
         arrays["shares_labels"] = self.shares_labels.astype(np.uint8)
         arrays |= {f"scores.{name}": scores.astype(np.float32) for name, scores in self.scores.items()}
         arrays |= {f"domains.{name}": each.astype(np.float16) for name, each in self.domains.items()}
+        for kind in ("distances", "trivials", "norms"):
+            arrays |= {f"{kind}.{name}": each.astype(np.float32) for name, each in getattr(self, kind).items()}
+        if self.halves is not None:
+            arrays["halves"] = self.halves.astype(np.float16)
         told = {}
         for name, each in self.embeddings.items():
             arrays |= {f"embeddings.{name}.{part}": values for part, values in _pack(each).items()}
@@ -198,6 +224,7 @@ class MeasuredMetaTask:
             "name": self.name,
             "tasks": [asdict(task) for task in self.tasks],
             "experts": [asdict(expert) for expert in self.experts],
+            "lessons": [asdict(task) for task in self.lessons],
             "protocols": list(self.protocols),
             "seeds": list(self.seeds),
             "embeddings": told,
@@ -244,8 +271,12 @@ def _decode(content: bytes) -> MeasuredMetaTask:
     if story["schema"] != SCHEMA or envelope["sha256"] != hash_content(envelope["story"], arrays):
         raise ValueError(f"schema {story['schema']}, or its SHA-256 does not fit")
     named = {
-        kind: {name.removeprefix(f"{kind}."): values for name, values in arrays.items() if name.startswith(f"{kind}.")}
-        for kind in ("scores", "domains")
+        kind: {
+            name.removeprefix(f"{kind}."): values.astype(np.float64)
+            for name, values in arrays.items()
+            if name.startswith(f"{kind}.")
+        }
+        for kind in ("scores", "domains", "distances", "trivials", "norms")
     }
     return MeasuredMetaTask(
         story["name"],
@@ -258,9 +289,10 @@ def _decode(content: bytes) -> MeasuredMetaTask:
         high=arrays["high"].astype(np.float64),
         shares_images=arrays["shares_images"].astype(np.float64),
         shares_labels=arrays["shares_labels"].astype(bool),
-        scores={name: scores.astype(np.float64) for name, scores in named["scores"].items()},
         embeddings={name: _unpack(name, told, arrays) for name, told in story["embeddings"].items()},
-        domains={name: values.astype(np.float64) for name, values in named["domains"].items()},
+        lessons=tuple(MeasuredTask(**task) for task in story.get("lessons", ())),
+        halves=arrays["halves"].astype(np.float64) if "halves" in arrays else None,
+        **named,
         story=story["story"],
     )
 
