@@ -37,6 +37,7 @@ class Evidence:
         scores: (T, E) transferability scores, larger for experts that suit; by name.
         vectors: (T, F) embeddings of the tasks, positive.
         lesson_vectors: (E, F) embeddings of the lessons; rows of NaN where there is none.
+        lesson_trivials: (E, F) trivial embeddings beside them, what a task without information would have.
         norms: (T) L1 norms of the tasks' Fishers.
         halves: (T, E, 2) errors on two disjoint halves of the test images, so that an optimum can be chosen on one and
             measured on the other.
@@ -59,6 +60,7 @@ class Evidence:
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     vectors: np.ndarray | None = None
     lesson_vectors: np.ndarray | None = None
+    lesson_trivials: np.ndarray | None = None
     norms: np.ndarray | None = None
     halves: np.ndarray | None = None
 
@@ -144,6 +146,7 @@ _SHAPES = {
     "scores": "TE",
     "vectors": "T",
     "lesson_vectors": "E",
+    "lesson_trivials": "E",
     "norms": "T",
     "halves": "TE",
 }
@@ -192,6 +195,7 @@ class Answer:
         low: (E) lower ends of intervals that should hold the error in nine of ten cases.
         high: (E) upper ends.
         chances: (E) of being the best of the candidates.
+        fallback: (E) smaller for better experts: orders those that `badness` cannot tell apart or says nothing of.
     """
 
     badness: np.ndarray
@@ -199,8 +203,15 @@ class Answer:
     low: np.ndarray | None = None
     high: np.ndarray | None = None
     chances: np.ndarray | None = None
+    fallback: np.ndarray | None = None
 
     def order(self, is_candidate: np.ndarray) -> np.ndarray:
         """Numbers of the candidates, the best first; of equals the one that is listed first."""
-        badness = np.where(np.isnan(self.badness), np.inf, self.badness)
-        return np.array([number for number in np.argsort(badness, kind="stable") if is_candidate[number]], dtype=int)
+        places = self.places()
+        return np.array([number for number in np.argsort(places, kind="stable") if is_candidate[number]], dtype=int)
+
+    def places(self) -> np.ndarray:
+        """(E) 0 for the best of all, then 1, ...: experts that nothing tells apart share a place."""
+        keys = [self.badness] if self.fallback is None else [self.badness, self.fallback]
+        table = np.stack([np.where(np.isnan(key), np.inf, key) for key in keys], axis=1)
+        return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)

@@ -66,6 +66,7 @@ def from_measured(
         scores={name: scores[:, :, number] for name, scores in measured.scores.items()},
         vectors=None if space.vectors is None else space.vectors[:count],
         lesson_vectors=None if space.vectors is None else _pick(space.vectors, places),
+        lesson_trivials=None if space.priors is None else _pick(space.priors, places),
         norms=space.norms[:count],
         halves=None if space.halves is None else space.halves[:, :, number].mean(2),
     )
@@ -128,6 +129,7 @@ class _Space:
     trivials: np.ndarray
     norms: np.ndarray
     vectors: np.ndarray | None
+    priors: np.ndarray | None
     others: dict[str, np.ndarray]
     halves: np.ndarray | None
 
@@ -143,7 +145,9 @@ def _measure_space(measured: MeasuredMetaTask, probe: str, method: str) -> _Spac
             f"the tasks of '{measured.name}' were not embedded with the probe '{probe}' by the method '{method}', so "
             f"nothing is near to anything. Choose one of: {known}."
         )
-    vectors = None if embeddings is None else np.stack([one.vector for one in embeddings])
+    vectors, priors = None, None
+    if embeddings is not None:
+        vectors, priors = (np.stack([getattr(one, part) for one in embeddings]) for part in ("vector", "prior"))
     if name in kept:
         found = (kept[name], trivials[name], norms[name])
     else:
@@ -153,7 +157,7 @@ def _measure_space(measured: MeasuredMetaTask, probe: str, method: str) -> _Spac
             np.array([symmetric(one, trivial(one)) for one in embeddings]),
             np.array([one.norm() for one in embeddings]),
         )
-    return _Space(*found, vectors, dict(kept), getattr(measured, "halves", None))
+    return _Space(*found, vectors, priors, dict(kept), getattr(measured, "halves", None))
 
 
 def _measure_domains(measured: MeasuredMetaTask, probe: str) -> np.ndarray | None:

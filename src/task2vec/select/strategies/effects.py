@@ -1,0 +1,92 @@
+"""Errors taken apart: how hard a task is, how good an expert is, and what is left.
+
+error_ij = task_i + expert_j + rest_ij, by least squares over the cells that are known. Without missing cells expert_j
+is the mean over tasks of what expert j has more than others. With missing ones a plain mean would favour experts that
+were tried on easy tasks only, and errors relative to each task's mean those that were tried beside poor ones.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from task2vec.errors import UndefinedScoreError
+from task2vec.select.evidence import Evidence
+
+_ROUNDS, _NEAR = 500, 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """What is known of tasks and experts by themselves.
+
+    Attributes:
+        tasks: (T) mean error of all experts on each task, as far as it can be told; NaN for tasks without any error.
+        experts: (E) how much more than the mean expert each has; NaN for those without any error.
+        rest: (T, E) what neither tells; NaN where no error is known.
+        counts: (E) on how many tasks each expert is known.
+    """
+
+    tasks: np.ndarray
+    experts: np.ndarray
+    rest: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def level(self) -> float:
+        """The mean error over tasks and experts."""
+        return float(np.nanmean(self.tasks))
+
+    def without_own(self) -> np.ndarray:
+        """(T, E) the experts' effects as they would be without the errors on one task: rows are the tasks left out.
+
+        Effects of tasks are held fixed, so no fit is made again. NaN where the expert is known on no other task.
+        """
+        own = np.isfinite(self.rest)
+        counts = self.counts - own
+        others = np.divide(
+            self.counts * np.nan_to_num(self.experts) - np.where(own, self.rest + self.experts, 0),
+            counts,
+            out=np.full(self.rest.shape, np.nan),
+            where=counts > 0,
+        )
+        return others
+
+
+def find_errors(evidence: Evidence) -> np.ndarray:
+    """(T, E) errors that can be learned from: mean over seeds, NaN where the expert has seen the task.
+
+    Raises:
+        UndefinedScoreError: There is none.
+    """
+    errors = np.where(evidence.is_candidate, evidence.mean, np.nan)
+    if not np.isfinite(errors).any():
+        raise UndefinedScoreError(
+            f"of {len(evidence.tasks)} tasks and {len(evidence.experts)} experts no error is known where the expert "
+            "has not seen the task, so nothing can be learned from others. Measure some: task2vec error-matrix"
+        )
+    return errors
+
+
+def take_apart(errors: np.ndarray) -> Effects:
+    """The effects of tasks and experts in (T, E) errors, by least squares over what is known.
+
+    Example:
+        >>> take_apart(np.array([[0.1, 0.3], [0.5, np.nan]])).experts
+        array([-0.1,  0.1])
+    """
+    known = np.isfinite(errors)
+    filled = np.where(known, errors, 0.0)
+    by_task, by_expert = known.sum(1), known.sum(0)
+    tasks, experts = np.zeros(len(errors)), np.zeros(errors.shape[1])
+    for _ in range(_ROUNDS):
+        tasks = (filled - np.where(known, experts, 0)).sum(1) / np.maximum(by_task, 1)
+        moved = (filled - np.where(known, tasks[:, None], 0)).sum(0) / np.maximum(by_expert, 1)
+        moved -= moved[by_expert > 0].mean()
+        is_near = np.abs(moved - experts).max() < _NEAR
+        experts = moved
+        if is_near:
+            break
+    tasks = (filled - np.where(known, experts, 0)).sum(1) / np.maximum(by_task, 1)
+    tasks = np.where(by_task > 0, tasks, np.nan)
+    experts = np.where(by_expert > 0, experts, np.nan)
+    return Effects(tasks, experts, errors - tasks[:, None] - experts, by_expert)
