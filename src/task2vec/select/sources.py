@@ -100,13 +100,13 @@ def _find_family(measured: MeasuredMetaTask, family: str | None) -> list[int]:
 
 def _find_lessons(measured: MeasuredMetaTask) -> np.ndarray:
     """For each expert the row of its lesson among tasks and lessons, -1 if it is not there; names tell nothing."""
-    rows = {each.fingerprint: i for i, each in enumerate((*measured.tasks, *getattr(measured, "lessons", ())))}
+    rows = {each.fingerprint: i for i, each in enumerate((*measured.tasks, *measured.lessons))}
     return np.array([rows.get(expert.lesson_fingerprint or "", -1) for expert in measured.experts], dtype=int)
 
 
 def _find_groups(measured: MeasuredMetaTask, places: np.ndarray) -> tuple[str | None, ...]:
     """The dataset of each expert's lesson: told by the lesson itself, or by the tasks whose images it shares."""
-    known = (*measured.tasks, *getattr(measured, "lessons", ()))
+    known = (*measured.tasks, *measured.lessons)
     datasets = list(dict.fromkeys(task.dataset for task in measured.tasks))
     groups: list[str | None] = []
     for column, expert in enumerate(measured.experts):
@@ -137,8 +137,7 @@ class _Space:
 def _measure_space(measured: MeasuredMetaTask, probe: str, method: str) -> _Space:
     """What was measured when the meta-task was made, or can be measured from its embeddings now."""
     name = f"{probe} {method}"
-    kept, trivials, norms = (getattr(measured, field, {}) for field in ("distances", "trivials", "norms"))
-    embeddings = measured.embeddings.get(name)
+    kept, embeddings = measured.distances, measured.embeddings.get(name)
     if name not in kept and embeddings is None:
         known = ", ".join(dict.fromkeys([*measured.embeddings, *kept]))
         raise UsageError(
@@ -149,7 +148,7 @@ def _measure_space(measured: MeasuredMetaTask, probe: str, method: str) -> _Spac
     if embeddings is not None:
         vectors, priors = (np.stack([getattr(one, part) for one in embeddings]) for part in ("vector", "prior"))
     if name in kept:
-        found = (kept[name], trivials[name], norms[name])
+        found = (kept[name], measured.trivials[name], measured.norms[name])
     else:
         assert embeddings is not None
         found = (
@@ -157,7 +156,7 @@ def _measure_space(measured: MeasuredMetaTask, probe: str, method: str) -> _Spac
             np.array([symmetric(one, trivial(one)) for one in embeddings]),
             np.array([one.norm() for one in embeddings]),
         )
-    return _Space(*found, vectors, priors, dict(kept), getattr(measured, "halves", None))
+    return _Space(*found, vectors, priors, dict(kept), measured.halves)
 
 
 def _measure_domains(measured: MeasuredMetaTask, probe: str) -> np.ndarray | None:

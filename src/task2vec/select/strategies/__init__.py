@@ -5,11 +5,10 @@ from types import MappingProxyType
 
 from task2vec.errors import UsageError
 from task2vec.select.evidence import DOMAIN, SYMMETRIC, TAXONOMIC
-from task2vec.select.scores.table import SCORES
 from task2vec.select.strategies.adjusted import StaticWithDistance
 from task2vec.select.strategies.kernel import DATASET, Kernel
 from task2vec.select.strategies.nearest import Nearest, NearestAsymmetric
-from task2vec.select.strategies.scored import Scored
+from task2vec.select.strategies.scored import SCORED, Scored
 from task2vec.select.strategies.static import Chance, Generic, Size, Static
 from task2vec.select.strategy import Strategy
 
@@ -32,7 +31,7 @@ _MAKERS: tuple[Callable[[], Strategy], ...] = (
     lambda: Kernel(SYMMETRIC),
     lambda: Kernel(DOMAIN),
     lambda: Kernel(DATASET),
-    *(_make_scored(name) for name in SCORES),
+    *(_make_scored(name) for name in SCORED),
 )
 
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = MappingProxyType({make().name: make for make in _MAKERS})

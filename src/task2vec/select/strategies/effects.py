@@ -12,8 +12,6 @@ import numpy as np
 from task2vec.errors import UndefinedScoreError
 from task2vec.select.evidence import Evidence
 
-_ROUNDS, _NEAR = 500, 1e-10
-
 
 @dataclass(frozen=True, eq=False)
 class Effects:
@@ -75,18 +73,26 @@ def take_apart(errors: np.ndarray) -> Effects:
         array([-0.1,  0.1])
     """
     known = np.isfinite(errors)
-    filled = np.where(known, errors, 0.0)
-    by_task, by_expert = known.sum(1), known.sum(0)
-    tasks, experts = np.zeros(len(errors)), np.zeros(errors.shape[1])
-    for _ in range(_ROUNDS):
-        tasks = (filled - np.where(known, experts, 0)).sum(1) / np.maximum(by_task, 1)
-        moved = (filled - np.where(known, tasks[:, None], 0)).sum(0) / np.maximum(by_expert, 1)
-        moved -= moved[by_expert > 0].mean()
-        is_near = np.abs(moved - experts).max() < _NEAR
-        experts = moved
-        if is_near:
-            break
-    tasks = (filled - np.where(known, experts, 0)).sum(1) / np.maximum(by_task, 1)
-    tasks = np.where(by_task > 0, tasks, np.nan)
-    experts = np.where(by_expert > 0, experts, np.nan)
-    return Effects(tasks, experts, errors - tasks[:, None] - experts, by_expert)
+    if known.shape[0] <= known.shape[1]:
+        tasks = _solve(errors.T, known.T)
+        experts = _average(errors - tasks[:, None], known, axis=0)
+    else:
+        experts = _solve(errors, known)
+        tasks = _average(errors - experts, known, axis=1)
+    shift = np.nanmean(experts) if known.any() else 0.0
+    tasks, experts = tasks + shift, experts - shift
+    tasks, experts = np.where(known.any(1), tasks, np.nan), np.where(known.any(0), experts, np.nan)
+    return Effects(tasks, experts, errors - tasks[:, None] - experts, known.sum(0))
+
+
+def _solve(errors: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Effects of the columns, up to a constant: the normal equations after the rows' effects are taken out."""
+    centred = np.where(known, errors - _average(errors, known, axis=1)[:, None], 0)
+    shares = np.divide(known, known.sum(1, keepdims=True), out=np.zeros(known.shape), where=known.any(1)[:, None])
+    matrix = np.diag(known.sum(0).astype(np.float64)) - known.T @ shares
+    return np.linalg.lstsq(matrix, centred.sum(0), rcond=None)[0]
+
+
+def _average(values: np.ndarray, known: np.ndarray, *, axis: int) -> np.ndarray:
+    sums, counts = np.where(known, values, 0).sum(axis), known.sum(axis)
+    return np.divide(sums, counts, out=np.full(counts.shape, np.nan), where=counts > 0)

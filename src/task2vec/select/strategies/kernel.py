@@ -55,7 +55,7 @@ class Kernel:
     @property
     def name(self) -> str:
         """As tables show it."""
-        return f"kernel, {self.kind}"
+        return f"kernel {self.kind}"
 
     def fit(self, evidence: Evidence) -> Smoothed:
         """Learns effects, and how far similarity reaches."""

@@ -70,7 +70,7 @@ class NearestAsymmetric:
     @property
     def name(self) -> str:
         """As tables show it."""
-        return "asymmetric" if self.alpha is not None else "asymmetric, alpha fitted"
+        return "asymmetric" if self.alpha is not None else "asymmetric fitted"
 
     def fit(self, evidence: Evidence) -> ByLesson:
         """Learns alpha if that is asked for, and the order of those that distances do not tell apart."""

@@ -8,6 +8,21 @@ from task2vec.errors import UndefinedScoreError
 from task2vec.select.evidence import Answer, Evidence, Question
 from task2vec.select.strategies.static import fit_static
 
+# The names of `task2vec.select.SCORES`, which itself imports torch: who only reads scores does without.
+SCORED = (
+    "knn",
+    "knn5",
+    "logme",
+    "leep",
+    "nce",
+    "nleep",
+    "h_score",
+    "h_score_shrunk",
+    "transrate",
+    "gbc",
+    "parc",
+)
+
 
 @dataclass(frozen=True, eq=False)
 class ByScore:
