@@ -38,6 +38,24 @@ def test_without_source_probabilities_two_scores_say_why_they_are_missing():
     assert "source_probabilities" in found.reasons["nce"]
 
 
+def test_probabilities_of_attributes_leave_the_two_undefined_and_the_others_be():
+    x, y, theta = material()
+    sigmoids = torch.sigmoid(theta.log() + 2)
+    for targets, how in (
+        (y, {"classes": 3}),
+        (torch.stack([y == 0, y == 1], 1), {"classes": 2, "is_multilabel": True}),
+    ):
+        found, without = (score_features(x, targets, source_probabilities=p, **how) for p in (sigmoids, None))
+        assert (
+            set(found.reasons) == {"leep", "nce"} and math.isnan(found["leep"]) and "attributes" in found.reasons["nce"]
+        )
+        assert {name: found[name] for name in SCORES if name not in found.reasons} == {
+            name: without[name] for name in SCORES if name not in without.reasons
+        }
+        sound = score_features(x, targets, source_probabilities=theta, **how)
+        assert not sound.reasons
+
+
 def test_the_seed_reaches_the_mixture():
     x, y, _ = material()
     found = [score_features(x, y, classes=3, which=["nleep"], seed=seed)["nleep"] for seed in (0, 3)]

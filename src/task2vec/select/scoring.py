@@ -49,7 +49,8 @@ def score_features(
         features: pooled features of the task's images in the network; a GPU's stay there.
         targets: class indices below `classes`, or attributes with `is_multilabel`.
         classes: how many classes or attributes the task has; a class without images is left out.
-        source_probabilities: (n, s) softmax output of the network's own head, which LEEP and NCE need.
+        source_probabilities: (n, s) softmax output of the network's own head, which LEEP and NCE need. What is none
+            (logits, separate probabilities of attributes) leaves these two undefined.
         is_multilabel: whether the targets are independent attributes.
         which: names from `SCORES`; all by default.
         seed: of the mixture of N-LEEP, the only thing drawn.
@@ -81,6 +82,10 @@ def score_features(
             result[name] = _average(_bind(SCORES[name], prepared, source_probabilities, seed), tasks)
         except UndefinedScoreError as undefined:
             result[name], result.reasons[name] = math.nan, str(undefined)
+        except DataError as error:
+            if not SCORES[name].needs_source:
+                raise
+            result[name], result.reasons[name] = math.nan, str(error)  # of the source alone: the others can do without
         result.seconds[name] = time.perf_counter() - before
     return result
 

@@ -56,6 +56,6 @@ def check_probabilities(probabilities: Tensor) -> Tensor:
         raise DataError(
             f"the source probabilities of image {worst} sum to {float(sums[worst]):.4g} (least entry "
             f"{float(theta[worst].min()):.4g}), so they are no distribution over source classes and the score would "
-            "mean nothing. Pass softmax probabilities, not logits."
+            "mean nothing. Pass softmax probabilities, not logits, nor those of attributes, which are no alternatives."
         )
     return theta / sums[:, None]
