@@ -42,8 +42,16 @@ def test_the_same_again_is_found(trained, photos, call):
     where = ("--out", folder / "experts", "--library", folder / "library")
     result = call("train-expert", photos, *BRIEF, *where)
     assert result.exit_code == 0 and "there already" in result.stdout
-    table = result.stdout.split("experts")[0]
-    assert max(len(line) for line in table.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_narrow_page_keeps_the_words_that_matter(trained, photos, call, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    folder, _ = trained
+    result = call("train-expert", photos, *BRIEF, "--out", folder / "experts", "--library", folder / "library")
+    head, row = result.stdout.splitlines()[:2]
+    assert max(len(head), len(row)) <= columns and head.split()[:3] == ["expert", "train", "error"]
+    assert row.startswith("photos") and "%" in row and "there" in row and "already" in result.stdout
 
 
 def test_another_recipe_under_the_same_name_is_refused_until_forced(trained, photos, call, tmp_path):
@@ -62,3 +70,47 @@ def test_another_recipe_under_the_same_name_is_refused_until_forced(trained, pho
 def test_an_unknown_recipe_is_bad_usage(photos, call):
     result = call("train-expert", photos, "--recipe", "best", "--no-library")
     assert result.exit_code == 2 and "achille2019" in result.stderr
+
+
+def test_two_experts_of_one_folder_have_names_of_their_own(trained, photos, call):
+    folder, _ = trained
+    where = ("--out", folder / "experts", "--library", folder / "library")
+    refused = call("train-expert", photos, *BRIEF, "--seed", 1, *where)
+    assert refused.exit_code == 3 and "--name" in refused.stderr
+    result = call("train-expert", photos, *BRIEF, "--seed", 1, "--name", "photos again", *where, "--json")
+    (one,) = json.loads(result.stdout)["experts"]
+    assert result.exit_code == 0 and (one["name"], one["task"]) == ("photos again", "photos")
+    assert load_trained(one["file"]).name == "photos again"
+    with Library.open(folder / "library") as library:
+        assert [expert.name for expert in library.experts()] == ["photos", "photos again"]
+        assert len({expert.task for expert in library.experts()}) == 1
+    wrong = call("train-expert", photos, *BRIEF, "--name", "one", "--name", "two", *where)
+    assert wrong.exit_code == 2 and "2 times for 1 paths" in wrong.stderr
+
+
+def test_a_bad_folder_is_named_and_the_others_are_trained(photos, call, tmp_path):
+    bad = tmp_path / "bad"
+    (bad / "only").mkdir(parents=True)
+    shutil.copy(next((photos / "dark").iterdir()), bad / "only")
+    result = call("train-expert", bad, photos, *BRIEF, "--out", tmp_path / "experts", "--no-library", "--json")
+    assert result.exit_code == 3
+    told = json.loads(result.stdout)
+    assert [one["name"] for one in told["experts"]] == ["photos"] and told["failed"][0]["name"] == str(bad)
+    assert result.stderr.splitlines()[-1] == f"1 expert failed: {bad}"
+    alone = call("train-expert", bad, *BRIEF, "--out", tmp_path / "experts", "--no-library")
+    assert alone.exit_code == 3 and f"failed: {bad}: " in alone.stderr
+
+
+def test_what_would_go_wrong_at_the_end_is_said_at_the_begin(photos, call, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    result = call("train-expert", photos, *BRIEF, "--out", tmp_path / "file", "--no-library")
+    assert result.exit_code == 2 and "is a file" in result.stderr and (tmp_path / "file").read_text() == "mine"
+    lonely = tmp_path / "lonely"
+    shutil.copytree(photos, lonely)
+    (lonely / "rare").mkdir()
+    shutil.copy(next((photos / "dark").iterdir()), lonely / "rare" / "alone.png")
+    warned = call("train-expert", lonely, *BRIEF[:4], "--size", 31, "--recipe", "nonsense", "--no-library")
+    assert warned.exit_code == 2 and "warning" not in warned.stderr
+    warned = call("train-expert", lonely, *BRIEF[:4], "--size", 31, "--probe", "nonsense", "--no-library")
+    assert warned.exit_code == 2 and "warning: --size 31" in warned.stderr
+    assert "warning: 'lonely': classes with a single image: 'rare'" in warned.stderr

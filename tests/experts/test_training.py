@@ -10,12 +10,22 @@ from torch import nn
 import task2vec as t2v
 from task2vec.embedding.progress import silent
 from task2vec.errors import ConflictError, NotFiniteError, UsageError, WeightsError, WeightsNotFoundError
+from task2vec.experts import pauses
 from task2vec.experts import training as experts_training
 from task2vec.experts.cost import count_multiplications, count_parameters
+from task2vec.experts.extractors import describe_extractor, judge_trivial
 from task2vec.experts.files import PAUSED, read_tensors, write_tensors
 from task2vec.experts.loading import load_expert, load_trained
 from task2vec.experts.recipes import Recipe, find_recipe
-from task2vec.experts.training import begin, compute_features, measure_error, prepare_lessons, train_expert, widen
+from task2vec.experts.training import (
+    begin,
+    compute_features,
+    describe,
+    measure_error,
+    prepare_lessons,
+    train_expert,
+    widen,
+)
 from task2vec.probe.preprocess import Preprocess
 from task2vec.probe.probe import make_probe
 from tests.embedding.conftest import make_attributes, make_task
@@ -83,7 +93,7 @@ def test_the_same_arguments_give_the_same_bytes_in_any_order_of_images(colours):
 
 @pytest.mark.parametrize("stop", [3, 5, 11])
 def test_an_interrupted_training_goes_on_to_the_same_bytes(colours, stop, tmp_path, monkeypatch):
-    monkeypatch.setattr(experts_training, "PAUSE_SECONDS", 0.0)  # after every step
+    monkeypatch.setattr(pauses, "PAUSE_SECONDS", 0.0)  # after every step
     whole = train_expert(colours, make_tiny(), BRIEF, device="cpu")
     file, steps = tmp_path / "colours.expert.safetensors", []
     learn = experts_training.Training._learn
@@ -153,8 +163,11 @@ def test_an_expert_comes_back_from_disk(lite, tmp_path):
     entry = other.entry()
     assert (entry.source, entry.task, entry.input_size) == ("file", task.fingerprint, 32)
     assert entry.parameters == count_parameters(lite.network)
-    probe = load_expert(entry)
-    assert probe.name == entry.name and probe.fingerprint == other.probe.fingerprint
+    for probe in (load_expert(entry), load_expert(file)):
+        assert probe.name == entry.name and probe.fingerprint == other.probe.fingerprint
+        assert probe.task == task.fingerprint and judge_trivial(probe)(task) and describe_extractor(probe) == entry
+        assert describe(task, probe, recipe, seed=0)["architecture"] == "timm:tf_efficientnet_lite0"  # what it trains
+    assert describe_extractor(replace(probe, name="another")).name == "another"
 
     import timm  # the file is one of timm's, too
 

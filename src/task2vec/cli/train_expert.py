@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from task2vec.cli import options
+from task2vec.cli.cautions import check_folder, warn_of, warn_size
+from task2vec.cli.facts import many, percent
+from task2vec.cli.listing import Column, print_columns
 from task2vec.cli.reading import read_own, say_bad
 from task2vec.cli.shelf import open_shelf
-from task2vec.cli.speech import is_watched, open_page, print_facts, print_json, say, visible
-from task2vec.errors import ConflictError
+from task2vec.cli.speech import is_watched, print_facts, print_json, say, visible
+from task2vec.errors import ConflictError, DataError, ResourceError, Task2VecError, UsageError
 
 if TYPE_CHECKING:
     from task2vec.experts import Recipe
@@ -25,6 +28,10 @@ def train_expert(
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH...", help="Folders of class folders, or .csv or .parquet tables.")
     ],
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="What to call the expert and its file; once for each PATH. Default: the task's name."),
+    ] = None,
     recipe: Annotated[str, typer.Option(help="fast, or achille2019: the paper's, 12 times as long.")] = "fast",
     epochs: Annotated[int | None, typer.Option(help="Another number of epochs than the recipe's.")] = None,
     draws: Annotated[int | None, typer.Option(help="Another number of images per epoch than 10,000.")] = None,
@@ -52,8 +59,9 @@ def train_expert(
 ) -> None:
     """Fine-tune a pretrained network on each task, and keep it as an expert.
 
-    An interrupted training goes on where it was, and an expert that is there is not trained again. On a CPU this takes
-    hours for a large network: choose a small --size, few --epochs or few --draws.
+    An interrupted training goes on where it was, and an expert that is there is not trained again. What fails is told,
+    and the others go on. Another expert of the same images (--recipe, --seed, --probe) needs a --name of its own. On a
+    CPU this takes hours for a large network: choose a small --size, few --epochs or few --draws.
     """
     begin = time.perf_counter()
     from task2vec.engine import open_engine
@@ -61,11 +69,14 @@ def train_expert(
     from task2vec.probe import load_probe
 
     chosen = _choose_recipe(recipe, {"epochs": epochs, "draws": draws})
+    _check_names(name, paths)
+    check_folder(out, option="--out")
+    warn_size(size)
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
     reading = {"table": table, "split": split, "allow_bad": allow_bad, "workers": workers}
-    tasks = [read_own(path, **reading) for path in paths]
-    for task in tasks:
-        say_bad(task.bad)
+    tasks, names, failed = _read(paths, name, reading)
+    if not tasks:
+        raise typer.Exit(failed[0][1].exit_code)
     base = load_probe(probe, weights=weights, size=size, download=download)
     shelf = None if no_library else open_shelf(library, is_backed=True)
     results = []
@@ -74,22 +85,55 @@ def train_expert(
             shelf.begin(stack, "train-expert", {"recipe": chosen.name, "tasks": [task.name for task in tasks]})
         runner = stack.enter_context(open_engine(engine, workers=jobs, threads=threads, address=address))
         how: dict[str, Any] = {"engine": runner, "seed": seed, "device": device, "replace_other": force}
-        for result in _go_on(train_experts(tasks, base, chosen, folder=out, progress=is_watched(), **how), out):
+        made = train_experts(tasks, base, chosen, folder=out, names=names, progress=is_watched(), **how)
+        for result in _go_on(made, out):
             results.append(result)
             if result.error is not None:
-                say(f"error: '{visible(result.task)}': {visible(result.error)}")
+                failed.append((result.name, result.error))
+                say(f"failed: {visible(result.name)}: {visible(result.error)}")
             elif shelf is not None:
                 _keep(shelf.library, tasks[result.number], result, is_forced=force)
     results.sort(key=lambda result: result.number)
     report = {
         "experts": [_tell(result) for result in results],
+        "failed": [{"name": name, "reason": str(error)} for name, error in failed],
         "folder": str(out),
         "seconds": round(time.perf_counter() - begin, 3),
     }
     print_json(report) if as_json else _print_report(report)
-    failed = [result.error for result in results if result.error is not None]
     if failed:
-        raise typer.Exit(failed[0].exit_code)
+        say(f"{many(len(failed), 'expert')} failed: {', '.join(visible(name) for name, _ in failed)}")
+        raise typer.Exit(failed[0][1].exit_code)
+
+
+def _check_names(names: list[str] | None, paths: list[Path]) -> None:
+    """Refuses names that cannot be told who they belong to, before anything is read."""
+    if names and (len(names) != len(paths) or len(set(names)) < len(names) or not all(map(str.strip, names))):
+        raise UsageError(
+            f"--name was given {len(names)} times for {len(paths)} paths ({', '.join(names)}), so it is unclear which "
+            "expert is called what. Give a different one for each path, in their order, or none."
+        )
+
+
+def _read(
+    paths: list[Path], names: list[str] | None, reading: dict[str, Any]
+) -> "tuple[list[Task], list[str], list[tuple[str, Task2VecError]]]":
+    """The tasks that can be read with the names of their experts, and the paths that cannot, which are told now."""
+    tasks: list[Task] = []
+    called: list[str] = []
+    failed: list[tuple[str, Task2VecError]] = []
+    for number, path in enumerate(paths):
+        try:
+            task = read_own(path, **reading)
+        except (DataError, ResourceError) as error:
+            failed.append((str(path), error))
+            say(f"failed: {visible(path)}: {visible(error)}")
+            continue
+        say_bad(task.bad)
+        tasks.append(task)
+        called.append(names[number] if names else task.name)
+    warn_of(tasks)
+    return tasks, called, failed
 
 
 def _go_on(results: Iterator["ExpertResult"], out: Path) -> Iterator["ExpertResult"]:
@@ -123,7 +167,7 @@ def _tell(result: "ExpertResult") -> dict[str, Any]:
     """One training as plain values."""
     from task2vec.experts.files import read_story
 
-    told: dict[str, Any] = {"task": result.task, "is_found": result.is_found, "error": None}
+    told: dict[str, Any] = {"name": result.name, "task": result.task, "is_found": result.is_found, "error": None}
     if result.entry is None:
         return told | {"error": str(result.error)}
     story = read_story(Path(result.entry.location))
@@ -132,19 +176,21 @@ def _tell(result: "ExpertResult") -> dict[str, Any]:
 
 
 def _print_report(report: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for name, where in (("expert", "left"), ("images", "right"), ("classes", "right"), ("loss", "right")):
-        table.add_column(name, justify=where, overflow="fold")  # type: ignore[arg-type]
-    table.add_column("train error", justify="right")
-    table.add_column("")
-    for one in report["experts"]:
-        if one["error"] is not None:
-            table.add_row(visible(one["task"]), "", "", "", "", "failed")
-            continue
-        last = one["metrics"][-1]
-        numbers = (str(one["images"]), str(one["classes"]), f"{last['loss']:.3f}", f"{100 * last['error']:.1f} %")
-        table.add_row(visible(one["task"]), *numbers, "there already" if one["is_found"] else "")
-    open_page().print(table)
+    rows = [_word_row(one) for one in report["experts"]]
+    heads = ("expert", "train error", "", "loss", "classes", "images")
+    if rows:
+        columns = [
+            Column(head, cells, head, is_number=head not in ("expert", ""), is_name=head == "expert")
+            for head, cells in zip(heads, zip(*rows, strict=True), strict=True)
+        ]
+        print_columns(columns, in_turn=("loss", "classes", "images"))
     print_facts([("experts", visible(report["folder"])), ("time", f"{report['seconds']:.1f} s")])
+
+
+def _word_row(one: dict[str, Any]) -> tuple[str, ...]:
+    """One line of the table."""
+    if one["error"] is not None:
+        return visible(one["name"]), "-", "failed", "-", "-", "-"
+    last, state = one["metrics"][-1], "there already" if one["is_found"] else "trained"
+    numbers = (f"{last['loss']:.3f}", str(one["classes"]), str(one["images"]))
+    return visible(one["name"]), percent(last["error"]), state, *numbers

@@ -1,6 +1,7 @@
 """What can stand for an expert: a probe, one that was trained here, or an entry of a library."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -11,7 +12,7 @@ from task2vec.embedding.run import prepare_passes, tensor_cores
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.errors import UsageError
 from task2vec.experts.cost import count_multiplications, count_parameters
-from task2vec.experts.loading import TrainedExpert, load_expert, name_architecture
+from task2vec.experts.loading import ExpertProbe, TrainedExpert, load_expert, name_architecture
 from task2vec.library import Expert
 from task2vec.probe import Probe
 from task2vec.tasks import Images, Task
@@ -50,6 +51,8 @@ def describe_extractor(expert: Extractor) -> Expert:
     """What a library keeps of an expert; a network that it cannot load again is kept by name, for its errors."""
     if isinstance(expert, Expert):
         return expert
+    if isinstance(expert, ExpertProbe) and expert.entry is not None:
+        return replace(expert.entry, name=expert.name)
     if isinstance(expert, TrainedExpert) and expert.path is not None:
         return expert.entry()
     probe = open_extractor(expert)

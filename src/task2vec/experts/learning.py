@@ -96,9 +96,10 @@ class Training:
     ) -> None:
         """Trains from `step` to the end; `pause` is called after every step, and may keep what there is."""
         targets = torch.from_numpy(lessons.targets.astype(np.int64)).to(self.device)
-        done = report("training", self.recipe.steps)
-        done(self.step)
         per_epoch = self.recipe.steps_per_epoch
+        ended, done = report("epochs", self.recipe.epochs), report("training", self.recipe.steps)
+        ended(self.step // per_epoch)
+        done(self.step)
         for epoch in range(self.step // per_epoch, self.recipe.epochs):
             drawn = draw_epoch(lessons.targets, draws=self.recipe.draws, seed=self.seed, epoch=epoch)
             begun, before = time.perf_counter(), self.step
@@ -107,6 +108,7 @@ class Training:
                 done(1)
                 if self.step == (epoch + 1) * per_epoch:  # before a pause, which must not forget how the epoch went
                     self._close_epoch(epoch, (self.step - before) * self.recipe.batch, begun, validate)
+                    ended(1)
                 pause(self)
 
     def _batches(self, lessons: Lessons, drawn: Epoch, first: int) -> Iterator[tuple[Tensor, Tensor]]:

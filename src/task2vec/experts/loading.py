@@ -1,7 +1,7 @@
 """From an entry of a library, or a file, to a network that gives features."""
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +82,41 @@ class TrainedExpert:
         )
 
 
-def load_expert(expert: Expert | str | Path, *, download: bool = False) -> Probe:
+@dataclass(frozen=True, eq=False)
+class ExpertProbe(Probe):
+    """The network of an expert, as a probe that has not forgotten whose it is.
+
+    Attributes:
+        entry: what a library keeps of the expert.
+        architecture: what `load_probe` calls the network, or None for a network of somebody's own.
+    """
+
+    entry: Expert | None = field(default=None, repr=False)
+    architecture: str | None = field(default=None, repr=False)
+
+    @property
+    def task(self) -> str | None:
+        """Fingerprint of the task that it was trained on, if that is known."""
+        return None if self.entry is None else self.entry.task
+
+
+def load_expert(expert: Expert | str | Path, *, download: bool = False) -> ExpertProbe:
     """The network of an expert, ready to give features, under the expert's name.
 
-    An entry says where its weights come from; a path is a file that `train_expert` wrote.
+    An entry says where its weights come from; a path is a file that `train_expert` wrote. The task that it was trained
+    on is known to it, so that its errors on that are marked as trivial.
     """
-    if not isinstance(expert, Expert):
+    if isinstance(expert, Expert):
+        probe = _load_network(expert, download=download)
+    else:
         trained = load_trained(expert)
-        return replace(trained.probe, name=trained.name)
+        expert, probe = trained.entry(), trained.probe
+    own = {one.name: getattr(probe, one.name) for one in fields(Probe)} | {"name": expert.name}
+    return ExpertProbe(**own, entry=expert, architecture=name_architecture(probe))
+
+
+def _load_network(expert: Expert, *, download: bool) -> Probe:
+    """The network of an entry, under the name of its architecture."""
     if expert.source != "file":
         name = expert.location.removeprefix("timm/")
         if "/" in name:
@@ -97,7 +124,7 @@ def load_expert(expert: Expert | str | Path, *, download: bool = False) -> Probe
                 f"the expert '{expert.name}' is a model of a hub ('{expert.location}') that is not one of timm's, so "
                 "its network is not known here. Build it and pass it to load_probe(module, head=..., transform=...)."
             )
-        return replace(load_probe(name, size=expert.input_size, download=download), name=expert.name)
+        return load_probe(name, size=expert.input_size, download=download)
     path = Path(expert.location)
     if expert.sha256 is not None and path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != expert.sha256:
         raise ConflictError(
@@ -106,8 +133,8 @@ def load_expert(expert: Expert | str | Path, *, download: bool = False) -> Probe
         )
     if "architecture" in expert.recipe and "base" not in expert.recipe:
         architecture = str(expert.recipe["architecture"])
-        return replace(load_probe(architecture, weights=path, size=expert.input_size), name=expert.name)
-    return replace(load_trained(path).probe, name=expert.name)
+        return load_probe(architecture, weights=path, size=expert.input_size)
+    return load_trained(path).probe
 
 
 def load_trained(path: str | Path) -> TrainedExpert:
@@ -140,6 +167,8 @@ def load_trained(path: str | Path) -> TrainedExpert:
 
 def name_architecture(probe: Probe) -> str | None:
     """What `load_probe` calls the network of a probe, or None for a network of somebody's own."""
+    if isinstance(probe, ExpertProbe):
+        return probe.architecture
     home = type(probe.network).__module__.partition(".")[0]
     is_known = {"timm": is_timm_model, "torchvision": is_torchvision_model}.get(home)
     return f"{home}:{probe.name}" if is_known is not None and is_known(probe.name) else None

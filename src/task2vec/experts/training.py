@@ -4,8 +4,7 @@ import copy
 import hashlib
 import json
 import os
-import time
-from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -19,26 +18,22 @@ from task2vec.embedding.device import choose_device
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.progress import Report, watch
 from task2vec.embedding.run import tensor_cores
-from task2vec.errors import ConflictError, UsageError, WeightsError, WeightsNotFoundError
-from task2vec.experts.files import PAUSED, read_story, read_tensors, write_tensors
+from task2vec.errors import UsageError
 from task2vec.experts.learning import Learner, Lessons, Training, judge
-from task2vec.experts.loading import TrainedExpert, load_trained, name_architecture
+from task2vec.experts.loading import TrainedExpert, name_architecture
+from task2vec.experts.pauses import find_known, find_pause, open_pause, save_expert
 from task2vec.experts.recipes import Recipe, find_recipe
 from task2vec.experts.sampling import crop_centre, draw_epoch
 from task2vec.head import fit_head
 from task2vec.probe import Probe, load_probe
 from task2vec.probe.preprocess import Preprocess
-from task2vec.probe.probe import find_head_place, make_probe
+from task2vec.probe.probe import make_probe
 from task2vec.tasks import Task
 
-# What is done between two pauses is lost when a training is killed.
-PAUSE_SECONDS = 60.0
 # A crop is chosen from a square that is larger by this, where the network's own preprocessing leaves no margin.
 _MARGIN = 8 / 7
 # Raised whenever the same arguments give other weights, so that what older versions trained is not taken for ours.
 VERSION = 1
-# Tensors and story of a training in the middle.
-Kept = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def train_expert(
@@ -53,7 +48,7 @@ def train_expert(
     seed: int = 0,
     device: str | None = None,
     workers: int | None = None,
-    progress: bool = False,
+    progress: bool | Report = False,
 ) -> TrainedExpert:
     """An expert for `task`: the network of `base`, fine-tuned.
 
@@ -72,7 +67,7 @@ def train_expert(
         seed: of draws, crops and mirror images.
         device: "cpu", "cuda"; None takes a GPU if there is one.
         workers: threads that decode images; None takes one per core.
-        progress: show progress bars on standard error.
+        progress: show epochs, steps and the time left on standard error, or what is told of them instead.
 
     Example:
         >>> from task2vec import sample_tasks
@@ -92,10 +87,10 @@ def train_expert(
     path = None if out is None else Path(out)
     known = None
     if path is not None:
-        if (there := _find_known(path, story["key"], replace_other)) is not None:
+        if (there := find_known(path, story["key"], replace_other)) is not None:
             return there
-        known = _find_pause(path, story["key"], replace_other)
-    with watch(progress) as report:
+        known = find_pause(path, story["key"], replace_other)
+    with watch(progress) if isinstance(progress, bool) else nullcontext(progress) as report:
         lessons = prepare_lessons(task.canonical(), base, device=where, workers=workers)
         training = begin(base, lessons, recipe, seed=seed, device=where, classes=len(task.classes), report=report)
         validate = None
@@ -103,9 +98,9 @@ def train_expert(
             others = prepare_lessons(_match(validation, task), base, device=where, workers=workers)
             validate = partial(measure_error, training.learner, others)
         with tensor_cores(where):
-            training.run(lessons, report, pause=_open_pause(path, training, story, known), validate=validate)
+            training.run(lessons, report, pause=open_pause(path, training, story, known), validate=validate)
     expert = finish(training, base, story)
-    return expert if path is None else _save(expert, path)
+    return expert if path is None else save_expert(expert, path)
 
 
 def describe(task: Task, base: Probe, recipe: Recipe, *, seed: int, name: str | None = None) -> dict[str, Any]:
@@ -232,68 +227,3 @@ def _match(validation: Task, task: Task) -> Task:
     order = [validation.classes.index(name) for name in wanted]
     targets = validation.targets[:, order] if validation.is_multilabel else np.argsort(order)[validation.targets]
     return replace(validation, targets=targets, classes=wanted)
-
-
-def _find_known(path: Path, key: str, replace_other: bool) -> TrainedExpert | None:
-    """The expert that lies at `path`, if it is the one that would be trained."""
-    if not os.path.lexists(path):
-        return None
-    try:
-        if read_story(path).get("key") == key:
-            return load_trained(path)
-    except WeightsError:
-        if not replace_other:
-            raise
-    if replace_other:
-        return None
-    raise ConflictError(
-        f"'{path}' is an expert of another task, network, recipe or seed, and would be lost. Choose another place, or "
-        "overwrite it: replace_other=True, --force"
-    )
-
-
-def _find_pause(path: Path, key: str, replace_other: bool) -> Kept | None:
-    """What was kept of the same training when it was interrupted; a damaged file is none."""
-    place = path.with_name(path.name + PAUSED)
-    try:
-        tensors, story = read_tensors(place)
-    except (WeightsError, WeightsNotFoundError):
-        return None
-    if story.get("key") == key:
-        return tensors, story
-    if replace_other:
-        return None
-    raise ConflictError(
-        f"'{place}' is an unfinished training of another task, network, recipe or seed, and would be lost. Finish that "
-        "one, choose another place, or give it up: replace_other=True, --force"
-    )
-
-
-def _open_pause(
-    path: Path | None, training: Training, story: dict[str, Any], known: Kept | None
-) -> Callable[[Training], None]:
-    """Goes on from what was kept, if there is something, and gives what keeps the next pauses."""
-    if path is None:
-        return lambda _: None
-    place = path.with_name(path.name + PAUSED)
-    if known is not None:
-        training.restore(*known)
-    last = time.monotonic()
-
-    def pause(training: Training) -> None:
-        nonlocal last
-        if time.monotonic() - last >= PAUSE_SECONDS and training.step < training.recipe.steps:
-            tensors, progress = training.keep()
-            write_tensors(place, tensors, story | progress | {"kind": "pause"})
-            last = time.monotonic()
-
-    return pause
-
-
-def _save(expert: TrainedExpert, path: Path) -> TrainedExpert:
-    """The expert with a file; what was kept of its training is not needed any more."""
-    place = find_head_place(expert.probe.network)
-    tensors = dict(expert.probe.network.state_dict()) | {f"{place}.weight": expert.weight, f"{place}.bias": expert.bias}
-    write_tensors(path, tensors, expert.story)
-    path.with_name(path.name + PAUSED).unlink(missing_ok=True)
-    return replace(expert, path=path)
