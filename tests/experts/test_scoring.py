@@ -53,6 +53,32 @@ def test_a_resample_without_a_class_has_an_interval():
     assert score.error == 0.5 and (score.low, score.high) == (0.0, 0.5)
 
 
+def test_nothing_wrong_is_no_proof_that_nothing_will_be():
+    targets = np.repeat([0, 1, 2], [30, 30, 30])
+    score = score_balanced(np.zeros(90, dtype=bool), targets)
+    assert (score.error, score.low) == (0, 0) and score.high == pytest.approx(score_wrong(0, 90).high)
+    uneven = score_balanced(np.zeros(90, dtype=bool), np.repeat([0, 1, 2], [84, 3, 3]))
+    assert score.high < uneven.high < score_wrong(0, 9).high  # a class of three weighs as much as one of 84
+    one = np.repeat([0, 1], 45)[:, None]
+    for columns in (1, 4):  # the same attribute four times is no more evidence than once
+        score = score_balanced(np.zeros((90, columns), dtype=bool), np.repeat(one, columns, axis=1))
+        assert score.low == 0 and score.high == pytest.approx(score_wrong(0, 90).high)
+    perfect = score_precision(one * 2.0 - 1, one)
+    assert perfect.error == perfect.low == 0 and perfect.high == pytest.approx(score_wrong(0, 45).high)
+    worst = score_balanced(np.ones(90, dtype=bool), targets)
+    assert (worst.error, worst.high) == (1, 1) and worst.low == pytest.approx(score_wrong(90, 90).low)
+
+
+def test_bounds_where_nothing_is_wrong_hold_the_truth():
+    rng, held, seen = np.random.default_rng(0), 0, 0
+    targets = np.repeat([0, 1, 2], [20, 20, 10])
+    for _ in range(400):
+        score = score_balanced(rng.random(50) < 0.03, targets)
+        if score.error == 0:
+            seen, held = seen + 1, held + (score.high >= 0.03)
+    assert seen > 40 and held == seen
+
+
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
     rng = np.random.default_rng(0)
     held = 0
