@@ -13,7 +13,7 @@ from task2vec.experts.protocols import ErrorProtocol
 from task2vec.library import Library
 from task2vec.probe import load_probe
 from task2vec.tasks import read_folder
-from tests.experts.making import make_expert
+from tests.experts.making import make_expert, make_tasks
 
 LITE = ("--expert", "tf_efficientnet_lite0", "--size", "32")
 
@@ -44,7 +44,7 @@ def test_errors_are_kept_told_and_written(measured, photos):
     ]
     assert [error.error for error in kept] == wanted
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["task", "training", "best", "expert", "its", "error", "median", "error"]
+    assert lines[0].split() == ["task", "train", "best", "expert", "error", "median"]
     assert [line.split()[:3] for line in lines[1:5]] == [
         [task, train, "tf_efficientnet_lite0"] for task in ("photos", "other") for train in ("half", "2")
     ]
@@ -62,6 +62,9 @@ def test_the_same_again_computes_nothing(measured, photos, call):
     assert result.exit_code == 0 and report["computed"] == 0 and len(report["errors"]) == 2
     assert report["protocols"] == [ErrorProtocol(train=2).key] and report["seeds"] == [0, 1]
     assert {error["is_trivial"] for error in report["errors"]} == {False}
+    assert {error["name"] for error in report["errors"]} == {"photos"} == set(report["tasks"])
+    assert {error["task"] for error in report["errors"]} == set(report["fingerprints"])
+    assert all(error["measured"].endswith("Z") for error in report["errors"])
 
 
 def test_what_fails_is_told_and_the_rest_goes_on(measured, photos, call, tmp_path):
@@ -91,36 +94,77 @@ def test_what_cannot_be_meant_is_refused(measured, photos, call, wrong, word):
     assert result.exit_code == 2 and word in result.stderr, result.stderr
 
 
-@pytest.mark.parametrize("columns", ["80", "200"])
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
 def test_experts_are_listed(measured, call, columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     folder, _ = measured
     result = call("library", "experts", "--library", folder / "library")
     assert result.exit_code == 0 and all(len(line) <= int(columns) for line in result.stdout.splitlines())
     head, row = result.stdout.splitlines()[:2]
-    assert head.split()[0] == "expert" and row.split()[0] == "tf_efficientnet_lite0" and " 8 " in row
+    assert head.split()[:3] == ["expert", "trained", "on"] and "8" in row.split()
+    assert "".join(line.split()[0] for line in result.stdout.splitlines()[1 : 3 - (columns != "40")]).startswith(
+        "tf_eff"
+    )
     told = json.loads(call("library", "experts", "--library", folder / "library", "--json").stdout)
     assert told["count"] == 1 and told["experts"][0]["errors"] == 8 and told["experts"][0]["input_size"] == 32
 
 
-@pytest.mark.parametrize("columns", ["80", "200"])
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
 def test_errors_are_listed(measured, call, columns, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", columns)
     folder, _ = measured
     where = ("--library", folder / "library")
     result = call("library", "errors", *where)
-    assert result.exit_code == 0 and all(len(line) <= int(columns) for line in result.stdout.splitlines())
-    assert result.stdout.splitlines()[0].split()[:3] == ["task", "expert", "error"]
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0 and all(len(line) <= int(columns) for line in lines[:5])
+    assert lines[0].split()[:4] == ["task", "expert", "train", "error"]
+    # A task has an error of each training size: without that word nobody could tell which is which.
+    assert ["half" in line.split() for line in lines if line.startswith("photos")] == [False, True]
+    assert f"half: {ErrorProtocol().key}" in lines
+    assert "and 3 more; --limit 4 shows all" in call("library", "errors", *where, "--limit", 1).stdout
+
+
+def test_errors_are_chosen_and_written(measured, call, tmp_path):
+    folder, _ = measured
+    where = ("--library", folder / "library")
     told = json.loads(call("library", "errors", *where, "--task", "photos", "--json").stdout)
     assert told["count"] == 4 and {error["name"] for error in told["errors"]} == {"photos"}
-    assert "and 3 more; --limit 4 shows all" in call("library", "errors", *where, "--limit", 1).stdout
-    key = ErrorProtocol(train=2).key
-    assert call("library", "errors", *where, "--protocol", key, "--csv", tmp_path / "some.csv").exit_code == 0
-    with open(tmp_path / "some.csv", newline="") as file:
-        assert {row["protocol"] for row in csv.DictReader(file)} == {key}
+    key, file = ErrorProtocol(train=2).key, tmp_path / "some.csv"
+    for part in (key, "2", "train 2"):
+        told = json.loads(call("library", "errors", *where, "--protocol", part, "--json").stdout)
+        assert {error["protocol"] for error in told["errors"]} == {key}
+    assert call("library", "errors", *where, "--protocol", "half", "--csv", file).exit_code == 0
+    with open(file, newline="") as rows:
+        assert {row["protocol"] for row in csv.DictReader(rows)} == {ErrorProtocol().key}
+    refused = call("library", "errors", *where, "--csv", file)
+    assert refused.exit_code == 2 and "would be lost" in refused.stderr and "--force" in refused.stderr
+    assert call("library", "errors", *where, "--csv", file, "--force").exit_code == 0
+    for part, word in (("logistic", "2 protocols have"), ("adam", "no protocol has")):
+        refused = call("library", "errors", *where, "--protocol", part)
+        assert refused.exit_code == 2 and word in refused.stderr and key in refused.stderr
     assert "No error fits" in call("library", "errors", *where, "--expert", "nobody").stdout
     assert call("library", "errors", *where, "--limit", 0).exit_code == 2
     assert call("library", "errors", "--library", tmp_path / "none").exit_code == 2
+
+
+def test_a_mean_over_some_seeds_says_so(call, photos, tmp_path):
+    task, tasks = read_folder(photos), make_tasks()[:1]
+    with Library.open(tmp_path) as library:
+        error_matrix([task], [make_expert("mine")], library=library, seeds=(0, 1, 2), device="cpu")
+        error_matrix(tasks, [make_expert("mine")], library=library, seeds=(2,), device="cpu")
+    told = call("library", "errors", "--library", tmp_path).stdout
+    assert "(1 of 3 seeds)" in told and "(3 of 3 seeds)" not in told
+
+
+def test_a_file_that_is_there_is_not_lost_and_said_before_the_work(measured, photos, call, tmp_path):
+    folder, _ = measured
+    where = ("--library", tmp_path / "library", "--csv", folder / "errors.csv")
+    before = (folder / "errors.csv").read_bytes()
+    result = call("error-matrix", photos, *LITE, *where)
+    assert result.exit_code == 2 and "errors.csv' is there already" in result.stderr and "--force" in result.stderr
+    assert (folder / "errors.csv").read_bytes() == before and not (tmp_path / "library").exists()
+    nowhere = call("error-matrix", photos, *LITE, "--csv", tmp_path / "no" / "errors.csv")
+    assert nowhere.exit_code == 5 and "not a folder of this machine" in nowhere.stderr
 
 
 def test_an_empty_library_has_no_experts(call, tmp_path):

@@ -236,6 +236,18 @@ def test_cells_of_what_an_expert_has_seen_are_marked(tasks, experts, library, tm
         error_matrix(tasks, experts, **HOW, trained_on={"three": tasks[0]})
 
 
+def test_a_mean_over_some_seeds_is_told_from_a_whole_one(tasks, experts, whole, library):
+    error_matrix(tasks[:1], experts[:1], **(HOW | {"seeds": (1,)}), library=library)
+    error_matrix(tasks[1:2], experts[:1], **HOW, library=library)
+    kept = ErrorMatrix.from_library(library)
+    place = [kept.tasks.index(task.name) for task in tasks[:2]]
+    assert kept.count_seeds()[place, 0].tolist() == [[1, 1], [2, 2]]
+    assert not np.isnan(kept.mean()).any()
+    means = kept.mean(is_whole=True)[place, 0]
+    assert np.isnan(means[0]).all() and sorted(means[1]) == sorted(whole.mean()[1, 0])
+    assert ErrorMatrix.from_library(library, protocols=[]).mean(is_whole=True).size == 0
+
+
 def test_the_very_task_of_an_expert_is_trivial(tasks, experts, library):
     entry = replace(measuring.describe_extractor(experts[0]), task=tasks[2].fingerprint)
     library.add(entry, *tasks)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from task2vec.cli import options
+from task2vec.cli.cautions import check_file, warn_of, warn_size
 from task2vec.cli.chosen import Layout
 from task2vec.cli.exits import INTERRUPTED
 from task2vec.cli.facts import many, percent
@@ -50,6 +51,7 @@ def error_matrix(
         Literal["usual", "balanced", "precision"], typer.Option(help="Which error; precision is for attributes.")
     ] = "usual",
     csv: Annotated[Path | None, typer.Option(help="Write all errors to this file as well.", metavar="FILE")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file of --csv.")] = False,
     library: options.LibraryFolder = None,
     kind: Annotated[str | None, typer.Option(help="Published datasets: the tasks of this kind.")] = None,
     task_names: Annotated[
@@ -85,6 +87,8 @@ def error_matrix(
     begin = time.perf_counter()
     if seeds < 1:
         raise UsageError(f"--seeds {seeds} measures nothing. Give 1 or more.")
+    check_file(csv, option="--csv", is_forced=force)
+    warn_size(size)
     wanted = Wanted(
         table={"root": root, "path_column": path_column, "label_columns": label_column},
         names=task_names or (),
@@ -107,6 +111,7 @@ def error_matrix(
     with Library.open(library) as opened, open_engine(engine, workers=jobs, threads=threads, address=address) as runner:
         found = [find_expert(name, opened, size=size, download=download) for name in dict.fromkeys(experts)]
         run = Run(opened, gather_tasks(sorts, wanted), protocols, seeds)
+        warn_of(run.gathered.tasks)
         run.measure(found, how | {"engine": runner})
     report = run.report(seconds=time.perf_counter() - begin)
     if csv is not None and run.matrix is not None:
@@ -164,6 +169,7 @@ class Run:
     is_interrupted: bool = False
     cells: int = 0
     failed: list[dict[str, Any]] = field(default_factory=list)
+    moments: dict[tuple[str, str, str, int], tuple[str | None, str]] = field(default_factory=dict)
 
     def measure(self, experts: "Sequence[Extractor]", how: dict[str, Any]) -> None:
         """Measures all cells; an interrupt is told, and ends it."""
@@ -181,6 +187,10 @@ class Run:
             told = f"{many(self.cells, 'cell')} of this run are in '{visible(self.library.folder)}'."
             say(f"interrupted: {told} The same command goes on with the rest.")
             self.is_interrupted = True
+        self.moments = {
+            (error.task, error.expert, error.protocol, error.seed): (error.measured, error.measured_by)
+            for error in self.library.errors()
+        }
 
     def _take(self, cell: Any) -> None:
         """Notes what became of a task on an expert; what failed is told now, for what follows may take hours."""
@@ -192,13 +202,12 @@ class Run:
     def report(self, *, seconds: float) -> dict[str, Any]:
         """All of it as plain values."""
         matrix = self.matrix
-        told: dict[str, Any] = {"tasks": [], "experts": [], "protocols": [], "seeds": [], "errors": []}
+        told: dict[str, Any] = {"tasks": [], "fingerprints": [], "experts": [], "protocols": [], "seeds": []}
+        told["errors"] = []
         if matrix is not None:
             told = {name: list(getattr(matrix, name)) for name in ("tasks", "experts", "protocols", "seeds")}
-            told["errors"] = [
-                {**asdict(error), "is_trivial": (error.task, error.expert) in _list_trivial(matrix)}
-                for error in matrix.measured()
-            ]
+            told["fingerprints"] = list(matrix.fingerprints)
+            told["errors"] = self._list_errors(matrix)
         return told | {
             "computed": self.cells,
             "failed": self.failed,
@@ -207,6 +216,17 @@ class Run:
             "written": None,
             "seconds": round(seconds, 3),
         }
+
+    def _list_errors(self, matrix: "ErrorMatrix") -> list[dict[str, Any]]:
+        """Each error with the name of its task, when and by what it was measured, and whether it is trivial."""
+        names, trivial = dict(zip(matrix.fingerprints, matrix.tasks, strict=True)), _list_trivial(matrix)
+        told = []
+        for error in matrix.measured():
+            key = (error.task, error.expert, error.protocol, error.seed)
+            moment = dict(zip(("measured", "measured_by"), self.moments.get(key, (None, "")), strict=True))
+            more = {"name": names[error.task], "is_trivial": (error.task, error.expert) in trivial}
+            told.append({**asdict(error), **moment, **more})
+        return told
 
 
 def _list_trivial(matrix: "ErrorMatrix") -> set[tuple[str, str]]:
@@ -222,7 +242,9 @@ def _print_report(matrix: "ErrorMatrix", report: dict[str, Any]) -> None:
     """For every task and size of training the best expert that has not seen the task, and the middle of all."""
     import numpy as np
 
-    means = np.where(matrix.is_trivial[..., None], np.nan, matrix.mean())
+    seeds = matrix.count_seeds()
+    partial = (seeds > 0) & (seeds < len(matrix.seeds))
+    means = np.where(matrix.is_trivial[..., None], np.nan, matrix.mean(is_whole=True))
     rows: list[tuple[str, ...]] = []
     for task, name in enumerate(matrix.tasks):
         for protocol, key in enumerate(matrix.protocols):
@@ -234,17 +256,22 @@ def _print_report(matrix: "ErrorMatrix", report: dict[str, Any]) -> None:
             names = (visible(name), _word_training(key), visible(matrix.experts[best]))
             rows.append((*names, percent(float(errors[best])), percent(middle)))
     if rows:
-        heads = ("task", "training", "best expert", "its error", "median error")
-        is_name, is_number = ("task", "best expert"), ("its error", "median error")
+        heads = ("task", "train", "best expert", "error", "median")
+        rooms = {"task": 10, "best expert": 12}
         columns = [
-            Column(head, cells, head, is_number=head in is_number, is_name=head in is_name)
+            Column(
+                head, cells, head, is_number=head in ("error", "median"), is_name=head in rooms, room=rooms.get(head, 0)
+            )
             for head, cells in zip(heads, zip(*rows, strict=True), strict=True)
         ]
-        print_columns(columns, in_turn=("median error", "training"))
+        print_columns(columns, in_turn=("median",))
     seen = int(matrix.is_trivial.sum())
     told = f"{many(report['computed'], 'cell')} computed, {len(report['failed'])} failed"
     told += f", {seen} left out above: the expert was trained on the task" if seen else ""
     print(f"{told}; in {visible(report['library'])} ({report['seconds']:.1f} s)")
+    if partial.any():
+        least = int(seeds[partial].min())
+        print(f"{many(int(partial.sum()), 'mean')} left out above: only {least} of {len(matrix.seeds)} seeds are known")
     if report["written"]:
         print(f"written: {visible(report['written'])}")
 

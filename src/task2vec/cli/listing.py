@@ -16,13 +16,17 @@ LEFT_OUT_IN_TURN = ("group", "kind", "splits", "positive", "classes")
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, its cells, and what it belongs to: words that may wrap, names that may if long, or numbers."""
+    """A heading, its cells, and what it belongs to: words that may wrap, names that may if long, or numbers.
+
+    `room` is what a name is given at least, where it is longer.
+    """
 
     head: str
     cells: tuple[str, ...]
     part: str
     is_number: bool = False
     is_name: bool = False
+    room: int = LONGEST_WORD
 
     @cached_property
     def least(self) -> int:
@@ -33,7 +37,7 @@ class Column:
         if self.is_number:
             return self.most
         if self.is_name:
-            return min(self.most, LONGEST_WORD)
+            return min(self.most, self.room)
         return min(max(cell_len(word) for cell in cells for word in cell.split() or [cell]), LONGEST_WORD)
 
     @cached_property

@@ -72,11 +72,19 @@ class ErrorMatrix:
         told = f"{len(self.protocols)} protocols, {len(self.seeds)} seeds" + (f", {missing} missing" if missing else "")
         return f"ErrorMatrix({len(self.tasks)} tasks x {len(self.experts)} experts, {told})"
 
-    def mean(self) -> np.ndarray:
-        """(tasks, experts, protocols) errors, averaged over the seeds that were measured; NaN where none was."""
-        known = ~np.isnan(self.errors)
-        sums, counts = np.where(known, self.errors, 0).sum(3), known.sum(3)
-        return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
+    def mean(self, *, is_whole: bool = False) -> np.ndarray:
+        """(tasks, experts, protocols) errors, averaged over the seeds that were measured; NaN where none was.
+
+        Means over different seeds compare badly, for splits are easy or hard: `count_seeds` tells them apart, and with
+        `is_whole` all are NaN that lack a seed.
+        """
+        sums, counts = np.where(np.isnan(self.errors), 0, self.errors).sum(3), self.count_seeds()
+        least = len(self.seeds) if is_whole else 1
+        return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts >= max(least, 1))
+
+    def count_seeds(self) -> np.ndarray:
+        """(tasks, experts, protocols) how many seeds were measured."""
+        return (~np.isnan(self.errors)).sum(3)
 
     def measured(self) -> list[MeasuredError]:
         """All errors, one by one."""
