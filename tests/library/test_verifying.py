@@ -1,12 +1,13 @@
 """W4: a damaged blob, row, basis or page is found and named, the rest still works, and adding again mends."""
 
+import hashlib
 import random
 
 import numpy as np
 import pytest
 
 from task2vec.errors import LibraryError
-from task2vec.library import Library
+from task2vec.library import Expert, Library
 from task2vec.library.sweeping import list_known
 from tests.library.making import find_blob, flip, make
 
@@ -223,3 +224,24 @@ def test_orphans_are_counted_and_no_problem(filled):
     filled.compact()
     assert filled.verify().orphans == 0
     assert blob.with_name("notes.txt").exists()
+
+
+# --- experts ---
+
+
+def test_files_of_experts_that_are_missing_or_changed_are_named(filled, tmp_path):
+    for name in ("whole", "missing", "changed", "endless"):
+        (tmp_path / name).write_bytes(name.encode())
+        sha256 = hashlib.sha256(name.encode()).hexdigest()
+        filled.add(Expert(name, "file", str(tmp_path / name), sha256=sha256))
+    filled.add(Expert("a module", "file", "module Tiny"), Expert("resnet34", "timm", "resnet34"))
+    assert not filled.verify().experts
+    (tmp_path / "missing").unlink()
+    (tmp_path / "changed").write_bytes(b"something else")
+    (tmp_path / "endless").unlink()
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    found = filled.verify()
+    assert found.is_sound  # the library itself is whole
+    told = {problem.entry: problem.what for problem in found.experts}
+    assert list(told) == ["changed", "endless", "missing"]
+    assert "SHA-256" in told["changed"] and "no file" in told["missing"] and "no file" in told["endless"]

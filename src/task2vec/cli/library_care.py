@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     from task2vec.library.search import SearchReport
 
 MEND_ENTRY = "An entry is mended by the task itself (task2vec embed FOLDER) or a good copy (task2vec library add FILE)."
+MEND_EXPERT = (
+    "Put the file back, train it again (task2vec train-expert FOLDER), or take the expert out: "
+    "task2vec library rm-expert NAME"
+)
 MEND_INDEX = "The index is made anew by: task2vec library repair"
 
 
 def verify(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
     """Read everything, and name what is damaged.
 
-    The exit code is 4 if anything is.
+    The exit code is 4 if anything is. Files of experts lie elsewhere: those that are missing or changed are named, and
+    do no damage to the library.
     """
     from task2vec.embedding.progress import watch
 
@@ -32,7 +37,8 @@ def verify(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
     is_sound, problems = found.is_sound, [asdict(problem) for problem in found.problems]
     if as_json:
         told = {"library": folder, "is_sound": is_sound, "entries": found.entries}
-        print_json(told | {"problems": problems, "orphans": found.orphans, "strangers": found.strangers})
+        told |= {"problems": problems, "experts": [asdict(problem) for problem in found.experts]}
+        print_json(told | {"orphans": found.orphans, "strangers": found.strangers})
     else:
         for problem in problems:
             say(f"damaged: {visible(problem['entry'])}: {visible(problem['what'])}")
@@ -43,10 +49,15 @@ def verify(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
             left = f"{many(found.orphans, 'file')} that no entry needs, and this takes away: task2vec library compact"
             print(name_library(left))
         state = "sound" if is_sound else f"{many(len(problems), 'problem')}"
-        print(f"{state}: {many(found.entries, 'embedding')} read in {visible(folder)}")
+        without = f", {many(len(found.experts), 'expert')} without its file" if found.experts else ""
+        print(f"{state}: {many(found.entries, 'embedding')} read in {visible(folder)}{without}")
         of_index = any(problem["entry"] == "index" for problem in problems)
         if any(problem["entry"] != "index" for problem in problems):
             say(MEND_ENTRY)
+        for problem in found.experts:
+            say(f"warning: expert {visible(problem.entry)}: {visible(problem.what)}")
+        if found.experts:
+            say(MEND_EXPERT)
         if of_index:
             say(MEND_INDEX)
     if not is_sound:

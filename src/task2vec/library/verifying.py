@@ -4,9 +4,11 @@ Others may write meanwhile. So whatever looks damaged is looked for once more: w
 not damaged.
 """
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from task2vec.embedding.progress import Report, silent
@@ -46,12 +48,15 @@ class Verification:
         orphans: files that nobody needs; harmless, and swept by `compact`.
         strangers: whole embeddings that the index does not know, as if it were older than they are; `Library.repair`
             takes them in.
+        experts: those whose file of weights is missing or another than it was. Such files lie elsewhere: the library is
+            whole without them, and what was measured with them stays true, but nothing more can be measured.
     """
 
     entries: int
     problems: tuple[Problem, ...]
     orphans: int
     strangers: int = 0
+    experts: tuple[Problem, ...] = ()
 
     @property
     def is_sound(self) -> bool:
@@ -91,7 +96,8 @@ def verify(database: Database, blobs: Blobs, search: Search, *, report: Report =
             problems.append(Problem(str(entry), problem))
         step(1)
     problems += _check_search(database, blobs, search, good)
-    return Verification(len(entries), tuple(problems), *_count_unknown(database, blobs))
+    experts = tuple(_check_experts(database, report))
+    return Verification(len(entries), tuple(problems), *_count_unknown(database, blobs), experts)
 
 
 def _list_entries(connection: sqlite3.Connection) -> list[_Entry]:
@@ -169,6 +175,34 @@ def _check_space(database: Database, search: Search, space: int, load: Any) -> l
             if not found or connection.execute(state, (space,)).fetchone() == before:
                 return found
     return found
+
+
+def _check_experts(database: Database, report: Report) -> Iterator[Problem]:
+    """Which experts cannot be loaded as they were, by the hashes of their files."""
+    try:
+        with database.reading() as connection:
+            query = "SELECT name, location, sha256 FROM experts WHERE source = 'file' AND sha256 IS NOT NULL"
+            rows = connection.execute(f"{query} ORDER BY name").fetchall()
+    except _DAMAGE:
+        return  # which is told of the index
+    step = report("experts", len(rows))
+    for name, location, sha256 in rows:
+        try:
+            what = _check_file(Path(location), sha256)
+        except (OSError, *_DAMAGE) as error:
+            what = f"'{location}' cannot be read ({error})"
+        if what is not None:
+            yield Problem(str(name), what)
+        step(1)
+
+
+def _check_file(path: Path, sha256: str) -> str | None:
+    """What is wrong with a file of weights, or None; what is no plain file may have no end, and is not read."""
+    if not path.is_file():
+        return f"there is no file '{path}'"
+    with path.open("rb") as file:
+        is_same = hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    return None if is_same else f"'{path}' is not the file that it was: its SHA-256 is another"
 
 
 def _count_unknown(database: Database, blobs: Blobs) -> tuple[int, int]:
