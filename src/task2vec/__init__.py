@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from task2vec.library import Expert, Library, MeasuredError
     from task2vec.probe import Probe, list_probes, load_probe
     from task2vec.select import score_features
+    from task2vec.select.recommendation import Recommendation
+    from task2vec.select.recommending import recommend
     from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
     from task2vec.tasks.cub200 import read_cub200
     from task2vec.tasks.deepfashion import read_deepfashion
@@ -70,6 +72,7 @@ __all__ = [
     "MetaTask",
     "Probe",
     "Recipe",
+    "Recommendation",
     "Task",
     "TaskDefinition",
     "TaskResult",
@@ -104,6 +107,7 @@ __all__ = [
     "read_splits",
     "read_table",
     "read_taxonomy",
+    "recommend",
     "sample_tasks",
     "score_features",
     "toy_tasks",
@@ -130,6 +134,7 @@ _ROOMS: dict[str, str | None] = {
     "MetaTask": "tasks.metatask",
     "Probe": "probe",
     "Recipe": "experts.recipes",
+    "Recommendation": "select.recommendation",
     "Task": "tasks",
     "TaskDefinition": "tasks",
     "TaskResult": "embedding",
@@ -163,6 +168,7 @@ _ROOMS: dict[str, str | None] = {
     "read_splits": "tasks.folder_splits",
     "read_table": "tasks",
     "read_taxonomy": "tasks.taxonomy_readers",
+    "recommend": "select.recommending",
     "sample_tasks": "tasks.samples",
     "score_features": "select",
     "toy_tasks": "tasks.toy",

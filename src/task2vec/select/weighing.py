@@ -1,0 +1,158 @@
+"""What is known about a case becomes a recommendation: experts ranked, a choice, and the words for it."""
+
+import numpy as np
+
+from task2vec.errors import UndefinedScoreError, UsageError
+from task2vec.select.evidence import SYMMETRIC, Answer, Question
+from task2vec.select.recommendation import Recommendation, Recommended
+from task2vec.select.regimes import find_training
+from task2vec.select.scales import Scales, Weighed
+from task2vec.select.spaces import word_space
+from task2vec.select.strategies import STRATEGIES, find_strategy
+from task2vec.select.verdicts import NEIGHBOURS, choose, note, word_reason
+
+# By which errors are predicted where nobody asks for another way; the first that there is.
+DEFAULTS = ("combined", "static")
+
+
+def weigh(told: Weighed, strategy: str | None = None, *, is_multilabel: bool = False) -> Recommendation:
+    """The recommendation for a task, from what is known."""
+    name = strategy or next(one for one in DEFAULTS if one in STRATEGIES)
+    offers = told.knowledge.offers
+    is_loadable = np.array([offer.is_loadable for offer in offers], dtype=bool) & told.is_allowed
+    if not is_loadable.any():
+        figures = [offer.name for offer, one in zip(offers, told.is_allowed, strict=True) if one]
+        raise UsageError(
+            f"none of the candidates can be loaded ({', '.join(figures[:3]) or 'there are none'}): their errors are "
+            "known, but nobody has their weights. Name models of timm or torchvision, or files of experts: --candidates"
+        )
+    scales = _weigh(told, name, is_loadable)
+    rows = tuple(_tell(told, scales, number, rank) for rank, number in enumerate(scales.order.tolist(), start=1))
+    counts = told.embedding.provenance.get("counts", {})
+    evidence = told.knowledge.evidence
+    near = np.argsort(scales.question.distances[SYMMETRIC], kind="stable")[:NEIGHBOURS].tolist()
+    choice, is_sure, verdict = choose(told, scales, rows)
+    return Recommendation(
+        told.embedding.task,
+        choice,
+        verdict,
+        is_sure,
+        "" if scales.static is None else offers[scales.static].name,
+        rows,
+        _tell_others(told, scales, rows),
+        tuple((evidence.tasks[row], float(scales.question.distances[SYMMETRIC][row])) for row in near),
+        find_training(told.knowledge.protocol),
+        told.knowledge.protocol,
+        name,
+        word_space(told.embedding),
+        f"{len(evidence.tasks)} tasks on {_count_known(told)} experts, of {told.knowledge.source}",
+        counts.get("images"),
+        counts.get("classes"),
+        (*told.notes, *note(told, scales, is_multilabel=is_multilabel)),
+    )
+
+
+def _weigh(told: Weighed, name: str, is_loadable: np.ndarray) -> Scales:
+    """Predictions, the static choice, and both moved by what was measured on the task itself."""
+    evidence, offers = told.knowledge.evidence, told.knowledge.offers
+    question = told.knowledge.ask(told.embedding, is_loadable)
+    answer = find_strategy(name).fit(evidence).rank(question)
+    nothing = np.full(len(offers), np.nan)
+    errors, low, high = (nothing if one is None else one for one in (answer.errors, answer.low, answer.high))
+    shift = _find_shift(told, errors)
+    errors, low, high = (np.clip(one + shift, 0, 1) for one in (errors, low, high))
+    badness = answer.badness
+    if told.measured and np.isfinite(errors).any():
+        known = [told.measured[offer.name].error if offer.name in told.measured else np.nan for offer in offers]
+        badness = np.where(np.isnan(known), errors, known)
+    order = Answer(badness, fallback=answer.fallback).order(is_loadable)
+    return Scales(question, answer, _find_static(told, question, is_loadable), errors, low, high, shift, order)
+
+
+def _find_shift(told: Weighed, errors: np.ndarray) -> float:
+    """How much harder the task is than foretold, by the experts that were measured."""
+    gaps = [
+        told.measured[offer.name].error - errors[number]
+        for number, offer in enumerate(told.knowledge.offers)
+        if offer.name in told.measured and np.isfinite(errors[number])
+    ]
+    return float(np.mean(gaps)) if gaps else 0.0
+
+
+def _find_static(told: Weighed, question: Question, is_loadable: np.ndarray) -> int | None:
+    """The best on average over the known tasks, of those that can be loaded."""
+    try:
+        badness = find_strategy("static").fit(told.knowledge.evidence).rank(question).badness
+    except UndefinedScoreError:
+        return None
+    found = np.where(is_loadable & np.isfinite(badness), badness, np.inf)
+    return int(np.argmin(found)) if np.isfinite(found).any() else None
+
+
+def _tell(told: Weighed, scales: Scales, number: int, rank: int) -> Recommended:
+    """One expert as plain values."""
+    offer, evidence = told.knowledge.offers[number], told.knowledge.evidence
+    apart = scales.question.distances[SYMMETRIC]
+    known = np.isfinite(evidence.mean[:, number]) & evidence.is_candidate[:, number]
+    nearest = int(np.argmin(np.where(known, apart, np.inf))) if known.any() else None
+    measured = told.measured.get(offer.name)
+    chances = scales.answer.chances
+    lesson = scales.question.to_lessons[SYMMETRIC][number]
+    return Recommended(
+        rank,
+        offer.name,
+        _number(scales.errors[number]),
+        _number(scales.low[number]),
+        _number(scales.high[number]),
+        None if chances is None or told.measured else _number(chances[number]),
+        None if measured is None else measured.error,
+        None if measured is None else measured.low,
+        None if measured is None else measured.high,
+        0 if measured is None else len(measured.by_split),
+        _find_gain(told, scales, number),
+        offer.lesson,
+        _number(lesson),
+        None if nearest is None else evidence.tasks[nearest],
+        None if nearest is None else float(apart[nearest]),
+        offer.parameters,
+        offer.cost,
+        told.seconds.get(offer.name),
+        offer.is_here,
+        number == scales.static,
+        offer.load,
+        word_reason(told, scales, number),
+    )
+
+
+def _find_gain(told: Weighed, scales: Scales, number: int) -> float | None:
+    """How much lower the error is than that of the static choice: both measured, or both predicted."""
+    if scales.static is None:
+        return None
+    names = [told.knowledge.offers[one].name for one in (scales.static, number)]
+    if all(name in told.measured for name in names):
+        static, own = (told.measured[name].error for name in names)
+        return static - own
+    return _number(scales.errors[scales.static] - scales.errors[number])
+
+
+def _tell_others(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tuple[Recommended, ...]:
+    """Experts that nobody has the weights of, and that would be predicted to be better than all that can be loaded."""
+    guesses = [row.best_guess for row in rows if row.best_guess is not None]
+    if not guesses:
+        return ()
+    offers = told.knowledge.offers
+    is_other = [
+        one and offer.location is None and offer.lesson is not None
+        for offer, one in zip(offers, told.is_allowed, strict=True)
+    ]
+    better = np.flatnonzero(np.array(is_other, dtype=bool) & (scales.errors < min(guesses)))
+    better = better[np.argsort(scales.errors[better], kind="stable")]
+    return tuple(_tell(told, scales, number, rank) for rank, number in enumerate(better.tolist(), start=1))
+
+
+def _count_known(told: Weighed) -> int:
+    return int(np.isfinite(told.knowledge.evidence.mean).any(0).sum())
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
