@@ -111,7 +111,7 @@ def load_expert(expert: Expert | str | Path, *, download: bool = False) -> Exper
     else:
         trained = load_trained(expert)
         expert, probe = trained.entry(), trained.probe
-    own = {one.name: getattr(probe, one.name) for one in fields(Probe)} | {"name": expert.name}
+    own: dict[str, Any] = {one.name: getattr(probe, one.name) for one in fields(Probe)} | {"name": expert.name}
     return ExpertProbe(**own, entry=expert, architecture=name_architecture(probe))
 
 
