@@ -7,6 +7,7 @@ from task2vec.errors import UsageError
 from task2vec.select.evidence import DOMAIN, SYMMETRIC, TAXONOMIC
 from task2vec.select.strategies.adjusted import StaticWithDistance
 from task2vec.select.strategies.kernel import DATASET, Kernel
+from task2vec.select.strategies.model_space import InModelSpace
 from task2vec.select.strategies.nearest import Nearest, NearestAsymmetric
 from task2vec.select.strategies.scored import SCORED, Scored
 from task2vec.select.strategies.static import Chance, Generic, Size, Static
@@ -31,6 +32,7 @@ _MAKERS: tuple[Callable[[], Strategy], ...] = (
     lambda: Kernel(SYMMETRIC),
     lambda: Kernel(DOMAIN),
     lambda: Kernel(DATASET),
+    InModelSpace,
     *(_make_scored(name) for name in SCORED),
 )
 
@@ -53,6 +55,7 @@ __all__ = [
     "STRATEGIES",
     "Chance",
     "Generic",
+    "InModelSpace",
     "Kernel",
     "Nearest",
     "NearestAsymmetric",

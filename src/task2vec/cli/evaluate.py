@@ -1,0 +1,126 @@
+"""`task2vec evaluate`: how well ways of choosing an expert do, on tasks whose errors they do not know."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from task2vec.cli import options
+from task2vec.cli.listing import Column, print_columns
+from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
+from task2vec.errors import UsageError
+
+if TYPE_CHECKING:
+    from task2vec.select.evaluation import Evaluation
+    from task2vec.select.evidence import Evidence
+
+# What goes first where room is short.
+_IN_TURN = ("ms", "fidelity", "mean of ratios", "covered", "over smallest", "top-3", "95 %", "p", "tau", "top-1")
+
+
+def evaluate(
+    errors: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="A table of errors of your own; default: those that ship.")
+    ] = None,
+    distances: Annotated[Path | None, typer.Option(metavar="CSV", help="With --errors: distances.")] = None,
+    embeddings: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="With --errors: embeddings, where there are no distances.")
+    ] = None,
+    library: Annotated[
+        Path | None, typer.Option("--library", metavar="DIR", help="Take errors and embeddings of this library.")
+    ] = None,
+    leave: Annotated[
+        Literal["task", "dataset", "domain"],
+        typer.Option(help="Leave out each task; each dataset; or each with the experts taught on it."),
+    ] = "task",
+    strategies: Annotated[
+        list[str] | None,
+        typer.Option("--strategy", metavar="NAME", help="Only this one, beside static; may be given many times."),
+    ] = None,
+    family: Annotated[
+        str | None, typer.Option(help="What ships: taxa, or labels (questions about the same photographs).")
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="How errors were measured: half, 5, or a whole name; default: half.")
+    ] = None,
+    probe: Annotated[str | None, typer.Option(help="That tasks were embedded with.")] = None,
+    method: Annotated[str | None, typer.Option(help="By which they were embedded.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the rows to this file as well.", metavar="FILE")] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compare ways of choosing an expert: what each would have chosen for every task, not knowing its errors.
+
+    Shown are the mean error of the choices, how much that is over the optimum with a 95 % interval over tasks, how well
+    the rankings agree with the errors (weighted tau, top-1, top-3), and the gap to the static choice with Wilcoxon's p.
+    """
+    if errors is not None and library is not None:
+        raise UsageError("--errors and --library both say where errors come from. Give one of them.")
+    if errors is None and (distances or embeddings):
+        raise UsageError("--distances and --embeddings are about the tasks of --errors. Give these, too: --errors CSV")
+    if family is not None and (errors is not None or library is not None):
+        raise UsageError("--family is about the tasks that ship, and tables and libraries know none. Leave it out.")
+    from task2vec.embedding.progress import watch
+    from task2vec.select.evaluation import evaluate as run
+    from task2vec.select.summary import to_plain, write_csv
+
+    asked = None
+    if errors is not None:
+        from task2vec.select.tables import read_evidence
+
+        evidence = read_evidence(errors, distances, embeddings, protocol=protocol)
+    elif library is not None:
+        evidence = _open(library, protocol, probe, method)
+    else:
+        evidence, asked = _take_bundle(family, protocol or "half", probe, method, leave)
+    chosen = None if not strategies else list(dict.fromkeys(["static", *strategies]))
+    with watch(is_watched()) as report:
+        found = run(evidence, chosen, leave=leave, asked=asked, report=report)
+    if csv is not None:
+        write_csv(found, csv)
+    if as_json:
+        print_json(to_plain(found))
+    else:
+        _print(found)
+    if csv is not None:
+        say(f"rows: {csv}")
+
+
+def _open(library: Path, protocol: str | None, probe: str | None, method: str | None) -> "Evidence":
+    from task2vec.library import Library
+    from task2vec.select.shelves import from_library
+
+    with Library.open(library, read_only=True) as opened:
+        return from_library(opened, protocol=protocol, probe=probe, method=method)
+
+
+def _take_bundle(
+    family: str | None, protocol: str, probe: str | None, method: str | None, leave: str
+) -> "tuple[Evidence, list[str] | None]":
+    """What ships, and which tasks to ask about: a family of one dataset learns from the others when it is left out."""
+    from task2vec.experts.measured import bundled_metatask
+    from task2vec.select.sources import from_measured
+
+    measured = bundled_metatask()
+    probe, method = probe or "tf_efficientnet_lite0", method or "robust"
+    part = from_measured(measured, protocol, probe=probe, method=method, family=family)
+    if leave == "task" or len(set(part.groups)) > 1:
+        return part, None
+    say(f"all tasks of '{visible(family)}' are of one dataset: the other tasks that ship are learned from")
+    return from_measured(measured, protocol, probe=probe, method=method), list(part.tasks)
+
+
+def _print(found: "Evaluation") -> None:
+    from task2vec.select.summary import explain, word_rows
+
+    rows = word_rows(found)
+    heads = list(rows[0]) if rows else []
+    columns = [
+        Column(head, tuple(visible(row[head]) for row in rows), head, is_number=place > 0, is_name=place == 0)
+        for place, head in enumerate(heads)
+        if any(row[head] for row in rows)
+    ]
+    if columns:
+        print_columns(columns, in_turn=_IN_TURN)
+    page = open_page()
+    for line in ("", *explain(found)):
+        page.print(visible(line), markup=False, highlight=False)
