@@ -1,6 +1,7 @@
 """A small world to choose experts in: tasks of two kinds, networks to be loaded, and experts that nobody has."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 
@@ -78,3 +79,20 @@ def fill_library(library, *, tasks: int = 4, protocol: str = PROTOCOLS[1], embed
                         fingerprint(50 + number), name, error + 0.01 * seed, protocol, seed, error - 0.05, error + 0.1
                     )
                 )
+
+
+def make_seen_world(probe, *, tasks: int = 4) -> MeasuredMetaTask:
+    """The same experts on tasks of real pictures, embedded by a probe: for what reads and measures images."""
+    from task2vec.embedding import EmbedSettings, embed
+    from tests.embedding.conftest import make_task
+
+    known = make_metatask()
+    made = [make_task((8, 7), seed=40 + number, name=f"task {number}") for number in range(tasks)]
+    embeddings = [embed(task, probe, settings=EmbedSettings(images=6, l2=0.01), device="cpu") for task in made]
+    told = tuple(
+        replace(one, fingerprint=task.fingerprint) for one, task in zip(known.tasks[:tasks], made, strict=True)
+    )
+    arrays = {
+        name: getattr(known, name)[:tasks] for name in ("errors", "low", "high", "shares_images", "shares_labels")
+    }
+    return replace(known, tasks=told, embeddings={"tiny robust": embeddings}, **arrays)

@@ -53,22 +53,24 @@ def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tupl
 
 
 def _choose_measured(measured: list[Recommended], rows: tuple[Recommended, ...]) -> tuple[str, bool, str]:
+    """The same where errors on the task itself are known: what was measured counts, and moves what was not."""
     best = min(measured, key=lambda row: row.measured or 0)
     static = next((row for row in rows if row.is_static), None)
-    span = f"{_percent(best.measured_low)} to {_percent(best.measured_high)}"
-    words = (
-        f"Start from {best.expert}: measured on your images it leaves {_percent(best.measured)} errors ({span}), the "
-        f"least of {len(measured)} that were measured, {best.splits} splits each."
-    )
-    is_sure = static is not None and best is not static
-    if static is not None and best is not static:
-        other = static.measured if static.measured is not None else static.error
-        how = "measured" if static.measured is not None else "predicted"
-        words += f" The static choice, {static.expert}, leaves {_percent(other)} ({how})." if other is not None else ""
-    ahead = [row for row in rows if row.measured is None and row.error is not None and row.error < (best.measured or 0)]
-    if ahead:
-        words += f" {ahead[0].expert} might do better ({_percent(ahead[0].error)} predicted), and was not measured."
-    return best.expert, is_sure, words
+    first = rows[0]
+    count = "the only one" if len(measured) == 1 else f"the best of {len(measured)}"
+    told = f"{_percent(best.measured)} errors ({_percent(best.measured_low)} to {_percent(best.measured_high)}"
+    told += f", {best.splits} {'split' if best.splits == 1 else 'splits'})"
+    if first is best:
+        words = f"Start from {best.expert}: measured on your images it leaves {told}, {count} that was measured."
+    else:
+        words = (
+            f"Start from {first.expert}:{_expect(first)} {best.expert}, {count} that was measured on your images, "
+            f"leaves {told}. Measure more: --confirm K."
+        )
+    if static is not None and static not in (first, best) and static.best_guess is not None:
+        how = "predicted" if static.measured is None else "measured"
+        words += f" The static choice, {static.expert}, leaves {_percent(static.best_guess)} ({how})."
+    return first.expert, static is not None and first is not static, words
 
 
 def _is_sure(told: Weighed, scales: Scales) -> bool:
