@@ -172,21 +172,19 @@ def fit_model_space(evidence: Evidence, *, settings: ModelSpaceSettings | None =
     # What distances on all filters are more than on these; unknown is none.
     near = np.stack([measure(start, task) for task in log_tasks])
     offsets = np.nan_to_num(evidence.to_lessons.get(SYMMETRIC, near) - near)
-    simple = measure(start, trivials) if has_trivial.any() else np.zeros(len(start))
-    wanted = simple if evidence.simplicity is None else evidence.simplicity
-    extra = np.where(np.isfinite(wanted), wanted - simple, 0)
-    places, simplicity, gamma, loss = train(
+    places, gamma, loss = train(
         log_tasks,
         start,
         errors,
-        offsets=offsets + 0.0,
+        offsets=offsets,
         trivials=trivials if has_trivial.any() else None,
         decay=settings.weight_decay * count / size,
         settings=settings,
     )
-    return ModelSpace(
-        places, start, filters, simplicity + extra, gamma, loss, settings=settings, static=fit_static(evidence)
-    )
+    before, after = (measure(each, trivials) if has_trivial.any() else np.zeros(len(each)) for each in (start, places))
+    wanted = before if evidence.simplicity is None else evidence.simplicity
+    simplicity = after + np.where(np.isfinite(wanted), wanted - before, 0)
+    return ModelSpace(places, start, filters, simplicity, gamma, loss, settings=settings, static=fit_static(evidence))
 
 
 def _look_up(vectors: np.ndarray | None, filters: np.ndarray, experts: int) -> np.ndarray:

@@ -29,8 +29,8 @@ def train(
     trivials: np.ndarray | None,
     decay: float,
     settings: "ModelSpaceSettings",
-) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Logarithms of the experts' vectors, their distances from the trivial embeddings, gamma, and the loss.
+) -> tuple[np.ndarray, float, float]:
+    """Logarithms of the experts' vectors, gamma, and the loss.
 
     Args:
         log_tasks: (T, F) log-embeddings.
@@ -70,9 +70,7 @@ def train(
     with torch.no_grad():
         loss = cross_entropy(find_distances(), labels, counted, log_gamma.exp())
         places = move(first, bias, settings.form)
-        simple = torch.zeros(len(places)) if trivial is None else measure_rows(places, trivial)
-    found = (places.double().numpy() + middle, simple.double().numpy())
-    return (*found, float(log_gamma.detach().exp()), float(loss))
+    return places.double().numpy() + middle, float(log_gamma.detach().exp()), float(loss)
 
 
 def make_labels(errors: np.ndarray, sharpness: float) -> np.ndarray:
