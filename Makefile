@@ -27,8 +27,8 @@ check: $(READY)  ## The quick part of it: lint, format, types and the import con
 bench: $(VENV)/.ready-bench  ## Measure speed and error against the old algorithm; prints ratios, writes JSON
 	$(BIN)/python benchmarks/run.py
 
-test-hostile: $(READY)  ## All attacks of tests/hostile, the long ones too
-	$(BIN)/pytest tests/hostile tests/library
+test-hostile: $(READY)  ## All attacks of tests/hostile, and all that takes long elsewhere
+	$(BIN)/pytest tests/hostile tests/library tests/engine tests/experts
 
 clean:  ## Remove the environment and everything that runs have left behind
 	rm -rf $(VENV) build dist task2vec-demo task2vec-map task2vec-paper task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis

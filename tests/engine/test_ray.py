@@ -61,3 +61,16 @@ def test_cards_are_shared_out():
     assert share_cards(2, 4, 0.5) == 0.5
     with pytest.raises(UsageError, match=r"5 workers with gpus=0\.5 each need 2\.5 GPUs, and Ray has 2"):
         share_cards(2, 5, 0.5)
+
+
+@needs_ray
+@pytest.mark.long
+def test_two_workers_share_a_card_and_a_third_waits_for_its_turn(tmp_path):
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.engine.ray_cards", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["met"] == [["0", True]] * 2 and told["left"] == 0  # side by side, on the same card
+    assert told["third_waits"] and told["ended"] == 2
+    assert told["third"] == [["0", True], None]
