@@ -43,6 +43,17 @@ def test_the_optimum_over_noisy_cells_is_biased_and_the_honest_one_is_not():
     assert quality.beaten <= 0.05 * 200
 
 
+def test_luck_with_an_image_is_not_taken_for_skill_where_halves_are_known():
+    rng = np.random.default_rng(1)
+    tasks, experts, seeds = 100, 20, 5
+    luck = 0.05 * rng.normal(size=(tasks, experts, 2))  # with the images of each half, whatever the split
+    halves = 0.5 + luck[:, :, None, None] + 0.01 * rng.normal(size=(tasks, experts, 1, seeds, 2))
+    metatask = replace(make_metatask(np.full((tasks, experts), 0.5), 0.0), errors=halves.mean(4), halves=halves)
+    quality = judge(metatask, "taxa", 0)
+    assert abs(quality.optimum - 50) < 0.6
+    assert quality.by_seeds < 46
+
+
 def test_a_better_expert_is_found_where_there_is_one():
     means = np.full((40, 4), 0.5)
     means[:10, 2] = 0.3

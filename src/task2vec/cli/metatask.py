@@ -1,7 +1,6 @@
 """`task2vec paper metatask`: which expert is the best for which task, measured."""
 
 import os
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from task2vec.cli.device import check_device
 from task2vec.cli.speech import open_page, say, visible
 from task2vec.errors import UsageError
 
-PARTS = ("experts", "curves", "embeddings", "results")
+PARTS = ("embeddings", "experts", "curves", "variational", "results")
 
 
 def metatask(
@@ -21,26 +20,19 @@ def metatask(
     part: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[experts|curves|embeddings|results]",
-            help="The error matrix, errors by training size, embeddings, tables of all; default: everything.",
+            metavar="[embeddings|experts|curves|variational|results]",
+            help="Embeddings, the error matrix, errors by training size, slow embeddings, tables; default: all.",
         ),
     ] = None,
-    probe: Annotated[list[str] | None, typer.Option(help="Embeddings: only by these probes.")] = None,
-    method: Annotated[list[str] | None, typer.Option(help="Embeddings: only by these methods.")] = None,
     minutes: Annotated[float, typer.Option(help="Stop before this time is over; the next run goes on.")] = 1e9,
-    share: Annotated[
-        str,
-        typer.Option(metavar="I/N", help="This is run number I (from 0) of N at once: each takes every N-th expert."),
-    ] = "0/1",
     note: Annotated[str, typer.Option(help="Results: where, when and by which commit they were measured.")] = "",
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there.")] = None,
     workers: Annotated[int | None, typer.Option(help="How many threads decode images.")] = None,
 ) -> None:
     """Train experts, try each on all tasks, and keep a small table of each; made for a GPU, and for several goes.
 
-    What is in --out already is not made again.
+    What is in --out already is not made again. Any number of runs may share one --out at the same time.
     """
-    begun = time.monotonic()
     check_device(device)
     import torch
 
@@ -51,33 +43,9 @@ def metatask(
     unknown = [each for each in parts if each not in PARTS]
     if unknown:
         raise UsageError(f"the meta-task has no part '{unknown[0]}' (--part). Choose among: {', '.join(PARTS)}")
-    run = Run(
-        data,
-        weights,
-        out,
-        device=where,
-        workers=workers or os.cpu_count() or 1,
-        say=lambda text: say(visible(text)),
-        share=_read_share(share),
-    )
-    for each in parts:
-        left = 60 * minutes - (time.monotonic() - begun)
-        if left <= 0:
-            break
-        if each == "embeddings":
-            for name, spent in run.embed(probe, method, seconds=left).items():
-                say(f"{visible(name)}: {spent}")
-            continue
-        if each == "results":
-            open_page().print(f"{run.gather(note)}", soft_wrap=True)
-            continue
-        piece = run.try_experts(seconds=60 * minutes) if each == "experts" else run.draw_curves(seconds=60 * minutes)
-        open_page().print(f"{each}: {len(piece.made)} made, {len(piece.left)} left")
-
-
-def _read_share(text: str) -> tuple[int, int]:
-    """The number of this run and how many there are."""
-    number, _, runs = text.partition("/")
-    if not (number.isdecimal() and runs.isdecimal() and int(number) < int(runs)):
-        raise UsageError(f"--share {text} does not say which of how many runs this is. Give for instance 0/2 and 1/2.")
-    return int(number), int(runs)
+    threads = workers or os.cpu_count() or 1
+    run = Run(data, weights, out, device=where, workers=threads, say=lambda text: say(visible(text)))
+    piece = run.make([each for each in parts if each != "results"], seconds=60 * minutes)
+    open_page().print(f"{len(piece.made)} made, {len(piece.left)} left")
+    if "results" in parts and not piece.left:
+        open_page().print(f"{run.gather(note)}", soft_wrap=True)

@@ -21,7 +21,7 @@ from task2vec.embedding.store import hash_content
 from task2vec.embedding.value import Embedding
 from task2vec.embedding.writing import write_whole
 from task2vec.errors import DataError, UsageError
-from task2vec.probe import FilterLayer
+from task2vec.experts.packing import pack, tell_embeddings, unpack
 
 SCHEMA = 1
 BUNDLE = "metatask.safetensors"
@@ -217,8 +217,8 @@ class MeasuredMetaTask:
             arrays["halves"] = self.halves.astype(np.float16)
         told = {}
         for name, each in self.embeddings.items():
-            arrays |= {f"embeddings.{name}.{part}": values for part, values in _pack(each).items()}
-            told[name] = _tell_embeddings(each)
+            arrays |= {f"embeddings.{name}.{part}": values for part, values in pack(each).items()}
+            told[name] = tell_embeddings(each)
         story = {
             "schema": SCHEMA,
             "name": self.name,
@@ -289,46 +289,9 @@ def _decode(content: bytes) -> MeasuredMetaTask:
         high=arrays["high"].astype(np.float64),
         shares_images=arrays["shares_images"].astype(np.float64),
         shares_labels=arrays["shares_labels"].astype(bool),
-        embeddings={name: _unpack(name, told, arrays) for name, told in story["embeddings"].items()},
+        embeddings={name: unpack(name, told, arrays) for name, told in story["embeddings"].items()},
         lessons=tuple(MeasuredTask(**task) for task in story.get("lessons", ())),
         halves=arrays["halves"].astype(np.float64) if "halves" in arrays else None,
         **named,
         story=story["story"],
     )
-
-
-def _pack(embeddings: Sequence[Embedding]) -> dict[str, np.ndarray]:
-    """Fishers as logarithms in half precision, where dead filters are minus infinity, and a prior for every layer."""
-    with np.errstate(divide="ignore"):
-        fisher = np.log2(np.stack([one.fisher for one in embeddings])).astype(np.float16)
-    slices = [list(one.layer_slices().values()) for one in embeddings]
-    prior = [[one.prior[part][0] for part in parts] for one, parts in zip(embeddings, slices, strict=True)]
-    return {"fisher": fisher, "prior": np.array(prior)}
-
-
-def _tell_embeddings(embeddings: Sequence[Embedding]) -> dict[str, Any]:
-    """All that is not an array, what they have in common said once."""
-    first = embeddings[0]
-    shared = {key: first.provenance.get(key) for key in ("settings", "recipe", "probe_fingerprint", "image_size")}
-    own = [{key: one.provenance.get(key) for key in ("task_fingerprint", "counts", "head")} for one in embeddings]
-    layers = [list(asdict(layer).values()) for layer in first.layers]
-    return {"probe": first.probe, "layers": layers, "shared": shared, "own": own, "tasks": [e.task for e in embeddings]}
-
-
-def _unpack(name: str, told: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Embedding]:
-    layers = tuple(FilterLayer(*fields) for fields in told["layers"])
-    sizes = [layer.filters for layer in layers]
-    fishers = np.exp2(arrays[f"embeddings.{name}.fisher"].astype(np.float64))
-    rows = zip(told["tasks"], told["own"], fishers, arrays[f"embeddings.{name}.prior"], strict=True)
-    return [
-        Embedding(
-            task,
-            told["probe"],
-            fisher,
-            np.zeros(len(fisher)),
-            np.repeat(prior, sizes),
-            layers,
-            {**told["shared"], **own},
-        )
-        for task, own, fisher, prior in rows
-    ]

@@ -48,10 +48,10 @@ class CurvePoint:
     error: float
 
 
-def draw_curves(studio: Studio, expert: PlannedExpert, recipe: Recipe) -> list[dict[str, Any]]:
+def draw_curves(studio: Studio, expert: PlannedExpert) -> list[dict[str, Any]]:
     """All points of one expert."""
     base = studio.base(expert.network)
-    network = base.network if expert.lesson is None else studio.train(expert, recipe)[0].cpu()
+    network = base.network if expert.lesson is None else studio.train(expert)[0].cpu()
     own = replace(base, network=network.eval().requires_grad_(False))
     points: list[CurvePoint] = []
     for planned in studio.plan.tasks:

@@ -1,72 +1,154 @@
-"""The embeddings of all tasks of the meta-task by several methods, with their domains, and what each method cost."""
+"""The embeddings of all tasks and lessons of the meta-task by several probes and methods, and what each cost."""
 
+import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import task2vec as t2v
+from task2vec.embedding.writing import write_whole
+from task2vec.errors import DataError
 from task2vec.paper.collection import Say
-from task2vec.paper.metatask_plan import MetaTaskPlan
+from task2vec.paper.metatask_plan import MetaTaskPlan, PlannedTask
+from task2vec.paper.metatask_studio import PRETRAINED, fingerprint_code, load_pretrained
 from task2vec.paper.taxonomy_store import load_compact, save_compact
 
 # Embeddings see more of the pictures than the experts do: as large as they are.
 SIZE = 128
-METHODS = ("robust", "direct", "variational")
-_GIGABYTES = 16.0
+Method = Literal["robust", "direct", "variational"]
+_GIGABYTES = 4.0  # for pictures: several runs share a GPU
+# Tasks by the first two methods share their passes and belong together; by the third, each is on its own.
+_PORTIONS = {"robust": 1, "direct": 1, "variational": 13}
 
 
-def embed_tasks(
-    plan: MetaTaskPlan,
-    probe: t2v.Probe,
-    folder: Path,
-    *,
-    methods: Sequence[str] = METHODS,
-    seconds: float,
-    device: str | None = None,
-    say: Say,
-) -> dict[str, float]:
-    """Embeds what is not in `folder` yet, a file for each method, as long as `seconds` allow; what each method took."""
+@dataclass(frozen=True)
+class Portion:
+    """Some tasks, by one probe and method.
+
+    Attributes:
+        probe: name of the network.
+        method: of the embeddings.
+        number: which portion of how many.
+    """
+
+    probe: str
+    method: Method
+    number: int = 0
+
+    def place(self, folder: Path) -> Path:
+        """Its file."""
+        return folder / self.probe / f"{self.method}-{self.number:02d}.safetensors"
+
+
+# What the comparison of probes and methods needs, in the order in which it is missed.
+PORTIONS = (
+    *(Portion(probe, method) for method in ("robust", "direct") for probe in ("tf_efficientnet_lite0", "resnet34")),
+    *(Portion(probe, "robust") for probe in ("mobilenet_v2", "vgg16_features")),
+    *(
+        Portion(probe, "variational", number)
+        for probe in ("resnet34", "tf_efficientnet_lite0")
+        for number in range(_PORTIONS["variational"])
+    ),
+)
+
+
+def embed_portion(
+    plan: MetaTaskPlan, portion: Portion, folder: Path, *, weights: Path, device: str | None, say: Say
+) -> Path:
+    """Embeds the tasks of a portion, with the domains of all where it is the first of a probe, and returns its file."""
     begun = time.monotonic()
-    folder.mkdir(parents=True, exist_ok=True)
-    spent: dict[str, float] = {}
-    for method in methods:
-        file, start = folder / f"{method}.safetensors", time.monotonic()
-        store = load_compact(file) if file.exists() else None
-        known = [] if store is None else store.embeddings.get(method, [])
-        domains = [] if store is None else store.domains
-        if method == methods[0] and not domains:
-            domains = _embed_domains(plan, probe, device)
-            spent["domain"] = time.monotonic() - start
-            start = time.monotonic()
-        done = {one.task for one in known}
-        tasks = [one.task for one in plan.tasks if one.task.name not in done]
-        settings = replace(t2v.EmbedSettings(), method=method)  # type: ignore[arg-type]
-        if method == "variational":
-            settings = replace(settings, variational=t2v.VariationalSettings(epochs=2))
-        for result in t2v.embed_many(tasks, probe, settings=settings, device=device, gigabytes=_GIGABYTES):
-            if result.embedding is None:
-                say(f"{result.task} by {method}: {result.error}")
-            else:
-                known.append(result.embedding)
-            if time.monotonic() - begun > seconds:
-                break
-        spent[method] = time.monotonic() - start
-        save_compact(known, domains, path=file, datasets={one.task.name: one.dataset for one in plan.tasks})
-        say(f"{probe.name} {method}: {len(known)} of {len(plan.tasks)}, {spent[method]:.0f} s")
-        if time.monotonic() - begun > seconds:
-            break
-    return spent
+    file = portion.place(folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    probe = _load_probe(portion.probe, weights)
+    every = [*plan.tasks, *plan.lessons]
+    seconds: dict[str, float] = {}
+    domains: list[t2v.DomainEmbedding] = []
+    if portion.method == "robust":
+        domains = _embed_domains(every, probe, device)
+        seconds["domain"] = round(time.monotonic() - begun, 2)
+    begun = time.monotonic()
+    settings = replace(t2v.EmbedSettings(), method=portion.method)
+    if portion.method == "variational":
+        settings = replace(settings, variational=t2v.VariationalSettings(epochs=2))
+    some = [one.task for one in every[portion.number :: _PORTIONS[portion.method]]]
+    made = []
+    for result in t2v.embed_many(some, probe, settings=settings, device=device, gigabytes=_GIGABYTES):
+        if result.embedding is None:
+            say(f"{result.task} by {portion.method}: {result.error}")
+        else:
+            made.append(result.embedding)
+    seconds[portion.method] = round(time.monotonic() - begun, 2)
+    told = {"seconds": seconds, "code": fingerprint_code(), "tasks": len(made)}
+    write_whole(file.with_suffix(".json"), json.dumps(told).encode())
+    return save_compact(made, domains, path=file, datasets={one.task.name: one.dataset for one in every})
 
 
-def _embed_domains(plan: MetaTaskPlan, probe: t2v.Probe, device: str | None) -> list[t2v.DomainEmbedding]:
+def _load_probe(name: str, weights: Path) -> t2v.Probe:
+    """The default probes as anybody would load them; the others as the experts that they are, at another size."""
+    if name == "tf_efficientnet_lite0":
+        return t2v.load_probe(name, size=SIZE)
+    if name == "resnet34":
+        return t2v.load_probe(name, weights=weights / PRETRAINED[name][1], size=SIZE)
+    return load_pretrained(name, weights, size=SIZE)
+
+
+def _embed_domains(tasks: Sequence[PlannedTask], probe: t2v.Probe, device: str | None) -> list[t2v.DomainEmbedding]:
     """The domain of every task; tasks on the same images have the same one."""
     known: dict[frozenset[str], t2v.DomainEmbedding] = {}
     found = []
-    for planned in plan.tasks:
+    for planned in tasks:
         images = frozenset(planned.task.digests)
         if images not in known:
             known[images] = t2v.embed_domain(planned.task, probe, device=device)
         told = known[images].provenance | {"task_fingerprint": planned.task.fingerprint}
         found.append(replace(known[images], task=planned.task.name, provenance=told))
     return found
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """All embeddings by one probe and method, in the order of tasks and lessons, with the domains where they are known.
+
+    Attributes:
+        name: probe and method.
+        embeddings: of tasks, then lessons.
+        domains: of the same.
+        seconds: what they took.
+        code: fingerprints of the code that made them.
+    """
+
+    name: str
+    embeddings: tuple[t2v.Embedding, ...]
+    domains: tuple[t2v.DomainEmbedding, ...]
+    seconds: dict[str, float]
+    code: frozenset[str]
+
+
+def read_embedded(plan: MetaTaskPlan, folder: Path) -> list[Embedded]:
+    """What is complete in a folder."""
+    wanted = [one.task.fingerprint for one in (*plan.tasks, *plan.lessons)]
+    found = []
+    for name in dict.fromkeys((one.probe, one.method) for one in PORTIONS):
+        files = [one.place(folder) for one in PORTIONS if (one.probe, one.method) == name]
+        if not all(file.exists() for file in files):
+            continue
+        stores = [load_compact(file) for file in files]
+        told = [json.loads(file.with_suffix(".json").read_text()) for file in files]
+        seconds: dict[str, float] = {}
+        for each in told:
+            seconds |= {kind: seconds.get(kind, 0) + value for kind, value in each["seconds"].items()}
+        embeddings = [one for store in stores for group in store.embeddings.values() for one in group]
+        domains = [one for store in stores for one in store.domains]
+        code = frozenset(each["code"] for each in told)
+        found.append(Embedded(" ".join(name), _order(embeddings, wanted), _order(domains, wanted), seconds, code))
+    return found
+
+
+def _order(made: Sequence, wanted: Sequence[str]) -> tuple:
+    by_task = {one.provenance["task_fingerprint"]: one for one in made}
+    missing = [fingerprint for fingerprint in wanted if fingerprint not in by_task]
+    if by_task and missing:
+        raise DataError(f"{len(missing)} of {len(wanted)} tasks have no embedding. Embed all tasks first.")
+    return tuple(by_task[fingerprint] for fingerprint in wanted) if by_task else ()

@@ -61,6 +61,7 @@ class PlannedExpert:
         seed: of the training.
         mirrors: whether pictures may be mirrored in training.
         is_repeat: whether it is another one trained a second time.
+        recipe: of the training.
     """
 
     name: str
@@ -70,6 +71,7 @@ class PlannedExpert:
     seed: int = 0
     mirrors: bool = True
     is_repeat: bool = False
+    recipe: str = "fast"
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,13 @@ class MetaTaskPlan:
 
     tasks: tuple[PlannedTask, ...]
     experts: tuple[PlannedExpert, ...]
+
+    @property
+    def lessons(self) -> tuple[PlannedTask, ...]:
+        """What experts are taught, where that is none of the tasks."""
+        known = {one.task.fingerprint for one in self.tasks}
+        taught = {one.lesson.task.fingerprint: one.lesson for one in self.experts if one.lesson is not None}
+        return tuple(lesson for fingerprint, lesson in taught.items() if fingerprint not in known)
 
 
 def plan_metatask(
@@ -104,6 +113,7 @@ def plan_metatask(
     ]
     again = [one for one in experts if one.kind == "half"] + [one for one in experts if one.kind == "label"][:4]
     experts += [replace(one, name=f"{one.name} (second seed)", seed=1, is_repeat=True) for one in again]
+    experts += [replace(one, name=f"{one.name} (achille2019)", recipe="achille2019", is_repeat=True) for one in again]
     return MetaTaskPlan((*taxa, *whole, *asked), tuple(experts))
 
 

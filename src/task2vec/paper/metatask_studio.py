@@ -4,11 +4,12 @@
 few: an expert is trained, looks at all pictures, is tried on all tasks and forgotten, and a small table remains.
 """
 
+import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from task2vec.embedding.progress import silent
 from task2vec.embedding.run import tensor_cores
 from task2vec.embedding.union import gather_images
 from task2vec.errors import UsageError
-from task2vec.experts.cells import CellPlan, measure_cells, plan_cells
+from task2vec.experts.cells import CellPlan, answer_cells, judge, plan_cells
 from task2vec.experts.cost import count_multiplications, count_parameters
 from task2vec.experts.learning import Lessons
 from task2vec.experts.protocols import ErrorProtocol
-from task2vec.experts.recipes import Recipe
+from task2vec.experts.recipes import Recipe, find_recipe
 from task2vec.experts.training import begin, compute_features
 from task2vec.paper.metatask_plan import CANVAS, SIZE, MetaTaskPlan, PlannedExpert
 from task2vec.probe.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
@@ -82,7 +83,7 @@ class Studio:
     def base(self, network: str) -> t2v.Probe:
         """A pretrained network that sees the middles of the pictures."""
         if network not in self._bases:
-            self._bases[network] = _load(network, self.weights)
+            self._bases[network] = load_pretrained(network, self.weights)
         return self._bases[network]
 
     @cached_property
@@ -96,7 +97,7 @@ class Studio:
         self.pixels.parts.clear()  # nobody is to forget them together with the whole
         return Lessons(pixels, canonical.targets, (SIZE, SIZE), self.base("resnet34").preprocess.normalise)
 
-    def try_expert(self, expert: PlannedExpert, recipe: Recipe) -> dict[str, Any]:
+    def try_expert(self, expert: PlannedExpert) -> dict[str, Any]:
         """Trains an expert if need be, tries it on all tasks, and tells all that was found."""
         clock = _Clock()
         base = self.base(expert.network)
@@ -106,6 +107,7 @@ class Studio:
             "kind": expert.kind,
             "network": expert.network,
             "seed": expert.seed,
+            "code": fingerprint_code(),
         }
         told |= {"parameters": count_parameters(base.network), "is_repeat": expert.is_repeat}
         told["cost"] = round(count_multiplications(base.network, (SIZE, SIZE)), 6)
@@ -113,29 +115,29 @@ class Studio:
             head = read_classifier(expert.network, self.weights)
         else:
             with clock.time("training"):
-                network, head, metrics = self.train(expert, recipe)
+                network, head, metrics = self.train(expert)
             told |= {"lesson": expert.lesson.task.name, "lesson_fingerprint": expert.lesson.task.fingerprint}
-            told |= {"recipe": replace(recipe, mirrors=expert.mirrors).as_dict(), "metrics": metrics}
+            told |= {"recipe": _find_recipe(expert).as_dict(), "metrics": metrics}
         with clock.time("features"), tensor_cores(self.device):
             features = self.features(network, base)
         cells, scores = {}, {}
         for planned in self.plan.tasks:
             own, plan = self._own(features, planned.task), self.cells[planned.task.fingerprint]
             with clock.time("errors"):
-                cells[planned.task.name] = measure(own, plan, expert.name)
+                cells[planned.task.name] = measure(own, plan)
             paper = self.paper_cells.get(planned.task.fingerprint) if expert.kind in PAPER_KINDS else None
             if paper is not None and not expert.is_repeat:
                 with clock.time("errors as in the paper"):
-                    cells[planned.task.name] |= measure(own, paper, expert.name)
+                    cells[planned.task.name] |= measure(own, paper)
             with clock.time("scores"):
                 scores[planned.task.name] = score(own, plan, head)
         told |= {"cells": cells, "scores": scores, "relations": self.relate(expert), "seconds": clock.seconds}
         return told
 
-    def train(self, expert: PlannedExpert, recipe: Recipe) -> tuple[nn.Module, tuple[Tensor, Tensor], list[dict]]:
+    def train(self, expert: PlannedExpert) -> tuple[nn.Module, tuple[Tensor, Tensor], list[dict]]:
         """The network of an expert, its head and how its training went."""
         assert expert.lesson is not None
-        task, recipe = expert.lesson.task, replace(recipe, mirrors=expert.mirrors)
+        task, recipe = expert.lesson.task, _find_recipe(expert)
         lessons, base = self.lessons(task), self.base(expert.network)
         training = begin(
             base, lessons, recipe, seed=expert.seed, device=self.device, classes=len(task.classes), report=silent
@@ -167,14 +169,24 @@ class Studio:
         return features[torch.from_numpy(self.places[task.fingerprint]).to(features.device)]
 
 
-def measure(features: Tensor, plan: CellPlan, expert: str) -> dict[str, list]:
-    """Errors with their intervals by protocol and seed."""
+def measure(features: Tensor, plan: CellPlan) -> dict[str, list]:
+    """Errors by protocol and seed: with their intervals, and on two halves of the test images."""
+    halves = halve(plan.targets)
     found: dict[str, list] = {}
-    for cell in measure_cells(features, plan, expert=expert):
-        assert cell.low is not None and cell.high is not None
-        row = [cell.seed, round(cell.error, 6), round(cell.low, 4), round(cell.high, 4)]
-        found.setdefault(cell.protocol, []).append(row)
+    for protocol, seed, answer in answer_cells(features, plan):
+        whole = judge(answer, plan, protocol, seed)
+        parts = [judge(answer, plan, protocol, seed, among=half).error for half in (halves, ~halves)]
+        row = [round(value, 6) for value in (whole.error, whole.low, whole.high, *parts)]
+        found.setdefault(protocol.key, []).append([seed, *row])
     return found
+
+
+def halve(targets: np.ndarray) -> np.ndarray:
+    """(n,) every other image of each class: the same images for all experts and seeds, whatever is tested of them."""
+    order = np.argsort(targets, kind="stable")
+    rank = np.empty(len(targets), dtype=np.int64)
+    rank[order] = np.arange(len(targets)) - np.searchsorted(targets[order], targets[order])
+    return rank % 2 == 0
 
 
 def score(features: Tensor, plan: CellPlan, head: tuple[Tensor, Tensor] | None) -> dict[str, dict[str, float | None]]:
@@ -197,6 +209,22 @@ def score(features: Tensor, plan: CellPlan, head: tuple[Tensor, Tensor] | None) 
     return found
 
 
+@cache
+def fingerprint_code() -> str:
+    """A hash of the whole package: tables of one meta-task are to come from one."""
+    root = Path(t2v.__file__).parent
+    files = sorted(root.rglob("*.py"), key=lambda file: file.relative_to(root).as_posix())
+    whole = hashlib.sha256()
+    for file in files:
+        whole.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def _find_recipe(expert: PlannedExpert) -> Recipe:
+    """The recipe of an expert's training."""
+    return replace(find_recipe(expert.recipe), mirrors=expert.mirrors)
+
+
 def read_classifier(network: str, weights: Path) -> tuple[Tensor, Tensor] | None:
     """Weight and bias of a pretrained network's own classifier, where the file has them."""
     if network.startswith("tf_efficientnet_lite"):
@@ -212,23 +240,23 @@ def read_classifier(network: str, weights: Path) -> tuple[Tensor, Tensor] | None
     return (tensors[f"{names[0]}.weight"].float(), tensors[f"{names[0]}.bias"].float()) if names else None
 
 
-def _load(network: str, weights: Path) -> t2v.Probe:
+def load_pretrained(network: str, weights: Path, *, size: int = SIZE) -> t2v.Probe:
     """A pretrained network that sees the middles of pictures of 128 pixels, with its own mean and spread of colours."""
     if network == "vgg16_features":
-        return _load_vgg(weights / _VGG)
+        return _load_vgg(weights / _VGG, size)
     name, file = PRETRAINED.get(network, (network, None))
     if file is not None and not (weights / file).is_file():
         raise UsageError(
             f"there is no '{file}' in {weights}, so the expert '{network}' cannot be loaded: --weights DIR"
         )
-    probe = t2v.load_probe(name, weights=None if file is None else weights / file, size=SIZE)
+    probe = t2v.load_probe(name, weights=None if file is None else weights / file, size=size)
     own = probe.preprocess
     assert isinstance(own, Preprocess)
-    look = Preprocess(size=(SIZE, SIZE), resize=CANVAS, interpolation=own.interpolation, mean=own.mean, std=own.std)
+    look = Preprocess(size=(size, size), resize=CANVAS, interpolation=own.interpolation, mean=own.mean, std=own.std)
     return replace(probe, preprocess=look)
 
 
-def _load_vgg(file: Path) -> t2v.Probe:
+def _load_vgg(file: Path, size: int) -> t2v.Probe:
     """The convolutions of VGG-16 and a mean over the map: its linear layers are not in the file."""
     import torchvision
 
@@ -236,7 +264,7 @@ def _load_vgg(file: Path) -> t2v.Probe:
     tensors = read_weights(file)
     module.load_state_dict({name.replace("features.", "0."): tensor.float() for name, tensor in tensors.items()})
     module.add_module("head", nn.Identity())
-    look = Preprocess(size=(SIZE, SIZE), resize=CANVAS, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    look = Preprocess(size=(size, size), resize=CANVAS, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
     def transform(image: Any) -> Tensor:
         return look.normalise(look(image)[None], torch.float32)[0]
