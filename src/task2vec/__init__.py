@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         load_embedding,
         trivial,
     )
+    from task2vec.embedding.batches import embed_batches
     from task2vec.engine import open_engine
     from task2vec.experts import ErrorMatrix, ErrorProtocol, error_matrix, linear_error
     from task2vec.experts.loading import TrainedExpert, load_expert
@@ -83,6 +84,7 @@ __all__ = [
     "bundled_metatask",
     "distance",
     "embed",
+    "embed_batches",
     "embed_domain",
     "embed_many",
     "error_matrix",
@@ -144,6 +146,7 @@ _ROOMS: dict[str, str | None] = {
     "bundled_metatask": "experts.measured",
     "distance": None,
     "embed": "embedding",
+    "embed_batches": "embedding.batches",
     "embed_domain": "embedding",
     "embed_many": "embedding",
     "error_matrix": "experts",

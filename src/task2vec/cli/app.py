@@ -7,6 +7,7 @@ import typer
 
 from task2vec.cli import exits
 from task2vec.cli.demo import demo
+from task2vec.cli.diversity import diversity
 from task2vec.cli.embed import embed
 from task2vec.cli.errors import error_matrix
 from task2vec.cli.library import ls, show_entry, stats
@@ -21,6 +22,7 @@ from task2vec.cli.nearest import nearest
 from task2vec.cli.probes import probes
 from task2vec.cli.properties import properties
 from task2vec.cli.recommend import recommend
+from task2vec.cli.selection import curves, make_all, matrix, norms, tables, violins
 from task2vec.cli.show import show
 from task2vec.cli.tasks import tasks
 from task2vec.cli.taxonomy import taxonomy
@@ -63,7 +65,19 @@ def start(
     exits.is_debugging.set(debug)
 
 
-for command in (demo, embed, embed_many, show, nearest, recommend, probes, tasks, train_expert, error_matrix):
+for command in (
+    demo,
+    embed,
+    embed_many,
+    show,
+    nearest,
+    recommend,
+    diversity,
+    probes,
+    tasks,
+    train_expert,
+    error_matrix,
+):
     app.command()(exits.guarded(command))
 app.command("map")(exits.guarded(draw_map))
 
@@ -89,6 +103,7 @@ paper = typer.Typer(
     no_args_is_help=True,
     context_settings=app.info.context_settings,
 )
-for command in (toy, properties, taxonomy, metatask):
+for command in (toy, properties, taxonomy, metatask, tables, violins, norms, curves, matrix):
     paper.command()(exits.guarded(command))
+paper.command("all")(exits.guarded(make_all))
 app.add_typer(paper)

@@ -2,6 +2,7 @@
 
 from task2vec.distance.asymmetric import asymmetric
 from task2vec.distance.correction import pairwise_corrected
+from task2vec.distance.diversity import CrossDiversity, Diversity, cross_diversity, diversity
 from task2vec.distance.domain import domain
 from task2vec.distance.gaussian import jeffreys, kl
 from task2vec.distance.kind import Distance, check_comparable
@@ -16,8 +17,10 @@ from task2vec.distance.values import cosine, euclidean, jensen_shannon
 
 __all__ = [
     "KINDS",
+    "CrossDiversity",
     "Distance",
     "DistanceMatrix",
+    "Diversity",
     "NoisyDistance",
     "asymmetric",
     "cdist",
@@ -25,6 +28,8 @@ __all__ = [
     "check_comparable",
     "correlation",
     "cosine",
+    "cross_diversity",
+    "diversity",
     "domain",
     "euclidean",
     "find_floor",

@@ -1,0 +1,157 @@
+"""Diversity of collections, against loops over pairs, and on made-up collections whose spread is known."""
+
+import math
+
+import numpy as np
+import pytest
+
+from task2vec.distance import KINDS, cosine, cross_diversity, diversity, symmetric
+from task2vec.errors import ProbeMismatchError, UsageError
+from tests.distance.material import make
+from tests.oracles.slow_diversity import slow_coefficient, slow_cross, slow_error, slow_floor
+
+FILTERS = 60
+
+
+def draw(count, seed, *, between=0.5, noise=0.3, centre=0.0):
+    """Batches and twins: each pair has a kind of its own, `between` apart, and each of the two has its own noise."""
+    rng = np.random.default_rng(seed)
+    base = np.random.default_rng(99).normal(size=FILTERS) + centre * np.random.default_rng(98).normal(size=FILTERS)
+    kinds = base + between * rng.normal(size=(count, FILTERS))
+    return [[make(np.exp(kind + noise * rng.normal(size=FILTERS))) for kind in kinds] for _ in range(2)]
+
+
+def measure(*args, **options):
+    return diversity(*args, **options, device="cpu")
+
+
+def measure_cross(*args, **options):
+    return cross_diversity(*args, **options, device="cpu")
+
+
+@pytest.mark.parametrize(("kind", "distance"), [("symmetric", symmetric), ("cosine", cosine)])
+@pytest.mark.parametrize("has_twins", [False, True])
+def test_it_is_what_loops_over_pairs_give(kind, distance, has_twins):
+    batches, twins = draw(6, 0)
+    collection = [batches, twins] if has_twins else [batches]
+    found = measure(*collection, kind=kind)
+
+    def coefficient(members):
+        return slow_coefficient(members[0], members[1] if has_twins else None, distance)
+
+    assert found.coefficient.value == pytest.approx(coefficient(collection), abs=1e-6)
+    assert found.coefficient.stderr == pytest.approx(slow_error(coefficient, collection), rel=1e-4)
+    assert (found.batches, found.kind) == (6, kind)
+    if not has_twins:
+        assert found.floor is None and found.excess is None
+        return
+
+    def excess(members):
+        return coefficient(members) - slow_floor(*members, distance)
+
+    assert found.floor.value == pytest.approx(slow_floor(batches, twins, distance), abs=1e-6)
+    assert found.floor.stderr == pytest.approx(slow_error(lambda m: slow_floor(*m, distance), collection), rel=1e-4)
+    assert found.excess.value == pytest.approx(excess(collection), abs=1e-6)
+    assert found.excess.stderr == pytest.approx(slow_error(excess, collection), rel=1e-4)
+
+
+def test_two_collections_are_what_loops_give():
+    ones, others = [draw(5, 1)[0]], [draw(7, 2, centre=0.5)[0]]
+
+    def cross(one, other):
+        return slow_cross(one[0], other[0], symmetric)
+
+    def own(one, other):
+        return (slow_coefficient(one[0], None, symmetric) + slow_coefficient(other[0], None, symmetric)) / 2
+
+    found = measure_cross(ones[0], others[0])
+    assert found.coefficient.value == pytest.approx(cross(ones, others), abs=1e-6)
+    assert found.coefficient.stderr == pytest.approx(slow_error(cross, ones, others), rel=1e-4)
+    assert found.own.value == pytest.approx(own(ones, others), abs=1e-6)
+    assert found.own.stderr == pytest.approx(slow_error(own, ones, others), rel=1e-4)
+    difference = slow_error(lambda *both: cross(*both) - own(*both), ones, others)
+    assert found.excess.value == pytest.approx(cross(ones, others) - own(ones, others), abs=1e-6)
+    assert found.excess.stderr == pytest.approx(difference, rel=1e-4)
+    assert found.alignment.value == 1 - found.coefficient.value
+    assert found.alignment.stderr == found.coefficient.stderr
+    assert found.batches == (5, 7)
+
+
+def test_twins_count_as_batches_of_both_collections():
+    (ones, twins), (others, other_twins) = draw(4, 3), draw(5, 4, centre=0.5)
+    found = measure_cross(ones, others, twins=(twins, other_twins))
+    assert found.coefficient.value == pytest.approx(
+        slow_cross([*ones, *twins], [*others, *other_twins], symmetric), abs=1e-6
+    )
+    alone = [slow_coefficient(*side, symmetric) for side in ((ones, twins), (others, other_twins))]
+    assert found.own.value == pytest.approx(np.mean(alone), abs=1e-6)
+
+
+def test_the_error_is_the_spread_over_new_draws_and_that_of_pairs_is_not():
+    found = [measure(draw(12, seed, between=0.4)[0]) for seed in range(150)]
+    spread = np.std([one.coefficient.value for one in found], ddof=1)
+    told = math.sqrt(np.mean([one.coefficient.stderr**2 for one in found]))
+    assert 0.85 * spread < told < 1.35 * spread
+    plain = []
+    for seed in range(10):
+        batches = draw(12, seed, between=0.4)[0]
+        pairs = [symmetric(a, b) for i, a in enumerate(batches) for b in batches[:i]]
+        plain.append(np.std(pairs, ddof=1) / math.sqrt(len(pairs)))
+    assert np.mean(plain) < 0.75 * spread
+
+
+def test_a_collection_of_one_kind_has_noise_alone():
+    found = [measure(*draw(8, seed, between=0.0)) for seed in range(40)]
+    excess = np.array([one.excess.value for one in found])
+    assert abs(excess.mean()) < 4 * excess.std(ddof=1) / math.sqrt(len(excess))
+    assert np.mean([abs(one.excess.value) < 2 * one.excess.stderr for one in found]) > 0.8
+    several = measure(*draw(8, 0, between=0.6))
+    assert several.excess.value > 5 * several.excess.stderr
+
+
+def test_two_draws_of_one_collection_are_no_farther_apart_than_they_are_themselves():
+    same = [measure_cross(draw(8, seed)[0], draw(8, seed + 1000)[0]) for seed in range(40)]
+    excess = np.array([one.excess.value for one in same])
+    assert abs(excess.mean()) < 4 * excess.std(ddof=1) / math.sqrt(len(excess))
+    spread = math.sqrt(np.mean([one.excess.stderr**2 for one in same]))
+    assert 0.6 * excess.std(ddof=1) < spread < 2.5 * excess.std(ddof=1)
+    other = measure_cross(draw(8, 0)[0], draw(8, 1, centre=1.0)[0])
+    assert other.excess.value > 5 * other.excess.stderr
+
+
+def test_identical_batches_have_no_diversity():
+    one = draw(1, 0)[0][0]
+    found = measure([one] * 4, [one] * 4)
+    assert found.coefficient.value == found.coefficient.stderr == found.excess.value == 0
+    assert measure_cross([one] * 3, [one] * 3).alignment.value == 1
+
+
+def test_only_distances_that_end_at_one_have_an_alignment():
+    ones, others = draw(3, 0)
+    assert {kind for kind in ("symmetric", "cosine", "euclidean", "correlation")
+            if measure_cross(ones, others, kind=kind).alignment} == {"symmetric", "cosine"}  # fmt: skip
+
+
+def test_it_is_told_in_one_line():
+    batches, twins = draw(4, 0)
+    line = str(measure(batches, twins))
+    assert line.count("±") == 3 and "4 batches" in line and "noise floor" in line
+    assert str(measure(batches)).count("±") == 1
+    assert "4 and 4 batches" in str(measure_cross(batches, twins))
+
+
+def test_what_cannot_be_meant_is_refused():
+    batches, twins = draw(4, 0)
+    with pytest.raises(UsageError, match=r"2 batches do not tell .* at least 3"):
+        measure(batches[:2])
+    with pytest.raises(UsageError, match="2 others do not tell"):
+        measure_cross(batches, twins[:2])
+    with pytest.raises(UsageError, match="3 twins do not fit 4 batches"):
+        measure(batches, twins[:3])
+    with pytest.raises(UsageError, match="has a direction"):
+        measure(batches, kind="asymmetric")
+    with pytest.raises(UsageError, match="no distance called 'far'"):
+        measure(batches, kind="far")
+    with pytest.raises(ProbeMismatchError):
+        measure([*batches[:3], make(np.ones(FILTERS), fingerprint="q")])
+    assert all(measure(batches, kind=kind) for kind, distance in KINDS.items() if distance.is_symmetric)
