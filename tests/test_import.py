@@ -71,4 +71,5 @@ def test_the_version_is_the_one_of_the_package():
 def test_commands_keep_their_names():
     names = [command.name or command.callback.__name__ for command in app.registered_commands]
     experts = ["train_expert", "error_matrix"]
-    assert names == ["demo", "embed", "embed_many", "show", "nearest", "probes", "tasks", *experts, "map"]
+    choosing = ["recommend", "evaluate", "diversity"]
+    assert names == ["demo", "embed", "embed_many", "show", "nearest", *choosing, "probes", "tasks", *experts, "map"]

@@ -37,8 +37,14 @@ if TYPE_CHECKING:
     from task2vec.library import Expert, Library, MeasuredError
     from task2vec.probe import Probe, list_probes, load_probe
     from task2vec.select import score_features
+    from task2vec.select.evaluation import Evaluation, evaluate
+    from task2vec.select.evidence import Evidence
     from task2vec.select.recommendation import Recommendation
     from task2vec.select.recommending import recommend
+    from task2vec.select.shelves import from_library
+    from task2vec.select.sources import from_measured
+    from task2vec.select.strategies.model_space import fit_model_space
+    from task2vec.select.tables import read_evidence
     from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
     from task2vec.tasks.cub200 import read_cub200
     from task2vec.tasks.deepfashion import read_deepfashion
@@ -64,6 +70,8 @@ __all__ = [
     "Embedding",
     "ErrorMatrix",
     "ErrorProtocol",
+    "Evaluation",
+    "Evidence",
     "Expert",
     "ExpertDefinition",
     "ExpertResult",
@@ -89,8 +97,12 @@ __all__ = [
     "embed_many",
     "error_matrix",
     "errors",
+    "evaluate",
+    "fit_model_space",
     "from_dataset",
     "from_huggingface",
+    "from_library",
+    "from_measured",
     "join_tasks",
     "linear_error",
     "list_probes",
@@ -102,6 +114,7 @@ __all__ = [
     "read_catalogue",
     "read_cub200",
     "read_deepfashion",
+    "read_evidence",
     "read_folder",
     "read_imaterialist",
     "read_inaturalist",
@@ -127,6 +140,8 @@ _ROOMS: dict[str, str | None] = {
     "Embedding": "embedding",
     "ErrorMatrix": "experts",
     "ErrorProtocol": "experts",
+    "Evaluation": "select.evaluation",
+    "Evidence": "select.evidence",
     "Expert": "library",
     "ExpertDefinition": "tasks.metatask",
     "ExpertResult": "experts.many",
@@ -151,8 +166,12 @@ _ROOMS: dict[str, str | None] = {
     "embed_many": "embedding",
     "error_matrix": "experts",
     "errors": None,
+    "evaluate": "select.evaluation",
+    "fit_model_space": "select.strategies.model_space",
     "from_dataset": "tasks",
     "from_huggingface": "tasks.huggingface",
+    "from_library": "select.shelves",
+    "from_measured": "select.sources",
     "join_tasks": "tasks.joining",
     "linear_error": "experts",
     "list_probes": "probe",
@@ -164,6 +183,7 @@ _ROOMS: dict[str, str | None] = {
     "read_catalogue": "tasks.layouts",
     "read_cub200": "tasks.cub200",
     "read_deepfashion": "tasks.deepfashion",
+    "read_evidence": "select.tables",
     "read_folder": "tasks",
     "read_imaterialist": "tasks.imaterialist",
     "read_inaturalist": "tasks.inaturalist",

@@ -10,6 +10,7 @@ from task2vec.cli.demo import demo
 from task2vec.cli.diversity import diversity
 from task2vec.cli.embed import embed
 from task2vec.cli.errors import error_matrix
+from task2vec.cli.evaluate import evaluate
 from task2vec.cli.library import ls, show_entry, stats
 from task2vec.cli.library_care import check_search, compact, repair, verify
 from task2vec.cli.library_changes import add, rename, rm, tag
@@ -72,6 +73,7 @@ for command in (
     show,
     nearest,
     recommend,
+    evaluate,
     diversity,
     probes,
     tasks,

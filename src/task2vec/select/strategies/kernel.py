@@ -99,5 +99,6 @@ def choose_width(effects: Effects, distances: np.ndarray) -> float:
         known = np.isfinite(own)
         sums, totals = weights @ np.where(known, own, 0), weights @ known
         guesses = np.divide(sums, totals, out=experts.copy(), where=totals > 1e-300)
-        losses[width] = float(np.nanmean(np.square(own - guesses)))
+        left = (own - guesses)[np.isfinite(own - guesses)]
+        losses[width] = float(np.square(left).mean()) if left.size else 0.0
     return min(losses, key=lambda width: losses[width])
