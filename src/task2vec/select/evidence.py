@@ -196,6 +196,8 @@ class Answer:
         high: (E) upper ends.
         chances: (E) of being the best of the candidates.
         fallback: (E) smaller for better experts: orders those that `badness` cannot tell apart or says nothing of.
+        static: number of the candidate that is best on average, from strategies that compare their choice with it.
+        sureness: the chance that the first of the ranking has a smaller error than that one; 0.5 if it is that one.
     """
 
     badness: np.ndarray
@@ -204,6 +206,8 @@ class Answer:
     high: np.ndarray | None = None
     chances: np.ndarray | None = None
     fallback: np.ndarray | None = None
+    static: int | None = None
+    sureness: float | None = None
 
     def order(self, is_candidate: np.ndarray) -> np.ndarray:
         """Numbers of the candidates, the best first; of equals the one that is listed first."""

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from task2vec.errors import UsageError
 from task2vec.select.evidence import DOMAIN, SYMMETRIC, TAXONOMIC
 from task2vec.select.strategies.adjusted import StaticWithDistance
+from task2vec.select.strategies.combined import Combined
 from task2vec.select.strategies.kernel import DATASET, Kernel
 from task2vec.select.strategies.model_space import InModelSpace
 from task2vec.select.strategies.nearest import Nearest, NearestAsymmetric
@@ -34,6 +35,9 @@ _MAKERS: tuple[Callable[[], Strategy], ...] = (
     lambda: Kernel(DATASET),
     InModelSpace,
     *(_make_scored(name) for name in SCORED),
+    Combined,
+    lambda: Combined(DOMAIN),
+    lambda: Combined(score="logme"),
 )
 
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = MappingProxyType({make().name: make for make in _MAKERS})
@@ -54,6 +58,7 @@ def find_strategy(name: str) -> Strategy:
 __all__ = [
     "STRATEGIES",
     "Chance",
+    "Combined",
     "Generic",
     "InModelSpace",
     "Kernel",

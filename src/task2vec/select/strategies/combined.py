@@ -1,0 +1,269 @@
+"""Static prior and task evidence in one: predicted errors with intervals, chances of being best, and when to abstain.
+
+The model stands in `combined_model`. What it learns from: errors of all known tasks (also of experts that have seen the
+task, with a shift and a noise of their own), the distances between tasks, their datasets and numbers of classes, and
+the experts' transferability scores if one is named. Everything is learned on the known tasks, nothing on the asked one.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.special import ndtr
+from scipy.stats import norm, t
+
+from task2vec.select.evidence import SYMMETRIC, Answer, Evidence, Question
+from task2vec.select.strategies.combined_model import (
+    Cells,
+    Likeness,
+    Scales,
+    Solution,
+    learn_scales,
+    liken,
+    place_hardness,
+    scale_errors,
+    solve,
+    spread_hardness,
+    unscale,
+)
+from task2vec.select.strategies.effects import find_errors
+from task2vec.select.strategies.static import fit_static
+
+# Part of the errors that intervals are to hold.
+COVERAGE = 0.9
+_DRAWS = 200_000
+_STEEPEST = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """What the model says about all experts on a new task, on its scale.
+
+    Attributes:
+        mean: (E) of the errors.
+        lean: (E, T + D) how each leans on the shared effects, which are uncertain.
+        spread: (T + D, T + D) covariance of these.
+        common: variance of what all experts share on this task.
+        between: the part of it that stands for an unknown dataset.
+        own: (E) variance of what each has for itself.
+        noise: variance of a measured error around the true one.
+    """
+
+    mean: np.ndarray
+    lean: np.ndarray
+    spread: np.ndarray
+    common: float
+    between: float
+    own: np.ndarray
+    noise: float
+
+    def widths(self, datasets: int) -> np.ndarray:
+        """(E) half widths of intervals for measured errors.
+
+        How much datasets differ is learned from the few that are known, so that part has the tails of Student's t.
+        """
+        level = (1 + COVERAGE) / 2
+        normal, student = norm.ppf(level), t.ppf(level, max(datasets - 1, 2))
+        shared = np.einsum("ei,ij,ej->e", self.lean, self.spread, self.lean)
+        rest = shared + self.common - self.between + self.own + self.noise
+        return np.sqrt(normal**2 * rest + student**2 * self.between)
+
+    def chances(self, is_candidate: np.ndarray) -> np.ndarray:
+        """(E) of having the smallest error of the candidates, from joint draws; always the same ones."""
+        numbers = np.flatnonzero(is_candidate)
+        chances = np.zeros(len(self.mean))
+        if not len(numbers):
+            return chances
+        generator = np.random.default_rng(0)
+        draws = int(np.clip(_DRAWS // len(numbers), 500, 4000))
+        values, vectors = np.linalg.eigh(self.spread)
+        roots = self.lean[numbers] @ (vectors * np.sqrt(np.maximum(values, 0)))
+        errors = generator.standard_normal((draws, roots.shape[1])) @ roots.T
+        errors += generator.standard_normal((draws, len(numbers))) * np.sqrt(self.own[numbers])
+        best = (errors + self.mean[numbers]).argmin(1)
+        chances[numbers] = np.bincount(best, minlength=len(numbers)) / draws
+        return chances
+
+    def compare(self, first: int, second: int) -> float:
+        """The chance that one expert has a smaller error than another."""
+        lean = self.lean[first] - self.lean[second]
+        variance = lean @ self.spread @ lean + self.own[first] + self.own[second]
+        return float(ndtr((self.mean[second] - self.mean[first]) / np.sqrt(variance)))
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """The model, fitted."""
+
+    strategy: "Combined"
+    evidence: Evidence
+    cells: Cells
+    centre: float
+    classes: float
+    scales: Scales
+    likeness: Likeness
+    solution: Solution
+
+    def rank(self, question: Question) -> Answer:
+        """Predicted errors, intervals for the mean error over as many splits as in the evidence, and chances."""
+        if self.strategy.score and not _has_score(question, self.strategy.score):
+            return self._plain.rank(question)
+        forecast = self.forecast(question)
+        widths = forecast.widths(len(set(self.evidence.groups)))
+        level = forecast.mean + self.centre
+        answer = Answer(
+            forecast.mean,
+            errors=unscale(level),
+            low=unscale(level - widths),
+            high=unscale(level + widths),
+            chances=forecast.chances(question.is_candidate),
+        )
+        static = Answer(self._static).order(question.is_candidate)
+        if not len(static):
+            return answer
+        first = int(answer.order(question.is_candidate)[0])
+        sureness = 0.5 if first == static[0] else forecast.compare(first, int(static[0]))
+        return replace(answer, static=int(static[0]), sureness=sureness)
+
+    def forecast(self, question: Question) -> Forecast:
+        """Posterior of all experts' errors on the asked task."""
+        cells, scales, solution = self.cells, self.scales, self.solution
+        _, known, drifts = cells.masked
+        tasks = len(cells.noise)
+        near = np.exp(-_read_distances(question, self.strategy.kind, tasks) / scales.width)
+        height = 1 + self.likeness.lift
+        own = known * (scales.good + scales.suit * near)
+        taken = np.einsum("eij,ej->ei", solution.inverses, own)
+        is_same = np.array([group == question.group for group in self.evidence.groups], dtype=np.float64)
+        classes = 0.0 if question.classes is None else np.log(max(question.classes, 1)) - self.classes
+        hard, variance = place_hardness(cells, scales, classes=classes, near=near, is_same=is_same)
+        variance += scales.near * self.likeness.lift
+        weights = np.linalg.solve(spread_hardness(cells, scales, self.likeness), hard)
+        drift = np.zeros((len(known), drifts.shape[2]))
+        if self.strategy.score:
+            drift[:, 1] = _standardise(question.scores[self.strategy.score], question.is_candidate)
+        lean = np.concatenate([weights - taken, drift - np.einsum("etd,et->ed", drifts, taken)], axis=1)
+        alone = scales.good + scales.suit * height - (own * taken).sum(1)
+        return Forecast(
+            weights @ solution.shared[:tasks] + drift @ solution.shared[tasks:] + (own * solution.weights).sum(1),
+            lean,
+            solution.spread,
+            common=max(float(variance - hard @ weights), scales.own),
+            between=0.0 if is_same.any() else scales.dataset,
+            own=np.maximum(alone, 0) + scales.rest,
+            noise=float(cells.noise.mean()),
+        )
+
+    @cached_property
+    def _static(self) -> np.ndarray:
+        return fit_static(self.evidence)
+
+    @cached_property
+    def _plain(self) -> "Predictor":
+        return replace(self.strategy, score=None).fit(self.evidence)
+
+
+@dataclass(frozen=True)
+class Combined:
+    """The static prior, moved by errors on similar tasks as far as they are similar, and by a score if one is named.
+
+    Attributes:
+        kind: of the distance between tasks. Where it is not known, tasks have nothing in common and static is left.
+        score: a transferability score that every candidate earns by looking at the task's images; None does without.
+
+    Example:
+        >>> from task2vec.experts.measured import bundled_metatask
+        >>> from task2vec.select.sources import from_measured
+        >>> evidence = from_measured(bundled_metatask(), "half", family="labels")
+        >>> others = np.arange(1, len(evidence.tasks))
+        >>> answer = Combined().fit(evidence.only(others)).rank(evidence.ask(0).among(others))
+        >>> bool((answer.low <= answer.errors).all() and (answer.errors <= answer.high).all())
+        True
+    """
+
+    kind: str = SYMMETRIC
+    score: str | None = None
+
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        kind = "" if self.kind == SYMMETRIC else f" {self.kind}"
+        return f"combined{kind}" + (f" + {self.score}" if self.score else "")
+
+    @property
+    def looks_at_images(self) -> bool:
+        """Whether a score is used."""
+        return self.score is not None
+
+    def fit(self, evidence: Evidence) -> Predictor:
+        """Learns the scales of the model, and solves it."""
+        find_errors(evidence)
+        cells, centre, classes = _gather(evidence, self.kind, self.score)
+        scales = learn_scales(cells)
+        likeness = liken(cells.distances, scales.width)
+        solution = solve(cells, scales, likeness)
+        return Predictor(self, evidence, cells, centre, classes, scales, likeness, solution)
+
+
+def _gather(evidence: Evidence, kind: str, score: str | None) -> tuple[Cells, float, float]:
+    """Cells of the evidence, their mean value, and the mean logarithm of the numbers of classes."""
+    errors = evidence.mean
+    known = np.isfinite(errors)
+    values = scale_errors(np.where(known, errors, 0.5))
+    centre = float(values[known].mean())
+    counts = np.ones(len(errors)) if evidence.classes is None else np.maximum(evidence.classes, 1)
+    distances = evidence.distances.get(kind)
+    distances = np.full((len(errors),) * 2, np.inf) if distances is None else np.array(distances, dtype=np.float64)
+    distances = np.where(np.isnan(distances), np.inf, (distances + distances.T) / 2)
+    np.fill_diagonal(distances, 0)
+    drifts = [(~evidence.is_candidate & known).astype(np.float64)]
+    if score:
+        rows = evidence.scores.get(score, np.full(errors.shape, np.nan))
+        pairs = zip(rows, evidence.is_candidate, strict=True)
+        drifts.append(np.stack([_standardise(row, is_candidate) for row, is_candidate in pairs]))
+    groups = np.unique(evidence.groups, return_inverse=True)[1]
+    cells = Cells(
+        values - centre,
+        known,
+        ~evidence.is_candidate,
+        _find_noise(evidence),
+        np.maximum(distances, 0),
+        np.log(counts) - np.log(counts).mean(),
+        groups,
+        np.stack(drifts, axis=2).transpose(1, 0, 2),
+    )
+    return cells, centre, float(np.log(counts).mean())
+
+
+def _find_noise(evidence: Evidence) -> np.ndarray:
+    """(T) variance of a mean over seeds, on the model's scale; zero where there is one seed: then the rest holds it."""
+    values = scale_errors(evidence.errors)
+    counts = np.isfinite(values).sum(2)
+    centred = values - np.nanmean(np.where(counts[:, :, None] > 0, values, 0), axis=2, keepdims=True)
+    squares = np.where(np.isfinite(centred), centred, 0) ** 2
+    usable = counts > 1
+    freedom = np.where(usable, counts - 1, 0).sum(1)
+    variance = np.where(usable[:, :, None], squares, 0).sum((1, 2)) / np.maximum(freedom, 1)
+    seeds = np.where(usable, counts, 0).sum(1) / np.maximum(usable.sum(1), 1)
+    return variance / np.maximum(seeds, 1)
+
+
+def _has_score(question: Question, score: str) -> bool:
+    scores = question.scores.get(score)
+    return scores is not None and bool(np.isfinite(scores[question.is_candidate]).any())
+
+
+def _standardise(scores: np.ndarray, is_candidate: np.ndarray) -> np.ndarray:
+    """Scores of one task over its candidates, in standard deviations; 0 for experts without one."""
+    finite = scores[np.isfinite(scores) & is_candidate]
+    if len(finite) < 2 or finite.std() == 0:
+        return np.zeros(len(scores))
+    ranked = (scores - finite.mean()) / finite.std()
+    return np.where(np.isfinite(ranked), np.clip(ranked, -_STEEPEST, _STEEPEST), 0)
+
+
+def _read_distances(question: Question, kind: str, tasks: int) -> np.ndarray:
+    distances = question.distances.get(kind)
+    if distances is None:
+        return np.full(tasks, np.inf)
+    return np.where(np.isnan(distances), np.inf, np.maximum(distances, 0))
