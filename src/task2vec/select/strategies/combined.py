@@ -170,6 +170,7 @@ class Combined:
     Attributes:
         kind: of the distance between tasks. Where it is not known, tasks have nothing in common and static is left.
         score: a transferability score that every candidate earns by looking at the task's images; None does without.
+        scales: of the model, where they were learned before; None learns them, which takes most of the time.
 
     Example:
         >>> from task2vec.experts.measured import bundled_metatask
@@ -183,6 +184,7 @@ class Combined:
 
     kind: str = SYMMETRIC
     score: str | None = None
+    scales: Scales | None = None
 
     @property
     def name(self) -> str:
@@ -199,7 +201,7 @@ class Combined:
         """Learns the scales of the model, and solves it."""
         find_errors(evidence)
         cells, centre, classes = _gather(evidence, self.kind, self.score)
-        scales = learn_scales(cells)
+        scales = learn_scales(cells) if self.scales is None else self.scales
         likeness = liken(cells.distances, scales.width)
         solution = solve(cells, scales, likeness)
         return Predictor(self, evidence, cells, centre, classes, scales, likeness, solution)
