@@ -270,6 +270,6 @@ def _judge(strategy: Strategy, answers: Sequence[Answer], errors: np.ndarray, se
             told["brier"] = find_brier(np.nan_to_num(answer.chances[allowed]), row)
         for key, value in told.items():
             found.setdefault(key, []).append(value)
-    arrays = {key: np.array(values) for key, values in found.items() if len(values) == len(answers)}
-    optional = {key: arrays.pop(key, None) for key in ("covered", "widths", "brier")}
-    return Outcome(strategy.name, strategy.looks_at_images, np.array(chosen), **arrays, **optional, seconds=seconds)
+    arrays: dict[str, Any] = dict.fromkeys(("covered", "widths", "brier"))
+    arrays |= {key: np.array(values) for key, values in found.items() if len(values) == len(answers)}
+    return Outcome(strategy.name, strategy.looks_at_images, np.array(chosen), **arrays, seconds=seconds)

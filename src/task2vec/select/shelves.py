@@ -43,8 +43,8 @@ def from_library(
     """
     matrix = ErrorMatrix.from_library(library)
     number = _find_protocol(matrix.protocols, protocol)
-    known = np.isfinite(matrix.errors[:, :, number]).any(2)
-    rows, columns = np.flatnonzero(known.any(1)), np.flatnonzero(known.any(0))
+    known = np.isfinite(matrix.mean()[:, :, number])
+    rows, columns = (np.flatnonzero(np.any(known, axis=axis)) for axis in (1, 0))
     entries = {task.fingerprint: task for task in library.tasks()}
     tasks = [entries[matrix.fingerprints[row]] for row in rows]
     experts = {expert.name: expert for expert in library.experts()}

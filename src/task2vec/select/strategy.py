@@ -14,15 +14,17 @@ class Fitted(Protocol):
 
 
 class Strategy(Protocol):
-    """A way of choosing experts.
+    """A way of choosing experts."""
 
-    Attributes:
-        name: as tables show it.
-        looks_at_images: whether every candidate must look at the task's images first, which costs a pass of each.
-    """
+    @property
+    def name(self) -> str:
+        """As tables show it."""
+        ...
 
-    name: str
-    looks_at_images: bool
+    @property
+    def looks_at_images(self) -> bool:
+        """Whether every candidate must look at the task's images first, which costs a pass of each."""
+        ...
 
     def fit(self, evidence: Evidence) -> Fitted:
         """Learns what can be learned from tasks whose errors are known.

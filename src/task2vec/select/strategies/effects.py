@@ -88,7 +88,8 @@ def take_apart(errors: np.ndarray) -> Effects:
 def _solve(errors: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Effects of the columns, up to a constant: the normal equations after the rows' effects are taken out."""
     centred = np.where(known, errors - _average(errors, known, axis=1)[:, None], 0)
-    shares = np.divide(known, known.sum(1, keepdims=True), out=np.zeros(known.shape), where=known.any(1)[:, None])
+    counts = known.sum(1, keepdims=True)
+    shares = np.divide(known, counts, out=np.zeros(known.shape), where=counts > 0)
     matrix = np.diag(known.sum(0).astype(np.float64)) - known.T @ shares
     return np.linalg.lstsq(matrix, centred.sum(0), rcond=None)[0]
 

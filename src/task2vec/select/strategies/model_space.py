@@ -163,11 +163,11 @@ def fit_model_space(evidence: Evidence, *, settings: ModelSpaceSettings | None =
     log_tasks = np.log(evidence.vectors[:, filters])
     lessons = _look_up(evidence.lesson_vectors, filters, len(evidence.experts))
     trivials = _look_up(evidence.lesson_trivials, filters, len(evidence.experts))
-    has_trivial = np.isfinite(trivials).all(1)
+    has_trivial = np.all(np.isfinite(trivials), axis=1)
     mean_trivial = trivials[has_trivial].mean(0) if has_trivial.any() else np.full(size, np.nan)
     trivials = np.where(has_trivial[:, None], trivials, mean_trivial)
     is_trivial = settings.unknown == "trivial" and has_trivial.any()
-    is_known = np.isfinite(lessons).all(1, keepdims=True)
+    is_known = np.all(np.isfinite(lessons), axis=1, keepdims=True)
     start = np.where(is_known, lessons, mean_trivial if is_trivial else log_tasks.mean(0))
     # What distances on all filters are more than on these; unknown is none.
     near = np.stack([measure(start, task) for task in log_tasks])
