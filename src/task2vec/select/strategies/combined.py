@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtr
-from scipy.stats import norm, t
+from scipy.special import ndtr, ndtri, stdtrit
 
 from task2vec.select.evidence import SYMMETRIC, Answer, Evidence, Question
 from task2vec.select.strategies.combined_model import (
@@ -63,7 +62,7 @@ class Forecast:
         How much datasets differ is learned from the few that are known, so that part has the tails of Student's t.
         """
         level = (1 + COVERAGE) / 2
-        normal, student = norm.ppf(level), t.ppf(level, max(datasets - 1, 2))
+        normal, student = ndtri(level), stdtrit(max(datasets - 1, 2), level)
         shared = np.einsum("ei,ij,ej->e", self.lean, self.spread, self.lean)
         rest = shared + self.common - self.between + self.own + self.noise
         return np.sqrt(normal**2 * rest + student**2 * self.between)
