@@ -48,7 +48,11 @@ def summarise(evaluation: "Evaluation") -> list[dict[str, Any]]:
 def _tell(
     evaluation: "Evaluation", outcome: "Outcome", static: "Outcome | None", draws: Mapping[str, np.ndarray]
 ) -> dict[str, Any]:
-    row: dict[str, Any] = {"strategy": outcome.name, "tasks": len(outcome.errors), "error": 100 * outcome.errors.mean()}
+    row: dict[str, Any] = {
+        "strategy": outcome.name,
+        "tasks": len(outcome.errors),
+        "error": 100 * float(outcome.errors.mean()),
+    }
     if evaluation.optimum is not None:
         row |= _compare(outcome.errors, evaluation.optimum, draws, "")
     row |= _compare(outcome.errors, evaluation.smallest, draws, "smallest_")
