@@ -31,7 +31,7 @@ def test_all_of_them_at_once(call, bundle, tmp_path):
     report = json.loads(result.stdout)
     made = {path.rsplit("/", 1)[1] for path in report["files"]}
     assert made >= {f"{stem}.{suffix}" for stem in STEMS for suffix in ("png", "pdf", "csv", "json")}
-    assert made >= {"table1.md", "table2.md"} and len(report["tables"]) == 2
+    assert made >= {"table1.md", "table2.md", "claims.md", "claims.csv"} and len(report["tables"]) == 2
     assert all((tmp_path / "new" / "folder" / name).stat().st_size > 0 for name in made)
     assert {claim["property"] for claim in report["claims"]} >= {"norms", "violins", "matrix", "curves", "table 1"}
     assert report["missing"] == [] and report["metatask"] == "small"

@@ -10,9 +10,11 @@ from task2vec.cli import options
 from task2vec.cli.device import check_device
 from task2vec.cli.reading import read_own, say_bad
 from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
+from task2vec.errors import UsageError
 
 if TYPE_CHECKING:
     from task2vec.distance.diversity import CrossDiversity, Diversity
+    from task2vec.tasks import Task
 
 HOW_TO_READ = (
     "Distances between embeddings of random batches; ± is one standard error (jackknife over batches). A twin asks the "
@@ -64,9 +66,11 @@ def diversity(
     loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
     drawing: dict[str, Any] = {"batches": batches, "classes": None if all_classes else classes, "images": per_class}
     sides, paths = [], [path] if other is None else [path, other]
-    for each in paths:
-        task = read_own(each, table={}, split=None, allow_bad=allow_bad, workers=workers)
+    tasks = [read_own(each, table={}, split=None, allow_bad=allow_bad, workers=workers) for each in paths]
+    for each, task in zip(paths, tasks, strict=True):
         say_bad(task.bad, root=each)
+        _check_count(task, drawing, seed)
+    for each, task in zip(paths, tasks, strict=True):
         say(f"embedding batches of {visible(each)} ...")
         how: dict[str, Any] = {"device": device, "workers": workers, "progress": is_watched()}
         sides.append(embed_batches(task, loaded, **drawing, seed=seed, settings=settings, **how))
@@ -82,6 +86,18 @@ def diversity(
         "seconds": round(time.perf_counter() - begin, 1),
     }
     print_json(report) if as_json else _print_report(report)
+
+
+def _check_count(task: "Task", drawing: dict[str, Any], seed: int) -> None:
+    """Refuses, before the minutes of work, what has too few images."""
+    from task2vec.distance.diversity import FEWEST_BATCHES
+    from task2vec.tasks.batches import draw_batches
+
+    if (count := len(draw_batches(task, **drawing, seed=seed))) < FEWEST_BATCHES:
+        raise UsageError(
+            f"{count} batches of '{task.name}' would not tell how diverse it is, nor how sure that is; it takes "
+            f"{FEWEST_BATCHES} or more. Ask for smaller batches: --per-class, --classes"
+        )
 
 
 def _report(paths: list[Path], found: "list[Diversity]", cross: "CrossDiversity | None") -> dict[str, Any]:

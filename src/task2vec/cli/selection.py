@@ -77,11 +77,11 @@ def make_all(
         "table 1": partial(_table, strategies=strategy),
         "table 2": _probes,
     }
-    _run(makers, out, bundle, as_json)
+    _run(makers, out, bundle, as_json, has_claims=True)
 
 
-def _run(makers: dict[str, Maker], out: Path, bundle: Path | None, as_json: bool) -> None:
-    """Makes one after the other, and tells what they say."""
+def _run(makers: dict[str, Maker], out: Path, bundle: Path | None, as_json: bool, *, has_claims: bool = False) -> None:
+    """Makes one after the other, and tells what they say; on disk as well, if that is all that there is to say."""
     begin = time.perf_counter()
     say("loading the meta-task ...")
     from task2vec.atlas.canvas import import_figure, make_folder
@@ -95,6 +95,10 @@ def _run(makers: dict[str, Maker], out: Path, bundle: Path | None, as_json: bool
         for name, make in makers.items():
             advance(f"{name} ...")
             made.append(make(measured, folder, _whisper))
+    if has_claims:
+        from task2vec.paper.selection_settings import write_claims
+
+        made.append(write_claims(made, folder))
     report: dict[str, Any] = {
         "metatask": measured.name,
         "claims": [claim for one in made for claim in one.claims],

@@ -48,6 +48,7 @@ def draw_forest(
     *,
     label: str,
     lines: Mapping[str, Mapping[str, float]] | None = None,
+    lines_are: str | None = None,
     most: float = math.inf,
     bold: Sequence[str] = (),
 ) -> "Figure":
@@ -58,13 +59,15 @@ def draw_forest(
         series: what the dots of a row are.
         label: of the axes.
         lines: by title and the name of a series, where a dashed line stands.
+        lines_are: what the legend says of them.
         most: what is farther to the right than this stands at the edge, with its number.
         bold: rows whose names are bold.
     """
     rows = list(dict.fromkeys(row for panel in panels.values() for row in panel))
     size = (PAPER_WIDTH, _HEAD + _LINE * len(rows))
     figure = import_figure()(figsize=size, dpi=300, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.02, wspace=0.01)  # pyright: ignore[reportOptionalMemberAccess]
+    engine: Any = figure.get_layout_engine()
+    engine.set(w_pad=0.02, wspace=0.01)
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for one, (title, panel) in zip(axes, panels.items(), strict=True):
         _draw_panel(one, panel, rows, series, most)
@@ -79,7 +82,9 @@ def draw_forest(
         tick.set(fontweight="bold" if row in bold else "normal", color=INK)
     for each in series:
         axes[0].plot([], [], linestyle="none", marker="o", markersize=4.5, label=each.name, **_look(each))
-    figure.legend(loc="outside upper center", ncols=len(series), fontsize=7, frameon=False, handletextpad=0.2)
+    if lines_are is not None:
+        axes[0].plot([], [], color=INK, linewidth=0.8, linestyle=(0, (3, 2)), label=lines_are)
+    figure.legend(loc="outside upper center", ncols=len(series) + 1, fontsize=7, frameon=False, handletextpad=0.4)
     return figure
 
 
@@ -123,16 +128,3 @@ def word_bar(bar: Bar | None) -> str:
         ('+2.0 [-0.5, +5.1]', '')
     """
     return "" if bar is None else f"{bar.value:+.1f} [{bar.low:+.1f}, {bar.high:+.1f}]"
-
-
-def write_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown.
-
-    Example:
-        >>> print(write_markdown(["a", "b"], [["1", "2"]]))
-        | a | b |
-        |---|---|
-        | 1 | 2 |
-    """
-    lines = [f"| {' | '.join(row)} |" for row in (header, *rows)]
-    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])

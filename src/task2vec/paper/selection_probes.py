@@ -8,7 +8,7 @@ import numpy as np
 
 from task2vec.experts.measured import MeasuredMetaTask
 from task2vec.paper.property_claims import FAILS, HOLDS, UNCLEAR, Claim
-from task2vec.paper.selection_forest import Bar, Series, draw_forest, word_bar, write_markdown
+from task2vec.paper.selection_forest import Bar, Series, draw_forest, word_bar
 from task2vec.paper.selection_settings import (
     GENERIC,
     RESAMPLES,
@@ -20,7 +20,9 @@ from task2vec.paper.selection_settings import (
     list_settings,
     list_spaces,
     split_space,
+    write_markdown,
     write_outcome,
+    write_text,
 )
 from task2vec.select.evaluation import Evaluation, evaluate
 from task2vec.select.measures import compare_paired, draw_weights, find_interval
@@ -50,8 +52,8 @@ def make_probes(measured: MeasuredMetaTask, folder: Path, *, step: Callable[[str
     numbers = {"rows": rows, "largest": _TEN}
     files = write_outcome(folder, "table2", rows=rows, numbers=numbers, figure=draw_probes(rows))
     text = write_probes(rows)
-    (folder / "table2.md").write_text(text + "\n", encoding="utf-8")
-    return Made([*files, folder / "table2.md"], claims, text=text)
+    files.append(write_text(folder, "table2.md", text))
+    return Made(files, claims, text=text)
 
 
 def _list_rows(setting: Setting, space: str, found: Evaluation, images: np.ndarray | None) -> list[Row]:

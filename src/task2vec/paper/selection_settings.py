@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,6 +151,33 @@ def write_outcome(
     path = folder / f"{name}.json"
     write_whole(path, (json.dumps(_plain(numbers), indent=1, allow_nan=False) + "\n").encode())
     return [*pictures, write_rows(rows, folder, name), path]
+
+
+def write_claims(made: Sequence[Made], folder: Path) -> Made:
+    """All claims with their verdicts as a table and in Markdown."""
+    rows = [asdict(claim) for one in made for claim in one.claims]
+    cells = [[row["claim"], row["measured"], row["verdict"]] for row in rows]
+    text = write_markdown(["claim", "measured", "verdict"], cells)
+    return Made([write_rows(rows, folder, "claims"), write_text(folder, "claims.md", text)])
+
+
+def write_text(folder: Path, name: str, text: str) -> Path:
+    """A text with a line end after it."""
+    write_whole(folder / name, f"{text}\n".encode())
+    return folder / name
+
+
+def write_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown.
+
+    Example:
+        >>> print(write_markdown(["a", "b"], [["1", "2"]]))
+        | a | b |
+        |---|---|
+        | 1 | 2 |
+    """
+    lines = [f"| {' | '.join(row)} |" for row in (header, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from task2vec.experts.measured import MeasuredMetaTask
-from task2vec.paper.selection_forest import Bar, Series, draw_forest, word_bar, write_markdown
+from task2vec.paper.selection_forest import Bar, Series, draw_forest, word_bar
 from task2vec.paper.selection_settings import (
     GENERIC,
     RESAMPLES,
@@ -20,7 +20,9 @@ from task2vec.paper.selection_settings import (
     gather,
     gather_all,
     list_settings,
+    write_markdown,
     write_outcome,
+    write_text,
 )
 from task2vec.paper.selection_verdicts import judge_table
 from task2vec.select.evaluation import Evaluation, Leave, evaluate
@@ -30,6 +32,7 @@ LEAVES: dict[Leave, str] = {"task": "one task left out", "dataset": "its whole d
 _SERIES = (Series(LEAVES["task"], GENERIC), Series(LEAVES["dataset"], SELECTED, is_hollow=True))
 # In percent over the optimum: what is beyond stands at the edge of the picture.
 _MOST = 70.0
+_BOLD = ("static", "asymmetric", "combined")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +62,9 @@ def make_table(
     numbers = {"probe": " ".join(choose_space(measured)), "comparisons": [_describe(one) for one in compared]}
     files = write_outcome(folder, "table1", rows=rows, numbers=numbers, figure=draw_table(compared))
     text = write_tables(compared)
-    (folder / "table1.md").write_text(text + "\n", encoding="utf-8")
+    files.append(write_text(folder, "table1.md", text))
     claims = judge_table({(one.setting, one.leave): one.evaluation for one in compared})
-    return Made([*files, folder / "table1.md"], claims, text=text)
+    return Made(files, claims, text=text)
 
 
 def compare_strategies(
@@ -90,8 +93,8 @@ def draw_table(compared: Sequence[Compared]) -> Any:
                 lines.setdefault(str(one.setting), {})[LEAVES[one.leave]] = bar.value
     asked = [row for panel in panels.values() for row, bars in panel.items() if bars]
     kept = {title: {row: panel[row] for row in dict.fromkeys(asked) if row in panel} for title, panel in panels.items()}
-    bold = ("static", "asymmetric", "combined")
-    return draw_forest(kept, _SERIES, label="error over the optimum (%)", lines=lines, most=_MOST, bold=bold)
+    looks: dict[str, Any] = {"lines": lines, "lines_are": "the static choice", "most": _MOST}
+    return draw_forest(kept, _SERIES, label="error over the optimum (%)", bold=_BOLD, **looks)
 
 
 def find_bar(row: Mapping[str, Any], name: str = "increase") -> Bar:
