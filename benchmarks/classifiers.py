@@ -101,23 +101,24 @@ def main() -> int:
         return 0
     torch.set_num_threads(1)
     probes, rows = load_networks(arguments.shared), []
+    found = {"machine": describe_machine(), "seeds": len(SEEDS), "networks": [probe.name for probe in probes]}
     for task in read_tasks(arguments.shared / "data")[: 1 if arguments.quick else None]:
         rows.append(describe(task, probes, *measure_task(task, probes, is_quick=arguments.quick)))
-        print(f"{task.name}: {len(task)} images", flush=True)
-    shown = [name for name in rows[0] if not name.startswith(("errors", "times"))]
-    show_table(
-        [*shown, "times as long"],
-        [
-            [*(row[name] for name in shown), f"{min(row['times as long']):.1f} to {max(row['times as long']):.1f}"]
-            for row in rows
-        ],
-    )
-    for train in TRAINS:
-        print(f"mean Spearman, {train}: {np.mean([row[f'spearman {train}'] for row in rows]):.2f}")
-    found = {"machine": describe_machine(), "seeds": len(SEEDS), "networks": [probe.name for probe in probes]}
-    arguments.out.write_text(json.dumps(found | {"rows": rows}, indent=2) + "\n", encoding="utf-8")
+        print(json.dumps({key: value for key, value in rows[-1].items() if not key.startswith("errors")}), flush=True)
+        arguments.out.write_text(json.dumps(found | {"rows": rows}, indent=2) + "\n", encoding="utf-8")  # runs are long
+    show_rows(rows)
     print(f"written to {arguments.out}")
     return 0
+
+
+def show_rows(rows: list[dict[str, Any]]) -> None:
+    """The table of the page, and the means below it."""
+    shown = [name for name in rows[0] if not name.startswith(("errors", "times"))]
+    longer = [f"{min(row['times as long']):.1f} to {max(row['times as long']):.1f}" for row in rows]
+    cells = [[*(row[name] for name in shown), times] for row, times in zip(rows, longer, strict=True)]
+    show_table([*shown, "times as long"], cells)
+    for train in TRAINS:
+        print(f"mean Spearman, {train}: {np.mean([row[f'spearman {train}'] for row in rows]):.2f}")
 
 
 def _parse() -> argparse.Namespace:
