@@ -50,10 +50,10 @@ def read(result, code=0):
 
 def test_a_name_of_the_library(call, library, worlds):
     report = read(call("recommend", "task of mine", "--evidence", worlds[0], "--json"))
-    assert report["choice"] == "tf_efficientnet_lite1" and report["task"] == "task of mine"
+    assert report["choice"] == "tf_efficientnet_lite0" and report["task"] == "task of mine" and report["is_sure"]
     assert len(report["rows"]) == 4 and report["is_interrupted"] is False and report["library"] == str(library)
     text = call("recommend", "task of mine", "--evidence", worlds[0]).stdout
-    assert text.startswith("task of mine: 130 images, 2 classes") and "Start from tf_efficientnet_lite1" in text
+    assert text.startswith("task of mine: 130 images, 2 classes") and "Start from tf_efficientnet_lite0" in text
 
 
 def test_a_saved_embedding_and_the_library_beside_it(call, worlds, own_library, tmp_path):
@@ -160,7 +160,7 @@ def test_a_file_is_not_overwritten_unasked(call, library, worlds, tmp_path):
     assert "written: out.csv" in call(*args).stdout
     with open(tmp_path / "out.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert rows[0]["expert"] == "tf_efficientnet_lite1" and rows[0]["rank"] == "1"
+    assert rows[0]["expert"] == "tf_efficientnet_lite0" and rows[0]["rank"] == "1"
     result = call(*args)
     assert result.exit_code == 2 and "--force" in result.stderr
     assert call(*args, "--force").exit_code == 0

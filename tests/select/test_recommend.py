@@ -54,6 +54,46 @@ def test_similar_tasks_decide_by_a_strategy_that_looks_at_them(world):
     assert "points fewer errors than the static choice" in near.rows[0].why
 
 
+def test_the_static_choice_is_left_where_the_evidence_beats_it(world):
+    advice = ask(world)
+    assert advice.strategy == "combined" and advice.is_sure and advice.choice == "tf_efficientnet_lite0"
+    assert advice.static == "tf_efficientnet_lite1" and advice.rows[0].gain > 0.02
+    assert "fewer than tf_efficientnet_lite1, the static choice" in advice.verdict
+    assert sum(row.chance for row in advice.rows) == pytest.approx(1)
+    assert all(row.low < row.error < row.high for row in advice.rows)
+
+
+@pytest.mark.parametrize("kind", [1, 9])
+def test_it_abstains_where_the_evidence_does_not(world, kind):
+    advice = ask(world, kind=kind)
+    assert not advice.is_sure and advice.choice == advice.static == "tf_efficientnet_lite1"
+    assert "speaks for no other" in advice.verdict or "does not beat this static choice" in advice.verdict
+    assert "no evidence beyond the static choice" in repr(advice)
+
+
+def test_a_little_ahead_is_not_enough(world, monkeypatch):
+    monkeypatch.setattr("task2vec.select.verdicts.SURE", 1.1)
+    advice = ask(world)
+    assert advice.rows[0].expert == "tf_efficientnet_lite0" and advice.choice == "tf_efficientnet_lite1"
+    assert "(tf_efficientnet_lite0 is predicted to be" in advice.verdict and not advice.is_sure
+
+
+def _with_head(embedding, error):
+    return replace(embedding, provenance=embedding.provenance | {"head": {"cv_error": error}})
+
+
+def test_the_head_of_the_embedding_tells_how_hard_the_task_is(world):
+    hardness = world.errors[:, 0, 1].mean(1)
+    told = [_with_head(one, float(hard)) for one, hard in zip(world.embeddings["net robust"], hardness, strict=True)]
+    known = replace(world, embeddings={"net robust": told})
+    own = make("mine", 30)
+    easy, hard = (recommend(_with_head(own, error), evidence=known) for error in (0.15, 0.6))
+    silent = recommend(replace(own, provenance=own.provenance | {"head": {}}), evidence=known)
+    assert easy.rows[0].error < silent.rows[0].error < hard.rows[0].error
+    for advice in (easy, hard):
+        assert advice.rows[0].high - advice.rows[0].low < silent.rows[0].high - silent.rows[0].low
+
+
 def test_neighbours_and_their_distances_are_told(world):
     own = make("mine", 30, kind=1)
     advice = recommend(own, evidence=world)

@@ -46,7 +46,7 @@ def task():
 
 
 def test_the_best_of_those_that_are_here_are_measured(world, task, networks):
-    advice = recommend(task, evidence=world, confirm=1, seeds=2, device="cpu")
+    advice = recommend(task, evidence=world, confirm=1, seeds=2, device="cpu", strategy="static")
     assert [name for name, _, _ in networks] == ["timm:tf_efficientnet_lite1"] and networks[0][1:] == (112, False)
     (row,) = [row for row in advice.rows if row.measured is not None]
     assert row.expert == "tf_efficientnet_lite1" and row.splits == 2
@@ -70,8 +70,8 @@ def test_all_that_can_be_had_are_measured_and_ranked_by_that(world, task, networ
 
 
 def test_predictions_of_the_others_move_with_what_was_measured(world, task):
-    before = recommend(task, evidence=world, device="cpu")
-    after = recommend(task, evidence=world, confirm=1, seeds=1, device="cpu")
+    before = recommend(task, evidence=world, device="cpu", strategy="static")
+    after = recommend(task, evidence=world, confirm=1, seeds=1, device="cpu", strategy="static")
     moved = after["tf_efficientnet_lite1"].measured - before["tf_efficientnet_lite1"].error
     assert moved != 0
     wanted = min(max(before["mobilenet_v2"].error + moved, 0), 1)
@@ -98,7 +98,7 @@ def test_errors_are_kept_in_the_library_and_found_again(world, task, networks, t
 
 def test_an_interrupt_loses_nothing_that_was_measured(world, task, tmp_path, monkeypatch):
     with Library.open(tmp_path / "library") as library:
-        asked = recommending.Wanted(world, how={"device": "cpu"})
+        asked = recommending.Wanted(world, strategy="static", how={"device": "cpu"})
         case = recommending.open_case(recommending.take_task(task, asked, library)[1], asked, library, task=task)
         taken = []
 
@@ -111,7 +111,8 @@ def test_an_interrupt_loses_nothing_that_was_measured(world, task, tmp_path, mon
         assert len(taken) == len(library.errors()) == 1
         told = case.learn(confirming.sum_up(taken)).weigh()
         assert told["tf_efficientnet_lite1"].measured == taken[0].error
-        assert recommend(task, evidence=world, library=library, device="cpu").rows == told.rows
+        again = recommend(task, evidence=world, library=library, device="cpu", strategy="static")
+        assert again.rows == told.rows
 
 
 def test_an_expert_that_cannot_be_measured_is_named_and_the_rest_goes_on(world, task, monkeypatch):
@@ -144,7 +145,7 @@ def test_an_older_recipe_is_noted(world, task):
 
 def test_few_images_are_measured_with_few(world):
     few = make_task((6, 7), seed=10, name="few")
-    advice = recommend(few, evidence=world, confirm=1, seeds=1, device="cpu")
+    advice = recommend(few, evidence=world, confirm=1, seeds=1, device="cpu", strategy="static")
     assert advice.regime == "5"
     own = linear_error(make_expert("x", seed=2), few, ErrorProtocol(5), device="cpu")
     assert advice["tf_efficientnet_lite1"].measured == own[0].error

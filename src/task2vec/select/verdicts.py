@@ -9,6 +9,8 @@ from task2vec.select.scales import Scales, Weighed
 
 # Known tasks that are named as neighbours, and that a reason is taken from.
 NEIGHBOURS = 5
+# From this chance on of being better than the static choice, an expert is recommended in its place.
+SURE = 0.75
 
 
 def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tuple[str, bool, str]:
@@ -33,7 +35,7 @@ def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tupl
             False,
             f"{first.expert} is the only candidate, so there is nothing to choose.{_expect(first)}",
         )
-    is_sure = first is not static and _is_sure(told, scales)
+    is_sure = first is not static and _is_sure(scales)
     if is_sure:
         assert first.gain is not None
         return (
@@ -73,9 +75,9 @@ def _choose_measured(measured: list[Recommended], rows: tuple[Recommended, ...])
     return first.expert, static is not None and first is not static, words
 
 
-def _is_sure(told: Weighed, scales: Scales) -> bool:
-    """Whether the evidence beats the static choice."""
-    return False
+def _is_sure(scales: Scales) -> bool:
+    """Whether the evidence beats the static choice: only strategies that know how sure they are can say so."""
+    return scales.answer.sureness is not None and scales.answer.sureness >= SURE
 
 
 def _expect(row: Recommended) -> str:

@@ -3,21 +3,22 @@
 import numpy as np
 
 from task2vec.errors import UndefinedScoreError, UsageError
+from task2vec.select.conditioning import predict
 from task2vec.select.evidence import SYMMETRIC, Answer, Question
 from task2vec.select.recommendation import Recommendation, Recommended
 from task2vec.select.regimes import find_training
 from task2vec.select.scales import Scales, Weighed
 from task2vec.select.spaces import word_space
-from task2vec.select.strategies import STRATEGIES, find_strategy
+from task2vec.select.strategies import find_strategy
 from task2vec.select.verdicts import NEIGHBOURS, choose, note, word_reason
 
-# By which errors are predicted where nobody asks for another way; the first that there is.
-DEFAULTS = ("combined", "static")
+# By which errors are predicted where nobody asks for another way.
+COMBINED = "combined"
 
 
 def weigh(told: Weighed, strategy: str | None = None, *, is_multilabel: bool = False) -> Recommendation:
     """The recommendation for a task, from what is known."""
-    name = strategy or next(one for one in DEFAULTS if one in STRATEGIES)
+    name = strategy or COMBINED
     offers = told.knowledge.offers
     is_loadable = np.array([offer.is_loadable for offer in offers], dtype=bool) & told.is_allowed
     if not is_loadable.any():
@@ -56,10 +57,14 @@ def _weigh(told: Weighed, name: str, is_loadable: np.ndarray) -> Scales:
     """Predictions, the static choice, and both moved by what was measured on the task itself."""
     evidence, offers = told.knowledge.evidence, told.knowledge.offers
     question = told.knowledge.ask(told.embedding, is_loadable)
-    answer = find_strategy(name).fit(evidence).rank(question)
+    is_conditioned = name == COMBINED and SYMMETRIC in evidence.distances
+    if is_conditioned:
+        answer = predict(told.knowledge, told.embedding, question, told.measured)
+    else:
+        answer = find_strategy(name).fit(evidence).rank(question)
     nothing = np.full(len(offers), np.nan)
     errors, low, high = (nothing if one is None else one for one in (answer.errors, answer.low, answer.high))
-    shift = _find_shift(told, errors)
+    shift = 0.0 if is_conditioned else _find_shift(told, errors)
     errors, low, high = (np.clip(one + shift, 0, 1) for one in (errors, low, high))
     badness = answer.badness
     if told.measured and np.isfinite(errors).any():
