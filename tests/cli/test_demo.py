@@ -27,6 +27,8 @@ def test_json_picture_and_embeddings(call, tmp_path, own_library):
     assert len(files) == len(report["tasks"])
     assert load_embedding(files[0]).provenance["counts"]["images"] == 40
     assert (tmp_path / "made" / "here" / "distances.png").read_bytes().startswith(b"\x89PNG")
+    advice = report["recommendation"]
+    assert advice["task"] == "photos" and advice["choice"] in {row["expert"] for row in advice["rows"]}
     assert not os.path.exists(own_library)  # a look leaves the library alone
 
 
@@ -34,7 +36,14 @@ def test_the_table_and_how_to_read_it_even_without_matplotlib(call, tmp_path, mo
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = call("demo", "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
-    for words in ("digit parity", "nearest", "coin flips", "How to read it", "task2vec embed FOLDER"):
+    for words in (
+        "digit parity",
+        "nearest",
+        "coin flips",
+        "How to read it",
+        "task2vec embed FOLDER",
+        "Which network suits 'photos'",
+    ):
         assert words in result.stdout
     assert "pip install 'task2vec[plot]'" in result.stderr
     assert not (tmp_path / "distances.png").exists()

@@ -10,7 +10,6 @@ import pytest
 import task2vec
 from task2vec import Library
 from tests.cli.material import make
-from tests.command import run_command
 from tests.experts.making import make_expert
 from tests.paper.test_taxonomy import make_tiny
 from tests.select.recommend_world import fill_library, make_metatask, make_seen_world
@@ -167,13 +166,13 @@ def test_a_file_is_not_overwritten_unasked(call, library, worlds, tmp_path):
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_the_table_fits_the_page(library, worlds, columns):
+def test_the_table_fits_the_page(call, library, worlds, columns, monkeypatch):
     with Library.open(library) as opened:
         opened.rename("task of mine", "[red]\x1b[31m" + "long" * 30)
         name = opened.tasks()[0].name
-    args = ("recommend", name, "--evidence", worlds[0])
-    result = run_command(*args, COLUMNS=str(columns), NO_COLOR="1", TASK2VEC_LIBRARY=str(library))
-    assert result.returncode == 0, result.stderr
+    monkeypatch.setenv("COLUMNS", str(columns))
+    result = call("recommend", name, "--evidence", worlds[0])
+    assert result.exit_code == 0, result.stderr
     assert "\x1b" not in result.stdout
     assert max(len(line) for line in result.stdout.splitlines() if not line.startswith("    ")) <= columns
 

@@ -1,4 +1,4 @@
-"""`task2vec demo`: eight small tasks, embedded offline, compared and drawn."""
+"""`task2vec demo`: eight small tasks, embedded offline, compared and drawn, and a network recommended for one."""
 
 import time
 from collections.abc import Sequence
@@ -15,10 +15,13 @@ from task2vec.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding
+    from task2vec.select.recommendation import Recommendation
     from task2vec.tasks import Task
 
 # Small images and a small budget: this is a look, not a measurement.
 SIZE, IMAGES, BACKPROPAGATED = 80, 100, 48
+# The task that a network is recommended for: the only one of photographs.
+RECOMMENDED = "photos"
 
 HOW_TO_READ = (
     "How to read it: two tasks are near (a small distance) when the same filters of the probe matter to both. "
@@ -33,7 +36,8 @@ def demo(
 ) -> None:
     """Embed eight small tasks offline and compare them.
 
-    Prints how hard each one is and which is nearest to it, draws their distances, and writes the embeddings.
+    Prints how hard each one is and which is nearest to it, draws their distances, writes the embeddings, and recommends
+    a network for one of them.
     """
     begin = time.perf_counter()
     from task2vec.atlas.canvas import make_folder
@@ -49,14 +53,17 @@ def demo(
     distances = _measure_distances(embeddings)
     picture = _draw(distances, tasks, out)
     rows = _tabulate(embeddings, distances)
+    advice = _recommend(next(task for task in tasks if task.name == RECOMMENDED))
     seconds = round(time.perf_counter() - begin, 1)
     if as_json:
         names = [task.name for task in tasks]
         document = {"tasks": rows, "names": names, "distances": distances, "picture": picture, "folder": str(out)}
+        document |= {"recommendation": advice.as_dict()}
         print_json({**document, "probe": embeddings[0].probe, "seconds": seconds})
     else:
         _print_table(rows)
         _print_close(picture, out, seconds)
+        _print_advice(advice)
 
 
 def _embed_all(tasks: "Sequence[Task]") -> "list[Embedding]":
@@ -131,4 +138,23 @@ def _print_close(picture: str | None, out: Path, seconds: float) -> None:
     if picture:
         page.print(f"The picture of all distances: {visible(picture)}", soft_wrap=True)
     page.print(f"The embeddings: {visible(out)}   ({seconds:.0f} s)", soft_wrap=True)
-    page.print("Your own images: task2vec embed FOLDER", soft_wrap=True)
+
+
+def _recommend(task: "Task") -> "Recommendation":
+    """Which network suits a task, by what is known of others; for that it is embedded as they were."""
+    import task2vec
+    from task2vec.select.spaces import list_spaces, side_of
+
+    say(f"which network suits '{task.name}'? ...")
+    like = next(iter(list_spaces(task2vec.bundled_metatask()).values()))
+    settings = task2vec.EmbedSettings(images=BACKPROPAGATED)
+    return task2vec.recommend(task2vec.embed(task, task2vec.load_probe(size=side_of(like)), settings=settings))
+
+
+def _print_advice(advice: "Recommendation") -> None:
+    page = open_page()
+    first = next(row for row in advice.rows if row.expert == advice.choice)
+    page.print(f"\nWhich network suits '{visible(advice.task)}', of {len(advice)} that can be loaded?")
+    page.print(f"{visible(advice.verdict)}\n")
+    page.print(f"    {visible(first.load)}\n", soft_wrap=True)
+    page.print("Your own images: task2vec embed FOLDER, task2vec recommend FOLDER", soft_wrap=True)
