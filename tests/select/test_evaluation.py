@@ -73,6 +73,19 @@ def test_all_tasks_of_the_dataset_are_left_out_and_it_is_fitted_once(leave):
         assert allowed == tuple(wanted) and is_taught.any()
 
 
+@pytest.mark.parametrize("leave", ["task", "dataset"])
+def test_answers_are_those_about_the_task(leave):
+    @dataclass
+    class ByName(Watching):
+        def rank(self, question):
+            badness = np.ones(len(question.is_candidate))
+            badness[int(question.name.split()[1]) % 6] = 0
+            return Answer(badness)
+
+    found = evaluate(make_evidence(tasks=8), [ByName()], leave=leave)
+    assert found.outcomes["watching"].chosen.tolist() == [0, 0, 2, 3, 4, 5, 0, 1]  # the expert 1 has seen the task 1
+
+
 def test_unknown_errors_are_never_chosen_nor_counted():
     evidence = make_evidence(missing=0.3)
     found = evaluate(evidence, ["static", "chance"])

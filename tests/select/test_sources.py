@@ -82,6 +82,7 @@ def test_lessons_are_found_by_fingerprint_and_never_by_name():
         assert np.array_equal(evidence.lesson_trivials[column], every[row].prior)
         assert evidence.simplicity[column] == pytest.approx(symmetric(every[row], trivial(every[row])))
     assert np.isnan(evidence.to_lessons[SYMMETRIC][:, 0]).all() and np.isnan(evidence.lesson_vectors[0]).all()
+    assert np.isnan(evidence.simplicity[0]) and np.isnan(evidence.lesson_trivials[0]).all()
     unknown = take(make_measured(has_lesson=False))
     assert np.isnan(unknown.to_lessons[SYMMETRIC][:, 2]).all() and unknown.lessons[2] == "hue"
 

@@ -169,6 +169,13 @@ def test_embeddings_become_distances(put):
             read_evidence(errors, None, put(text, "wrong.csv"))
 
 
+def test_filters_that_are_dead_for_both_do_not_count(put):
+    errors = put("task,a,b\nx,0.1,0.2\ny,0.3,0.1\nz,0.3,0.1\n", "errors.csv")
+    evidence = read_evidence(errors, None, put("name,1,2,3\nx,1,2,0\ny,2,1,0\nz,1,1,4\n", "embeddings.csv"))
+    wanted = slow_symmetric(np.array([1.0, 2]), np.array([2.0, 1]))
+    assert evidence.distances[SYMMETRIC][0, 1] == pytest.approx(wanted, abs=1e-6)
+
+
 @pytest.fixture
 def library(tmp_path):
     with Library.open(tmp_path / "library") as opened:
@@ -241,6 +248,14 @@ def test_tasks_of_another_probe_are_at_no_known_distance(library):
     assert np.isfinite(only.distances[SYMMETRIC][3, 3]) and np.isnan(only.distances[SYMMETRIC][0]).all()
     with pytest.raises(NotInLibraryError, match=r"'vgg'.*they were by: net robust; other robust"):
         from_library(library, probe="vgg")
+
+
+def test_embeddings_of_other_settings_are_not_compared(library):
+    fill(library)
+    library.add(make("task 3", 3, settings={"method": "robust", "seed": 0, "beta": 1.0}))
+    library.add(MeasuredError(fingerprint_of(3), "expert 0", 0.5, "linear-2, train half, logistic, usual", 0))
+    apart = from_library(library).distances[SYMMETRIC]
+    assert np.isnan(apart[3, :3]).all() and np.isfinite(apart[:3, :3]).all()
 
 
 def test_a_library_without_embeddings_has_errors_alone(library):

@@ -148,6 +148,20 @@ def test_nearer_is_never_worse_and_the_unknown_keep_their_static_place():
     np.testing.assert_allclose(fitted.rank(worse.ask(0)).badness, fitted.effects.experts)
 
 
+def test_a_task_that_is_far_from_all_lessons_favours_nobody():
+    evidence = make_evidence(2)
+    errors = evidence.errors + 0.8 * np.nan_to_num(evidence.to_lessons[SYMMETRIC])[:, :, None]
+    fitted = StaticWithDistance().fit(replace(evidence, errors=errors))
+    question = evidence.ask(1)
+    far = replace(question, to_lessons={SYMMETRIC: question.to_lessons[SYMMETRIC] + 5})
+    assert fitted.weight > 0
+    np.testing.assert_allclose(fitted.rank(far).badness, fitted.rank(question).badness)
+    seen = question.to_lessons[SYMMETRIC].copy()
+    seen[1] = 0  # no candidate there, so what is usual does not move
+    moved = fitted.rank(replace(question, to_lessons={SYMMETRIC: seen})).badness
+    np.testing.assert_allclose(moved[2:], fitted.rank(question).badness[2:])
+
+
 def test_a_kernel_is_a_weighted_mean_over_tasks():
     evidence = make_evidence(1, missing=0.2)
     for width in (0.05, 0.5):

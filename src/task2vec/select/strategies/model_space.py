@@ -15,13 +15,15 @@ open and what we do:
   from every task, too far to come back from in 81 steps. By default it is the mean of all tasks in logarithms: no
   evidence for or against any.
 * Mean and standard deviation of the labels are over the candidates of each task: the paper's index is the task's.
+* Weight decay pulls b_j back by itself, as in AdamW. Added to the gradient, as Adam's own is, it would outweigh a
+  gradient that thousands of filters share after a single step, and nothing would be fitted: of 49 tasks known in
+  full, the best expert was first for 18 % instead of all, and for tasks left out it did far worse.
 * gamma = exp(g) is learned without decay, and starts where distances within a task have a spread of one.
 * Experts that have seen a task, or whose error is not known, are not in its softmax.
 
-It is fitted on some filters, evenly spread (`filters`), with the weight decay as much larger as there are fewer: then
-all gradients are larger by the same factor, and to this Adam is blind. What the distance of the lesson from a task is
-on all filters more than on these is added, so that before the first step the ranking is that of the asymmetric
-distance.
+It is fitted on some filters, evenly spread (`filters`): a step of Adam moves each by as much, whatever their number, so
+losses and rankings are nearly those of all filters. What the distance of the lesson from a task is on all filters more
+than on these is added, so that before the first step the ranking is that of the asymmetric distance.
 """
 
 from dataclasses import dataclass
@@ -45,7 +47,7 @@ class ModelSpaceSettings:
         sharpness: of the soft labels; the paper's alpha = 20.
         epochs: steps of Adam on all tasks.
         learning_rate: of Adam.
-        weight_decay: on all b together.
+        weight_decay: of b, per step and learning rate.
         form: "log" multiplies by exp(b), "additive" adds b.
         unknown: where experts of unknown lesson start: the "mean" of the tasks, or the "trivial" embedding.
         filters: how many are fitted at most; None takes all, which is slow.
@@ -58,7 +60,7 @@ class ModelSpaceSettings:
     weight_decay: float = 5e-4
     form: Literal["log", "additive"] = "log"
     unknown: Literal["mean", "trivial"] = "mean"
-    filters: int | None = 2048
+    filters: int | None = 256
 
     def __post_init__(self):
         """Refuse what cannot be fitted."""
@@ -178,7 +180,6 @@ def fit_model_space(evidence: Evidence, *, settings: ModelSpaceSettings | None =
         errors,
         offsets=offsets,
         trivials=trivials if has_trivial.any() else None,
-        decay=settings.weight_decay * count / size,
         settings=settings,
     )
     before, after = (measure(each, trivials) if has_trivial.any() else np.zeros(len(each)) for each in (start, places))

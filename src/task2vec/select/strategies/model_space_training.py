@@ -27,7 +27,6 @@ def train(
     *,
     offsets: np.ndarray,
     trivials: np.ndarray | None,
-    decay: float,
     settings: "ModelSpaceSettings",
 ) -> tuple[np.ndarray, float, float]:
     """Logarithms of the experts' vectors, gamma, and the loss.
@@ -38,7 +37,6 @@ def train(
         errors: (T, E), NaN where an expert does not count.
         offsets: (T, E) that are added to the distances.
         trivials: (E, F) log-embeddings of the trivial task; without them complexity does not count.
-        decay: weight decay on the biases.
         settings: of the model space.
     """
     middle = log_tasks.mean(0)
@@ -60,8 +58,8 @@ def train(
         spread = find_distances()[counted.any(1)].std(1).mean() if len(tasks) else torch.tensor(1.0)
         log_gamma = -torch.log(spread.clamp_min(1e-6))
     log_gamma.requires_grad_(True)
-    groups = [{"params": [bias], "weight_decay": decay}, {"params": [log_gamma], "weight_decay": 0.0}]
-    adam = torch.optim.Adam(groups, lr=settings.learning_rate)
+    decays = {"params": [bias], "weight_decay": settings.weight_decay}
+    adam = torch.optim.AdamW([decays, {"params": [log_gamma], "weight_decay": 0.0}], lr=settings.learning_rate)
     for _ in range(settings.epochs):
         adam.zero_grad()
         loss = cross_entropy(find_distances(), labels, counted, log_gamma.exp())
