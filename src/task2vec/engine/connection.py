@@ -21,13 +21,8 @@ _MANNERS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
 }
-# A Ray of our own speaks to itself, on loopback alone, as it does on other systems than Linux. On a busy machine its
-# helpers take longer to start than the half minute that it would wait for them.
-_ALONE = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "RAY_agent_register_timeout_ms": "180000",
-    "RAY_raylet_start_wait_time_s": "180",
-}
+# A Ray of our own speaks to itself, on loopback alone, as it does on other systems than Linux.
+_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 # Ray itself would try for minutes.
 _PATIENCE = 10.0
 
