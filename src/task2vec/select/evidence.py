@@ -197,7 +197,9 @@ class Answer:
         chances: (E) of being the best of the candidates.
         fallback: (E) smaller for better experts: orders those that `badness` cannot tell apart or says nothing of.
         static: number of the candidate that is best on average, from strategies that compare their choice with it.
-        sureness: the chance that the first of the ranking has a smaller error than that one; 0.5 if it is that one.
+        sureness: the chance that the one with the smallest predicted error has a smaller error than that one; 0.5 if
+            it is that one.
+        abstains: whether the evidence does not beat the static choice, which then is ranked first.
     """
 
     badness: np.ndarray
@@ -208,6 +210,7 @@ class Answer:
     fallback: np.ndarray | None = None
     static: int | None = None
     sureness: float | None = None
+    abstains: bool | None = None
 
     def order(self, is_candidate: np.ndarray) -> np.ndarray:
         """Numbers of the candidates, the best first; of equals the one that is listed first."""

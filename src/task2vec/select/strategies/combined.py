@@ -30,6 +30,10 @@ from task2vec.select.strategies.static import fit_static
 
 # Part of the errors that intervals are to hold.
 COVERAGE = 0.9
+# Similar is what is nearer than this many times the median distance of known tasks from their nearest.
+REACH = 1.5
+# How sure the choice must be to be preferred to the static one where nothing similar is known.
+SURE = 0.6
 _DRAWS = 200_000
 _STEEPEST = 4.0
 
@@ -118,11 +122,27 @@ class Predictor:
             chances=forecast.chances(question.is_candidate),
         )
         static = Answer(self._static).order(question.is_candidate)
-        if not len(static):
-            return answer
+        return answer if not len(static) else self._heed(question, forecast, answer, int(static[0]))
+
+    def _heed(self, question: Question, forecast: Forecast, answer: Answer, static: int) -> Answer:
+        """The static choice first, where the evidence does not beat it: always if it is the best one anyway."""
         first = int(answer.order(question.is_candidate)[0])
-        sureness = 0.5 if first == static[0] else forecast.compare(first, int(static[0]))
-        return replace(answer, static=int(static[0]), sureness=sureness)
+        sureness = 0.5 if first == static else forecast.compare(first, static)
+        abstains = first == static or (sureness < SURE and not self.is_near(question))
+        badness = answer.badness.copy()
+        if abstains:
+            badness[static] = badness[question.is_candidate].min() - 1e-6
+        return replace(answer, badness=badness, static=static, sureness=sureness, abstains=abstains)
+
+    def is_near(self, question: Question) -> bool:
+        """Whether something similar is known: a task no farther than known tasks mostly are from their nearest."""
+        distances = _read_distances(question, self.strategy.kind, len(self.cells.noise))
+        return bool(distances.min(initial=np.inf) <= self._reach)
+
+    @cached_property
+    def _reach(self) -> float:
+        nearest = (self.cells.distances + np.diag(np.full(len(self.cells.noise), np.inf))).min(1, initial=np.inf)
+        return REACH * float(np.median(nearest)) if np.isfinite(np.median(nearest)) else 0.0
 
     def forecast(self, question: Question) -> Forecast:
         """Posterior of all experts' errors on the asked task."""
