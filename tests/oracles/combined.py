@@ -1,0 +1,40 @@
+"""The combined model the slow way: one covariance over all cells of all tasks and experts, and one dense solve."""
+
+import numpy as np
+
+LEVEL, CLASSES, SLOPES = 4.0, 0.1, 1.0
+
+
+def cover(cells, scales, new):
+    """Covariance of the true errors of all pairs, tasks by experts; `new` is a further task, the last row."""
+    distances = np.block([[cells.distances, new["distances"][:, None]], [new["distances"][None], np.zeros((1, 1))]])
+    classes, groups = np.append(cells.classes, new["classes"]), np.append(cells.groups, new["group"])
+    drifts = np.concatenate([cells.drifts, new["drifts"][:, None]], axis=1)
+    experts, tasks, _ = drifts.shape
+    pairs = [(task, expert) for task in range(tasks) for expert in range(experts)]
+    whole = np.empty((len(pairs), len(pairs)))
+    for i, (s, e) in enumerate(pairs):
+        for j, (t, f) in enumerate(pairs):
+            near = np.exp(-distances[s, t] / scales.width)
+            hard = LEVEL + CLASSES * classes[s] * classes[t] + scales.near * near
+            hard += scales.own * (s == t) + scales.dataset * (groups[s] == groups[t])
+            alone = (scales.good + scales.suit * near) * (e == f)
+            whole[i, j] = hard + SLOPES * drifts[e, s] @ drifts[f, t] + alone
+    return pairs, whole
+
+
+def predict(cells, scales, new):
+    """Mean and covariance of the new task's errors, and minus the log likelihood without its constant."""
+    pairs, whole = cover(cells, scales, new)
+    last = len(cells.noise)
+    known = [i for i, (task, expert) in enumerate(pairs) if task < last and cells.known[task, expert]]
+    asked = [i for i, (task, _) in enumerate(pairs) if task == last]
+    places = [pairs[i] for i in known]
+    noise = [scales.rest + cells.noise[t] + scales.seen * cells.seen[t, e] for t, e in places]
+    values = np.array([cells.values[place] for place in places])
+    inner = whole[np.ix_(known, known)] + np.diag(noise)
+    crossed = whole[np.ix_(asked, known)]
+    mean = crossed @ np.linalg.solve(inner, values)
+    spread = whole[np.ix_(asked, asked)] - crossed @ np.linalg.solve(inner, crossed.T)
+    cost = 0.5 * (np.linalg.slogdet(inner)[1] + values @ np.linalg.solve(inner, values))
+    return mean, spread + scales.rest * np.eye(len(mean)), cost
