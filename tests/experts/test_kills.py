@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,16 +21,17 @@ from task2vec.experts import ErrorMatrix, error_matrix
 from task2vec.library import Library
 from tests.experts.making import make_many
 
+# Each run is a fork of one process that has everything imported: importing takes longer than the run.
 RUN = """
 import os, sys, time
 from task2vec.engine import open_engine
-from task2vec.experts import error_matrix, work
+from task2vec.experts import error_matrix, measuring, work
 from task2vec.library import Library
 from tests.experts.making import make_many
 
 def measure(features, plan, *, expert, only):
     lines = [f"{plan.task.fingerprint}\\t{expert}\\t{protocol}\\t{seed}\\n" for protocol, seed in only]
-    handle = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    handle = os.open(os.environ["CELL_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(handle, "".join(lines).encode())
     os.close(handle)
     time.sleep(0.02)  # so that a signal comes while there is still something to do
@@ -42,14 +44,23 @@ class Watched(work.CellWork):
             computed, work.measure_cells = work.measure_cells, measure
         return super().open()
 
-if __name__ == "__main__":
-    from task2vec.experts import measuring
-    measuring.CellWork = Watched
+def run(folder, log, name):
+    os.environ["CELL_LOG"] = log
     tasks, experts = make_many()
     how = {"device": "cpu", "workers": 1, "seeds": (0, 1)}
-    with Library.open(sys.argv[1]) as library, open_engine(sys.argv[3], threads=1) as engine:
+    with Library.open(folder) as library, open_engine(name, threads=1) as engine:
         print("begun", flush=True)
         error_matrix(tasks, experts, **how, library=library, engine=engine, on_cell=lambda _: print("cell", flush=True))
+
+if __name__ == "__main__":
+    measuring.CellWork = Watched
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            run(*line.rstrip("\\n").split("\\t"))
+            break
+        print("pid", child, flush=True)
+        print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 CELLS = 5 * 4 * 2
 
@@ -63,54 +74,80 @@ def list_known(folder):
         return {(error.task, error.expert, error.protocol, str(error.seed)) for error in library.errors()}
 
 
-def run(folder, log, script, *, engine="serial", stop=None, after=0, seed=0):
-    """Which cells were begun, until the run was stopped by a signal a moment after so many were told."""
-    command, root = [sys.executable, str(script), str(folder), str(log), engine], Path(__file__).parents[2]
-    env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
-    told, is_stopped = 0, False
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            told += line == "cell\n"
-            if stop is not None and not is_stopped and told == after:
-                time.sleep(random.Random(seed).random() * 0.1)
-                process.send_signal(stop)
-                is_stopped = True
-        code = process.wait(timeout=100)
-    assert code == 0 or is_stopped, code
-    lines = log.read_text().splitlines() if log.exists() else []
-    return [tuple(line.split("\t")) for line in lines]
+class Runner:
+    """A process whose forks do runs on one library, each with a log of its own.
+
+    Workers whose parent was killed may write a line before they notice: then it is in the log of their own run.
+    """
+
+    def __init__(self, tmp_path, engine):
+        self.folder, self.engine, self.logs = tmp_path / "library", engine, tmp_path
+        script, root = tmp_path / "run.py", Path(__file__).parents[2]
+        script.write_text(RUN)
+        env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
+        pipe, command = subprocess.PIPE, [sys.executable, str(script)]
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env)
+
+    def run(self, number, *, stop=None, after=0):
+        """Which cells were begun, until the run was stopped by a signal a moment after so many were told."""
+        log, told, pid, code, is_stopped = self.logs / f"log {number}", -1, None, None, False
+        self.process.stdin.write(f"{self.folder}\t{log}\t{self.engine}\n")
+        self.process.stdin.flush()
+        while code is None:
+            word, *value = self.process.stdout.readline().split()
+            told += word in ("begun", "cell")
+            pid = int(value[0]) if word == "pid" else pid
+            code = int(value[0]) if word == "ended" else None
+            if stop is not None and pid is not None and told >= after and code is None:
+                time.sleep(random.Random(number).random() * 0.1)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, stop)
+                stop, is_stopped = None, True
+        assert code == 0 or is_stopped, code
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [tuple(line.split("\t")) for line in lines]
+
+    def close(self):
+        self.process.communicate(timeout=100)
 
 
-def kill_again_and_again(tmp_path, stops, *, engine="serial"):
-    script, folder = tmp_path / "run.py", tmp_path / "library"
-    script.write_text(RUN)
-    for seed, (stop, after) in enumerate(stops):
-        known = list_known(folder)
-        # Each run has a log of its own: workers whose parent was killed may write a line before they notice.
-        begun = run(folder, tmp_path / f"log {seed}", script, engine=engine, stop=stop, after=after, seed=seed)
-        assert len(set(begun)) == len(begun), "a cell was computed twice in one run"
-        assert known.isdisjoint(begun), "a cell that was kept was computed again"
-        assert known <= list_known(folder), "a cell was lost"
-    known = list_known(folder)
-    begun = run(folder, tmp_path / "last log", script, engine=engine)
-    assert known.isdisjoint(begun) and len(begun) == CELLS - len(known)
-    with Library.open(folder) as library:
-        found = ErrorMatrix.from_library(library)
-        assert library.verify().is_sound
-    tasks, experts = make_many()
-    wanted = error_matrix(tasks, experts, device="cpu", workers=1, seeds=(0, 1))
-    order = [found.tasks.index(task.name) for task in tasks]
-    assert np.array_equal(found.errors[order], wanted.errors)  # and none is missing
+@pytest.fixture
+def kill_again_and_again(tmp_path):
+    """A function that does so, and then sees that nothing is missing."""
+    opened = []
+
+    def kill(stops, engine="serial"):
+        runner = Runner(tmp_path, engine)
+        opened.append(runner)
+        for number, (stop, after) in enumerate(stops):
+            known = list_known(runner.folder)
+            begun = runner.run(number, stop=stop, after=after)
+            assert len(set(begun)) == len(begun), "a cell was computed twice in one run"
+            assert known.isdisjoint(begun), "a cell that was kept was computed again"
+            assert known <= list_known(runner.folder), "a cell was lost"
+        known = list_known(runner.folder)
+        begun = runner.run("last")
+        assert known.isdisjoint(begun) and len(begun) == CELLS - len(known)
+        with Library.open(runner.folder) as library:
+            found = ErrorMatrix.from_library(library)
+            assert library.verify().is_sound
+        tasks, experts = make_many()
+        wanted = error_matrix(tasks, experts, device="cpu", workers=1, seeds=(0, 1))
+        order = [found.tasks.index(task.name) for task in tasks]
+        assert np.array_equal(found.errors[order], wanted.errors)  # and none is missing
+
+    yield kill
+    for runner in opened:
+        runner.close()
 
 
-def test_killed_and_run_again(tmp_path):
-    kill_again_and_again(tmp_path, [(signal.SIGKILL, 3), (signal.SIGTERM, 4)])
+def test_killed_and_run_again(kill_again_and_again):
+    kill_again_and_again([(signal.SIGKILL, 3), (signal.SIGTERM, 4), (signal.SIGINT, 2), (signal.SIGKILL, 0)])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["serial", "pool"])
-def test_killed_many_times_and_run_again(tmp_path, engine):
+def test_killed_many_times_and_run_again(kill_again_and_again, engine):
     rng = random.Random(0)
     stops = [(rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]), rng.randrange(3)) for _ in range(10)]
-    kill_again_and_again(tmp_path, stops, engine=engine)
+    kill_again_and_again(stops, engine)
