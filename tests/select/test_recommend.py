@@ -72,10 +72,13 @@ def test_it_abstains_where_the_evidence_does_not(world, kind):
 
 
 def test_a_little_ahead_is_not_enough(world, monkeypatch):
-    monkeypatch.setattr("task2vec.select.verdicts.SURE", 1.1)
+    monkeypatch.setattr("task2vec.select.conditioning.SURE", 1.1)
+    assert ask(world).is_sure  # similar tasks are known
+    monkeypatch.setattr("task2vec.select.conditioning.REACH", 0.0)
     advice = ask(world)
-    assert advice.rows[0].expert == "tf_efficientnet_lite0" and advice.choice == "tf_efficientnet_lite1"
-    assert "(tf_efficientnet_lite0 is predicted to be" in advice.verdict and not advice.is_sure
+    assert advice.rows[0].expert == "tf_efficientnet_lite1" == advice.choice and not advice.is_sure
+    assert "(tf_efficientnet_lite0 is predicted to be" in advice.verdict
+    assert advice.rows[1].expert == "tf_efficientnet_lite0" and advice.rows[1].error < advice.rows[0].error
 
 
 def _with_head(embedding, error):
@@ -108,6 +111,7 @@ def test_experts_that_nobody_has_are_told_apart_from_those_to_load(world):
     advice = ask(world, strategy="kernel symmetric")
     assert [row.expert for row in advice.others] == ["birds"]
     assert "train-expert" in advice["birds"].load and advice["birds"].error < advice.rows[0].error
+    assert advice["birds"].chance is None
     assert "train it on data like 'birds'" in advice.to_text()
     assert not ask(world, kind=1, strategy="kernel symmetric").others
     with pytest.raises(KeyError, match="not among the candidates"):

@@ -187,3 +187,18 @@ def test_a_poor_expert_is_not_chosen_because_it_alone_was_measured(world, task):
     advice = weigh(told, "static")
     assert advice.rows[-1].expert == "mobilenet_v2" and advice.choice == "tf_efficientnet_lite1"
     assert "mobilenet_v2, the only one that was measured on your images, leaves 90.0 % errors" in advice.verdict
+    assert not advice.is_sure
+
+
+@pytest.mark.parametrize(("errors", "is_sure"), [((0.1, 0.1), True), ((0.1, 0.4), False)])
+def test_measured_errors_beat_the_static_choice_on_every_split_or_not(world, task, errors, is_sure):
+    two = ["mobilenet_v2", "tf_efficientnet_lite1"]
+    asked = recommending.Wanted(world, candidates=two, how={"device": "cpu"})
+    case = recommending.open_case(recommending.take_task(task, asked, None)[1], asked, None)
+    found = {
+        "mobilenet_v2": confirming.Measured(sum(errors) / 2, 0.0, 0.5, dict(enumerate(errors))),
+        "tf_efficientnet_lite1": confirming.Measured(0.3, 0.2, 0.4, {0: 0.3, 1: 0.3}),
+    }
+    advice = weigh(Weighed(case.embedding, case.knowledge, case.is_allowed, found))
+    assert advice.choice == "mobilenet_v2" and advice.is_sure == is_sure
+    assert f"ahead of it on {2 if is_sure else 1} of 2 splits" in advice.verdict

@@ -31,6 +31,7 @@ class Scales:
         question: what is known of the task.
         answer: of the strategy.
         static: number of the static choice among those that can be loaded, None if no error of any is known.
+        is_sure: whether the evidence beats that; where it does not, the static choice comes first.
         errors: (E) predicted errors, NaN where there are none.
         low: lower ends of their intervals.
         high: upper ends.
@@ -41,6 +42,7 @@ class Scales:
     question: Question
     answer: Answer
     static: int | None
+    is_sure: bool
     errors: np.ndarray
     low: np.ndarray
     high: np.ndarray

@@ -9,8 +9,6 @@ from task2vec.select.scales import Scales, Weighed
 
 # Known tasks that are named as neighbours, and that a reason is taken from.
 NEIGHBOURS = 5
-# From this chance on of being better than the static choice, an expert is recommended in its place.
-SURE = 0.75
 
 
 def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tuple[str, bool, str]:
@@ -18,66 +16,70 @@ def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tupl
     first = rows[0]
     measured = [row for row in rows if row.measured is not None]
     if measured:
-        return _choose_measured(measured, rows)
+        return _choose_measured(told, measured, rows)
     static = next((row for row in rows if row.is_static), None)
     if static is None:
-        return (
-            first.expert,
-            False,
-            (
-                f"No error of any candidate is known, so nothing speaks for one of them: {first.expert} is only the "
-                "first. Measure them on your images: --confirm K."
-            ),
+        words = (
+            f"No error of any candidate is known, so nothing speaks for one of them: {first.expert} is only the first. "
+            "Measure them on your images: --confirm K."
         )
+        return first.expert, False, words
     if len(rows) == 1:
-        return (
-            first.expert,
-            False,
-            f"{first.expert} is the only candidate, so there is nothing to choose.{_expect(first)}",
-        )
-    is_sure = first is not static and _is_sure(scales)
-    if is_sure:
+        words = f"{first.expert} is the only candidate, so there is nothing to choose.{_expect(first)}"
+        return first.expert, False, words
+    if scales.is_sure:
         assert first.gain is not None
-        return (
-            first.expert,
-            True,
-            (
-                f"Start from {first.expert}:{_expect(first)} That is {_points(first.gain)} fewer than {static.expert}, "
-                f"the static choice, would leave. {first.why}"
-            ),
+        sureness = scales.answer.sureness
+        chance = "" if sureness is None else f" (better with a chance of {100 * sureness:.0f} %)"
+        words = (
+            f"Start from {first.expert}:{_expect(first)} That is {_points(first.gain)} fewer than {static.expert}, "
+            f"the static choice, would leave{chance}. {first.why}"
         )
+        return first.expert, True, words
     tasks = len(told.knowledge.evidence.tasks)
     reason = f"Start from {static.expert}, the best on average over {tasks} known tasks:{_expect(static)}"
-    if first is static:
+    ahead = max(rows, key=lambda row: -1 if row.gain is None else row.gain)
+    if ahead.gain is None or ahead.gain <= 0:
         return static.expert, False, f"{reason} The evidence about this task speaks for no other."
-    gain = "" if first.gain is None else f" ({first.expert} is predicted to be {_points(first.gain)} better)"
-    return static.expert, False, f"{reason} The evidence does not beat this static choice{gain}."
+    words = f"{reason} The evidence does not beat this static choice ({ahead.expert} is predicted to be "
+    words += f"{_points(ahead.gain)} better)."
+    return static.expert, False, words
 
 
-def _choose_measured(measured: list[Recommended], rows: tuple[Recommended, ...]) -> tuple[str, bool, str]:
+def _choose_measured(
+    told: Weighed, measured: list[Recommended], rows: tuple[Recommended, ...]
+) -> tuple[str, bool, str]:
     """The same where errors on the task itself are known: what was measured counts, and moves what was not."""
-    best = min(measured, key=lambda row: row.measured or 0)
+    first, best = rows[0], min(measured, key=lambda row: row.measured or 0)
     static = next((row for row in rows if row.is_static), None)
-    first = rows[0]
-    count = "the only one" if len(measured) == 1 else f"the best of {len(measured)}"
-    told = f"{_percent(best.measured)} errors ({_percent(best.measured_low)} to {_percent(best.measured_high)}"
-    told += f", {best.splits} {'split' if best.splits == 1 else 'splits'})"
+    count = "the only one that was" if len(measured) == 1 else f"the best of {len(measured)} that were"
+    splits = "1 split" if best.splits == 1 else f"{best.splits} splits"
+    span = (
+        f"{_percent(best.measured)} errors ({_percent(best.measured_low)} to {_percent(best.measured_high)}, {splits})"
+    )
     if first is best:
-        words = f"Start from {best.expert}: measured on your images it leaves {told}, {count} that was measured."
+        words = f"Start from {best.expert}: measured on your images it leaves {span}, {count} measured."
     else:
         words = (
-            f"Start from {first.expert}:{_expect(first)} {best.expert}, {count} that was measured on your images, "
-            f"leaves {told}. Measure more: --confirm K."
+            f"Start from {first.expert}:{_expect(first)} {best.expert}, {count} measured on your images, leaves {span}."
         )
-    if static is not None and static not in (first, best) and static.best_guess is not None:
-        how = "predicted" if static.measured is None else "measured"
-        words += f" The static choice, {static.expert}, leaves {_percent(static.best_guess)} ({how})."
-    return first.expert, static is not None and first is not static, words
+    if static is None or static is first or static.best_guess is None:
+        return first.expert, False, words
+    if static.measured is None or first.measured is None:
+        how = "is predicted to leave" if static.measured is None else "leaves"
+        return first.expert, False, f"{words} The static choice, {static.expert}, {how} {_percent(static.best_guess)}."
+    ahead, shared = _count_ahead(told, first.expert, static.expert)
+    words += (
+        f" The static choice, {static.expert}, leaves {_percent(static.measured)}; {first.expert} is ahead of it on "
+    )
+    return first.expert, 0 < shared == ahead, words + f"{ahead} of {shared} splits."
 
 
-def _is_sure(scales: Scales) -> bool:
-    """Whether the evidence beats the static choice: only strategies that know how sure they are can say so."""
-    return scales.answer.sureness is not None and scales.answer.sureness >= SURE
+def _count_ahead(told: Weighed, one: str, other: str) -> tuple[int, int]:
+    """On how many splits an expert has fewer errors than another, and how many both were measured on."""
+    own, others = (told.measured[name].by_split for name in (one, other))
+    shared = own.keys() & others.keys()
+    return sum(own[seed] < others[seed] for seed in shared), len(shared)
 
 
 def _expect(row: Recommended) -> str:

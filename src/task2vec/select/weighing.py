@@ -14,6 +14,8 @@ from task2vec.select.verdicts import NEIGHBOURS, choose, note, word_reason
 
 # By which errors are predicted where nobody asks for another way.
 COMBINED = "combined"
+# By how much lower an error must be predicted for an expert to be worth training.
+WORTH = 0.01
 
 
 def weigh(told: Weighed, strategy: str | None = None, *, is_multilabel: bool = False) -> Recommendation:
@@ -59,19 +61,22 @@ def _weigh(told: Weighed, name: str, is_loadable: np.ndarray) -> Scales:
     question = told.knowledge.ask(told.embedding, is_loadable)
     is_conditioned = name == COMBINED and SYMMETRIC in evidence.distances
     if is_conditioned:
-        answer = predict(told.knowledge, told.embedding, question, told.measured)
+        answer, is_sure = predict(told.knowledge, told.embedding, question, told.measured)
     else:
         answer = find_strategy(name).fit(evidence).rank(question)
+        is_sure = answer.abstains is False
     nothing = np.full(len(offers), np.nan)
     errors, low, high = (nothing if one is None else one for one in (answer.errors, answer.low, answer.high))
     shift = 0.0 if is_conditioned else _find_shift(told, errors)
     errors, low, high = (np.clip(one + shift, 0, 1) for one in (errors, low, high))
-    badness = answer.badness
+    badness, static = answer.badness.copy(), _find_static(told, question, is_loadable)
+    if static is not None and is_conditioned and not is_sure:
+        badness[static] = np.nanmin(badness[is_loadable]) - 1e-6
     if told.measured and np.isfinite(errors).any():
         known = [told.measured[offer.name].error if offer.name in told.measured else np.nan for offer in offers]
         badness = np.where(np.isnan(known), errors, known)
     order = Answer(badness, fallback=answer.fallback).order(is_loadable)
-    return Scales(question, answer, _find_static(told, question, is_loadable), errors, low, high, shift, order)
+    return Scales(question, answer, static, is_sure, errors, low, high, shift, order)
 
 
 def _find_shift(told: Weighed, errors: np.ndarray) -> float:
@@ -109,7 +114,7 @@ def _tell(told: Weighed, scales: Scales, number: int, rank: int) -> Recommended:
         _number(scales.errors[number]),
         _number(scales.low[number]),
         _number(scales.high[number]),
-        None if chances is None or told.measured else _number(chances[number]),
+        None if chances is None or told.measured or not offer.is_loadable else _number(chances[number]),
         None if measured is None else measured.error,
         None if measured is None else measured.low,
         None if measured is None else measured.high,
@@ -150,7 +155,7 @@ def _tell_others(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -
         one and offer.location is None and offer.lesson is not None
         for offer, one in zip(offers, told.is_allowed, strict=True)
     ]
-    better = np.flatnonzero(np.array(is_other, dtype=bool) & (scales.errors < min(guesses)))
+    better = np.flatnonzero(np.array(is_other, dtype=bool) & (scales.errors < min(guesses) - WORTH))
     better = better[np.argsort(scales.errors[better], kind="stable")]
     return tuple(_tell(told, scales, number, rank) for rank, number in enumerate(better.tolist(), start=1))
 

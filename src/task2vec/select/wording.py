@@ -72,24 +72,24 @@ def _list_columns(rows: Sequence[Recommended], *, is_loadable: bool = True) -> l
 
     is_measured = any(row.measured is not None for row in rows)
     columns = [
-        column("", lambda row: str(row.rank), 3 if is_loadable else 1),
+        column("", lambda row: str(row.rank), 4),
         column("expert", lambda row: plain(row.expert) + " *" * row.is_static, 0, is_number=False),
     ]
     if is_measured:
         columns.append(column("measured", lambda row: _percent(row.measured), 0))
     columns += [
-        column("predicted", lambda row: _percent(row.error), 0 if not is_measured else 4),
-        column("90 % interval", lambda row: _span(row.low, row.high), 1),
-        column("best", lambda row: _percent(row.chance, digits=0), 5),
-        column("gain", lambda row: "-" if row.gain is None else f"{100 * row.gain:+.1f}", 2),
-        column("lesson", lambda row: "-" if row.distance is None else f"{row.distance:.2f}", 7),
-        column("weights", lambda row: _count(row.parameters), 8),
-        column("s/1,000", lambda row: "-" if row.seconds is None else f"{row.seconds:.1f}", 6),
+        column("predicted", lambda row: _percent(row.error), 2 if is_measured else 0),
+        column("90 % interval", lambda row: _span(row.low, row.high), 5 if is_measured else 1),
+        column("best", lambda row: _percent(row.chance, digits=0), 6),
+        column("gain", lambda row: "-" if row.gain is None else f"{100 * row.gain:+.1f}", 3),
+        column("lesson", lambda row: "-" if row.distance is None else f"{row.distance:.2f}", 8),
+        column("weights", lambda row: _count(row.parameters), 9),
+        column("s/1,000", lambda row: "-" if row.seconds is None else f"{row.seconds:.1f}", 7),
     ]
     if len({row.nearest for row in rows}) > 1:
-        columns.append(column("nearest", lambda row: _word_nearest(row), 9, is_number=False))
+        columns.append(column("nearest", lambda row: _word_nearest(row), 10, is_number=False))
     if is_loadable:
-        columns.append(column("load", lambda row: plain(row.load), 10, is_number=False))
+        columns.append(column("load", lambda row: plain(row.load), 11, is_number=False))
     return [one for one in columns if one.readiness == 0 or any(cell not in ("", "-") for cell in one.cells)]
 
 
