@@ -7,7 +7,7 @@ import pytest
 from task2vec.paper import selection_probes, selection_table
 from tests.paper.selection_world import make_world
 
-FEW = ("--strategy", "static", "--strategy", "generic", "--strategy", "asymmetric")
+FEW = ("--engine", "serial", "--strategy", "static", "--strategy", "generic", "--strategy", "asymmetric")
 STEMS = ("norms", "violins_taxa", "violins_labels", "matrix_taxa", "matrix_labels", "curves", "table1", "table2")
 
 

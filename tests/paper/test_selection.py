@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from task2vec.distance import asymmetric
+from task2vec.engine import Unit, open_engine
 from task2vec.errors import DataError
 from task2vec.paper import selection_probes, selection_table
 from task2vec.paper.property_claims import HOLDS
@@ -26,7 +27,7 @@ from task2vec.paper.selection_settings import (
     word_task,
     write_outcome,
 )
-from task2vec.paper.selection_table import LEAVES, make_table
+from task2vec.paper.selection_table import LEAVES, Comparison, make_table
 from task2vec.paper.selection_violins import make_violins
 from task2vec.select.evaluation import evaluate
 from task2vec.select.sources import from_measured
@@ -132,6 +133,16 @@ def test_the_text_and_the_numbers_agree(table):
     names = {task: found.experts[n] for task, n in zip(found.tasks, found.outcomes["asymmetric"].chosen, strict=True)}
     assert first["choices"]["asymmetric"] == names
     assert first["optimum"] == pytest.approx(found.optimum.mean(), rel=1e-5)
+
+
+def test_workers_find_the_same_as_this_process(table):
+    work, asked = Comparison(make_world(), FEW_STRATEGIES), (HALF, "task")
+    with open_engine("pool", workers=1) as engine:
+        found = [result.value for result in engine.run(work, [Unit("a", asked)]) if not result.is_last]
+    wanted = next(iter(work.open()(asked)))
+    assert found[0].setting == HALF
+    for name in FEW_STRATEGIES:
+        assert np.array_equal(found[0].evaluation.outcomes[name].errors, wanted.evaluation.outcomes[name].errors)
 
 
 # --- Table 2 ---

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -32,13 +32,23 @@ Curves = Annotated[
 Strategies = Annotated[
     list[str] | None, typer.Option("--strategy", help="Table 1: only these; repeat it for more. Default: all.")
 ]
+Workers = Annotated[
+    Literal["serial", "pool"], typer.Option("--engine", help="Table 1: by this process, or by one for each core.")
+]
 OUT = Path("task2vec-selection")
 Maker = Callable[["MeasuredMetaTask", Path, Callable[[str], None]], "Made"]
 
 
-def tables(out: Out = OUT, bundle: Bundle = None, strategy: Strategies = None, as_json: options.AsJson = False) -> None:
+def tables(
+    out: Out = OUT,
+    bundle: Bundle = None,
+    strategy: Strategies = None,
+    engine: Workers = "pool",
+    as_json: options.AsJson = False,
+) -> None:
     """Table 1 (ways of choosing) and Table 2 (choice of probe), as Markdown, figures and CSV."""
-    _run({"table 1": partial(_table, strategies=strategy), "table 2": _probes}, out, bundle, as_json)
+    table = partial(_table, strategies=strategy, engine=engine)
+    _run({"table 1": table, "table 2": _probes}, out, bundle, as_json)
 
 
 def violins(out: Out = OUT, bundle: Bundle = None, as_json: options.AsJson = False) -> None:
@@ -66,6 +76,7 @@ def make_all(
     bundle: Bundle = None,
     points: Curves = None,
     strategy: Strategies = None,
+    engine: Workers = "pool",
     as_json: options.AsJson = False,
 ) -> None:
     """All tables and figures about choosing an expert, in minutes."""
@@ -74,7 +85,7 @@ def make_all(
         "violins": _violins,
         "matrix": _matrix,
         "curves": partial(_curves, table=points),
-        "table 1": partial(_table, strategies=strategy),
+        "table 1": partial(_table, strategies=strategy, engine=engine),
         "table 2": _probes,
     }
     _run(makers, out, bundle, as_json, has_claims=True)
@@ -131,11 +142,15 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _table(
-    measured: "MeasuredMetaTask", folder: Path, step: Callable[[str], None], strategies: Sequence[str] | None = None
+    measured: "MeasuredMetaTask",
+    folder: Path,
+    step: Callable[[str], None],
+    strategies: Sequence[str] | None = None,
+    engine: str = "serial",
 ) -> "Made":
     from task2vec.paper.selection_table import make_table
 
-    return make_table(measured, folder, strategies=strategies, step=step)
+    return make_table(measured, folder, strategies=strategies, engine=engine, step=step)
 
 
 def _probes(measured: "MeasuredMetaTask", folder: Path, step: Callable[[str], None]) -> "Made":

@@ -150,7 +150,7 @@ def _draw_task(axes: "Axes", rows: Sequence[Row]) -> None:
 
 
 def _draw_mean(axes: "Axes", gaps: Sequence[Row]) -> None:
-    gaps = [row for row in gaps if row["tasks"] == max(other["tasks"] for other in gaps)]
+    gaps = _take_common(gaps)
     order = list(dict.fromkeys(row["train"] for row in gaps))
     for way, colour in _COLOURS.items():
         own = [row for row in gaps if row["way"] == way]
@@ -161,6 +161,11 @@ def _draw_mean(axes: "Axes", gaps: Sequence[Row]) -> None:
     style_axes(axes, "training images of each class", "error above the best (%)")
     axes.set_xticks(range(len(order)), order)
     axes.set_title("mean of the tasks", fontsize=8, color=INK, loc="left")
+
+
+def _take_common(gaps: Sequence[Row]) -> list[Row]:
+    """The sizes that all tasks have: means of fewer would be of other tasks."""
+    return [row for row in gaps if row["tasks"] == max(other["tasks"] for other in gaps)]
 
 
 def _tick_counts(axes: "Axes", counts: Sequence[float]) -> None:
@@ -179,13 +184,14 @@ def _judge(gaps: Sequence[Row]) -> list[Claim]:
     """The paper: selected is better than generic at all sizes and in both ways, and near the best."""
     claims = []
     for way, words in WAYS.items():
-        own = [row for row in gaps if row["way"] == way]
+        own = [row for row in _take_common(gaps) if row["way"] == way]
         if own:
             better = sum(row["selected"] < row["generic"] for row in own)
             told = ", ".join(f"{100 * (row['generic'] - row['selected']):+.1f} ({row['train']})" for row in own)
             verdict = HOLDS if better == len(own) else PARTLY if better else FAILS
             claim = f"{words}: the selected expert is better than the generic one at all sizes"
-            claims.append(Claim("curves", claim, f"points gained, by images of each class: {told}", verdict))
+            told = f"points gained on {own[0]['tasks']} tasks, by images of each class: {told}"
+            claims.append(Claim("curves", claim, told, verdict))
     return claims
 
 

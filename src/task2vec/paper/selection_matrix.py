@@ -130,7 +130,7 @@ def _frame(axes: "Axes", column: int, row: int, colour: str, *, is_inner: bool) 
 
     edge = 0.5 - (0.17 if is_inner else 0.03)
     corner, looks = (column - edge, row - edge), {"edgecolor": colour, "linewidth": 1.0, "zorder": 4}
-    axes.add_patch(Rectangle(corner, 2 * edge, 2 * edge, fill=False, **looks))
+    axes.add_patch(Rectangle(corner, 2 * edge, 2 * edge, fill=False, clip_on=False, **looks))
 
 
 def _name_sides(axes: "Axes", evidence: "Evidence", columns: Sequence[int]) -> None:

@@ -1,12 +1,13 @@
 """The paper's Table 1 on our meta-task: how much error each way of choosing costs over the optimum."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from task2vec.engine import Engine, Unit, borrow_engine
 from task2vec.experts.measured import MeasuredMetaTask
 from task2vec.paper.selection_forest import Bar, Series, draw_forest, word_bar
 from task2vec.paper.selection_settings import (
@@ -26,7 +27,7 @@ from task2vec.paper.selection_settings import (
 )
 from task2vec.paper.selection_verdicts import judge_table
 from task2vec.select.evaluation import Evaluation, Leave, evaluate
-from task2vec.select.strategies import STRATEGIES
+from task2vec.select.strategies import STRATEGIES, find_strategy
 
 LEAVES: dict[Leave, str] = {"task": "one task left out", "dataset": "its whole dataset left out"}
 _SERIES = (Series(LEAVES["task"], GENERIC), Series(LEAVES["dataset"], SELECTED, is_hollow=True))
@@ -45,19 +46,44 @@ class Compared:
     rows: list[dict[str, Any]]
 
 
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """How strategies are compared in a setting: all that a worker needs to know.
+
+    Attributes:
+        measured: the errors.
+        strategies: names; None for all.
+    """
+
+    measured: MeasuredMetaTask
+    strategies: Sequence[str] | None
+
+    def open(self) -> Callable[[tuple[Setting, Leave]], Iterator[Compared]]:
+        """A function from a setting, and what is left out, to what is found; see `task2vec.engine.Work`."""
+        return self._compare
+
+    def _compare(self, asked: tuple[Setting, Leave]) -> Iterator[Compared]:
+        yield compare_strategies(self.measured, *asked, strategies=self.strategies)
+
+
 def make_table(
     measured: MeasuredMetaTask,
     folder: Path,
     *,
     strategies: Sequence[str] | None = None,
+    engine: Engine | str = "serial",
     step: Callable[[str], None] = lambda words: None,
 ) -> Made:
-    """The table as a picture, as CSV with all numbers, and in Markdown; what it says to the paper's claims."""
-    compared = []
-    for setting in list_settings(measured):
-        for leave in LEAVES:
-            step(f"Table 1: {setting}, {LEAVES[leave]}")
-            compared.append(compare_strategies(measured, setting, leave, strategies=strategies))
+    """The table as a picture, as CSV with all numbers, and in Markdown; what it says to the paper's claims.
+
+    Args:
+        measured: the errors.
+        folder: for the files.
+        strategies: names; None for all.
+        engine: who computes: "serial", "pool", or what `open_engine` gives. It changes nothing.
+        step: told what is done.
+    """
+    compared = _compare_all(measured, strategies, engine, step)
     rows = [_tell(one, row) for one in compared for row in one.rows]
     numbers = {"probe": " ".join(choose_space(measured)), "comparisons": [_describe(one) for one in compared]}
     files = write_outcome(folder, "table1", rows=rows, numbers=numbers, figure=draw_table(compared))
@@ -65,6 +91,24 @@ def make_table(
     files.append(write_text(folder, "table1.md", text))
     claims = judge_table({(one.setting, one.leave): one.evaluation for one in compared})
     return Made(files, claims, text=text)
+
+
+def _compare_all(
+    measured: MeasuredMetaTask, strategies: Sequence[str] | None, engine: Engine | str, step: Callable[[str], None]
+) -> list[Compared]:
+    """All settings and ways of leaving out, in their order, whoever has finished first."""
+    for name in strategies or ():
+        find_strategy(name)  # an unknown one is refused at once
+    asked = {f"{setting}, {LEAVES[leave]}": (setting, leave) for setting in list_settings(measured) for leave in LEAVES}
+    found: dict[str, Compared] = {}
+    with borrow_engine(engine) as opened:
+        for result in opened.run(Comparison(measured, strategies), [Unit(*each) for each in asked.items()]):
+            if result.failure is not None:
+                raise result.failure.error()
+            if not result.is_last:
+                found[result.key] = result.value
+                step(f"Table 1: {result.key} ({len(found)} of {len(asked)})")
+    return [found[key] for key in asked]
 
 
 def compare_strategies(
