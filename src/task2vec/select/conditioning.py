@@ -96,7 +96,8 @@ def hash_evidence(evidence: Evidence) -> str:
     for module in (combined, combined_model):
         digest.update(Path(module.__file__ or "").read_bytes())
     classes = np.zeros(0) if evidence.classes is None else evidence.classes
-    for values in (evidence.errors, evidence.is_candidate, evidence.distances[SYMMETRIC], classes):
+    apart, lessons = evidence.distances[SYMMETRIC], evidence.to_lessons[SYMMETRIC]
+    for values in (evidence.errors, evidence.is_candidate, apart, lessons, classes):
         digest.update(np.ascontiguousarray(values, dtype=np.float64).round(9).tobytes())
     digest.update("\n".join(evidence.groups).encode())
     return digest.hexdigest()
@@ -119,6 +120,7 @@ def add_asked(
     near = question.distances[SYMMETRIC]
     apart = np.zeros((len(near) + 1, len(near) + 1))
     apart[:-1, :-1], apart[-1, :-1], apart[:-1, -1] = evidence.distances[SYMMETRIC], near, near
+    lessons = np.append(question.to_lessons[SYMMETRIC], np.nan)
     group = f"asked: {question.name}"
     classes = 1 if question.classes is None else question.classes
     whole = replace(
@@ -129,12 +131,16 @@ def add_asked(
         groups=(*evidence.groups, group),
         classes=None if evidence.classes is None else np.append(evidence.classes, classes),
         distances={SYMMETRIC: apart},
+        to_lessons={SYMMETRIC: np.vstack([evidence.to_lessons[SYMMETRIC], lessons])},
     )
-    is_candidate = np.append(question.is_candidate, False)
-    near = np.append(near, 0)
-    return Conditioned(
-        whole, replace(question, is_candidate=is_candidate, group=group, distances={SYMMETRIC: near}, to_lessons={})
+    asked = replace(
+        question,
+        is_candidate=np.append(question.is_candidate, False),
+        group=group,
+        distances={SYMMETRIC: np.append(near, 0)},
+        to_lessons={SYMMETRIC: lessons},
     )
+    return Conditioned(whole, asked)
 
 
 def _add_heads(evidence: Evidence, heads: np.ndarray) -> Evidence:
@@ -142,6 +148,8 @@ def _add_heads(evidence: Evidence, heads: np.ndarray) -> Evidence:
     tasks, _, splits = evidence.errors.shape
     column = np.full((tasks, 1, splits), np.nan)
     column[:, 0, 0] = heads  # once: it is not measured on several splits, and tells nothing about their noise
+    unknown = np.full((tasks, len(evidence.experts)), np.nan)
+    lessons = np.hstack([evidence.to_lessons.get(SYMMETRIC, unknown), np.full((tasks, 1), np.nan)])
     return Evidence(
         evidence.tasks,
         (*evidence.experts, HEAD),
@@ -152,6 +160,7 @@ def _add_heads(evidence: Evidence, heads: np.ndarray) -> Evidence:
         (*evidence.lesson_groups, None),
         classes=evidence.classes,
         distances={SYMMETRIC: evidence.distances[SYMMETRIC]},
+        to_lessons={SYMMETRIC: lessons},
     )
 
 
