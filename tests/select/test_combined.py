@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from task2vec.errors import UndefinedScoreError
 from task2vec.select.evidence import Answer, Evidence
-from task2vec.select.strategies import combined, combined_model, find_strategy
+from task2vec.select.strategies import combined, combined_cells, combined_model, find_strategy
 from task2vec.select.strategies.combined import Combined
 from task2vec.select.strategies.static import Static
 from tests.oracles import combined as oracle
@@ -237,16 +237,16 @@ def test_a_question_without_the_score_is_answered_without_it():
 
 
 def test_scores_count_in_standard_deviations_over_the_candidates():
-    found = combined._standardise(np.array([1.0, 3.0, 99.0, np.nan, -1e9]), np.array([1, 1, 0, 1, 0], dtype=bool))
+    found = combined_cells.standardise(np.array([1.0, 3.0, 99.0, np.nan, -1e9]), np.array([1, 1, 0, 1, 0], dtype=bool))
     np.testing.assert_allclose(found, [-1, 1, 4, 0, -4])
-    assert not combined._standardise(np.array([2.0, 2.0]), np.ones(2, dtype=bool)).any()
+    assert not combined_cells.standardise(np.array([2.0, 2.0]), np.ones(2, dtype=bool)).any()
 
 
 def test_noise_is_that_of_the_seeds():
     errors = np.array([[[0.1, 0.3], [0.2, np.nan]], [[0.5, 0.5], [np.nan, np.nan]]])
     evidence = replace(draw(2, 2, 2), errors=errors)
     expected = np.log([0.13, 0.33]).var(ddof=1) / 2
-    np.testing.assert_allclose(combined._find_noise(evidence), [expected, 0], atol=1e-12)
+    np.testing.assert_allclose(combined_cells.find_noise(evidence), [expected, 0], atol=1e-12)
 
 
 def test_cells_that_the_expert_has_seen_have_a_shift_of_their_own():
@@ -257,6 +257,20 @@ def test_cells_that_the_expert_has_seen_have_a_shift_of_their_own():
     assert shift < -0.6
     honest, _ = ask(evidence, 0)
     assert np.abs(fitted.rank(question).errors - honest.rank(question).errors).mean() < 0.08
+
+
+def test_an_expert_without_errors_is_judged_by_its_lesson():
+    random = np.random.default_rng(7)
+    evidence = draw(20, 8, missing=0, seen=0, seed=7)
+    to_lessons = random.random((20, 8)) * 2
+    errors = np.clip(0.1 + 0.3 * to_lessons[:, :, None] + 0.02 * random.normal(size=(20, 8, 3)), 0, 1)
+    errors[:, [2, 3]] = np.nan
+    to_lessons[0, [2, 3, 4]] = 0.0, 2.0, np.nan
+    evidence = replace(evidence, errors=errors, distances={}, to_lessons={"symmetric": to_lessons})
+    answer = (lambda fitted, question: fitted.rank(question))(*ask(evidence, 0, Combined(lessons=True)))
+    plain = (lambda fitted, question: fitted.rank(question))(*ask(evidence, 0))
+    assert answer.errors[2] < 0.7 * answer.errors[3] and plain.errors[2] == pytest.approx(plain.errors[3])
+    assert np.isfinite(answer.errors).all()
 
 
 def test_names():

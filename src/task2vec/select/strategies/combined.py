@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri, stdtrit
 
 from task2vec.select.evidence import SYMMETRIC, Answer, Evidence, Question
+from task2vec.select.strategies.combined_cells import Means, find_means, gather
 from task2vec.select.strategies.combined_model import (
     Cells,
     Likeness,
@@ -20,7 +21,6 @@ from task2vec.select.strategies.combined_model import (
     learn_scales,
     liken,
     place_hardness,
-    scale_errors,
     solve,
     spread_hardness,
     unscale,
@@ -35,7 +35,6 @@ REACH = 1.5
 # How sure the choice must be to be preferred to the static one where nothing similar is known.
 SURE = 0.6
 _DRAWS = 200_000
-_STEEPEST = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +98,7 @@ class Predictor:
     """The model, fitted."""
 
     strategy: "Combined"
+    means: Means
     evidence: Evidence
     cells: Cells
     centre: float
@@ -136,7 +136,7 @@ class Predictor:
 
     def is_near(self, question: Question) -> bool:
         """Whether something similar is known: a task no farther than known tasks mostly are from their nearest."""
-        distances = _read_distances(question, self.strategy.kind, len(self.cells.noise))
+        distances = self.means.read_distances(question, len(self.cells.noise))
         return bool(distances.min(initial=np.inf) <= self._reach)
 
     @cached_property
@@ -149,7 +149,7 @@ class Predictor:
         cells, scales, solution = self.cells, self.scales, self.solution
         _, known, drifts = cells.masked
         tasks = len(cells.noise)
-        near = np.exp(-_read_distances(question, self.strategy.kind, tasks) / scales.width)
+        near = np.exp(-self.means.read_distances(question, tasks) / scales.width)
         height = 1 + self.likeness.lift
         own = known * (scales.good + scales.suit * near)
         taken = np.einsum("eij,ej->ei", solution.inverses, own)
@@ -158,9 +158,7 @@ class Predictor:
         hard, variance = place_hardness(cells, scales, classes=classes, near=near, is_same=is_same)
         variance += scales.near * self.likeness.lift
         weights = np.linalg.solve(spread_hardness(cells, scales, self.likeness), hard)
-        drift = np.zeros((len(known), drifts.shape[2]))
-        if self.strategy.score:
-            drift[:, 1] = _standardise(question.scores[self.strategy.score], question.is_candidate)
+        drift = np.stack([np.zeros(len(known)), *self.means.measure(question)], axis=1)
         lean = np.concatenate([weights - taken, drift - np.einsum("etd,et->ed", drifts, taken)], axis=1)
         alone = scales.good + scales.suit * height - (own * taken).sum(1)
         return Forecast(
@@ -189,6 +187,7 @@ class Combined:
     Attributes:
         kind: of the distance between tasks. Where it is not known, tasks have nothing in common and static is left.
         score: a transferability score that every candidate earns by looking at the task's images; None does without.
+        lessons: whether nearness of the task to what an expert was taught counts by itself.
         scales: of the model, where they were learned before; None learns them, which takes most of the time.
 
     Example:
@@ -203,13 +202,14 @@ class Combined:
 
     kind: str = SYMMETRIC
     score: str | None = None
+    lessons: bool = False
     scales: Scales | None = None
 
     @property
     def name(self) -> str:
         """As tables show it."""
         kind = "" if self.kind == SYMMETRIC else f" {self.kind}"
-        return f"combined{kind}" + (f" + {self.score}" if self.score else "")
+        return f"combined{kind}" + (f" + {self.score}" if self.score else "") + (" + lessons" if self.lessons else "")
 
     @property
     def looks_at_images(self) -> bool:
@@ -219,72 +219,14 @@ class Combined:
     def fit(self, evidence: Evidence) -> Predictor:
         """Learns the scales of the model, and solves it."""
         find_errors(evidence)
-        cells, centre, classes = _gather(evidence, self.kind, self.score)
+        means = find_means(evidence, self.kind, self.score, lessons=self.lessons)
+        cells, centre, classes = gather(evidence, means)
         scales = learn_scales(cells) if self.scales is None else self.scales
         likeness = liken(cells.distances, scales.width)
         solution = solve(cells, scales, likeness)
-        return Predictor(self, evidence, cells, centre, classes, scales, likeness, solution)
-
-
-def _gather(evidence: Evidence, kind: str, score: str | None) -> tuple[Cells, float, float]:
-    """Cells of the evidence, their mean value, and the mean logarithm of the numbers of classes."""
-    errors = evidence.mean
-    known = np.isfinite(errors)
-    values = scale_errors(np.where(known, errors, 0.5))
-    centre = float(values[known].mean())
-    counts = np.ones(len(errors)) if evidence.classes is None else np.maximum(evidence.classes, 1)
-    distances = evidence.distances.get(kind)
-    distances = np.full((len(errors),) * 2, np.inf) if distances is None else np.array(distances, dtype=np.float64)
-    distances = np.where(np.isnan(distances), np.inf, (distances + distances.T) / 2)
-    np.fill_diagonal(distances, 0)
-    drifts = [(~evidence.is_candidate & known).astype(np.float64)]
-    if score:
-        rows = evidence.scores.get(score, np.full(errors.shape, np.nan))
-        pairs = zip(rows, evidence.is_candidate, strict=True)
-        drifts.append(np.stack([_standardise(row, is_candidate) for row, is_candidate in pairs]))
-    groups = np.unique(evidence.groups, return_inverse=True)[1]
-    cells = Cells(
-        values - centre,
-        known,
-        ~evidence.is_candidate,
-        _find_noise(evidence),
-        np.maximum(distances, 0),
-        np.log(counts) - np.log(counts).mean(),
-        groups,
-        np.stack(drifts, axis=2).transpose(1, 0, 2),
-    )
-    return cells, centre, float(np.log(counts).mean())
-
-
-def _find_noise(evidence: Evidence) -> np.ndarray:
-    """(T) variance of a mean over seeds, on the model's scale; zero where there is one seed: then the rest holds it."""
-    values = scale_errors(evidence.errors)
-    counts = np.isfinite(values).sum(2)
-    centred = values - np.nanmean(np.where(counts[:, :, None] > 0, values, 0), axis=2, keepdims=True)
-    squares = np.where(np.isfinite(centred), centred, 0) ** 2
-    usable = counts > 1
-    freedom = np.where(usable, counts - 1, 0).sum(1)
-    variance = np.where(usable[:, :, None], squares, 0).sum((1, 2)) / np.maximum(freedom, 1)
-    seeds = np.where(usable, counts, 0).sum(1) / np.maximum(usable.sum(1), 1)
-    return variance / np.maximum(seeds, 1)
+        return Predictor(self, means, evidence, cells, centre, classes, scales, likeness, solution)
 
 
 def _has_score(question: Question, score: str) -> bool:
     scores = question.scores.get(score)
     return scores is not None and bool(np.isfinite(scores[question.is_candidate]).any())
-
-
-def _standardise(scores: np.ndarray, is_candidate: np.ndarray) -> np.ndarray:
-    """Scores of one task over its candidates, in standard deviations; 0 for experts without one."""
-    finite = scores[np.isfinite(scores) & is_candidate]
-    if len(finite) < 2 or finite.std() == 0:
-        return np.zeros(len(scores))
-    ranked = (scores - finite.mean()) / finite.std()
-    return np.where(np.isfinite(ranked), np.clip(ranked, -_STEEPEST, _STEEPEST), 0)
-
-
-def _read_distances(question: Question, kind: str, tasks: int) -> np.ndarray:
-    distances = question.distances.get(kind)
-    if distances is None:
-        return np.full(tasks, np.inf)
-    return np.where(np.isnan(distances), np.inf, np.maximum(distances, 0))
