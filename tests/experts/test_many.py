@@ -37,12 +37,11 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.glob("*.expert.safetensors")}
 
 
-def test_a_pool_trains_the_same_experts_and_nothing_twice(lite, tasks, tmp_path):
+def test_a_pool_trains_the_same_experts_and_nothing_twice(lite, tasks, tmp_path, pool):
     how = {"device": "cpu", "seed": 3}
     with t2v.open_engine("serial", threads=1) as engine:
         here = list(train_experts(tasks, lite, BRIEF, folder=tmp_path / "here", engine=engine, **how))
-    with t2v.open_engine("pool", workers=2, threads=1) as engine:
-        there = list(train_experts(tasks, lite, BRIEF, folder=tmp_path / "there", engine=engine, **how))
+    there = list(train_experts(tasks, lite, BRIEF, folder=tmp_path / "there", engine=pool, **how))
     assert sorted(result.task for result in there) == ["first", "second"] and not any(one.error for one in there)
 
     def weights(result):

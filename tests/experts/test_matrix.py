@@ -116,9 +116,8 @@ def test_every_cell_is_kept_when_it_is_told(tasks, experts, library):
     assert library.runs()[0].outcome == "KeyboardInterrupt: "
 
 
-def test_a_pool_finds_the_same(tasks, experts, whole, library):
-    with open_engine("pool", workers=2, threads=1) as opened:
-        found = error_matrix(tasks, experts, **HOW, engine=opened, library=library)
+def test_a_pool_finds_the_same(tasks, experts, whole, library, pool):
+    found = error_matrix(tasks, experts, **HOW, engine=pool, library=library)
     assert same(found, whole) and len(library.errors()) == whole.errors.size
 
 
