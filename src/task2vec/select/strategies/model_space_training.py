@@ -1,10 +1,11 @@
-"""Adam for the model space, and the distances of all tasks from all experts as matrix products.
+"""Adam for the model space, and the distances of all tasks from all experts with their gradient.
 
-The symmetric distance needs two sums over filters for each pair, of q = m / (m + t) = sigmoid(log m - log t) and of
-q^2 (see `distance.sums`). Both are smooth in x = log t: from Chebyshev points x_r in the range that the tasks have in a
-filter, q(x) is sum_r L_r(x) sigmoid(y - x_r) with Lagrange's polynomials L_r, and in a range of 2 h the error falls by
-(pi + sqrt(pi^2 + h^2)) / h with every point, for the nearest pole is pi away. The L_r of the tasks never change, so an
-epoch is (tasks, filters x points) times (filters x points, experts).
+The symmetric distance needs two sums over filters for each pair, of q = m / (m + t) and of q^2 (see `distance.sums`),
+and with d q / d log m = q (1 - q) the gradient of a loss with slopes A and B by the two sums is
+
+    sum over tasks of (A + 2 B q) q (1 - q) = q (A + q ((2 B - A) - 2 B q))
+
+so that an epoch is a dozen plain operations on (tasks, experts, filters), and no exponential.
 """
 
 from typing import TYPE_CHECKING
@@ -16,8 +17,9 @@ from torch import Tensor
 if TYPE_CHECKING:
     from task2vec.select.strategies.model_space import ModelSpaceSettings
 
-POINTS = 12
-_FLOOR, _NARROWEST = 1e-3, 1e-3
+_FLOOR = 1e-3
+# Numbers of a block that a processor's cache holds.
+_BLOCK = 1 << 17
 
 
 def train(
@@ -40,18 +42,17 @@ def train(
         settings: of the model space.
     """
     middle = log_tasks.mean(0)
-    tasks = torch.from_numpy(log_tasks - middle).float()
+    tasks = torch.from_numpy(log_tasks - middle).float().exp()
     first = torch.from_numpy(start - middle).float()
     trivial = None if trivials is None else torch.from_numpy(trivials - middle).float()
     added = torch.from_numpy(np.ascontiguousarray(offsets)).float()
     labels = torch.from_numpy(make_labels(errors, settings.sharpness)).float()
     counted = torch.from_numpy(np.isfinite(errors))
-    points, basis = interpolate(tasks)
     bias = torch.zeros_like(first, requires_grad=True)
 
     def find_distances() -> Tensor:
         places = move(first, bias, settings.form)
-        distances = measure_all(points, basis, places) + added
+        distances = measure_all(tasks, places) + added
         return distances if trivial is None else distances - settings.alpha * measure_rows(places, trivial)
 
     with torch.no_grad():
@@ -102,26 +103,44 @@ def move(first: Tensor, bias: Tensor, form: str) -> Tensor:
     return torch.log(torch.maximum(values + bias, _FLOOR * values))
 
 
-def interpolate(logs: Tensor, count: int = POINTS) -> tuple[Tensor, Tensor]:
-    """(F, R) Chebyshev points in the range of each column, and (T, F R) Lagrange's polynomials of all entries."""
-    low, high = logs.min(0).values.double(), logs.max(0).values.double()
-    half = ((high - low) / 2).clamp_min(_NARROWEST)
-    angles = (2 * torch.arange(count, dtype=torch.float64) + 1) * torch.pi / (2 * count)
-    nodes, weights = torch.cos(angles), torch.sin(angles) * (-1.0) ** torch.arange(count)
-    scaled = (logs.double() - (low + high) / 2) / half
-    gaps = scaled[..., None] - nodes
-    is_node = gaps.abs() < 1e-12
-    terms = weights / gaps.masked_fill(is_node, 1)
-    basis = terms / terms.sum(-1, keepdim=True)
-    basis = torch.where(is_node.any(-1, keepdim=True), is_node.double(), basis)
-    points = ((low + high) / 2)[:, None] + half[:, None] * nodes
-    return points.float(), basis.float().flatten(1)
+def measure_all(tasks: Tensor, places: Tensor) -> Tensor:
+    """(T, E) symmetric distances of tasks with (T, F) vectors from experts with (E, F) logarithms."""
+    sums: tuple[Tensor, Tensor] = _Sums.apply(tasks, places)  # type: ignore[assignment]
+    return finish(*sums, places.shape[1])
 
 
-def measure_all(points: Tensor, basis: Tensor, places: Tensor) -> Tensor:
-    """(T, E) symmetric distances of the interpolated tasks from experts at (E, F) places."""
-    q = torch.sigmoid(places[..., None] - points).flatten(1)
-    return finish(basis @ q.T, basis @ q.square().T, places.shape[1])
+class _Sums(torch.autograd.Function):
+    """Sums of q and q^2 of all pairs, (T, E) each, some experts at a time: blocks that a cache holds."""
+
+    @staticmethod
+    def forward(ctx, tasks: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """The sums; q is kept for the way back."""
+        models, kept = places.exp()[:, None], places.new_empty(len(places), *tasks.shape)
+        sums = places.new_empty(2, len(places), len(tasks))
+        for some in _cut(kept):
+            q = torch.add(models[some], tasks, out=kept[some])
+            torch.div(models[some], q, out=q)
+            torch.sum(q, -1, out=sums[0, some])
+            torch.sum(q.square(), -1, out=sums[1, some])
+        ctx.save_for_backward(kept)
+        return sums[0].T, sums[1].T
+
+    @staticmethod
+    def backward(ctx, ds: Tensor, dv: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+        """What a shift of each expert's logarithms does."""
+        (kept,) = ctx.saved_tensors
+        a, b = ds.T[..., None], 2 * dv.T[..., None]
+        found = kept.new_empty(len(kept), kept.shape[2])
+        for some in _cut(kept):
+            slope = kept[some] * -b[some]
+            slope.add_((b - a)[some]).mul_(kept[some]).add_(a[some]).mul_(kept[some])
+            torch.sum(slope, 1, out=found[some])
+        return None, found
+
+
+def _cut(kept: Tensor) -> list[slice]:
+    step = max(1, _BLOCK * len(kept) // kept.numel())
+    return [slice(start, min(start + step, len(kept))) for start in range(0, len(kept), step)]
 
 
 def measure_rows(one: Tensor, other: Tensor) -> Tensor:
