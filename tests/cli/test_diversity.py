@@ -1,6 +1,7 @@
 """`task2vec diversity`, with a tiny network so that the suite stays quick."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -57,9 +58,19 @@ def test_two_collections_are_printed_side_by_side(call, folders):
     assert "cosine distance" in result.stdout
 
 
+def test_images_of_both_are_told(call, folders, tmp_path):
+    mixed = write(tmp_path / "mixed", seed=2)
+    for index in range(2):
+        shutil.copy(folders[0] / "class 0" / f"{index}.png", mixed / "class 0" / f"copy{index}.png")
+    result = call("diversity", folders[0], mixed, *SMALL)
+    assert result.exit_code == 0 and "warning: 2 images are in both collections" in result.stderr
+
+
 def test_what_cannot_be_measured_is_refused(call, folders, tmp_path):
     result = call("diversity", tmp_path / "none")
     assert result.exit_code == 2 and "is not there" in result.stderr
+    result = call("diversity", folders[0], folders[0], *SMALL)
+    assert result.exit_code == 2 and "compared with itself" in result.stderr
     result = call("diversity", folders[0], "--classes", 9)
     assert result.exit_code == 2 and "Ask for 2 to 3" in result.stderr
     result = call("diversity", folders[0], "--classes", 2, "--per-class", 50)

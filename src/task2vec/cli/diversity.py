@@ -70,6 +70,7 @@ def diversity(
     for each, task in zip(paths, tasks, strict=True):
         say_bad(task.bad, root=each)
         _check_count(task, drawing, seed)
+    _tell_shared(tasks)
     for each, task in zip(paths, tasks, strict=True):
         say(f"embedding batches of {visible(each)} ...")
         how: dict[str, Any] = {"device": device, "workers": workers, "progress": is_watched()}
@@ -98,6 +99,20 @@ def _check_count(task: "Task", drawing: dict[str, Any], seed: int) -> None:
             f"{count} batches of '{task.name}' would not tell how diverse it is, nor how sure that is; it takes "
             f"{FEWEST_BATCHES} or more. Ask for smaller batches: --per-class, --classes"
         )
+
+
+def _tell_shared(tasks: "list[Task]") -> None:
+    """Refuses a collection beside itself, and warns of images that are in both."""
+    if len(tasks) < 2:
+        return
+    shared = len(set(tasks[0].digests) & set(tasks[1].digests))
+    if tasks[0].fingerprint == tasks[1].fingerprint:
+        raise UsageError(
+            "both collections have the same images and labels, so each batch would be compared with itself. Name two "
+            "different ones; how far apart batches of one are, it tells by itself."
+        )
+    if shared:
+        say(f"warning: {shared} images are in both collections, and draw them together")
 
 
 def _report(paths: list[Path], found: "list[Diversity]", cross: "CrossDiversity | None") -> dict[str, Any]:
