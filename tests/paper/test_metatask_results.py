@@ -8,7 +8,7 @@ import pytest
 
 from task2vec.experts.measured import MeasuredExpert, MeasuredMetaTask, MeasuredTask
 from task2vec.paper.metatask_plan import GENERIC
-from task2vec.paper.metatask_results import compare_halves, count_winners, judge, write_errors
+from task2vec.paper.metatask_results import compare_halves, compare_recipes, count_winners, judge, write_errors
 
 
 def make_metatask(means, noise, *, seeds=5, seed=0, repeats=0):
@@ -137,3 +137,20 @@ def test_a_dataset_can_be_left_out():
     metatask = make_halves()
     assert judge(metatask, "taxa", 1, without="b").optimum == pytest.approx(40, abs=0.01)
     assert [task.dataset for task in metatask.only(without="b").tasks] == ["a"] * 3
+
+
+def test_recipes_are_compared_on_tasks_that_nobody_has_seen():
+    rng = np.random.default_rng(3)
+    fast = rng.random((12, 4)) / 2
+    means = np.concatenate([np.full((12, 1), 0.5), fast, rng.random((12, 4)) / 2, fast + 0.1], axis=1)
+    metatask = make_metatask(means, 0.0)
+    names = [GENERIC, *"abcd", *(f"{n} (second seed)" for n in "abcd"), *(f"{n} (achille2019)" for n in "abcd")]
+    metatask = replace(
+        metatask,
+        experts=tuple(MeasuredExpert(name, "half", "net", is_repeat="(" in name) for name in names),
+        shares_images=np.where(np.arange(12)[:, None] == 0, 1.0, np.zeros((12, 13))),  # the first task was seen by all
+    )
+    found = compare_recipes(metatask, "taxa", 0)
+    assert found.experts == 4 and found.fast == pytest.approx(100 * fast[1:].mean())
+    assert found.paper == pytest.approx(found.fast + 10) and found.p < 0.01
+    assert found.alike == pytest.approx(1) and abs(found.by_seed) < 0.6
