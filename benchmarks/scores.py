@@ -1,6 +1,6 @@
 """Transferability scores: do they tell a network from noise, and what do they take?
 
-    python benchmarks/scores.py [--shared DIR] [--quick] [--out FILE]
+    python benchmarks/scores.py [--only textures|seconds] [--shared DIR] [--quick] [--out FILE]
 
 Prints both tables of docs/scores.md. (1) 600 textures in EfficientNet-lite0: the network, the network with noise of
 three times its own spread, noise alone, and the network with shuffled labels; skipped without the shared folder. (2)
@@ -20,7 +20,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
-from benchmarks.material import SIZE, missing_material  # noqa: E402
+from benchmarks.material import missing_material  # noqa: E402
 from benchmarks.measure import describe_machine, show_table  # noqa: E402
 from task2vec.embedding.progress import silent  # noqa: E402
 from task2vec.experts.extractors import compute_features, prepare_features  # noqa: E402
@@ -42,10 +42,10 @@ SOURCES, ROUNDS = 1000, 3
 def judge_noise(shared: Path) -> dict[str, dict[str, float]]:
     """Scores of textures: by the network, with noise, of noise, and of shuffled labels."""
     task = t2v.read_folder(shared / "data" / "dtd10" / "images", name="dtd10")
-    passes, pixels = prepare_features(t2v.load_probe(size=SIZE), task.images, device="cpu")
+    passes, pixels = prepare_features(t2v.load_probe(), task.images, device="cpu")
     features = compute_features(passes, pixels, silent)
     generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(features.shape, generator=generator) * features.std(0)
+    noise = torch.randn(features.shape, generator=generator) * features.std()  # the same in all directions
     labels = torch.from_numpy(task.targets.astype("int64"))
     shuffled = labels[torch.randperm(len(labels), generator=generator)]
     cases = {
@@ -92,19 +92,24 @@ def main() -> int:
     """Measures, prints both tables and writes them."""
     arguments = _parse()
     torch.set_num_threads(1)
-    found: dict[str, object] = {"machine": describe_machine()}
+    is_known = arguments.out.exists() and arguments.only is not None  # the other part stays
+    found = json.loads(arguments.out.read_text(encoding="utf-8")) if is_known else {}
+    found["machine"] = describe_machine()
     reason = missing_material(arguments.shared)
-    if reason:
+    if arguments.only != "seconds" and reason:
         print(f"textures skipped: {reason}")
-    else:
+    elif arguments.only != "seconds":
         rows = judge_noise(arguments.shared)
         show_table(["score", *next(iter(rows.values()))], [[name, *row.values()] for name, row in rows.items()])
         found["textures"] = rows
-    times = {}
-    for shape in SHAPES[: 2 if arguments.quick else None]:
-        times[" x ".join(map(str, shape[:2])) + f", {shape[2]}"] = time_scores(shape, ROUNDS)
-    show_table(["images x features, classes", "all", *TIMED], [[name, *row.values()] for name, row in times.items()])
-    arguments.out.write_text(json.dumps(found | {"seconds": times}, indent=2) + "\n", encoding="utf-8")
+    if arguments.only != "textures":
+        times = {}
+        for shape in SHAPES[: 2 if arguments.quick else None]:
+            times[" x ".join(map(str, shape[:2])) + f", {shape[2]}"] = time_scores(shape, ROUNDS)
+        heads = ["images x features, classes", "all", *TIMED]
+        show_table(heads, [[name, *row.values()] for name, row in times.items()])
+        found["seconds"] = times
+    arguments.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     print(f"written to {arguments.out}")
     return 0
 
@@ -114,6 +119,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--shared", type=Path, default=_ROOT.parent / "shared", help="folder of real images and weights"
     )
+    parser.add_argument("--only", choices=("textures", "seconds"), help="one of both parts")
     parser.add_argument("--quick", action="store_true", help="small features only, to see that it runs")
     parser.add_argument("--out", type=Path, default=_ROOT / "docs" / "measured" / "scores.json")
     return parser.parse_args()
