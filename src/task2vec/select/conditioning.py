@@ -41,8 +41,15 @@ class Conditioned:
     question: Question
 
 
-def predict(knowledge: Knowledge, embedding: Embedding, question: Question, measured: Mapping[str, Measured]) -> Answer:
-    """What the combined strategy says of the experts when it knows the asked task's own head and measured errors."""
+def predict(
+    knowledge: Knowledge, embedding: Embedding, question: Question, measured: Mapping[str, Measured]
+) -> tuple[Answer, bool]:
+    """What the combined strategy says when it knows the task's own head and measured errors; and whether it is sure.
+
+    It is sure where another than the static choice has the smallest error, and either something similar is known or the
+    chance that it is better is large enough: the rule of the strategy, which cannot apply it here itself, since the
+    asked task's own row is always near.
+    """
     heads, own = _read_heads(knowledge), _read_head(embedding)
     scales = find_scales(knowledge)
     asked = add_asked(knowledge, question, heads, own, measured)
