@@ -329,9 +329,9 @@ class Library:
     ) -> list[Neighbour]:
         """The `k` tasks nearest by the symmetric distance, among those that can be compared; never the task itself.
 
-        Up to 2,000 embeddings all distances are computed. Above, sketches give 100 candidates whose distances are
-        computed; `exact` computes all. `check_search` says what that misses. An embedding that is damaged is left out,
-        and `verify` names it.
+        Up to 2,000 embeddings all distances are computed. Above, sketches give 100 candidates (400 of a million) whose
+        distances are computed; `exact` computes all. `check_search` says what that misses. An embedding that is damaged
+        is left out, and `verify` names it.
 
         Args:
             what: an embedding, which need not be in the library, or what `get` takes.

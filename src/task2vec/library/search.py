@@ -31,9 +31,21 @@ from task2vec.library.spaces import load_sketcher, read_space
 __all__ = ["Search", "SearchReport"]
 
 FOLDER = "search"
-CANDIDATES = 100
+# Of how many entries one is compared exactly, and how many at least and at most: among more entries the nearest ones
+# are nearer to each other than sketches tell apart (docs/search.md).
+_ONE_OF, _FEWEST, _MOST = 1000, 100, 400
 # Entries that are taken from the index at once.
 _ENTRIES = 8192
+
+
+def count_candidates(entries: int) -> int:
+    """How many of so many entries are worth an exact comparison.
+
+    Example:
+        >>> [count_candidates(entries) for entries in (10_000, 200_000, 1_000_000)]
+        [100, 200, 400]
+    """
+    return min(max(entries // _ONE_OF, _FEWEST), _MOST)
 
 
 class Search:
@@ -94,7 +106,7 @@ class Search:
         *,
         k: int,
         load: Load,
-        candidates: int = CANDIDATES,
+        candidates: int | None = None,
         exact: bool = False,
         without: Collection[int] = frozenset(),
     ) -> list[tuple[int, float]]:
@@ -106,7 +118,7 @@ class Search:
             embedding: whose neighbours are wanted.
             k: how many.
             load: gives embeddings whose rows cannot be used.
-            candidates: how many entries the sketches propose, to be compared exactly.
+            candidates: how many entries the sketches propose, to be compared exactly; see `count_candidates`.
             exact: compare all entries.
             without: ids that are left out.
         """
@@ -117,7 +129,8 @@ class Search:
         if exact or known.sketcher is None or len(view) < self.sketch_from:
             parts = view.list_places(READ_AT_ONCE)
         else:
-            sketch, count = query.sketch(known.sketcher), max(candidates, k)
+            count = max(count_candidates(len(view)) if candidates is None else candidates, k)
+            sketch = query.sketch(known.sketcher)
             parts = view.find_candidates(sketch, count, without=left_out).split(READ_AT_ONCE // 2)
         return scan(known, parts, [query], k=k, without=[left_out], load=load)[0]
 
