@@ -2,9 +2,10 @@
 
     python benchmarks/scores.py [--only textures|seconds] [--shared DIR] [--quick] [--out FILE]
 
-Prints both tables of docs/scores.md. (1) 600 textures in EfficientNet-lite0: the network, the network with noise of
-three times its own spread, noise alone, and the network with shuffled labels; skipped without the shared folder. (2)
-Processor seconds of each score alone and of all together on one thread, for float32 features with a decaying spectrum.
+Prints both tables of docs/scores.md. (1) 600 textures, EfficientNet-lite0 at 128 pixels: the network, the network with
+noise of three times its own spread, noise alone, and the network with shuffled labels; skipped without the shared
+folder. (2) Processor seconds of each score alone and of all together on one thread, for float32 features with a
+decaying spectrum.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
-from benchmarks.material import missing_material  # noqa: E402
+from benchmarks.material import SIZE, missing_material  # noqa: E402
 from benchmarks.measure import describe_machine, show_table  # noqa: E402
 from task2vec.embedding.progress import silent  # noqa: E402
 from task2vec.experts.extractors import compute_features, prepare_features  # noqa: E402
@@ -42,7 +43,7 @@ SOURCES, ROUNDS = 1000, 3
 def judge_noise(shared: Path) -> dict[str, dict[str, float]]:
     """Scores of textures: by the network, with noise, of noise, and of shuffled labels."""
     task = t2v.read_folder(shared / "data" / "dtd10" / "images", name="dtd10")
-    passes, pixels = prepare_features(t2v.load_probe(), task.images, device="cpu")
+    passes, pixels = prepare_features(t2v.load_probe(size=SIZE), task.images, device="cpu")
     features = compute_features(passes, pixels, silent)
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(features.shape, generator=generator) * features.std()  # the same in all directions
