@@ -1,8 +1,9 @@
 """Who is recommended, with what words, and what is refused."""
 
 import csv
+import json
 import sys
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, asdict, replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,11 @@ import task2vec as t2v
 from task2vec import Library
 from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
+from task2vec.experts.measured import MeasuredTask
+from task2vec.select import conditioning
+from task2vec.select.knowing import know_measured
 from task2vec.select.recommending import recommend
+from task2vec.select.strategies.combined import Combined
 from tests.cli.material import make
 from tests.command import run_command
 from tests.select.recommend_world import PROTOCOLS, TASKS, fill_library, fingerprint, make_metatask
@@ -285,6 +290,32 @@ def test_a_look_at_the_bundle_needs_no_torch(tmp_path):
     assert result.stdout.startswith("Recommendation(") and "5 candidates" in result.stdout
     if t2v.bundled_metatask().distances:
         assert result.stdout.splitlines()[-1] == "False"
+
+
+def test_scales_of_what_ships_are_those_that_would_be_learned():
+    metatask = t2v.bundled_metatask()
+    known = know_measured(metatask, "half", metatask.embeddings["tf_efficientnet_lite0 robust"][0])
+    told = json.loads(conditioning.SHIPPED.read_text(encoding="utf-8"))
+    evidence = conditioning._add_heads(known.evidence, conditioning._read_heads(known))
+    key = conditioning.hash_evidence(evidence)
+    if key not in told:
+        pytest.skip("the bundle or the strategy has changed since: python -m benchmarks.recommend --ship")
+    assert asdict(Combined().fit(evidence).scales) == pytest.approx(told[key], rel=1e-3)
+    assert asdict(conditioning.find_scales(known)) == told[key]
+    changed = replace(evidence, errors=evidence.errors * 0.9)
+    assert conditioning.hash_evidence(changed) != key
+
+
+def test_experts_taught_far_away_are_not_worth_training(world):
+    far = make("birds", 99, kind=7)
+    lesson = MeasuredTask("birds", "all", "birds", "b" * 64, 100, 2)
+    embeddings = {"net robust": [*world.embeddings["net robust"], far]}
+    assert not ask(replace(world, lessons=(lesson,), embeddings=embeddings)).others
+    near = replace(make("birds", 98, kind=0), task="birds")
+    embeddings = {"net robust": [*world.embeddings["net robust"], near]}
+    advice = ask(replace(world, lessons=(lesson,), embeddings=embeddings))
+    assert [row.expert for row in advice.others] == ["birds"]
+    assert advice["birds"].distance == pytest.approx(symmetric(make("mine", 30), near), abs=1e-6)
 
 
 # --- with a library --------------------------------------------------------------------------------------------------

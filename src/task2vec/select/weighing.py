@@ -146,16 +146,22 @@ def _find_gain(told: Weighed, scales: Scales, number: int) -> float | None:
 
 
 def _tell_others(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tuple[Recommended, ...]:
-    """Experts that nobody has the weights of, and that would be predicted to be better than all that can be loaded."""
+    """Experts that nobody has the weights of, and that would be predicted to be better than all that can be loaded.
+
+    What they were taught must be no farther than known tasks mostly are from each other: else it is luck.
+    """
     guesses = [row.best_guess for row in rows if row.best_guess is not None]
     if not guesses:
         return ()
     offers = told.knowledge.offers
-    is_other = [
-        one and offer.location is None and offer.lesson is not None
-        for offer, one in zip(offers, told.is_allowed, strict=True)
-    ]
-    better = np.flatnonzero(np.array(is_other, dtype=bool) & (scales.errors < min(guesses) - WORTH))
+    is_taught = [offer.location is None and offer.lesson is not None for offer in offers]
+    is_other = np.array(is_taught, dtype=bool) & told.is_allowed
+    apart = told.knowledge.evidence.distances.get(SYMMETRIC, np.zeros((0, 0)))
+    between = apart[~np.eye(len(apart), dtype=bool)]
+    lessons = scales.question.to_lessons[SYMMETRIC]
+    if np.isfinite(between).any():
+        is_other &= ~(lessons > np.nanmedian(between))
+    better = np.flatnonzero(is_other & (scales.errors < min(guesses) - WORTH))
     better = better[np.argsort(scales.errors[better], kind="stable")]
     return tuple(_tell(told, scales, number, rank) for rank, number in enumerate(better.tolist(), start=1))
 

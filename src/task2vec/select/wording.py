@@ -155,10 +155,14 @@ def _word_nearest(row: Recommended) -> str:
 
 
 def _fold(text: str, width: int) -> str:
-    """The text in lines that are not wider; its own ends of lines stay."""
-    return "\n".join(
-        "\n".join(textwrap.wrap(plain(line), width, break_on_hyphens=False)) or "" for line in text.split("\n")
-    )
+    """The text in lines that are not wider; its own ends of lines stay, and numbers keep their signs."""
+    lines = []
+    for line in text.split("\n"):
+        kept = plain(line).replace(" %", "\N{NO-BREAK SPACE}%")
+        lines += [
+            part.replace("\N{NO-BREAK SPACE}%", " %") for part in textwrap.wrap(kept, width, break_on_hyphens=False)
+        ]
+    return "\n".join(lines)
 
 
 def plain(text: str) -> str:
