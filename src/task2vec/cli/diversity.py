@@ -13,7 +13,7 @@ from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
 from task2vec.errors import UsageError
 
 if TYPE_CHECKING:
-    from task2vec.distance.diversity import CrossDiversity, Diversity
+    from task2vec.distance.batches import CrossDiversity, Diversity
     from task2vec.tasks import Task
 
 HOW_TO_READ = (
@@ -91,7 +91,7 @@ def diversity(
 
 def _check_count(task: "Task", drawing: dict[str, Any], seed: int) -> None:
     """Refuses, before the minutes of work, what has too few images."""
-    from task2vec.distance.diversity import FEWEST_BATCHES
+    from task2vec.distance.batches import FEWEST_BATCHES
     from task2vec.tasks.batches import draw_batches
 
     if (count := len(draw_batches(task, **drawing, seed=seed))) < FEWEST_BATCHES:

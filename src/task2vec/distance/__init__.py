@@ -1,8 +1,8 @@
 """Pairs of embeddings become numbers, and many embeddings a table of them."""
 
 from task2vec.distance.asymmetric import asymmetric
+from task2vec.distance.batches import CrossDiversity, Diversity, cross_diversity, diversity
 from task2vec.distance.correction import pairwise_corrected
-from task2vec.distance.diversity import CrossDiversity, Diversity, cross_diversity, diversity
 from task2vec.distance.domain import domain
 from task2vec.distance.gaussian import jeffreys, kl
 from task2vec.distance.kind import Distance, check_comparable

@@ -35,7 +35,7 @@ def draw_batches(
         >>> digits = sample_tasks(images_per_task=100)[0]
         >>> [(batch, twin), *others] = draw_batches(digits, classes=4, images=2)
         >>> batch, twin.classes == batch.classes, len(others)
-        (Task(digits batch 1, 8 images, 4 classes), True, 4)
+        (Task(digits batch 1, 8 images, 4 classes), True, 3)
     """
     _check(task, batches, classes, images)
     canonical = task.canonical()
