@@ -1,15 +1,18 @@
 """Evidence from a measured meta-task."""
 
+import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import task2vec.tasks
 from task2vec.distance import symmetric
 from task2vec.embedding import trivial
 from task2vec.errors import UsageError
 from task2vec.experts.measured import MeasuredExpert, MeasuredMetaTask, MeasuredTask
-from task2vec.select.evidence import DOMAIN, SYMMETRIC
+from task2vec.select.evidence import DOMAIN, SYMMETRIC, TAXONOMIC
 from task2vec.select.sources import from_measured
 from tests.library.making import make
 
@@ -107,6 +110,23 @@ def test_domains_are_compared_by_their_angle():
     cosine = 1 - means[0] @ means[3] / np.linalg.norm(means[0]) / np.linalg.norm(means[3])
     assert evidence.to_lessons[DOMAIN][0, 2] == pytest.approx(cosine)
     assert evidence.distances[DOMAIN][1, 1] == 0
+
+
+def test_taxa_of_birds_have_a_place_in_their_tree():
+    measured = make_measured()
+    assert TAXONOMIC not in take(measured).distances
+    names = ("cub_Parulidae", "cub_Corvidae", "cub_Piciformes")
+    with Path(task2vec.tasks.__file__).with_name("cub200_taxonomy.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    counts = {name: sum(name[4:] in (row["order"], row["family"]) for row in rows) for name in names}
+    birds = [replace(task, name=name, dataset="cub200") for task, name in zip(measured.tasks, names, strict=True)]
+    known = replace(measured, tasks=tuple(replace(task, classes=counts[task.name]) for task in birds))
+    evidence = take(known)
+    assert evidence.distances[TAXONOMIC].tolist() == [[0, 4, 6], [4, 0, 6], [6, 6, 0]]
+    assert evidence.to_lessons[TAXONOMIC][2, [1, 3]].tolist() == [6, 6]
+    assert np.isnan(evidence.to_lessons[TAXONOMIC][:, [0, 2]]).all()
+    fewer = replace(known, tasks=tuple(replace(task, classes=3) for task in birds))
+    assert TAXONOMIC not in take(fewer).distances
 
 
 def test_a_family_keeps_lessons_of_the_others():

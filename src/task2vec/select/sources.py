@@ -9,6 +9,7 @@ from task2vec.embedding import trivial
 from task2vec.errors import UsageError
 from task2vec.experts.measured import MeasuredMetaTask
 from task2vec.select.evidence import DOMAIN, SYMMETRIC, TAXONOMIC, Evidence
+from task2vec.select.taxa import measure_taxa
 
 
 def from_measured(
@@ -45,8 +46,7 @@ def from_measured(
     tasks, experts = measured.tasks, measured.experts
     places = _find_lessons(measured)
     kinds = {SYMMETRIC: space.distances, DOMAIN: _measure_domains(measured, probe)}
-    if TAXONOMIC in space.others:
-        kinds[TAXONOMIC] = space.others[TAXONOMIC]
+    kinds[TAXONOMIC] = measure_taxa((*tasks, *measured.lessons))
     count = len(tasks)
     whole = Evidence(
         tuple(task.name for task in tasks),
@@ -130,7 +130,6 @@ class _Space:
     norms: np.ndarray
     vectors: np.ndarray | None
     priors: np.ndarray | None
-    others: dict[str, np.ndarray]
     halves: np.ndarray | None
 
 
@@ -156,7 +155,7 @@ def _measure_space(measured: MeasuredMetaTask, probe: str, method: str) -> _Spac
             np.array([symmetric(one, trivial(one)) for one in embeddings]),
             np.array([one.norm() for one in embeddings]),
         )
-    return _Space(*found, vectors, priors, dict(kept), measured.halves)
+    return _Space(*found, vectors, priors, measured.halves)
 
 
 def _measure_domains(measured: MeasuredMetaTask, probe: str) -> np.ndarray | None:
