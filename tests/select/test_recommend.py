@@ -7,11 +7,13 @@ from dataclasses import FrozenInstanceError, asdict, replace
 
 import numpy as np
 import pytest
+import torch
 
 import task2vec as t2v
 from task2vec import Library
 from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
+from task2vec.experts.files import write_tensors
 from task2vec.experts.measured import MeasuredTask
 from task2vec.select import conditioning
 from task2vec.select.knowing import know_measured
@@ -27,6 +29,12 @@ LOADABLE = {"generic resnet34", "tf_efficientnet_lite0", "tf_efficientnet_lite1"
 @pytest.fixture(scope="module")
 def world():
     return make_metatask()
+
+
+@pytest.fixture
+def library(tmp_path):
+    with Library.open(tmp_path / "library") as opened:
+        yield opened
 
 
 def ask(world, *, seed=30, kind=0, **options):
@@ -184,6 +192,23 @@ def test_candidates_nobody_knows_come_last_and_say_so(world):
     assert "No error of any candidate is known" in alone.verdict and not alone.is_sure
 
 
+def test_a_file_of_an_expert_is_a_candidate_that_knows_its_lesson(world, library):
+    story = {"kind": "expert", "name": "gulls", "architecture": "timm:resnet10t", "size": [64, 64], "task": "gulls"}
+    file = library.folder / "gulls.expert.safetensors"
+    write_tensors(file, {"weight": torch.zeros(1)}, story | {"task_fingerprint": fingerprint(60)})
+    lesson = make("gulls", 60)
+    library.add(lesson)
+    advice = ask(world, library=library, candidates=[file, "mobilenet_v2"])
+    assert advice["gulls"].load == f't2v.load_expert("{file}")' and advice["gulls"].is_here
+    assert advice["gulls"].distance == pytest.approx(symmetric(make("mine", 30), lesson), abs=1e-6)
+    assert advice["gulls"].parameters > 4e6 and advice["gulls"].why == "Nothing is known of it."
+    width = {row.expert: row.high - row.low for row in advice.rows}
+    assert width["gulls"] > width["mobilenet_v2"]
+    own = replace(make("mine", 30), provenance=make("", 60).provenance)
+    with pytest.raises(UsageError, match="none of the candidates can be loaded"):
+        recommend(own, evidence=world, library=library, candidates=[file])
+
+
 def test_candidates_that_cannot_be(world):
     with pytest.raises(UsageError, match=r"'resnet35' is no expert .* Known and loadable: generic resnet34"):
         ask(world, candidates=["resnet35"])
@@ -319,12 +344,6 @@ def test_experts_taught_far_away_are_not_worth_training(world):
 
 
 # --- with a library --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def library(tmp_path):
-    with Library.open(tmp_path / "library") as opened:
-        yield opened
 
 
 def test_experts_of_the_library_join_those_of_the_bundle(world, library):

@@ -23,7 +23,7 @@ from task2vec.embedding import Embedding
 from task2vec.select.confirming import Measured
 from task2vec.select.evidence import SYMMETRIC, Answer, Evidence, Question
 from task2vec.select.knowledge import Knowledge
-from task2vec.select.strategies import combined, combined_model
+from task2vec.select.strategies import combined
 from task2vec.select.strategies.combined import REACH, SURE, Combined
 from task2vec.select.strategies.combined_model import Scales, scale_errors, unscale
 
@@ -100,8 +100,8 @@ def ship_scales(known: Sequence[Knowledge]) -> None:
 def hash_evidence(evidence: Evidence) -> str:
     """SHA-256 of all that scales are learned from, and of the model itself."""
     digest = hashlib.sha256()
-    for module in (combined, combined_model):
-        digest.update(Path(module.__file__ or "").read_bytes())
+    for file in sorted(Path(combined.__file__ or "").parent.glob("combined*.py")):
+        digest.update(file.read_bytes())
     classes = np.zeros(0) if evidence.classes is None else evidence.classes
     apart, lessons = evidence.distances[SYMMETRIC], evidence.to_lessons[SYMMETRIC]
     for values in (evidence.errors, evidence.is_candidate, apart, lessons, classes):
