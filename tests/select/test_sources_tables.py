@@ -63,6 +63,13 @@ def test_a_column_for_each_expert(put):
         assert evidence.lessons == (None, "cats", None) and evidence.lesson_groups == (None, "pets", None)
 
 
+def test_a_row_for_each_expert(put):
+    evidence = read_evidence(put("model,birds,cats\ngeneric,0.2,0.1\ncats,0.3,\n"))
+    assert evidence.tasks == ("birds", "cats") and evidence.experts == ("generic", "cats")
+    np.testing.assert_array_equal(evidence.mean, [[0.2, 0.3], [0.1, np.nan]])
+    assert evidence.is_candidate.tolist() == [[True, True], [True, False]]
+
+
 def test_tasks_without_a_dataset_are_one_each(put):
     evidence = read_evidence(put("task,a,b\nx,0.1,0.2\ny,0.3,0.1\n"))
     assert evidence.groups == ("x", "y") and evidence.generic is None
@@ -89,7 +96,7 @@ def test_who_has_seen_a_task_is_no_candidate(put):
         ("task,expert,error\nx,a,0.1\n\nx,a,0.2\n", "line 4 of .*again, after line 2"),
         ("task,expert,error,seed\nx,a,0.1,first\n", "line 2 of .*seed 'first'"),
         ("task,expert,error\n,a,0.1\n", "line 2 of .*no task or no expert"),
-        ("model,a\nx,0.1\n", "line 1 of .*begins with 'model'"),
+        ("colour,a\nx,0.1\n", "line 1 of .*begins with 'colour'"),
         ("task,a\n", "no table is that small"),
         ("", "no table is that small"),
     ],

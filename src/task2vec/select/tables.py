@@ -8,6 +8,7 @@ or a row for each task and a column for each expert, of which the first is calle
 
     task,dataset,expert A,expert B
 
+(or one for each expert and a column for each task, where the first is called `expert`, `model` or `network`).
 A table of the first kind may have columns `seed_0`, `seed_1`, ... in the place of `error` and `seed`. Errors are
 shares, from 0 to 1; empty cells, `nan`, `NA` and `-` are not known. `dataset` is that of the task, `lesson` what the
 expert was taught; without it, an expert that is called like a task was taught that task. An expert may not be chosen
@@ -32,6 +33,7 @@ from task2vec.select.evidence import Evidence
 from task2vec.select.nearness_tables import add_distances, add_embeddings
 
 _SEED = re.compile(r"seed_(\d+)")
+_TASK_HEADS, _EXPERT_HEADS = ("", "task", "tasks", "name"), ("expert", "experts", "model", "models", "network")
 _SEEN = ("is_trivial", "shares_images", "shares_labels")
 
 
@@ -109,20 +111,23 @@ def _list_cells(table: Table) -> list[_Cell]:
 
 
 def _list_wide(table: Table) -> list[_Cell]:
-    """The errors of a table with a row for each task and a column for each expert."""
-    if table.heads[0].lower() not in ("task", "", "tasks", "name"):
+    """The errors of a table with a row for each task and a column for each expert, or the other way round."""
+    first = table.heads[0].lower()
+    if first not in (*_TASK_HEADS, *_EXPERT_HEADS):
         raise table.fail(
             1,
-            f"begins with '{table.heads[0]}', so it cannot be told what its columns are",
-            "Begin with 'task', then one column for each expert; or name columns task, expert and error.",
+            f"begins with '{table.heads[0]}', so it cannot be told what its rows are",
+            "Begin with 'task', then one column for each expert, or with 'expert', then one for each task.",
         )
-    dataset = table.heads.index("dataset") if "dataset" in table.heads else None
-    return [
-        _Cell(line, row[0], head, 0, "", _parse_error(table, line, cell), row[dataset] if dataset is not None else "")
-        for line, row in table.rows
-        for place, (head, cell) in enumerate(zip(table.heads, row, strict=True))
-        if place not in (0, dataset)
-    ]
+    dataset = table.heads.index("dataset") if "dataset" in table.heads and first in _TASK_HEADS else None
+    cells = []
+    for line, row in table.rows:
+        for place, (head, text) in enumerate(zip(table.heads, row, strict=True)):
+            if place not in (0, dataset):
+                names = (row[0], head) if first in _TASK_HEADS else (head, row[0])
+                group = "" if dataset is None else row[dataset]
+                cells.append(_Cell(line, *names, 0, "", _parse_error(table, line, text), group))
+    return cells
 
 
 def _parse_error(table: Table, line: int, text: str) -> float:
