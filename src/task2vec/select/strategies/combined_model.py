@@ -26,7 +26,7 @@ from scipy.optimize import minimize
 # Errors this small are told from none by luck: a few images of a small test set.
 _OFFSET = 0.03
 # Scales are learned on no more experts than this; all others are predicted with them.
-_MOST = 48
+_MOST = 24
 # Variances of what scales have no say in: the level of all errors, their slope by log classes, slopes by drifts.
 _LEVEL, _CLASSES, _SLOPES = 4.0, 0.1, 1.0
 # Where scales start and are drawn to, and by how much (standard deviation of their logarithms): good, rest, own, near,
