@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from task2vec.engine import open_engine
-from task2vec.engine.connection import share_cards
-from task2vec.errors import MissingExtraError, UsageError
+from task2vec.engine.connection import connect, share_cards
+from task2vec.errors import MissingExtraError, ResourceError, UsageError
 from tests.engine.ray_run import QUESTIONS
 from tests.engine.test_pool import wait_until
 
@@ -51,6 +51,32 @@ def test_without_ray_there_is_one_line_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[ray\]'"):
         open_engine("ray")
+
+
+class SlowRay:
+    """A Ray that is up at the third try."""
+
+    def __init__(self, failures):
+        self.failures, self.calls = failures, []
+
+    def is_initialized(self):
+        return False
+
+    def init(self, **options):
+        self.calls.append("init")
+        if len(self.calls) < 2 * self.failures + 1:
+            raise RuntimeError("the agent did not start")
+
+    def shutdown(self):
+        self.calls.append("shutdown")
+
+
+def test_a_ray_of_our_own_is_started_again_if_it_did_not_come_up():
+    slow = SlowRay(2)
+    assert connect(slow, None, cores=1)
+    assert slow.calls == ["init", "shutdown", "init", "shutdown", "init"]
+    with pytest.raises(ResourceError, match="the agent did not start"):
+        connect(SlowRay(3), None, cores=1)
 
 
 def test_cards_are_shared_out():

@@ -25,6 +25,8 @@ _MANNERS = {
 _ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 # Ray itself would try for minutes.
 _PATIENCE = 10.0
+# On a machine that is busy, Ray gives up on the processes that it starts before they are up.
+_TRIES = 3
 
 
 def import_ray(*, is_alone: bool = True) -> ModuleType:
@@ -66,12 +68,17 @@ def connect(ray: ModuleType, address: str | None, *, cores: int | None) -> bool:
         options |= {"address": "local", "include_dashboard": False, "num_cpus": max(cores or 0, os.cpu_count() or 1)}
     else:
         options["address"] = address
-    try:
-        _knock(address)
-        with _keep_handler(signal.SIGTERM):
-            ray.init(**options)
-    except Exception as error:
-        raise ResourceError(_word_missing(address, error)) from error
+    for tries_left in reversed(range(_TRIES if address is None else 1)):
+        try:
+            _knock(address)
+            with _keep_handler(signal.SIGTERM):
+                ray.init(**options)
+            break
+        except Exception as error:
+            if tries_left:
+                ray.shutdown()
+                continue
+            raise ResourceError(_word_missing(address, error)) from error
     return address is None
 
 
