@@ -13,7 +13,6 @@ from task2vec.experts.measured import MeasuredMetaTask
 from task2vec.paper.property_claims import FAILS, HOLDS, UNCLEAR, Claim
 from task2vec.paper.selection_choices import Chosen, choose_experts
 from task2vec.paper.selection_settings import (
-    OPTIMUM,
     SELECTED,
     Made,
     Row,
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from task2vec.select.evidence import Evidence
 
 STRATEGY = "asymmetric"
+# Seen on pale yellow as well as on dark blue.
+_BEST = "#e0439f"
 # Inches of a cell, and of the names beside them.
 _WIDE, _HIGH, _NAMES = 0.155, 0.135, 1.15
 _FONT = 4.3
@@ -77,7 +78,7 @@ def draw_matrix(evidence: "Evidence", chosen: Chosen, distances: np.ndarray, col
     """Errors in percent as numbers; dark where the lesson is near; pale numbers where an expert has seen the task."""
     tall, wide = len(evidence.tasks), len(columns)
     size = (max(_NAMES + 0.45 + _WIDE * wide, 5.0), max(_NAMES + 0.5 + _HIGH * tall, 3.0))
-    figure = import_figure()(figsize=size, dpi=300, layout="constrained")
+    figure = import_figure()(figsize=size, dpi=220, layout="constrained")
     axes = figure.subplots()
     shown = np.where(evidence.is_candidate, distances, np.nan)[:, columns]
     picture = _paint(figure, axes, shown)
@@ -90,7 +91,7 @@ def draw_matrix(evidence: "Evidence", chosen: Chosen, distances: np.ndarray, col
                     place, row, f"{100 * error:.0f}", fontsize=_FONT, color=colour, ha="center", va="center"
                 )
                 words.set_in_layout(False)  # thousands of them would be measured again and again
-        marks = {OPTIMUM: chosen.optimum[row]}
+        marks = {_BEST: chosen.optimum[row]}
         if STRATEGY in chosen.by:
             marks[SELECTED] = chosen.by[STRATEGY][row]
         for colour, expert in marks.items():
@@ -155,7 +156,7 @@ def _name_sides(axes: "Axes", evidence: "Evidence", columns: Sequence[int]) -> N
 def _add_legend(figure: "Figure", *, has_selection: bool) -> None:
     from matplotlib.patches import Patch
 
-    entries = [Patch(facecolor="none", edgecolor=OPTIMUM, linewidth=1.2, label="best candidate")]
+    entries = [Patch(facecolor="none", edgecolor=_BEST, linewidth=1.2, label="best candidate")]
     if has_selection:
         entries.append(Patch(facecolor="none", edgecolor=SELECTED, linewidth=1.2, label="nearest, and so selected"))
     entries.append(Patch(facecolor="none", edgecolor="none", label="pale: has seen the task, no candidate"))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PROBES = ("resnet34", "tf_efficientnet_lite0")
 PROBE, METHOD = "resnet34", "robust"
 # Colours that the colour-blind can tell apart, the same for one thing in all pictures.
-SELECTED, PAPERS, GENERIC, OPTIMUM = "#d55e00", "#e69f00", "#0072b2", "#009e73"
+SELECTED, PAPERS, GENERIC = "#d55e00", "#e69f00", "#0072b2"
 DATASETS = {
     "cub200": "#0072b2",
     "flowers102": "#a8327d",
