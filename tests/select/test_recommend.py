@@ -87,6 +87,9 @@ def test_it_abstains_where_the_evidence_does_not(world, kind):
 def test_a_little_ahead_is_not_enough(world, monkeypatch):
     monkeypatch.setattr("task2vec.select.conditioning.SURE", 1.1)
     assert ask(world).is_sure  # similar tasks are known
+    monkeypatch.setattr("task2vec.select.conditioning.LEAST", 0.5)
+    assert not ask(world).is_sure  # not by so much
+    monkeypatch.setattr("task2vec.select.conditioning.LEAST", 0.0)
     monkeypatch.setattr("task2vec.select.conditioning.REACH", 0.0)
     advice = ask(world)
     assert advice.rows[0].expert == "tf_efficientnet_lite1" == advice.choice and not advice.is_sure
@@ -145,7 +148,15 @@ def test_a_task_that_is_known_is_foretold_without_its_own_errors(world):
 def test_who_was_trained_on_the_task_is_left_out(world):
     taught = tuple(replace(one, lesson_fingerprint=fingerprint(30)) if one.lesson else one for one in world.experts)
     advice = ask(replace(world, experts=taught), strategy="kernel symmetric")
-    assert not advice.others and any("trained on this very task: birds" in note for note in advice.notes)
+    words = "trained on images or labels of this very task: birds"
+    assert not advice.others and any(words in note for note in advice.notes)
+    shares = world.shares_images.copy()
+    shares[2, 5] = 0.5
+    own = world.embeddings["net robust"][2]
+    assert (
+        recommend(own, evidence=world).others
+        and not recommend(own, evidence=replace(world, shares_images=shares)).others
+    )
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,12 @@ class Case:
         measured = sum_up([error for error in errors if error.task == own])
         if apart is not knowledge and not measured:
             told.append("This very task is among those that are known: its errors are left out, and foretold.")
-        is_taught = np.array(
-            [own is not None and offer.lesson_fingerprint == own for offer in apart.offers], dtype=bool
-        )
+        is_taught = _find_taught(knowledge, own)
         if is_taught.any():
-            names = ", ".join(offer.name for offer, is_own in zip(apart.offers, is_taught, strict=True) if is_own)
-            told.append(f"Left out, because trained on this very task: {names}.")
+            names = [offer.name for offer, is_own in zip(apart.offers, is_taught, strict=True) if is_own]
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            seen = f"{', '.join(names[:3])}{more}"
+            told.append(f"Left out, because trained on images or labels of this very task: {seen}.")
         lost = [offer.name for offer in apart.offers if offer.location is not None and not offer.is_loadable]
         if lost:
             told.append(f"Left out, because the file of its weights is gone: {', '.join(lost)}.")
@@ -103,11 +103,10 @@ class Case:
         names = {offer.name for offer in self.knowledge.offers}
         new = [count_offer(offer) for offer in dict.fromkeys(offers) if offer.name not in names]
         grown = add_offers(self.knowledge, new, self._find_lessons(new))
-        own = self.embedding.provenance.get("task_fingerprint")
         chosen = {offer.name for offer in offers}
-        is_allowed = np.array(
-            [one.name in chosen and (own is None or one.lesson_fingerprint != own) for one in grown.offers], dtype=bool
-        )
+        is_chosen = np.array([offer.name in chosen for offer in grown.offers], dtype=bool)
+        is_new = ~_find_taught(grown, self.embedding.provenance.get("task_fingerprint"))[len(self.is_allowed) :]
+        is_allowed = is_chosen & np.concatenate([self.is_allowed, is_new])
         return replace(self, knowledge=grown, is_allowed=is_allowed)
 
     def _find_lessons(self, new: Sequence[Offer]) -> dict[str, Embedding]:
@@ -223,6 +222,17 @@ class Case:
 
     def _is_multilabel(self) -> bool:
         return bool(self.embedding.provenance.get("is_multilabel", self.task is not None and self.task.is_multilabel))
+
+
+def _find_taught(knowledge: Knowledge, own: str | None) -> np.ndarray:
+    """(experts) who has seen the asked task: it was taught it, or the evidence knows the task and says so."""
+    is_taught = np.array(
+        [own is not None and offer.lesson_fingerprint == own for offer in knowledge.offers], dtype=bool
+    )
+    for row, fingerprint in enumerate(knowledge.fingerprints):
+        if fingerprint == own:
+            is_taught |= ~knowledge.evidence.is_candidate[row]
+    return is_taught
 
 
 def _name_offers(

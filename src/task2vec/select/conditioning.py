@@ -30,6 +30,8 @@ from task2vec.select.strategies.combined_model import Scales, scale_errors, unsc
 HEAD = "the probe's own head"
 # By which intervals are widened, on the scale of the model: see above.
 WIDER = 1.25
+# The smallest gain over the static choice that is worth a word.
+LEAST = 0.005
 SHIPPED = Path(__file__).parent / "scales.json"
 
 
@@ -46,9 +48,9 @@ def predict(
 ) -> tuple[Answer, bool]:
     """What the combined strategy says when it knows the task's own head and measured errors; and whether it is sure.
 
-    It is sure where another than the static choice has the smallest error, and either something similar is known or the
-    chance that it is better is large enough: the rule of the strategy, which cannot apply it here itself, since the
-    asked task's own row is always near.
+    It is sure where another than the static choice has the smallest error by half a point, and either something similar
+    is known or the chance that it is better is large enough: the rule of the strategy, which cannot apply it here
+    itself, since the asked task's own row is always near.
     """
     heads, own = _read_heads(knowledge), _read_head(embedding)
     scales = find_scales(knowledge)
@@ -61,6 +63,7 @@ def predict(
     order = Answer(answer.errors).order(np.append(question.is_candidate, False))
     is_sure = answer.static is not None and len(order) > 0 and int(order[0]) != answer.static
     is_sure = is_sure and ((answer.sureness or 0) >= SURE or _is_near(knowledge, question))
+    is_sure = is_sure and float(answer.errors[answer.static or 0] - answer.errors[order[0]]) >= LEAST
     told = {"badness": middle, "errors": answer.errors, "low": low, "high": high, "chances": answer.chances}
     count = len(knowledge.offers)
     return replace(answer, **{name: None if each is None else each[:count] for name, each in told.items()}), is_sure

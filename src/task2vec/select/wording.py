@@ -79,7 +79,7 @@ def _list_columns(rows: Sequence[Recommended], *, is_loadable: bool = True) -> l
         columns.append(column("measured", lambda row: _percent(row.measured), 0))
     columns += [
         column("predicted", lambda row: _percent(row.error), 2 if is_measured else 0),
-        column("90 % interval", lambda row: _span(row.low, row.high), 5 if is_measured else 1),
+        column("interval", lambda row: _span(row.low, row.high), 5 if is_measured else 1),
         column("best", lambda row: _percent(row.chance, digits=0), 6),
         column("gain", lambda row: "-" if row.gain is None else f"{100 * row.gain:+.1f}", 3),
         column("lesson", lambda row: "-" if row.distance is None else f"{row.distance:.2f}", 8),
