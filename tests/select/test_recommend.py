@@ -160,7 +160,8 @@ def test_who_was_trained_on_the_task_is_left_out(world):
 
 
 @pytest.mark.parametrize(
-    ("per_class", "regime"), [([4, 6], "5"), ([10, 10], "5"), ([12, 40], "half"), ([2, 90, 90], "half")]
+    ("per_class", "regime"),
+    [([4, 6], "5"), ([10, 10], "5"), ([11, 11], "half"), ([12, 40], "half"), ([2, 90, 90], "half")],
 )
 def test_the_regime_goes_by_the_images_of_the_median_class(world, per_class, regime):
     own = make("mine", 30)
