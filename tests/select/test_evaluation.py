@@ -109,7 +109,10 @@ def test_strategies_that_cannot_answer_are_left_out_with_their_reason():
     evidence = replace(make_evidence(), simplicity=None)
     found = evaluate(evidence, ["static", "asymmetric"])
     assert list(found.outcomes) == ["static"] and "trivial task" in found.left_out["asymmetric"]
-    assert "Left out: asymmetric" in str(found)
+    assert "Left out: asymmetric (nothing says how far" in str(found)
+    bare = replace(evidence, scores={})
+    many = str(evaluate(bare, ["static", "logme", "knn", "parc"], resamples=9))
+    assert "Left out: logme, knn, parc; the evidence lacks what they go by" in many
 
     class Broken(Watching):
         def rank(self, question):

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from task2vec.select.evaluation import Evaluation, Outcome
 
 STATIC = "static"
+# More strategies than these are left out without their reasons.
+_FEW = 2
 
 
 def summarise(evaluation: "Evaluation") -> list[dict[str, Any]]:
@@ -187,8 +189,10 @@ def explain(evaluation: "Evaluation") -> list[str]:
             f"Optimum: {100 * evaluation.optimum.mean():.1f} % on average, chosen on {on} and measured on the rest; "
             f"the smallest error, {smallest:.1f} %, is chosen with its noise."
         )
-    told += [f"Left out: {name} ({reason.split('. ')[0]})" for name, reason in evaluation.left_out.items()]
-    return told
+    if len(evaluation.left_out) > _FEW:
+        names = ", ".join(evaluation.left_out)
+        return [*told, f"Left out: {names}; the evidence lacks what they go by (`left_out`, or --json, says what)."]
+    return [*told, *(f"Left out: {name} ({reason.split('. ')[0]})" for name, reason in evaluation.left_out.items())]
 
 
 def _sign(value: float | None, unit: str) -> str:
