@@ -16,8 +16,9 @@ open and what we do:
   evidence for or against any.
 * Mean and standard deviation of the labels are over the candidates of each task: the paper's index is the task's.
 * Weight decay pulls b_j back by itself, as in AdamW. Added to the gradient, as Adam's own is, it would outweigh a
-  gradient that thousands of filters share after a single step, and nothing would be fitted: of 49 tasks known in
-  full, the best expert was first for 18 % instead of all, and for tasks left out it did far worse.
+  gradient that thousands of filters share after a single step, and little would be fitted: of 49 tasks known in
+  full, the best expert was first for 18 % and not for over 90 %, and tasks that were left out had 30.5 % error by
+  its choices and not 25.2 % (taxa of the first bundle, ResNet-34, half of the images; static 26.6, asymmetric 33.1).
 * gamma = exp(g) is learned without decay, and starts where distances within a task have a spread of one.
 * Experts that have seen a task, or whose error is not known, are not in its softmax.
 
