@@ -33,7 +33,7 @@ Strategies = Annotated[
     list[str] | None, typer.Option("--strategy", help="Table 1: only these; repeat it for more. Default: all.")
 ]
 Workers = Annotated[
-    Literal["serial", "pool"], typer.Option("--engine", help="Table 1: by this process, or by one for each core.")
+    Literal["serial", "pool"], typer.Option("--engine", help="Tables: by this process, or by one for each core.")
 ]
 OUT = Path("task2vec-selection")
 Maker = Callable[["MeasuredMetaTask", Path, Callable[[str], None]], "Made"]
@@ -48,7 +48,7 @@ def tables(
 ) -> None:
     """Table 1 (ways of choosing) and Table 2 (choice of probe), as Markdown, figures and CSV."""
     table = partial(_table, strategies=strategy, engine=engine)
-    _run({"table 1": table, "table 2": _probes}, out, bundle, as_json)
+    _run({"table 1": table, "table 2": partial(_probes, engine=engine)}, out, bundle, as_json)
 
 
 def violins(out: Out = OUT, bundle: Bundle = None, as_json: options.AsJson = False) -> None:
@@ -86,7 +86,7 @@ def make_all(
         "matrix": _matrix,
         "curves": partial(_curves, table=points),
         "table 1": partial(_table, strategies=strategy, engine=engine),
-        "table 2": _probes,
+        "table 2": partial(_probes, engine=engine),
     }
     _run(makers, out, bundle, as_json, has_claims=True)
 
@@ -153,10 +153,10 @@ def _table(
     return make_table(measured, folder, strategies=strategies, engine=engine, step=step)
 
 
-def _probes(measured: "MeasuredMetaTask", folder: Path, step: Callable[[str], None]) -> "Made":
+def _probes(measured: "MeasuredMetaTask", folder: Path, step: Callable[[str], None], engine: str = "serial") -> "Made":
     from task2vec.paper.selection_probes import make_probes
 
-    return make_probes(measured, folder, step=step)
+    return make_probes(measured, folder, engine=engine, step=step)
 
 
 def _violins(measured: "MeasuredMetaTask", folder: Path, step: Callable[[str], None]) -> "Made":

@@ -1,11 +1,13 @@
 """The paper's Table 2 on our meta-task: which probe's distances choose best, for all tasks and for the largest ten."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from task2vec.engine import Engine, Unit, borrow_engine
 from task2vec.experts.measured import MeasuredMetaTask
 from task2vec.paper.property_claims import FAILS, HOLDS, UNCLEAR, Claim
 from task2vec.paper.selection_forest import Bar, Series, draw_forest, word_bar
@@ -36,24 +38,61 @@ _TEN, _MOST = 10, 70.0
 _SERIES = (Series(ALL, GENERIC), Series(LARGEST, SELECTED, is_hollow=True))
 
 
-def make_probes(measured: MeasuredMetaTask, folder: Path, *, step: Callable[[str], None] = lambda words: None) -> Made:
-    """The table as a picture, as CSV, and in Markdown."""
+@dataclass(frozen=True, eq=False)
+class Probing:
+    """How the distances of one probe are tried in a setting: all that a worker needs to know."""
+
+    measured: MeasuredMetaTask
+
+    def open(self) -> Callable[[tuple[Setting, str]], Iterator[tuple[Evaluation, np.ndarray | None]]]:
+        """A function from a setting and a space to what is found there; see `task2vec.engine.Work`."""
+        return self._try
+
+    def _try(self, asked: tuple[Setting, str]) -> Iterator[tuple[Evaluation, np.ndarray | None]]:
+        setting, space = asked
+        evidence = gather(self.measured, setting, split_space(space))
+        wanted = [*CHOICES, *(BASELINES if space == list_spaces(self.measured)[0] else ())]
+        yield evaluate(evidence, [name for name in wanted if name in STRATEGIES], resamples=1), evidence.images
+
+
+def make_probes(
+    measured: MeasuredMetaTask,
+    folder: Path,
+    *,
+    engine: Engine | str = "serial",
+    step: Callable[[str], None] = lambda words: None,
+) -> Made:
+    """The table as a picture, as CSV, and in Markdown; `engine` says who computes, and changes nothing."""
     rows: list[Row] = []
     claims = []
+    tried = _try_all(measured, engine, step)
     for setting in list_settings(measured):
-        found = {}
-        for number, space in enumerate(list_spaces(measured)):
-            step(f"Table 2: {setting}, {space}")
-            evidence = gather(measured, setting, split_space(space))
-            wanted = [*CHOICES, *(BASELINES if number == 0 else ())]
-            found[space] = evaluate(evidence, [name for name in wanted if name in STRATEGIES], resamples=1)
-            rows += _list_rows(setting, space, found[space], evidence.images)
-        claims += _judge(setting, found)
+        own = {space: tried[f"{setting}, {space}"] for space in list_spaces(measured)}
+        for space, (found, images) in own.items():
+            rows += _list_rows(setting, space, found, images)
+        claims += _judge(setting, {space: found for space, (found, _) in own.items()})
     numbers = {"rows": rows, "largest": _TEN}
     files = write_outcome(folder, "table2", rows=rows, numbers=numbers, figure=draw_probes(rows))
     text = write_probes(rows)
     files.append(write_text(folder, "table2.md", text))
     return Made(files, claims, text=text)
+
+
+def _try_all(
+    measured: MeasuredMetaTask, engine: Engine | str, step: Callable[[str], None]
+) -> dict[str, tuple[Evaluation, np.ndarray | None]]:
+    """What is found in all settings with all probes, by their names."""
+    asked = {f"{setting}, {space}": (setting, space) for setting in list_settings(measured)
+             for space in list_spaces(measured)}  # fmt: skip
+    found: dict[str, tuple[Evaluation, np.ndarray | None]] = {}
+    with borrow_engine(engine) as opened:
+        for result in opened.run(Probing(measured), [Unit(*each) for each in asked.items()]):
+            if result.failure is not None:
+                raise result.failure.error()
+            if not result.is_last:
+                found[result.key] = result.value
+                step(f"Table 2: {result.key} ({len(found)} of {len(asked)})")
+    return found
 
 
 def _list_rows(setting: Setting, space: str, found: Evaluation, images: np.ndarray | None) -> list[Row]:
