@@ -30,7 +30,7 @@ from task2vec.select.strategies.combined_model import scale_errors  # noqa: E402
 from task2vec.select.strategies.effects import find_errors, take_apart  # noqa: E402
 from task2vec.select.strategies.kernel import choose_width, smooth, weigh  # noqa: E402
 
-WORKERS = 6
+WORKERS = 2
 SETTINGS: tuple[tuple[str, str, Leave], ...] = (
     ("taxa", "half", "task"),
     ("taxa", "half", "dataset"),
