@@ -57,7 +57,7 @@ def draw_forest(
     Args:
         panels: by title and row, the bar of every series; rows may be missing from a panel.
         series: what the dots of a row are.
-        label: of the axes.
+        label: of all axes together.
         lines: by title and the name of a series, where a dashed line stands.
         lines_are: what the legend says of them.
         most: what is farther to the right than this stands at the edge, with its number.
@@ -74,8 +74,8 @@ def draw_forest(
         for name, place in (lines or {}).get(title, {}).items():
             colour = next(each.colour for each in series if each.name == name)
             one.axvline(place, color=colour, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
-        one.set_title(title, fontsize=7.5, color=INK, loc="left")
-        one.set_xlabel(label, fontsize=7, color=INK)
+        one.set_title(title.replace(", ", ",\n"), fontsize=7.5, color=INK, loc="left")
+    figure.supxlabel(label, fontsize=7.5, color=INK)
     axes[0].set_yticks(range(len(rows)), rows, fontsize=7)
     axes[0].set_ylim(len(rows) - 0.4, -0.6)
     for tick, row in zip(axes[0].get_yticklabels(), rows, strict=True):
@@ -108,8 +108,8 @@ def _draw_panel(axes: "Axes", panel: Panel, rows: Sequence[str], series: Sequenc
 
 def _draw_bar(axes: "Axes", bar: Bar, height: float, series: Series, most: float) -> None:
     if bar.value > most:
-        axes.annotate(f"{bar.value:.0f} ›", (most, height), (0, 0), textcoords="offset points", ha="right", va="center",
-                      fontsize=5.5, color=series.colour)  # fmt: skip
+        axes.text(1.0, height, f"{bar.value:.0f} ›", transform=axes.get_yaxis_transform(), ha="right", va="center",
+                  fontsize=5.5, color=series.colour)  # fmt: skip
         return
     axes.plot([bar.low, min(bar.high, most)], [height] * 2, color=series.colour, linewidth=0.9, alpha=0.75, zorder=2)
     axes.plot([bar.value], [height], linestyle="none", marker="o", markersize=3.4, zorder=3, **_look(series))
