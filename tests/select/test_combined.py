@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from task2vec.errors import UndefinedScoreError
 from task2vec.select.evidence import Answer, Evidence
@@ -140,6 +141,14 @@ def test_chances_are_those_of_independent_experts():
     assert chances[0] == pytest.approx(norm.cdf(0.5), abs=0.03) and chances[2] == 0
     assert chances[0] == pytest.approx(forecast.compare(0, 1), abs=0.03)
     assert not forecast.chances(np.zeros(3, dtype=bool)).any()
+
+
+def test_the_spread_between_few_datasets_has_students_tails():
+    known = combined.Forecast(np.zeros(1), np.array([[2.0]]), np.eye(1) * 0.25, 0.5, 0.0, np.array([0.3]), 0.2)
+    assert known.widths(3)[0] == pytest.approx(norm.ppf(0.95) * np.sqrt(1 + 0.5 + 0.3 + 0.2))
+    unknown = replace(known, between=0.4)
+    expected = np.sqrt(norm.ppf(0.95) ** 2 * 1.6 + student.ppf(0.95, 4) ** 2 * 0.4)
+    assert unknown.widths(5)[0] == pytest.approx(expected) and unknown.widths(1)[0] == unknown.widths(3)[0]
 
 
 def test_a_similar_task_is_learned_from_and_a_far_one_gets_the_static_choice():
