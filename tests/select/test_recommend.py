@@ -15,6 +15,7 @@ from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
 from task2vec.experts.files import write_tensors
 from task2vec.experts.measured import MeasuredTask
+from task2vec.library import Expert
 from task2vec.select import conditioning
 from task2vec.select.knowing import know_measured
 from task2vec.select.recommending import recommend
@@ -384,6 +385,32 @@ def test_a_library_without_errors(world, library):
         ask("library", library=library)
     with pytest.raises(UsageError, match="needs a library"):
         ask("library")
+
+
+def test_a_library_that_knows_one_task_or_one_expert(library):
+    fill_library(library, tasks=1)
+    one = ask("library", library=library)
+    assert "1 task on 2 experts" in one.known and "best on average over 1 known task:" in one.verdict
+    with pytest.raises(DataError, match="errors are known of 'own 0' alone"):
+        recommend(make("own 0", 50), evidence="library", library=library)
+    alone = ask("library", library=library, candidates=["mine"])
+    assert "the only candidate, so there is nothing to choose: it is predicted to leave" in alone.verdict
+
+
+def test_an_expert_of_the_library_without_errors_is_a_candidate_if_it_is_named(world, library):
+    library.add(Expert("untried", "hub", "timm:resnet10t", input_size=64))
+    assert "untried" not in {row.expert for row in ask(world, library=library).rows}
+    advice = ask(world, library=library, candidates=["untried", "mobilenet_v2", "mobilenet_v2"])
+    assert [row.expert for row in advice.rows] == ["mobilenet_v2", "untried"] and not advice.is_sure
+    three = ask(world, library=library, candidates=["untried", "mobilenet_v2", "generic resnet34"])
+    assert three.choice == "generic resnet34" and three.rows[0].expert == "generic resnet34"
+    assert advice["untried"].load == 't2v.load_probe("resnet10t", size=64, download=True)'
+
+
+def test_no_errors_at_all(world):
+    advice = ask(replace(world, errors=np.full_like(world.errors, np.nan)))
+    assert "No error of any candidate is known" in advice.verdict and advice.static == ""
+    assert {row.gain for row in advice.rows} == {None}
 
 
 def test_the_library_alone(library):

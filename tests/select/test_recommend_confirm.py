@@ -202,3 +202,4 @@ def test_measured_errors_beat_the_static_choice_on_every_split_or_not(world, tas
     advice = weigh(Weighed(case.embedding, case.knowledge, case.is_allowed, found))
     assert advice.choice == "mobilenet_v2" and advice.is_sure == is_sure
     assert f"ahead of it on {2 if is_sure else 1} of 2 splits" in advice.verdict
+    assert advice["mobilenet_v2"].gain == pytest.approx(0.3 - sum(errors) / 2) != 0

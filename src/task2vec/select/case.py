@@ -10,14 +10,14 @@ import numpy as np
 
 from task2vec.embedding import Embedding
 from task2vec.embedding.progress import Report, silent
-from task2vec.errors import UsageError
+from task2vec.errors import DataError, UsageError
 from task2vec.library import Library, MeasuredError
 from task2vec.select.confirming import Measured, measure_offers, sum_up
 from task2vec.select.joining import add_offers
 from task2vec.select.knowing import find_embedding, list_errors
 from task2vec.select.knowledge import Knowledge
 from task2vec.select.limits import count_offer, read_count, time_offers, within_params
-from task2vec.select.offers import Offer, offer_named
+from task2vec.select.offers import Offer, offer_entry, offer_named
 from task2vec.select.recommendation import Recommendation
 from task2vec.select.regimes import find_training, is_alike
 from task2vec.select.scales import Weighed
@@ -74,6 +74,11 @@ class Case:
         """The question, with what the library knows of the task itself; its errors are not learned from."""
         own = embedding.provenance.get("task_fingerprint")
         told, apart = list(notes), knowledge.without(own)
+        if not apart.fingerprints:
+            raise DataError(
+                f"errors are known of '{embedding.task}' alone, so there is no other task to learn from. What was "
+                "measured: task2vec library errors; take what ships as well: evidence=None, without --evidence"
+            )
         errors = [] if library is None else list_errors(library, find_training(knowledge.protocol))
         measured = sum_up([error for error in errors if error.task == own])
         if apart is not knowledge and not measured:
@@ -99,12 +104,13 @@ class Case:
                 f"candidates={candidates!r} is no list of names and files, so nobody can be chosen. Give at least "
                 "one, as in ['resnet34']."
             )
-        offers = [offer_named(str(one), self.knowledge.offers) for one in candidates]
+        own = [] if self.library is None else [offer_entry(expert) for expert in self.library.experts()]
+        named = [offer_named(str(one), (*self.knowledge.offers, *own)) for one in candidates]
+        offers = {offer.name: offer for offer in named}
         names = {offer.name for offer in self.knowledge.offers}
-        new = [count_offer(offer) for offer in dict.fromkeys(offers) if offer.name not in names]
+        new = [count_offer(offer) for name, offer in offers.items() if name not in names]
         grown = add_offers(self.knowledge, new, self._find_lessons(new))
-        chosen = {offer.name for offer in offers}
-        is_chosen = np.array([offer.name in chosen for offer in grown.offers], dtype=bool)
+        is_chosen = np.array([offer.name in offers for offer in grown.offers], dtype=bool)
         is_new = ~_find_taught(grown, self.embedding.provenance.get("task_fingerprint"))[len(self.is_allowed) :]
         is_allowed = is_chosen & np.concatenate([self.is_allowed, is_new])
         return replace(self, knowledge=grown, is_allowed=is_allowed)
@@ -241,8 +247,6 @@ def _name_offers(
     """What the library measured, by the names that the offers have here."""
     if not measured or library is None:
         return {}
-    from task2vec.select.offers import offer_entry
-
     found = {}
     for expert in library.experts():
         if expert.name in measured:

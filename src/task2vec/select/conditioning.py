@@ -60,7 +60,9 @@ def predict(
     middle = scale_errors(answer.errors)
     factor = 1.0 if measured else WIDER
     low, high = (unscale(middle + factor * (scale_errors(end) - middle)) for end in (answer.low, answer.high))
-    order = Answer(answer.errors).order(np.append(question.is_candidate, False))
+    # Of whom no error is known, the average is foretold: that is no reason to leave anybody for them.
+    is_known = np.isfinite(knowledge.evidence.mean).any(0)
+    order = Answer(answer.errors).order(np.append(question.is_candidate & is_known, False))
     is_sure = answer.static is not None and len(order) > 0 and int(order[0]) != answer.static
     is_sure = is_sure and ((answer.sureness or 0) >= SURE or _is_near(knowledge, question))
     is_sure = is_sure and float(answer.errors[answer.static or 0] - answer.errors[order[0]]) >= LEAST

@@ -25,7 +25,7 @@ def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tupl
         )
         return first.expert, False, words
     if len(rows) == 1:
-        words = f"{first.expert} is the only candidate, so there is nothing to choose.{_expect(first)}"
+        words = f"{first.expert} is the only candidate, so there is nothing to choose:{_expect(first)}"
         return first.expert, False, words
     if scales.is_sure:
         assert first.gain is not None
@@ -36,8 +36,8 @@ def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tupl
             f"the static choice, would leave{chance}. {first.why}"
         )
         return first.expert, True, words
-    tasks = len(told.knowledge.evidence.tasks)
-    reason = f"Start from {static.expert}, the best on average over {tasks} known tasks:{_expect(static)}"
+    tasks = many(len(told.knowledge.evidence.tasks), "known task")
+    reason = f"Start from {static.expert}, the best on average over {tasks}:{_expect(static)}"
     ahead = max(rows, key=lambda row: -1 if row.gain is None else row.gain)
     if ahead.gain is None or ahead.gain <= 0:
         return static.expert, False, f"{reason} The evidence about this task speaks for no other."
@@ -85,7 +85,7 @@ def _count_ahead(told: Weighed, one: str, other: str) -> tuple[int, int]:
 def _expect(row: Recommended) -> str:
     """What error to expect, in words."""
     if row.error is None:
-        return ""
+        return " its error cannot be foretold."
     span = "" if row.low is None else f" ({_percent(row.low)} to {_percent(row.high)} in nine of ten cases)"
     return f" it is predicted to leave {_percent(row.error)} errors{span}."
 
@@ -97,7 +97,7 @@ def word_reason(told: Weighed, scales: Scales, number: int) -> str:
     if scales.static is None or not known[:, number].any():
         return "Nothing is known of it."
     if number == scales.static:
-        return f"Best on average over {int(known[:, number].sum())} known tasks."
+        return f"Best on average over {many(int(known[:, number].sum()), 'known task')}."
     apart = scales.question.distances[SYMMETRIC]
     both = np.flatnonzero(known[:, number] & known[:, scales.static] & np.isfinite(apart))
     if not len(both):
@@ -138,6 +138,16 @@ def note(told: Weighed, scales: Scales, *, is_multilabel: bool) -> list[str]:
             "predictions were moved by so much."
         )
     return notes
+
+
+def many(count: int, thing: str) -> str:
+    """The count and the thing, in the plural if it is not one.
+
+    Example:
+        >>> many(1, "task"), many(3, "task")
+        ('1 task', '3 tasks')
+    """
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _percent(share: float | None) -> str:

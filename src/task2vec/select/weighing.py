@@ -10,7 +10,7 @@ from task2vec.select.regimes import find_training
 from task2vec.select.scales import Scales, Weighed
 from task2vec.select.spaces import word_space
 from task2vec.select.strategies import find_strategy
-from task2vec.select.verdicts import NEIGHBOURS, choose, note, word_reason
+from task2vec.select.verdicts import NEIGHBOURS, choose, many, note, word_reason
 
 # By which errors are predicted where nobody asks for another way.
 COMBINED = "combined"
@@ -48,7 +48,7 @@ def weigh(told: Weighed, strategy: str | None = None, *, is_multilabel: bool = F
         told.knowledge.protocol,
         name,
         word_space(told.embedding),
-        f"{len(evidence.tasks)} tasks on {_count_known(told)} experts, of {told.knowledge.source}",
+        f"{many(len(evidence.tasks), 'task')} on {many(_count_known(told), 'expert')}, of {told.knowledge.source}",
         counts.get("images"),
         counts.get("classes"),
         (*told.notes, *note(told, scales, is_multilabel=is_multilabel)),
@@ -72,9 +72,13 @@ def _weigh(told: Weighed, name: str, is_loadable: np.ndarray) -> Scales:
     badness, static = answer.badness.copy(), _find_static(told, question, is_loadable)
     if static is not None and is_conditioned and not is_sure:
         badness[static] = np.nanmin(badness[is_loadable]) - 1e-6
+    is_tried = np.isfinite(evidence.mean).any(0)
     if told.measured and np.isfinite(errors).any():
-        known = [told.measured[offer.name].error if offer.name in told.measured else np.nan for offer in offers]
-        badness = np.where(np.isnan(known), errors, known)
+        own = [told.measured[offer.name].error if offer.name in told.measured else np.nan for offer in offers]
+        badness, is_tried = np.where(np.isnan(own), errors, own), is_tried | np.isfinite(own)
+    if (is_tried & is_loadable).any():  # who was never tried is not put before all others
+        best = np.nanmin(badness[is_tried & is_loadable])
+        badness = np.where(is_tried, badness, np.maximum(badness, best + 1e-9))
     order = Answer(badness, fallback=answer.fallback).order(is_loadable)
     return Scales(question, answer, static, is_sure, errors, low, high, shift, order)
 
