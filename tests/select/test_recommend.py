@@ -15,7 +15,7 @@ from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
 from task2vec.experts.files import write_tensors
 from task2vec.experts.measured import MeasuredTask
-from task2vec.library import Expert
+from task2vec.library import Expert, MeasuredError
 from task2vec.select import conditioning
 from task2vec.select.knowing import know_measured
 from task2vec.select.recommending import recommend
@@ -405,6 +405,17 @@ def test_an_expert_of_the_library_without_errors_is_a_candidate_if_it_is_named(w
     three = ask(world, library=library, candidates=["untried", "mobilenet_v2", "generic resnet34"])
     assert three.choice == "generic resnet34" and three.rows[0].expert == "generic resnet34"
     assert advice["untried"].load == 't2v.load_probe("resnet10t", size=64, download=True)'
+
+
+def test_errors_on_what_an_expert_was_taught_do_not_speak_for_it(library):
+    fill_library(library)
+    file = library.folder / "mine.expert.safetensors"
+    library.add(Expert("taught", "file", str(file), task=fingerprint(50)))
+    for number in range(4):
+        error = 0.0 if number == 0 else 0.2
+        library.add(MeasuredError(fingerprint(50 + number), "taught", error, PROTOCOLS[1]))
+    advice = ask("library", library=library, strategy="static")
+    assert advice["taught"].error == pytest.approx(0.2, abs=0.01)
 
 
 def test_no_errors_at_all(world):
