@@ -179,6 +179,15 @@ def test_what_is_not_near_counts_only_where_the_choice_is_sure():
     assert answer.order(far.is_candidate)[0] == best
 
 
+def test_the_static_choice_is_put_first_where_another_is_predicted_to_be_a_little_better():
+    evidence = replace(draw(15, 5, missing=0, seen=0), distances={})
+    fitted, question = ask(evidence, 2)
+    worst = int(fitted.forecast(question).mean.argmax())
+    answer = fitted._heed(question, fitted.forecast(question), fitted.rank(question), worst)
+    assert answer.sureness > 0.5 and answer.static == worst
+    assert (answer.order(question.is_candidate)[0] == worst) == answer.abstains == (answer.sureness < combined.SURE)
+
+
 def test_without_distances_the_static_order_is_left():
     evidence = replace(draw(15, 5, missing=0, seen=0), distances={})
     fitted, question = ask(evidence, 2)
