@@ -116,12 +116,16 @@ def main() -> None:
         for leave in ("task", "dataset"):
             for when, rows in measure_all(protocol, leave, every=every).items():
                 mean = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
-                gain = mean["gain"] / mean["sure"] if mean["sure"] else 0.0
                 told = (
                     f"| {protocol} | {leave} | {when} | {100 * mean['square'] ** 0.5:.1f} | {100 * mean['held']:.0f} % "
                 )
-                told += f"| {100 * mean['width']:.1f} | {100 * mean['sure']:.0f} % | {100 * gain:+.1f} "
-                print(told + f"| {100 * mean['regret']:.1f} |", flush=True)
+                told += f"| {100 * mean['width']:.1f} "
+                if when == "before":
+                    gain = mean["gain"] / mean["sure"] if mean["sure"] else 0.0
+                    told += f"| {100 * mean['sure']:.0f} % | {100 * gain:+.1f} | {100 * mean['regret']:.1f} |"
+                else:  # about the candidates that were not measured: nothing is chosen among these alone
+                    told += "| - | - | - |"
+                print(told, flush=True)
 
 
 if __name__ == "__main__":
