@@ -142,6 +142,8 @@ def test_one_dataset_or_one_expert_leaves_nothing():
         evaluate(evidence, ["static"], leave="dataset")
     with pytest.raises(UsageError, match="no task has two candidates"):
         evaluate(evidence.only(range(9), [0]), ["static"])
+    with pytest.raises(UsageError, match="'task 0' is the only task"):
+        evaluate(evidence.only([0]), ["static"])
 
 
 def slow_honest(measured, allowed):

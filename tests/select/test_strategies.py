@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from task2vec.distance.asymmetric import ALPHA
 from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.select import SCORES
 from task2vec.select.evidence import SYMMETRIC, Evidence
@@ -125,6 +126,19 @@ def test_alpha_is_the_best_for_the_others():
     chosen = NearestAsymmetric(None).fit(known).grants[1] / known.simplicity[1]
     assert losses[int(np.argmin(np.abs(np.array(ALPHAS) - chosen)))] == pytest.approx(min(losses))
     assert min(losses) < max(losses)
+
+
+@pytest.mark.parametrize("lacking", ["lessons of candidates", "simplicity"])
+def test_alpha_is_the_papers_where_nothing_speaks_for_another(lacking):
+    evidence = make_evidence()
+    if lacking == "simplicity":
+        evidence = replace(evidence, simplicity=np.full(6, np.nan))
+    else:  # each lesson is known to be near to the one task that its expert has seen
+        is_candidate = ~np.eye(9, 6, dtype=bool)
+        gaps = np.where(is_candidate, np.nan, 0.1)
+        evidence = replace(evidence, is_candidate=is_candidate, to_lessons={SYMMETRIC: gaps})
+    chosen, papers = (NearestAsymmetric(alpha).fit(evidence).grants for alpha in (None, ALPHA))
+    np.testing.assert_array_equal(chosen, papers)
 
 
 def test_static_with_distance_is_the_joint_fit():

@@ -204,6 +204,11 @@ def _make_folds(evidence: Evidence, leave: str, asked: Sequence[str] | None) -> 
     for members in together.values():
         row = members[0][0]
         known = np.flatnonzero(groups != groups[row] if leave != "task" else np.arange(len(groups)) != row)
+        if not len(known) and leave == "task":
+            raise UsageError(
+                f"'{evidence.tasks[row]}' is the only task, so with it left out there is none to learn from. Add tasks "
+                "whose errors are known: task2vec error-matrix"
+            )
         if not len(known):
             raise UsageError(
                 f"with the tasks of '{groups[row]}' left out no task is left to learn from, for all are of that "

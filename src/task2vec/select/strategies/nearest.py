@@ -88,11 +88,13 @@ class NearestAsymmetric:
         errors = find_errors(evidence)
         effects = take_apart(errors)
         assert evidence.simplicity is not None
+        known = np.isfinite(errors) & np.isfinite(evidence.to_lessons[SYMMETRIC] - evidence.simplicity)
+        rows = np.flatnonzero(known.any(1))
+        if not len(rows):  # no known task has a candidate of known lesson: nothing speaks against the paper's
+            return ALPHA
         losses = []
         for alpha in ALPHAS:
-            badness = evidence.to_lessons[SYMMETRIC] - alpha * evidence.simplicity
-            badness = np.where(np.isfinite(errors) & np.isfinite(badness), badness, np.inf)
-            rows = np.flatnonzero(np.isfinite(badness).any(1))
+            badness = np.where(known, evidence.to_lessons[SYMMETRIC] - alpha * evidence.simplicity, np.inf)
             losses.append(float(np.mean((errors - effects.tasks[:, None])[rows, badness[rows].argmin(1)])))
         near = np.flatnonzero(np.array(losses) <= min(losses) + 1e-12)
         return min((ALPHAS[place] for place in near), key=lambda alpha: abs(alpha - ALPHA))
