@@ -146,6 +146,15 @@ def test_one_dataset_or_one_expert_leaves_nothing():
         evaluate(evidence.only([0]), ["static"])
 
 
+def test_what_the_name_of_a_strategy_promises_must_be_known():
+    evidence = make_evidence()
+    evidence = replace(evidence, scores={}, distances={"symmetric": evidence.distances["symmetric"]})
+    found = evaluate(evidence, ["combined", "combined domain", "combined + logme"])
+    assert set(found.outcomes) == {"combined"}
+    assert "no domain distance between tasks is known" in found.left_out["combined domain"]
+    assert "the score 'logme' of these tasks and experts is not known" in found.left_out["combined + logme"]
+
+
 def slow_honest(measured, allowed):
     """Chosen on all parts but one, measured on that."""
     found = []

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtrit
 
+from task2vec.errors import UndefinedScoreError
 from task2vec.select.evidence import SYMMETRIC, Answer, Evidence, Question
 from task2vec.select.strategies.combined_cells import Means, find_means, gather
 from task2vec.select.strategies.combined_model import (
@@ -217,14 +218,34 @@ class Combined:
         return self.score is not None
 
     def fit(self, evidence: Evidence) -> Predictor:
-        """Learns the scales of the model, and solves it."""
+        """Learns the scales of the model, and solves it.
+
+        Raises:
+            UndefinedScoreError: No error is known, or not the score or the kind of distance that was asked for.
+        """
         find_errors(evidence)
+        self._check(evidence)
         means = find_means(evidence, self.kind, self.score, lessons=self.lessons)
         cells, centre, classes = gather(evidence, means)
         scales = learn_scales(cells) if self.scales is None else self.scales
         likeness = liken(cells.distances, scales.width)
         solution = solve(cells, scales, likeness)
         return Predictor(self, means, evidence, cells, centre, classes, scales, likeness, solution)
+
+    def _check(self, evidence: Evidence) -> None:
+        """Refuses evidence without what the name promises: a table would show another strategy under it."""
+        if self.score and not np.isfinite(evidence.scores.get(self.score, np.nan)).any():
+            raise UndefinedScoreError(
+                f"the score '{self.score}' of these tasks and experts is not known (known: "
+                f"{', '.join(evidence.scores) or 'none'}), so '{self.name}' cannot go by it. Compute it with "
+                "score_features, or use 'combined'."
+            )
+        if self.kind != SYMMETRIC and self.kind not in evidence.distances:
+            raise UndefinedScoreError(
+                f"no {self.kind} distance between tasks is known (known kinds: "
+                f"{', '.join(evidence.distances) or 'none'}), so '{self.name}' cannot go by it. Give the evidence one, "
+                "or use 'combined'."
+            )
 
 
 def _has_score(question: Question, score: str) -> bool:
