@@ -140,6 +140,13 @@ def test_without_trivial_embeddings_complexity_is_held_as_it_is():
     assert np.isfinite(found.badness).all()
 
 
+def test_one_expert_alone_stays_where_it_is():
+    space = fit_model_space(make_evidence(experts=1, unknown=0))
+    np.testing.assert_allclose(space.places, space.start, atol=1e-6)
+    assert np.isfinite(space.gamma) and space.loss == 0
+    assert np.isfinite(space.rank(make_evidence(experts=1, unknown=0).ask(0)).badness).all()
+
+
 def test_what_cannot_be_fitted_is_said():
     evidence = make_evidence()
     with pytest.raises(UndefinedScoreError, match="not every task of the evidence has an embedding"):

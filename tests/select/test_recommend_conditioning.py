@@ -1,5 +1,7 @@
 """What is known of the asked task itself: one more row, one more column, and nothing else."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -63,3 +65,15 @@ def test_measured_errors_move_the_others_and_narrow_their_intervals(known):
         after = predict(known, own, ask(known, own), told)[0]
         assert (after.errors[column] > before.errors[column]) == (error > 0.5)
         assert after.high[column] - after.low[column] < before.high[column] - before.low[column]
+
+
+def test_a_task_of_unknown_classes_counts_as_the_mean_of_the_known(known):
+    own = make("mine", 30)
+    counts = np.geomspace(2, 200, len(known.fingerprints)).round().astype(int)
+    known = replace(known, evidence=replace(known.evidence, classes=counts))
+    question = ask(known, own)
+    heads = np.full(len(counts), 0.3)
+    asked = add_asked(known, replace(question, classes=None), heads, 0.3, {})
+    assert np.log(asked.evidence.classes[-1]) == pytest.approx(np.log(counts).mean())
+    np.testing.assert_array_equal(asked.evidence.classes[:-1], counts)
+    assert add_asked(known, replace(question, classes=7), heads, 0.3, {}).evidence.classes[-1] == 7

@@ -134,7 +134,7 @@ def add_asked(
     apart[:-1, :-1], apart[-1, :-1], apart[:-1, -1] = evidence.distances[SYMMETRIC], near, near
     lessons = np.append(question.to_lessons[SYMMETRIC], np.nan)
     group = f"asked: {question.name}"
-    classes = 1 if question.classes is None else question.classes
+    classes = _guess_classes(evidence) if question.classes is None else question.classes
     whole = replace(
         evidence,
         tasks=(*evidence.tasks, question.name),
@@ -153,6 +153,11 @@ def add_asked(
         to_lessons={SYMMETRIC: lessons},
     )
     return Conditioned(whole, asked)
+
+
+def _guess_classes(evidence: Evidence) -> float:
+    """The mean of the known tasks in logarithms: what the strategy itself takes where it is not told."""
+    return 1.0 if evidence.classes is None else float(np.exp(np.log(np.maximum(evidence.classes, 1)).mean()))
 
 
 def _add_heads(evidence: Evidence, heads: np.ndarray) -> Evidence:

@@ -56,7 +56,9 @@ def train(
         return distances if trivial is None else distances - settings.alpha * measure_rows(places, trivial)
 
     with torch.no_grad():
-        spread = find_distances()[counted.any(1)].std(1).mean() if len(tasks) else torch.tensor(1.0)
+        # One expert alone has no spread, and nothing to be told from.
+        has_spread = len(tasks) > 0 and len(first) > 1
+        spread = find_distances()[counted.any(1)].std(1).mean() if has_spread else torch.tensor(1.0)
         log_gamma = -torch.log(spread.clamp_min(1e-6))
     log_gamma.requires_grad_(True)
     decays = {"params": [bias], "weight_decay": settings.weight_decay}
