@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -216,6 +217,10 @@ def test_intervals_come_from_samples_of_tasks_or_of_datasets():
     assert find_interval(weights, above, below) == pytest.approx(tuple(np.percentile(slow, [2.5, 97.5])))
     assert np.isnan(find_interval(weights, np.full(5, np.nan), below)).all()
     assert compare_paired(np.zeros(5)) == 1
+    few = np.array([0.0] * 20 + [-3.0, -1.0, -1.0, -2.0, 0.5])
+    ranks, signs = stats.rankdata(np.abs(few[20:])), np.array(list(product([-1, 1], repeat=5)))
+    as_far = np.abs(signs @ ranks) >= abs(np.sign(few[20:]) @ ranks)
+    assert compare_paired(few) == pytest.approx(as_far.mean())
     gaps = np.array([0.1, -0.2, 0.3, 0.4, 0.5, 0.1])
     assert compare_paired(gaps) == pytest.approx(stats.wilcoxon(gaps)[1])
 
