@@ -1,5 +1,6 @@
 """How good a ranking of experts was, once the errors are known. Pure functions of arrays of one task, or of many."""
 
+from itertools import product
 from math import comb
 
 import numpy as np
@@ -123,4 +124,8 @@ def compare_paired(gaps: np.ndarray) -> float:
     differing = gaps[np.abs(gaps) > 1e-12]
     if len(differing) == 0:
         return 1.0
-    return float(np.asarray(stats.wilcoxon(differing if len(differing) <= _FEW else gaps)[1]))
+    if len(differing) > _FEW:
+        return float(np.asarray(stats.wilcoxon(gaps)[1]))
+    ranks = stats.rankdata(np.abs(differing))
+    signs = np.array(list(product((-1, 1), repeat=len(differing))))
+    return float((np.abs(signs @ ranks) >= abs(np.sign(differing) @ ranks)).mean())
