@@ -186,7 +186,7 @@ class Combined:
     """The static prior, moved by errors on similar tasks as far as they are similar, and by a score if one is named.
 
     Attributes:
-        kind: of the distance between tasks. Where it is not known, tasks have nothing in common and static is left.
+        kind: of the distance between tasks. Without the symmetric one they have nothing in common, and static is left.
         score: a transferability score that every candidate earns by looking at the task's images; None does without.
         lessons: whether nearness of the task to what an expert was taught counts by itself.
         scales: of the model, where they were learned before; None learns them, which takes most of the time.
