@@ -144,7 +144,8 @@ def test_distances_are_matched_by_name(put):
     assert evidence.distances[SYMMETRIC].tolist() == [[0, 0.3], [0.3, 0]]
     np.testing.assert_array_equal(evidence.to_lessons[SYMMETRIC], [[0.7, 0.2], [np.nan, 0.1]])
     for text, match in (
-        ("task,x\nx,0\n", "no row for the task 'y'"),
+        ("task,x\nx,0\n", "no row for the task 'y', which"),
+        ("task,x\nz,0\n", r"no row for the task 'x' \(and 1 more\), which"),
         ("task,p,q\nx,0,1\ny,1,0\n", "names 'p' and no task"),
         ("task,x,y\nx,0,-1\ny,1,0\n", "line 2 of .*below 0"),
         ("task,x,y\nx,0,1\ny,1,0\ny,1,0\n", "two rows for the same name"),

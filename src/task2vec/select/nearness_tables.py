@@ -20,9 +20,10 @@ def add_distances(evidence: Evidence, table: Table) -> Evidence:
         raise DataError(f"'{table.path}' has two rows for the same name, so one would be lost. Keep one of them.")
     missing = [name for name in evidence.tasks if name not in rows]
     if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         raise DataError(
-            f"'{table.path}' has no row for the task '{missing[0]}' (and {len(missing) - 1} others), which the errors "
-            "are about, so it is near to nothing. Add it, or take its errors out."
+            f"'{table.path}' has no row for the task '{missing[0]}'{more}, which the errors are about, so it is near "
+            "to nothing. Add it, or take its errors out."
         )
     columns = {head: place for place, head in enumerate(table.heads) if place}
     known = {*evidence.tasks, *evidence.experts, *(lesson for lesson in evidence.lessons if lesson)}

@@ -177,7 +177,8 @@ def write_table(evaluation: "Evaluation") -> str:
 def explain(evaluation: "Evaluation") -> list[str]:
     """What the table's numbers are, in sentences."""
     left = {"task": "each task", "dataset": "each dataset", "domain": "each dataset with the experts taught on it"}
-    told = [f"{len(evaluation.tasks)} tasks, {left[evaluation.leave]} left out in turn."]
+    count = len(evaluation.tasks)
+    told = [f"{count} task{'s' * (count != 1)}, {left[evaluation.leave]} left out in turn."]
     smallest = 100 * evaluation.smallest.mean()
     if evaluation.optimum is None:
         told.append(

@@ -31,9 +31,9 @@ def word_recommendation(told: Recommendation, *, width: int, limit: int | None) 
 def _word_head(told: Recommendation) -> str:
     counts = []
     if told.images is not None:
-        counts.append(f"{told.images} images")
+        counts.append(f"{told.images} image{'s' * (told.images != 1)}")
     if told.classes is not None:
-        counts.append(f"{told.classes} classes")
+        counts.append(f"{told.classes} class{'es' * (told.classes != 1)}")
     what = f"{told.task}{': ' + ', '.join(counts) if counts else ''}"
     near = ", ".join(f"{name} ({distance:.2f})" for name, distance in told.neighbours[:3])
     regime = "half of the images" if told.regime == "half" else f"{told.regime} images per class"
