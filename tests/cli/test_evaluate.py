@@ -39,6 +39,10 @@ def test_tables_of_ones_own_are_evaluated(call, errors, tmp_path):
     assert "6 tasks, each task left out in turn." in result.stdout and "Left out: size" in result.stdout
     with out.open(newline="") as file:
         assert [row["strategy"] for row in csv.DictReader(file)] == names
+    again = ("evaluate", "--errors", errors, "--strategy", "static", "--csv", out)
+    refused = call(*again)
+    assert refused.exit_code == 2 and "--force" in refused.stderr and len(out.read_text().splitlines()) > 2
+    assert call(*again, "--force").exit_code == 0 and len(out.read_text().splitlines()) == 2
 
 
 def test_one_json_document(call, errors):
@@ -73,7 +77,7 @@ def test_what_ships_is_taken_by_family_and_a_family_of_one_dataset_learns_from_t
     )
     result = call("evaluate", "--family", "labels", "--leave", "dataset", "--strategy", "chance", "--protocol", "5")
     assert result.exit_code == 0, result.stderr
-    assert "all tasks of 'labels' are of one dataset" in result.stderr and "1 tasks, each dataset" in result.stdout
+    assert "all tasks of 'labels' are of one dataset" in result.stderr and "1 task, each dataset" in result.stdout
     whole = call("evaluate", "--strategy", "chance", "--json")
     assert len(json.loads(whole.stdout)["tasks"]) == 3
     assert command.evaluate.__doc__
@@ -87,7 +91,7 @@ def test_what_ships_is_taken_by_family_and_a_family_of_one_dataset_learns_from_t
         (("--errors", "ERRORS", "--family", "taxa"), 2, "Leave it out"),
         (("--errors", "nowhere.csv"), 3, "cannot be read as a table"),
         (("--errors", "ERRORS", "--strategy", "oracle"), 2, "no strategy called 'oracle'"),
-        (("--errors", "ERRORS", "--csv", "nowhere/rows.csv", "--strategy", "static"), 5, "cannot be written"),
+        (("--errors", "ERRORS", "--csv", "nowhere/rows.csv", "--strategy", "static"), 5, "'nowhere' is not a folder"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(call, errors, options, code, match):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from task2vec.cli import options
+from task2vec.cli.cautions import check_file
 from task2vec.cli.listing import Column, print_columns
 from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
 from task2vec.errors import UsageError
@@ -49,6 +50,7 @@ def evaluate(
     probe: Annotated[str | None, typer.Option(help="That tasks were embedded with.")] = None,
     method: Annotated[str | None, typer.Option(help="By which they were embedded.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the rows to this file as well.", metavar="FILE")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file of --csv.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Compare ways of choosing an expert: what each would have chosen for every task, not knowing its errors.
@@ -62,6 +64,7 @@ def evaluate(
         raise UsageError("--distances and --embeddings are about the tasks of --errors. Give these, too: --errors CSV")
     if family is not None and (errors is not None or library is not None):
         raise UsageError("--family is about the tasks that ship, and tables and libraries know none. Leave it out.")
+    check_file(csv, option="--csv", is_forced=force)
     from task2vec.embedding.progress import watch
     from task2vec.select.evaluation import evaluate as run
     from task2vec.select.summary import to_plain, write_csv
