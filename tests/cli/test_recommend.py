@@ -87,6 +87,13 @@ def test_a_folder_is_embedded_kept_and_measured(call, photos, worlds, own_librar
     )
 
 
+def test_without_the_library_nothing_is_left_behind(call, photos, worlds, own_library, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    report = read(call("recommend", photos, "--evidence", worlds[1], *DEVICE, "--no-library", "--json"))
+    assert report["task"] == "photos" and report["library"] is None
+    assert sorted(tmp_path.rglob("*")) == before and not Path(own_library).exists()
+
+
 def test_a_name_embedded_in_another_way_is_embedded_again_from_its_folder(call, photos, worlds, own_library, tmp_path):
     with Library.open(own_library) as opened:
         opened.add(make("photos", 3), source=str(photos))
@@ -145,6 +152,18 @@ def test_options_reach_the_question(call, library, worlds):
         assert call(*args, *wrong).exit_code == 2, wrong
 
 
+def test_what_cannot_be_meant_is_said_before_anything_is_embedded(call, photos, worlds, own_library):
+    for wrong in (
+        ("--candidates", "resnet999"),
+        ("--max-params", "many"),
+        ("--regime", "most"),
+        ("--strategy", "luck"),
+    ):
+        result = call("recommend", photos, "--evidence", worlds[1], *DEVICE, *wrong)
+        assert result.exit_code == 2 and wrong[1] in result.stderr, result.stderr
+        assert not Path(own_library).exists(), wrong
+
+
 def test_time_is_measured_on_this_machine(call, library, worlds):
     args = ("recommend", "task of mine", "--evidence", worlds[0], "--candidates", "tf_efficientnet_lite0", *DEVICE)
     (row,) = read(call(*args, "--max-time", 1e6, "--json"))["rows"]
@@ -163,6 +182,10 @@ def test_a_file_is_not_overwritten_unasked(call, library, worlds, tmp_path):
     result = call(*args)
     assert result.exit_code == 2 and "--force" in result.stderr
     assert call(*args, "--force").exit_code == 0
+    # Said before anything is embedded, and not as our bug after it.
+    for place, code, match in (("nowhere/out.csv", 5, "nowhere"), (".", 2, "is a folder")):
+        result = call("recommend", "nobody", "--csv", place, "--force")
+        assert result.exit_code == code and match in result.stderr, result.stderr
 
 
 @pytest.mark.parametrize("columns", [80, 40])

@@ -39,6 +39,7 @@ class Wish:
         library: its folder; None for the default.
         no_library: whether to do without.
         tags: for the task in the library.
+        is_kept: whether what no library takes becomes a file.
     """
 
     path: Path
@@ -56,6 +57,7 @@ class Wish:
     library: Path | None = None
     no_library: bool = False
     tags: tuple[str, ...] = ()
+    is_kept: bool = True
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ def make_embedding(wish: Wish, *, before: "Callable[[Task, Probe], None] | None"
             story = {"task": task.name, "fingerprint": task.fingerprint, "source": task.source, "probe": probe.name}
             shelf.begin(stack, "embed", story | {"settings": wish.settings.as_dict()})
         place = default_place(task.name, wish.out)
-        is_written = wish.out is not None or (known is None and (shelf is None or shelf.is_for_finding))
+        is_homeless = known is None and (shelf is None or shelf.is_for_finding)
+        is_written = wish.out is not None or (is_homeless and wish.is_kept)
         if is_written and not wish.force:
             check_place(place, task, probe, wish.settings)
         if known is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from task2vec.cli import options
+from task2vec.cli.cautions import check_file
 from task2vec.cli.chosen import Layout
 from task2vec.cli.exits import INTERRUPTED
 from task2vec.cli.facts import many
@@ -91,8 +92,7 @@ def recommend(
     """
     if confirm < 0 or seeds < 1 or limit < 1:
         raise UsageError("--confirm is 0 or more, --seeds and --limit are 1 or more: otherwise there is nothing to do.")
-    if csv is not None and csv.exists() and not force:
-        raise UsageError(f"'{csv}' is there already, and would be lost. Name another file: --csv FILE; or --force")
+    check_file(csv, option="--csv", is_forced=force)
     from task2vec.select.recommending import Wanted
 
     how = {"device": device, "workers": workers, "batch_size": batch_size}
@@ -102,7 +102,7 @@ def recommend(
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
     catalogue = {"kind": kind, "layout": layout, "split": split, "draw": draw, "labels": labels}
     reading = {"how": how, "table": table, "catalogue": catalogue, "task_name": task_name, "name": name}
-    reading |= {"allow_bad": allow_bad, "no_library": no_library}
+    reading |= {"allow_bad": allow_bad, "no_library": no_library, "is_kept": False}
     run = Run(query, asked, Seeker(asked, None if no_library else library, no_library, probe, weights, reading))
     run.recommend(confirm, seeds=seeds)
     run.print(limit=limit, csv=csv, as_json=as_json)
@@ -121,8 +121,10 @@ class Run:
 
     def recommend(self, confirm: int, *, seeds: int) -> None:
         """Finds the task, weighs, and measures; an interrupt leaves what was measured."""
-        from task2vec.select.recommending import open_case
+        from task2vec.select.recommending import check_wanted, open_case
 
+        with ExitStack() as stack:
+            check_wanted(self.asked, self.seeker.open(stack, makes_one=False))
         task, embedding = self.seeker.find(self.query, needs_images=confirm > 0)
         with ExitStack() as stack:
             library = self.seeker.open(stack, makes_one=confirm > 0)

@@ -16,9 +16,12 @@ from task2vec.select.case import Case
 from task2vec.select.joining import join
 from task2vec.select.knowing import find_embedding, know_library, know_measured
 from task2vec.select.knowledge import Knowledge
+from task2vec.select.limits import read_count
+from task2vec.select.offers import offer_entry, offer_measured, offer_named
 from task2vec.select.recommendation import Recommendation
 from task2vec.select.regimes import choose_regime
 from task2vec.select.spaces import list_spaces, side_of, word_space
+from task2vec.select.strategies import find_strategy
 
 if TYPE_CHECKING:
     from task2vec.tasks import Task
@@ -108,6 +111,7 @@ def recommend(
         if isinstance(library, str | Path):
             opened = stack.enter_context(Library.open(library))
         assert not isinstance(opened, str | Path)
+        check_wanted(asked, opened)
         task, embedding = take_task(what, asked, opened)
         if confirm and task is None:
             raise UsageError(
@@ -116,6 +120,26 @@ def recommend(
             )
         case = open_case(embedding, asked, opened, task=task)
         return case.confirm(confirm, seeds=seeds) if confirm else case.weigh()
+
+
+def check_wanted(asked: Wanted, library: Library | None) -> None:
+    """Raise for what cannot be meant, before the minutes that an embedding takes.
+
+    Raises:
+        UsageError: There is no such candidate, regime or strategy, or a limit is no number.
+    """
+    if asked.max_params is not None:
+        read_count(asked.max_params)
+    if asked.strategy is not None:
+        find_strategy(asked.strategy)
+    known = [] if library is None else [offer_entry(expert) for expert in library.experts()]
+    if asked.evidence != LIBRARY:
+        measured = find_measured(asked.evidence)
+        known += [offer_measured(expert) for expert in measured.experts]
+        choose_regime((), measured.protocols, wanted=asked.regime)
+    if not isinstance(asked.candidates, str | Path | None):
+        for one in asked.candidates:
+            offer_named(str(one), known)
 
 
 def take_task(
