@@ -87,6 +87,14 @@ def test_a_folder_is_embedded_kept_and_measured(call, photos, worlds, own_librar
     )
 
 
+def test_an_unreadable_image_is_named(call, photos, worlds, tmp_path):
+    shutil.copytree(photos, tmp_path / "some")
+    (tmp_path / "some" / "dark" / "torn.png").write_bytes(b"no picture")
+    result = call("recommend", "some", "--evidence", worlds[1], *DEVICE, "--allow-bad")
+    assert result.exit_code == 0 and "unreadable: " in result.stderr and "torn.png" in result.stderr
+    assert result.stdout.startswith("some: 16 images")
+
+
 def test_without_the_library_nothing_is_left_behind(call, photos, worlds, own_library, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     report = read(call("recommend", photos, "--evidence", worlds[1], *DEVICE, "--no-library", "--json"))

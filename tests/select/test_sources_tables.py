@@ -154,6 +154,17 @@ def test_distances_are_matched_by_name(put):
             read_evidence(errors, put(text, "wrong.csv"))
 
 
+def test_one_way_of_a_distance_is_enough_and_none_is_said(put):
+    errors = put("task,generic,a\nx,0.1,0.2\ny,0.3,0.1\nz,0.2,0.4\n", "errors.csv")
+    lacking = put("task,x,y\nx,0,0.3\ny,0.3,0\nz,0.5,0.7\n", "lacking.csv")
+    whole = [[0, 0.3, 0.5], [0.3, 0, 0.7], [0.5, 0.7, 0]]
+    assert read_evidence(errors, lacking).distances[SYMMETRIC].tolist() == whole
+    with pytest.raises(DataError, match="no distance between the tasks 'x' and 'z'"):
+        read_evidence(errors, put("task,x,y\nx,0,0.3\ny,0.3,0\nz,,0.7\n", "hole.csv"))
+    lessons = read_evidence(errors, put("task,a\nx,0.1\ny,0.3\nz,0.5\n", "lessons.csv"))
+    assert SYMMETRIC not in lessons.distances and lessons.to_lessons[SYMMETRIC][:, 1].tolist() == [0.1, 0.3, 0.5]
+
+
 def test_embeddings_become_distances(put):
     errors = put("task,expert,error,lesson\nx,a,0.1,\nx,b,0.2,sea\ny,a,0.3,\ny,b,0.4,sea\n", "errors.csv")
     rows = {"x": [1.0, 2, 3, 0], "y": [2.0, 1, 0.5, 0], "sea": [3.0, 1, 1, 0], "trivial": [0.1, 0.1, 0.2, 0]}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from task2vec.cli.asked import EMBEDDING, FILE, NAME, PATH, load_asked, recognise
 from task2vec.cli.making import Wish, make_embedding
+from task2vec.cli.reading import say_bad
 from task2vec.cli.shelf import open_if_any
 from task2vec.cli.speech import say, visible
 from task2vec.errors import NotInLibraryError, UsageError
@@ -130,6 +131,7 @@ class Seeker:
         settings = EmbedSettings(method=like.provenance.get("settings", {}).get("method") or "robust")
         loading = {"weights": self.weights, "size": side_of(like), "download": self.asked.download}
         made = make_embedding(Wish(path, settings, like.probe, loading, library=self.folder, **self.reading))
+        say_bad(made.task.bad)
         return made.task, made.embedding
 
     def _choose_space(self, library: "Library | None") -> "Embedding":

@@ -37,11 +37,30 @@ def add_distances(evidence: Evidence, table: Table) -> Evidence:
         ]
     )
     numbers = {head: number for number, head in enumerate(columns)}
+    apart = _pick(values, [numbers.get(task) for task in evidence.tasks])
     return replace(
         evidence,
-        distances={SYMMETRIC: _pick(values, [numbers.get(task) for task in evidence.tasks])},
+        distances={} if not numbers.keys() & set(evidence.tasks) else {SYMMETRIC: _complete(apart, evidence, table)},
         to_lessons={SYMMETRIC: _pick(values, _find_lessons(evidence, numbers))},
     )
+
+
+def _complete(apart: np.ndarray, evidence: Evidence, table: Table) -> np.ndarray:
+    """The distances between tasks, where one way may be told for both.
+
+    Raises:
+        DataError: Of two tasks neither way is told.
+    """
+    whole = np.where(np.isnan(apart), apart.T, apart)
+    whole = np.where(np.eye(len(whole), dtype=bool) & np.isnan(whole), 0, whole)
+    lacking = np.argwhere(np.isnan(whole))
+    if len(lacking):
+        one, other = (evidence.tasks[number] for number in lacking[0])
+        raise DataError(
+            f"'{table.path}' tells no distance between the tasks '{one}' and '{other}', so it is not known whether one "
+            "tells about the other. Fill that cell, or take out the errors of one of them."
+        )
+    return whole
 
 
 def _parse_distance(table: Table, line: int, text: str) -> float:

@@ -81,7 +81,7 @@ def _list_columns(rows: Sequence[Recommended], *, is_loadable: bool = True) -> l
         column("predicted", lambda row: _percent(row.error), 2 if is_measured else 0),
         column("interval", lambda row: _span(row.low, row.high), 5 if is_measured else 1),
         column("best", lambda row: _percent(row.chance, digits=0), 6),
-        column("gain", lambda row: "-" if row.gain is None else f"{100 * row.gain:+.1f}", 3),
+        column("gain", lambda row: "-" if row.gain is None else f"{100 * row.gain:+.1f}".replace("-0.0", "+0.0"), 3),
         column("lesson", lambda row: "-" if row.distance is None else f"{row.distance:.2f}", 8),
         column("weights", lambda row: _count(row.parameters), 9),
         column("s/1,000", lambda row: "-" if row.seconds is None else f"{row.seconds:.1f}", 7),
