@@ -16,7 +16,7 @@ from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError
 from task2vec.experts.files import write_tensors
 from task2vec.experts.measured import MeasuredTask
 from task2vec.library import Expert, MeasuredError
-from task2vec.select import conditioning
+from task2vec.select import conditioning, verdicts
 from task2vec.select.knowing import know_measured
 from task2vec.select.recommending import recommend
 from task2vec.select.strategies.combined import Combined
@@ -195,12 +195,31 @@ def test_only_one_candidate(world):
     assert len(advice) == 1 and "only candidate" in advice.verdict and not advice.is_sure
 
 
+def test_fewer_images_than_errors_are_known_for_are_noted(world):
+    own = make("mine", 30)
+
+    def ask_with(count):
+        counts = {**own.provenance.get("counts", {}), "per_class": [count, count]}
+        return recommend(replace(own, provenance={**own.provenance, "counts": counts}), evidence=world).notes
+
+    assert any("Most classes have 2 images or fewer" in note and "trained on 5" in note for note in ask_with(2))
+    assert not any("images or fewer" in note for count in (5, 40) for note in ask_with(count))
+
+
+def test_a_reason_against_the_choice_is_said_to_be_one():
+    against = "On the nearest 5 tasks it left 1.1 points more errors than the static choice."
+    assert verdicts._hedge(against).startswith("Yet it is a close call: on the nearest 5 tasks")
+    assert verdicts._hedge(against.replace("more", "fewer")) == against.replace("more", "fewer")
+
+
 def test_candidates_nobody_knows_come_last_and_say_so(world):
     advice = ask(world, candidates=["mobilenet_v2", "resnet10t"], strategy="kernel symmetric")
     assert [row.expert for row in advice.rows] == ["mobilenet_v2", "resnet10t"]
     assert advice.rows[1].why == "Nothing is known of it." and advice.rows[1].nearest is None
     assert advice.rows[1].load == 't2v.load_probe("resnet10t", download=True)'
     assert 4e6 < advice.rows[1].parameters < 6e6
+    assert any(note.startswith("No error is known of resnet10t:") for note in advice.notes)
+    assert "mobilenet_v2, the best of these candidates on average" in advice.verdict
     alone = ask(world, candidates=["resnet10t", "test_resnet.r160_in1k"])
     assert "No error of any candidate is known" in alone.verdict and not alone.is_sure
 

@@ -271,8 +271,10 @@ def word_nothing(library: Library) -> str:
 
 def word_strangers(count: int, embedding: Embedding) -> str:
     """What to say of tasks that errors are known for, and that no embedding can be compared of."""
+    size = side_of(embedding)
+    how = f"--probe {embedding.probe}{'' if size is None else f' --size {size}'}"
     tasks = "1 task of your library has" if count == 1 else f"{count} tasks of your library have"
     return (
-        f"{tasks} errors but no embedding by {word_space(embedding)}, so nothing could be learned from them: embed "
-        "them like this one."
+        f"{tasks} errors but no embedding by {word_space(embedding)}, so nothing could be learned from them. Embed "
+        f"them like this one: task2vec embed FOLDER {how}"
     )

@@ -5,10 +5,12 @@ import numpy as np
 from task2vec.select.evidence import SYMMETRIC
 from task2vec.select.offers import MEASURED_SIZE
 from task2vec.select.recommendation import Recommended
+from task2vec.select.regimes import find_training
 from task2vec.select.scales import Scales, Weighed
 
 # Known tasks that are named as neighbours, and that a reason is taken from.
 NEIGHBOURS = 5
+MORE = "more errors"
 
 
 def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tuple[str, bool, str]:
@@ -33,11 +35,13 @@ def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tupl
         chance = "" if sureness is None else f" (better with a chance of {100 * sureness:.0f} %)"
         words = (
             f"Start from {first.expert}:{_expect(first)} That is {_points(first.gain)} fewer than {static.expert}, "
-            f"the static choice, would leave{chance}. {first.why}"
+            f"the static choice, would leave{chance}. {_hedge(first.why)}"
         )
         return first.expert, True, words
     tasks = many(len(told.knowledge.evidence.tasks), "known task")
-    reason = f"Start from {static.expert}, the best on average over {tasks}:{_expect(static)}"
+    is_cut = len(rows) < sum(offer.is_loadable for offer in told.knowledge.offers)
+    best = "the best of these candidates" if is_cut else "the best"
+    reason = f"Start from {static.expert}, {best} on average over {tasks}:{_expect(static)}"
     ahead = max(rows, key=lambda row: -1 if row.gain is None else row.gain)
     if ahead.gain is None or ahead.gain <= 0:
         return static.expert, False, f"{reason} The evidence about this task speaks for no other."
@@ -82,6 +86,11 @@ def _count_ahead(told: Weighed, one: str, other: str) -> tuple[int, int]:
     return sum(own[seed] < others[seed] for seed in shared), len(shared)
 
 
+def _hedge(why: str) -> str:
+    """The reason for an expert; where the nearest tasks speak against it, that it is a close call."""
+    return f"Yet it is a close call: {why[:1].lower()}{why[1:]}" if MORE in why else why
+
+
 def _expect(row: Recommended) -> str:
     """What error to expect, in words."""
     if row.error is None:
@@ -104,9 +113,9 @@ def word_reason(told: Weighed, scales: Scales, number: int) -> str:
         return "It was never measured beside the static choice."
     near = both[np.argsort(apart[both], kind="stable")][:NEIGHBOURS]
     gap = float((evidence.mean[near, scales.static] - evidence.mean[near, number]).mean())
-    word = "fewer" if gap >= 0 else "more"
+    word = "fewer errors" if gap >= 0 else MORE
     where = "task" if len(near) == 1 else f"{len(near)} tasks"
-    return f"On the nearest {where} it left {_points(abs(gap))} {word} errors than the static choice."
+    return f"On the nearest {where} it left {_points(abs(gap))} {word} than the static choice."
 
 
 def note(told: Weighed, scales: Scales, *, is_multilabel: bool) -> list[str]:
@@ -130,6 +139,21 @@ def note(told: Weighed, scales: Scales, *, is_multilabel: bool) -> list[str]:
         notes.append(
             f"Errors are those of images of {MEASURED_SIZE} pixels, as they were measured; larger ones mostly "
             "leave fewer."
+        )
+    known = np.isfinite(told.knowledge.evidence.mean).any(0)
+    news = [told.knowledge.offers[number].name for number in scales.order.tolist() if not known[number]]
+    news = [name for name in news if name not in told.measured]
+    counts = told.embedding.provenance.get("counts", {}).get("per_class") or ()
+    training = find_training(told.knowledge.protocol)
+    if len(counts) and training.isdigit() and np.median(counts) < int(training):
+        notes.append(
+            f"Most classes have {np.median(counts):g} images or fewer, and errors are those of classifiers trained on "
+            f"{training} of each: expect more, and do not lean on the order."
+        )
+    if news:
+        notes.append(
+            f"No error is known of {', '.join(news)}: what is predicted there is the average of others with a wide "
+            "interval. Measure on your images: --confirm K."
         )
     if scales.shift:
         way = "harder" if scales.shift > 0 else "easier"
