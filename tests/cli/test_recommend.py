@@ -93,6 +93,10 @@ def test_an_unreadable_image_is_named(call, photos, worlds, tmp_path):
     result = call("recommend", "some", "--evidence", worlds[1], *DEVICE, "--allow-bad")
     assert result.exit_code == 0 and "unreadable: " in result.stderr and "torn.png" in result.stderr
     assert result.stdout.startswith("some: 16 images")
+    # The second time it is the task of the library that has the name, which is said.
+    again = call("recommend", "some", "--evidence", worlds[1], *DEVICE)
+    assert "is taken for the task of the library" in again.stderr and "./some" in again.stderr
+    assert "is taken for" not in call("recommend", "./some", "--evidence", worlds[1], *DEVICE, "--allow-bad").stderr
 
 
 def test_without_the_library_nothing_is_left_behind(call, photos, worlds, own_library, tmp_path):

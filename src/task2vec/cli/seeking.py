@@ -1,5 +1,6 @@
 """A task that an expert is sought for: its embedding where errors of experts are known, and its images if need be."""
 
+import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,11 @@ class Seeker:
         places = [Path(one) for one in (query, entry.source) if one]
         place = next((one for one in places if one.exists()), None)
         if found is not None and not needs_images:
+            if Path(query).exists():
+                say(
+                    f"'{visible(query)}' is taken for the task of the library, as it was embedded then; to mean the "
+                    f"folder or file as it is now: {visible(os.path.join(os.curdir, query))}"
+                )
             return None, found
         if place is not None:
             if found is None:
