@@ -140,7 +140,7 @@ def note(told: Weighed, scales: Scales, *, is_multilabel: bool) -> list[str]:
             f"Errors are those of images of {MEASURED_SIZE} pixels, as they were measured; larger ones mostly "
             "leave fewer."
         )
-    known = np.isfinite(told.knowledge.evidence.mean).any(0)
+    known = np.asarray(np.isfinite(told.knowledge.evidence.mean).any(axis=0))
     news = [told.knowledge.offers[number].name for number in scales.order.tolist() if not known[number]]
     news = [name for name in news if name not in told.measured]
     counts = told.embedding.provenance.get("counts", {}).get("per_class") or ()
