@@ -8,7 +8,8 @@ import pytest
 
 from task2vec.experts.measured import MeasuredExpert, MeasuredMetaTask, MeasuredTask
 from task2vec.paper.metatask_plan import GENERIC
-from task2vec.paper.metatask_results import compare_halves, compare_recipes, count_winners, judge, write_errors
+from task2vec.paper.metatask_quality import compare_halves, compare_recipes, compare_ways, count_winners, judge
+from task2vec.paper.metatask_results import write_errors
 
 
 def make_metatask(means, noise, *, seeds=5, seed=0, repeats=0):
@@ -154,3 +155,18 @@ def test_recipes_are_compared_on_tasks_that_nobody_has_seen():
     assert found.experts == 4 and found.fast == pytest.approx(100 * fast[1:].mean())
     assert found.paper == pytest.approx(found.fast + 10) and found.p < 0.01
     assert found.alike == pytest.approx(1) and abs(found.by_seed) < 0.6
+
+
+def test_frozen_and_tuned_are_compared_for_experts_that_have_not_seen_the_task():
+    metatask = make_metatask(np.full((2, 3), 0.5), 0.0)
+    metatask = replace(metatask, shares_images=np.array([[0, 0, 0.5], [0, 0, 0.0]]))  # the third saw the first task
+    errors = {GENERIC: (0.3, 0.2), "e1": (0.1, 0.4), "e2": (0.1, 0.9)}
+    curves = [
+        {"task": "t0", "expert": name, "way": way, "train": "5", "images": 9, "seed": seed, "error": error + seed / 100}
+        for name, both in errors.items()
+        for way, error in zip(("linear", "tuned"), both, strict=True)
+        for seed in (0, 1)
+    ]
+    (row,) = compare_ways(metatask, curves)
+    assert (row["experts"], row["frozen"], row["tuned"]) == (2, 1, 1)
+    assert row["generic, frozen"] == pytest.approx(30.5) and row["generic, tuned"] == pytest.approx(20.5)
