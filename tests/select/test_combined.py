@@ -295,3 +295,38 @@ def test_names():
     assert Combined().name == "combined" and not Combined().looks_at_images
     assert find_strategy("combined + logme") == Combined(score="logme")
     assert find_strategy("combined domain").kind == "domain" and Combined(score="knn").looks_at_images
+
+
+def test_a_new_task_is_lifted_as_the_known_ones_are():
+    evidence = draw(12, 6)
+    random = np.random.default_rng(1).random((12, 12)) * 3
+    evidence = replace(evidence, distances={"symmetric": (random + random.T) * (1 - np.eye(12))})
+    fitted, question = ask(evidence, 3)
+    given = scales(width=4.0)
+    likeness = combined_model.liken(fitted.cells.distances, given.width)
+    assert likeness.lift > 0.1
+    fitted = replace(
+        fitted, scales=given, likeness=likeness, solution=combined_model.solve(fitted.cells, given, likeness)
+    )
+    question = replace(question, distances={"symmetric": np.full(11, np.inf)}, group="elsewhere", classes=None)
+    forecast = fitted.forecast(question)
+    level = combined_model._LEVEL
+    known = combined_model.spread_hardness(fitted.cells, given, likeness)
+    variance = level + given.own + given.near * (1 + likeness.lift) + given.dataset
+    crossed = np.full(11, level)
+    assert forecast.common == pytest.approx(variance - crossed @ np.linalg.solve(known, crossed))
+    taken = np.einsum("eij->e", fitted.solution.inverses) * given.good**2
+    np.testing.assert_allclose(
+        forecast.own, given.good + given.suit * (1 + likeness.lift) - taken + given.rest, atol=1e-12
+    )
+
+
+def test_a_distance_with_a_direction_counts_as_the_mean_of_both_ways():
+    evidence = draw(6, 4)
+    there = np.random.default_rng(0).random((6, 6))
+    cells, *_ = combined_cells.gather(
+        replace(evidence, distances={"symmetric": there}), combined_cells.Means("symmetric", None, False, 1.0)
+    )
+    for one, other in ((0, 1), (4, 2)):
+        assert cells.distances[one, other] == cells.distances[other, one] == (there[one, other] + there[other, one]) / 2
+    assert (np.diag(cells.distances) == 0).all()
