@@ -7,8 +7,9 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+import task2vec as t2v
 from task2vec.errors import NotFiniteError, UsageError
-from task2vec.experts.cells import measure_cells, plan_cells
+from task2vec.experts.cells import answer_cells, judge, measure_cells, plan_cells
 from task2vec.experts.protocols import ErrorProtocol
 from task2vec.experts.splits import choose_test_half, choose_training
 from task2vec.head.parts import DECADES
@@ -145,3 +146,16 @@ def test_draws_are_training_images_uniformly_over_classes(task):
         assert set(drawn.flatten().tolist()) == set(np.flatnonzero(plan.parts.train[part]).tolist())
     assert not torch.equal(draws[0], draws[1]) and not torch.equal(draws[0][0], draws[0][1])
     assert plan.draw(0, 2) is draws[0]
+
+
+def test_errors_on_parts_of_the_test_images_make_up_the_whole():
+    task = next(one for one in t2v.sample_tasks(images_per_task=60) if one.name == "cluttered shapes").canonical()
+    plan = plan_cells(task, [ErrorProtocol()], (0, 1))
+    features = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    some = np.arange(60) % 3 == 0
+    for protocol, seed, answer in answer_cells(features, plan):
+        whole = judge(answer, plan, protocol, seed).error
+        parts = [judge(answer, plan, protocol, seed, among=mask).error for mask in (some, ~some)]
+        counts = [int((plan.tests[seed] & mask).sum()) for mask in (some, ~some)]
+        assert whole > 0.3 and parts[0] != parts[1]
+        assert whole == pytest.approx(np.average(parts, weights=counts))
