@@ -12,8 +12,8 @@ On a scale y on which errors differ by factors (`scale_errors`), for task t and 
   own: they tell something, but less, and how much less is learned.
 
 All of it is Gaussian, so errors, intervals and chances follow exactly once the eight scales (variances and a width) are
-known. Those are the most probable ones under weak priors, whose centres were set with our own meta-task in sight. Far from
-all known tasks suit_e has the mean zero: what is left is static.
+known. Those are the most probable ones under weak priors, whose centres were set with our own meta-task in sight.
+Far from all known tasks suit_e has the mean zero: what is left is static.
 Given hard_t and the slopes, experts are independent: every matrix has the size of the tasks, and nothing of tasks times
 experts is ever formed.
 """
