@@ -15,12 +15,14 @@ from task2vec.paper.metatask_plan import MetaTaskPlan, PlannedTask
 from task2vec.paper.metatask_studio import PRETRAINED, fingerprint_code, load_pretrained
 from task2vec.paper.taxonomy_store import load_compact, save_compact
 
-# Embeddings see more of the pictures than the experts do: as large as they are.
-SIZE = 128
+# Embeddings see more of the pictures than the experts do: as large as they are. What others compare their own tasks
+# with is embedded as anybody's are, at the size of the default probe.
+SIZE, USUAL_SIZE = 128, 224
 Method = Literal["robust", "direct", "variational"]
 _GIGABYTES = 4.0  # for pictures: several runs share a GPU
-# Tasks by the first two methods share their passes and belong together; by the third, each is on its own.
-_PORTIONS = {"robust": 1, "direct": 1, "variational": 13}
+# Tasks by the first two methods share their passes and belong together; by the third, each is on its own, and the
+# default probe takes three times as long.
+_SLOW_PORTIONS = {"resnet34": 13, "tf_efficientnet_lite0": 45}
 
 
 @dataclass(frozen=True)
@@ -31,48 +33,58 @@ class Portion:
         probe: name of the network.
         method: of the embeddings.
         number: which portion of how many.
+        size: of the pictures, in pixels.
     """
 
     probe: str
     method: Method
     number: int = 0
+    size: int = SIZE
+
+    @property
+    def name(self) -> str:
+        """Of all portions together."""
+        return f"{self.probe} {self.method}" + ("" if self.size == SIZE else f" at {self.size}")
+
+    @property
+    def portions(self) -> int:
+        """How many there are of its name."""
+        return _SLOW_PORTIONS[self.probe] if self.method == "variational" else 1
 
     def place(self, folder: Path) -> Path:
         """Its file."""
-        return folder / self.probe / f"{self.method}-{self.number:02d}.safetensors"
+        stem = self.name.removeprefix(f"{self.probe} ").replace(" ", "-")
+        return folder / self.probe / f"{stem}-{self.number:02d}.safetensors"
 
 
 # What the comparison of probes and methods needs, in the order in which it is missed.
 PORTIONS = (
+    Portion("tf_efficientnet_lite0", "robust", size=USUAL_SIZE),
     *(Portion(probe, method) for method in ("robust", "direct") for probe in ("tf_efficientnet_lite0", "resnet34")),
     *(Portion(probe, "robust") for probe in ("mobilenet_v2", "vgg16_features")),
-    *(
-        Portion(probe, "variational", number)
-        for probe in ("resnet34", "tf_efficientnet_lite0")
-        for number in range(_PORTIONS["variational"])
-    ),
+    *(Portion(probe, "variational", number) for probe in _SLOW_PORTIONS for number in range(_SLOW_PORTIONS[probe])),
 )
 
 
 def embed_portion(
     plan: MetaTaskPlan, portion: Portion, folder: Path, *, weights: Path, device: str | None, say: Say
 ) -> Path:
-    """Embeds the tasks of a portion, with the domains of all where it is the first of a probe, and returns its file."""
+    """Embeds the tasks of a portion, with the domains of all once for each probe, and returns its file."""
     begun = time.monotonic()
     file = portion.place(folder)
     file.parent.mkdir(parents=True, exist_ok=True)
-    probe = _load_probe(portion.probe, weights)
+    probe = _load_probe(portion.probe, weights, portion.size)
     every = [*plan.tasks, *plan.lessons]
     seconds: dict[str, float] = {}
     domains: list[t2v.DomainEmbedding] = []
-    if portion.method == "robust":
+    if portion.method == "robust" and portion.size == SIZE:
         domains = _embed_domains(every, probe, device)
         seconds["domain"] = round(time.monotonic() - begun, 2)
     begun = time.monotonic()
     settings = replace(t2v.EmbedSettings(), method=portion.method)
     if portion.method == "variational":
         settings = replace(settings, variational=t2v.VariationalSettings(epochs=2))
-    some = [one.task for one in every[portion.number :: _PORTIONS[portion.method]]]
+    some = [one.task for one in every[portion.number :: portion.portions]]
     made = []
     for result in t2v.embed_many(some, probe, settings=settings, device=device, gigabytes=_GIGABYTES):
         if result.embedding is None:
@@ -85,13 +97,13 @@ def embed_portion(
     return save_compact(made, domains, path=file, datasets={one.task.name: one.dataset for one in every})
 
 
-def _load_probe(name: str, weights: Path) -> t2v.Probe:
+def _load_probe(name: str, weights: Path, size: int) -> t2v.Probe:
     """The default probes as anybody would load them; the others as the experts that they are, at another size."""
     if name == "tf_efficientnet_lite0":
-        return t2v.load_probe(name, size=SIZE)
+        return t2v.load_probe(name, size=size)
     if name == "resnet34":
-        return t2v.load_probe(name, weights=weights / PRETRAINED[name][1], size=SIZE)
-    return load_pretrained(name, weights, size=SIZE)
+        return t2v.load_probe(name, weights=weights / PRETRAINED[name][1], size=size)
+    return load_pretrained(name, weights, size=size)
 
 
 def _embed_domains(tasks: Sequence[PlannedTask], probe: t2v.Probe, device: str | None) -> list[t2v.DomainEmbedding]:
@@ -112,7 +124,7 @@ class Embedded:
     """All embeddings by one probe and method, in the order of tasks and lessons, with the domains where they are known.
 
     Attributes:
-        name: probe and method.
+        name: probe and method, and the size of the pictures where it is not `SIZE`.
         embeddings: of tasks, then lessons.
         domains: of the same.
         seconds: what they took.
@@ -130,8 +142,8 @@ def read_embedded(plan: MetaTaskPlan, folder: Path) -> list[Embedded]:
     """What is complete in a folder."""
     wanted = [one.task.fingerprint for one in (*plan.tasks, *plan.lessons)]
     found = []
-    for name in dict.fromkeys((one.probe, one.method) for one in PORTIONS):
-        files = [one.place(folder) for one in PORTIONS if (one.probe, one.method) == name]
+    for name in dict.fromkeys(one.name for one in PORTIONS):
+        files = [one.place(folder) for one in PORTIONS if one.name == name]
         if not all(file.exists() for file in files):
             continue
         stores = [load_compact(file) for file in files]
@@ -142,7 +154,7 @@ def read_embedded(plan: MetaTaskPlan, folder: Path) -> list[Embedded]:
         embeddings = [one for store in stores for group in store.embeddings.values() for one in group]
         domains = [one for store in stores for one in store.domains]
         code = frozenset(each["code"] for each in told)
-        found.append(Embedded(" ".join(name), _order(embeddings, wanted), _order(domains, wanted), seconds, code))
+        found.append(Embedded(name, _order(embeddings, wanted), _order(domains, wanted), seconds, code))
     return found
 
 

@@ -28,7 +28,7 @@ CURVES = ("generic", "half")
 _LONGEST = ("achille2019", "label", "whole", "half")
 LICENCE = "Figures measured by the project, under its licence; no image and no weight is in them."
 # What is shipped whole: eight megabytes hold no more. Of the others, the distances.
-BUNDLED = ("tf_efficientnet_lite0 robust", "resnet34 robust")
+BUNDLED = ("tf_efficientnet_lite0 robust at 224", "resnet34 robust")
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Run:
             part = "variational" if portion.method == "variational" else "embeddings"
             how = {"weights": self.weights, "device": self.device, "say": self.say}
             make = partial(embed_portion, self.plan, portion, folder, **how)
-            yield Unit(part, f"{portion.probe} {portion.method} {portion.number}", portion.place(folder), make)
+            yield Unit(part, f"{portion.name} {portion.number}", portion.place(folder), make)
 
     def _list_experts(self) -> Iterator[Unit]:
         for expert in sorted(self.plan.experts, key=_rank):
