@@ -34,7 +34,7 @@ CANDIDATES = {
     for name in [f"rate {rate:g}, {epochs} epochs"]
 }
 PAPER = "achille2019"
-WAYS = {"fast": "", **{name: f" ({name})" for name in ("second seed", *CANDIDATES, PAPER)}}
+WAYS = {"fast-1": "", **{name: f" ({name})" for name in ("second seed", *CANDIDATES, PAPER)}}
 
 
 def train(options: argparse.Namespace) -> None:

@@ -45,5 +45,5 @@ def test_what_cannot_train_is_refused(wrong):
 
 
 def test_an_unknown_recipe_is_answered_with_those_there_are():
-    with pytest.raises(UsageError, match="fast, achille2019"):
+    with pytest.raises(UsageError, match="fast, fast-1, achille2019"):
         find_recipe("achille2018")

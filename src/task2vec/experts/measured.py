@@ -230,7 +230,7 @@ class MeasuredMetaTask:
             "embeddings": told,
             "story": dict(self.story),
         }
-        text = json.dumps(story, sort_keys=True, allow_nan=False)
+        text = json.dumps(story, sort_keys=True, allow_nan=False, separators=(",", ":"))
         envelope = json.dumps({"sha256": hash_content(text, arrays), "story": text})
         write_whole(Path(path), save_arrays(arrays, metadata={"task2vec": envelope}))
         return Path(path)

@@ -43,8 +43,13 @@ class Portion:
 
     @property
     def name(self) -> str:
-        """Of all portions together."""
-        return f"{self.probe} {self.method}" + ("" if self.size == SIZE else f" at {self.size}")
+        """Of all portions together; where a probe has two sizes, its plain name is of the usual one."""
+        has_two = any(one.probe == self.probe and one.size != self.size for one in PORTIONS)
+        return (
+            f"{self.probe} at {self.size} {self.method}"
+            if has_two and self.size == SIZE
+            else f"{self.probe} {self.method}"
+        )
 
     @property
     def portions(self) -> int:
@@ -53,7 +58,7 @@ class Portion:
 
     def place(self, folder: Path) -> Path:
         """Its file."""
-        stem = self.name.removeprefix(f"{self.probe} ").replace(" ", "-")
+        stem = self.method if self.size == SIZE else f"{self.method}-at-{self.size}"
         return folder / self.probe / f"{stem}-{self.number:02d}.safetensors"
 
 
@@ -124,7 +129,7 @@ class Embedded:
     """All embeddings by one probe and method, in the order of tasks and lessons, with the domains where they are known.
 
     Attributes:
-        name: probe and method, and the size of the pictures where it is not `SIZE`.
+        name: of its portions.
         embeddings: of tasks, then lessons.
         domains: of the same.
         seconds: what they took.

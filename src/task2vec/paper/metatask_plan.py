@@ -71,7 +71,7 @@ class PlannedExpert:
     seed: int = 0
     mirrors: bool = True
     is_repeat: bool = False
-    recipe: str = "fast"
+    recipe: str = "fast-1"
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def word_space(embedding: Embedding) -> str:
     Example:
         >>> from task2vec.experts.measured import bundled_metatask
         >>> word_space(bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0])
-        'tf_efficientnet_lite0 at 128 pixels (robust)'
+        'tf_efficientnet_lite0 at 224 pixels (robust)'
     """
     size, method = side_of(embedding), _settings(embedding).get("method")
     return embedding.probe + (f" at {size} pixels" if size else "") + (f" ({method})" if method else "")
