@@ -8,6 +8,7 @@ import typer
 from task2vec.cli import exits
 from task2vec.cli.demo import demo
 from task2vec.cli.diversity import diversity
+from task2vec.cli.doctor import doctor
 from task2vec.cli.embed import embed
 from task2vec.cli.errors import error_matrix
 from task2vec.cli.evaluate import evaluate
@@ -79,6 +80,7 @@ for command in (
     tasks,
     train_expert,
     error_matrix,
+    doctor,
 ):
     app.command()(exits.guarded(command))
 app.command("map")(exits.guarded(draw_map))

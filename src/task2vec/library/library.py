@@ -360,6 +360,10 @@ class Library:
         """Reads everything, and names what is damaged."""
         return verifying.verify(self._database, self._blobs, self._search, report=report)
 
+    def glance(self) -> "verifying.Verification":
+        """Looks at the index and at the lengths of files, and names what is damaged: much faster, and finds less."""
+        return verifying.glance(self._database, self._blobs)
+
     @classmethod
     def repair(cls, folder: str | Path | None = None, *, report: Report = silent) -> "repairing.Repaired":
         """Makes the index anew from all that can still be read: its own tables and every blob.

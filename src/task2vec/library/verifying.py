@@ -100,6 +100,24 @@ def verify(database: Database, blobs: Blobs, search: Search, *, report: Report =
     return Verification(len(entries), tuple(problems), *_count_unknown(database, blobs), experts)
 
 
+def glance(database: Database, blobs: Blobs) -> Verification:
+    """Checks the index, and that every blob has its length, without opening one: flipped bytes are not found."""
+    with database.borrowing():
+        pass
+    problems, rows, sizes = list(_check_index(database)), [], {}
+    try:
+        with database.reading() as connection:
+            sizes = dict(connection.execute("SELECT id, bytes FROM embeddings").fetchall())
+            rows = _list_entries(connection)
+    except Task2VecError as error:
+        problems.append(Problem("index", f"the list of embeddings cannot be read: {error}"))
+    for entry in rows:
+        problem = _check_length(blobs, entry, sizes[entry.number])
+        if problem is not None and _is_there(database, entry):
+            problems.append(Problem(str(entry), problem))
+    return Verification(len(rows), tuple(problems), orphans=0)  # which takes reading them
+
+
 def _list_entries(connection: sqlite3.Connection) -> list[_Entry]:
     rows = connection.execute(
         "SELECT e.id, e.key, e.sha256, t.name FROM embeddings e JOIN tasks t ON t.id = e.task ORDER BY t.name, e.id"
@@ -128,6 +146,18 @@ def _check_blob(blobs: Blobs, entry: _Entry) -> str | None:
     except _DAMAGE as error:
         return str(error)
     return None
+
+
+def _check_length(blobs: Blobs, entry: _Entry, size: int) -> str | None:
+    """What is wrong with the file of one embedding by its length, or None."""
+    try:
+        path = blobs.path(entry.sha256)
+        found = path.stat().st_size if path.is_file() else None
+    except (OSError, LibraryError) as error:
+        return str(error)
+    if found is None:
+        return f"there is no file '{path}'"
+    return None if found == size else f"'{path}' has {found} bytes, and had {size} when it was written"
 
 
 def _is_there(database: Database, entry: _Entry) -> bool:
