@@ -1,0 +1,109 @@
+// Where the page begins: reads what is there, keeps views, address and map together.
+
+import { readMap, readStatus } from "./api.js";
+import { startEmbed } from "./embed.js";
+import { startExperts } from "./experts.js";
+import { button, get, make, tell } from "./dom.js";
+import { startJobs } from "./jobs.js";
+import { startLegend } from "./legend.js";
+import { startList } from "./list.js";
+import { redraw, startMap, whereIs } from "./map.js";
+import { startMatrix } from "./matrix.js";
+import { empty, problem, waiting, withCode } from "./notices.js";
+import { startSearch } from "./search.js";
+import { startSpaces } from "./spaces.js";
+import { VIEWS, address, go, open, readHash, state, watch } from "./state.js";
+import { startPanel } from "./task.js";
+import { startTheme } from "./theme.js";
+import { percent } from "./words.js";
+
+const place = get("map-state");
+let control = null;
+
+function say(...children) {
+  place.hidden = !children.length;
+  place.replaceChildren(...children);
+}
+
+/** Reads the map of the space that is looked at; the one on the screen stays until the new one is there. */
+async function loadMap() {
+  control?.abort();
+  control = new AbortController();
+  const { signal } = control;
+  if (!state.points.length) say(waiting("Reading the map …"));
+  const onWait = ({ stage, done }) => say(waiting(`The map is being made: ${stage ?? "laying out"}${typeof done === "number" ? `, ${percent(done, 0)}` : ""} …`));
+  try {
+    const map = await readMap(state.space, { onWait, signal });
+    if (map.points.length) say();
+    else say(empty("There are no tasks yet.", "Embed a folder here, or run task2vec demo."));
+    go({ points: map.points });
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    say(problem(error, loadMap));
+    if (!error.what) throw error;
+  }
+}
+
+function showFirstStep() {
+  const isEmpty = state.points.length > 0 && !state.points.some(({ origin }) => origin === "library");
+  get("first-step").hidden = !isEmpty;
+  if (!isEmpty) return;
+  get("first-step").replaceChildren("Your library has no task of this space yet: these were measured by us. ",
+    ...(state.status?.can_embed ? ["To see yours among them, ", make("a", { href: address("embed") }, "embed a folder"), "."]
+      : withCode("To see yours among them: `task2vec embed DIR`, or start again with `task2vec serve --root DIR`.")));
+}
+
+function showView() {
+  for (const view of VIEWS) get(`view-${view}`).hidden = view !== state.view;
+  for (const link of document.querySelectorAll("[data-view]")) {
+    link.href = address(link.dataset.view);
+    if (link.dataset.view === state.view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  get("keys").hidden = state.view !== "map";
+  document.body.dataset.view = state.view;
+}
+
+function showPicking() {
+  get("picking").hidden = !state.isPicking;
+  if (!state.isPicking) return;
+  get("picking").replaceChildren("Pick the second task: on the map, in the list, or by searching. ", button("Cancel", () => go({ isPicking: false })));
+}
+
+async function onJobEnd(job) {
+  if (job.state !== "done") return;
+  tell(`${job.name} is embedded`);
+  await loadMap();
+  if (job.task) open(job.task, { view: "map", isPicking: false });
+}
+
+async function start() {
+  startTheme();
+  startMap();
+  for (const begin of [startLegend, startPanel, startSearch, startList, startMatrix, startExperts, startEmbed, startSpaces]) begin();
+  watch((_, changed) => {
+    showView();
+    showPicking();
+    if (changed.has("points") || changed.has("status")) showFirstStep();
+    if (changed.has("space") && !changed.has("status")) loadMap();
+    if (changed.has("view")) redraw();
+  });
+  addEventListener("hashchange", () => { if (location.hash !== "#content") go({ isPicking: false, ...readHash() }); });
+  addEventListener("popstate", () => go({ isPicking: false, ...readHash() }));
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape" && state.isPicking) go({ isPicking: false }); });
+  window.task2vec = Object.freeze({ whereIs, state });
+  const asked = readHash();
+  try {
+    const status = await readStatus();
+    const known = status.spaces.find(({ id }) => id === asked.space) ?? status.spaces.find((one) => one.is_default) ?? status.spaces[0];
+    go({ ...asked, status, space: known?.id ?? null });
+    showView();
+  } catch (error) {
+    showView();
+    return say(problem(error, () => location.reload()));
+  }
+  await loadMap();
+  await startJobs(onJobEnd);
+}
+
+start();

@@ -1,0 +1,63 @@
+// Which expert suits a task: the sentence, and predicted errors with their intervals.
+
+import { readRecommendation } from "./api.js";
+import { intervalBar } from "./bars.js";
+import { button, make } from "./dom.js";
+import { fill, withCode } from "./notices.js";
+import { address } from "./state.js";
+import { percent, range } from "./words.js";
+
+const MOST = 6;
+export const TRAIN = { half: "half of the images", 5: "5 images per class" };
+export const chosenTrain = { value: "half" };
+
+/** The section of a task's panel. */
+export function showRecommendation(id) {
+  const body = make("div");
+  const load = () => fill(body, (signal) => readRecommendation(id, chosenTrain.value, signal), show, "Asking for a recommendation …");
+  const section = make("section", { id: "recommendation", attributes: { "aria-label": "Recommended experts" } },
+    make("h3", {}, "Which expert to use"), trainSwitch(load), body);
+  load();
+  return section;
+}
+
+/** How much a task would be trained on: it changes which expert is best. */
+export function trainSwitch(onChange) {
+  const group = make("div", { className: "switch", attributes: { role: "group", "aria-label": "Training images" } });
+  for (const [value, name] of Object.entries(TRAIN)) {
+    group.append(button(name, () => {
+      chosenTrain.value = value;
+      [...group.children].forEach((one) => one.setAttribute("aria-pressed", String(one.value === value)));
+      onChange();
+    }, { value, attributes: { "aria-pressed": String(chosenTrain.value === value) } }));
+  }
+  return group;
+}
+
+function show(answer) {
+  const experts = answer.experts.slice(0, MOST), isStaticShown = experts.some(({ name }) => name === answer.static);
+  const standing = answer.experts.find(({ name }) => name === answer.static);
+  if (!isStaticShown && standing) experts.push(standing);
+  const top = Math.max(...experts.map(({ high, error }) => high ?? error)) * 1.02 || 1;
+  return [
+    make("p", { className: answer.is_sure ? "sentence" : "sentence is-unsure" }, ...withCode(answer.sentence)),
+    make("ol", { className: "experts" }, experts.map((expert) => row(expert, top, answer))),
+    make("p", { className: "quiet" }, `Dot: predicted error; bar: its interval; the scale ends at ${percent(top, 0)}. `,
+      answer.basis ? `Learned from ${lower(answer.basis)}. ` : "", make("a", { href: address("experts") }, `All ${answer.experts.length} experts in a table`)),
+    experts[0]?.load ? loading(experts[0]) : null,
+  ].filter(Boolean);
+}
+
+const lower = (text) => String(text).replace(/\.$/, "");
+
+function row(expert, top, { static: standing }) {
+  const words = `${expert.name}: ${percent(expert.error)}, ${range(expert.low, expert.high) ?? "no interval"}`;
+  return make("li", { value: expert.rank },
+    make("span", { className: "word" }, expert.name, expert.name === standing ? make("span", { className: "tag" }, "static choice") : null),
+    make("span", { className: "number", title: range(expert.low, expert.high) ?? "" }, percent(expert.error)),
+    intervalBar(expert, top, words, expert.rank === 1));
+}
+
+function loading({ name, load }) {
+  return make("details", {}, make("summary", {}, `How to load ${name}`), make("pre", { tabIndex: 0 }, make("code", {}, load)));
+}
