@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-EXTRAS := plot,map,table,hf,ray,dev
+EXTRAS := plot,map,table,hf,ray,web,dev
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench test-hostile clean

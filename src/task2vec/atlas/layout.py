@@ -102,7 +102,12 @@ class TaskMap:
 
 
 def lay_out(
-    distances: np.ndarray, names: Sequence[str] | None = None, *, seed: int = 0, perplexity: float | None = None
+    distances: np.ndarray,
+    names: Sequence[str] | None = None,
+    *,
+    seed: int = 0,
+    perplexity: float | None = None,
+    method: Literal["t-SNE", "classical scaling"] | None = None,
 ) -> TaskMap:
     """The tasks on a plane, near tasks beside each other; the same distances give the same map.
 
@@ -111,6 +116,7 @@ def lay_out(
         names: one per task; if left out, those of the matrix or numbers.
         seed: parts tasks that are the same.
         perplexity: about how many neighbours to keep near; by default the root of the number of tasks, at most 30.
+        method: "classical scaling" does without openTSNE, however many tasks there are; None chooses by their number.
 
     Example:
         >>> import numpy as np
@@ -133,7 +139,7 @@ def lay_out(
             f"Use 1 to {max(count - 1, 1)}, or leave it out."
         )
     flat = _scale(distances)
-    if count < FEWEST_FOR_TSNE:
+    if count < FEWEST_FOR_TSNE or method == "classical scaling":
         return TaskMap(names, flat, distances, "classical scaling", None, seed)
     perplexity = perplexity or min(_LARGEST_PERPLEXITY, math.sqrt(count))
     start = flat / (flat.std() or 1.0) + np.random.default_rng(seed).normal(scale=1e-3, size=flat.shape)

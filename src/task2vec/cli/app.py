@@ -25,6 +25,7 @@ from task2vec.cli.probes import probes
 from task2vec.cli.properties import properties
 from task2vec.cli.recommend import recommend
 from task2vec.cli.selection import curves, make_all, matrix, norms, tables, violins
+from task2vec.cli.serve import serve
 from task2vec.cli.show import show
 from task2vec.cli.tasks import tasks
 from task2vec.cli.taxonomy import taxonomy
@@ -76,6 +77,7 @@ for command in (
     recommend,
     evaluate,
     diversity,
+    serve,
     probes,
     tasks,
     train_expert,

@@ -1,0 +1,127 @@
+"""Questions about experts: which suits a task, and which are known."""
+
+from collections import defaultdict
+
+import numpy as np
+
+from task2vec.select.knowing import list_errors
+from task2vec.select.recommendation import Recommendation, Recommended
+from task2vec.select.recommending import recommend
+from task2vec.select.regimes import HALF, choose_regime, find_training
+from task2vec.web import answers
+from task2vec.web.entries import LIBRARY, MEASURED
+from task2vec.web.questions import find_entry
+from task2vec.web.world import View, World
+
+_TO_BE_TRAINED = "to be trained"
+
+
+def advise(world: World, view: View, text: str, *, train: str | None) -> answers.RecommendationAnswer:
+    """Which expert to start from for a task."""
+    entry = find_entry(view, text)
+    library = world.open() if view.has_errors else None  # without errors it has nothing to add
+    advice = recommend(world.embedding(entry), evidence=world.measured, library=library, regime=train)
+    kinds = {expert.name: expert.kind for expert in world.measured.experts}
+    rows = [_tell(row, kinds.get(row.expert, LIBRARY), is_loadable=True) for row in advice.rows]
+    rows += [_tell(row, _TO_BE_TRAINED, is_loadable=False) for row in advice.others]
+    return answers.RecommendationAnswer(
+        task=entry.id,
+        sentence=advice.verdict,
+        choice=advice.choice,
+        is_sure=advice.is_sure,
+        static=advice.static,
+        basis=_word_basis(advice),
+        train=advice.regime,
+        notes=list(advice.notes),
+        experts=rows,
+    )
+
+
+def _word_basis(advice: Recommendation) -> str:
+    trained = "half of the images" if advice.regime == HALF else f"{advice.regime} images of each class"
+    return f"{advice.known}; errors of linear classifiers trained on {trained}, predicted by '{advice.strategy}'"
+
+
+def _tell(row: Recommended, kind: str, *, is_loadable: bool) -> answers.RecommendedAnswer:
+    return answers.RecommendedAnswer(
+        rank=row.rank,
+        name=row.expert,
+        kind=kind,
+        error=row.error,
+        low=row.low,
+        high=row.high,
+        measured=row.measured,
+        chance=row.chance,
+        gain=row.gain,
+        parameters=row.parameters,
+        cost=row.cost,
+        nearest=row.nearest,
+        distance=row.nearest_distance,
+        lesson=row.lesson,
+        is_static=row.is_static,
+        is_loadable=is_loadable,
+        load=row.load,
+        why=row.why,
+    )
+
+
+def list_experts(world: World, view: View, *, train: str | None) -> answers.ExpertsAnswer:
+    """All experts whose errors are known, the lowest mean first."""
+    regime = choose_regime((), world.measured.protocols, wanted=train)
+    found = [*_list_measured(world, regime), *(_list_own(world, regime) if view.has_errors else [])]
+    found.sort(key=lambda expert: (expert.mean_error is None, expert.mean_error or 0.0, expert.name))
+    return answers.ExpertsAnswer(train=regime, experts=found)
+
+
+def _list_measured(world: World, regime: str) -> list[answers.ExpertAnswer]:
+    """Those of the meta-task; an error counts where the expert has not seen the task."""
+    measured = world.measured
+    protocol = next(at for at, key in enumerate(measured.protocols) if find_training(key) == regime)
+    errors = np.where(measured.is_candidate, measured.errors[:, :, protocol].mean(axis=2), np.nan)
+    found = []
+    for column, expert in enumerate(measured.experts):
+        own = errors[:, column][np.isfinite(errors[:, column])]
+        if expert.is_repeat:
+            continue
+        found.append(
+            answers.ExpertAnswer(
+                name=expert.name,
+                kind=expert.kind,
+                network=expert.network,
+                origin=MEASURED,
+                parameters=expert.parameters,
+                cost=expert.cost,
+                mean_error=float(own.mean()) if len(own) else None,
+                tasks=len(own),
+                lesson=expert.lesson,
+            )
+        )
+    return found
+
+
+def _list_own(world: World, regime: str) -> list[answers.ExpertAnswer]:
+    """Those of the library, with the mean of their errors over tasks."""
+    library = world.open()
+    if library is None:
+        return []
+    cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for error in list_errors(library, regime):
+        cells[error.expert][error.task].append(error.error)
+    names = {task.fingerprint: task.name for task in library.tasks()}
+    found = []
+    for expert in library.experts():
+        means = [float(np.mean(values)) for values in cells[expert.name].values()]
+        found.append(
+            answers.ExpertAnswer(
+                name=expert.name,
+                kind=LIBRARY,
+                network=expert.location if expert.source != "file" else "a file",
+                origin=LIBRARY,
+                parameters=expert.parameters,
+                cost=expert.cost,
+                mean_error=float(np.mean(means)) if means else None,
+                tasks=len(means),
+                lesson=names.get(expert.task or ""),
+            )
+        )
+    return found
