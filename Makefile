@@ -4,10 +4,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-EXTRAS := plot,map,table,hf,ray,web,dev
+EXTRAS := plot,map,table,hf,ray,web,docs,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench test-hostile clean
+.PHONY: help demo test check bench test-hostile docs clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -30,8 +30,11 @@ bench: $(VENV)/.ready-bench  ## Measure speed and error against the old algorith
 test-hostile: $(READY)  ## All attacks of tests/hostile, and all that takes long elsewhere
 	$(BIN)/pytest tests/hostile tests/library tests/engine tests/experts
 
+docs: $(READY)  ## Build the reference of all public names into site/, from their docstrings
+	$(BIN)/python docs/reference.py site
+
 clean:  ## Remove the environment and everything that runs have left behind
-	rm -rf $(VENV) build dist task2vec-demo task2vec-map task2vec-paper task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site task2vec-demo task2vec-map task2vec-paper task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # uv installs in a fraction of pip's time, but reads none of pip's settings: they are handed on (an index, more indexes,

@@ -1,0 +1,139 @@
+"""The figures of docs/concepts.md, drawn from the measured meta-task that comes with the package.
+
+    python docs/figures/make.py [FOLDER]
+
+No image, weight or network is needed, and the same versions draw the same bytes.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import task2vec as t2v
+from task2vec.atlas.canvas import import_figure, save_picture
+from task2vec.atlas.palette import COLOURS, GREY, INK, choose_looks
+
+HERE = Path(__file__).resolve().parent
+PROBE = "resnet34 robust"
+# The dataset that each of these stands for is told in docs/results/metatask.
+SHOWN = ("cub_Parulidae", "flowers_Asparagales", "clothing10")
+
+
+def draw_all(folder: Path) -> list[Path]:
+    """The paths of all figures, drawn into a folder."""
+    metatask = t2v.bundled_metatask()
+    draw = (_draw_embeddings, _draw_norms, _draw_distances, _draw_errors, _draw_advice)
+    return [each(metatask, folder) for each in draw]
+
+
+def _open(width: float = 6.4, height: float = 2.9):
+    figure = import_figure()(figsize=(width, height), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+    return figure, axes
+
+
+def _tell(axes, across: str, up: str) -> None:
+    axes.set_xlabel(across, fontsize=9)
+    axes.set_ylabel(up, fontsize=9)
+
+
+def _draw_embeddings(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
+    """Mean Fisher of every layer, of three tasks, and of the prior of one."""
+    figure, axes = _open()
+    found = {embedding.task: embedding for embedding in metatask.embeddings[PROBE]}
+    named = [name for name in SHOWN if name in found] or list(found)[:3]
+    for name, colour in zip(named, COLOURS, strict=False):
+        axes.plot(_by_layer(found[name], found[name].vector), color=colour, lw=1.4, label=name)
+    first = found[named[0]]
+    axes.plot(_by_layer(first, first.prior), color=GREY, lw=1, ls="--", label=f"the prior of {named[0]}")
+    axes.set_yscale("log")
+    axes.set_xlim(0, len(first.layers) - 1)
+    _tell(axes, "layer of the probe, from the pixels to the head", "mean over its filters")
+    axes.legend(fontsize=7.5, frameon=False)
+    return save_picture(figure, folder / "embeddings.png")
+
+
+def _by_layer(embedding: t2v.Embedding, values: np.ndarray) -> list[float]:
+    ends = np.cumsum([layer.filters for layer in embedding.layers])
+    return [float(part.mean()) for part in np.split(np.asarray(values), ends[:-1])]
+
+
+def _draw_norms(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
+    """Norm against the error of the head, a point for every task, coloured by dataset."""
+    figure, axes = _open()
+    looks = choose_looks([task.dataset for task in metatask.tasks])
+    embeddings = metatask.embeddings[PROBE][: len(metatask.tasks)]
+    told = set()
+    for task, embedding in zip(metatask.tasks, embeddings, strict=True):
+        look, error = looks[task.dataset], embedding.provenance["head"]["cv_error"]
+        label = None if task.dataset in told else task.dataset
+        told.add(task.dataset)
+        axes.scatter(100 * error, embedding.norm(), s=22, color=look.colour, marker=look.mark, label=label, lw=0)
+    axes.set_yscale("log")
+    _tell(axes, "error of the head, cross-validated, in percent", "norm of the embedding")
+    axes.legend(fontsize=7, frameon=False, ncols=2)
+    return save_picture(figure, folder / "norms.png")
+
+
+def _draw_distances(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
+    """How far tasks are from each other, within a dataset and across."""
+    figure, axes = _open(height=2.5)
+    taxa = [number for number, task in enumerate(metatask.tasks) if task.family == "taxa"]
+    distances = np.asarray(metatask.distances[PROBE])[np.ix_(taxa, taxa)]
+    datasets = np.array([metatask.tasks[number].dataset for number in taxa])
+    above = np.triu(np.ones_like(distances, dtype=bool), 1)
+    same = datasets[:, None] == datasets[None, :]
+    bins = np.linspace(0, distances.max(), 41)
+    for mask, colour, label in ((same, COLOURS[0], "same dataset"), (~same, COLOURS[1], "different datasets")):
+        axes.hist(distances[above & mask], bins, density=True, color=colour, alpha=0.6, label=label)
+    axes.set_yticks([])
+    _tell(axes, "symmetric distance between two tasks", "share of the pairs")
+    axes.legend(fontsize=8, frameon=False)
+    return save_picture(figure, folder / "distances.png")
+
+
+def _draw_errors(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
+    """All errors with half of the images, in the order of their means; white: the expert has seen the task."""
+    figure, axes = _open(height=4.2)
+    half = next(number for number, name in enumerate(metatask.protocols) if "half" in name)
+    own = [number for number, expert in enumerate(metatask.experts) if not expert.is_repeat]
+    errors = 100 * metatask.errors[:, own, half].mean(axis=-1)
+    errors = np.where(metatask.is_candidate[:, own], errors, np.nan)
+    errors = errors[np.argsort(np.nanmean(errors, axis=1))][:, np.argsort(np.nanmean(errors, axis=0))]
+    picture = axes.imshow(errors, cmap="viridis", aspect="auto", interpolation="nearest")
+    axes.spines[["left", "bottom"]].set_visible(False)
+    _tell(axes, f"{errors.shape[1]} experts, the best on average first", f"{errors.shape[0]} tasks, the easiest first")
+    figure.colorbar(picture, ax=axes, label="error in percent").ax.tick_params(labelsize=8)
+    return save_picture(figure, folder / "errors.png")
+
+
+def _draw_advice(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
+    """What is predicted for one task as if it were not known, and what was measured."""
+    figure, axes = _open(height=2.4)
+    task = next((each for each in metatask.tasks if each.name == SHOWN[2]), metatask.tasks[0])
+    number = metatask.tasks.index(task)
+    half = next(number for number, name in enumerate(metatask.protocols) if "half" in name)
+    measured = {
+        expert.name: 100 * float(np.mean(metatask.errors[number, column, half]))
+        for column, expert in enumerate(metatask.experts)
+    }
+    embedding = next(each for each in metatask.embeddings[PROBE] if each.task == task.name)
+    advice = t2v.recommend(embedding, regime="half")
+    for place, row in enumerate(reversed(advice.rows)):
+        axes.plot([100 * row.low, 100 * row.high], [place, place], color=COLOURS[0], lw=2, alpha=0.5)
+        axes.plot(100 * row.error, place, "o", color=COLOURS[0], label="predicted" if place == 0 else None)
+        axes.plot(measured[row.expert], place, "x", color=INK, label="measured" if place == 0 else None)
+    names = [row.expert + (" (static choice)" if row.is_static else "") for row in reversed(advice.rows)]
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_xlim(left=0)
+    _tell(axes, f"error on {task.name} in percent, with nine-of-ten intervals", "")
+    axes.legend(fontsize=8, frameon=False)
+    return save_picture(figure, folder / "advice.png")
+
+
+if __name__ == "__main__":
+    for path in draw_all(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE):
+        print(path)

@@ -1,0 +1,43 @@
+"""The reference is built from docstrings, offline, and has every public name."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import task2vec
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder that `make docs` fills."""
+    place = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
+    reference = importlib.util.module_from_spec(place)
+    place.loader.exec_module(reference)
+    folder = tmp_path_factory.mktemp("site")
+    reference.build(folder)
+    return folder
+
+
+def test_the_reference_has_every_public_name(site):
+    page = (site / "task2vec.html").read_text(encoding="utf-8")
+    missing = {name for name in task2vec.__all__ if f'id="{name}"' not in page}
+    assert missing == {"distance", "errors"}  # rooms, which have pages of their own
+    assert all((site / "task2vec" / f"{room}.html").exists() for room in missing)
+    distances = (site / "task2vec" / "distance.html").read_text(encoding="utf-8")
+    assert all(f'id="{name}"' in distances for name in ("symmetric", "asymmetric", "pairwise", "with_error"))
+
+
+def test_it_needs_no_network(site):
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert not re.findall(r"""<(?:script|img|link)[^>]+(?:src|href)=["'](?:https?:)?//""", text)
+
+
+def test_make_docs_builds_it():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^docs:.*\n\t\$\(BIN\)/python docs/reference\.py site$", text, re.MULTILINE)
+    assert "/site/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
