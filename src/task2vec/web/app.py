@@ -21,6 +21,7 @@ from task2vec.web.served import Served
 from task2vec.web.settings import ServeSettings
 
 BASE = "/api/v1"
+ROUTERS = (routes.router, job_routes.router)
 _ERRORS = {
     401: "The token is missing or wrong.",
     403: "A change was asked for by another page.",
@@ -69,7 +70,7 @@ def make_app(settings: ServeSettings, *, measured: MeasuredMetaTask | None = Non
         responses=described,
     )
     api.state.served = served
-    for group in (routes.router, job_routes.router):
+    for group in ROUTERS:
         api.include_router(group, prefix=BASE)
     _serve_files(api, Files())
     _explain_errors(api, served)

@@ -28,15 +28,17 @@ def embed_folder(wish: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -
         wish: "folder", "name" (or None), "library", and for tests "size" and "images".
         tell: takes words about progress.
     """
-    from task2vec.embedding import EmbedSettings
-    from task2vec.embedding.run import measure_with_halves, prepare_steps, tensor_cores
-    from task2vec.probe import load_probe
     from task2vec.tasks import read_folder
 
     like = next(iter(list_spaces(bundled_metatask()).values()))
     tell({"stage": "reading images", "done": 0, "total": 0})
     task = read_folder(wish["folder"], name=wish["name"])
     tell({"stage": "loading the probe", "done": 0, "total": 0})
+    # Not before: torch takes seconds, and a folder that is no task needs none.
+    from task2vec.embedding import EmbedSettings
+    from task2vec.embedding.run import measure_with_halves, prepare_steps, tensor_cores
+    from task2vec.probe import load_probe
+
     probe = load_probe(like.probe, size=wish.get("size") or side_of(like))
     method = (like.provenance.get("settings") or {}).get("method") or "robust"
     settings = EmbedSettings(method=method, images=wish.get("images") or EmbedSettings().images)

@@ -90,6 +90,7 @@ class World:
         with self._lock:
             if (known := self.peek()) is not None:
                 return known
+            self.open()  # makes a journal
             stamp = self._stamp()  # before reading: what changes meanwhile is seen at the next look
             view = self._read()
             self._seen = (stamp, view)
