@@ -27,12 +27,16 @@ def is_table(path: Path) -> bool:
     """Whether it is a table of images, by its name; if not, it is a folder.
 
     Raises:
+        DataError: It is an archive.
         UsageError: It is not there, or a file and no table.
     """
     check_there(path)
     if path.suffix.lower() in TABLES and not path.is_dir():
         return True
     if path.is_file():
+        from task2vec.tasks.foreign import refuse_archive
+
+        refuse_archive(path)
         raise UsageError(
             f"'{path}' is neither a folder nor a table, so there are no labels to learn from. "
             f"Name a folder of class folders, or a file ending in {', '.join(TABLES)}."

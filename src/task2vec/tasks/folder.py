@@ -13,7 +13,7 @@ import numpy as np
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks.check import quote
 from task2vec.tasks.files import read_files
-from task2vec.tasks.foreign import refuse_huggingface
+from task2vec.tasks.foreign import refuse_archive, refuse_huggingface
 from task2vec.tasks.images import BadImage
 from task2vec.tasks.task import Task
 
@@ -93,6 +93,7 @@ def read_folder(
     """
     root = Path(folder).resolve()
     if not root.is_dir():
+        refuse_archive(root)
         raise DataError(
             f"{folder} is {'not a folder' if root.exists() else 'not there'}, so there are no class folders to read. "
             "Name a folder with one folder of images per class, or a CSV or Parquet table (read_table, embed FILE)."

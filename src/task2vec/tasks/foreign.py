@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face, known by their files where a folder of class folders or a table of paths was expected."""
+"""What is no folder of class folders or table of paths, told by its files: datasets of Hugging Face, and archives."""
 
 import os
 from itertools import islice
@@ -71,3 +71,23 @@ def _tell(place: Path, sign: str) -> DataError:
         "class folders or a table of paths was expected. In Python: "
         f"task2vec.embed(task2vec.from_huggingface({str(place)!r})). The command line does not read them yet."
     )
+
+
+def refuse_archive(place: Path) -> None:
+    """Raise `DataError` if a plain file is an archive, told by its first bytes."""
+    if not place.is_file():
+        return
+    try:
+        with place.open("rb") as file:
+            start = file.read(262)
+    except OSError:
+        return
+    if start.startswith(_ARCHIVE_STARTS) or start[257:] == b"ustar":
+        raise DataError(
+            f"{place} is an archive, and none is unpacked here: it could write anywhere and grow to any size. Unpack "
+            "it into an empty folder with a tool of yours, and name the folder that holds the class folders."
+        )
+
+
+# zip, gzip, bzip2, xz, zstd, 7z and rar; a tar says so later.
+_ARCHIVE_STARTS = (b"PK\3\4", b"PK\5\6", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")

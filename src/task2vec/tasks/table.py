@@ -5,6 +5,7 @@ import os
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from task2vec.tasks.task import Task
 
 SUFFIXES = (".csv", ".parquet", ".pq")
 PATH = "path"
+# What a Parquet table may take in memory: its size many times over, and a gigabyte in any case.
+LEAST_ROOM, MOST_GROWTH = 1 << 30, 50
+CELL_BYTES = 40  # of a number in a list
+BATCH = 1 << 14
 BINARY = {"0": 0, "0.0": 0, "False": 0, "false": 0, "1": 1, "1.0": 1, "True": 1, "true": 1}
 
 
@@ -146,19 +151,57 @@ def _read_csv(place: Path) -> Columns:
 def _read_parquet(place: Path, path_column: str | None) -> Columns:
     """The columns of a Parquet file."""
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, parquet, types
     except ImportError as error:
         raise MissingExtraError(
             f"{place} is Parquet, which needs pyarrow, and that is not installed. Run: pip install 'task2vec[table]'"
         ) from error
     try:
+        schema = parquet.read_schema(place)
         if path_column is not None:
-            refuse_embedded_images(place, parquet.read_schema(place), path_column)
-        return Columns(parquet.read_table(place).to_pydict())
+            refuse_embedded_images(place, schema, path_column)
+        texts = [field.name for field in schema if types.is_string(field.type) or types.is_large_string(field.type)]
+        with parquet.ParquetFile(place, read_dictionary=texts) as file:
+            return _take_batches(file, place)
     except DataError:
         raise
     except (ArrowException, OSError, ValueError) as error:
         raise DataError(f"{place} cannot be read as Parquet ({error}). Write it again, or save it as CSV.") from error
+
+
+def _take_batches(file: Any, place: Path) -> Columns:
+    """The columns of an open Parquet file, equal texts kept once; `DataError` if they take far more room than the file.
+
+    A few bytes of such a file may stand for any number of rows, and for a text of any length.
+    """
+    size, groups = place.stat().st_size, range(file.num_row_groups)
+    room = max(LEAST_ROOM, MOST_GROWTH * size)
+    columns = Columns({name: [] for name in file.schema_arrow.names})
+    _check_room(room - sum(file.metadata.row_group(group).total_byte_size for group in groups), place)
+    _check_room(room - CELL_BYTES * file.metadata.num_rows * len(columns), place)
+    for batch in file.iter_batches(batch_size=BATCH):
+        room -= batch.nbytes + CELL_BYTES * batch.num_rows * batch.num_columns
+        _check_room(room, place)
+        for name, cells in zip(batch.schema.names, batch.columns, strict=True):
+            columns[name] += _take_cells(cells)
+    return columns
+
+
+def _check_room(left: int, place: Path) -> None:
+    """Raise `DataError` if there is no room left."""
+    if left < 0:
+        raise DataError(
+            f"{place} has {place.stat().st_size} bytes, and its cells would fill the memory, as those of no list of "
+            "images do. Check who made it; save it as CSV if it is meant so."
+        )
+
+
+def _take_cells(cells: Any) -> list:
+    """The cells of a column as Python values; a text that a dictionary holds once is made once."""
+    if not hasattr(cells, "dictionary"):
+        return cells.to_pylist()
+    values = cells.dictionary.to_pylist()
+    return [None if place is None else values[place] for place in cells.indices.to_pylist()]
 
 
 def _check_columns(place: Path, columns: Columns, wanted: list[str]) -> None:
