@@ -2,7 +2,7 @@
 
 import { draw } from "./dom.js";
 
-const WIDE = 200, HIGH = 14;
+const WIDE = 320, HIGH = 14;
 
 /** A predicted error with its interval, on a scale from 0 to `top`. */
 export function intervalBar({ error, low, high }, top, label, isBest = false) {

@@ -29,11 +29,13 @@ function show() {
 function table(all, task) {
   const known = new Map(all.map((expert) => [expert.name, expert]));
   const rows = task ? task.experts.map((expert) => ({ ...known.get(expert.name), ...expert })) : all;
-  const name = task ? findPoint(task.task)?.name ?? "the open task" : null;
-  const words = task ? `Predicted for “${name}”: sort by any column.`
+  const name = task ? quoted(findPoint(task.task)?.name) : null;
+  const words = task ? `Predicted for ${name}: sort by any column.`
     : "Their mean errors over the tasks that they were measured on. Open a task to see what is predicted for it.";
   return [make("p", { className: "quiet" }, words), sortable(task ? ofTask : general, rows, { caption: "Experts", by: task ? 0 : 3 })];
 }
+
+const quoted = (text) => (text ? `“${text}”` : "the open task");
 
 const common = [
   { name: "expert", isText: true, value: (one) => one.name },
@@ -46,7 +48,7 @@ const lesson = { name: "learned from", isText: true, value: (one) => one.lesson 
 const general = [
   ...common, network, mean,
   { name: "tasks", value: (one) => one.tasks, cell: (one) => count(one.tasks) },
-  size, { name: "cost", title: "of one forward pass", value: (one) => one.cost, cell: (one) => (typeof one.cost === "number" ? short(one.cost) : one.cost) }, lesson,
+  size, { name: "cost", title: "of one image, in billions of multiplications", value: (one) => one.cost, cell: (one) => (typeof one.cost === "number" ? short(one.cost) : one.cost) }, lesson,
 ];
 const ofTask = [
   { name: "rank", value: (one) => one.rank }, ...common,

@@ -7,7 +7,7 @@ import { percent } from "./words.js";
 
 const place = get("progress");
 const isOver = ({ state }) => ["done", "failed", "cancelled"].includes(state);
-let followed = null, whenDone = () => {}, stage = "";
+let followed = null, whenDone = () => {}, stage = "", isFromHere = false;
 
 /** Takes up what was under way when the page was opened. */
 export async function startJobs(onDone) {
@@ -20,8 +20,9 @@ export async function startJobs(onDone) {
 export const isBusy = () => followed !== null;
 
 /** Shows a job until it ends. */
-export function follow(job) {
+export function follow(job, { isOurs = false } = {}) {
   followed = job.id;
+  isFromHere = isOurs;
   stage = "";
   show(job);
   const events = jobEvents(job.id);
@@ -82,5 +83,5 @@ function end(job) {
   const close = button("Close", () => { place.hidden = true; });
   if (job.state === "failed") place.append(problem(job.error ?? { what: "The embedding failed." }), close);
   if (job.state === "cancelled") place.append(make("span", { attributes: { role: "status" } }, `“${job.name ?? "The embedding"}” was cancelled: nothing of it is kept.`), close);
-  whenDone(job);
+  whenDone({ ...job, isOurs: isFromHere });
 }

@@ -60,7 +60,7 @@ function ramp({ colours, ends, isShare, unknown, none }) {
   if (!ends) return make("p", { className: "quiet" }, `${none} for these tasks`);
   const words = isShare ? (value) => percent(value, 0) : short;
   const bars = Array.from({ length: 40 }, (_, k) => draw("rect", { x: k, y: 0, width: 1.05, height: 1, fill: mix(colours, k / 39) }));
-  const picture = draw("svg", { viewBox: "0 0 40 1", preserveAspectRatio: "none", class: "ramp", role: "img",
+  const picture = draw("svg", { viewBox: "0 0 40 1", preserveAspectRatio: "none", "shape-rendering": "crispEdges", class: "ramp", role: "img",
     "aria-label": `from ${words(ends[0])} (left) to ${words(ends[2])} (right)` }, ...bars);
   return make("div", {}, picture, make("div", { className: "ends" }, ends.map((value) => make("span", {}, words(value)))),
     unknown ? make("p", { className: "quiet" }, `grey: ${none} (${count(unknown)})`) : null);
@@ -71,5 +71,6 @@ function origins() {
   const ring = draw("svg", { viewBox: "0 0 20 20", class: "ring", "aria-hidden": "true" },
     draw("circle", { cx: 10, cy: 10, r: 4.5, class: "dot" }), draw("circle", { cx: 10, cy: 10, r: 8.5, class: "hoop" }));
   const words = own ? `ringed: in your library (${count(own)}); without a ring: measured by us` : "all of these were measured by us";
-  return make("p", { className: "row quiet" }, own ? ring : null, make("span", {}, words));
+  return make("div", {}, make("p", { className: "row quiet" }, own ? ring : null, make("span", {}, words)),
+    state.method ? make("p", { className: "quiet fine" }, state.method) : null);
 }

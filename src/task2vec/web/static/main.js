@@ -36,7 +36,7 @@ async function loadMap() {
     const map = await readMap(state.space, { onWait, signal });
     if (map.points.length) say();
     else say(empty("There are no tasks yet.", "Embed a folder here, or run task2vec demo."));
-    go({ points: map.points });
+    go({ points: map.points, method: map.method ?? null });
   } catch (error) {
     if (error.name === "AbortError") return;
     say(problem(error, loadMap));
@@ -74,7 +74,17 @@ async function onJobEnd(job) {
   if (job.state !== "done") return;
   tell(`${job.name} is embedded`);
   await loadMap();
-  if (job.task) open(job.task, { view: "map", isPicking: false });
+  if (!job.task) return;
+  if (job.isOurs) open(job.task, { view: "map" });
+  else offer(job);
+}
+
+/** A task that was begun on another page is told, not forced on who reads something else. */
+function offer(job) {
+  const place = get("progress");
+  place.hidden = false;
+  place.replaceChildren(make("span", { className: "word" }, `“${job.name}” is embedded.`),
+    button("Open it", () => { place.hidden = true; open(job.task, { view: "map" }); }), button("Close", () => { place.hidden = true; }));
 }
 
 async function start() {
@@ -88,9 +98,16 @@ async function start() {
     if (changed.has("space") && !changed.has("status")) loadMap();
     if (changed.has("view")) redraw();
   });
-  addEventListener("hashchange", () => { if (location.hash !== "#content") go({ isPicking: false, ...readHash() }); });
+  document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); get("content").focus(); });
   addEventListener("popstate", () => go({ isPicking: false, ...readHash() }));
   document.addEventListener("keydown", (event) => { if (event.key === "Escape" && state.isPicking) go({ isPicking: false }); });
+  // Something may have been embedded from the command line while nobody looked.
+  addEventListener("focus", async () => {
+    const status = await readStatus().catch(() => null);
+    if (!status?.revision || !state.status || status.revision === state.status.revision) return;
+    go({ status });
+    await loadMap();
+  });
   window.task2vec = Object.freeze({ whereIs, state });
   const asked = readHash();
   try {

@@ -14,7 +14,7 @@ import { count, percent, short } from "./words.js";
 const camera = new Camera();
 const hidden = new Set();
 const stage = get("view-map"), above = get("names"), below = get("marks"), tip = get("tip"), pen = above.getContext("2d");
-let marks = null, looks = null, shown = [], over = null, neighbours = [], way = "dataset", frame = 0, reach = 6, isStale = true;
+let marks = null, looks = null, shown = [], over = null, neighbours = [], way = "dataset", frame = 0, reach = 6, isStale = true, isUnfit = true, isHome = false;
 
 export const isDark = () => style("color-scheme") === "dark";
 export const currentLooks = () => looks;
@@ -62,6 +62,10 @@ function paint() {
   frame = 0;
   if (stage.hidden) return;
   const ratio = resize(), { width, height } = camera;
+  // A map that arrives while another view is open has no size yet: it is fitted when it is first seen.
+  if (isUnfit && shown.length) fitNow();
+  if (isHome && find(state.task)) camera.reveal(find(state.task));
+  isHome = false;
   const paper = style("--paper"), ink = style("--ink"), rim = style("--rim");
   reach = Math.max(3.2, Math.min(7, Math.min(width, height) / 70, 100 / Math.sqrt(shown.length || 1) * Math.sqrt(camera.scale / camera.whole)));
   if (isStale) marks.load(shown.map((point) => ({ x: point.x, y: point.y, isRinged: point.origin === "library", ...looks.of(point) })));
@@ -154,7 +158,12 @@ function step(right, down) {
 }
 
 const zoom = (...how) => { camera.zoom(...how); redraw(); };
-const fit = () => { camera.fit(shown); redraw(); };
+const fit = () => { isUnfit = true; redraw(); };
+
+function fitNow() {
+  camera.fit(shown);
+  isUnfit = false;
+}
 
 export function startMap() {
   marks = startWebgl(below, () => { isStale = true; redraw(); }) ?? startCanvas(below);
@@ -181,19 +190,16 @@ export function startMap() {
     const now = `${above.clientWidth} ${above.clientHeight}`, wasWhole = camera.isWhole || !size;
     if (now === size || !above.clientWidth) return;
     size = now;
-    resize();
-    if (wasWhole) camera.fit(shown);
+    isUnfit ||= wasWhole;
     redraw();
   }).observe(stage);
   watch((_, changed) => {
     if (changed.has("points")) {
       refresh();
-      resize();
-      if (camera.isWhole || changed.has("space")) camera.fit(shown);
+      isUnfit ||= camera.isWhole || changed.has("space");
     }
     if (changed.has("task")) neighbours = [];
-    const point = find(state.task);
-    if (point && (changed.has("task") || changed.has("points"))) camera.reveal(point);
+    isHome ||= changed.has("task") || changed.has("points");
     redraw();
   });
   refresh();

@@ -79,7 +79,7 @@ function build(answer) {
 function scale() {
   const bars = Array.from({ length: 40 }, (_, k) => draw("rect", { x: k, y: 0, width: 1.05, height: 1, fill: mix(isDark() ? DARK : LIGHT, k / 39) }));
   return make("div", { className: "scale" }, make("span", {}, distance(matrix.low)),
-    draw("svg", { viewBox: "0 0 40 1", preserveAspectRatio: "none", class: "ramp", "aria-hidden": "true" }, ...bars),
+    draw("svg", { viewBox: "0 0 40 1", preserveAspectRatio: "none", "shape-rendering": "crispEdges", class: "ramp", "aria-hidden": "true" }, ...bars),
     make("span", {}, distance(matrix.high)));
 }
 

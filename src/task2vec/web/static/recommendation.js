@@ -8,7 +8,7 @@ import { address } from "./state.js";
 import { percent, range } from "./words.js";
 
 const MOST = 6;
-export const TRAIN = { half: "half of the images", 5: "5 images per class" };
+const TRAIN = [["half", "half of the images"], ["5", "5 images per class"]];
 export const chosenTrain = { value: "half" };
 
 /** The section of a task's panel. */
@@ -24,7 +24,7 @@ export function showRecommendation(id) {
 /** How much a task would be trained on: it changes which expert is best. */
 export function trainSwitch(onChange) {
   const group = make("div", { className: "switch", attributes: { role: "group", "aria-label": "Training images" } });
-  for (const [value, name] of Object.entries(TRAIN)) {
+  for (const [value, name] of TRAIN) {
     group.append(button(name, () => {
       chosenTrain.value = value;
       [...group.children].forEach((one) => one.setAttribute("aria-pressed", String(one.value === value)));
@@ -35,29 +35,37 @@ export function trainSwitch(onChange) {
 }
 
 function show(answer) {
-  const experts = answer.experts.slice(0, MOST), isStaticShown = experts.some(({ name }) => name === answer.static);
-  const standing = answer.experts.find(({ name }) => name === answer.static);
+  const predicted = answer.experts.filter(({ error }) => Number.isFinite(error));
+  const experts = predicted.slice(0, MOST), isStaticShown = experts.some(({ name }) => name === answer.static);
+  const standing = predicted.find(({ name }) => name === answer.static);
   if (!isStaticShown && standing) experts.push(standing);
   const top = Math.max(...experts.map(({ high, error }) => high ?? error)) * 1.02 || 1;
   return [
     make("p", { className: answer.is_sure ? "sentence" : "sentence is-unsure" }, ...withCode(answer.sentence)),
     make("ol", { className: "experts" }, experts.map((expert) => row(expert, top, answer))),
     make("p", { className: "quiet" }, `Dot: predicted error; bar: its interval; the scale ends at ${percent(top, 0)}. `,
-      answer.basis ? `Learned from ${lower(answer.basis)}. ` : "", make("a", { href: address("experts") }, `All ${answer.experts.length} experts in a table`)),
-    experts[0]?.load ? loading(experts[0]) : null,
+      answer.basis ? `It goes by ${lower(answer.basis)}. ` : "", make("a", { href: address("experts") }, `All ${answer.experts.length} experts in a table`)),
+    notes(answer.notes ?? []), experts[0]?.load ? loading(experts[0]) : null,
   ].filter(Boolean);
 }
 
 const lower = (text) => String(text).replace(/\.$/, "");
 
+const tag = (text, title) => make("span", { className: "tag", title }, text);
+
 function row(expert, top, { static: standing }) {
-  const words = `${expert.name}: ${percent(expert.error)}, ${range(expert.low, expert.high) ?? "no interval"}`;
+  const known = typeof expert.measured === "number", words = `${expert.name}: ${percent(expert.error)}, ${range(expert.low, expert.high) ?? "no interval"}`;
   return make("li", { value: expert.rank },
-    make("span", { className: "word" }, expert.name, expert.name === standing ? make("span", { className: "tag" }, "static choice") : null),
+    make("span", { className: "word" }, expert.name, expert.name === standing ? tag("static choice", "the best on average, whatever the task") : null,
+      known ? tag("measured", "measured on this very task, not predicted") : null, expert.is_loadable === false ? tag("train it", "nobody has its weights: train one like it") : null),
     make("span", { className: "number", title: range(expert.low, expert.high) ?? "" }, percent(expert.error)),
     intervalBar(expert, top, words, expert.rank === 1));
 }
 
+function notes(list) {
+  return list.length ? make("ul", { className: "notes quiet" }, list.map((text) => make("li", {}, ...withCode(text)))) : null;
+}
+
 function loading({ name, load }) {
-  return make("details", {}, make("summary", {}, `How to load ${name}`), make("pre", { tabIndex: 0 }, make("code", {}, load)));
+  return make("details", {}, make("summary", {}, `How to get ${name}`), make("pre", { tabIndex: 0 }, make("code", {}, load)));
 }
