@@ -38,3 +38,24 @@ def predict(cells, scales, new):
     spread = whole[np.ix_(asked, asked)] - crossed @ np.linalg.solve(inner, crossed.T)
     cost = 0.5 * (np.linalg.slogdet(inner)[1] + values @ np.linalg.solve(inner, values))
     return mean, spread + scales.rest * np.eye(len(mean)), cost
+
+
+def learn(cells, scales, new, told):
+    """The same mean and covariance when some errors on the new task itself are known too: one solve over all cells.
+
+    `told` has the experts, their values and the variances of these around the true ones. The rest of a pair belongs to
+    its true error, so it is the same in what was measured and in what is asked.
+    """
+    pairs, whole = cover(cells, scales, new)
+    last = len(cells.noise)
+    whole = whole + scales.rest * np.eye(len(pairs))
+    known = [i for i, (task, expert) in enumerate(pairs) if task < last and cells.known[task, expert]]
+    noise = [cells.noise[t] + scales.seen * cells.seen[t, e] for t, e in (pairs[i] for i in known)]
+    known += [pairs.index((last, expert)) for expert in told["experts"]]
+    noise += list(told["noise"])
+    values = np.append([cells.values[pairs[i]] for i in known[: -len(told["experts"])]], told["values"])
+    asked = [i for i, (task, _) in enumerate(pairs) if task == last]
+    inner = whole[np.ix_(known, known)] + np.diag(noise)
+    crossed = whole[np.ix_(asked, known)]
+    mean = crossed @ np.linalg.solve(inner, values)
+    return mean, whole[np.ix_(asked, asked)] - crossed @ np.linalg.solve(inner, crossed.T)

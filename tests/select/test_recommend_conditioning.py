@@ -1,18 +1,23 @@
-"""What is known of the asked task itself: one more row, one more column, and nothing else."""
+"""What is known of the asked task itself: its head and what was measured, each believed as far as its noise allows."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from task2vec.select import conditioning
-from task2vec.select.conditioning import add_asked, predict
+from task2vec.select.conditioning import add_heads, find_miss, fit_heads, guess_noise, learn_own, predict
 from task2vec.select.confirming import Measured
 from task2vec.select.evidence import SYMMETRIC
 from task2vec.select.knowing import know_measured
-from task2vec.select.strategies.combined_model import scale_errors
+from task2vec.select.strategies.combined import Combined
+from task2vec.select.strategies.combined_model import liken, scale_errors, solve
 from tests.cli.material import make
+from tests.oracles import combined as oracle
 from tests.select.recommend_world import make_metatask
+from tests.select.test_combined import ask as leave_out
+from tests.select.test_combined import draw, scales
 
 
 @pytest.fixture(scope="module")
@@ -24,36 +29,67 @@ def ask(known, own):
     return known.ask(own, np.array([offer.is_named for offer in known.offers]))
 
 
-def test_the_asked_task_is_one_more_row_of_which_little_is_known(known):
-    own = make("mine", 30)
-    question = ask(known, own)
-    heads = np.linspace(0.2, 0.4, len(known.fingerprints))
-    asked = add_asked(known, question, heads, 0.35, {"mobilenet_v2": Measured(0.3, 0.2, 0.4, {0: 0.2, 1: 0.4})})
-    tasks, experts = known.evidence.mean.shape
-    assert asked.evidence.mean.shape == (tasks + 1, experts + 1)
-    np.testing.assert_array_equal(asked.evidence.mean[:-1, :-1], known.evidence.mean)
-    np.testing.assert_allclose(asked.evidence.mean[:-1, -1], heads)
-    row = asked.evidence.mean[-1]
-    assert np.flatnonzero(np.isfinite(row)).tolist() == [known.evidence.experts.index("mobilenet_v2"), experts]
-    assert row[-1] == 0.35 and row[known.evidence.experts.index("mobilenet_v2")] == pytest.approx(0.3)
-    apart = asked.evidence.distances[SYMMETRIC]
-    np.testing.assert_array_equal(apart[-1], np.append(question.distances[SYMMETRIC], 0))
-    np.testing.assert_array_equal(apart, apart.T)
-    assert not asked.question.is_candidate[-1] and asked.question.distances[SYMMETRIC][-1] == 0
-    assert asked.evidence.groups[-1] == asked.question.group and asked.question.group not in known.evidence.groups
+def measure(error, *, splits=2, spread=0.0):
+    by_split = dict(enumerate(error + spread * np.linspace(-1, 1, splits)))
+    return Measured(error, error - 0.1, error + 0.1, by_split)
 
 
-def test_intervals_are_wider_by_a_quarter_until_something_is_measured(known, monkeypatch):
+@pytest.mark.parametrize("experts", [[1], [0, 3, 4]])
+def test_what_was_measured_on_the_task_is_conditioned_on_as_one_dense_solve_does(experts):
+    fitted, question = leave_out(draw(), 3)
+    given = scales()
+    likeness = liken(fitted.cells.distances, given.width)
+    fitted = replace(fitted, scales=given, likeness=likeness, solution=solve(fitted.cells, given, likeness))
+    new = {
+        "distances": question.distances["symmetric"],
+        "classes": np.log(question.classes) - fitted.classes,
+        "group": {"a": 0, "b": 1, "c": 2}[question.group],
+        "drifts": np.zeros((5, fitted.cells.drifts.shape[2])),
+    }
+    told = {
+        "experts": experts,
+        "values": np.linspace(-0.8, 0.4, len(experts)),
+        "noise": np.linspace(0.01, 0.2, len(experts)),
+    }
+    mean, spread = oracle.learn(fitted.cells, given, new, told)
+    found = fitted.forecast(question).learn(np.array(experts), told["values"], told["noise"])
+    whole = found.lean @ found.spread @ found.lean.T + found.common + np.diag(found.own)
+    np.testing.assert_allclose(found.mean, mean, atol=1e-9)
+    np.testing.assert_allclose(whole, spread, atol=1e-9)
+    # Intervals and comparisons are those of this posterior: the asked task counts once.
+    widths = norm.ppf(0.95) * np.sqrt(np.diag(spread) + fitted.cells.noise.mean())
+    np.testing.assert_allclose(found.widths(9), widths, atol=1e-9)
+    gap = spread[0, 0] + spread[1, 1] - 2 * spread[0, 1]
+    assert found.compare(0, 1) == pytest.approx(norm.cdf((mean[1] - mean[0]) / np.sqrt(gap)))
+    draws = np.random.default_rng(1).multivariate_normal(mean, spread, 40_000).argmin(1)
+    np.testing.assert_allclose(found.chances(np.ones(5, dtype=bool)), np.bincount(draws, minlength=5) / 4e4, atol=0.03)
+
+
+def test_nothing_measured_changes_nothing():
+    fitted, question = leave_out(draw(), 3)
+    forecast = fitted.forecast(question)
+    assert forecast.learn(np.zeros(0, dtype=int), np.zeros(0), np.zeros(0)) is forecast
+
+
+def test_a_noisy_error_is_shrunk_and_a_sure_one_is_taken():
+    fitted, question = leave_out(draw(), 3)
+    forecast = fitted.forecast(question)
+    error = forecast.mean[2] - 1.0
+    found = [forecast.learn(np.array([2]), np.array([error]), np.array([noise])).mean for noise in (1e-9, 0.1, 1e9)]
+    assert found[0][2] == pytest.approx(error, abs=1e-6) and found[2] == pytest.approx(forecast.mean, abs=1e-6)
+    assert error < found[1][2] < forecast.mean[2]
+    assert (found[0] < forecast.mean).all()  # the others move with it
+
+
+def test_the_best_of_several_noisy_errors_is_not_expected_to_be_as_good(known):
+    # All measured alike but for luck: who was lucky stays first, and is expected to be worse than it was measured.
     own = make("mine", 30)
-    measured = {"mobilenet_v2": Measured(0.3, 0.2, 0.4, {0: 0.3})}
-    before, after = (predict(known, own, ask(known, own), told)[0] for told in ({}, measured))
-    monkeypatch.setattr(conditioning, "WIDER", 1.0)
-    plain, same = (predict(known, own, ask(known, own), told)[0] for told in ({}, measured))
-    middle = scale_errors(plain.errors)
-    ends = (scale_errors(before.low) - middle) / (scale_errors(plain.low) - middle)
-    np.testing.assert_allclose(ends, 1.25, rtol=0.02)
-    np.testing.assert_array_equal(after.high, same.high)
-    assert len(before.errors) == len(known.offers)
+    names = [offer.name for offer in known.offers if offer.is_named]
+    answer = predict(known, own, ask(known, own), {name: measure(0.3, spread=0.1) for name in names})[0]
+    lucky = {name: measure(0.3 if name != names[0] else 0.2, spread=0.1) for name in names}
+    moved = predict(known, own, ask(known, own), lucky)[0]
+    column = known.evidence.experts.index(names[0])
+    assert 0.2 < moved.errors[column] < answer.errors[column]
 
 
 def test_measured_errors_move_the_others_and_narrow_their_intervals(known):
@@ -61,19 +97,57 @@ def test_measured_errors_move_the_others_and_narrow_their_intervals(known):
     column = known.evidence.experts.index("tf_efficientnet_lite1")
     before = predict(known, own, ask(known, own), {})[0]
     for error in (0.1, 0.8):
-        told = {"mobilenet_v2": Measured(error, error, error, {0: error, 1: error})}
-        after = predict(known, own, ask(known, own), told)[0]
+        after = predict(known, own, ask(known, own), {"mobilenet_v2": measure(error)})[0]
         assert (after.errors[column] > before.errors[column]) == (error > 0.5)
         assert after.high[column] - after.low[column] < before.high[column] - before.low[column]
+    assert len(after.errors) == len(after.chances) == len(known.offers)
+    unknown = predict(known, own, ask(known, own), {"nobody": measure(0.1)})[0]
+    np.testing.assert_array_equal(unknown.errors, before.errors)
 
 
-def test_a_task_of_unknown_classes_counts_as_the_mean_of_the_known(known):
-    own = make("mine", 30)
-    counts = np.geomspace(2, 200, len(known.fingerprints)).round().astype(int)
-    known = replace(known, evidence=replace(known.evidence, classes=counts))
-    question = ask(known, own)
-    heads = np.full(len(counts), 0.3)
-    asked = add_asked(known, replace(question, classes=None), heads, 0.3, {})
-    assert np.log(asked.evidence.classes[-1]) == pytest.approx(np.log(counts).mean())
-    np.testing.assert_array_equal(asked.evidence.classes[:-1], counts)
-    assert add_asked(known, replace(question, classes=7), heads, 0.3, {}).evidence.classes[-1] == 7
+def test_the_head_of_the_task_and_those_of_known_ones_are_one_more_expert(known):
+    heads = np.linspace(0.2, 0.4, len(known.fingerprints))
+    told = [
+        replace(one, provenance=one.provenance | {"head": {"cv_error": float(error)}})
+        for one, error in zip(known.embeddings, heads, strict=False)
+    ]
+    known = replace(known, embeddings=(*told, *known.embeddings[len(told) :]))
+    evidence = add_heads(known)
+    np.testing.assert_array_equal(evidence.mean[:, :-1], known.evidence.mean)
+    np.testing.assert_allclose(evidence.mean[:, -1], heads)
+    fitted = fit_heads(known)
+    question = ask(known, make("mine", 30))
+    asked = replace(question, to_lessons={SYMMETRIC: np.append(question.to_lessons[SYMMETRIC], np.nan)})
+    forecast = fitted.forecast(asked)
+    easy, hard = (learn_own(fitted, forecast, head, {}).mean for head in (0.05, 0.9))
+    assert (easy < forecast.mean).all() and (hard > forecast.mean).all()
+    assert learn_own(fitted, forecast, np.nan, {}) is forecast
+
+
+def test_heads_that_miss_by_more_than_experts_are_believed_less():
+    evidence = draw(30, 6, missing=0, seen=0)
+    same = Combined(scales=scales(rest=0.01)).fit(evidence)
+    errors = evidence.errors.copy()
+    luck = np.random.default_rng(0).normal(size=30)
+    errors[:, -1] = np.exp(scale_errors(errors[:, -1]) + luck[:, None]) - 0.03
+    missing = find_miss(Combined(scales=scales(rest=0.01)).fit(replace(evidence, errors=errors)))
+    assert missing == pytest.approx(luck.var(), rel=0.3) and find_miss(same) < 0.1
+    unknown = evidence.errors.copy()
+    unknown[:, -1] = np.nan
+    assert find_miss(Combined(scales=scales()).fit(replace(evidence, errors=unknown))) == 0
+
+
+def test_the_noise_of_a_split_is_that_of_the_task_and_of_known_ones(known):
+    evidence = add_heads(known)
+    splits = evidence.errors.shape[2]
+    apart = [measure(0.3, splits=3, spread=0.1), measure(0.2, splits=2, spread=0.05)]
+    squares = [np.square(v - v.mean()).sum() for v in (scale_errors(np.array([*m.by_split.values()])) for m in apart)]
+    usual = 0.002
+    assert guess_noise(evidence, usual, []) == pytest.approx(usual * splits)
+    expected = (conditioning._SPLITS * usual * splits + sum(squares)) / (conditioning._SPLITS + 3)
+    assert guess_noise(evidence, usual, apart) == pytest.approx(expected)
+    assert guess_noise(evidence, 0.0, apart) == pytest.approx(sum(squares) / 3)
+    alone = Measured(0.3, 0.2, 0.4, {0: 0.3})
+    width = np.diff(scale_errors(np.array([0.2, 0.4])))[0] / 3.92
+    assert guess_noise(evidence, 0.0, [alone]) == pytest.approx(width**2)
+    assert guess_noise(evidence, 0.0, []) == 0

@@ -20,15 +20,15 @@ class Recommended:
     Attributes:
         rank: its place, the best being 1.
         expert: its name.
-        error: its predicted test error on the task.
+        error: its test error on the task as far as can be told: predicted, and moved by all that was measured there.
         low: lower end of an interval that should hold the error in nine of ten cases.
         high: upper end of it.
         chance: of being the best among those that can be loaded.
-        measured: its error on the task where that was measured, the mean over the splits.
+        measured: its error on the task as it was measured, the mean over the splits; `error` is the better guess.
         measured_low: lower end of the interval of that.
         measured_high: upper end of it.
         splits: how many it was measured on.
-        gain: how much lower its error is than that of the static choice, both as predicted or both as measured.
+        gain: how much lower its error is than that of the static choice.
         lesson: what it was taught beyond its pretraining.
         distance: symmetric distance of the task from that lesson.
         nearest: the nearest task that its error is known on.
@@ -67,8 +67,8 @@ class Recommended:
 
     @property
     def best_guess(self) -> float | None:
-        """Its error as it was measured, or else as it is predicted."""
-        return self.error if self.measured is None else self.measured
+        """Its error as it is predicted, or else as it was measured."""
+        return self.measured if self.error is None else self.error
 
 
 @dataclass(frozen=True, repr=False)

@@ -36,6 +36,8 @@ class Scales:
         low: lower ends of their intervals.
         high: upper ends.
         shift: by which all were moved.
+        knows_measured: whether errors, intervals and chances follow from what was measured and its noise, or were only
+            moved by it.
         order: numbers of those that can be loaded, the best first.
     """
 
@@ -47,4 +49,5 @@ class Scales:
     low: np.ndarray
     high: np.ndarray
     shift: float
+    knows_measured: bool
     order: np.ndarray

@@ -18,7 +18,7 @@ def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tupl
     first = rows[0]
     measured = [row for row in rows if row.measured is not None]
     if measured:
-        return _choose_measured(told, measured, rows)
+        return _choose_measured(told, scales, measured, rows)
     static = next((row for row in rows if row.is_static), None)
     if static is None:
         words = (
@@ -51,32 +51,44 @@ def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tupl
 
 
 def _choose_measured(
-    told: Weighed, measured: list[Recommended], rows: tuple[Recommended, ...]
+    told: Weighed, scales: Scales, measured: list[Recommended], rows: tuple[Recommended, ...]
 ) -> tuple[str, bool, str]:
-    """The same where errors on the task itself are known: what was measured counts, and moves what was not."""
+    """The same where errors on the task itself are known: these move what is expected of all."""
     first, best = rows[0], min(measured, key=lambda row: row.measured or 0)
     static = next((row for row in rows if row.is_static), None)
     count = "the only one that was" if len(measured) == 1 else f"the best of {len(measured)} that were"
-    splits = "1 split" if best.splits == 1 else f"{best.splits} splits"
-    span = (
-        f"{_percent(best.measured)} errors ({_percent(best.measured_low)} to {_percent(best.measured_high)}, {splits})"
-    )
+    words = f"Start from {first.expert}:{_expect(first)}"
     if first is best:
-        words = f"Start from {best.expert}: measured on your images it leaves {span}, {count} measured."
+        words = f"Start from {best.expert}: measured on your images it leaves {_span(best)}, {count} measured."
+        if first.error is not None and first.error != first.measured:
+            words += f" With all else that is known, expect {_percent(first.error)}{_ends(first)}."
     else:
-        words = (
-            f"Start from {first.expert}:{_expect(first)} {best.expert}, {count} measured on your images, leaves {span}."
-        )
+        words += "" if first.measured is None else f" Measured on your images it leaves {_span(first)}."
+        words += f" {best.expert}, {count} measured on your images, leaves {_span(best)}."
     if static is None or static is first or static.best_guess is None:
         return first.expert, False, words
+    chance = scales.answer.sureness if scales.knows_measured else None
+    better = "" if chance is None else f" ({first.expert} is better with a chance of {100 * chance:.0f} %)"
     if static.measured is None or first.measured is None:
-        how = "is predicted to leave" if static.measured is None else "leaves"
-        return first.expert, False, f"{words} The static choice, {static.expert}, {how} {_percent(static.best_guess)}."
+        words += f" The static choice, {static.expert}, is expected to leave {_percent(static.best_guess)}{better}."
+        return first.expert, chance is not None and scales.is_sure, words
     ahead, shared = _count_ahead(told, first.expert, static.expert)
     words += (
         f" The static choice, {static.expert}, leaves {_percent(static.measured)}; {first.expert} is ahead of it on "
+        f"{ahead} of {shared} splits{better}."
     )
-    return first.expert, 0 < shared == ahead, words + f"{ahead} of {shared} splits."
+    return first.expert, 0 < shared == ahead if chance is None else scales.is_sure, words
+
+
+def _span(row: Recommended) -> str:
+    """What was measured, in words."""
+    splits = "1 split" if row.splits == 1 else f"{row.splits} splits"
+    return f"{_percent(row.measured)} errors ({_percent(row.measured_low)} to {_percent(row.measured_high)}, {splits})"
+
+
+def _ends(row: Recommended) -> str:
+    """The interval of what is expected, in words."""
+    return "" if row.low is None else f" ({_percent(row.low)} to {_percent(row.high)} in nine of ten cases)"
 
 
 def _count_ahead(told: Weighed, one: str, other: str) -> tuple[int, int]:
@@ -95,8 +107,7 @@ def _expect(row: Recommended) -> str:
     """What error to expect, in words."""
     if row.error is None:
         return " its error cannot be foretold."
-    span = "" if row.low is None else f" ({_percent(row.low)} to {_percent(row.high)} in nine of ten cases)"
-    return f" it is predicted to leave {_percent(row.error)} errors{span}."
+    return f" it is predicted to leave {_percent(row.error)} errors{_ends(row)}."
 
 
 def word_reason(told: Weighed, scales: Scales, number: int) -> str:

@@ -1,5 +1,7 @@
 """What is known about a case becomes a recommendation: experts ranked, a choice, and the words for it."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from task2vec.errors import UndefinedScoreError, UsageError
@@ -69,18 +71,34 @@ def _weigh(told: Weighed, name: str, is_loadable: np.ndarray) -> Scales:
     errors, low, high = (nothing if one is None else one for one in (answer.errors, answer.low, answer.high))
     shift = 0.0 if is_conditioned else _find_shift(told, errors)
     errors, low, high = (np.clip(one + shift, 0, 1) for one in (errors, low, high))
+    is_foretold = np.isfinite(errors).any()
+    if told.measured and not is_conditioned:
+        errors, low, high = _take_measured(told, errors, low, high)
+        answer = replace(answer, chances=None)
     badness, static = answer.badness.copy(), _find_static(told, question, is_loadable)
     if static is not None and is_conditioned and not is_sure:
         badness[static] = np.nanmin(badness[is_loadable]) - 1e-6
     is_tried = np.isfinite(evidence.mean).any(0)
-    if told.measured and np.isfinite(errors).any():
-        own = [told.measured[offer.name].error if offer.name in told.measured else np.nan for offer in offers]
-        badness, is_tried = np.where(np.isnan(own), errors, own), is_tried | np.isfinite(own)
+    if told.measured and is_foretold:
+        badness = errors.copy()
+        is_tried |= np.array([offer.name in told.measured for offer in offers], dtype=bool)
     if (is_tried & is_loadable).any():  # who was never tried is not put before all others
         best = np.nanmin(badness[is_tried & is_loadable])
         badness = np.where(is_tried, badness, np.maximum(badness, best + 1e-9))
     order = Answer(badness, fallback=answer.fallback).order(is_loadable)
-    return Scales(question, answer, static, is_sure, errors, low, high, shift, order)
+    return Scales(question, answer, static, is_sure, errors, low, high, shift, is_conditioned, order)
+
+
+def _take_measured(told: Weighed, *foretold: np.ndarray) -> list[np.ndarray]:
+    """Errors and the ends of their intervals as they were measured, where they were.
+
+    For strategies that know no noise: there what was measured is all that can be said.
+    """
+    found = []
+    for name, values in zip(("error", "low", "high"), foretold, strict=True):
+        own = [getattr(told.measured.get(offer.name), name, np.nan) for offer in told.knowledge.offers]
+        found.append(np.where(np.isnan(own), values, own))
+    return found
 
 
 def _find_shift(told: Weighed, errors: np.ndarray) -> float:
@@ -118,12 +136,12 @@ def _tell(told: Weighed, scales: Scales, number: int, rank: int) -> Recommended:
         _number(scales.errors[number]),
         _number(scales.low[number]),
         _number(scales.high[number]),
-        None if chances is None or told.measured or not offer.is_loadable else _number(chances[number]),
+        None if chances is None or not offer.is_loadable else _number(chances[number]),
         None if measured is None else measured.error,
         None if measured is None else measured.low,
         None if measured is None else measured.high,
         0 if measured is None else len(measured.by_split),
-        _find_gain(told, scales, number),
+        _find_gain(scales, number),
         offer.lesson,
         _number(lesson),
         None if nearest is None else evidence.tasks[nearest],
@@ -138,15 +156,9 @@ def _tell(told: Weighed, scales: Scales, number: int, rank: int) -> Recommended:
     )
 
 
-def _find_gain(told: Weighed, scales: Scales, number: int) -> float | None:
-    """How much lower the error is than that of the static choice: both measured, or both predicted."""
-    if scales.static is None:
-        return None
-    names = [told.knowledge.offers[one].name for one in (scales.static, number)]
-    if all(name in told.measured for name in names):
-        static, own = (told.measured[name].error for name in names)
-        return static - own
-    return _number(scales.errors[scales.static] - scales.errors[number])
+def _find_gain(scales: Scales, number: int) -> float | None:
+    """How much lower the error is than that of the static choice."""
+    return None if scales.static is None else _number(scales.errors[scales.static] - scales.errors[number])
 
 
 def _tell_others(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tuple[Recommended, ...]:

@@ -78,7 +78,7 @@ def _list_columns(rows: Sequence[Recommended], *, is_loadable: bool = True) -> l
     if is_measured:
         columns.append(column("measured", lambda row: _percent(row.measured), 0))
     columns += [
-        column("predicted", lambda row: _percent(row.error), 2 if is_measured else 0),
+        column("expected" if is_measured else "predicted", lambda row: _percent(row.error), 0),
         column("interval", lambda row: _span(row.low, row.high), 5 if is_measured else 1),
         column("best", lambda row: _percent(row.chance, digits=0), 6),
         column("gain", lambda row: "-" if row.gain is None else f"{100 * row.gain:+.1f}".replace("-0.0", "+0.0"), 3),

@@ -87,6 +87,35 @@ class Forecast:
         chances[numbers] = np.bincount(best, minlength=len(numbers)) / draws
         return chances
 
+    def learn(self, numbers: np.ndarray, values: np.ndarray, noise: np.ndarray) -> "Forecast":
+        """The forecast once errors on the asked task itself are known: the exact posterior.
+
+        What all experts share moves with every one of them. Given that, the own part of a measured expert is drawn to
+        what was measured by own / (own + noise), and that of the others stays.
+
+        Args:
+            numbers: (K) of the experts that were measured.
+            values: (K) their errors on the scale of the model.
+            noise: (K) variances of these around the true ones.
+        """
+        if not len(numbers):
+            return self
+        lean = np.hstack([self.lean, np.ones((len(self.mean), 1))])  # the last: what all share on this task
+        spread = np.zeros((lean.shape[1], lean.shape[1]))
+        spread[:-1, :-1], spread[-1, -1] = self.spread, self.common
+        told, left = lean[numbers], values - self.mean[numbers]
+        alone = self.own[numbers] + noise
+        crossed = spread @ told.T
+        pull = np.linalg.solve(told @ crossed + np.diag(alone), crossed.T)
+        shared = left @ pull
+        trust = np.zeros(len(self.mean))
+        trust[numbers] = self.own[numbers] / alone
+        mean = self.mean + lean @ shared
+        mean[numbers] += trust[numbers] * (left - told @ shared)
+        spread = spread - crossed @ pull
+        lean = (1 - trust)[:, None] * lean
+        return Forecast(mean, lean, spread, common=0.0, between=0.0, own=(1 - trust) * self.own, noise=self.noise)
+
     def compare(self, first: int, second: int) -> float:
         """The chance that one expert has a smaller error than another."""
         lean = self.lean[first] - self.lean[second]
@@ -112,7 +141,10 @@ class Predictor:
         """Predicted errors, intervals for the mean error over as many splits as in the evidence, and chances."""
         if self.strategy.score and not _has_score(question, self.strategy.score):
             return self._plain.rank(question)
-        forecast = self.forecast(question)
+        return self.tell(question, self.forecast(question))
+
+    def tell(self, question: Question, forecast: Forecast) -> Answer:
+        """A forecast as an answer: errors, intervals, chances, and whether it beats the static choice."""
         widths = forecast.widths(len(set(self.evidence.groups)))
         level = forecast.mean + self.centre
         answer = Answer(
