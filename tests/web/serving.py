@@ -53,3 +53,26 @@ def wait_for(client, path, is_there, **params):
             return answer
         time.sleep(0.05)
     raise AssertionError(f"never: {answer.status_code} {answer.text}")
+
+
+def ask_raw(client, path, *, raw=None, method="GET", query=b"", headers=(), body=()):
+    """The answer to a request that no client would send; `body` gives parts, and counts how many are taken."""
+    parts, taken, sent = iter(body), [], []
+
+    async def receive():
+        part = next(parts, None)
+        taken.append(part)
+        return {"type": "http.request", "body": part or b"", "more_body": part is not None}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http", "http_version": "1.1", "method": method, "path": path, "raw_path": (raw or path).encode(),
+        "query_string": query, "root_path": "", "scheme": "http", "server": ("127.0.0.1", 8765),
+        "client": ("127.0.0.1", 1), "headers": [(b"host", b"127.0.0.1:8765"), *headers],
+    }  # fmt: skip
+    client.portal.call(client.guards, scope, receive, send)
+    content = b"".join(message.get("body", b"") for message in sent)
+    start = sent[0]
+    return {"status": start["status"], "body": content, "taken": len(taken), "headers": dict(start["headers"])}

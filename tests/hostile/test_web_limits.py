@@ -1,0 +1,139 @@
+"""Requests that are too large, too deep or never end (S8), and what answers tell a browser about names (S9)."""
+
+import asyncio
+
+import pytest
+
+from task2vec import Library
+from task2vec.web.guards import CSP
+from task2vec.web.settings import Limits
+from tests.cli.material import make
+from tests.web.serving import API, HOME, OWN, WICKED, ask, ask_raw, fill, serving
+
+JSON = [(b"origin", HOME.encode()), (b"content-type", b"application/json")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of a library."""
+    place = tmp_path_factory.mktemp("limits")
+    fill(place / "tasks")
+    return place
+
+
+@pytest.fixture(scope="module")
+def client(folder):
+    with serving(folder / "tasks", roots=[folder / "tasks"]) as client:
+        yield client
+
+
+def test_s8_a_gigabyte_is_refused_by_its_header(client):
+    told = ask_raw(
+        client, f"{API}/jobs", method="POST", headers=[*JSON, (b"content-length", b"1073741824")], body=_pour()
+    )
+    assert told["status"] == 413 and told["taken"] == 0 and told["headers"][b"connection"] == b"close"
+
+
+def test_s8_a_gigabyte_without_a_header_is_not_read(client):
+    told = ask_raw(client, f"{API}/jobs", method="POST", headers=JSON, body=_pour())
+    assert told["status"] == 413 and told["taken"] <= 2 and told["headers"][b"connection"] == b"close"
+    told = ask_raw(client, f"{API}/jobs", method="POST", headers=[*JSON, (b"content-length", b"7")], body=_pour())
+    assert told["status"] == 413 and told["taken"] <= 2
+
+
+def _pour():
+    """A gigabyte, 64 KB at a time."""
+    while True:
+        yield 65536 * b" "
+
+
+@pytest.mark.parametrize("length", [b"-1", b"1e9", b"0x10", b"99999999999999999999", b"\xc2\xb2"])
+def test_s8_lengths_that_are_none(client, length):
+    told = ask_raw(client, f"{API}/jobs", method="POST", headers=[*JSON, (b"content-length", length)], body=[b"{}"])
+    assert told["status"] == 413 and told["taken"] == 0
+
+
+def test_s8_a_body_that_never_comes_is_given_up(folder):
+    async def never():
+        await asyncio.sleep(3600)
+
+    with serving(folder / "tasks", limits=Limits(seconds=0.05)) as client:
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": "POST", "path": f"{API}/jobs", "query_string": b"", "headers": [
+                (b"host", b"127.0.0.1:8765"), *JSON],
+        }  # fmt: skip
+        client.portal.call(client.guards, scope, never, send)
+    assert sent[0]["status"] == 408
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 60_000,
+        b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
+        b'{"folder": ' + b"[" * 17 + b"]" * 17 + b"}",
+        b"9" * 60_000,
+        b'{"folder": "' + b"a" * 60_000 + b'"}',
+        b'{"folder": "\\ud800"}',
+        b"\xff\xfe\x00",
+        b"NaN",
+        b"{",
+        b"",
+    ],
+)
+def test_s8_json_that_is_deep_long_or_none(client, body):
+    answer = client.post(f"{API}/jobs", content=body, headers={**OWN, "Content-Type": "application/json"})
+    assert answer.status_code in (400, 404, 422), answer.text
+    assert set(answer.json()["error"]) == {"what", "why", "mend"} and len(answer.text) < 2000
+
+
+def test_s8_queries_that_are_too_long(client):
+    for query in (b"&".join(b"a%d=1" % number for number in range(100_000)), b"q=" + 9000 * b"a", 40 * b"&"):
+        for method, path in (("GET", "/status"), ("GET", "/tasks"), ("GET", "/matrix"), ("POST", "/jobs")):
+            told = ask_raw(client, API + path, method=method, query=query, headers=JSON)
+            assert told["status"] == 414, (method, path)
+    assert ask_raw(client, "/" + 2000 * "a")["status"] == 414
+
+
+def test_s9_every_answer_carries_the_headers(client):
+    answers = [client.get(path) for path in ("/", f"{API}/status", f"{API}/openapi.json", f"{API}/none", "/none")]
+    answers += [client.post(f"{API}/jobs"), client.get("/", headers={"Host": "evil.example"})]
+    for answer in answers:
+        assert answer.headers["content-security-policy"] == CSP and "'unsafe" not in CSP
+        assert answer.headers["x-content-type-options"] == "nosniff" and answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+        assert "access-control-allow-origin" not in answer.headers
+        is_api = answer.request.url.path.startswith("/api/")
+        assert answer.headers["cache-control"] == ("no-store" if is_api else "no-cache")
+
+
+def test_s9_wicked_names_are_json_and_nothing_else(client):
+    (line,) = ask(client, "/tasks", q="onerror")["tasks"]
+    assert line["name"] == WICKED
+    for path in (f"/tasks/{line['id']}", f"/tasks/{line['id']}/nearest", "/matrix", "/tasks"):
+        answer = client.get(API + path)
+        assert answer.headers["content-type"] == "application/json"
+    for path in (f"{API}/tasks/<script>alert(1)</script>", "/<script>alert(1)</script>", f"{API}/map?space=<b>"):
+        answer = client.get(path)
+        assert answer.status_code == 404 and answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    "name", ["\u202egnp.exe", "a\nb", "\x1b[31m", "\0", "=cmd()", "'; DROP TABLE tasks", "😀" * 50]
+)
+def test_s9_any_name_comes_back_as_it_is(tmp_path, name):
+    with Library.open(tmp_path / "tasks") as library:
+        added = library.add(make("plain", 900))
+        try:
+            library.rename(added[0].name, name)
+        except ValueError:
+            pytest.skip("the library does not take such a name")
+    with serving(tmp_path / "tasks") as client:
+        names = [one["name"] for one in ask(client, "/tasks", limit=200)["tasks"]]
+    assert name in names

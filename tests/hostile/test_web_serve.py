@@ -1,0 +1,131 @@
+"""`task2vec serve` as a process of its own: ports that are in use (R1), an address that answers, a clean end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+
+from task2vec.errors import ResourceError
+from task2vec.web import server
+from tests.command import START, run_command
+from tests.web.serving import fill
+
+# The one place where the suite opens sockets: on this machine alone.
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+TOKEN = "correct-horse-battery"
+
+
+@pytest.fixture
+def taken():
+    """A port that somebody else listens on."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+def test_r1_the_next_port_is_taken_and_it_is_said(taken, monkeypatch):
+    monkeypatch.setattr(server, "USUAL_PORT", taken)
+    listening, is_another = server.take_port("127.0.0.1", None)
+    with listening:
+        assert listening.getsockname()[1] != taken and is_another
+    monkeypatch.setattr(server, "MORE_PORTS", 1)
+    listening, is_another = server.take_port("127.0.0.1", None)  # none is free: the machine chooses
+    with listening:
+        assert listening.getsockname()[1] not in (0, taken) and is_another
+
+
+def test_r1_a_free_usual_port_is_not_another_one(monkeypatch):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        free = other.getsockname()[1]
+    monkeypatch.setattr(server, "USUAL_PORT", free)
+    listening, is_another = server.take_port("127.0.0.1", None)
+    with listening:
+        assert listening.getsockname()[1] == free and not is_another
+
+
+def test_r1_an_asked_port_in_use_ends_with_5(taken, tmp_path):
+    with pytest.raises(ResourceError, match=str(taken)):
+        server.take_port("127.0.0.1", taken)
+    result = run_command("serve", "--port", taken, "--no-open", TASK2VEC_LIBRARY=str(tmp_path / "x"))
+    assert result.returncode == 5 and str(taken) in result.stderr and "--port" in result.stderr
+    assert "Traceback" not in result.stderr and result.stdout == ""
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "no.such.host.invalid"])
+def test_a_host_that_is_none_of_this_machine_ends_with_5(host, monkeypatch):
+    def resolve(name, *args, **options):
+        if name.endswith(".invalid"):
+            raise socket.gaierror(-2, "Name or service not known")
+        return find(name, *args, **options)
+
+    find = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with pytest.raises(ResourceError, match=host):
+        server.take_port(host, None)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--root", "nowhere"], "nowhere"),
+        (["--port", "0"], "--port"),
+        (["--port", "70000"], "--port"),
+        (["--library", "file"], "is a file"),
+    ],
+)
+def test_mistakes_end_with_2(tmp_path, args, words):
+    (tmp_path / "file").write_text("hello")
+    result = run_command("serve", "--no-open", *args, cwd=tmp_path)
+    assert result.returncode == 2 and words in result.stderr and "Traceback" not in result.stderr
+
+
+def test_without_the_extra_one_line_says_what_to_install(tmp_path):
+    gone = "import sys; sys.modules['fastapi'] = None; "
+    result = run_command("serve", "--no-open", python=gone + START, TASK2VEC_LIBRARY=str(tmp_path / "x"))
+    assert result.returncode == 5 and "pip install 'task2vec[web]'" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_it_serves_and_ends_cleanly(tmp_path):
+    fill(tmp_path / "tasks", 2)
+    env = {**os.environ, "TASK2VEC_TOKEN": TOKEN, "TASK2VEC_LIBRARY": str(tmp_path / "tasks")}
+    command = [sys.executable, "-c", START, "serve", "--no-open", "--root", str(tmp_path)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            assert line.startswith("serving 'tasks' on http://127.0.0.1:") and TOKEN not in line, process.stderr.read()
+            home = line.split()[-1]
+            bearer = {"Authorization": f"Bearer {TOKEN}"}
+            with urllib.request.urlopen(urllib.request.Request(f"{home}api/v1/status", headers=bearer)) as answer:
+                status = json.load(answer)
+                assert "server" not in answer.headers and answer.headers["x-frame-options"] == "DENY"
+            assert status["library"] == "tasks" and status["can_embed"]
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(f"{home}api/v1/status")
+            assert refused.value.code == 401
+            refused.value.close()
+            _send_a_gigabyte(home, bearer)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode in (0, 130) and "Traceback" not in said and TOKEN not in said
+
+
+def _send_a_gigabyte(home, bearer):
+    """The body of a gigabyte is announced and never read: the answer comes at once."""
+    host, _, port = home.removeprefix("http://").rstrip("/").partition(":")
+    with socket.create_connection((host, int(port))) as line:
+        told = {**bearer, "Host": f"{host}:{port}", "Content-Type": "application/json", "Content-Length": str(1 << 30)}
+        head = "POST /api/v1/jobs HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        line.sendall(head.encode() + b"\r\n" + 1000 * b" ")
+        assert line.recv(100).startswith(b"HTTP/1.1 413")

@@ -1,0 +1,88 @@
+"""Who is let in where a token is needed, and that no server is seen by others without one (S7)."""
+
+import pytest
+
+from task2vec.errors import UsageError
+from task2vec.web.settings import ServeSettings
+from tests.command import run_command
+from tests.web.serving import API, HOME, OWN, fill, serving
+
+TOKEN = "correct-horse-battery"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("token") / "tasks"
+    fill(folder, 2)
+    with serving(folder, token=TOKEN, host="0.0.0.0") as client:
+        yield client
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "127.0.0.1.example.org", ""])
+def test_s7_beyond_loopback_a_token_is_needed(host):
+    with pytest.raises(UsageError, match="TASK2VEC_TOKEN"):
+        ServeSettings(host=host)
+    assert ServeSettings(host=host, token=TOKEN).token == TOKEN
+
+
+@pytest.mark.parametrize("token", ["", "short", 15 * "a", 20 * " ", "a" * 20 + "\n", "ä" * 20, "a" * 20 + "&x=1"])
+def test_s7_tokens_that_can_be_guessed_or_not_be_sent(token):
+    with pytest.raises(UsageError, match="token"):
+        ServeSettings(token=token)
+
+
+def test_s7_the_command_refuses_with_2_and_tells_no_token(tmp_path):
+    result = run_command("serve", "--host", "0.0.0.0", "--no-open", TASK2VEC_LIBRARY=str(tmp_path / "x"))
+    assert result.returncode == 2 and "TASK2VEC_TOKEN" in result.stderr and "Traceback" not in result.stderr
+    assert not (tmp_path / "x").exists()
+    result = run_command("serve", "--no-open", TASK2VEC_TOKEN="short-secret", TASK2VEC_LIBRARY=str(tmp_path / "x"))
+    assert result.returncode == 2 and "short-secret" not in result.stderr + result.stdout
+    assert TOKEN not in repr(ServeSettings(token=TOKEN))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer "},
+        {"Authorization": f"Bearer {TOKEN}x"},
+        {"Authorization": f"Bearer {TOKEN[:-1]}"},
+        {"Authorization": f"Basic {TOKEN}"},
+        {"Authorization": TOKEN},
+        {"Cookie": f"task2vec={TOKEN}"},
+        {"Cookie": "task2vec="},
+        {"Cookie": "task2vec=\x01"},
+    ],
+)
+def test_without_the_token_nothing_is_told(client, headers):
+    for path in ("/", f"{API}/status", f"{API}/openapi.json", f"{API}/none", "/main.js", "/?token=wrong", "/?token="):
+        answer = client.get(path, headers=headers)
+        assert answer.status_code == 401 and "Bearer" in answer.json()["error"]["mend"], path
+
+
+def test_a_bearer_is_let_in_and_needs_no_origin(client):
+    assert client.get(f"{API}/status", headers=BEARER).status_code == 200
+    assert client.delete(f"{API}/jobs/j-0", headers=BEARER).status_code == 404
+    assert client.delete(f"{API}/jobs/j-0", headers={**BEARER, "Origin": "http://evil.example"}).status_code == 403
+    assert client.delete(f"{API}/jobs/j-0").status_code == 403
+
+
+def test_the_link_gives_a_cookie_that_is_not_the_token(client):
+    answer = client.get(f"/?token={TOKEN}", follow_redirects=False)
+    assert answer.status_code == 303 and answer.headers["location"] == "/"
+    told = answer.headers["set-cookie"]
+    assert TOKEN not in told and "httponly" in told.lower() and "samesite=strict" in told.lower()
+    try:
+        assert client.get(f"{API}/status").status_code == 200  # the client keeps the cookie
+        assert client.delete(f"{API}/jobs/j-0", headers=OWN).status_code == 404
+        assert client.delete(f"{API}/jobs/j-0").status_code == 403  # a cookie alone changes nothing
+    finally:
+        client.cookies.clear()
+    assert client.get(f"{API}/status").status_code == 401
+
+
+def test_a_server_that_listens_everywhere_knows_numbers_and_no_names(client):
+    for host, status in (("192.168.1.5:8765", 200), ("[fd00::1]:8765", 200), ("evil.example", 421)):
+        assert client.get(f"{HOME}{API}/status", headers={**BEARER, "Host": host}).status_code == status
