@@ -14,6 +14,7 @@ from task2vec.select.evaluation import evaluate
 from task2vec.select.evidence import Answer
 from task2vec.select.measures import (
     choose_honestly,
+    compare_groups,
     compare_paired,
     draw_weights,
     expect_first,
@@ -282,3 +283,33 @@ def test_the_same_seed_gives_the_same_rows():
     evidence = make_evidence()
     one, two = (evaluate(evidence, ["static"], resamples=99).rows[0] for _ in range(2))
     assert {**one, "seconds": 0} == {**two, "seconds": 0}
+
+
+def test_the_p_of_datasets_flips_their_means_and_counts_each_once():
+    groups = np.array(["a"] * 40 + ["b", "c", "d", "e", "f"])
+    gaps = np.array([-1.0] * 40 + [-1.0, -0.5, -0.2, -0.1, -0.4])
+    assert compare_paired(gaps) < 1e-7 and compare_groups(gaps, groups) == 2 / 64
+    # Forty tasks of one dataset against five others: one voice of six.
+    gaps[40:] = 0.3
+    means = np.array([-1.0, 0.3, 0.3, 0.3, 0.3, 0.3])
+    slow = [abs(sum(s * m for s, m in zip(signs, means, strict=True))) for signs in product((-1, 1), repeat=6)]
+    expected = np.mean([one >= abs(means.sum()) - 1e-12 for one in slow])
+    assert compare_groups(gaps, groups) == pytest.approx(expected) and expected > 0.5
+    assert compare_groups(np.zeros(4), np.array(list("abcd"))) == 1.0
+    many = np.random.default_rng(0).normal(-1, 0.1, 30)
+    assert 0 < compare_groups(many, np.arange(30)) < 1e-3
+
+
+def test_rows_compare_with_static_over_tasks_and_over_datasets():
+    evidence = make_evidence()
+    found = evaluate(evidence, ["static", "chance"], resamples=500)
+    static, chance = found.rows
+    gaps = 100 * (found.outcomes["chance"].errors - found.outcomes["static"].errors)
+    assert chance["p_group"] == compare_groups(gaps, np.array(found.groups)) and static["p_group"] is None
+    weights = draw_weights(np.array(found.groups), 500, 0)
+    assert (chance["gap_group_low"], chance["gap_group_high"]) == find_interval(weights, gaps, np.ones(len(gaps)))
+    datasets = len(set(found.groups))
+    assert f"with {datasets} of them it cannot be below {2 / 2**datasets:.2g}" in str(found)
+    assert "p datasets" in str(found).splitlines()[0]
+    alone = evaluate(replace(evidence, groups=("one",) * len(evidence.tasks)), ["static", "chance"], resamples=50)
+    assert alone.rows[1]["p_group"] is None and "p datasets" not in "".join(str(alone).splitlines()[5:])

@@ -13,6 +13,8 @@ The columns of a row; errors and what is made of them in percent:
 * tau, top1, top3, fidelity: see `Outcome`.
 * coverage, width, brier: of strategies that give intervals or chances.
 * gap, gap_low, gap_high, p: points above the static choice, with an interval over samples of tasks, and Wilcoxon's p.
+* gap_group_low, gap_group_high, p_group: the same over whole datasets, which is fairer and shows less: the interval
+  over samples of datasets, and the p of flipping the signs of the datasets' means, exact where there are few.
 * seconds: to fit and to rank, per task.
 """
 
@@ -27,7 +29,7 @@ import numpy as np
 
 from task2vec.embedding.writing import write_whole
 from task2vec.errors import ResourceError
-from task2vec.select.measures import compare_paired, draw_weights, find_interval
+from task2vec.select.measures import compare_groups, compare_paired, draw_weights, find_interval
 
 if TYPE_CHECKING:
     from task2vec.select.evaluation import Evaluation, Outcome
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 STATIC = "static"
 # More strategies than these are left out without their reasons.
 _FEW = 2
+# Up to so many datasets, the smallest p that they can have is worth a word.
+_COARSE = 8
 
 
 def summarise(evaluation: "Evaluation") -> list[dict[str, Any]]:
@@ -65,11 +69,15 @@ def _tell(
         ("brier", outcome.brier, 1),
     ):
         row[name] = None if values is None else factor * float(values.mean())
-    row |= dict.fromkeys(("gap", "gap_low", "gap_high", "p"))
+    row |= dict.fromkeys(("gap", "gap_low", "gap_high", "p", "gap_group_low", "gap_group_high", "p_group"))
     if static is not None and outcome.name != STATIC:
         gaps = 100 * (outcome.errors - static.errors)
         low, high = find_interval(draws[""], gaps, np.ones(len(gaps)))
         row |= {"gap": float(gaps.mean()), "gap_low": low, "gap_high": high, "p": compare_paired(gaps)}
+        if "_group" in draws:
+            low, high = find_interval(draws["_group"], gaps, np.ones(len(gaps)))
+            told = compare_groups(gaps, np.array(evaluation.groups))
+            row |= {"gap_group_low": low, "gap_group_high": high, "p_group": told}
     return row | {"seconds": outcome.seconds}
 
 
@@ -152,6 +160,7 @@ def word_rows(evaluation: "Evaluation") -> list[dict[str, str]]:
             "covered": "" if row["coverage"] is None else f"{row['coverage']:.0f} %",
             "over static": _sign(row["gap"], ""),
             "p": "" if row["p"] is None else f"{row['p']:.2g}",
+            "p datasets": "" if row["p_group"] is None else f"{row['p_group']:.2g}",
             "ms": f"{1000 * row['seconds']:.1f}",
         }
         for row in evaluation.rows
@@ -190,6 +199,10 @@ def explain(evaluation: "Evaluation") -> list[str]:
             f"Optimum: {100 * evaluation.optimum.mean():.1f} % on average, chosen on {on} and measured on the rest; "
             f"the smallest error, {smallest:.1f} %, is chosen with its noise."
         )
+    datasets = len(set(evaluation.groups))
+    if STATIC in evaluation.outcomes and 1 < datasets < count and len(evaluation.outcomes) > 1:
+        least = f"; with {datasets} of them it cannot be below {2 / 2**datasets:.2g}" if datasets <= _COARSE else ""
+        told.append(f"p takes tasks for independent; 'p datasets' counts each dataset once{least}.")
     if len(evaluation.left_out) > _FEW:
         names = ", ".join(evaluation.left_out)
         return [*told, f"Left out: {names}; the evidence lacks what they go by (`left_out`, or --json, says what)."]
