@@ -1,0 +1,244 @@
+"""D12: archives that lead out of their folder, hold device nodes, or unfold to gigabytes. None is ever unpacked."""
+
+import importlib.util
+import io
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from task2vec.errors import DataError, LibraryError, WeightsError
+from task2vec.library import Library
+from task2vec.probe.weights import read_weights
+from task2vec.tasks import read_folder, read_table
+from tests.hostile.test_data import make_folder
+
+TEN_GIGABYTES = 10 * 1024**3
+
+
+def write_entry(archive, name, content=b"out", **facts):
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content) if facts.get("type", tarfile.REGTYPE) == tarfile.REGTYPE else 0
+    for key, value in facts.items():
+        setattr(entry, key, value)
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def make_tar(path, mode="w"):
+    """Every way out that a tar has, and device nodes."""
+    with tarfile.open(path, mode) as archive:
+        write_entry(archive, "../../outside")
+        write_entry(archive, "/tmp/task2vec-outside")
+        write_entry(archive, "way", type=tarfile.SYMTYPE, linkname="../..")
+        write_entry(archive, "way/outside")
+        write_entry(archive, "hard", type=tarfile.LNKTYPE, linkname="../../outside")
+        write_entry(archive, "zero", type=tarfile.CHRTYPE, devmajor=1, devminor=5)
+        write_entry(archive, "disk", type=tarfile.BLKTYPE, devmajor=8, devminor=0)
+        write_entry(archive, "pipe", type=tarfile.FIFOTYPE)
+    return path
+
+
+def make_zip(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("../../outside", "/outside", "C:\\outside", "cats/../../outside"):
+            archive.writestr(name, b"out")
+    return path
+
+
+def make_bomb(path, inside="cats/0.png", size=TEN_GIGABYTES):
+    """A zip that claims to unfold to that many bytes: a few kilobytes, and the directory at its end says the rest."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(inside, bytes(1_000_000))
+    return forge_size(path, size)
+
+
+def forge_size(path, size):
+    content = bytearray(path.read_bytes())
+    place = content.rindex(b"PK\1\2")
+    content[place + 24 : place + 28] = min(size, 0xFFFFFFFE).to_bytes(4, "little")
+    path.write_bytes(content)
+    return path
+
+
+ARCHIVES = {
+    "photos.tar": make_tar,
+    "photos.tar.gz": lambda path: make_tar(path, "w:gz"),
+    "photos.tar.bz2": lambda path: make_tar(path, "w:bz2"),
+    "photos.tar.xz": lambda path: make_tar(path, "w:xz"),
+    "photos.zip": make_zip,
+    "photos": make_zip,
+    "bomb.zip": make_bomb,
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_d12_an_archive_is_no_folder_of_images_and_is_not_unpacked(tmp_path, name):
+    home = tmp_path / "a" / "b"
+    home.mkdir(parents=True)
+    place = ARCHIVES[name](home / name)
+    with pytest.raises(DataError, match=r"is an archive, and none is unpacked here.*Unpack it into an empty folder"):
+        read_folder(place)
+    assert list(tmp_path.rglob("*outside*")) == [] and list(home.iterdir()) == [place]
+
+
+def test_d12_the_command_says_so_too(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from task2vec.cli.app import app
+
+    monkeypatch.chdir(tmp_path)
+    make_zip(tmp_path / "photos.zip")
+    result = CliRunner().invoke(app, ["embed", "photos.zip"])
+    assert result.exit_code == 3 and "is an archive" in result.stderr and "Traceback" not in result.stderr
+    assert [place.name for place in tmp_path.iterdir()] == ["photos.zip"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed: task2vec[table]")
+def test_d12_an_archive_that_is_called_a_table_is_refused(tmp_path):
+    for name in ("t.csv", "t.parquet"):
+        with pytest.raises(DataError, match=name):
+            read_table(make_zip(tmp_path / name))
+
+
+def test_d12_archives_among_images_are_told_and_not_opened(tmp_path):
+    make_folder(tmp_path, cats=20, dogs=20)
+    make_bomb(tmp_path / "cats" / "more.zip")
+    make_tar(tmp_path / "more.tar")
+    make_zip(tmp_path / "dogs" / "more.png")
+    task = read_folder(tmp_path)
+    assert task.counts.tolist() == [20, 20]
+    assert [bad.path for bad in task.bad] == ["dogs/more.png"]
+    assert any("not images and were ignored: 2, such as 'cats/more.zip'" in text for text in task.warnings)
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_d12_an_archive_is_no_library(tmp_path, name):
+    home = tmp_path / "a" / "b"
+    home.mkdir(parents=True)
+    place = ARCHIVES[name](home / name)
+    with Library.open(tmp_path / "library") as library:
+        with pytest.raises(LibraryError, match="nothing of it was taken"):
+            library.merge(place)
+        assert len(library) == 0
+    assert list(tmp_path.rglob("*outside*")) == []
+
+
+# --- weights: the one archive that is opened -------------------------------------------------------------------------
+
+
+def repack(source, path, *, size=None):
+    """The file of torch, its records compressed; with `size`, the first tensor's record is that long."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            with new.open(name, "w", force_zip64=True) as record:
+                content = old.read(name)
+                if size is None or not name.endswith("data/0"):
+                    record.write(content)
+                else:
+                    for _ in range(size >> 24):
+                        record.write(bytes(1 << 24))
+    return path
+
+
+def test_d12_weights_that_unfold_are_refused(tmp_path):
+    torch.save({"w": torch.zeros(100_000)}, tmp_path / "good.pth")
+    assert read_weights(tmp_path / "good.pth")["w"].shape == (100_000,)
+    with pytest.raises(WeightsError, match=r"bytes unfold to \d+"):
+        read_weights(repack(tmp_path / "good.pth", tmp_path / "packed.pth"))
+
+
+def test_d12_one_number_that_is_spread_over_gigabytes_is_refused(tmp_path):
+    torch.save({"w": torch.zeros(1).as_strided((TEN_GIGABYTES // 4,), (0,))}, tmp_path / "spread.pth")
+    assert os.path.getsize(tmp_path / "spread.pth") < 10_000
+    with pytest.raises(WeightsError, match=r"'w' of .* takes more, as if to fill the memory"):
+        read_weights(tmp_path / "spread.pth")
+
+
+def test_d12_an_old_file_that_claims_gigabytes_is_refused(tmp_path):
+    torch.save({"w": torch.zeros(16)}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
+    content = (tmp_path / "old.pth").read_bytes()
+    claimed = pickle.dumps(TEN_GIGABYTES, 2)[2:-1]
+    # The number of elements stands behind the device's name.
+    forged, count = re.subn(rb"(cpuq.)K\x10", lambda found: found[1] + claimed, content, flags=re.DOTALL)
+    assert count == 1
+    (tmp_path / "old.pth").write_bytes(forged)
+    with pytest.raises(WeightsError, match="damaged"):
+        read_weights(tmp_path / "old.pth")
+
+
+REFUSE = """
+import sys
+from tests.hostile.peak_memory import peak_memory
+from task2vec.errors import WeightsError
+from task2vec.probe.weights import read_weights
+before = peak_memory()
+try:
+    read_weights(sys.argv[1])
+except WeightsError as error:
+    print("refused", round(peak_memory() - before), error)
+"""
+
+
+@pytest.mark.long
+def test_d12_ten_gigabytes_of_weights_in_ten_megabytes(tmp_path):
+    torch.save({"w": torch.zeros(16)}, tmp_path / "good.pth")
+    bomb = repack(tmp_path / "good.pth", tmp_path / "bomb.pth", size=TEN_GIGABYTES)
+    assert bomb.stat().st_size < 20_000_000
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", REFUSE, str(bomb)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+    assert done.stdout.startswith("refused") and "unfold to" in done.stdout, done.stdout + done.stderr[-2000:]
+    assert int(done.stdout.split()[1]) < 500, done.stdout  # megabytes
+
+
+# --- Parquet, which is compressed too --------------------------------------------------------------------------------
+
+
+def write_parquet(path, *, rows, letters, groups=1):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: task2vec[table]")
+    import pyarrow
+
+    texts = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.nulls(rows, pyarrow.int32()).fill_null(0),
+        pyarrow.array(["x" * letters]),
+    )
+    table = pyarrow.table({"path": texts, "kind": texts})
+    with parquet.ParquetWriter(path, table.schema, compression="zstd") as file:
+        for _ in range(groups):
+            file.write_table(table)
+    return path
+
+
+def test_d12_a_table_of_endless_rows_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    bomb = write_parquet(tmp_path / "bomb.parquet", rows=200_000, letters=10, groups=3)
+    assert bomb.stat().st_size < 100_000
+    monkeypatch.setattr("task2vec.tasks.table.LEAST_ROOM", 1 << 24)
+    monkeypatch.setattr("task2vec.tasks.table._take_cells", None)  # which would fail
+    with pytest.raises(DataError, match=r"bomb\.parquet has \d+ bytes, and its cells would fill the memory"):
+        read_table(bomb)
+
+
+def test_d12_long_texts_that_stand_in_many_rows_are_kept_once(tmp_path):
+    from task2vec.tasks.table import read_columns
+
+    table = write_parquet(tmp_path / "long.parquet", rows=20_000, letters=1_000_000)  # 40 GB, if written out
+    assert table.stat().st_size < 1_000_000
+    columns = read_columns(table)
+    assert all(len(cells) == 20_000 and len({id(cell) for cell in cells}) < 5 for cells in columns.values())
+
+
+def test_d12_tables_of_usual_growth_are_read(tmp_path):
+    from task2vec.tasks.table import read_columns
+
+    columns = read_columns(write_parquet(tmp_path / "usual.parquet", rows=100_000, letters=30))
+    assert {name: (len(cells), set(cells)) for name, cells in columns.items()} == {
+        name: (100_000, {"x" * 30}) for name in ("path", "kind")
+    }

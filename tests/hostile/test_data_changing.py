@@ -1,0 +1,144 @@
+"""D11: data that changes while it is read. The result is of one state of every file, or an error that names one."""
+
+import itertools
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from task2vec.embedding import EmbedSettings, embed
+from task2vec.errors import DataChangedError, DataError
+from task2vec.tasks import files, read_folder
+from tests.embedding.test_methods import make_tiny
+from tests.hostile.test_data import make_folder, paint
+
+needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes of this kind are not there")
+
+
+def write_new(place: Path) -> None:
+    paint(place, 60_000)
+
+
+CHANGES = {
+    "other pixels": write_new,
+    "no file": Path.unlink,
+    "a longer file": lambda place: place.write_bytes(place.read_bytes() + b"\0"),
+    "half of it": lambda place: place.write_bytes(place.read_bytes()[:40]),
+    "another image": lambda place: shutil.copyfile(place.with_name("001.png"), place),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_d11_a_file_that_changed_after_reading_stops_the_embedding_by_name(tmp_path, change):
+    task = read_folder(make_folder(tmp_path, cats=8, dogs=8))
+    change(tmp_path / "dogs" / "003.png")
+    with pytest.raises(DataChangedError, match=r"dogs/003\.png.*Read the task again") as caught:
+        embed(task, make_tiny(), settings=EmbedSettings(images=8))
+    assert caught.value.exit_code == 3
+
+
+def test_d11_what_is_added_or_renamed_after_reading_is_not_in_the_task(tmp_path):
+    task = read_folder(make_folder(tmp_path, cats=8, dogs=8))
+    before = embed(task, make_tiny(), settings=EmbedSettings(images=8))
+    paint(tmp_path / "cats" / "new.png", 9)
+    (tmp_path / "birds").mkdir()
+    after = embed(task, make_tiny(), settings=EmbedSettings(images=8))
+    assert (before.fisher == after.fisher).all()
+    assert after.provenance["counts"]["images"] == 16
+
+
+def test_d11_a_folder_that_is_written_to_all_the_time_gives_one_state_or_an_error(tmp_path):
+    """Whoever writes leaves half a file for a moment, as most programs do."""
+    make_folder(tmp_path, cats=4, dogs=4)
+    victim, is_over = tmp_path / "cats" / "002.png", threading.Event()
+    Image.new("RGB", (6, 6), (1, 1, 1)).save(tmp_path / "other.png")
+    states = [victim.read_bytes(), (tmp_path / "other.png").read_bytes()]
+    pixels = [(2, 0, 7), (1, 1, 1)]
+
+    def write_again_and_again():
+        for number in itertools.count():
+            place = victim if number % 5 == 0 else tmp_path / "new.png"
+            place.write_bytes(states[number % 2])
+            if place != victim:
+                os.replace(place, victim)
+            time.sleep(0.001)
+            if is_over.is_set():
+                return
+
+    writer = threading.Thread(target=write_again_and_again)
+    writer.start()
+    outcomes = []
+    try:
+        for _ in range(60):
+            task = read_folder(tmp_path, allow_bad=True)
+            if task.bad:
+                assert [bad.path for bad in task.bad] == ["cats/002.png"]  # caught half-written, and named
+                outcomes.append("bad")
+                continue
+            expected = pixels[[files.hashlib.sha256(state).hexdigest() for state in states].index(task.digests[2])]
+            try:
+                assert task.images.load(2).getpixel((0, 0)) == expected  # the very state that was hashed
+                outcomes.append("same")
+            except DataChangedError as error:
+                assert "cats/002.png" in str(error)
+                outcomes.append("changed")
+    finally:
+        is_over.set()
+        writer.join()
+    assert len(outcomes) == 60 and set(outcomes) & {"same", "changed"}
+
+
+@needs_links
+@pytest.mark.parametrize("stranger", ["pipe", "link", "file"])
+def test_d11_what_takes_the_place_of_a_file_between_look_and_read_is_not_read(tmp_path, monkeypatch, stranger):
+    root = make_folder(tmp_path / "root", cats=3, dogs=3)
+    secret = paint(tmp_path / "secret.png", 5)
+    victim = root / "cats" / "001.png"
+    read_as_seen = files._read_as_seen
+
+    def swap_then_read(place, seen):
+        if place == victim.resolve():
+            victim.rename(root / "kept")
+            {"pipe": os.mkfifo, "link": lambda path: path.symlink_to(secret), "file": write_new}[stranger](victim)
+        return read_as_seen(place, seen)
+
+    monkeypatch.setattr(files, "_read_as_seen", swap_then_read)
+    task = read_folder(root, allow_bad=True)
+    (bad,) = task.bad
+    assert bad.path == "cats/001.png" and ("another file" in bad.reason or "cannot be read" in bad.reason)
+    assert task.counts.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("change", ["longer", "shorter"])
+def test_d11_a_file_that_grows_or_shrinks_while_it_is_read(tmp_path, monkeypatch, change):
+    make_folder(tmp_path, cats=3, dogs=3)
+    victim = tmp_path / "cats" / "001.png"
+    read_as_seen = files._read_as_seen
+
+    def grow_then_read(place, seen):
+        if place == victim.resolve():
+            with victim.open("r+b") as file:
+                file.truncate(seen.st_size * 2 if change == "longer" else 20)
+        return read_as_seen(place, seen)
+
+    monkeypatch.setattr(files, "_read_as_seen", grow_then_read)
+    assert [bad.reason for bad in read_folder(tmp_path, allow_bad=True).bad] == ["its length changed while it was read"]
+
+
+def test_d11_a_class_folder_that_goes_away_is_refused(tmp_path, monkeypatch):
+    make_folder(tmp_path, cats=3, dogs=3)
+    survey = files.survey
+
+    def remove_then_survey(*args, **options):
+        for place in (tmp_path / "dogs").iterdir():
+            place.unlink()
+        return survey(*args, **options)
+
+    monkeypatch.setattr(files, "survey", remove_then_survey)
+    with pytest.raises(DataError, match=r"3 of 6 images cannot be read.*dogs/000.png.*no such file"):
+        read_folder(tmp_path)
