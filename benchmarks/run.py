@@ -1,9 +1,9 @@
 """Runs the measurements, prints every promised ratio with its target, and writes one JSON.
 
-    python benchmarks/run.py [--quick] [--only a,b,c,d,e,m,v,w,x,memory] [--shared DIR] [--out FILE] [--processor-time]
+    python benchmarks/run.py [--quick] [--only a,b,c,d,e,m,s,v,w,x,memory] [--shared DIR] [--out FILE] [--processor-time]
 
 Real images and weights are read from the shared folder beside the repository; without it only
-memory, distances and the library can be measured.
+memory, distances, the library and the server can be measured.
 """
 
 import argparse
@@ -27,6 +27,7 @@ PARTS = {
     "d": "pairwise",
     "memory": "memory",
     "w": "library_adds",
+    "s": "web_load",
     "e": "engines",
     "x": "expert_speed",
     "m": "many_tasks",

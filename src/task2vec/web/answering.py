@@ -19,13 +19,16 @@ class Answerer:
     """Works out answers beside the loop that reads requests, which therefore never waits for arithmetic."""
 
     def __init__(self, world: World, *, threads: int = 2):
-        """More threads than cores would only get in each other's way."""
+        """So many threads for what takes milliseconds, and as many for the rest: nobody waits behind a long answer."""
         self.world = world
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="task2vec-answer")
+        self._slow_pool = ThreadPoolExecutor(threads, thread_name_prefix="task2vec-long-answer")
         self._kept: Cache[bytes] = Cache(_BYTES)
         self._under_way: dict[Hashable, asyncio.Task[bytes]] = {}
 
-    async def answer(self, key: tuple[Hashable, ...], make: Callable[[View], Answer]) -> Response:
+    async def answer(
+        self, key: tuple[Hashable, ...], make: Callable[[View], Answer], *, is_slow: bool = False
+    ) -> Response:
         """The answer under a key, or what `make` makes of all that is served; the same for all who ask meanwhile."""
         view = self.world.peek() or await self.run(self.world.look)
         whole = (view.revision, *key)
@@ -33,22 +36,26 @@ class Answerer:
         if content is None:
             task = self._under_way.get(whole)
             if task is None:
-                task = asyncio.create_task(self._make(whole, make, view))
+                task = asyncio.create_task(self._make(whole, make, view, is_slow))
                 self._under_way[whole] = task
             content = await asyncio.shield(task)  # one visitor may leave, the others still wait
         return Response(content, media_type="application/json")
 
-    async def run(self, work: Callable[[], Made]) -> Made:
+    async def run(self, work: Callable[[], Made], *, is_slow: bool = False) -> Made:
         """What `work` returns, done by one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        pool = self._slow_pool if is_slow else self._pool
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     def close(self) -> None:
         """Lets the threads go."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._slow_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _make(self, whole: tuple[Hashable, ...], make: Callable[[View], Answer], view: View) -> bytes:
+    async def _make(
+        self, whole: tuple[Hashable, ...], make: Callable[[View], Answer], view: View, is_slow: bool
+    ) -> bytes:
         try:
-            content = await self.run(lambda: make(view).model_dump_json().encode())
+            content = await self.run(lambda: make(view).model_dump_json().encode(), is_slow=is_slow)
             self._kept.put(whole, content, size=len(content) + 500)
             return content
         finally:

@@ -98,7 +98,7 @@ async def advise(request: Request, task: TaskId, train: Training = None) -> Resp
     """Experts with the error that each is predicted to leave; it says so where nothing beats the static choice."""
     served = served_by(request)
     return await served.answerer.answer(
-        ("advice", task, train), lambda view: advice.advise(served.world, view, task, train=train)
+        ("advice", task, train), lambda view: advice.advise(served.world, view, task, train=train), is_slow=True
     )
 
 
@@ -124,7 +124,9 @@ async def tabulate(
     """The matrix of symmetric distances, and the tree of its hierarchical clustering."""
     served, wanted = served_by(request), tuple(one for one in ids.split(",") if one)
     return await served.answerer.answer(
-        ("matrix", space, wanted), lambda view: tables.tabulate(served.world, view, space=space, ids=wanted)
+        ("matrix", space, wanted),
+        lambda view: tables.tabulate(served.world, view, space=space, ids=wanted),
+        is_slow=True,
     )
 
 

@@ -90,6 +90,7 @@ def run(app: "Guards", listening: socket.socket, *, when_ready: Callable[[], Non
         when_ready: called once, when the first request can be answered.
     """
     import uvicorn
+    from threadpoolctl import threadpool_limits
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -111,4 +112,5 @@ def run(app: "Guards", listening: socket.socket, *, when_ready: Callable[[], Non
         timeout_keep_alive=15,
         timeout_graceful_shutdown=3,
     )
-    Server(config).run(sockets=[listening])
+    with threadpool_limits(1):  # answers run side by side; threads of their own would only get in each other's way
+        Server(config).run(sockets=[listening])
