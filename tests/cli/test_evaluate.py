@@ -36,7 +36,7 @@ def test_tables_of_ones_own_are_evaluated(call, errors, tmp_path):
     names = [line.split("  ")[0] for line in lines[1 : lines.index("")]]
     known = ["chance", "generic", "static", "kernel symmetric", "kernel dataset"]
     assert [name for name in names if not name.startswith("combined")] == known
-    assert "6 tasks, each task left out in turn." in result.stdout and "Left out: size" in result.stdout
+    assert "6 tasks, each task left out in turn." in result.stdout and "strategies, 'size' and others" in result.stdout
     with out.open(newline="") as file:
         assert [row["strategy"] for row in csv.DictReader(file)] == names
     again = ("evaluate", "--errors", errors, "--strategy", "static", "--csv", out)

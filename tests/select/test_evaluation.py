@@ -114,7 +114,7 @@ def test_strategies_that_cannot_answer_are_left_out_with_their_reason():
     assert "Left out: asymmetric (nothing says how far" in str(found)
     bare = replace(evidence, scores={})
     many = str(evaluate(bare, ["static", "logme", "knn", "parc"], resamples=9))
-    assert "Left out: logme, knn, parc; the evidence lacks what they go by" in many
+    assert "Left out: 3 strategies, 'logme' and others, for the evidence lacks what they go by" in many
 
     class Broken(Watching):
         def rank(self, question):

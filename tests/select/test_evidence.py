@@ -58,3 +58,16 @@ def test_an_order_puts_the_unknown_last_and_equals_in_the_order_of_the_fallback(
     assert answer.order(everybody).tolist() == [2, 3, 0, 1, 4]
     assert answer.order(np.array([True, True, False, False, True])).tolist() == [0, 1, 4]
     assert Answer(badness).places().tolist() == [1, 2, 0, 1, 2]
+
+
+def test_names_that_stand_twice_and_infinite_errors_are_refused_by_name():
+    evidence = make_evidence(tasks=3, experts=3)
+    with pytest.raises(DataError, match=r"the task 'b' stands 2 times .*own name"):
+        replace(evidence, tasks=("a", "b", "b"))
+    with pytest.raises(DataError, match="the expert 'x' stands 3 times"):
+        replace(evidence, experts=("x", "x", "x"))
+    for value in (np.inf, -np.inf):
+        errors = evidence.errors.copy()
+        errors[1, 2, 0] = value
+        with pytest.raises(DataError, match="the error of 'task 1' on 'expert 2' is infinite"):
+            replace(evidence, errors=errors)

@@ -473,3 +473,45 @@ def test_what_the_library_measured_on_the_task_itself_is_shown_and_counts(world,
     assert advice["tf_efficientnet_lite0"].measured == pytest.approx(0.305)
     assert advice.choice == "mine" and "measured on your images" in advice.verdict
     assert "15 tasks on 7 experts" in advice.known
+
+
+def test_two_images_per_class_never_leave_the_static_choice(world):
+    own = make("mine", 30)
+
+    def count(*per_class):
+        counts = own.provenance["counts"] | {"per_class": list(per_class)}
+        return recommend(replace(own, provenance=own.provenance | {"counts": counts}), evidence=world, regime="half")
+
+    assert count(3, 3).is_sure and count(2, 40, 40).is_sure  # a single small class does not count
+    few = count(2, 2)
+    assert not few.is_sure and few.choice == few.static == "tf_efficientnet_lite1"
+    assert any("Most classes have fewer than 3 images" in note for note in few.notes)
+    assert not any("fewer than 3" in note for note in count(3, 3).notes)
+
+
+def test_of_equal_candidates_one_that_is_here_comes_first(world, monkeypatch):
+    monkeypatch.setattr("task2vec.select.offers._has_weights", lambda location: "resnet14t" in location)
+    names = ["resnet10t", "resnet14t", "resnet18"]
+    monkeypatch.setattr("task2vec.select.case.count_offer", lambda offer: offer)
+    advice = ask(world, candidates=names)
+    assert len({row.error for row in advice.rows}) == 1
+    assert [row.expert for row in advice.rows] == ["resnet14t", "resnet10t", "resnet18"]
+
+
+def test_tasks_of_one_name_in_a_library_are_told_apart(world, library):
+    fill_library(library, tasks=2)
+    library.add(make("own 0", 70, kind=0))
+    library.add(MeasuredError(fingerprint(70), "mine", 0.1, PROTOCOLS[1], 0))
+    advice = ask("library", library=library)
+    assert {name for name, _ in advice.neighbours} == {"own 0", "own 1", "own 0 (2)"}
+    assert "15 tasks on" in ask(world, library=library).known
+
+
+def test_it_says_that_candidates_were_timed(world, monkeypatch):
+    spent = {"tf_efficientnet_lite0": 1.0, "tf_efficientnet_lite1": 9.0}
+    monkeypatch.setattr(
+        "task2vec.select.case.time_offers", lambda offers, **_: [spent.get(offer.name) for offer in offers]
+    )
+    advice = ask(world, max_time=5)
+    assert [row.expert for row in advice.rows] == ["tf_efficientnet_lite0"]
+    assert any("2 networks were timed on this machine for --max-time" in note for note in advice.notes)

@@ -16,7 +16,7 @@ from task2vec.select.confirming import Measured, measure_offers, sum_up
 from task2vec.select.joining import add_offers
 from task2vec.select.knowing import find_embedding, list_errors
 from task2vec.select.knowledge import Knowledge
-from task2vec.select.limits import count_offer, read_count, time_offers, within_params
+from task2vec.select.limits import count_offer, read_count, time_offers, within_params, word_timing
 from task2vec.select.offers import Offer, offer_entry, offer_named
 from task2vec.select.recommendation import Recommendation
 from task2vec.select.regimes import find_training, is_alike
@@ -145,7 +145,8 @@ class Case:
             ]
             spent = time_offers(offers, device=device, report=report)
             seconds = {offer.name: one for offer, one in zip(offers, spent, strict=True)}
-            case = replace(case, seconds=seconds)
+            timed = len({(offer.network, offer.size) for offer in offers if seconds[offer.name] is not None})
+            case = replace(case, seconds=seconds, notes=(*case.notes, word_timing(timed)))
             fits = np.array([(seconds.get(offer.name) or np.inf) <= max_time for offer in case.knowledge.offers])
             words = f"take more than {max_time:g} s for 1,000 images on this machine, or cannot be timed"
             case = case._keep(fits, words, lambda kept: _word_fastest(kept, seconds))

@@ -65,7 +65,7 @@ class Evidence:
     halves: np.ndarray | None = None
 
     def __post_init__(self):
-        """Refuse arrays of other shapes than the names say."""
+        """Refuse arrays of other shapes than the names say, names that stand twice, and errors that are no numbers."""
         tasks, experts = len(self.tasks), len(self.experts)
         axes = {"T": tasks, "E": experts}
         for name, shape in _SHAPES.items():
@@ -77,6 +77,19 @@ class Evidence:
                         f"'{name}' of the evidence has the shape {np.shape(each)} where {tasks} tasks and {experts} "
                         f"experts ask for {wanted}, so errors would be taken for those of others. Check its tables."
                     )
+        for kind, names in (("task", self.tasks), ("expert", self.experts)):
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise DataError(
+                    f"the {kind} '{twice}' stands {names.count(twice)} times in the evidence, so nobody could tell "
+                    "whose errors are meant. Give each its own name, or keep one of them."
+                )
+        if np.isinf(self.errors).any():
+            task, expert = (int(one) for one in np.argwhere(np.isinf(self.errors))[0][:2])
+            raise DataError(
+                f"the error of '{self.tasks[task]}' on '{self.experts[expert]}' is infinite, which no share of wrong "
+                "images is, so every mean with it would be. Give a number from 0 to 1, or NaN where it is not known."
+            )
 
     def __repr__(self) -> str:
         """The evidence in one line."""
@@ -150,6 +163,22 @@ _SHAPES = {
     "norms": "T",
     "halves": "TE",
 }
+
+
+def tell_apart(names: Sequence[str]) -> tuple[str, ...]:
+    """The names with a number behind those that were there before: libraries may have several tasks of one name.
+
+    Example:
+        >>> tell_apart(["birds", "cars", "birds"])
+        ('birds', 'cars', 'birds (2)')
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        own, number = name, 2
+        while own in found:
+            own, number = f"{name} ({number})", number + 1
+        found[own] = None
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 from task2vec.distance.symmetric import symmetric
 from task2vec.embedding import Embedding, trivial
 from task2vec.select.evidence import _SHAPES as SHAPES
-from task2vec.select.evidence import SYMMETRIC, Evidence
+from task2vec.select.evidence import SYMMETRIC, Evidence, tell_apart
 from task2vec.select.knowledge import Knowledge, pick
 from task2vec.select.offers import Offer
 
@@ -132,7 +132,7 @@ def _assemble(
             fields[name] = {kind: each for kind, each in placed.items() if each is not None}
         else:
             fields[name] = place(values, axes)
-    fields |= {"experts": tuple(experts), "generic": parts[0][0].generic}
+    fields |= {"experts": tuple(experts), "generic": parts[0][0].generic, "tasks": tell_apart(fields["tasks"])}
     if fields["errors"] is None:
         fields["errors"] = np.full((tasks, len(experts), 1), np.nan)
     if fields["is_candidate"] is None:

@@ -12,7 +12,7 @@ from task2vec.errors import LibraryError
 from task2vec.experts.matrix import arrange
 from task2vec.experts.measured import MeasuredMetaTask, bundled_metatask
 from task2vec.library import Library, MeasuredError, TaskEntry
-from task2vec.select.evidence import SYMMETRIC, Evidence
+from task2vec.select.evidence import SYMMETRIC, Evidence, tell_apart
 from task2vec.select.knowledge import Knowledge, pick
 from task2vec.select.offers import offer_entry, offer_measured
 from task2vec.select.regimes import find_training
@@ -80,7 +80,7 @@ def know_library(library: Library, regime: str, embedding: Embedding) -> tuple[K
 
 def _gather(errors: np.ndarray, is_candidate: np.ndarray, tasks: list[TaskEntry], offers: tuple) -> Evidence:
     return Evidence(
-        tuple(task.name for task in tasks),
+        tell_apart([task.name for task in tasks]),
         tuple(offer.name for offer in offers),
         errors,
         is_candidate,

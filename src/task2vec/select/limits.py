@@ -65,11 +65,20 @@ def time_offers(offers: Sequence[Offer], *, device: str | None = None, report: R
     found: dict[tuple[str, int | None], float | None] = {}
     wanted = [(name, offer.size) if (name := _name_network(offer)) is not None else None for offer in offers]
     keys = list(dict.fromkeys(key for key in wanted if key is not None))
-    step = report("timing", len(keys))
+    step = report("timing candidates", len(keys))
     for name, size in keys:
         found[name, size] = time_network(*_build(name, size), device=device)
         step(1)
     return [None if key is None else found[key] for key in wanted]
+
+
+def word_timing(count: int) -> str:
+    """What to say of candidates that were timed."""
+    networks = "1 network was" if count == 1 else f"{count} networks were"
+    return (
+        f"{networks} timed on this machine for --max-time: the middle of {_PASSES} passes over {_BATCH} images of "
+        "noise, reading images apart."
+    )
 
 
 def time_network(

@@ -10,7 +10,7 @@ from task2vec.embedding import Embedding, trivial
 from task2vec.errors import NotInLibraryError, UsageError
 from task2vec.experts.matrix import ErrorMatrix
 from task2vec.library import EmbeddingEntry, Library, TaskEntry
-from task2vec.select.evidence import SYMMETRIC, Evidence
+from task2vec.select.evidence import SYMMETRIC, Evidence, tell_apart
 from task2vec.select.spaces import is_comparable
 
 
@@ -51,7 +51,7 @@ def from_library(
     taught = [experts[matrix.experts[column]] for column in columns]
     lessons = [entries.get(expert.task or "") for expert in taught]
     evidence = Evidence(
-        tuple(task.name for task in tasks),
+        tell_apart([task.name for task in tasks]),
         tuple(expert.name for expert in taught),
         matrix.errors[np.ix_(rows, columns)][:, :, number],
         ~matrix.is_trivial[np.ix_(rows, columns)],

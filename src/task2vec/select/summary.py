@@ -204,8 +204,12 @@ def explain(evaluation: "Evaluation") -> list[str]:
         least = f"; with {datasets} of them it cannot be below {2 / 2**datasets:.2g}" if datasets <= _COARSE else ""
         told.append(f"p takes tasks for independent; 'p datasets' counts each dataset once{least}.")
     if len(evaluation.left_out) > _FEW:
-        names = ", ".join(evaluation.left_out)
-        return [*told, f"Left out: {names}; the evidence lacks what they go by (`left_out`, or --json, says what)."]
+        first = next(iter(evaluation.left_out))
+        return [
+            *told,
+            f"Left out: {len(evaluation.left_out)} strategies, '{first}' and others, for the evidence lacks what they "
+            "go by (`left_out`, or --json, says what each needs).",
+        ]
     return [*told, *(f"Left out: {name} ({reason.split('. ')[0]})" for name, reason in evaluation.left_out.items())]
 
 

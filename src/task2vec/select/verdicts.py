@@ -1,7 +1,10 @@
 """What is said of a recommendation: whom to choose and why, and what to know before believing it."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from task2vec.embedding import Embedding
 from task2vec.select.evidence import SYMMETRIC
 from task2vec.select.offers import MEASURED_SIZE
 from task2vec.select.recommendation import Recommended
@@ -11,6 +14,8 @@ from task2vec.select.scales import Scales, Weighed
 # Known tasks that are named as neighbours, and that a reason is taken from.
 NEIGHBOURS = 5
 MORE = "more errors"
+# With fewer images of its median class, a task tells too little of itself to leave the static choice for.
+FEWEST = 3
 
 
 def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tuple[str, bool, str]:
@@ -154,7 +159,12 @@ def note(told: Weighed, scales: Scales, *, is_multilabel: bool) -> list[str]:
     known = np.asarray(np.isfinite(told.knowledge.evidence.mean).any(axis=0))
     news = [told.knowledge.offers[number].name for number in scales.order.tolist() if not known[number]]
     news = [name for name in news if name not in told.measured]
-    counts = told.embedding.provenance.get("counts", {}).get("per_class") or ()
+    counts = _count_images(told.embedding)
+    if is_scarce(told.embedding) and not told.measured:
+        notes.append(
+            f"Most classes have fewer than {FEWEST} images. The embedding of so few is mostly noise: tasks that look "
+            "near may not be, so the static choice is kept. More images, or --confirm K, would tell."
+        )
     training = find_training(told.knowledge.protocol)
     if len(counts) and training.isdigit() and np.median(counts) < int(training):
         notes.append(
@@ -173,6 +183,16 @@ def note(told: Weighed, scales: Scales, *, is_multilabel: bool) -> list[str]:
             "predictions were moved by so much."
         )
     return notes
+
+
+def is_scarce(embedding: Embedding) -> bool:
+    """Whether most classes have so few images that nearness to other tasks is luck."""
+    counts = _count_images(embedding)
+    return len(counts) > 0 and float(np.median(counts)) < FEWEST
+
+
+def _count_images(embedding: Embedding) -> Sequence[int]:
+    return embedding.provenance.get("counts", {}).get("per_class") or ()
 
 
 def many(count: int, thing: str) -> str:

@@ -1,5 +1,6 @@
 """What is known about a case becomes a recommendation: experts ranked, a choice, and the words for it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -7,12 +8,13 @@ import numpy as np
 from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.select.conditioning import predict
 from task2vec.select.evidence import SYMMETRIC, Answer, Question
+from task2vec.select.offers import Offer
 from task2vec.select.recommendation import Recommendation, Recommended
 from task2vec.select.regimes import find_training
 from task2vec.select.scales import Scales, Weighed
 from task2vec.select.spaces import word_space
 from task2vec.select.strategies import find_strategy
-from task2vec.select.verdicts import NEIGHBOURS, choose, many, note, word_reason
+from task2vec.select.verdicts import NEIGHBOURS, choose, is_scarce, many, note, word_reason
 
 # By which errors are predicted where nobody asks for another way.
 COMBINED = "combined"
@@ -64,6 +66,7 @@ def _weigh(told: Weighed, name: str, is_loadable: np.ndarray) -> Scales:
     is_conditioned = name == COMBINED and SYMMETRIC in evidence.distances
     if is_conditioned:
         answer, is_sure = predict(told.knowledge, told.embedding, question, told.measured)
+        is_sure = is_sure and (bool(told.measured) or not is_scarce(told.embedding))
     else:
         answer = find_strategy(name).fit(evidence).rank(question)
         is_sure = answer.abstains is False
@@ -85,8 +88,14 @@ def _weigh(told: Weighed, name: str, is_loadable: np.ndarray) -> Scales:
     if (is_tried & is_loadable).any():  # who was never tried is not put before all others
         best = np.nanmin(badness[is_tried & is_loadable])
         badness = np.where(is_tried, badness, np.maximum(badness, best + 1e-9))
-    order = Answer(badness, fallback=answer.fallback).order(is_loadable)
+    order = _prefer_here(offers, Answer(badness, fallback=answer.fallback), is_loadable)
     return Scales(question, answer, static, is_sure, errors, low, high, shift, is_conditioned, order)
+
+
+def _prefer_here(offers: Sequence[Offer], answer: Answer, is_loadable: np.ndarray) -> np.ndarray:
+    """Numbers of those that can be loaded, the best first; of equals those whose weights are on this machine."""
+    places = answer.places()
+    return np.array(sorted(answer.order(is_loadable).tolist(), key=lambda one: (places[one], not offers[one].is_here)))
 
 
 def _take_measured(told: Weighed, *foretold: np.ndarray) -> list[np.ndarray]:
