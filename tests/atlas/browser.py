@@ -37,12 +37,12 @@ def find_browser() -> str | None:
 class Browser:
     """A browser with one page open."""
 
-    def __init__(self, program: str, home: Path):
+    def __init__(self, program: str, home: Path, *, flags: tuple[str, ...] = FLAGS):
         ours, theirs = _make_pipes()
         self._write, self._read = ours
         self._words = (home / "browser.log").open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, "-c", START, *map(str, theirs), program, *FLAGS, f"--user-data-dir={home}/profile"],
+            [sys.executable, "-c", START, *map(str, theirs), program, *flags, f"--user-data-dir={home}/profile"],
             pass_fds=theirs, stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
             env={**os.environ, "HOME": str(home)},
         )  # fmt: skip

@@ -3,7 +3,7 @@
 import { readExperts, readRecommendation } from "./api.js";
 import { get, make } from "./dom.js";
 import { empty, fill } from "./notices.js";
-import { chosenTrain, trainSwitch } from "./recommendation.js";
+import { chosenTrain, markTrain, trainSwitch } from "./recommendation.js";
 import { findPoint, state, watch } from "./state.js";
 import { sortable } from "./table.js";
 import { count, distance, millions, percent, points, range, short } from "./words.js";
@@ -17,12 +17,13 @@ export function startExperts() {
 function show() {
   const body = make("div"), id = state.task;
   const load = () => fill(body, async (signal) => {
-    const [all, task] = await Promise.all([
-      readExperts(chosenTrain.value, signal), id ? readRecommendation(id, chosenTrain.value, signal) : null,
-    ]);
+    const task = id ? await readRecommendation(id, chosenTrain.value, signal) : null;
+    const all = await readExperts(task?.train ?? chosenTrain.value, signal);
+    markTrain(choice, task?.train ?? all.train);
     return { all: all.experts, task };
   }, ({ all, task }) => (all.length || task ? table(all, task) : empty("No experts are known.")), "Reading the experts …");
-  place.replaceChildren(make("h2", {}, "Experts"), trainSwitch(load), body);
+  const choice = trainSwitch(load);
+  place.replaceChildren(make("h2", {}, "Experts"), choice, body);
   load();
 }
 

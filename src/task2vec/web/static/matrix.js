@@ -85,9 +85,9 @@ function scale() {
 
 function measure() {
   const room = place.clientWidth - 32, isNarrow = room < 600, total = matrix.order.length;
-  const tree = isNarrow ? 44 : 90, names = isNarrow ? 130 : 210;
+  const tree = isNarrow ? 40 : 90, names = isNarrow ? 110 : 190;
   const cell = Math.max(13, Math.min(30, Math.floor((room - tree - names) / total)));
-  return { tree, names, cell, left: tree, top: 4, total, wide: tree + cell * total + names, high: 4 + cell * total + names * 0.9 };
+  return { tree, names, cell, left: tree + names, top: 4, total, wide: tree + names + cell * total + 50, high: 4 + cell * total + names * 0.95 };
 }
 
 function paint() {
@@ -104,7 +104,7 @@ function paint() {
     pen.fillStyle = mix(colours, Math.max(0, Math.min(1, share)));
     pen.fillRect(left + right * cell, top + down * cell, cell, cell);
   }));
-  drawTree(pen, matrix.tree, { left: 2, right: left, top, cell, colour: style("--quiet") });
+  drawTree(pen, matrix.tree, { left: 2, right: shape.tree, top, cell, colour: style("--quiet") });
   drawLabels(pen, shape);
   if (at) outline(pen, shape, at);
   const chosen = [state.task, state.with].map((id) => order.indexOf(matrix.ids.indexOf(id)));
@@ -112,19 +112,19 @@ function paint() {
   canvas.dataset.drawn = total;
 }
 
-function drawLabels(pen, { cell, left, top, total }) {
-  const size = Math.min(12, cell - 1), longest = parts.shape.names < 150 ? 20 : 32;
+function drawLabels(pen, { cell, left, top, total, tree, names }) {
+  const size = Math.min(12, cell - 1), longest = Math.floor(names / (0.54 * size));
   pen.font = `${size}px system-ui, sans-serif`;
   pen.textBaseline = "middle";
   matrix.order.forEach((leaf, place) => {
     const isOpen = [state.task, state.with].includes(matrix.ids[leaf]);
     pen.fillStyle = style(isOpen || at?.includes(place) ? "--accent" : "--ink");
     const name = cut(matrix.names[leaf], longest);
-    pen.fillText(name, left + cell * total + 6, top + (place + 0.5) * cell);
+    pen.fillText(name, tree + 4, top + (place + 0.5) * cell, names - 8);
     pen.save();
     pen.translate(left + (place + 0.5) * cell, top + cell * total + 6);
     pen.rotate(Math.PI / 2.6);
-    pen.fillText(name, 0, 0);
+    pen.fillText(name, 0, 0, names - 8);
     pen.restore();
   });
 }

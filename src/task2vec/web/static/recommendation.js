@@ -9,14 +9,19 @@ import { percent, range } from "./words.js";
 
 const MOST = 6;
 const TRAIN = [["half", "half of the images"], ["5", "5 images per class"]];
-export const chosenTrain = { value: "half" };
+// Until somebody chooses, the server does, by how many images the task has.
+export const chosenTrain = { value: null };
 
 /** The section of a task's panel. */
 export function showRecommendation(id) {
   const body = make("div");
-  const load = () => fill(body, (signal) => readRecommendation(id, chosenTrain.value, signal), show, "Asking for a recommendation …");
+  const load = () => fill(body, (signal) => readRecommendation(id, chosenTrain.value, signal), (answer) => {
+    markTrain(choice, answer.train);
+    return show(answer);
+  }, "Asking for a recommendation …");
+  const choice = trainSwitch(load);
   const section = make("section", { id: "recommendation", attributes: { "aria-label": "Recommended experts" } },
-    make("h3", {}, "Which expert to use"), trainSwitch(load), body);
+    make("h3", {}, "Which expert to use"), choice, body);
   load();
   return section;
 }
@@ -27,11 +32,16 @@ export function trainSwitch(onChange) {
   for (const [value, name] of TRAIN) {
     group.append(button(name, () => {
       chosenTrain.value = value;
-      [...group.children].forEach((one) => one.setAttribute("aria-pressed", String(one.value === value)));
+      markTrain(group, value);
       onChange();
-    }, { value, attributes: { "aria-pressed": String(chosenTrain.value === value) } }));
+    }, { value }));
   }
+  markTrain(group, chosenTrain.value);
   return group;
+}
+
+export function markTrain(group, value) {
+  for (const one of group.children) one.setAttribute("aria-pressed", String(one.value === value));
 }
 
 function show(answer) {

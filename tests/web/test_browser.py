@@ -1,0 +1,305 @@
+"""The page of `task2vec serve` in a real browser, against the real server.
+
+Pictures of it are kept where the variable TASK2VEC_SCREENSHOTS says.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.atlas.browser import find_browser
+from tests.web.browser import Reader, start_server
+from tests.web.serving import WICKED, fill
+
+SCRIPT = "<script>alert(2)<"
+VIEWS = ("map", "list", "matrix", "experts", "embed")
+DRAWN = "Number(document.getElementById('names').dataset.drawn) > 0"
+MEASURED = 71
+BLUE = (0, 114, 178)
+
+pytestmark = pytest.mark.skipif(
+    find_browser() is None, reason="no browser to read the page in: install Debian's package chromium"
+)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A server of a library of six tasks, which may read a folder with one task of a wicked name."""
+    home = tmp_path_factory.mktemp("served")
+    fill(home / "tasks")
+    rng = np.random.default_rng(0)
+    for kind, name in enumerate((SCRIPT, "green")):
+        folder = home / "photos" / WICKED / name
+        folder.mkdir(parents=True)
+        for number in range(6):
+            pixels = rng.integers(0, 90, (32, 32, 3))
+            pixels[8:24, 8:24, kind] += 150
+            Image.fromarray(pixels.astype("uint8")).save(folder / f"{number}.png")
+    with start_server(home / "tasks", "--root", home / "photos") as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory, address):
+    program, home = find_browser(), tmp_path_factory.mktemp("browser")
+    assert program
+    pictures = Path(os.environ.get("TASK2VEC_SCREENSHOTS") or home)
+    pictures.mkdir(parents=True, exist_ok=True)
+    reader = Reader(program, home, address=address, pictures=pictures)
+    reader.read()
+    reader.wait_until("window.task2vec?.state.status")
+    reader.space = reader.run(f"task2vec.state.status.spaces.find(({{ tasks }}) => tasks === {MEASURED}).id")
+    yield reader
+    reader.close()
+
+
+@pytest.fixture
+def reader(window):
+    """The browser; after every test, nothing has complained and nobody but the server was asked for anything."""
+    window.forget()
+    yield window
+    assert window.complaints() == []
+    assert window.hosts() == {window.address.removeprefix("http://")}
+
+
+def open_first(reader, **how):
+    """The page with the map drawn; its first task by name."""
+    reader.read(**how)
+    reader.wait_until(DRAWN)
+    return reader.run("task2vec.state.points[0]")
+
+
+def wait_for_task(reader, name):
+    """Until the panel tells of a task: what it is, its neighbours and the experts for it."""
+    reader.wait_until(f"document.querySelector('#panel h2')?.textContent === {name!r}")
+    reader.wait_until("document.querySelectorAll('#nearest li').length > 0")
+    reader.wait_until("document.querySelectorAll('#recommendation .experts li').length > 0")
+
+
+def paint_count(picture, colour):
+    """How many pixels have a colour, left of the panel."""
+    return int((np.abs(picture[60:, :900] - colour).max(axis=2) < 12).sum())
+
+
+def test_the_map_draws_every_task(reader):
+    open_first(reader)
+    assert reader.run("document.getElementById('names').dataset.drawn") == str(MEASURED)
+    assert reader.run("document.getElementById('names').dataset.renderer") == "webgl"
+    assert paint_count(reader.picture("map_light"), BLUE) > 500
+    reader.run("document.querySelector('#legend .groups button').click()")  # the largest group, in the first colour
+    reader.wait_until(f"Number(document.getElementById('names').dataset.drawn) < {MEASURED}")
+    assert paint_count(reader.picture(), BLUE) < 50
+
+
+def test_the_map_draws_without_webgl(reader):
+    script = "HTMLCanvasElement.prototype.getContext = ((get) => function (kind, ...more) { return kind === 'webgl2' ? null : get.call(this, kind, ...more); })(HTMLCanvasElement.prototype.getContext)"  # fmt: skip # noqa: E501
+    number = reader.ask("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
+    open_first(reader)
+    reader.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=number)
+    assert reader.run("document.getElementById('names').dataset.renderer") == "canvas"
+    assert paint_count(reader.picture(), BLUE) > 500
+
+
+def test_a_colour_for_every_question(reader):
+    open_first(reader)
+    for way in ("taxon", "error", "norm"):
+        reader.run(f"(() => {{ const box = document.getElementById('colour-by'); box.value = '{way}'; box.dispatchEvent(new Event('change')); }})()")  # fmt: skip # noqa: E501
+        assert reader.run("document.querySelectorAll('#legend .ramp').length") == (0 if way == "taxon" else 1)
+    assert "%" not in reader.text("#legend .ends"), "a norm is no share"
+
+
+def test_a_click_tells_what_a_task_is_like_and_what_to_use(reader):
+    point = open_first(reader)
+    x, y = reader.run(f"task2vec.whereIs({point['id']!r})")
+    reader.point("mouseMoved", x, y)
+    reader.wait_until("!document.getElementById('tip').hidden")
+    assert point["name"] in reader.text("#tip")
+    reader.click(x, y)
+    wait_for_task(reader, point["name"])
+    assert reader.run("location.hash").startswith(f"#task={point['id']}")
+    assert reader.run("document.querySelectorAll('#nearest li').length") == 10
+    apart = reader.run("[...document.querySelectorAll('#nearest .number')].map((one) => Number(one.textContent))")
+    assert apart == sorted(apart) and apart[0] > 0
+    assert reader.text("#recommendation .sentence").startswith("Start from")
+    assert reader.run("document.querySelectorAll('#recommendation .interval').length") >= 3
+    reader.picture("task_light")
+
+
+def test_search_is_worked_by_the_keyboard(reader):
+    open_first(reader)
+    reader.press("/")
+    reader.type("flowers_L")
+    reader.wait_until("document.querySelectorAll('#found [role=option]').length > 1")
+    found = reader.run("[...document.querySelectorAll('#found [role=option] .word')].map((one) => one.textContent)")
+    assert all(name.startswith("flowers_L") for name in found)
+    reader.press("ArrowDown")
+    assert reader.run("document.querySelector('#found [aria-selected=true] .word').textContent") == found[1]
+    reader.press("Enter")
+    wait_for_task(reader, found[1])
+    assert reader.run("document.getElementById('found').hidden")
+    reader.press("/")
+    reader.type("no such thing")
+    reader.wait_until("document.getElementById('found').textContent.startsWith('No task')")
+    reader.press("Escape")
+    assert reader.run("document.getElementById('found').hidden")
+
+
+def test_two_tasks_are_compared(reader):
+    point = open_first(reader)
+    reader.read(f"#task={point['id']}")
+    wait_for_task(reader, point["name"])
+    distance = reader.text("#nearest li .number")
+    reader.click_on("#nearest li .small")
+    reader.wait_until("document.querySelectorAll('#layers li').length > 0")
+    assert reader.text("#panel .figure").startswith(distance)
+    assert f"task={point['id']}&with=" in reader.run("location.hash")
+    shares = reader.run("[...document.querySelectorAll('#layers .number')].map((one) => parseFloat(one.textContent))")
+    assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100.5
+    reader.run("history.back()")
+    wait_for_task(reader, point["name"])
+
+
+def test_a_second_task_is_picked_from_the_list(reader):
+    point = open_first(reader)
+    reader.read(f"#task={point['id']}&view=list")
+    wait_for_task(reader, point["name"])
+    reader.click_on("#panel .actions button")
+    assert "Pick the second task" in reader.text("#picking")
+    other = reader.run("task2vec.state.points[1]")
+    reader.run(f"[...document.querySelectorAll('#view-list td button')].find((one) => one.textContent === {other['name']!r}).click()")  # fmt: skip # noqa: E501
+    reader.wait_until("document.querySelectorAll('#layers li').length > 0")
+    assert reader.run("task2vec.state.with") == other["id"]
+    assert reader.run("document.getElementById('picking').hidden")
+
+
+def test_the_list_holds_what_the_map_holds(reader):
+    open_first(reader)
+    reader.read("#view=list")
+    reader.wait_until("document.querySelectorAll('#view-list tbody tr').length > 0")
+    names = "[...document.querySelectorAll('#view-list tbody tr td:first-child')].map((one) => one.textContent)"
+    assert sorted(reader.run(names)) == sorted(reader.run("task2vec.state.points.map(({ name }) => name)"))
+
+
+def test_a_cell_of_the_matrix_compares(reader):
+    reader.read("#view=matrix", height=1000)
+    reader.wait_until("document.querySelector('#view-matrix canvas')?.dataset.drawn === '60'")
+    reader.run("document.querySelector('#view-matrix canvas').focus()")
+    for key in ("ArrowDown", "ArrowDown"):
+        reader.press(key)
+    said = reader.text(".cell-note")
+    assert " and " in said
+    reader.picture("matrix_light")
+    reader.press("Enter")
+    reader.wait_until("document.querySelectorAll('#layers li').length > 0")
+    assert reader.text("#panel .figure").startswith(said.rsplit(": ", 1)[1])
+
+
+def test_experts_are_sorted_by_a_click(reader):
+    reader.read("#view=experts")
+    column = (
+        "[...document.querySelectorAll('#view-experts tbody tr')].map((row) => parseFloat(row.children[3].textContent))"
+    )
+    reader.wait_until("document.querySelectorAll('#view-experts tbody tr').length > 10")
+    assert reader.run("document.querySelectorAll('#view-experts th')[3].getAttribute('aria-sort')") == "ascending"
+    up = reader.run(column)
+    reader.click_on("#view-experts th:nth-child(4) button")
+    assert reader.run("document.querySelectorAll('#view-experts th')[3].getAttribute('aria-sort')") == "descending"
+    assert up == sorted(up) and reader.run(column) == sorted(up, reverse=True)
+
+
+def test_names_of_strangers_are_text(reader):
+    """Tasks of another space, one of them with a name that would like to be more."""
+    open_first(reader)
+    other = "task2vec.state.status.spaces.find((one) => one.name.startsWith('net')).id"
+    reader.read(f"#view=list&space={reader.run(other)}")
+    reader.wait_until("document.querySelectorAll('#view-list tbody tr').length === 6")
+    assert WICKED in reader.run("[...document.querySelectorAll('#view-list td button')].map((one) => one.textContent)")
+    assert reader.run("document.querySelectorAll('img, main script').length") == 0
+
+
+def test_a_folder_is_embedded_and_appears(reader):
+    reader.read("#view=embed")
+    reader.wait_until("document.querySelector('#view-embed form')")
+    assert WICKED in reader.text(".folders")
+    reader.picture("embed_light")
+    reader.click_on(".folders input:not(:disabled)")
+    reader.click_on("#view-embed button[type=submit]")
+    reader.wait_until("document.querySelector('#progress progress')")
+    assert WICKED in reader.text("#job-name")
+    reader.wait_until(f"document.querySelector('#panel h2')?.textContent === {WICKED!r}")
+    wait_for_task(reader, WICKED)
+    reader.wait_until(f"document.getElementById('names').dataset.drawn === '{MEASURED + 1}'")
+    point = reader.run("task2vec.state.points.find((one) => one.id === task2vec.state.task)")
+    assert (point["name"], point["origin"], point["images"], point["classes"]) == (WICKED, "library", 12, 2)
+    assert SCRIPT in reader.text("#panel .counts")
+    assert reader.run("document.querySelectorAll('img, main script').length") == 0
+    reader.picture("embedded_light")
+
+
+def test_an_unknown_task_is_told_in_plain_words(window):
+    window.forget()
+    window.read("#task=l-nobody")
+    window.wait_until("document.querySelector('#panel .problem')")
+    assert len(window.text("#panel .problem .what")) > 10
+    assert window.run("document.querySelectorAll('#panel .problem p').length") >= 2
+    assert window.complaints(is_refused=True) == []
+
+
+def test_a_server_without_a_folder_says_how_to_get_one(reader):
+    script = "window.fetch = ((get) => async (path, ...more) => { const answer = await get(path, ...more); if (!path.endsWith('/status')) return answer; return new Response(JSON.stringify({...await answer.json(), can_embed: false, roots: []})); })(window.fetch)"  # fmt: skip # noqa: E501
+    number = reader.ask("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
+    reader.read("#view=embed")
+    reader.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=number)
+    reader.wait_until("document.querySelector('#view-embed pre')")
+    assert reader.text("#view-embed pre") == "task2vec serve --root DIR"
+
+
+def test_dark_is_kept(reader):
+    open_first(reader)
+    light = reader.picture()
+    reader.click_on("#theme")
+    assert reader.run("document.documentElement.dataset.theme") == "dark"
+    reader.read()
+    reader.wait_until(DRAWN)
+    dark = reader.picture("map_dark")
+    reader.run("localStorage.clear()")
+    assert light[400, 5].min() > 240 and dark[400, 5].max() < 40
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_narrow_screens_scroll_one_way_only(reader, view):
+    point = open_first(reader, width=360, height=740)
+    reader.read(f"#view={view}&task={point['id']}", width=360, height=740, theme="dark")
+    wait_for_task(reader, point["name"])
+    reader.wait_until(f"document.querySelectorAll('#view-{view} *').length > 3")
+    assert reader.run("document.documentElement.scrollWidth") <= 360
+    reader.picture(f"{view}_narrow")
+
+
+def test_keys_alone_are_enough(reader):
+    """From the skip link through the header to the map, to a task, and back out; each stop can be seen."""
+    open_first(reader)
+    stops = []
+    for _ in range(10):
+        reader.press("Tab")
+        stop, has_ring = reader.run(
+            "(() => { const one = document.activeElement; return [one.id || one.textContent.trim(), "
+            "getComputedStyle(one).outlineStyle !== 'none']; })()"
+        )
+        assert has_ring, f"nobody sees that '{stop}' has the focus"
+        stops.append(stop)
+        if stop == "names":
+            break
+    assert stops[0] == "Skip to the content" and stops[-1] == "names", stops
+    assert {"Map", "List", "Matrix", "Experts", "Embed", "search", "theme"} <= set(stops)
+    reader.press("ArrowRight")
+    reader.wait_until("!document.getElementById('tip').hidden")
+    reader.press("ArrowRight")
+    name = reader.text("#tip .name")
+    reader.press("Enter")
+    wait_for_task(reader, name)
+    reader.press("Escape")
+    assert reader.run("task2vec.state.task") is None
