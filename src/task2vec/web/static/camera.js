@@ -40,7 +40,7 @@ export class Camera {
   }
 
   /** Brings a point into sight if it is outside. */
-  reveal(point, edge = 48) {
+  reveal(point, edge = 14) {
     const [left, top] = this.where(point);
     if (left < edge || top < edge || left > this.width - edge || top > this.height - edge) [this.x, this.y] = [point.x, point.y];
   }

@@ -41,6 +41,7 @@ export function showNeighbours(ids) {
 function refresh() {
   looks = chooseLooks(state.points, way, isDark());
   shown = state.points.filter((point) => !hidden.has(looks.key(point)) || !looks.groups.length);
+  shown.sort((a, b) => (a.origin === "library") - (b.origin === "library"));  // one's own on top
   isStale = true;
   redraw();
 }
@@ -153,7 +154,7 @@ function step(right, down) {
     if (point !== start && along > 0 && far < least) [next, least] = [point, far];
   }
   if (!next) return;
-  camera.reveal(next, 20);
+  camera.reveal(next);
   hover(next, ...camera.where(next));
 }
 
