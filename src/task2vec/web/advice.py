@@ -4,10 +4,10 @@ from collections import defaultdict
 
 import numpy as np
 
-from task2vec.select.knowing import list_errors
+from task2vec.select.knowledge.knowing import list_errors
+from task2vec.select.knowledge.regimes import HALF, choose_regime, find_training
 from task2vec.select.recommendation import Recommendation, Recommended
-from task2vec.select.recommending import recommend
-from task2vec.select.regimes import HALF, choose_regime, find_training
+from task2vec.select.recommendation.recommending import recommend
 from task2vec.web import answers
 from task2vec.web.entries import LIBRARY, MEASURED
 from task2vec.web.questions import find_entry

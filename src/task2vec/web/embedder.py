@@ -16,7 +16,7 @@ from task2vec.errors import Task2VecError
 from task2vec.experts.measured import bundled_metatask
 from task2vec.library import Library
 from task2vec.library.identity import identify
-from task2vec.select.spaces import list_spaces, side_of
+from task2vec.select.evidence.spaces import list_spaces, side_of
 
 _PAUSE = 0.1  # seconds between two words about progress
 

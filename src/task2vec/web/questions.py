@@ -10,9 +10,9 @@ from task2vec.distance.shares import split_symmetric
 from task2vec.distance.symmetric import symmetric
 from task2vec.embedding import Embedding, trivial
 from task2vec.experts.scoring import score_wrong
-from task2vec.select.spaces import side_of
+from task2vec.select.evidence.spaces import side_of
 from task2vec.web import answers
-from task2vec.web.entries import LIBRARY, MEASURED, Entry
+from task2vec.web.entries import Entry
 from task2vec.web.problems import find_none
 from task2vec.web.world import Space, View, World
 
@@ -100,7 +100,8 @@ def find_noise(embedding: Embedding) -> float | None:
 def find_nearest(world: World, view: View, text: str, *, limit: int) -> answers.NearestAnswer:
     """The nearest tasks of the library and of the meta-task together."""
     entry = find_entry(view, text)
-    embedding, noise = world.embedding(entry), find_noise(world.embedding(entry))
+    embedding = world.embedding(entry)
+    noise = find_noise(embedding)
     near = sorted(measure_near(world, view, entry, embedding, limit), key=lambda pair: (pair[1], pair[0].id))[:limit]
     told = [
         answers.NeighbourAnswer(
@@ -119,10 +120,10 @@ def find_nearest(world: World, view: View, text: str, *, limit: int) -> answers.
 def measure_near(world: World, view: View, entry: Entry, embedding: Embedding, limit: int) -> list[tuple[Entry, float]]:
     """The nearest of the library and all of the meta-task with their distances, without the task itself."""
     space = view.spaces[entry.space]
-    shipped = [one for one in space.entries if one.origin == MEASURED and one.fingerprint != entry.fingerprint]
+    shipped = [one for one in space.shipped if one.fingerprint != entry.fingerprint]
     near = list(zip(shipped, world.measure(embedding, shipped).tolist(), strict=True))
     library = world.open()
-    if library is not None and any(one.origin == LIBRARY for one in space.entries):
+    if library is not None and space.has_own:
         # Older embeddings of the same task and space stand behind the newest, which alone has an id.
         for found in library.nearest(embedding, limit + min(space.spare, _MOST_SPARE)):
             if (one := view.by_key.get(found.embedding.key)) is not None:

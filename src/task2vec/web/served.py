@@ -1,15 +1,19 @@
 """All that a server has in hand: what it serves, who works out the answers, what is being embedded."""
 
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.requests import Request
 
 from task2vec.errors import Task2VecError
 from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.web.advice import advise
 from task2vec.web.answering import Answerer
 from task2vec.web.folders import Folders
 from task2vec.web.jobs import Jobs
 from task2vec.web.maps import Maps
+from task2vec.web.questions import find_nearest
 from task2vec.web.settings import ServeSettings
 from task2vec.web.world import View, World
 
@@ -64,6 +68,18 @@ class Served:
         except Task2VecError:
             return False
         return library is None or not library.is_read_only
+
+    def warm(self) -> None:
+        """Asks two questions that nobody has asked yet, so that the first visitor does not wait for what they read."""
+
+        def ask() -> None:
+            with suppress(Task2VecError):
+                view = self.world.look()
+                first = next(iter(view.default.entries))
+                find_nearest(self.world, view, first.id, limit=1)
+                advise(self.world, view, first.id, train=None)
+
+        threading.Thread(target=ask, name="task2vec-warm", daemon=True).start()
 
     def close(self) -> None:
         """Ends all that is under way."""

@@ -95,6 +95,7 @@ def run(app: "Guards", listening: socket.socket, *, when_ready: Callable[[], Non
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            app.served.warm()
             when_ready()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

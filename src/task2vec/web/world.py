@@ -19,7 +19,7 @@ from task2vec.experts.measured import MeasuredMetaTask, bundled_metatask
 from task2vec.library import Library, find_library
 from task2vec.library.database import INDEX
 from task2vec.library.rows import distances, sign_vector
-from task2vec.select.spaces import list_spaces, word_space
+from task2vec.select.evidence.spaces import list_spaces, word_space
 from task2vec.web.cache import Cache
 from task2vec.web.entries import LIBRARY, MEASURED, Entry, list_library, list_measured, name_space
 
@@ -28,13 +28,28 @@ _EMBEDDINGS = 48 << 20  # bytes of embeddings that are kept at hand
 
 @dataclass(frozen=True)
 class Space:
-    """A space, and the tasks in it by name; `spare` counts older embeddings of the library that stand behind others."""
+    """A space.
+
+    Attributes:
+        id: that the server issued.
+        name: in words.
+        entries: the tasks in it, by name.
+        is_default: whether it is meant where none is named.
+        spare: older embeddings of the library that stand behind others.
+        shipped: those of the tasks that come with the package.
+    """
 
     id: str
     name: str
     entries: tuple[Entry, ...]
     is_default: bool
     spare: int = 0
+    shipped: tuple[Entry, ...] = ()
+
+    @property
+    def has_own(self) -> bool:
+        """Whether tasks of the library lie in it."""
+        return len(self.shipped) < len(self.entries)
 
 
 @dataclass(frozen=True)
@@ -194,6 +209,7 @@ class World:
                 tuple(lying[space]),
                 space == first,
                 spare.get(space, 0) - own[space],
+                tuple(entry for entry in lying[space] if entry.origin == MEASURED),
             )
             for space in order
         }
