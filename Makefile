@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 EXTRAS := plot,map,table,hf,ray,web,docs,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench test-hostile docs clean
+.PHONY: help demo test check bench test-hostile package test-lowest test-newest docs clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -30,29 +30,36 @@ bench: $(VENV)/.ready-bench  ## Measure speed and error against the old algorith
 test-hostile: $(READY)  ## All attacks of tests/hostile, and all that takes long elsewhere
 	$(BIN)/pytest tests/hostile tests/library tests/engine tests/experts
 
+package: $(READY)  ## Build sdist and wheel, and try the wheel in an empty environment elsewhere
+	PYTHON=$(CURDIR)/$(BIN)/python .ci/package
+
+test-lowest:  ## A quick part of the tests with the oldest versions that pyproject.toml allows
+	$(call try,lowest,--resolution lowest-direct)
+
+test-newest:  ## The same with the newest versions there are
+	$(call try,newest,--upgrade)
+
 docs: $(READY)  ## Build the reference of all public names into site/, from their docstrings
 	$(BIN)/python docs/reference.py site
 
 clean:  ## Remove the environment and everything that runs have left behind
-	rm -rf $(VENV) build dist site task2vec-demo task2vec-map task2vec-paper task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-newest build dist site task2vec-demo task2vec-map task2vec-paper task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# uv installs in a fraction of pip's time, but reads none of pip's settings: they are handed on (an index, more indexes,
-# folders of wheels, a certificate), so that a machine with an index of its own asks no other. Wherever uv cannot be had
-# or does not manage, pip does the same job.
 define install
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv || true
-	@settings="$$($(BIN)/python -m pip config list 2>/dev/null)"; \
-	setting() { printf '%s\n' "$$settings" | sed -n "s/^[^=]*\.$$1='\(.*\)'$$/\1/p" | head -n 1 | sed 's/\\n/ /g'; }; \
-	hand_on() { if [ -n "$$2" ] && eval "[ -z \"\$${$$1:-}\" ]"; then export "$$1=$$2"; fi; }; \
-	hand_on UV_DEFAULT_INDEX "$$(setting index-url)"; \
-	hand_on UV_INDEX "$$(setting extra-index-url)"; \
-	hand_on UV_FIND_LINKS "$$(setting find-links | tr -s ' ' ',')"; \
-	hand_on UV_NO_INDEX "$$(setting no-index)"; \
-	hand_on SSL_CERT_FILE "$$(setting cert)"; \
-	echo "installing task2vec[$(1)] into $(VENV) ..."; \
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --index-strategy unsafe-best-match -c constraints.txt -e '.[$(1)]' \
-	|| $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
+	@echo "installing task2vec[$(1)] into $(VENV) ..."
+	@.ci/install $(BIN)/python -c constraints.txt -e '.[$(1)]'
+endef
+
+# A quick part of the tests that meets every package: networks, Fisher, heads, files, tables, pictures, pages, commands.
+QUICK := tests/test_import.py tests/probe/test_load.py tests/fisher/test_engine.py tests/head/test_linear.py \
+	tests/distance/test_symmetric.py tests/embedding/test_store.py tests/embedding/test_embed.py tests/library/test_library.py \
+	tests/tasks/test_folder.py tests/tasks/test_table.py tests/atlas/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py \
+	tests/web/test_api.py
+define try
+	@test -x .venv-$(1)/bin/python || $(PYTHON) -m venv .venv-$(1)
+	@.ci/install .venv-$(1)/bin/python $(2) -e '.[plot,map,table,web,test]'
+	.venv-$(1)/bin/pytest -m "not long" -n 2 $(QUICK)
 endef
 
 $(READY): pyproject.toml constraints.txt

@@ -65,7 +65,7 @@ def test_all_packages_and_extras_of_the_project_are_told():
     named = {re.split("[<>=]", line)[0] for line in PROJECT["dependencies"]}
     assert set(checkups.PACKAGES) == named
     extras = PROJECT["optional-dependencies"]
-    assert set(checkups.EXTRAS) == set(extras) - {"all", "bench", "dev"}
+    assert set(checkups.EXTRAS) == set(extras) - {"all", "bench", "dev", "docs", "test"}
     for extra, (modules, _) in checkups.EXTRAS.items():
         assert set(modules) <= {re.split("[<>=]", line)[0] for line in extras[extra]}
 

@@ -1,0 +1,113 @@
+"""What goes into the wheel and the sdist: all that is needed at run time and by the tests, and nothing else."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LARGEST_WHEEL = 15_000_000
+
+# By hatch's own choice of files, which takes a second where building takes a minute.
+wheels = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed: task2vec[dev]")
+sdists = pytest.importorskip("hatchling.builders.sdist", reason="hatchling is not installed: task2vec[dev]")
+
+
+@pytest.fixture(scope="module")
+def wheel():
+    return {file.distribution_path for file in wheels.WheelBuilder(str(ROOT)).recurse_included_files()}
+
+
+@pytest.fixture(scope="module")
+def sdist():
+    return {file.distribution_path for file in sdists.SdistBuilder(str(ROOT)).recurse_included_files()}
+
+
+def list_source():
+    """What lies in the package, but for what Python leaves there."""
+    files = (file for file in (ROOT / "src").rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return {file.relative_to(ROOT / "src").as_posix() for file in files}
+
+
+def test_the_wheel_has_all_of_the_package_and_nothing_else(wheel):
+    assert wheel == list_source()
+
+
+@pytest.mark.parametrize(
+    "needed",
+    [
+        "task2vec/py.typed",
+        "task2vec/experts/data/metatask.safetensors",
+        "task2vec/tasks/cub200_taxonomy.csv",
+        "task2vec/atlas/page.html",
+        "task2vec/web/static/index.html",
+        "task2vec/web/static/main.js",
+    ],
+)
+def test_the_wheel_has_what_is_read_at_run_time(wheel, needed):
+    assert needed in wheel
+
+
+def test_all_that_the_page_asks_for_is_in_the_wheel(wheel):
+    static = ROOT / "src" / "task2vec" / "web" / "static"
+    asked = set()
+    for file in static.rglob("*"):
+        if file.suffix in (".html", ".js", ".css"):
+            text = file.read_text(encoding="utf-8")
+            told = re.findall(r"""(?:from|import|src=|href=|url\()\s*["'(]?\.?/?([\w./-]+\.(?:js|css|svg|png))""", text)
+            asked |= {(file.parent / name.removeprefix("static/")).resolve() for name in told}
+    assert len(asked) > 5
+    missing = [one for one in asked if f"task2vec/{one.relative_to(static.parents[1]).as_posix()}" not in wheel]
+    assert not missing
+
+
+def test_the_scales_of_choosing_are_in_the_wheel(wheel):
+    assert [name for name in wheel if name.endswith("/scales.json")]
+
+
+def test_the_wheel_stays_small():
+    size = sum((ROOT / "src" / name).stat().st_size for name in list_source())
+    assert size < LARGEST_WHEEL  # before it is compressed
+
+
+def test_the_sdist_has_what_tests_and_make_need(sdist):
+    named = {"Makefile", "README.md", "SECURITY.md", "CITATION.cff", "constraints.txt", ".ci/install"}
+    assert named <= sdist
+    for folder in ("tests", "benchmarks", "docs"):
+        assert any(name.startswith(f"{folder}/") for name in sdist)
+    assert "docs/results/taxonomy/resnet34/embeddings.safetensors" in sdist  # tests of searching read it
+
+
+def test_the_sdist_has_nothing_that_is_made_anew(sdist):
+    assert not [name for name in sdist if re.search(r"__pycache__|\.pyc$|\.pdf$|^(dist|build|site|\.venv)", name)]
+
+
+def test_nothing_of_git_is_missing_from_the_sdist(sdist):
+    listed = subprocess.run(["git", "ls-files", "src", "tests"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("this is no repository, so there is no list to compare with")
+    tracked = {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    assert tracked <= sdist
+
+
+def test_ranges_have_a_lower_end():
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    lines = [*PROJECT["project"]["dependencies"], *(line for extra in extras for line in extra)]
+    assert not [line for line in lines if ">=" not in line and "==" not in line and not line.startswith("task2vec[")]
+
+
+def test_tested_versions_are_within_the_ranges():
+    requirements = pytest.importorskip("packaging.requirements")
+    pinned = dict(
+        re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    checked = 0
+    for line in PROJECT["project"]["dependencies"]:
+        wanted = requirements.Requirement(line)
+        name = wanted.name.lower().replace("_", "-")
+        assert pinned[name] in wanted.specifier, line
+        checked += 1
+    assert checked > 10
