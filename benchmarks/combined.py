@@ -24,7 +24,7 @@ from benchmarks.measure import show_table  # noqa: E402
 from task2vec.experts.measured import bundled_metatask  # noqa: E402
 from task2vec.select.evaluation import Leave, evaluate  # noqa: E402
 from task2vec.select.evidence import SYMMETRIC, Answer, Evidence, Question  # noqa: E402
-from task2vec.select.sources import from_measured  # noqa: E402
+from task2vec.select.evidence.sources import from_measured  # noqa: E402
 from task2vec.select.strategies import Combined, Kernel, Static  # noqa: E402
 from task2vec.select.strategies.combined_model import scale_errors  # noqa: E402
 from task2vec.select.strategies.effects import find_errors, take_apart  # noqa: E402

@@ -32,7 +32,7 @@ from benchmarks.simulated_library import Simulation  # noqa: E402
 from task2vec.embedding import Embedding  # noqa: E402
 from task2vec.experts.measured import bundled_metatask  # noqa: E402
 from task2vec.library import Library  # noqa: E402
-from task2vec.select.spaces import list_spaces  # noqa: E402
+from task2vec.select.evidence.spaces import list_spaces  # noqa: E402
 
 TASKS, CLIENTS, SECONDS, AGAIN = 5000, 50, 60.0, 15.0
 _CHUNK, _EVERY = 50, 2.5

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from task2vec.select import score_features
     from task2vec.select.evaluation import Evaluation, evaluate
     from task2vec.select.evidence import Evidence
+    from task2vec.select.evidence.shelves import from_library
+    from task2vec.select.evidence.sources import from_measured
+    from task2vec.select.evidence.tables import read_evidence
     from task2vec.select.recommendation import Recommendation
-    from task2vec.select.recommending import recommend
-    from task2vec.select.shelves import from_library
-    from task2vec.select.sources import from_measured
+    from task2vec.select.recommendation.recommending import recommend
     from task2vec.select.strategies.model_space import fit_model_space
-    from task2vec.select.tables import read_evidence
     from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
     from task2vec.tasks.cub200 import read_cub200
     from task2vec.tasks.deepfashion import read_deepfashion
@@ -170,8 +170,8 @@ _ROOMS: dict[str, str | None] = {
     "fit_model_space": "select.strategies.model_space",
     "from_dataset": "tasks",
     "from_huggingface": "tasks.huggingface",
-    "from_library": "select.shelves",
-    "from_measured": "select.sources",
+    "from_library": "select.evidence.shelves",
+    "from_measured": "select.evidence.sources",
     "join_tasks": "tasks.joining",
     "linear_error": "experts",
     "list_probes": "probe",
@@ -183,7 +183,7 @@ _ROOMS: dict[str, str | None] = {
     "read_catalogue": "tasks.layouts",
     "read_cub200": "tasks.cub200",
     "read_deepfashion": "tasks.deepfashion",
-    "read_evidence": "select.tables",
+    "read_evidence": "select.evidence.tables",
     "read_folder": "tasks",
     "read_imaterialist": "tasks.imaterialist",
     "read_inaturalist": "tasks.inaturalist",
@@ -191,7 +191,7 @@ _ROOMS: dict[str, str | None] = {
     "read_splits": "tasks.folder_splits",
     "read_table": "tasks",
     "read_taxonomy": "tasks.taxonomy_readers",
-    "recommend": "select.recommending",
+    "recommend": "select.recommendation.recommending",
     "sample_tasks": "tasks.samples",
     "score_features": "select",
     "toy_tasks": "tasks.toy",

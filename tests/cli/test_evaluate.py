@@ -8,7 +8,7 @@ import pytest
 
 from task2vec.cli import evaluate as command
 from task2vec.library import Expert, Library, MeasuredError
-from task2vec.select.sources import from_measured
+from task2vec.select.evidence.sources import from_measured
 from tests.library.making import fingerprint_of, make
 from tests.select.test_sources import make_measured
 
@@ -69,7 +69,7 @@ def test_a_library_is_evaluated(call, tmp_path):
 
 def test_what_ships_is_taken_by_family_and_a_family_of_one_dataset_learns_from_the_others(call, monkeypatch):
     import task2vec.experts.measured as measured
-    import task2vec.select.sources as sources
+    import task2vec.select.evidence.sources as sources
 
     monkeypatch.setattr(measured, "bundled_metatask", make_measured)
     monkeypatch.setattr(

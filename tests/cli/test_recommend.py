@@ -30,7 +30,7 @@ def worlds(tmp_path_factory):
 def tiny(monkeypatch, tmp_path):
     monkeypatch.setattr(task2vec, "load_probe", lambda *args, **options: make_tiny())
     monkeypatch.setattr("task2vec.experts.loading.load_probe", lambda name, **_: make_expert(name, seed=len(name)))
-    monkeypatch.setattr("task2vec.select.offers._has_weights", lambda location: "lite" in location)
+    monkeypatch.setattr("task2vec.select.knowledge.offers._has_weights", lambda location: "lite" in location)
     monkeypatch.chdir(tmp_path)
 
 

@@ -30,7 +30,7 @@ from task2vec.paper.selection_settings import (
 from task2vec.paper.selection_table import LEAVES, Comparison, make_table
 from task2vec.paper.selection_violins import make_violins
 from task2vec.select.evaluation import evaluate
-from task2vec.select.sources import from_measured
+from task2vec.select.evidence.sources import from_measured
 from tests.paper.selection_world import LABELS, TAXA, make_world, name_task
 
 HALF = Setting("taxa", "half")

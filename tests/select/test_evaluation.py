@@ -11,8 +11,7 @@ from scipy import stats
 
 from task2vec.errors import ResourceError, UndefinedScoreError, UsageError
 from task2vec.select.evaluation import evaluate
-from task2vec.select.evidence import Answer
-from task2vec.select.measures import (
+from task2vec.select.evaluation.measures import (
     choose_honestly,
     compare_groups,
     compare_paired,
@@ -24,7 +23,8 @@ from task2vec.select.measures import (
     hit,
     weigh_tau,
 )
-from task2vec.select.summary import to_plain, write_csv
+from task2vec.select.evaluation.summary import to_plain, write_csv
+from task2vec.select.evidence import Answer
 from tests.select.evidence_making import make_evidence
 
 NAMES = ["chance", "static", "symmetric", "kernel symmetric"]

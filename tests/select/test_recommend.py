@@ -16,9 +16,9 @@ from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError
 from task2vec.experts.files import write_tensors
 from task2vec.experts.measured import MeasuredTask
 from task2vec.library import Expert, MeasuredError
-from task2vec.select import conditioning, verdicts
-from task2vec.select.knowing import know_measured
-from task2vec.select.recommending import recommend
+from task2vec.select.knowledge.knowing import know_measured
+from task2vec.select.recommendation import conditioning, verdicts
+from task2vec.select.recommendation.recommending import recommend
 from task2vec.select.strategies.combined import Combined
 from tests.cli.material import make
 from tests.command import run_command
@@ -86,11 +86,11 @@ def test_it_abstains_where_the_evidence_does_not(world, kind):
 
 
 def test_a_little_ahead_is_not_enough(world, monkeypatch):
-    monkeypatch.setattr("task2vec.select.conditioning.SURE", 1.1)
+    monkeypatch.setattr("task2vec.select.recommendation.conditioning.SURE", 1.1)
     assert ask(world).is_sure  # similar tasks are known
-    monkeypatch.setattr("task2vec.select.conditioning.LEAST", 0.5)
+    monkeypatch.setattr("task2vec.select.recommendation.conditioning.LEAST", 0.5)
     assert not ask(world).is_sure  # not by so much
-    monkeypatch.setattr("task2vec.select.conditioning.LEAST", 0.0)
+    monkeypatch.setattr("task2vec.select.recommendation.conditioning.LEAST", 0.0)
     monkeypatch.setattr("task2vec.select.strategies.combined.REACH", 0.0)
     advice = ask(world)
     assert advice.rows[0].expert == "tf_efficientnet_lite1" == advice.choice and not advice.is_sure
@@ -490,9 +490,9 @@ def test_two_images_per_class_never_leave_the_static_choice(world):
 
 
 def test_of_equal_candidates_one_that_is_here_comes_first(world, monkeypatch):
-    monkeypatch.setattr("task2vec.select.offers._has_weights", lambda location: "resnet14t" in location)
+    monkeypatch.setattr("task2vec.select.knowledge.offers._has_weights", lambda location: "resnet14t" in location)
     names = ["resnet10t", "resnet14t", "resnet18"]
-    monkeypatch.setattr("task2vec.select.case.count_offer", lambda offer: offer)
+    monkeypatch.setattr("task2vec.select.recommendation.case.count_offer", lambda offer: offer)
     advice = ask(world, candidates=names)
     assert len({row.error for row in advice.rows}) == 1
     assert [row.expert for row in advice.rows] == ["resnet14t", "resnet10t", "resnet18"]
@@ -510,7 +510,8 @@ def test_tasks_of_one_name_in_a_library_are_told_apart(world, library):
 def test_it_says_that_candidates_were_timed(world, monkeypatch):
     spent = {"tf_efficientnet_lite0": 1.0, "tf_efficientnet_lite1": 9.0}
     monkeypatch.setattr(
-        "task2vec.select.case.time_offers", lambda offers, **_: [spent.get(offer.name) for offer in offers]
+        "task2vec.select.recommendation.case.time_offers",
+        lambda offers, **_: [spent.get(offer.name) for offer in offers],
     )
     advice = ask(world, max_time=5)
     assert [row.expert for row in advice.rows] == ["tf_efficientnet_lite0"]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from task2vec.select import conditioning
-from task2vec.select.conditioning import add_heads, find_miss, fit_heads, guess_noise, learn_own, predict
-from task2vec.select.confirming import Measured
 from task2vec.select.evidence import SYMMETRIC
-from task2vec.select.knowing import know_measured
+from task2vec.select.knowledge.knowing import know_measured
+from task2vec.select.recommendation import conditioning
+from task2vec.select.recommendation.conditioning import add_heads, find_miss, fit_heads, guess_noise, learn_own, predict
+from task2vec.select.recommendation.confirming import Measured
 from task2vec.select.strategies.combined import Combined
 from task2vec.select.strategies.combined_model import liken, scale_errors, solve
 from tests.cli.material import make

@@ -9,9 +9,9 @@ from task2vec.errors import UsageError
 from task2vec.experts import linear_error
 from task2vec.experts.protocols import ErrorProtocol
 from task2vec.library import Expert
-from task2vec.select import confirming, recommending
-from task2vec.select.recommending import recommend
-from task2vec.select.weighing import Weighed, weigh
+from task2vec.select.recommendation import confirming, recommending
+from task2vec.select.recommendation.recommending import recommend
+from task2vec.select.recommendation.weighing import Weighed, weigh
 from tests.embedding.conftest import make_attributes, make_task
 from tests.experts.making import make_expert
 from tests.paper.test_taxonomy import make_tiny
@@ -36,7 +36,7 @@ def networks(monkeypatch):
 
     monkeypatch.setattr("task2vec.experts.loading.load_probe", load)
     monkeypatch.setattr("task2vec.probe.load_probe", lambda *_, **__: make_tiny(), raising=False)
-    monkeypatch.setattr("task2vec.select.offers._has_weights", lambda location: "lite" in location)
+    monkeypatch.setattr("task2vec.select.knowledge.offers._has_weights", lambda location: "lite" in location)
     return asked
 
 
@@ -131,7 +131,7 @@ def test_an_expert_that_cannot_be_measured_is_named_and_the_rest_goes_on(world, 
 
 
 def test_nothing_to_measure(world, task, monkeypatch):
-    monkeypatch.setattr("task2vec.select.offers._has_weights", lambda location: False)
+    monkeypatch.setattr("task2vec.select.knowledge.offers._has_weights", lambda location: False)
     with pytest.raises(UsageError, match=r"none of the 4 candidates has its weights .*--download"):
         recommend(task, evidence=world, confirm=1, device="cpu")
     with pytest.raises(UsageError, match="measures nothing"):

@@ -13,7 +13,7 @@ from task2vec.embedding import trivial
 from task2vec.errors import UsageError
 from task2vec.experts.measured import MeasuredExpert, MeasuredMetaTask, MeasuredTask
 from task2vec.select.evidence import DOMAIN, SYMMETRIC, TAXONOMIC
-from task2vec.select.sources import from_measured
+from task2vec.select.evidence.sources import from_measured
 from tests.library.making import make
 
 PROTOCOLS = ("linear-2, train 5, logistic, usual", "linear-2, train half, logistic, usual")

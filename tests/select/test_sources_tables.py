@@ -11,8 +11,8 @@ from task2vec.experts.measured import bundled_metatask
 from task2vec.library import Expert, Library, MeasuredError
 from task2vec.select.evaluation import evaluate
 from task2vec.select.evidence import SYMMETRIC
-from task2vec.select.shelves import from_library
-from task2vec.select.tables import read_evidence
+from task2vec.select.evidence.shelves import from_library
+from task2vec.select.evidence.tables import read_evidence
 from tests.library.making import fingerprint_of, make
 from tests.oracles.slow_choosing import slow_symmetric
 

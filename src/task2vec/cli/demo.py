@@ -143,7 +143,7 @@ def _print_close(picture: str | None, out: Path, seconds: float) -> None:
 def _recommend(task: "Task") -> "Recommendation":
     """Which network suits a task, by what is known of others; for that it is embedded as they were."""
     import task2vec
-    from task2vec.select.spaces import list_spaces, side_of
+    from task2vec.select.evidence.spaces import list_spaces, side_of
 
     say(f"which network suits '{task.name}'? ...")
     like = next(iter(list_spaces(task2vec.bundled_metatask()).values()))

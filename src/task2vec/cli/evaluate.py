@@ -79,11 +79,11 @@ def evaluate(
     check_file(csv, option="--csv", is_forced=force)
     from task2vec.embedding.progress import watch
     from task2vec.select.evaluation import evaluate as run
-    from task2vec.select.summary import to_plain, write_csv
+    from task2vec.select.evaluation.summary import to_plain, write_csv
 
     asked = None
     if errors is not None:
-        from task2vec.select.tables import read_evidence
+        from task2vec.select.evidence.tables import read_evidence
 
         evidence = read_evidence(errors, distances, embeddings, protocol=protocol)
     elif library is not None:
@@ -105,7 +105,7 @@ def evaluate(
 
 def _open(library: Path, protocol: str | None, probe: str | None, method: str | None) -> "Evidence":
     from task2vec.library import Library
-    from task2vec.select.shelves import from_library
+    from task2vec.select.evidence.shelves import from_library
 
     with Library.open(library, read_only=True) as opened:
         return from_library(opened, protocol=protocol, probe=probe, method=method)
@@ -116,7 +116,7 @@ def _take_bundle(
 ) -> "tuple[Evidence, list[str] | None]":
     """What ships, and which tasks to ask about: a family of one dataset learns from the others when it is left out."""
     from task2vec.experts.measured import bundled_metatask
-    from task2vec.select.sources import from_measured
+    from task2vec.select.evidence.sources import from_measured
 
     measured = bundled_metatask()
     probe, method = probe or "tf_efficientnet_lite0", method or "robust"
@@ -128,7 +128,7 @@ def _take_bundle(
 
 
 def _print(found: "Evaluation") -> None:
-    from task2vec.select.summary import explain, word_rows
+    from task2vec.select.evaluation.summary import explain, word_rows
 
     rows = word_rows(found)
     heads = list(rows[0]) if rows else []

@@ -19,9 +19,9 @@ from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
 from task2vec.errors import UsageError
 
 if TYPE_CHECKING:
-    from task2vec.select.case import Case
     from task2vec.select.recommendation import Recommendation
-    from task2vec.select.recommending import Wanted
+    from task2vec.select.recommendation.case import Case
+    from task2vec.select.recommendation.recommending import Wanted
 
 
 def recommend(
@@ -93,7 +93,7 @@ def recommend(
     if confirm < 0 or seeds < 1 or limit < 1:
         raise UsageError("--confirm is 0 or more, --seeds and --limit are 1 or more: otherwise there is nothing to do.")
     check_file(csv, option="--csv", is_forced=force)
-    from task2vec.select.recommending import Wanted
+    from task2vec.select.recommendation.recommending import Wanted
 
     how = {"device": device, "workers": workers, "batch_size": batch_size}
     chosen = [one for text in candidates or () for one in text.split(",") if one] or None
@@ -121,7 +121,7 @@ class Run:
 
     def recommend(self, confirm: int, *, seeds: int) -> None:
         """Finds the task, weighs, and measures; an interrupt leaves what was measured."""
-        from task2vec.select.recommending import check_wanted, open_case
+        from task2vec.select.recommendation.recommending import check_wanted, open_case
 
         with ExitStack() as stack:
             check_wanted(self.asked, self.seeker.open(stack, makes_one=False))
@@ -139,7 +139,7 @@ class Run:
 
     def _tell_interrupt(self, case: "Case") -> None:
         """What was measured until now still counts."""
-        from task2vec.select.confirming import sum_up
+        from task2vec.select.recommendation.confirming import sum_up
 
         found = sum_up(self.taken)
         kept = "" if case.library is None else f", and kept in '{visible(case.library.folder)}'"

@@ -16,7 +16,7 @@ from task2vec.errors import NotInLibraryError, UsageError
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding
     from task2vec.library import Library, TaskEntry
-    from task2vec.select.recommending import Wanted
+    from task2vec.select.recommendation.recommending import Wanted
     from task2vec.tasks import Task
 
 
@@ -95,8 +95,8 @@ class Seeker:
 
     def _refuse(self, entry: "TaskEntry", *, needs_images: bool) -> "Embedding":
         """Says what a task of the library lacks whose images are not known to lie anywhere."""
-        from task2vec.select.recommending import find_measured, find_wanted_space
-        from task2vec.select.spaces import find_space, list_spaces
+        from task2vec.select.evidence.spaces import find_space, list_spaces
+        from task2vec.select.recommendation.recommending import find_measured, find_wanted_space
 
         if needs_images:
             raise UsageError(
@@ -117,9 +117,9 @@ class Seeker:
         raise AssertionError
 
     def _find_comparable(self, library: "Library", entry: "TaskEntry") -> "Embedding | None":
-        from task2vec.select.knowing import find_embedding
-        from task2vec.select.recommending import find_measured, find_wanted_space
-        from task2vec.select.spaces import list_spaces
+        from task2vec.select.evidence.spaces import list_spaces
+        from task2vec.select.knowledge.knowing import find_embedding
+        from task2vec.select.recommendation.recommending import find_measured, find_wanted_space
 
         if self.asked.evidence == "library":
             return find_embedding(library, entry, find_wanted_space(self.asked, library))
@@ -130,7 +130,7 @@ class Seeker:
     def _embed(self, path: Path) -> "tuple[Task, Embedding]":
         """A folder or table, embedded as the evidence asks for; found in the library if it is there."""
         from task2vec.embedding import EmbedSettings
-        from task2vec.select.spaces import side_of
+        from task2vec.select.evidence.spaces import side_of
 
         with ExitStack() as stack:
             like = self._choose_space(self.open(stack, makes_one=False))
@@ -141,8 +141,8 @@ class Seeker:
         return made.task, made.embedding
 
     def _choose_space(self, library: "Library | None") -> "Embedding":
-        from task2vec.select.recommending import find_measured, find_wanted_space
-        from task2vec.select.spaces import list_spaces, word_space
+        from task2vec.select.evidence.spaces import list_spaces, word_space
+        from task2vec.select.recommendation.recommending import find_measured, find_wanted_space
 
         if self.probe is None or self.asked.evidence == "library":
             return find_wanted_space(self.asked, library)

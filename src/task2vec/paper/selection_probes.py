@@ -27,7 +27,7 @@ from task2vec.paper.selection_settings import (
     write_text,
 )
 from task2vec.select.evaluation import Evaluation, evaluate
-from task2vec.select.measures import compare_paired, draw_weights, find_interval
+from task2vec.select.evaluation.measures import compare_paired, draw_weights, find_interval
 from task2vec.select.strategies import STRATEGIES
 
 # The paper's choice, and ours.

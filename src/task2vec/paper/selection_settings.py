@@ -15,7 +15,7 @@ from task2vec.atlas.labels import shorten
 from task2vec.experts.measured import MeasuredMetaTask
 from task2vec.paper.outcome import write_figure, write_rows
 from task2vec.paper.property_claims import Claim
-from task2vec.select.sources import from_measured
+from task2vec.select.evidence.sources import from_measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ import numpy as np
 from task2vec.paper.property_claims import FAILS, HOLDS, PARTLY, UNCLEAR, Claim
 from task2vec.paper.selection_settings import Setting
 from task2vec.select.evaluation import Evaluation, Leave
-from task2vec.select.measures import compare_paired
+from task2vec.select.evaluation.measures import compare_paired
 from task2vec.select.strategies.scored import SCORED
 
 LEVEL = 0.05

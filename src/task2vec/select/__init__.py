@@ -7,16 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from task2vec.select.scores.scoring import FeatureScores, score_features
     from task2vec.select.scores.table import SCORES, Score
-    from task2vec.select.scoring import FeatureScores, score_features
 
 __all__ = ["SCORES", "FeatureScores", "Score", "score_features"]
 
 _FILES = {
-    "FeatureScores": "scoring",
+    "FeatureScores": "scores.scoring",
     "SCORES": "scores.table",
     "Score": "scores.table",
-    "score_features": "scoring",
+    "score_features": "scores.scoring",
 }
 
 

@@ -12,7 +12,7 @@ from task2vec.select.strategies.model_space import InModelSpace
 from task2vec.select.strategies.nearest import Nearest, NearestAsymmetric
 from task2vec.select.strategies.scored import SCORED, Scored
 from task2vec.select.strategies.static import Chance, Generic, Size, Static
-from task2vec.select.strategy import Strategy
+from task2vec.select.strategies.strategy import Strategy
 
 
 def _make_scored(name: str) -> Callable[[], Strategy]:

@@ -225,7 +225,7 @@ class Combined:
 
     Example:
         >>> from task2vec.experts.measured import bundled_metatask
-        >>> from task2vec.select.sources import from_measured
+        >>> from task2vec.select.evidence.sources import from_measured
         >>> evidence = from_measured(bundled_metatask(), "half", family="labels")
         >>> others = np.arange(1, len(evidence.tasks))
         >>> answer = Combined().fit(evidence.only(others)).rank(evidence.ask(0).among(others))

@@ -137,7 +137,7 @@ class Recommendation:
 
     def to_text(self, *, width: int = 100, limit: int | None = 10) -> str:
         """The table as text of so many columns, with so many rows at most; None shows all."""
-        from task2vec.select.wording import word_recommendation
+        from task2vec.select.recommendation.wording import word_recommendation
 
         return word_recommendation(self, width=width, limit=limit)
 

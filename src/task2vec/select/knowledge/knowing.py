@@ -13,11 +13,11 @@ from task2vec.experts.matrix import arrange
 from task2vec.experts.measured import MeasuredMetaTask, bundled_metatask
 from task2vec.library import Library, MeasuredError, TaskEntry
 from task2vec.select.evidence import SYMMETRIC, Evidence, tell_apart
+from task2vec.select.evidence.sources import from_measured
+from task2vec.select.evidence.spaces import find_space, is_comparable, list_spaces
 from task2vec.select.knowledge import Knowledge, pick
-from task2vec.select.offers import offer_entry, offer_measured
-from task2vec.select.regimes import find_training
-from task2vec.select.sources import from_measured
-from task2vec.select.spaces import find_space, is_comparable, list_spaces
+from task2vec.select.knowledge.offers import offer_entry, offer_measured
+from task2vec.select.knowledge.regimes import find_training
 
 # Classifier and measure that errors are compared by.
 _USUAL = ("logistic", "usual")

@@ -7,8 +7,8 @@ import numpy as np
 
 from task2vec.distance import pairwise_from_logs
 from task2vec.errors import DataError
-from task2vec.select.csv_tables import Table, parse_number
 from task2vec.select.evidence import SYMMETRIC, Evidence
+from task2vec.select.evidence.csv_tables import Table, parse_number
 
 TRIVIAL = "trivial"
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from task2vec.embedding import Embedding
 from task2vec.select.evidence import SYMMETRIC
-from task2vec.select.offers import MEASURED_SIZE
+from task2vec.select.knowledge.offers import MEASURED_SIZE
+from task2vec.select.knowledge.regimes import find_training
 from task2vec.select.recommendation import Recommended
-from task2vec.select.regimes import find_training
-from task2vec.select.scales import Scales, Weighed
+from task2vec.select.recommendation.scales import Scales, Weighed
 
 # Known tasks that are named as neighbours, and that a reason is taken from.
 NEIGHBOURS = 5

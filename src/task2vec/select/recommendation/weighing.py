@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 
 from task2vec.errors import UndefinedScoreError, UsageError
-from task2vec.select.conditioning import predict
 from task2vec.select.evidence import SYMMETRIC, Answer, Question
-from task2vec.select.offers import Offer
+from task2vec.select.evidence.spaces import word_space
+from task2vec.select.knowledge.offers import Offer
+from task2vec.select.knowledge.regimes import find_training
 from task2vec.select.recommendation import Recommendation, Recommended
-from task2vec.select.regimes import find_training
-from task2vec.select.scales import Scales, Weighed
-from task2vec.select.spaces import word_space
+from task2vec.select.recommendation.conditioning import predict
+from task2vec.select.recommendation.scales import Scales, Weighed
+from task2vec.select.recommendation.verdicts import NEIGHBOURS, choose, is_scarce, many, note, word_reason
 from task2vec.select.strategies import find_strategy
-from task2vec.select.verdicts import NEIGHBOURS, choose, is_scarce, many, note, word_reason
 
 # By which errors are predicted where nobody asks for another way.
 COMBINED = "combined"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from task2vec.errors import UsageError
 from task2vec.experts.protocols import ErrorProtocol
 from task2vec.library import Expert, Library, MeasuredError
-from task2vec.select.offers import Offer
-from task2vec.select.regimes import find_training
+from task2vec.select.knowledge.offers import Offer
+from task2vec.select.knowledge.regimes import find_training
 
 if TYPE_CHECKING:
     from task2vec.tasks import Task

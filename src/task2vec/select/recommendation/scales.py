@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from task2vec.embedding import Embedding
-from task2vec.select.confirming import Measured
 from task2vec.select.evidence import Answer, Question
 from task2vec.select.knowledge import Knowledge
+from task2vec.select.recommendation.confirming import Measured
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from task2vec.embedding.progress import Report, silent
 from task2vec.errors import UsageError
-from task2vec.select.offers import NETWORKS, Offer
+from task2vec.select.knowledge.offers import NETWORKS, Offer
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,7 +9,7 @@ from task2vec.distance.symmetric import symmetric
 from task2vec.embedding import Embedding
 from task2vec.library.rows import distances, make_row
 from task2vec.select.evidence import SYMMETRIC, Evidence, Question
-from task2vec.select.offers import Offer
+from task2vec.select.knowledge.offers import Offer
 
 
 @dataclass(frozen=True, eq=False)

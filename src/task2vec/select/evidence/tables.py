@@ -28,9 +28,9 @@ from pathlib import Path
 import numpy as np
 
 from task2vec.errors import UsageError
-from task2vec.select.csv_tables import Table, parse_number, read_table
 from task2vec.select.evidence import Evidence
-from task2vec.select.nearness_tables import add_distances, add_embeddings
+from task2vec.select.evidence.csv_tables import Table, parse_number, read_table
+from task2vec.select.evidence.nearness_tables import add_distances, add_embeddings
 
 _SEED = re.compile(r"seed_(\d+)")
 _TASK_HEADS, _EXPERT_HEADS = ("", "task", "tasks", "name"), ("expert", "experts", "model", "models", "network")

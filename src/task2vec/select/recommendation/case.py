@@ -12,16 +12,16 @@ from task2vec.embedding import Embedding
 from task2vec.embedding.progress import Report, silent
 from task2vec.errors import DataError, UsageError
 from task2vec.library import Library, MeasuredError
-from task2vec.select.confirming import Measured, measure_offers, sum_up
-from task2vec.select.joining import add_offers
-from task2vec.select.knowing import find_embedding, list_errors
 from task2vec.select.knowledge import Knowledge
-from task2vec.select.limits import count_offer, read_count, time_offers, within_params, word_timing
-from task2vec.select.offers import Offer, offer_entry, offer_named
+from task2vec.select.knowledge.joining import add_offers
+from task2vec.select.knowledge.knowing import find_embedding, list_errors
+from task2vec.select.knowledge.offers import Offer, offer_entry, offer_named
+from task2vec.select.knowledge.regimes import find_training, is_alike
 from task2vec.select.recommendation import Recommendation
-from task2vec.select.regimes import find_training, is_alike
-from task2vec.select.scales import Weighed
-from task2vec.select.weighing import weigh
+from task2vec.select.recommendation.confirming import Measured, measure_offers, sum_up
+from task2vec.select.recommendation.limits import count_offer, read_count, time_offers, within_params, word_timing
+from task2vec.select.recommendation.scales import Weighed
+from task2vec.select.recommendation.weighing import weigh
 
 if TYPE_CHECKING:
     from task2vec.tasks import Task

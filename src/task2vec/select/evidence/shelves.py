@@ -11,7 +11,7 @@ from task2vec.errors import NotInLibraryError, UsageError
 from task2vec.experts.matrix import ErrorMatrix
 from task2vec.library import EmbeddingEntry, Library, TaskEntry
 from task2vec.select.evidence import SYMMETRIC, Evidence, tell_apart
-from task2vec.select.spaces import is_comparable
+from task2vec.select.evidence.spaces import is_comparable
 
 
 def from_library(

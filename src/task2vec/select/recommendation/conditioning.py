@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from task2vec.embedding import Embedding
-from task2vec.select.confirming import Measured
 from task2vec.select.evidence import SYMMETRIC, Answer, Evidence, Question
 from task2vec.select.knowledge import Knowledge
+from task2vec.select.recommendation.confirming import Measured
 from task2vec.select.strategies import combined
 from task2vec.select.strategies.combined import SURE, Combined, Forecast, Predictor
 from task2vec.select.strategies.combined_model import Scales, scale_errors

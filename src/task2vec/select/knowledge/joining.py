@@ -8,10 +8,10 @@ import numpy as np
 
 from task2vec.distance.symmetric import symmetric
 from task2vec.embedding import Embedding, trivial
-from task2vec.select.evidence import _SHAPES as SHAPES
 from task2vec.select.evidence import SYMMETRIC, Evidence, tell_apart
+from task2vec.select.evidence.arrays import _SHAPES as SHAPES
 from task2vec.select.knowledge import Knowledge, pick
-from task2vec.select.offers import Offer
+from task2vec.select.knowledge.offers import Offer
 
 
 def add_offers(known: Knowledge, new: Sequence[Offer], lessons: Mapping[str, Embedding] | None = None) -> Knowledge:

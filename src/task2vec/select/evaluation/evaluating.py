@@ -11,11 +11,11 @@ import numpy as np
 from task2vec.embedding.progress import Report, silent
 from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.select.evaluation.measures import choose_honestly, expect_first, find_brier, find_fidelity, hit, weigh_tau
 from task2vec.select.evidence import Answer, Evidence, Question
-from task2vec.select.measures import choose_honestly, expect_first, find_brier, find_fidelity, hit, weigh_tau
-from task2vec.select.sources import from_measured
+from task2vec.select.evidence.sources import from_measured
 from task2vec.select.strategies import STRATEGIES, find_strategy
-from task2vec.select.strategy import Strategy
+from task2vec.select.strategies.strategy import Strategy
 
 Leave = Literal["task", "dataset", "domain"]
 
@@ -95,14 +95,14 @@ class Evaluation:
 
     def __str__(self) -> str:
         """The table."""
-        from task2vec.select.summary import write_table
+        from task2vec.select.evaluation.summary import write_table
 
         return write_table(self)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """A row of plain numbers for each strategy; what each means stands in `select.summary`."""
-        from task2vec.select.summary import summarise
+        """A row of plain numbers for each strategy; what each means stands in `select.evaluation.summary`."""
+        from task2vec.select.evaluation.summary import summarise
 
         return summarise(self)
 

@@ -9,7 +9,7 @@ from task2vec.embedding import trivial
 from task2vec.errors import UsageError
 from task2vec.experts.measured import MeasuredMetaTask
 from task2vec.select.evidence import DOMAIN, SYMMETRIC, TAXONOMIC, Evidence
-from task2vec.select.taxa import measure_taxa
+from task2vec.select.evidence.taxa import measure_taxa
 
 
 def from_measured(

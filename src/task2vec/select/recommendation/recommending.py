@@ -12,15 +12,15 @@ from task2vec.embedding.progress import watch
 from task2vec.errors import DataError, ProbeMismatchError, UsageError
 from task2vec.experts.measured import MeasuredMetaTask, bundled_metatask, load_metatask
 from task2vec.library import Library
-from task2vec.select.case import Case
-from task2vec.select.joining import join
-from task2vec.select.knowing import find_embedding, know_library, know_measured
+from task2vec.select.evidence.spaces import list_spaces, side_of, word_space
 from task2vec.select.knowledge import Knowledge
-from task2vec.select.limits import read_count
-from task2vec.select.offers import offer_entry, offer_measured, offer_named
+from task2vec.select.knowledge.joining import join
+from task2vec.select.knowledge.knowing import find_embedding, know_library, know_measured
+from task2vec.select.knowledge.offers import offer_entry, offer_measured, offer_named
+from task2vec.select.knowledge.regimes import choose_regime
 from task2vec.select.recommendation import Recommendation
-from task2vec.select.regimes import choose_regime
-from task2vec.select.spaces import list_spaces, side_of, word_space
+from task2vec.select.recommendation.case import Case
+from task2vec.select.recommendation.limits import read_count
 from task2vec.select.strategies import find_strategy
 
 if TYPE_CHECKING:
