@@ -1,15 +1,145 @@
-"""What the documents point at is there."""
+"""R8: what the documents show is what happens, and what they point at is there.
+
+Every snippet of every page is run, in the order of the page, or somebody says why not: a mark before the block, the
+name of another test that runs the page, or the table of commands that no test can run. A snippet with none of these
+fails.
+"""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+import task2vec as t2v
+from task2vec.cli.app import app
+from tests.documents import PAGES, ROOT, Snippet, make_photos, read_snippets, read_text
+
+# Pages whose Python another test runs, since it needs a stage of its own.
+RUN_ELSEWHERE = {
+    "docs/datasets.md": "tests/tasks/test_datasets_page.py",
+    "docs/engine.md": "tests/engine/test_engine_page.py",
+    "docs/errors.md": "tests/experts/test_errors_page.py",
+    "docs/evaluation.md": "tests/select/test_evaluation_page.py",
+    "docs/library.md": "tests/library/test_library_page.py",
+    "docs/many.md": "tests/embedding/test_many_page.py",
+    "docs/sources.md": "tests/tasks/test_sources_page.py",
+    "docs/web.md": "tests/web/test_web_page.py",
+}
+# Commands that no test can run, and why.
+NEVER_RUN = {
+    "make": "the tests are run by it; that the target is there is tested",
+    "pip": "tests reach no network; that the extras are there is tested",
+    "git": "tests reach no network",
+    "source": "it changes the shell of who types it",
+    "cd": "it changes the shell of who types it",
+}
+# So many gradients instead of 400, for commands that embed and for `t2v.embed`: all else is run as it is shown.
+GRADIENTS = 6
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+SNIPPETS = [snippet for page in PAGES for snippet in read_snippets(page)]
+SHELL = [snippet for snippet in SNIPPETS if snippet.kind == "shell"]
+RUN = {
+    page: [
+        snippet
+        for snippet in read_snippets(page)
+        if snippet.reason is None and not (snippet.kind == "python" and named(page) in RUN_ELSEWHERE)
+    ]
+    for page in PAGES
+}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if RUN[page]], ids=named)
+def test_snippets_run(page, tmp_path, monkeypatch):
+    """In the order of the page, in one namespace, one folder and one library."""
+    monkeypatch.chdir(tmp_path)
+    few = {**t2v.embed.__kwdefaults__, "settings": t2v.EmbedSettings(images=GRADIENTS)}
+    monkeypatch.setattr(t2v.embed, "__kwdefaults__", few)
+    text = "\n".join(snippet.text for snippet in RUN[page])
+    for folder in ("my_photos", "other_photos"):
+        if folder in text:
+            make_photos(tmp_path / folder, seed=len(folder))
+    # What is recommended has to be embedded at the size that errors are known for; elsewhere small pictures will do.
+    small = [] if "task2vec recommend" in text else ["--size", "64"]
+    names: dict = {"__name__": "page"}
+    for snippet in RUN[page]:
+        if snippet.kind == "python":
+            exec(compile(snippet.text, snippet.place, "exec"), names)
+        else:
+            run_shell(snippet, cheap=["--images", str(GRADIENTS), *small])
+
+
+def run_shell(snippet: Snippet, *, cheap: list[str]) -> None:
+    for program, *words in snippet.commands():
+        if program == "task2vec":
+            result = CliRunner().invoke(app, [*words, *(cheap if words[0] == "embed" else [])])
+            assert result.exit_code == 0, f"{snippet.place}: task2vec {' '.join(words)}: {result.output}"
+        else:
+            assert program in NEVER_RUN, f"{snippet.place}: nobody runs {program}; say why: <!-- not run: REASON -->"
+
+
+@pytest.mark.parametrize("snippet", SHELL, ids=lambda snippet: snippet.place)
+def test_commands_are_spelt_right(snippet):
+    """Those that are not run, too: options and commands exist, and take what they are given."""
+    for program, *words in snippet.commands():
+        if program == "task2vec":
+            parse(words)
+        elif program == "make":
+            targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+            assert set(words) <= set(targets)
+        elif program == "pip":
+            project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+            extras = [extra for word in words for part in re.findall(r"\[(.*?)\]", word) for extra in part.split(",")]
+            assert set(extras) <= set(project["optional-dependencies"])
+
+
+def parse(words: list[str]) -> None:
+    """Walk the commands and read the options as the command line does, and stop before anything is done."""
+    command = typer.main.get_command(app)
+    context = command.make_context("task2vec", list(words))
+    while hasattr(command, "commands"):
+        name, *rest = [*getattr(context, "_protected_args", ()), *context.args]
+        command = command.commands[name]
+        context = command.make_context(name, rest, parent=context)
+
+
+@pytest.mark.parametrize("words", [["embed", "x", "--sise", "3"], ["library", "lst"], ["serf"]])
+def test_what_is_spelt_wrong_is_found(words):
+    with pytest.raises(Exception) as caught:  # typer has click's errors under a name of its own
+        parse(words)
+    assert type(caught.value).__name__ in ("NoSuchOption", "KeyError")
+
+
+def test_who_runs_a_page_names_it():
+    for page, test in RUN_ELSEWHERE.items():
+        assert Path(page).name in (ROOT / test).read_text(encoding="utf-8"), f"{test} says nothing of {page}"
+
+
+def test_a_snippet_that_nobody_runs_is_found():
+    text = (
+        "Words.\n\n    ray start --head\n\n<!-- not run: it takes an hour -->\n```python\n1 / 0\n```\n\n    x = y + z\n"
+    )
+    shell, python = read_text(ROOT / "x.md", text)
+    with pytest.raises(AssertionError, match="nobody runs ray"):
+        run_shell(shell, cheap=[])
+    assert python.reason == "it takes an hour"
+    with pytest.raises(ValueError, match="'bash'"):
+        read_text(ROOT / "x.md", "```bash\nls\n```\n")
+
+
+def test_output_that_is_shown_tells_its_commands():
+    (snippet,) = read_text(ROOT / "x.md", "```\n$ task2vec ls; task2vec probes  # two\nnothing\n```\n")
+    assert snippet.commands() == [["task2vec", "ls"], ["task2vec", "probes"]]
+
+
+@pytest.mark.parametrize("document", PAGES, ids=named)
 def test_links_lead_somewhere(document):
     links = re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8"))
     near = [link for link in links if "://" not in link]
@@ -17,7 +147,14 @@ def test_links_lead_somewhere(document):
     assert not missing
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", PAGES, ids=named)
 def test_commands_of_the_repository_exist(document):
-    named = set(re.findall(r"\b(?:benchmarks|src|tests)/[\w/]+\.py\b", document.read_text(encoding="utf-8")))
-    assert not [name for name in named if not (ROOT / name).exists()]
+    known = set(re.findall(r"\b(?:benchmarks|src|tests)/[\w/]+\.py\b", document.read_text(encoding="utf-8")))
+    assert not [name for name in known if not (ROOT / name).exists()]
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = [page.relative_to(ROOT / "docs") for page in PAGES if page.parent != ROOT and page.name != "README.md"]
+    missing = [str(page) for page in pages if f"]({page})" not in index and page.parts[0] != "results"]
+    assert not missing

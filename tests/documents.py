@@ -1,0 +1,100 @@
+"""The snippets of a document: what it shows as Python and as commands, and why some of it is not run.
+
+A block of ```python or ```sh is a snippet; so is an indented block whose lines begin with a command, and every line
+`$ command` of a block that shows output. The line before a block may say `<!-- not run: REASON -->`.
+"""
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md"))])
+COMMANDS = ("task2vec", "make", "pip", "python", "git", "ray", "source", "cd", "curl", "jupyter", "export")
+SHOWN = {"", "text", "json", "bibtex"}  # languages of blocks that show something and tell nobody to run it
+MARK = re.compile(r"<!-- not run: (?P<reason>.{10,}) -->")
+PYTHONIC = re.compile(r"^(import |from \S+ import )|\bt2v\.\w", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """One block: `kind` is python or shell; `reason` says why it is not run, or is nothing."""
+
+    page: Path
+    line: int
+    kind: str
+    text: str
+    reason: str | None = None
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}, line {self.line}"
+
+    def commands(self) -> list[list[str]]:
+        """The words of each command of a shell snippet; comments are gone, continued lines joined."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        words = [shlex.split(part, comments=True) for line in lines for part in _parted(line)]
+        return [found for found in words if found]
+
+
+def read_snippets(page: Path) -> list[Snippet]:
+    """All snippets of a page, in its order."""
+    return read_text(page, page.read_text(encoding="utf-8"))
+
+
+def read_text(page: Path, text: str) -> list[Snippet]:
+    """All snippets of a page with this text; a fence of a language that nobody knows is refused."""
+    snippets = []
+    for line, language, body, before in _blocks(text.splitlines()):
+        mark = MARK.fullmatch(before)
+        reason = mark["reason"] if mark else None
+        if language == "python" or (language is None and PYTHONIC.search(body)):
+            snippets.append(Snippet(page, line, "python", body, reason))
+        elif language == "sh" or (language is None and body.split(maxsplit=1)[0] in COMMANDS):
+            snippets.append(Snippet(page, line, "shell", body, reason))
+        elif language in SHOWN:
+            told = [row[2:] for row in body.splitlines() if row.startswith("$ ")]
+            if told:
+                snippets.append(Snippet(page, line, "shell", "\n".join(told), reason))
+        elif language is not None:
+            raise ValueError(f"{page.name}, line {line}: a block of {language!r} is neither python, sh nor {SHOWN}")
+    return snippets
+
+
+def _blocks(lines: list[str]):
+    """Number, language (nothing: indented), body and the last line before it, of every block."""
+    number, before = 0, ""
+    while number < len(lines):
+        line = lines[number]
+        if line.startswith("```"):
+            end = next(at for at in range(number + 1, len(lines)) if lines[at].startswith("```"))
+            yield number + 1, line[3:].strip(), "\n".join(lines[number + 1 : end]) + "\n", before
+            number, line = end, ""
+        elif line.startswith("    ") and line.strip() and (number == 0 or not lines[number - 1].strip()):
+            end = number
+            while end < len(lines) and (lines[end].startswith("    ") or not lines[end].strip()):
+                end += 1
+            yield number + 1, None, "\n".join(row[4:] for row in lines[number:end]).rstrip() + "\n", before
+            number, line = end - 1, ""
+        if line.strip():
+            before = line.strip()
+        number += 1
+
+
+def _parted(line: str) -> list[str]:
+    """The commands of a line: before its comment, parted by `;` and `&&`."""
+    return re.split(r"\s*(?:;|&&)\s+", re.sub(r"(^|\s)#.*", "", line))
+
+
+def make_photos(folder: Path, *, seed: int = 0) -> None:
+    """A folder such as the documents call `my_photos`: three classes of three small noisy pictures."""
+    rng = np.random.default_rng(seed)
+    for number, name in enumerate(("dress", "hat", "shoes")):
+        (folder / name).mkdir(parents=True)
+        for index in range(3):
+            pixels = rng.normal(60 + 60 * number, 40, (48, 48, 3)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{index}.png")
