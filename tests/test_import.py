@@ -73,4 +73,4 @@ def test_commands_keep_their_names():
     experts = ["train_expert", "error_matrix"]
     choosing = ["recommend", "evaluate", "diversity"]
     first = ["demo", "embed", "embed_many", "show", "nearest"]
-    assert names == [*first, *choosing, "probes", "tasks", *experts, "doctor", "map"]
+    assert names == [*first, *choosing, "serve", "probes", "tasks", *experts, "doctor", "map"]

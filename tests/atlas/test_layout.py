@@ -153,3 +153,13 @@ def test_without_opentsne_the_command_to_install_it(monkeypatch):
     assert len(lay_out(make_space(4)[0])) == 4
     with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[map\]'"):
         lay_out(make_space(20)[0])
+
+
+def test_classical_scaling_can_be_asked_for(monkeypatch):
+    points = np.random.default_rng(0).normal(size=(30, 2))
+    apart = np.linalg.norm(points[:, None] - points[None, :], axis=2)
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    made = lay_out(apart, method="classical scaling")
+    assert made.method == "classical scaling" and made.perplexity is None
+    found = np.linalg.norm(made.places[:, None] - made.places[None, :], axis=2)
+    np.testing.assert_allclose(found, apart, atol=1e-9)  # points of a plane are found again
