@@ -36,9 +36,17 @@ class Snippet:
 
     def commands(self) -> list[list[str]]:
         """The words of each command of a shell snippet; comments are gone, continued lines joined."""
-        lines = self.text.replace("\\\n", " ").splitlines()
-        words = [shlex.split(part, comments=True) for line in lines for part in _parted(line)]
-        return [found for found in words if found]
+        found: list[list[str]] = []
+        for line in self.text.replace("\\\n", " ").splitlines():
+            words = shlex.shlex(line, posix=True, punctuation_chars=";&")
+            words.whitespace_split = True
+            found.append([])
+            for word in words:
+                if word in (";", "&&"):
+                    found.append([])
+                else:
+                    found[-1].append(word)
+        return [words for words in found if words]
 
 
 def read_snippets(page: Path) -> list[Snippet]:
@@ -83,11 +91,6 @@ def _blocks(lines: list[str]):
         if line.strip():
             before = line.strip()
         number += 1
-
-
-def _parted(line: str) -> list[str]:
-    """The commands of a line: before its comment, parted by `;` and `&&`."""
-    return re.split(r"\s*(?:;|&&)\s+", re.sub(r"(^|\s)#.*", "", line))
 
 
 def make_photos(folder: Path, *, seed: int = 0) -> None:

@@ -26,7 +26,6 @@ RUN_ELSEWHERE = {
     "docs/library.md": "tests/library/test_library_page.py",
     "docs/many.md": "tests/embedding/test_many_page.py",
     "docs/sources.md": "tests/tasks/test_sources_page.py",
-    "docs/web.md": "tests/web/test_web_page.py",
 }
 # Commands that no test can run, and why.
 NEVER_RUN = {
