@@ -1,0 +1,23 @@
+"""The figures of docs/concepts.md are those that docs/figures/make.py draws."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_every_figure_of_the_page_is_drawn_by_the_script(tmp_path):
+    place = importlib.util.spec_from_file_location("make", ROOT / "docs" / "figures" / "make.py")
+    script = importlib.util.module_from_spec(place)
+    place.loader.exec_module(script)
+    drawn = {path.name: path for path in script.draw_all(tmp_path)}
+    page = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\]\(figures/(\S+?\.png)\)", page)) == set(drawn)
+    for name, path in drawn.items():
+        kept = ROOT / "docs" / "figures" / name
+        assert kept.stat().st_size < 100_000
+        with Image.open(path) as new, Image.open(kept) as old:
+            assert new.size == old.size and len(new.convert("L").getcolors(256)) > 4
