@@ -14,7 +14,7 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md"))])
-COMMANDS = ("task2vec", "make", "pip", "python", "git", "ray", "source", "cd", "curl", "jupyter", "export")
+COMMANDS = ("task2vec", "make", "pip", "python", "python3", "git", "ray", "source", "cd", "curl", "jupyter", "export")
 SHOWN = {"", "text", "json", "bibtex"}  # languages of blocks that show something and tell nobody to run it
 MARK = re.compile(r"<!-- not run: (?P<reason>.{10,}) -->")
 PYTHONIC = re.compile(r"^(import |from \S+ import )|\bt2v\.\w", re.MULTILINE)
