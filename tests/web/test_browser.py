@@ -18,7 +18,7 @@ SCRIPT = "<script>alert(2)<"
 VIEWS = ("map", "list", "matrix", "experts", "embed")
 DRAWN = "Number(document.getElementById('names').dataset.drawn) > 0"
 MEASURED = 71
-BLUE = (0, 114, 178)
+BLUE, INK = (0, 114, 178), (31, 45, 58)
 
 pytestmark = pytest.mark.skipif(
     find_browser() is None, reason="no browser to read the page in: install Debian's package chromium"
@@ -88,7 +88,8 @@ def test_the_map_draws_every_task(reader):
     open_first(reader)
     assert reader.run("document.getElementById('names').dataset.drawn") == str(MEASURED)
     assert reader.run("document.getElementById('names').dataset.renderer") == "webgl"
-    assert paint_count(reader.picture("map_light"), BLUE) > 500
+    picture = reader.picture("map_light")
+    assert paint_count(picture, BLUE) > 500 and paint_count(picture, INK) > 500, "marks, or names, are missing"
     reader.run("document.querySelector('#legend .groups button').click()")  # the largest group, in the first colour
     reader.wait_until(f"Number(document.getElementById('names').dataset.drawn) < {MEASURED}")
     assert paint_count(reader.picture(), BLUE) < 50
@@ -220,6 +221,18 @@ def test_names_of_strangers_are_text(reader):
     assert reader.run("document.querySelectorAll('img, main script').length") == 0
 
 
+def test_a_link_to_a_task_of_another_space_opens_that_space(reader):
+    open_first(reader)
+    spaces = f"task2vec.state.status.spaces.filter((one) => one.tasks === {MEASURED} && one.id !== task2vec.state.space)"
+    reader.read(f"#space={(other := reader.run(spaces)[0]['id'])}")
+    reader.wait_until(DRAWN)
+    point = reader.run("task2vec.state.points[0]")
+    reader.read(f"#task={point['id']}")
+    wait_for_task(reader, point["name"])
+    reader.wait_until(f"task2vec.state.points.some(({{ id }}) => id === {point['id']!r})")
+    assert reader.run("document.getElementById('space').value") == other
+
+
 def test_a_folder_is_embedded_and_appears(reader):
     reader.read("#view=embed")
     reader.wait_until("document.querySelector('#view-embed form')")
@@ -237,6 +250,19 @@ def test_a_folder_is_embedded_and_appears(reader):
     assert SCRIPT in reader.text("#panel .counts")
     assert reader.run("document.querySelectorAll('img, main script').length") == 0
     reader.picture("embedded_light")
+
+
+def test_an_embedding_is_cancelled(reader):
+    reader.read("#view=embed")
+    reader.wait_until("document.querySelector('#view-embed form')")
+    reader.click_on(".folders input:not(:disabled)")
+    reader.click_on("#task-name")
+    reader.type("in vain")
+    reader.press("Enter")
+    reader.wait_until("document.getElementById('cancel')")
+    reader.click_on("#cancel")
+    reader.wait_until("document.getElementById('progress').textContent.includes('was cancelled')")
+    assert reader.run("task2vec.state.points.every(({ name }) => name !== 'in vain')")
 
 
 def test_an_unknown_task_is_told_in_plain_words(window):

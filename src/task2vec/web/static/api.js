@@ -33,7 +33,8 @@ async function ask(path, { query = {}, ...options } = {}) {
     throw new ApiError(LOST, 0);
   }
   const body = await answer.json().catch(() => null);
-  if (!answer.ok) throw new ApiError(body?.error?.what ? body.error : ODD(answer.status), answer.status);
+  options.signal?.throwIfAborted();  // what was asked for is no longer wanted: half an answer is no answer
+  if (!answer.ok || body === null) throw new ApiError(body?.error?.what ? body.error : ODD(answer.status), answer.status);
   return { status: answer.status, body };
 }
 
