@@ -3,7 +3,8 @@
 Every task of the bundle is asked about as if nothing of it were known (leave one task out), or nothing of its dataset
 (leave one dataset out); candidates are the networks that anybody can load. Told are how far predictions miss, how often
 intervals hold the error and how wide they are, what following the recommendation gains over the static choice, and the
-same after two candidates were measured. Before that the seconds of one recommendation. `--ship` writes what makes the
+same after two candidates were measured; then how far the best of three that were measured once can be believed. Before
+that the seconds of one recommendation. `--ship` writes what makes the
 first one quick, to be done after the bundle or the combined strategy has changed.
 """
 
@@ -72,6 +73,33 @@ def measure_all(protocol: str, leave: str, *, every: int) -> Mapping[str, list[d
     return found
 
 
+def judge_luck(protocol: str, *, every: int, count: int = 3) -> dict[str, float]:
+    """What believing one split costs: `count` candidates are measured on the first, and the others tell the truth.
+
+    By how much the error of the choice is foretold too good, and what the choice leaves, for whom the smallest measured
+    error is chosen, and for whom the smallest error that follows from all that is known.
+    """
+    metatask = t2v.bundled_metatask()
+    embeddings = metatask.embeddings["tf_efficientnet_lite0 robust"]
+    whole = know_measured(metatask, protocol, embeddings[0])
+    columns = np.array([number for number, offer in enumerate(whole.offers) if offer.is_named])
+    found: dict[str, list[float]] = {"raw luck": [], "raw error": [], "luck": [], "error": []}
+    for row in range(0, len(whole.fingerprints), every):
+        known, splits = leave_out(whole, row, leave="task"), whole.evidence.errors[row]
+        true = splits[:, 1:].mean(1)
+        question = known.ask(embeddings[row], np.isin(np.arange(len(true)), columns))
+        tried = predict(known, embeddings[row], question, {})[0].order(question.is_candidate)[:count]
+        told = {known.offers[one].name: Measured(*[splits[one, 0]] * 3, {0: splits[one, 0]}) for one in tried}
+        errors = predict(known, embeddings[row], question, told)[0].errors
+        assert errors is not None
+        raw, own = (int(tried[np.argmin(each[tried])]) for each in (splits[:, 0], errors))
+        for name, value in (("raw luck", true[raw] - splits[raw, 0]), ("raw error", true[raw])):
+            found[name].append(float(value))
+        for name, value in (("luck", true[own] - errors[own]), ("error", true[own])):
+            found[name].append(float(value))
+    return {name: float(np.mean(values)) for name, values in found.items()}
+
+
 def time_recommendation(clock: Callable[[], float]) -> tuple[float, float]:
     """Seconds of the first recommendation after import, and of the next ones."""
     find_scales.cache_clear()
@@ -126,6 +154,13 @@ def main() -> None:
                 else:  # about the candidates that were not measured: nothing is chosen among these alone
                     told += "| - | - | - |"
                 print(told, flush=True)
+    print("\nthree measured on one split, the others tell the truth; points")
+    print("| training | chosen by | told too good by | leaves |")
+    print("|---|---|---|---|")
+    for protocol in ("half", "5"):
+        luck = {name: f"{100 * value:+.1f}" for name, value in judge_luck(protocol, every=every).items()}
+        print(f"| {protocol} | the smallest measured | {luck['raw luck']} | {luck['raw error'].lstrip('+')} |")
+        print(f"| {protocol} | all that is known | {luck['luck']} | {luck['error'].lstrip('+')} |", flush=True)
 
 
 if __name__ == "__main__":

