@@ -223,7 +223,7 @@ def test_names_of_strangers_are_text(reader):
 
 def test_a_link_to_a_task_of_another_space_opens_that_space(reader):
     open_first(reader)
-    spaces = f"task2vec.state.status.spaces.filter((one) => one.tasks === {MEASURED} && one.id !== task2vec.state.space)"
+    spaces = f"task2vec.state.status.spaces.filter((one) => one.tasks === {MEASURED} && one.id !== {reader.space!r})"
     reader.read(f"#space={(other := reader.run(spaces)[0]['id'])}")
     reader.wait_until(DRAWN)
     point = reader.run("task2vec.state.points[0]")

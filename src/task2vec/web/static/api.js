@@ -33,8 +33,9 @@ async function ask(path, { query = {}, ...options } = {}) {
     throw new ApiError(LOST, 0);
   }
   const body = await answer.json().catch(() => null);
-  options.signal?.throwIfAborted();  // what was asked for is no longer wanted: half an answer is no answer
-  if (!answer.ok || body === null) throw new ApiError(body?.error?.what ? body.error : ODD(answer.status), answer.status);
+  options.signal?.throwIfAborted(); // what was asked for is no longer wanted: half an answer is no answer
+  if (!answer.ok || body === null)
+    throw new ApiError(body?.error?.what ? body.error : ODD(answer.status), answer.status);
   return { status: answer.status, body };
 }
 
@@ -53,7 +54,8 @@ export const readFolders = (root) => read("folders", { root });
 export const readJobs = () => read("jobs");
 export const readJob = (id) => read(`jobs/${part(id)}`);
 export const jobEvents = (id) => new EventSource(`${BASE}/jobs/${part(id)}/events`);
-export const cancelJob = (id) => ask(`jobs/${part(id)}`, { method: "DELETE", headers: { "Content-Type": "application/json" } });
+export const cancelJob = (id) =>
+  ask(`jobs/${part(id)}`, { method: "DELETE", headers: { "Content-Type": "application/json" } });
 
 export async function startJob(folder, name) {
   const body = JSON.stringify(name ? { folder, name } : { folder });
@@ -66,7 +68,9 @@ export async function readMap(space, { onWait, signal } = {}) {
     const { status, body } = await ask("map", { query: { space }, signal });
     if (status !== 202) return body;
     onWait?.(body);
-    await new Promise((done) => { setTimeout(done, wait); });
+    await new Promise((done) => {
+      setTimeout(done, wait);
+    });
     signal?.throwIfAborted();
   }
 }

@@ -15,12 +15,16 @@ export class Camera {
 
   /** Everything in sight, with a margin for names. */
   fit(points) {
-    const span = (values) => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+    const span = (values) =>
+      values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
     if (!points.length) return;
-    const [left, right] = span(points.map(({ x }) => x)), [bottom, top] = span(points.map(({ y }) => y));
+    const [left, right] = span(points.map(({ x }) => x)),
+      [bottom, top] = span(points.map(({ y }) => y));
     this.x = (left + right) / 2;
     this.y = (bottom + top) / 2;
-    const margin = Math.min(110, this.width / 5), across = (this.width - margin) / (right - left), up = (this.height - 90) / (top - bottom);
+    const margin = Math.min(110, this.width / 5),
+      across = (this.width - margin) / (right - left),
+      up = (this.height - 90) / (top - bottom);
     const scale = Math.min(across, up);
     this.scale = this.whole = Number.isFinite(scale) && scale > 0 ? scale : 1;
   }
@@ -28,7 +32,8 @@ export class Camera {
   /** Nearer by a factor; what lies under (left, top) stays there. */
   zoom(factor, left = this.width / 2, top = this.height / 2) {
     const scale = Math.max(this.whole / 4, Math.min(this.whole * 400, this.scale * factor));
-    const right = left - this.width / 2, up = this.height / 2 - top;
+    const right = left - this.width / 2,
+      up = this.height / 2 - top;
     this.x += right / this.scale - right / scale;
     this.y += up / this.scale - up / scale;
     this.scale = scale;
@@ -42,6 +47,7 @@ export class Camera {
   /** Brings a point into sight if it is outside. */
   reveal(point, edge = 14) {
     const [left, top] = this.where(point);
-    if (left < edge || top < edge || left > this.width - edge || top > this.height - edge) [this.x, this.y] = [point.x, point.y];
+    if (left < edge || top < edge || left > this.width - edge || top > this.height - edge)
+      [this.x, this.y] = [point.x, point.y];
   }
 }

@@ -14,7 +14,8 @@ export function layTree(merges, order) {
 
 /** Draws it lying on its side: leaves at `right`, the root at `left`. */
 export function drawTree(pen, tree, { left, right, top, cell, colour }) {
-  const x = (height) => right - 3 - height * (right - left - 4), y = (at) => top + at * cell;
+  const x = (height) => right - 3 - height * (right - left - 4),
+    y = (at) => top + at * cell;
   pen.strokeStyle = colour;
   pen.lineWidth = 1;
   pen.beginPath();

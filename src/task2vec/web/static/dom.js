@@ -4,7 +4,7 @@ const SVG = "http://www.w3.org/2000/svg";
 
 export const get = (id) => document.getElementById(id);
 
-/** An element with properties, listeners (`on`), attributes (`aria-*`, `role`, ...) and children; strings become text. */
+/** An element with properties, listeners (`on`), attributes (`role`, ...) and children; strings become text. */
 export function make(tag, { on = {}, attributes = {}, ...properties } = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   return dress(element, { on, attributes }, children);

@@ -12,7 +12,9 @@ const MOST = 400;
 const place = get("view-embed");
 
 export function startEmbed() {
-  watch((_, changed) => { if (state.view === "embed" && (changed.has("view") || changed.has("status"))) show(); });
+  watch((_, changed) => {
+    if (state.view === "embed" && (changed.has("view") || changed.has("status"))) show();
+  });
 }
 
 function show() {
@@ -20,38 +22,91 @@ function show() {
   if (!status) return;
   const title = make("h2", {}, "Embed a folder");
   if (!status.can_embed) {
-    place.replaceChildren(title, make("div", { className: "empty" },
-      make("p", {}, "This server may not read any folder of images yet. Stop it, and start it again with the folder that holds your tasks:"),
-      make("pre", { tabIndex: 0 }, make("code", {}, "task2vec serve --root DIR")),
-      make("p", {}, ...withCode("Or embed a folder from the command line: `task2vec embed DIR`. It appears here when you come back to this page."))));
+    place.replaceChildren(
+      title,
+      make(
+        "div",
+        { className: "empty" },
+        make(
+          "p",
+          {},
+          "This server may not read any folder of images yet. " +
+            "Stop it, and start it again with the folder that holds your tasks:",
+        ),
+        make("pre", { tabIndex: 0 }, make("code", {}, "task2vec serve --root DIR")),
+        make(
+          "p",
+          {},
+          ...withCode(
+            "Or embed a folder from the command line: `task2vec embed DIR`. It appears when you come back here.",
+          ),
+        ),
+      ),
+    );
     return;
   }
   const body = make("div");
-  place.replaceChildren(title, make("p", { className: "quiet" },
-    "A task is a folder with one folder of images per class. It is read where it lies; the server looks only below the folders it was allowed."), body);
-  fill(body, async () => (await Promise.all(status.roots.map(({ id }) => readFolders(id)))).map(({ folders }) => layFlat(folders)), form, "Looking for folders …");
+  place.replaceChildren(
+    title,
+    make(
+      "p",
+      { className: "quiet" },
+      "A task is a folder with one folder of images per class. It is read where it lies; " +
+        "the server looks only below the folders it was allowed.",
+    ),
+    body,
+  );
+  fill(
+    body,
+    async () =>
+      (await Promise.all(status.roots.map(({ id }) => readFolders(id)))).map(({ folders }) => layFlat(folders)),
+    form,
+    "Looking for folders …",
+  );
 }
 
 function form(roots) {
-  const folders = roots.flatMap(({ flat }) => flat), loose = roots.reduce((sum, root) => sum + root.loose, 0);
+  const folders = roots.flatMap(({ flat }) => flat),
+    loose = roots.reduce((sum, root) => sum + root.loose, 0);
   if (!folders.length) {
-    return empty("No task lies below the folders that this server may read.", "A task is a folder that holds two class folders or more, each with images.");
+    return empty(
+      "No task lies below the folders that this server may read.",
+      "A task is a folder that holds two class folders or more, each with images.",
+    );
   }
   let chosen = null;
-  const filter = make("input", { id: "folder-filter", type: "search", autocomplete: "off", on: { input: () => choices() } });
+  const filter = make("input", {
+    id: "folder-filter",
+    type: "search",
+    autocomplete: "off",
+    on: { input: () => choices() },
+  });
   const list = make("div", { className: "folders", attributes: { role: "radiogroup", "aria-label": "Folders" } });
-  const name = make("input", { id: "task-name", type: "text", maxLength: 100, autocomplete: "off", placeholder: "the folder's name" });
-  const start = make("button", { type: "submit", className: "main", disabled: true }, "Embed"), trouble = make("div");
+  const name = make("input", {
+    id: "task-name",
+    type: "text",
+    maxLength: 100,
+    autocomplete: "off",
+    placeholder: "the folder's name",
+  });
+  const start = make("button", { type: "submit", className: "main", disabled: true }, "Embed"),
+    trouble = make("div");
   const choose = (folder) => {
     chosen = folder;
     name.placeholder = folder.name;
     start.disabled = false;
   };
   const choices = () => {
-    const words = filter.value.trim().toLowerCase(), fit = folders.filter(({ path }) => !words || path.toLowerCase().includes(words));
-    list.replaceChildren(...fit.slice(0, MOST).map((folder) => row(folder, { words, isChosen: chosen?.id === folder.id, choose })));
+    const words = filter.value.trim().toLowerCase(),
+      fit = folders.filter(({ path }) => !words || path.toLowerCase().includes(words));
+    list.replaceChildren(
+      ...fit.slice(0, MOST).map((folder) => row(folder, { words, isChosen: chosen?.id === folder.id, choose })),
+    );
     if (!fit.length) list.append(make("p", { className: "quiet" }, "No folder has that in its name."));
-    if (fit.length > MOST) list.append(make("p", { className: "quiet" }, `and ${plural(fit.length - MOST, "more folder")}: filter to see them`));
+    if (fit.length > MOST)
+      list.append(
+        make("p", { className: "quiet" }, `and ${plural(fit.length - MOST, "more folder")}: filter to see them`),
+      );
   };
   const submit = async (event) => {
     event.preventDefault();
@@ -68,18 +123,45 @@ function form(roots) {
     }
   };
   choices();
-  return make("form", { on: { submit } },
-    make("p", { className: "row" }, make("label", { htmlFor: "folder-filter" }, "filter"), filter), list,
-    loose ? make("p", { className: "quiet" }, `Not listed: ${plural(loose, "folder")} with images but without two class folders.`) : null,
-    make("p", { className: "row" }, make("label", { htmlFor: "task-name" }, "name"), name, start), trouble);
+  return make(
+    "form",
+    { on: { submit } },
+    make("p", { className: "row" }, make("label", { htmlFor: "folder-filter" }, "filter"), filter),
+    list,
+    loose
+      ? make(
+          "p",
+          { className: "quiet" },
+          `Not listed: ${plural(loose, "folder")} with images but without two class folders.`,
+        )
+      : null,
+    make("p", { className: "row" }, make("label", { htmlFor: "task-name" }, "name"), name, start),
+    trouble,
+  );
 }
 
 function row(folder, { words, isChosen, choose }) {
-  const id = `choose-${folder.id}`, canBe = isTask(folder);
-  const mark = make("input", { type: "radio", name: "folder", id, disabled: !canBe, checked: isChosen, on: { change: () => choose(folder) } });
-  const label = make("label", { htmlFor: id, className: canBe ? "" : "quiet" }, mark,
+  const id = `choose-${folder.id}`,
+    canBe = isTask(folder);
+  const mark = make("input", {
+    type: "radio",
+    name: "folder",
+    id,
+    disabled: !canBe,
+    checked: isChosen,
+    on: { change: () => choose(folder) },
+  });
+  const label = make(
+    "label",
+    { htmlFor: id, className: canBe ? "" : "quiet" },
+    mark,
     make("span", { className: "word" }, words ? folder.path : folder.name),
-    make("span", { className: "quiet number" }, canBe ? `${plural(folder.images, "image")}, ${plural(folder.classes, "class", "classes")}` : ""));
+    make(
+      "span",
+      { className: "quiet number" },
+      canBe ? `${plural(folder.images, "image")}, ${plural(folder.classes, "class", "classes")}` : "",
+    ),
+  );
   if (!words) label.classList.add(`depth-${Math.min(folder.depth, 6)}`);
   return label;
 }

@@ -8,7 +8,9 @@ export const isTask = ({ images, classes }) => images > 0 && classes > 1;
  * Class folders go without saying; `loose` counts the folders with images that are neither.
  */
 export function layFlat(list) {
-  const known = new Map(list.map((folder) => [folder.id, folder])), leads = new Set(), below = new Map();
+  const known = new Map(list.map((folder) => [folder.id, folder])),
+    leads = new Set(),
+    below = new Map();
   for (const folder of list) {
     const parent = known.has(folder.parent) ? folder.parent : null;
     below.set(parent, [...(below.get(parent) ?? []), folder]);

@@ -12,8 +12,12 @@ const place = get("legend");
 let way = "dataset";
 
 export function startLegend() {
-  watch((_, changed) => { if (changed.has("points") || changed.has("view")) show(); });
-  watchTheme(() => { if (currentLooks()) show(); });
+  watch((_, changed) => {
+    if (changed.has("points") || changed.has("view")) show();
+  });
+  watchTheme(() => {
+    if (currentLooks()) show();
+  });
 }
 
 function show() {
@@ -24,8 +28,11 @@ function show() {
 }
 
 function chooser() {
-  const select = make("select", { id: "colour-by", on: { change: (event) => choose(event.target.value) } },
-    Object.entries(WAYS).map(([value, { name }]) => make("option", { value, selected: value === way }, name)));
+  const select = make(
+    "select",
+    { id: "colour-by", on: { change: (event) => choose(event.target.value) } },
+    Object.entries(WAYS).map(([value, { name }]) => make("option", { value, selected: value === way }, name)),
+  );
   return make("p", { className: "row" }, make("label", { htmlFor: "colour-by" }, "colour by"), select);
 }
 
@@ -37,19 +44,30 @@ function choose(value) {
 }
 
 function groups(list) {
-  return make("div", { className: "groups" }, list.map((group) => {
-    const toggle = button("", () => {
-      toggleGroup(group.key);
-      toggle.setAttribute("aria-pressed", String(!isHidden(group.key)));
-    }, { attributes: { "aria-pressed": String(!isHidden(group.key)), title: "Show or hide" } },
-    swatch(group), make("span", { className: "word" }, group.name), make("span", { className: "quiet" }, count(group.count)));
-    return toggle;
-  }));
+  return make(
+    "div",
+    { className: "groups" },
+    list.map((group) => {
+      const toggle = button(
+        "",
+        () => {
+          toggleGroup(group.key);
+          toggle.setAttribute("aria-pressed", String(!isHidden(group.key)));
+        },
+        { attributes: { "aria-pressed": String(!isHidden(group.key)), title: "Show or hide" } },
+        swatch(group),
+        make("span", { className: "word" }, group.name),
+        make("span", { className: "quiet" }, count(group.count)),
+      );
+      return toggle;
+    }),
+  );
 }
 
 /** The mark of a group in its colour, as an image for the eye alone. */
 export function swatch({ colour, mark }) {
-  const canvas = make("canvas", { width: 32, height: 32, attributes: { "aria-hidden": "true" } }), pen = canvas.getContext("2d");
+  const canvas = make("canvas", { width: 32, height: 32, attributes: { "aria-hidden": "true" } }),
+    pen = canvas.getContext("2d");
   trace(pen, mark, 16, 16, 10);
   pen.fillStyle = colour;
   pen.fill();
@@ -59,18 +77,49 @@ export function swatch({ colour, mark }) {
 function ramp({ colours, ends, isShare, unknown, none }) {
   if (!ends) return make("p", { className: "quiet" }, `${none} for these tasks`);
   const words = isShare ? (value) => percent(value, 0) : short;
-  const bars = Array.from({ length: 40 }, (_, k) => draw("rect", { x: k, y: 0, width: 1.05, height: 1, fill: mix(colours, k / 39) }));
-  const picture = draw("svg", { viewBox: "0 0 40 1", preserveAspectRatio: "none", "shape-rendering": "crispEdges", class: "ramp", role: "img",
-    "aria-label": `from ${words(ends[0])} (left) to ${words(ends[2])} (right)` }, ...bars);
-  return make("div", {}, picture, make("div", { className: "ends" }, ends.map((value) => make("span", {}, words(value)))),
-    unknown ? make("p", { className: "quiet" }, `grey: ${none} (${count(unknown)})`) : null);
+  const bars = Array.from({ length: 40 }, (_, k) =>
+    draw("rect", { x: k, y: 0, width: 1.05, height: 1, fill: mix(colours, k / 39) }),
+  );
+  const picture = draw(
+    "svg",
+    {
+      viewBox: "0 0 40 1",
+      preserveAspectRatio: "none",
+      "shape-rendering": "crispEdges",
+      class: "ramp",
+      role: "img",
+      "aria-label": `from ${words(ends[0])} (left) to ${words(ends[2])} (right)`,
+    },
+    ...bars,
+  );
+  return make(
+    "div",
+    {},
+    picture,
+    make(
+      "div",
+      { className: "ends" },
+      ends.map((value) => make("span", {}, words(value))),
+    ),
+    unknown ? make("p", { className: "quiet" }, `grey: ${none} (${count(unknown)})`) : null,
+  );
 }
 
 function origins() {
   const own = state.points.filter(({ origin }) => origin === "library").length;
-  const ring = draw("svg", { viewBox: "0 0 20 20", class: "ring", "aria-hidden": "true" },
-    draw("circle", { cx: 10, cy: 10, r: 4.5, class: "dot" }), draw("circle", { cx: 10, cy: 10, r: 8.5, class: "hoop" }));
-  const words = own ? `ringed: in your library (${count(own)}); without a ring: measured by us` : "all of these were measured by us";
-  return make("div", {}, make("p", { className: "row quiet" }, own ? ring : null, make("span", {}, words)),
-    state.method ? make("p", { className: "quiet fine" }, state.method) : null);
+  const ring = draw(
+    "svg",
+    { viewBox: "0 0 20 20", class: "ring", "aria-hidden": "true" },
+    draw("circle", { cx: 10, cy: 10, r: 4.5, class: "dot" }),
+    draw("circle", { cx: 10, cy: 10, r: 8.5, class: "hoop" }),
+  );
+  const words = own
+    ? `ringed: in your library (${count(own)}); without a ring: measured by us`
+    : "all of these were measured by us";
+  return make(
+    "div",
+    {},
+    make("p", { className: "row quiet" }, own ? ring : null, make("span", {}, words)),
+    state.method ? make("p", { className: "quiet fine" }, state.method) : null,
+  );
 }

@@ -31,7 +31,12 @@ async function loadMap() {
   control = new AbortController();
   const { signal } = control;
   if (!state.points.length) say(waiting("Reading the map …"));
-  const onWait = ({ stage, done }) => say(waiting(`The map is being made: ${stage ?? "laying out"}${typeof done === "number" ? `, ${percent(done, 0)}` : ""} …`));
+  const onWait = ({ stage, done }) =>
+    say(
+      waiting(
+        `The map is being made: ${stage ?? "laying out"}${typeof done === "number" ? `, ${percent(done, 0)}` : ""} …`,
+      ),
+    );
   try {
     const map = await readMap(state.space, { onWait, signal });
     if (map.points.length) say();
@@ -48,9 +53,12 @@ function showFirstStep() {
   const isEmpty = state.points.length > 0 && !state.points.some(({ origin }) => origin === "library");
   get("first-step").hidden = !isEmpty;
   if (!isEmpty) return;
-  get("first-step").replaceChildren("Your library has no task of this space yet: these were measured by us. ",
-    ...(state.status?.can_embed ? ["To see yours among them, ", make("a", { href: address("embed") }, "embed a folder"), "."]
-      : withCode("To see yours among them: `task2vec embed DIR`, or start again with `task2vec serve --root DIR`.")));
+  get("first-step").replaceChildren(
+    "Your library has no task of this space yet: these were measured by us. ",
+    ...(state.status?.can_embed
+      ? ["To see yours among them, ", make("a", { href: address("embed") }, "embed a folder"), "."]
+      : withCode("To see yours among them: `task2vec embed DIR`, or start again with `task2vec serve --root DIR`.")),
+  );
 }
 
 function showView() {
@@ -67,7 +75,10 @@ function showView() {
 function showPicking() {
   get("picking").hidden = !state.isPicking;
   if (!state.isPicking) return;
-  get("picking").replaceChildren("Pick the second task: on the map, in the list, or by searching. ", button("Cancel", () => go({ isPicking: false })));
+  get("picking").replaceChildren(
+    "Pick the second task: on the map, in the list, or by searching. ",
+    button("Cancel", () => go({ isPicking: false })),
+  );
 }
 
 async function onJobEnd(job) {
@@ -83,14 +94,32 @@ async function onJobEnd(job) {
 function offer(job) {
   const place = get("progress");
   place.hidden = false;
-  place.replaceChildren(make("span", { className: "word" }, `“${job.name}” is embedded.`),
-    button("Open it", () => { place.hidden = true; open(job.task, { view: "map" }); }), button("Close", () => { place.hidden = true; }));
+  place.replaceChildren(
+    make("span", { className: "word" }, `“${job.name}” is embedded.`),
+    button("Open it", () => {
+      place.hidden = true;
+      open(job.task, { view: "map" });
+    }),
+    button("Close", () => {
+      place.hidden = true;
+    }),
+  );
 }
 
 async function start() {
   startTheme();
   startMap();
-  for (const begin of [startLegend, startPanel, startSearch, startList, startMatrix, startExperts, startEmbed, startSpaces]) begin();
+  for (const begin of [
+    startLegend,
+    startPanel,
+    startSearch,
+    startList,
+    startMatrix,
+    startExperts,
+    startEmbed,
+    startSpaces,
+  ])
+    begin();
   watch((_, changed) => {
     showView();
     showPicking();
@@ -98,9 +127,14 @@ async function start() {
     if (changed.has("space") && !changed.has("status")) loadMap();
     if (changed.has("view")) redraw();
   });
-  document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); get("content").focus(); });
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    get("content").focus();
+  });
   addEventListener("popstate", () => go({ isPicking: false, ...readHash() }));
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape" && state.isPicking) go({ isPicking: false }); });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && state.isPicking) go({ isPicking: false });
+  });
   // Something may have been embedded from the command line while nobody looked.
   addEventListener("focus", async () => {
     const status = await readStatus().catch(() => null);
@@ -112,7 +146,10 @@ async function start() {
   const asked = readHash();
   try {
     const status = await readStatus();
-    const known = status.spaces.find(({ id }) => id === asked.space) ?? status.spaces.find((one) => one.is_default) ?? status.spaces[0];
+    const known =
+      status.spaces.find(({ id }) => id === asked.space) ??
+      status.spaces.find((one) => one.is_default) ??
+      status.spaces[0];
     go({ ...asked, status, space: known?.id ?? null });
     showView();
   } catch (error) {

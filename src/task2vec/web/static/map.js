@@ -13,8 +13,22 @@ import { count, percent, short } from "./words.js";
 
 const camera = new Camera();
 const hidden = new Set();
-const stage = get("view-map"), above = get("names"), below = get("marks"), tip = get("tip"), pen = above.getContext("2d");
-let marks = null, looks = null, shown = [], over = null, neighbours = [], way = "dataset", frame = 0, reach = 6, isStale = true, isUnfit = true, isHome = false;
+const stage = get("view-map"),
+  above = get("names"),
+  below = get("marks"),
+  tip = get("tip"),
+  pen = above.getContext("2d");
+let marks = null,
+  looks = null,
+  shown = [],
+  over = null,
+  neighbours = [],
+  way = "dataset",
+  frame = 0,
+  reach = 6,
+  isStale = true,
+  isUnfit = true,
+  isHome = false;
 
 export const isDark = () => style("color-scheme") === "dark";
 export const currentLooks = () => looks;
@@ -41,19 +55,22 @@ export function showNeighbours(ids) {
 function refresh() {
   looks = chooseLooks(state.points, way, isDark());
   shown = state.points.filter((point) => !hidden.has(looks.key(point)) || !looks.groups.length);
-  shown.sort((a, b) => (a.origin === "library") - (b.origin === "library"));  // one's own on top
+  shown.sort((a, b) => (a.origin === "library") - (b.origin === "library")); // one's own on top
   isStale = true;
   redraw();
 }
 
-export const redraw = () => { frame ||= requestAnimationFrame(paint); };
+export const redraw = () => {
+  frame ||= requestAnimationFrame(paint);
+};
 
 function resize() {
   camera.width = above.clientWidth || 1;
   camera.height = above.clientHeight || 1;
   const ratio = window.devicePixelRatio || 1;
   for (const canvas of [above, below]) {
-    const wide = Math.round(camera.width * ratio), high = Math.round(camera.height * ratio);
+    const wide = Math.round(camera.width * ratio),
+      high = Math.round(camera.height * ratio);
     if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high];
   }
   return ratio;
@@ -62,19 +79,33 @@ function resize() {
 function paint() {
   frame = 0;
   if (stage.hidden) return;
-  const ratio = resize(), { width, height } = camera;
+  const ratio = resize(),
+    { width, height } = camera;
   // A map that arrives while another view is open has no size yet: it is fitted when it is first seen.
   if (isUnfit && shown.length) fitNow();
   if (isHome && find(state.task)) camera.reveal(find(state.task));
   isHome = false;
-  const paper = style("--paper"), ink = style("--ink"), rim = style("--rim");
-  reach = Math.max(3.2, Math.min(7, Math.min(width, height) / 70, 100 / Math.sqrt(shown.length || 1) * Math.sqrt(camera.scale / camera.whole)));
-  if (isStale) marks.load(shown.map((point) => ({ x: point.x, y: point.y, isRinged: point.origin === "library", ...looks.of(point) })));
+  const paper = style("--paper"),
+    ink = style("--ink"),
+    rim = style("--rim");
+  reach = Math.max(
+    3.2,
+    Math.min(
+      7,
+      Math.min(width, height) / 70,
+      (100 / Math.sqrt(shown.length || 1)) * Math.sqrt(camera.scale / camera.whole),
+    ),
+  );
+  if (isStale)
+    marks.load(
+      shown.map((point) => ({ x: point.x, y: point.y, isRinged: point.origin === "library", ...looks.of(point) })),
+    );
   isStale = false;
   marks.paint({ view: camera, width, height, ratio, reach, rim, ink });
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, width, height);
-  const inside = shown.map((point) => [point, ...camera.where(point)])
+  const inside = shown
+    .map((point) => [point, ...camera.where(point)])
     .filter(([, x, y]) => x > -20 && y > -20 && x < width + 20 && y < height + 20);
   drawLines(style("--accent"));
   drawRings();
@@ -91,19 +122,26 @@ function drawLines(colour) {
   if (!from) return;
   pen.strokeStyle = colour;
   const ends = state.with ? [state.with] : neighbours;
-  ends.map(find).filter(Boolean).forEach((point, rank) => {
-    pen.globalAlpha = Math.max(0.2, 0.75 - 0.08 * rank);
-    pen.lineWidth = state.with ? 2 : 1.2;
-    pen.beginPath();
-    pen.moveTo(...camera.where(from));
-    pen.lineTo(...camera.where(point));
-    pen.stroke();
-  });
+  ends
+    .map(find)
+    .filter(Boolean)
+    .forEach((point, rank) => {
+      pen.globalAlpha = Math.max(0.2, 0.75 - 0.08 * rank);
+      pen.lineWidth = state.with ? 2 : 1.2;
+      pen.beginPath();
+      pen.moveTo(...camera.where(from));
+      pen.lineTo(...camera.where(point));
+      pen.stroke();
+    });
   pen.globalAlpha = 1;
 }
 
 function drawRings() {
-  for (const [id, wide] of [[over?.id, 1.5], [state.task, 3], [state.with, 3]]) {
+  for (const [id, wide] of [
+    [over?.id, 1.5],
+    [state.task, 3],
+    [state.with, 3],
+  ]) {
     const point = find(id);
     if (!point) continue;
     pen.beginPath();
@@ -116,9 +154,11 @@ function drawRings() {
 
 /** The task nearest to a place of the screen. */
 function pick(x, y, limit) {
-  let best = null, least = limit * limit;
+  let best = null,
+    least = limit * limit;
   for (const point of shown) {
-    const [left, top] = camera.where(point), apart = (left - x) ** 2 + (top - y) ** 2;
+    const [left, top] = camera.where(point),
+      apart = (left - x) ** 2 + (top - y) ** 2;
     if (apart < least) [best, least] = [point, apart];
   }
   return best;
@@ -130,10 +170,18 @@ function hover(point, x, y) {
   above.classList.toggle("is-over", Boolean(point));
   tip.hidden = !point;
   if (point) {
-    tip.replaceChildren(make("div", { className: "name" }, point.name), facts([
-      ["dataset", point.dataset], ["taxon", point.taxon], ["images", count(point.images)], ["classes", count(point.classes)],
-      ["head error", percent(point.head_error)], ["norm", short(point.norm)], ["origin", point.origin],
-    ]));
+    tip.replaceChildren(
+      make("div", { className: "name" }, point.name),
+      facts([
+        ["dataset", point.dataset],
+        ["taxon", point.taxon],
+        ["images", count(point.images)],
+        ["classes", count(point.classes)],
+        ["head error", percent(point.head_error)],
+        ["norm", short(point.norm)],
+        ["origin", point.origin],
+      ]),
+    );
     const left = Math.min(x + 14, stage.clientWidth - tip.offsetWidth - 6);
     const top = y + 14 + tip.offsetHeight > stage.clientHeight ? y - tip.offsetHeight - 14 : y + 14;
     tip.style.left = `${Math.max(4, left)}px`;
@@ -147,9 +195,11 @@ function step(right, down) {
   const start = over ?? find(state.task);
   if (!start) return shown.length && hover(shown[0], ...camera.where(shown[0]));
   const [x, y] = camera.where(start);
-  let next = null, least = Infinity;
+  let next = null,
+    least = Infinity;
   for (const point of shown) {
-    const [left, top] = camera.where(point), along = (left - x) * right + (top - y) * down;
+    const [left, top] = camera.where(point),
+      along = (left - x) * right + (top - y) * down;
     const far = along + 2 * (Math.abs((left - x) * down) + Math.abs((top - y) * right));
     if (point !== start && along > 0 && far < least) [next, least] = [point, far];
   }
@@ -158,8 +208,14 @@ function step(right, down) {
   hover(next, ...camera.where(next));
 }
 
-const zoom = (...how) => { camera.zoom(...how); redraw(); };
-const fit = () => { isUnfit = true; redraw(); };
+const zoom = (...how) => {
+  camera.zoom(...how);
+  redraw();
+};
+const fit = () => {
+  isUnfit = true;
+  redraw();
+};
 
 function fitNow() {
   camera.fit(shown);
@@ -167,10 +223,18 @@ function fitNow() {
 }
 
 export function startMap() {
-  marks = startWebgl(below, () => { isStale = true; redraw(); }) ?? startCanvas(below);
+  marks =
+    startWebgl(below, () => {
+      isStale = true;
+      redraw();
+    }) ?? startCanvas(below);
   followFingers(above, {
     hover: (x, y) => hover(pick(x, y, reach + 6), x, y),
-    move: (right, down) => { camera.move(right, down); hover(null); redraw(); },
+    move: (right, down) => {
+      camera.move(right, down);
+      hover(null);
+      redraw();
+    },
     zoom,
     leave: () => hover(null),
     press: (x, y, isTouch) => {
@@ -180,7 +244,14 @@ export function startMap() {
     },
   });
   followKeys(above, {
-    step, zoom, fit, enter: () => over && open(over.id), escape: () => { hover(null); go({ task: null, with: null, isPicking: false }); },
+    step,
+    zoom,
+    fit,
+    enter: () => over && open(over.id),
+    escape: () => {
+      hover(null);
+      go({ task: null, with: null, isPicking: false });
+    },
   });
   get("nearer").addEventListener("click", () => zoom(1.5));
   get("farther").addEventListener("click", () => zoom(1 / 1.5));
@@ -188,7 +259,8 @@ export function startMap() {
   watchTheme(refresh);
   let size = "";
   new ResizeObserver(() => {
-    const now = `${above.clientWidth} ${above.clientHeight}`, wasWhole = camera.isWhole || !size;
+    const now = `${above.clientWidth} ${above.clientHeight}`,
+      wasWhole = camera.isWhole || !size;
     if (now === size || !above.clientWidth) return;
     size = now;
     isUnfit ||= wasWhole;
@@ -208,7 +280,8 @@ export function startMap() {
 
 /** For tests and for the console: where a task stands on the screen. */
 export const whereIs = (id) => {
-  const point = find(id), box = above.getBoundingClientRect();
+  const point = find(id),
+    box = above.getBoundingClientRect();
   if (!point) return null;
   const [x, y] = camera.where(point);
   return [box.left + x, box.top + y];

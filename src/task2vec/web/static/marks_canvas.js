@@ -1,13 +1,31 @@
 // The same marks by the plain canvas, where there is no WebGL; also the small ones of the legend.
 
-const turn = (corners, start) => Array.from({ length: corners }, (_, k) => {
-  const angle = start + 2 * Math.PI * k / corners;
-  return [Math.sin(angle), -Math.cos(angle)];
-});
-const PLUS = [[-.35, -1], [.35, -1], [.35, -.35], [1, -.35], [1, .35], [.35, .35], [.35, 1], [-.35, 1], [-.35, .35],
-  [-1, .35], [-1, -.35], [-.35, -.35]];
+const turn = (corners, start) =>
+  Array.from({ length: corners }, (_, k) => {
+    const angle = start + (2 * Math.PI * k) / corners;
+    return [Math.sin(angle), -Math.cos(angle)];
+  });
+const PLUS = [
+  [-0.35, -1],
+  [0.35, -1],
+  [0.35, -0.35],
+  [1, -0.35],
+  [1, 0.35],
+  [0.35, 0.35],
+  [0.35, 1],
+  [-0.35, 1],
+  [-0.35, 0.35],
+  [-1, 0.35],
+  [-1, -0.35],
+  [-0.35, -0.35],
+];
 const CORNERS = {
-  square: turn(4, Math.PI / 4), up: turn(3, 0), diamond: turn(4, 0), down: turn(3, Math.PI), hexagon: turn(6, Math.PI / 6), plus: PLUS,
+  square: turn(4, Math.PI / 4),
+  up: turn(3, 0),
+  diamond: turn(4, 0),
+  down: turn(3, Math.PI),
+  hexagon: turn(6, Math.PI / 6),
+  plus: PLUS,
   cross: PLUS.map(([x, y]) => [(x - y) * Math.SQRT1_2, (x + y) * Math.SQRT1_2]),
 };
 
@@ -15,7 +33,10 @@ const CORNERS = {
 export function trace(pen, mark, x, y, size) {
   pen.beginPath();
   if (!CORNERS[mark]) pen.arc(x, y, size * 0.95, 0, 2 * Math.PI);
-  else CORNERS[mark].forEach(([right, down], k) => pen[k ? "lineTo" : "moveTo"](x + right * size * 1.1, y + down * size * 1.1));
+  else
+    CORNERS[mark].forEach(([right, down], k) =>
+      pen[k ? "lineTo" : "moveTo"](x + right * size * 1.1, y + down * size * 1.1),
+    );
   pen.closePath();
 }
 
@@ -29,7 +50,8 @@ export function startCanvas(canvas) {
     pen.clearRect(0, 0, width, height);
     pen.lineWidth = 1;
     for (const { x, y, colour, mark, isRinged } of marks) {
-      const left = width / 2 + (x - view.x) * view.scale, top = height / 2 - (y - view.y) * view.scale;
+      const left = width / 2 + (x - view.x) * view.scale,
+        top = height / 2 - (y - view.y) * view.scale;
       if (left < -20 || top < -20 || left > width + 20 || top > height + 20) continue;
       trace(pen, mark, left, top, reach);
       pen.fillStyle = colour;
@@ -44,5 +66,11 @@ export function startCanvas(canvas) {
     }
   }
 
-  return { name: "canvas", load: (list) => { marks = list; }, paint };
+  return {
+    name: "canvas",
+    load: (list) => {
+      marks = list;
+    },
+    paint,
+  };
 }

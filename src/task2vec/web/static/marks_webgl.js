@@ -1,7 +1,11 @@
 // The marks of the map by the graphics card: thousands of points in one call.
 
 import {
-  createBufferInfoFromArrays, createProgramInfo, drawBufferInfo, setBuffersAndAttributes, setUniforms,
+  createBufferInfoFromArrays,
+  createProgramInfo,
+  drawBufferInfo,
+  setBuffersAndAttributes,
+  setUniforms,
 } from "./vendor/twgl.js";
 import { MARKS, channels } from "./looks.js";
 
@@ -50,23 +54,33 @@ const EXTENT = 2.2;
 export function startWebgl(canvas, onRestored) {
   const gl = canvas.getContext("webgl2", { alpha: true, antialias: false, premultipliedAlpha: true });
   if (!gl) return null;
-  let program = null, buffers = null, total = 0;
+  let program = null,
+    buffers = null,
+    total = 0;
   const prepare = () => {
     program = createProgramInfo(gl, [VERTEX, FRAGMENT]);
     buffers = null;
   };
   prepare();
   canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
-  canvas.addEventListener("webglcontextrestored", () => { prepare(); onRestored(); });
+  canvas.addEventListener("webglcontextrestored", () => {
+    prepare();
+    onRestored();
+  });
 
   function load(marks) {
     total = marks.length;
-    buffers = total ? createBufferInfoFromArrays(gl, {
-      place: { numComponents: 2, data: Float32Array.from(marks.flatMap(({ x, y }) => [x, y])) },
-      colour: { numComponents: 3, data: Float32Array.from(marks.flatMap(({ colour }) => channels(colour).map((value) => value / 255))) },
-      mark: { numComponents: 1, data: Float32Array.from(marks, ({ mark }) => Math.max(0, MARKS.indexOf(mark))) },
-      ring: { numComponents: 1, data: Float32Array.from(marks, ({ isRinged }) => (isRinged ? 1 : 0)) },
-    }) : null;
+    buffers = total
+      ? createBufferInfoFromArrays(gl, {
+          place: { numComponents: 2, data: Float32Array.from(marks.flatMap(({ x, y }) => [x, y])) },
+          colour: {
+            numComponents: 3,
+            data: Float32Array.from(marks.flatMap(({ colour }) => channels(colour).map((value) => value / 255))),
+          },
+          mark: { numComponents: 1, data: Float32Array.from(marks, ({ mark }) => Math.max(0, MARKS.indexOf(mark))) },
+          ring: { numComponents: 1, data: Float32Array.from(marks, ({ isRinged }) => (isRinged ? 1 : 0)) },
+        })
+      : null;
   }
 
   function paint({ view, width, height, ratio, reach, rim, ink }) {
@@ -79,8 +93,12 @@ export function startWebgl(canvas, onRestored) {
     gl.useProgram(program.program);
     setBuffersAndAttributes(gl, program, buffers);
     setUniforms(program, {
-      centre: [view.x, view.y], scale: [2 * view.scale / width, 2 * view.scale / height], reach: reach * ratio, extent: EXTENT,
-      rim: [...channels(rim).map((value) => value / 255), 0.85], ink: channels(ink).map((value) => value / 255),
+      centre: [view.x, view.y],
+      scale: [(2 * view.scale) / width, (2 * view.scale) / height],
+      reach: reach * ratio,
+      extent: EXTENT,
+      rim: [...channels(rim).map((value) => value / 255), 0.85],
+      ink: channels(ink).map((value) => value / 255),
     });
     drawBufferInfo(gl, buffers, gl.POINTS, total);
   }

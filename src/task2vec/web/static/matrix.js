@@ -10,11 +10,16 @@ import { go, state, watch } from "./state.js";
 import { watchTheme } from "./theme.js";
 import { cut, distance } from "./words.js";
 
-const MOST = 200, FIRST = 60, AROUND = 30;
+const MOST = 200,
+  FIRST = 60,
+  AROUND = 30;
 const LIGHT = ["#0b3c5d", "#1f6f9f", "#5fa4c8", "#a9cfe2", "#e2eef4", "#fbf7ee"];
 const DARK = ["#f2e6b1", "#8fd0d6", "#3f9cc0", "#2b6a96", "#21425f", "#1a2530"];
 const place = get("view-matrix");
-let which = "first", matrix = null, at = null, parts = null;
+let which = "first",
+  matrix = null,
+  at = null,
+  parts = null;
 
 export function startMatrix() {
   watch((_, changed) => {
@@ -38,27 +43,56 @@ async function wanted(signal) {
     const { neighbours } = await readNearest(state.task, AROUND, signal);
     return [state.task, ...neighbours.map(({ id }) => id)];
   }
-  if (which.startsWith("of ")) return state.points.filter(({ dataset }) => dataset === which.slice(3)).slice(0, MOST).map(({ id }) => id);
-  if (which === "own") return state.points.filter(({ origin }) => origin === "library").slice(0, MOST).map(({ id }) => id);
+  if (which.startsWith("of "))
+    return state.points
+      .filter(({ dataset }) => dataset === which.slice(3))
+      .slice(0, MOST)
+      .map(({ id }) => id);
+  if (which === "own")
+    return state.points
+      .filter(({ origin }) => origin === "library")
+      .slice(0, MOST)
+      .map(({ id }) => id);
   return null;
 }
 
 function show() {
-  if (which === "first" && state.task && !state.points.slice(0, FIRST).some(({ id }) => id === state.task)) which = "around";
+  if (which === "first" && state.task && !state.points.slice(0, FIRST).some(({ id }) => id === state.task))
+    which = "around";
   if (which === "around" && !state.task) which = "first";
   const option = (value, name) => make("option", { value, selected: value === which }, name);
-  const choice = make("select", { id: "which", on: { change: (event) => { which = event.target.value; show(); } } },
+  const choice = make(
+    "select",
+    {
+      id: "which",
+      on: {
+        change: (event) => {
+          which = event.target.value;
+          show();
+        },
+      },
+    },
     option("first", state.points.length > FIRST ? `the first ${FIRST} tasks` : "all tasks"),
     state.task ? option("around", `the open task and its ${AROUND} nearest`) : null,
     state.points.some(({ origin }) => origin === "library") ? option("own", "your library") : null,
-    groups().map((name) => option(`of ${name}`, `of ${name}`)));
+    groups().map((name) => option(`of ${name}`, `of ${name}`)),
+  );
   const body = make("div", { className: "matrix" });
-  place.replaceChildren(make("h2", {}, "Who is like whom"), make("p", { className: "row" }, make("label", { htmlFor: "which" }, "tasks"), choice), body);
+  place.replaceChildren(
+    make("h2", {}, "Who is like whom"),
+    make("p", { className: "row" }, make("label", { htmlFor: "which" }, "tasks"), choice),
+    body,
+  );
   matrix = null;
-  fill(body, async (signal) => {
-    const ids = await wanted(signal);
-    return readMatrix({ space: state.space, ids: ids?.join(",") }, signal);
-  }, build, "Measuring distances …");
+  fill(
+    body,
+    async (signal) => {
+      const ids = await wanted(signal);
+      return readMatrix({ space: state.space, ids: ids?.join(",") }, signal);
+    },
+    build,
+    "Measuring distances …",
+  );
 }
 
 function build(answer) {
@@ -68,42 +102,87 @@ function build(answer) {
   matrix.low = off[Math.floor(0.01 * off.length)];
   matrix.high = off[Math.floor(0.99 * (off.length - 1))];
   at = null;
-  const canvas = make("canvas", { tabIndex: 0, on: { pointermove: hover, pointerleave: () => mark(null), click: choose, keydown: onKey }, attributes: {
-    role: "application", "aria-label": "Matrix of distances. Arrow keys go from cell to cell, Enter compares the two tasks." } });
-  const note = make("p", { className: "cell-note", attributes: { role: "status" } }, "Point at a cell, or go there with the arrow keys; a click compares its two tasks.");
+  const canvas = make("canvas", {
+    tabIndex: 0,
+    on: { pointermove: hover, pointerleave: () => mark(null), click: choose, keydown: onKey },
+    attributes: {
+      role: "application",
+      "aria-label": "Matrix of distances. Arrow keys go from cell to cell, Enter compares the two tasks.",
+    },
+  });
+  const note = make(
+    "p",
+    { className: "cell-note", attributes: { role: "status" } },
+    "Point at a cell, or go there with the arrow keys; a click compares its two tasks.",
+  );
   parts = { canvas, note };
   queueMicrotask(paint);
   return [note, scale(), make("div", { className: "wide" }, canvas)];
 }
 
 function scale() {
-  const bars = Array.from({ length: 40 }, (_, k) => draw("rect", { x: k, y: 0, width: 1.05, height: 1, fill: mix(isDark() ? DARK : LIGHT, k / 39) }));
-  return make("div", { className: "scale" }, make("span", {}, distance(matrix.low)),
-    draw("svg", { viewBox: "0 0 40 1", preserveAspectRatio: "none", "shape-rendering": "crispEdges", class: "ramp", "aria-hidden": "true" }, ...bars),
-    make("span", {}, distance(matrix.high)));
+  const bars = Array.from({ length: 40 }, (_, k) =>
+    draw("rect", { x: k, y: 0, width: 1.05, height: 1, fill: mix(isDark() ? DARK : LIGHT, k / 39) }),
+  );
+  return make(
+    "div",
+    { className: "scale" },
+    make("span", {}, distance(matrix.low)),
+    draw(
+      "svg",
+      {
+        viewBox: "0 0 40 1",
+        preserveAspectRatio: "none",
+        "shape-rendering": "crispEdges",
+        class: "ramp",
+        "aria-hidden": "true",
+      },
+      ...bars,
+    ),
+    make("span", {}, distance(matrix.high)),
+  );
 }
 
 function measure() {
-  const room = place.clientWidth - 32, isNarrow = room < 600, total = matrix.order.length;
-  const tree = isNarrow ? 40 : 90, names = isNarrow ? 110 : 190;
+  const room = place.clientWidth - 32,
+    isNarrow = room < 600,
+    total = matrix.order.length;
+  const tree = isNarrow ? 40 : 90,
+    names = isNarrow ? 110 : 190;
   const cell = Math.max(13, Math.min(30, Math.floor((room - tree - names) / total)));
-  return { tree, names, cell, left: tree + names, top: 4, total, wide: tree + names + cell * total + 50, high: 4 + cell * total + names * 0.95 };
+  return {
+    tree,
+    names,
+    cell,
+    left: tree + names,
+    top: 4,
+    total,
+    wide: tree + names + cell * total + 50,
+    high: 4 + cell * total + names * 0.95,
+  };
 }
 
 function paint() {
   if (!matrix || !parts || place.hidden) return;
-  const { canvas } = parts, shape = measure(), { cell, left, top, total } = shape, ratio = window.devicePixelRatio || 1;
+  const { canvas } = parts,
+    shape = measure(),
+    { cell, left, top, total } = shape,
+    ratio = window.devicePixelRatio || 1;
   parts.shape = shape;
   [canvas.width, canvas.height] = [Math.round(shape.wide * ratio), Math.round(shape.high * ratio)];
   [canvas.style.width, canvas.style.height] = [`${shape.wide}px`, `${shape.high}px`];
-  const pen = canvas.getContext("2d"), colours = isDark() ? DARK : LIGHT, { order, values, low, high } = matrix;
+  const pen = canvas.getContext("2d"),
+    colours = isDark() ? DARK : LIGHT,
+    { order, values, low, high } = matrix;
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, shape.wide, shape.high);
-  order.forEach((row, down) => order.forEach((column, right) => {
-    const share = row === column || high <= low ? 0 : (values[row][column] - low) / (high - low);
-    pen.fillStyle = mix(colours, Math.max(0, Math.min(1, share)));
-    pen.fillRect(left + right * cell, top + down * cell, cell, cell);
-  }));
+  order.forEach((row, down) =>
+    order.forEach((column, right) => {
+      const share = row === column || high <= low ? 0 : (values[row][column] - low) / (high - low);
+      pen.fillStyle = mix(colours, Math.max(0, Math.min(1, share)));
+      pen.fillRect(left + right * cell, top + down * cell, cell, cell);
+    }),
+  );
   drawTree(pen, matrix.tree, { left: 2, right: shape.tree, top, cell, colour: style("--quiet") });
   drawLabels(pen, shape);
   if (at) outline(pen, shape, at);
@@ -113,7 +192,8 @@ function paint() {
 }
 
 function drawLabels(pen, { cell, left, top, total, tree, names }) {
-  const size = Math.min(12, cell - 1), longest = Math.floor(names / (0.54 * size));
+  const size = Math.min(12, cell - 1),
+    longest = Math.floor(names / (0.54 * size));
   pen.font = `${size}px system-ui, sans-serif`;
   pen.textBaseline = "middle";
   matrix.order.forEach((leaf, place) => {
@@ -136,8 +216,10 @@ function outline(pen, { cell, left, top }, [down, right]) {
 }
 
 function cellOf(event) {
-  const { cell, left, top, total } = parts.shape, box = parts.canvas.getBoundingClientRect();
-  const right = Math.floor((event.clientX - box.left - left) / cell), down = Math.floor((event.clientY - box.top - top) / cell);
+  const { cell, left, top, total } = parts.shape,
+    box = parts.canvas.getBoundingClientRect();
+  const right = Math.floor((event.clientX - box.left - left) / cell),
+    down = Math.floor((event.clientY - box.top - top) / cell);
   return right >= 0 && down >= 0 && right < total && down < total ? [down, right] : null;
 }
 
@@ -146,7 +228,10 @@ function mark(cell) {
   at = cell;
   if (cell) {
     const [row, column] = cell.map((place) => matrix.order[place]);
-    parts.note.textContent = row === column ? matrix.names[row] : `${matrix.names[row]} and ${matrix.names[column]}: ${distance(matrix.values[row][column])}`;
+    parts.note.textContent =
+      row === column
+        ? matrix.names[row]
+        : `${matrix.names[row]} and ${matrix.names[column]}: ${distance(matrix.values[row][column])}`;
   }
   paint();
 }
@@ -161,8 +246,10 @@ function choose(event) {
 }
 
 function onKey(event) {
-  const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }, total = matrix.order.length;
-  if (moves[event.key]) mark(at ? at.map((value, k) => Math.max(0, Math.min(total - 1, value + moves[event.key][k]))) : [0, 0]);
+  const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] },
+    total = matrix.order.length;
+  if (moves[event.key])
+    mark(at ? at.map((value, k) => Math.max(0, Math.min(total - 1, value + moves[event.key][k]))) : [0, 0]);
   else if (event.key === "Enter" || event.key === " ") choose({});
   else return;
   event.preventDefault();

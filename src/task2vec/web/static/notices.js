@@ -2,14 +2,18 @@
 
 import { button, make } from "./dom.js";
 
-export const waiting = (text = "Reading …") => make("p", { className: "waiting", attributes: { role: "status" } }, text);
+export const waiting = (text = "Reading …") =>
+  make("p", { className: "waiting", attributes: { role: "status" } }, text);
 
 export const empty = (...words) => make("div", { className: "empty" }, ...words.map((text) => make("p", {}, text)));
 
 /** An error in its three parts; words between backticks are commands. */
 export function problem(error, retry = null) {
-  const box = make("div", { className: "problem", attributes: { role: "alert" } },
-    make("p", { className: "what" }, ...withCode(error.what ?? String(error))));
+  const box = make(
+    "div",
+    { className: "problem", attributes: { role: "alert" } },
+    make("p", { className: "what" }, ...withCode(error.what ?? String(error))),
+  );
   if (error.why) box.append(make("p", {}, ...withCode(error.why)));
   if (error.mend) box.append(make("p", {}, ...withCode(error.mend)));
   if (retry) box.append(button("Try again", retry));
@@ -17,7 +21,9 @@ export function problem(error, retry = null) {
 }
 
 export function withCode(text) {
-  return String(text).split("`").map((piece, number) => (number % 2 ? make("code", {}, piece) : piece));
+  return String(text)
+    .split("`")
+    .map((piece, number) => (number % 2 ? make("code", {}, piece) : piece));
 }
 
 /** Fills `place` with what `read` brings, unless something newer was asked for meanwhile. */

@@ -8,20 +8,34 @@ import { address } from "./state.js";
 import { percent, range } from "./words.js";
 
 const MOST = 6;
-const TRAIN = [["half", "half of the images"], ["5", "5 images per class"]];
+const TRAIN = [
+  ["half", "half of the images"],
+  ["5", "5 images per class"],
+];
 // Until somebody chooses, the server does, by how many images the task has.
 export const chosenTrain = { value: null };
 
 /** The section of a task's panel. */
 export function showRecommendation(id) {
   const body = make("div");
-  const load = () => fill(body, (signal) => readRecommendation(id, chosenTrain.value, signal), (answer) => {
-    markTrain(choice, answer.train);
-    return show(answer);
-  }, "Asking for a recommendation …");
+  const load = () =>
+    fill(
+      body,
+      (signal) => readRecommendation(id, chosenTrain.value, signal),
+      (answer) => {
+        markTrain(choice, answer.train);
+        return show(answer);
+      },
+      "Asking for a recommendation …",
+    );
   const choice = trainSwitch(load);
-  const section = make("section", { id: "recommendation", attributes: { "aria-label": "Recommended experts" } },
-    make("h3", {}, "Which expert to use"), choice, body);
+  const section = make(
+    "section",
+    { id: "recommendation", attributes: { "aria-label": "Recommended experts" } },
+    make("h3", {}, "Which expert to use"),
+    choice,
+    body,
+  );
   load();
   return section;
 }
@@ -30,11 +44,17 @@ export function showRecommendation(id) {
 export function trainSwitch(onChange) {
   const group = make("div", { className: "switch", attributes: { role: "group", "aria-label": "Training images" } });
   for (const [value, name] of TRAIN) {
-    group.append(button(name, () => {
-      chosenTrain.value = value;
-      markTrain(group, value);
-      onChange();
-    }, { value }));
+    group.append(
+      button(
+        name,
+        () => {
+          chosenTrain.value = value;
+          markTrain(group, value);
+          onChange();
+        },
+        { value },
+      ),
+    );
   }
   markTrain(group, chosenTrain.value);
   return group;
@@ -46,16 +66,27 @@ export function markTrain(group, value) {
 
 function show(answer) {
   const predicted = answer.experts.filter(({ error }) => Number.isFinite(error));
-  const experts = predicted.slice(0, MOST), isStaticShown = experts.some(({ name }) => name === answer.static);
+  const experts = predicted.slice(0, MOST),
+    isStaticShown = experts.some(({ name }) => name === answer.static);
   const standing = predicted.find(({ name }) => name === answer.static);
   if (!isStaticShown && standing) experts.push(standing);
   const top = Math.max(...experts.map(({ high, error }) => high ?? error)) * 1.02 || 1;
   return [
     make("p", { className: answer.is_sure ? "sentence" : "sentence is-unsure" }, ...withCode(answer.sentence)),
-    make("ol", { className: "experts" }, experts.map((expert) => row(expert, top, answer))),
-    make("p", { className: "quiet" }, `Dot: predicted error; bar: its interval; the scale ends at ${percent(top, 0)}. `,
-      answer.basis ? `It goes by ${lower(answer.basis)}. ` : "", make("a", { href: address("experts") }, `All ${answer.experts.length} experts in a table`)),
-    notes(answer.notes ?? []), experts[0]?.load ? loading(experts[0]) : null,
+    make(
+      "ol",
+      { className: "experts" },
+      experts.map((expert) => row(expert, top, answer)),
+    ),
+    make(
+      "p",
+      { className: "quiet" },
+      `Dot: predicted error; bar: its interval; the scale ends at ${percent(top, 0)}. `,
+      answer.basis ? `It goes by ${lower(answer.basis)}. ` : "",
+      make("a", { href: address("experts") }, `All ${answer.experts.length} experts in a table`),
+    ),
+    notes(answer.notes ?? []),
+    experts[0]?.load ? loading(experts[0]) : null,
   ].filter(Boolean);
 }
 
@@ -64,18 +95,39 @@ const lower = (text) => String(text).replace(/\.$/, "");
 const tag = (text, title) => make("span", { className: "tag", title }, text);
 
 function row(expert, top, { static: standing }) {
-  const known = typeof expert.measured === "number", words = `${expert.name}: ${percent(expert.error)}, ${range(expert.low, expert.high) ?? "no interval"}`;
-  return make("li", { value: expert.rank },
-    make("span", { className: "word" }, expert.name, expert.name === standing ? tag("static choice", "the best on average, whatever the task") : null,
-      known ? tag("measured", "measured on this very task, not predicted") : null, expert.is_loadable === false ? tag("train it", "nobody has its weights: train one like it") : null),
+  const known = typeof expert.measured === "number",
+    words = `${expert.name}: ${percent(expert.error)}, ${range(expert.low, expert.high) ?? "no interval"}`;
+  return make(
+    "li",
+    { value: expert.rank },
+    make(
+      "span",
+      { className: "word" },
+      expert.name,
+      expert.name === standing ? tag("static choice", "the best on average, whatever the task") : null,
+      known ? tag("measured", "measured on this very task, not predicted") : null,
+      expert.is_loadable === false ? tag("train it", "nobody has its weights: train one like it") : null,
+    ),
     make("span", { className: "number", title: range(expert.low, expert.high) ?? "" }, percent(expert.error)),
-    intervalBar(expert, top, words, expert.rank === 1));
+    intervalBar(expert, top, words, expert.rank === 1),
+  );
 }
 
 function notes(list) {
-  return list.length ? make("ul", { className: "notes quiet" }, list.map((text) => make("li", {}, ...withCode(text)))) : null;
+  return list.length
+    ? make(
+        "ul",
+        { className: "notes quiet" },
+        list.map((text) => make("li", {}, ...withCode(text))),
+      )
+    : null;
 }
 
 function loading({ name, load }) {
-  return make("details", {}, make("summary", {}, `How to get ${name}`), make("pre", { tabIndex: 0 }, make("code", {}, load)));
+  return make(
+    "details",
+    {},
+    make("summary", {}, `How to get ${name}`),
+    make("pre", { tabIndex: 0 }, make("code", {}, load)),
+  );
 }

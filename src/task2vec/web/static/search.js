@@ -6,15 +6,28 @@ import { open, state } from "./state.js";
 import { count, plural } from "./words.js";
 
 const MOST = 12;
-const box = get("search"), list = get("found");
-let found = [], active = -1, timer = 0, control = null;
+const box = get("search"),
+  list = get("found");
+let found = [],
+  active = -1,
+  timer = 0,
+  control = null;
 
 export function startSearch() {
-  box.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(look, 120); });
-  box.addEventListener("focus", () => { if (box.value.trim() && list.hidden) look(); });
+  box.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(look, 120);
+  });
+  box.addEventListener("focus", () => {
+    if (box.value.trim() && list.hidden) look();
+  });
   box.addEventListener("keydown", onKey);
-  document.addEventListener("pointerdown", (event) => { if (!get("finder").contains(event.target)) close(); });
-  get("finder").addEventListener("focusout", (event) => { if (!get("finder").contains(event.relatedTarget)) close(); });
+  document.addEventListener("pointerdown", (event) => {
+    if (!get("finder").contains(event.target)) close();
+  });
+  get("finder").addEventListener("focusout", (event) => {
+    if (!get("finder").contains(event.relatedTarget)) close();
+  });
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target.closest?.("input, select, textarea");
     if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -49,14 +62,36 @@ function show(tasks, total) {
   if (!tasks.length) return say("No task has that in its name, dataset or classes.");
   found = tasks;
   active = 0;
-  list.replaceChildren(...tasks.map((task, number) => make("li", {
-    id: `found-${number}`,
-    attributes: { role: "option" },
-    on: { pointerdown: (event) => event.preventDefault(), click: () => choose(number), pointermove: () => mark(number) },
-  }, make("span", { className: "word" }, task.name),
-  make("span", { className: "quiet" }, [task.dataset ?? task.origin, plural(task.images ?? 0, "image")].join(", ")))));
+  list.replaceChildren(
+    ...tasks.map((task, number) =>
+      make(
+        "li",
+        {
+          id: `found-${number}`,
+          attributes: { role: "option" },
+          on: {
+            pointerdown: (event) => event.preventDefault(),
+            click: () => choose(number),
+            pointermove: () => mark(number),
+          },
+        },
+        make("span", { className: "word" }, task.name),
+        make(
+          "span",
+          { className: "quiet" },
+          [task.dataset ?? task.origin, plural(task.images ?? 0, "image")].join(", "),
+        ),
+      ),
+    ),
+  );
   if (total > tasks.length) {
-    list.append(make("li", { className: "quiet", attributes: { role: "presentation" } }, `and ${count(total - tasks.length)} more: type on`));
+    list.append(
+      make(
+        "li",
+        { className: "quiet", attributes: { role: "presentation" } },
+        `and ${count(total - tasks.length)} more: type on`,
+      ),
+    );
   }
   openList();
   mark(0);
@@ -78,7 +113,9 @@ function close() {
 
 function mark(number) {
   active = number;
-  [...list.querySelectorAll("[role=option]")].forEach((item, k) => item.setAttribute("aria-selected", String(k === number)));
+  [...list.querySelectorAll("[role=option]")].forEach((item, k) =>
+    item.setAttribute("aria-selected", String(k === number)),
+  );
   const item = get(`found-${number}`);
   if (!item) return;
   box.setAttribute("aria-activedescendant", item.id);

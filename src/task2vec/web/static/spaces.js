@@ -4,14 +4,23 @@ import { get, make } from "./dom.js";
 import { go, state, watch } from "./state.js";
 
 export function startSpaces() {
-  watch((_, changed) => { if (changed.has("status") || changed.has("space")) show(); });
+  watch((_, changed) => {
+    if (changed.has("status") || changed.has("space")) show();
+  });
 }
 
 function show() {
   get("spaces")?.remove();
   const spaces = state.status?.spaces ?? [];
   if (spaces.length < 2) return;
-  const select = make("select", { id: "space", on: { change: (event) => go({ space: event.target.value, task: null, with: null, points: [] }) } },
-    spaces.map(({ id, name, tasks }) => make("option", { value: id, selected: id === state.space }, `${name} (${tasks})`)));
-  get("legend").before(make("p", { id: "spaces", className: "row" }, make("label", { htmlFor: "space" }, "space"), select));
+  const select = make(
+    "select",
+    { id: "space", on: { change: (event) => go({ space: event.target.value, task: null, with: null, points: [] }) } },
+    spaces.map(({ id, name, tasks }) =>
+      make("option", { value: id, selected: id === state.space }, `${name} (${tasks})`),
+    ),
+  );
+  get("legend").before(
+    make("p", { id: "spaces", className: "row" }, make("label", { htmlFor: "space" }, "space"), select),
+  );
 }

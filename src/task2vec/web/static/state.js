@@ -3,7 +3,16 @@
 export const VIEWS = ["map", "list", "matrix", "experts", "embed"];
 const KEPT = ["task", "with", "view", "space"];
 
-export const state = { task: null, with: null, view: "map", space: null, points: [], method: null, status: null, isPicking: false };
+export const state = {
+  task: null,
+  with: null,
+  view: "map",
+  space: null,
+  points: [],
+  method: null,
+  status: null,
+  isPicking: false,
+};
 
 const listeners = new Set();
 

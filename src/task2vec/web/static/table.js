@@ -6,14 +6,24 @@ const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b, "en", { nu
 
 /**
  * A sortable table.
- * columns: [{ name, value(row), cell(row)?, isText?, title? }]; rows: anything; by: the number of the first column to sort by.
+ * columns: [{ name, value(row), cell(row)?, isText?, title? }]; by: the column that it is sorted by first.
  */
 export function sortable(columns, rows, { caption, by = 0, isDown = false, most = Infinity }) {
   const body = make("tbody");
-  const heads = columns.map((column, number) => make("th", { scope: "col", className: column.isText ? "" : "number", title: column.title ?? "" },
-    button(column.name, () => sort(number, by === number ? !isDown : false))));
-  const table = make("table", { className: "sortable" }, make("caption", { className: "unseen" }, caption),
-    make("thead", {}, make("tr", {}, heads)), body);
+  const heads = columns.map((column, number) =>
+    make(
+      "th",
+      { scope: "col", className: column.isText ? "" : "number", title: column.title ?? "" },
+      button(column.name, () => sort(number, by === number ? !isDown : false)),
+    ),
+  );
+  const table = make(
+    "table",
+    { className: "sortable" },
+    make("caption", { className: "unseen" }, caption),
+    make("thead", {}, make("tr", {}, heads)),
+    body,
+  );
 
   function sort(number, toDown) {
     [by, isDown] = [number, toDown];
@@ -27,9 +37,20 @@ export function sortable(columns, rows, { caption, by = 0, isDown = false, most 
     const known = rows.filter((row) => value(row) !== null && value(row) !== undefined);
     const unknown = rows.filter((row) => value(row) === null || value(row) === undefined);
     known.sort((a, b) => (isDown ? -1 : 1) * compare(value(a), value(b)));
-    heads.forEach((head, number) => head.setAttribute("aria-sort", number !== by ? "none" : isDown ? "descending" : "ascending"));
-    body.replaceChildren(...[...known, ...unknown].slice(0, most).map((row) => make("tr", {}, columns.map((column) =>
-      make("td", { className: column.isText ? "word" : "number" }, (column.cell ?? column.value)(row) ?? "–")))));
+    heads.forEach((head, number) =>
+      head.setAttribute("aria-sort", number !== by ? "none" : isDown ? "descending" : "ascending"),
+    );
+    body.replaceChildren(
+      ...[...known, ...unknown].slice(0, most).map((row) =>
+        make(
+          "tr",
+          {},
+          columns.map((column) =>
+            make("td", { className: column.isText ? "word" : "number" }, (column.cell ?? column.value)(row) ?? "–"),
+          ),
+        ),
+      ),
+    );
   }
 
   show();

@@ -13,7 +13,7 @@ function chosen() {
     const value = localStorage.getItem(KEY);
     return value === "light" || value === "dark" ? value : null;
   } catch {
-    return null;  // storage may be forbidden: then nothing is remembered
+    return null; // storage may be forbidden: then nothing is remembered
   }
 }
 
@@ -35,7 +35,9 @@ export function startTheme() {
     document.documentElement.dataset.theme = other;
     try {
       localStorage.setItem(KEY, other);
-    } catch { /* as above */ }
+    } catch {
+      /* as above */
+    }
     show();
   });
   system.addEventListener("change", show);

@@ -8,7 +8,8 @@ export const range = (low, high) =>
   isNumber(low) && isNumber(high) ? `${(100 * low).toFixed(1)} to ${(100 * high).toFixed(1)} %` : null;
 export const distance = (value) => (isNumber(value) ? value.toFixed(3) : null);
 export const short = (value) => (isNumber(value) ? Number(value.toPrecision(3)).toString() : null);
-export const points = (value) => (isNumber(value) ? `${value >= 0 ? "+" : "−"}${(100 * Math.abs(value)).toFixed(1)}` : null);
+export const points = (value) =>
+  isNumber(value) ? `${value >= 0 ? "+" : "−"}${(100 * Math.abs(value)).toFixed(1)}` : null;
 
 export function millions(value) {
   if (!isNumber(value)) return null;
@@ -17,4 +18,5 @@ export function millions(value) {
 
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
-export const cut = (text, longest) => ([...text].length > longest ? [...text].slice(0, longest - 1).join("") + "…" : text);
+export const cut = (text, longest) =>
+  [...text].length > longest ? [...text].slice(0, longest - 1).join("") + "…" : text;
