@@ -11,6 +11,7 @@ import numpy as np
 from task2vec.embedding.writing import write_whole
 from task2vec.errors import NotInLibraryError, ResourceError
 from task2vec.library import Library, MeasuredError
+from task2vec.tasks.cells import defuse
 
 # What a run notes of cells whose expert has seen the task, so that the library can tell them later.
 RUN, TRIVIAL = "error-matrix", "trivial"
@@ -106,8 +107,9 @@ class ErrorMatrix:
         for error in self.measured():
             task = tasks[error.task]
             ends = ["" if end is None else repr(end) for end in (error.low, error.high)]
-            names = (self.tasks[task], error.task, error.expert, error.protocol, error.seed, repr(error.error))
-            rows.writerow([*names, *ends, int(self.is_trivial[task, number[error.expert]])])
+            texts = map(defuse, (self.tasks[task], error.task, error.expert, error.protocol))
+            is_trivial = int(self.is_trivial[task, number[error.expert]])
+            rows.writerow([*texts, error.seed, repr(error.error), *ends, is_trivial])
         try:
             write_whole(Path(path), text.getvalue().encode())
         except OSError as error:
