@@ -90,6 +90,8 @@ def test_s8_json_that_is_deep_long_or_none(client, body):
     answer = client.post(f"{API}/jobs", content=body, headers={**OWN, "Content-Type": "application/json"})
     assert answer.status_code in (400, 404, 422), answer.text
     assert set(answer.json()["error"]) == {"what", "why", "mend"} and len(answer.text) < 2000
+    is_deep = max(body.count(b"["), body.count(b":")) > 16
+    assert (answer.status_code == 400 and "too deep" in answer.text) == is_deep  # before anything parses it
 
 
 def test_s8_queries_that_are_too_long(client):
