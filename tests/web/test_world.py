@@ -72,6 +72,22 @@ def test_of_several_embeddings_in_one_space_the_newest_is_shown(library):
         assert len(near) == TASKS + 5 and len({one["id"] for one in near}) == len(near)
 
 
+def test_older_embeddings_take_nobody_s_place_among_the_nearest(library):
+    with Library.open(library) as opened:
+        for seed in range(1, 5):
+            older = make("own 1", 101, kind=1, noise=0.3)
+            older.provenance["settings"]["seed"] = seed
+            opened.add(older)
+    with serving(library) as client:
+        (line,) = ask(client, "/tasks", q="own 3")["tasks"]
+        all_near = ask(client, f"/tasks/{line['id']}/nearest", limit=100)["neighbours"]
+        own = [one for one in all_near if one["origin"] == "library"]
+        for limit in range(1, len(all_near)):
+            few = ask(client, f"/tasks/{line['id']}/nearest", limit=limit)["neighbours"]
+            assert few == all_near[:limit]
+        assert len(own) == 5
+
+
 def test_a_damaged_embedding_is_named_and_the_others_still_work(library):
     with Library.open(library) as opened:
         entry = opened.task("own 2").embeddings[0]
