@@ -13,10 +13,10 @@ class Cache(Generic[Value]):
 
     Example:
         >>> cache = Cache(10)
-        >>> cache.put("a", 1, size=6)
-        ... cache.put("b", 2, size=6)
+        >>> for name in ("a", "b"):
+        ...     cache.put(name, name.upper(), size=6)
         >>> cache.get("a"), cache.get("b")
-        (None, 2)
+        (None, 'B')
     """
 
     def __init__(self, most: int):
