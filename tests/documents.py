@@ -81,13 +81,13 @@ def _blocks(lines: list[str]):
         if line.startswith("```"):
             end = next(at for at in range(number + 1, len(lines)) if lines[at].startswith("```"))
             yield number + 1, line[3:].strip(), "\n".join(lines[number + 1 : end]) + "\n", before
-            number, line = end, ""
+            number, line, before = end, "", ""
         elif line.startswith("    ") and line.strip() and (number == 0 or not lines[number - 1].strip()):
             end = number
             while end < len(lines) and (lines[end].startswith("    ") or not lines[end].strip()):
                 end += 1
             yield number + 1, None, "\n".join(row[4:] for row in lines[number:end]).rstrip() + "\n", before
-            number, line = end - 1, ""
+            number, line, before = end - 1, "", ""
         if line.strip():
             before = line.strip()
         number += 1

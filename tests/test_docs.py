@@ -133,6 +133,11 @@ def test_a_snippet_that_nobody_runs_is_found():
         read_text(ROOT / "x.md", "```bash\nls\n```\n")
 
 
+def test_a_mark_is_for_one_block():
+    text = "<!-- not run: it takes an hour -->\n\n    task2vec demo\n\n```python\n1 / 0\n```\n"
+    assert [snippet.reason for snippet in read_text(ROOT / "x.md", text)] == ["it takes an hour", None]
+
+
 def test_output_that_is_shown_tells_its_commands():
     (snippet,) = read_text(ROOT / "x.md", "```\n$ task2vec ls; task2vec probes  # two\nnothing\n```\n")
     assert snippet.commands() == [["task2vec", "ls"], ["task2vec", "probes"]]
