@@ -1,6 +1,7 @@
 """Runs the measurements, prints every promised ratio with its target, and writes one JSON.
 
-    python benchmarks/run.py [--quick] [--only a,b,c,d,e,m,s,v,w,x,memory] [--shared DIR] [--out FILE] [--processor-time]
+    python benchmarks/run.py [--quick] [--only a,b,c,d,e,m,s,v,w,x,memory] [--shared DIR] [--out FILE]
+        [--processor-time]
 
 Real images and weights are read from the shared folder beside the repository; without it only
 memory, distances, the library and the server can be measured.

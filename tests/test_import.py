@@ -68,6 +68,11 @@ def test_the_version_is_the_one_of_the_package():
     assert task2vec.__version__ == project["version"]
 
 
+def test_the_package_is_a_command():
+    result = subprocess.run([sys.executable, "-m", "task2vec", "--version"], capture_output=True, text=True, timeout=60)
+    assert result.stdout == f"task2vec {task2vec.__version__}\n"
+
+
 def test_commands_keep_their_names():
     names = [command.name or command.callback.__name__ for command in app.registered_commands]
     experts = ["train_expert", "error_matrix"]

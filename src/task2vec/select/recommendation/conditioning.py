@@ -112,8 +112,9 @@ def guess_noise(evidence: Evidence, known: float, measured: Sequence[Measured]) 
     return float(np.mean([((high - low) / (2 * 1.96)) ** 2 for low, high in ends])) if ends else 0.0
 
 
+@lru_cache(maxsize=4)
 def fit_heads(knowledge: Knowledge) -> Predictor:
-    """The combined strategy on what is known and the heads of the known tasks."""
+    """The combined strategy on what is known and the heads of the known tasks, fitted once for many questions."""
     return Combined(scales=find_scales(knowledge)).fit(add_heads(knowledge))
 
 
