@@ -120,3 +120,8 @@ def test_bad_input_is_refused():
         score_features(x, y, classes=3, source_probabilities=theta[1:])
     with pytest.raises(DataError, match="only 0 to 1"):
         score_features(x, torch.full((60, 2), 2), classes=2, is_multilabel=True)
+
+
+def test_arrays_of_numpy_are_told_how_to_become_tensors():
+    with pytest.raises(UsageError, match=r"torch.as_tensor\(features\)"):
+        score_features(np.zeros((4, 2)), torch.arange(4) % 2, classes=2)  # type: ignore[arg-type]

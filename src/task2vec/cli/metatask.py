@@ -1,5 +1,6 @@
 """`task2vec paper metatask`: which expert is the best for which task, measured."""
 
+import math
 import os
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +25,7 @@ def metatask(
             help="Embeddings, the error matrix, errors by training size, slow embeddings, tables; default: all.",
         ),
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Stop before this time is over; the next run goes on.")] = 1e9,
+    minutes: Annotated[float, typer.Option(help="Stop before this time is over; the next run goes on.")] = math.inf,
     note: Annotated[str, typer.Option(help="Results: where, when and by which commit they were measured.")] = "",
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there.")] = None,
     workers: Annotated[int | None, typer.Option(help="How many threads decode images.")] = None,

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 # The probe.
 ProbeName = Annotated[str, typer.Option("--probe", help="A timm or torchvision model.")]
 Weights = Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")]
-Size = Annotated[int | None, typer.Option(help="Side of the images in pixels; smaller is faster.")]
+Size = Annotated[
+    int | None, typer.Option(help="Side of the images in pixels; smaller is faster. Default: the probe's own.")
+]
 Download = Annotated[bool, typer.Option("--download", help="Fetch weights that are not on this machine.")]
 
 # Tables.

@@ -66,6 +66,8 @@ def score_features(
         'it reads the probabilities of source classes, and none were given: pass source_probabilities=...'
     """
     names = list(SCORES) if which is None else list(which)
+    given = {"features": features, "targets": targets, "source_probabilities": source_probabilities}
+    _check_kinds(given)
     _check(names, targets, classes, is_multilabel)
     prepared = Features.of(features)
     _check_lengths(len(prepared), targets, source_probabilities)
@@ -106,6 +108,15 @@ def _average(score: Callable[[Tensor], float], tasks: list[Tensor]) -> float:
     if not tasks:
         raise UndefinedScoreError("every attribute is the same in all images, so there is nothing to tell apart")
     return sum(score(labels) for labels in tasks) / len(tasks)
+
+
+def _check_kinds(given: dict[str, object]) -> None:
+    for name, value in given.items():
+        if value is not None and not isinstance(value, Tensor):
+            raise UsageError(
+                f"{name} is {type(value).__name__}, and scores are computed on tensors, where they lie. Give a tensor: "
+                f"torch.as_tensor({name})"
+            )
 
 
 def _check(names: list[str], targets: Tensor, classes: int, is_multilabel: bool) -> None:
