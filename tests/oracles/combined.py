@@ -59,3 +59,18 @@ def learn(cells, scales, new, told):
     crossed = whole[np.ix_(asked, known)]
     mean = crossed @ np.linalg.solve(inner, values)
     return mean, whole[np.ix_(asked, asked)] - crossed @ np.linalg.solve(inner, crossed.T)
+
+
+def miss(cells, scales):
+    """Mean excess of the last expert's squared leave-one-out residuals over what the model grants them."""
+    tasks = len(cells.noise)
+    new = {"distances": np.full(tasks, 1.0), "classes": 0.0, "group": -1, "drifts": np.zeros_like(cells.drifts[:, 0])}
+    pairs, whole = cover(cells, scales, new)
+    known = [i for i, (task, expert) in enumerate(pairs) if task < tasks and cells.known[task, expert]]
+    places = [pairs[i] for i in known]
+    noise = [scales.rest + cells.noise[t] + scales.seen * cells.seen[t, e] for t, e in places]
+    inverse = np.linalg.inv(whole[np.ix_(known, known)] + np.diag(noise))
+    weights = inverse @ np.array([cells.values[place] for place in places])
+    own = [i for i, (_, expert) in enumerate(places) if expert == cells.known.shape[1] - 1]
+    granted = 1 / np.diag(inverse)[own]
+    return max(0.0, float(((weights[own] * granted) ** 2 - granted).mean()))

@@ -135,7 +135,7 @@ def test_answers_have_intervals_and_chances_of_candidates():
 
 def test_chances_are_those_of_independent_experts():
     forecast = combined.Forecast(
-        np.array([0.0, 0.5, -9.0]), np.zeros((3, 2)), np.eye(2), 1.0, 0.0, np.full(3, 0.5), 0.1
+        np.array([0.0, 0.5, -9.0]), np.zeros((3, 2)), np.eye(2), 1.0, np.zeros(3), np.full(3, 0.5), 0.1
     )
     chances = forecast.chances(np.array([True, True, False]))
     assert chances[0] == pytest.approx(norm.cdf(0.5), abs=0.03) and chances[2] == 0
@@ -144,9 +144,9 @@ def test_chances_are_those_of_independent_experts():
 
 
 def test_the_spread_between_few_datasets_has_students_tails():
-    known = combined.Forecast(np.zeros(1), np.array([[2.0]]), np.eye(1) * 0.25, 0.5, 0.0, np.array([0.3]), 0.2)
+    known = combined.Forecast(np.zeros(1), np.array([[2.0]]), np.eye(1) * 0.25, 0.5, np.zeros(1), np.array([0.3]), 0.2)
     assert known.widths(3)[0] == pytest.approx(norm.ppf(0.95) * np.sqrt(1 + 0.5 + 0.3 + 0.2))
-    unknown = replace(known, between=0.4)
+    unknown = replace(known, between=np.array([0.4]))
     expected = np.sqrt(norm.ppf(0.95) ** 2 * 1.6 + student.ppf(0.95, 4) ** 2 * 0.4)
     assert unknown.widths(5)[0] == pytest.approx(expected) and unknown.widths(1)[0] == unknown.widths(3)[0]
 

@@ -22,10 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from task2vec.embedding import Embedding
+from task2vec.errors import UndefinedScoreError
 from task2vec.select.evidence import SYMMETRIC, Answer, Evidence, Question
 from task2vec.select.knowledge import Knowledge
 from task2vec.select.recommendation.confirming import Measured
-from task2vec.select.strategies import combined
+from task2vec.select.strategies import combined, find_strategy
 from task2vec.select.strategies.combined import SURE, Combined, Forecast, Predictor
 from task2vec.select.strategies.combined_model import Scales, scale_errors
 
@@ -54,15 +55,16 @@ def predict(
     names = [offer.name for offer in knowledge.offers]
     known = {names.index(name): one for name, one in measured.items() if name in names}
     forecast = learn_own(fitted, fitted.forecast(asked), read_head(embedding), known)
-    answer = fitted.tell(asked, forecast)
+    static = find_static(knowledge.evidence, question)  # without heads, which are nobody's choice
+    answer = replace(fitted.tell(asked, forecast), static=static, sureness=0.5)
     errors = answer.errors
     assert errors is not None
     # Of whom no error is known, the average is foretold: that is no reason to leave anybody for them.
     is_known = np.isfinite(knowledge.evidence.mean).any(0) | np.isin(np.arange(len(names)), list(known))
     order = Answer(errors).order(np.append(question.is_candidate & is_known, False))
     is_sure = False
-    if answer.static is not None and len(order) > 0 and int(order[0]) != answer.static:
-        first, static = int(order[0]), answer.static
+    if static is not None and len(order) > 0 and int(order[0]) != static:
+        first = int(order[0])
         answer = replace(answer, sureness=(sureness := forecast.compare(first, static)))
         is_sure = sureness >= SURE or (not known and fitted.is_near(asked))
         is_sure = is_sure and float(errors[static] - errors[first]) >= LEAST
@@ -71,9 +73,19 @@ def predict(
     return replace(answer, **{name: each[:-1] for name, each in told.items()}), is_sure
 
 
+def find_static(evidence: Evidence, question: Question) -> int | None:
+    """The number of the candidate that is the best on average over the known tasks; None if nothing is known."""
+    try:
+        badness = find_strategy("static").fit(evidence).rank(question).badness
+    except UndefinedScoreError:
+        return None
+    found = np.where(question.is_candidate & np.isfinite(badness), badness, np.inf)
+    return int(np.argmin(found)) if np.isfinite(found).any() else None
+
+
 def learn_own(fitted: Predictor, forecast: Forecast, head: float, measured: Mapping[int, Measured]) -> Forecast:
     """The forecast of a task, conditioned on the error of its head and on what was measured, by numbers of experts."""
-    noise = guess_noise(fitted.evidence, forecast.noise, list(measured.values()))
+    noise = guess_noise(fitted.evidence, fitted.cells.noise, list(measured.values()))
     columns, errors = list(measured), [float(np.mean(list(one.by_split.values()))) for one in measured.values()]
     noises = [noise / len(one.by_split) for one in measured.values()]
     if np.isfinite(head):
@@ -85,22 +97,27 @@ def learn_own(fitted: Predictor, forecast: Forecast, head: float, measured: Mapp
 
 def find_miss(fitted: Predictor) -> float:
     """By which variance heads miss beyond what the model grants: each known one against what all the others tell."""
-    precision = np.diag(fitted.solution.inverses[-1])
-    known = precision > 0
+    solution = fitted.solution
+    own = solution.inverses[-1]
+    known = np.diag(own) > 0
     if not known.any():
         return 0.0
-    left, granted = fitted.solution.weights[-1][known] / precision[known], 1 / precision[known]
+    both = np.concatenate([own, solution.pulled[-1]], axis=1)
+    precision = np.diag(own) - ((both @ solution.spread) * both).sum(1)  # what all experts share is not known either
+    left, granted = solution.weights[-1][known] / precision[known], 1 / precision[known]
     return max(0.0, float((left**2 - granted).mean()))
 
 
-def guess_noise(evidence: Evidence, known: float, measured: Sequence[Measured]) -> float:
+def guess_noise(evidence: Evidence, known: np.ndarray, measured: Sequence[Measured]) -> float:
     """The variance of an error on one split of the asked task, on the scale of the model.
 
-    From how splits of the task differ and, since these are few, from the mean of the known tasks (`known`, which is
-    that of a mean over their splits). Where neither has two splits, the interval over test images is all there is.
+    From how splits of the task differ and, since these are few, from the known tasks that have several (`known` is the
+    variance of a mean over the splits of each). Where none has two splits, the interval over test images is all there
+    is.
     """
     counts = np.isfinite(evidence.errors[:, :-1]).sum(2)
-    usual = known * float(counts.sum() / max((counts > 0).sum(), 1))
+    splits = counts.sum(1) / np.maximum((counts > 0).sum(1), 1)
+    usual = float((known * splits)[known > 0].mean()) if (known > 0).any() else 0.0
     values = [scale_errors(np.array(list(one.by_split.values()))) for one in measured]
     freedom = sum(len(each) - 1 for each in values)
     squares = sum(float(np.square(each - each.mean()).sum()) for each in values)

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from task2vec.errors import UndefinedScoreError, UsageError
-from task2vec.select.evidence import SYMMETRIC, Answer, Question
+from task2vec.errors import UsageError
+from task2vec.select.evidence import SYMMETRIC, Answer
 from task2vec.select.evidence.spaces import word_space
 from task2vec.select.knowledge.offers import Offer
 from task2vec.select.knowledge.regimes import find_training
 from task2vec.select.recommendation import Recommendation, Recommended
-from task2vec.select.recommendation.conditioning import predict
+from task2vec.select.recommendation.conditioning import find_static, predict
 from task2vec.select.recommendation.scales import Scales, Weighed
 from task2vec.select.recommendation.verdicts import NEIGHBOURS, choose, is_scarce, many, note, word_reason
 from task2vec.select.strategies import find_strategy
@@ -64,6 +64,7 @@ def _weigh(told: Weighed, name: str, is_loadable: np.ndarray) -> Scales:
     evidence, offers = told.knowledge.evidence, told.knowledge.offers
     question = told.knowledge.ask(told.embedding, is_loadable)
     is_conditioned = name == COMBINED and SYMMETRIC in evidence.distances
+    static = find_static(evidence, question)
     if is_conditioned:
         answer, is_sure = predict(told.knowledge, told.embedding, question, told.measured)
         is_sure = is_sure and (bool(told.measured) or not is_scarce(told.embedding))
@@ -78,7 +79,7 @@ def _weigh(told: Weighed, name: str, is_loadable: np.ndarray) -> Scales:
     if told.measured and not is_conditioned:
         errors, low, high = _take_measured(told, errors, low, high)
         answer = replace(answer, chances=None)
-    badness, static = answer.badness.copy(), _find_static(told, question, is_loadable)
+    badness = answer.badness.copy()
     if static is not None and is_conditioned and not is_sure:
         badness[static] = np.nanmin(badness[is_loadable]) - 1e-6
     is_tried = np.isfinite(evidence.mean).any(0)
@@ -118,16 +119,6 @@ def _find_shift(told: Weighed, errors: np.ndarray) -> float:
         if offer.name in told.measured and np.isfinite(errors[number])
     ]
     return float(np.mean(gaps)) if gaps else 0.0
-
-
-def _find_static(told: Weighed, question: Question, is_loadable: np.ndarray) -> int | None:
-    """The best on average over the known tasks, of those that can be loaded."""
-    try:
-        badness = find_strategy("static").fit(told.knowledge.evidence).rank(question).badness
-    except UndefinedScoreError:
-        return None
-    found = np.where(is_loadable & np.isfinite(badness), badness, np.inf)
-    return int(np.argmin(found)) if np.isfinite(found).any() else None
 
 
 def _tell(told: Weighed, scales: Scales, number: int, rank: int) -> Recommended:

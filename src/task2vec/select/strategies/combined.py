@@ -47,7 +47,7 @@ class Forecast:
         lean: (E, T + D) how each leans on the shared effects, which are uncertain.
         spread: (T + D, T + D) covariance of these.
         common: variance of what all experts share on this task.
-        between: the part of it that stands for an unknown dataset.
+        between: (E) the part of the variance that stands for an unknown dataset.
         own: (E) variance of what each has for itself.
         noise: variance of a measured error around the true one.
     """
@@ -56,7 +56,7 @@ class Forecast:
     lean: np.ndarray
     spread: np.ndarray
     common: float
-    between: float
+    between: np.ndarray
     own: np.ndarray
     noise: float
 
@@ -68,8 +68,8 @@ class Forecast:
         level = (1 + COVERAGE) / 2
         normal, student = ndtri(level), stdtrit(max(datasets - 1, 2), level)
         shared = np.einsum("ei,ij,ej->e", self.lean, self.spread, self.lean)
-        rest = shared + self.common - self.between + self.own + self.noise
-        return np.sqrt(normal**2 * rest + student**2 * self.between)
+        every = shared + self.common + self.own + self.noise
+        return np.sqrt(normal**2 * every + (student**2 - normal**2) * self.between)
 
     def chances(self, is_candidate: np.ndarray) -> np.ndarray:
         """(E) of having the smallest error of the candidates, from joint draws; always the same ones."""
@@ -114,13 +114,16 @@ class Forecast:
         mean[numbers] += trust[numbers] * (left - told @ shared)
         spread = spread - crossed @ pull
         lean = (1 - trust)[:, None] * lean
-        return Forecast(mean, lean, spread, common=0.0, between=0.0, own=(1 - trust) * self.own, noise=self.noise)
+        left_over = float(spread[-1, -1]) / self.common if self.common > 0 else 1.0
+        between = (1 - trust) ** 2 * self.between * left_over
+        return Forecast(mean, lean, spread, common=0.0, between=between, own=(1 - trust) * self.own, noise=self.noise)
 
     def compare(self, first: int, second: int) -> float:
         """The chance that one expert has a smaller error than another."""
         lean = self.lean[first] - self.lean[second]
         variance = lean @ self.spread @ lean + self.own[first] + self.own[second]
-        return float(ndtr((self.mean[second] - self.mean[first]) / np.sqrt(variance)))
+        gap = float(self.mean[second] - self.mean[first])
+        return float(ndtr(gap / np.sqrt(variance))) if variance > 0 else 0.5 + 0.5 * float(np.sign(gap))
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,9 +202,9 @@ class Predictor:
             lean,
             solution.spread,
             common=max(float(variance - hard @ weights), scales.own),
-            between=0.0 if is_same.any() else scales.dataset,
+            between=np.full(len(known), 0.0 if is_same.any() else scales.dataset),
             own=np.maximum(alone, 0) + scales.rest,
-            noise=float(cells.noise.mean()),
+            noise=float(cells.noise[cells.noise > 0].mean()) if (cells.noise > 0).any() else 0.0,
         )
 
     @cached_property
