@@ -155,3 +155,19 @@ def test_s6_raw_paths_reach_no_file(client, path):
     scope_path = path.replace("%2e", ".").replace("%2f", "/")
     answer = ask_raw(client, scope_path, raw=path)
     assert answer["status"] == 404 and b"root:x" not in answer["body"]
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_s5_a_foreign_page_cannot_make_us_work(client, site):
+    for path in (f"{API}/status", f"{API}/matrix", f"{API}/folders"):
+        assert client.get(path, headers={"Sec-Fetch-Site": site}).status_code == 403
+        assert client.get(path, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+    assert client.get("/", headers={"Sec-Fetch-Site": site}).status_code == 200  # a link to the page may be anywhere
+
+
+def test_s4_the_name_of_the_machine_is_ours_beyond_loopback_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "Workstation")
+    host = {"Host": "workstation:8765", "Authorization": f"Bearer {20 * 'a'}"}
+    for where, status in (("127.0.0.1", 421), ("0.0.0.0", 200)):
+        with serving(tmp_path / "tasks", host=where, token=20 * "a") as client:
+            assert client.get(f"{API}/status", headers=host).status_code == status

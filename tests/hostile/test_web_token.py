@@ -2,6 +2,7 @@
 
 import pytest
 
+from task2vec.cli.serve import serve
 from task2vec.errors import UsageError
 from task2vec.web.settings import ServeSettings
 from tests.command import run_command
@@ -86,3 +87,47 @@ def test_the_link_gives_a_cookie_that_is_not_the_token(client):
 def test_a_server_that_listens_everywhere_knows_numbers_and_no_names(client):
     for host, status in (("192.168.1.5:8765", 200), ("[fd00::1]:8765", 200), ("evil.example", 421)):
         assert client.get(f"{HOME}{API}/status", headers={**BEARER, "Host": host}).status_code == status
+
+
+def test_a_code_lets_in_once_and_is_not_the_token(client):
+    code = client.guards.issue_code()
+    assert TOKEN not in code and client.guards.issue_code() != code  # an earlier one is dead
+    code = client.guards.issue_code()
+    for path in (f"/?code={code}x", "/?code=", f"/?token={code}", f"{API}/status?code={code}"):
+        assert client.get(path, follow_redirects=False).status_code == 401, path
+    try:
+        answer = client.get(f"/?code={code}", follow_redirects=False)
+        assert answer.status_code == 303 and answer.headers["location"] == "/"
+        assert client.get(f"{API}/status").status_code == 200
+    finally:
+        client.cookies.clear()
+    for path in (f"/?code={code}", "/?code="):
+        assert client.get(path, follow_redirects=False).status_code == 401
+
+
+def test_the_browser_is_not_told_the_token(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("task2vec.cli.serve.webbrowser.open", opened.append)
+    monkeypatch.setattr("task2vec.cli.serve._has_screen", lambda: True)
+    monkeypatch.setattr("task2vec.web.server.take_port", lambda host, port: (Listening(), False))
+    monkeypatch.setattr("task2vec.web.server.run", lambda app, listening, when_ready: when_ready())
+    for token in (TOKEN, None):
+        serve(library=tmp_path / "tasks", host="127.0.0.1", token=token)
+    first, second = opened
+    assert "?code=" in first and TOKEN not in first and second == "http://127.0.0.1:8765/"
+
+
+class Listening:
+    """Stands in for a socket."""
+
+    def getsockname(self):
+        return "127.0.0.1", 8765
+
+
+def test_a_cookie_of_somebody_else_does_not_hide_ours(client):
+    told = client.get(f"/?token={TOKEN}", follow_redirects=False).headers["set-cookie"].partition(";")[0]
+    client.cookies.clear()
+    assert told.startswith("task2vec-8765=")  # another server on this machine has one of its own
+    for cookie in (told, f'a[b]="odd; {told}', f"x@y=1; {told}; {{}}=2"):
+        assert client.get(f"{API}/status", headers={"Cookie": cookie}).status_code == 200, cookie
+    assert client.get(f"{API}/status", headers={"Cookie": f"{told}x"}).status_code == 401

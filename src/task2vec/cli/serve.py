@@ -62,7 +62,8 @@ def serve(
             say(f"open it with the token: {word_address(settings, number)}?token=...")
         say("Ctrl-C ends it")
         if is_opened and _has_screen():
-            webbrowser.open(word_address(settings, number, with_token=True))
+            # Others see the arguments of a browser's process: a code that is good for once, and not the token.
+            webbrowser.open(word_address(settings, number, code=app.issue_code()))
 
     run(app, listening, when_ready=tell)
 

@@ -6,13 +6,14 @@ input; every line on standard output is one of {"stage", "done", "total"}, {"key
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from task2vec.errors import Task2VecError
+from task2vec.errors import DataError, Task2VecError
 from task2vec.experts.measured import bundled_metatask
 from task2vec.library import Library
 from task2vec.library.identity import identify
@@ -27,12 +28,17 @@ def embed_folder(wish: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -
     Args:
         wish: "folder", "name" (or None), "library", and for tests "size" and "images".
         tell: takes words about progress.
+
+    Raises:
+        DataError: A link has taken the place of the folder, or of one above it, since it was offered.
     """
     from task2vec.tasks import read_folder
 
     like = next(iter(list_spaces(bundled_metatask()).values()))
     tell({"stage": "reading images", "done": 0, "total": 0})
+    check_place(wish["folder"])
     task = read_folder(wish["folder"], name=wish["name"])
+    check_place(wish["folder"])
     tell({"stage": "loading the probe", "done": 0, "total": 0})
     # Not before: torch takes seconds, and a folder that is no task needs none.
     from task2vec.embedding import EmbedSettings
@@ -50,9 +56,23 @@ def embed_folder(wish: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -
             with tensor_cores(steps.pixels.device):
                 features = steps.features(report)
             found = measure_with_halves(task, steps, features, report)
+            check_place(wish["folder"])  # images were read until now
             tell({"stage": "keeping", "done": 0, "total": 0})
             library.add(found, source=task.source)
     return identify(found).key
+
+
+def check_place(folder: str) -> None:
+    """Raise if a folder does not lie where its name says: roots were followed to where they lie when they were named.
+
+    Example:
+        >>> check_place(os.path.realpath("."))
+    """
+    if os.path.realpath(folder) != folder:
+        raise DataError(
+            f"'{folder}' is a link now, or lies below one, so it is no longer the folder that was offered. "
+            "Links could lead out of what may be read. Put the folder itself there, and list the folders again."
+        )
 
 
 def make_report(tell: Callable[[dict[str, Any]], None]) -> Callable[[str, int], Callable[[int], None]]:

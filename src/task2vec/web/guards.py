@@ -10,18 +10,18 @@ import hmac
 import logging
 import secrets
 import socket
-from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from task2vec.web.answers import Problem
 from task2vec.web.problems import tell_problem
-from task2vec.web.settings import LOOPBACK, ServeSettings
+from task2vec.web.settings import LOOPBACK, ServeSettings, is_loopback
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -52,9 +52,16 @@ class Guards:
     def __init__(self, api: "FastAPI", settings: ServeSettings, *, served: "Served"):
         """The cookie that stands for the token is drawn anew by every server: a stolen one dies with it."""
         self.api, self.settings, self.limits, self.served = api, settings, settings.limits, served
-        self._session = secrets.token_urlsafe(32)
-        self._names = {*LOOPBACK, settings.host.lower(), socket.gethostname().lower()}
+        self._session, self._code = secrets.token_urlsafe(32), ""
+        self._names = {*LOOPBACK, settings.host.lower()}
+        if not is_loopback(settings.host):
+            self._names.add(socket.gethostname().lower())
         self._is_open = settings.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+
+    def issue_code(self) -> str | None:
+        """A code that lets one visitor in, once: `/?code=...`; None where no token is needed."""
+        self._code = secrets.token_urlsafe(32) if self.settings.token is not None else ""
+        return self._code or None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers what must not go further, and hands on the rest."""
@@ -87,6 +94,9 @@ class Guards:
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             mend = "Use the address that `task2vec serve` printed; --host NAME makes NAME one of ours."
             return _no(421, "this is no name of this server", "Another name may point here (DNS rebinding).", mend)
+        if scope["path"].startswith(API) and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            why = "A page from anywhere could make this machine work, or see how long it takes."
+            return _no(403, "another page asked for this", why, f"Open http://{hosts[0]}/ and ask from there.")
         if scope["method"] not in SAFE_METHODS and not self._is_same_origin(headers):
             mend = f"Send 'Origin: http://{hosts[0]}' from a page of this server, or a bearer token and no Origin."
             return _no(403, "a change was asked for by another page", "A page from anywhere could do that.", mend)
@@ -127,12 +137,12 @@ class Guards:
         if self.settings.token is None:
             return None
         if scope["path"] == "/" and scope["method"] == "GET":
-            given = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=64).get("token", [])
-            if given and self._is_token(given[0]):
+            given = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=64)
+            if self._is_token(given.get("token", [""])[0]) or self._take_code(given.get("code", [""])[0]):
                 answer = RedirectResponse("/", 303)
-                answer.set_cookie(COOKIE, self._session, httponly=True, samesite="strict", path="/")
+                answer.set_cookie(_name_cookie(scope), self._session, httponly=True, samesite="strict", path="/")
                 return answer
-        if self._knows_token(headers) or self._has_session(headers):
+        if self._knows_token(headers) or self._has_session(scope, headers):
             return None
         mend = "Open the address with ?token=... that `task2vec serve` printed, or send 'Authorization: Bearer TOKEN'."
         return _no(401, "the token is missing or wrong", "This server is not for everybody.", mend)
@@ -144,12 +154,16 @@ class Guards:
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), (self.settings.token or "").encode()) and bool(text)
 
-    def _has_session(self, headers: Headers) -> bool:
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return found is not None and hmac.compare_digest(found.value.encode(), self._session.encode())
+    def _take_code(self, text: str) -> bool:
+        """Whether it is the code that was issued, which is none from now on."""
+        is_code = hmac.compare_digest(text.encode(), self._code.encode()) and bool(text)
+        if is_code:
+            self._code = ""
+        return is_code
+
+    def _has_session(self, scope: Scope, headers: Headers) -> bool:
+        found = cookie_parser(headers.get("cookie", "")).get(_name_cookie(scope), "")
+        return hmac.compare_digest(found.encode(), self._session.encode())
 
     async def _read_body(self, headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:
         """The body as a whole, if it is short, JSON and not deep; it is not read any further than that."""
@@ -216,6 +230,12 @@ def find_depth(body: bytes) -> int:
         elif letter in b"]}":
             depth -= 1
     return deepest
+
+
+def _name_cookie(scope: Scope) -> str:
+    """What our cookie is called: browsers keep one jar for all ports of a machine, and several servers may run."""
+    port = (scope.get("server") or (None, None))[1]
+    return COOKIE if port is None else f"{COOKIE}-{port}"
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -18,6 +18,8 @@ from task2vec.web.settings import DEFAULT_LIMITS, Limits
 
 _PATIENCE = 5.0  # seconds that a process has to end before it is killed
 _LAST_WORDS = 2000
+# -P: without it the folder that the server was started in is searched first, and a PIL.py in there would be run.
+EMBEDDER = (sys.executable, "-P", "-m", "task2vec.web.embedder")
 
 
 @dataclass
@@ -76,7 +78,7 @@ class Jobs:
         *,
         limits: Limits = DEFAULT_LIMITS,
         names: Mapping[str, str] | None = None,
-        command: tuple[str, ...] = (sys.executable, "-m", "task2vec.web.embedder"),
+        command: tuple[str, ...] = EMBEDDER,
     ):
         """`names` are those that folders of this machine go by, `command` the process that embeds."""
         self.library, self.limits, self.names, self.command = library, limits, dict(names or {}), command
@@ -195,14 +197,14 @@ class Jobs:
             ended = self._listen(job, process.stdout)
             _end(process)
             listener.join(_PATIENCE)
-        with self._lock:
+        said = "".join(last).strip().splitlines()
+        why = f" It said: {said[-1]}" if said else ""
+        with self._lock:  # at once: whoever cancels between the two would be told of an end that another one replaces
             job.process = None
-        if job.is_unwanted and not job.has_ended:
-            job.change(state="cancelled", stage="cancelled")
-        elif not ended:
-            said = "".join(last).strip().splitlines()
-            why = f" It said: {said[-1]}" if said else ""
-            self._fail(job, f"the process that embeds ended early (code {process.returncode}).{why}. Try again.")
+            if job.is_unwanted and not job.has_ended:
+                job.change(state="cancelled", stage="cancelled")
+            elif not ended:
+                self._fail(job, f"the process that embeds ended early (code {process.returncode}).{why}. Try again.")
 
     def _listen(self, job: Job, lines: Any) -> bool:
         """Notes what a process says; whether it came to an end of its own."""

@@ -40,12 +40,13 @@ def take_port(host: str, port: int | None) -> tuple[socket.socket, bool]:
     for number in tried:
         try:
             return _listen(host, number), port is None and number != USUAL_PORT
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter of a host that no name can be
             if port is None and number and isinstance(error, OSError) and _is_taken(error):
                 continue
+            said = getattr(error, "strerror", None) or error
             mend = "Choose another one: --port N, or leave it out" if port else "Choose another one: --host NAME"
             raise ResourceError(
-                f"cannot listen on {host} port {number}: {error.strerror or error}. Nobody could open the page. {mend}"
+                f"cannot listen on {host} port {number}: {said}. Nobody could open the page. {mend}"
             ) from error
     raise AssertionError("the last port is chosen by the machine")
 
@@ -69,8 +70,8 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def word_address(settings: ServeSettings, port: int, *, with_token: bool = False) -> str:
-    """The address to open in a browser.
+def word_address(settings: ServeSettings, port: int, *, code: str | None = None) -> str:
+    """The address to open in a browser; with a code that `Guards.issue_code` gave, it lets in once.
 
     Example:
         >>> word_address(ServeSettings(host="::1"), 8765)
@@ -78,7 +79,7 @@ def word_address(settings: ServeSettings, port: int, *, with_token: bool = False
     """
     host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(settings.host, settings.host)  # noqa: S104
     host = f"[{host}]" if ":" in host else host
-    return f"http://{host}:{port}/" + (f"?token={settings.token}" if with_token and settings.token else "")
+    return f"http://{host}:{port}/" + (f"?code={code}" if code else "")
 
 
 def run(app: "Guards", listening: socket.socket, *, when_ready: Callable[[], None] = lambda: None) -> None:

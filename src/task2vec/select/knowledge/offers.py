@@ -1,6 +1,7 @@
 """Experts that may be recommended: what each is, whether anybody has its weights, and the line that loads it."""
 
 import importlib.util
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -74,10 +75,10 @@ class Offer:
         if self.location is None:
             return f"train it: {self.train}" if self.lesson else "its weights are not published under a name"
         if not self.is_named:
-            return f't2v.load_expert("{self.location}")'
-        size = "" if self.size is None else f", size={self.size}"
+            return f"t2v.load_expert({_quote(self.location)})"
+        size = f", size={self.size:d}" if isinstance(self.size, int) else ""
         fetch = "" if self.is_here else ", download=True"
-        return f't2v.load_probe("{self.location.removeprefix("timm:")}"{size}{fetch})'
+        return f"t2v.load_probe({_quote(self.location.removeprefix('timm:'))}{size}{fetch})"
 
     @property
     def train(self) -> str:
@@ -167,6 +168,11 @@ def _offer_model(name: str, known: Sequence[Offer]) -> Offer:
         f"'{name}' is no expert that errors are known of, no file of an expert, and no model of timm or torchvision, "
         f"so it cannot be a candidate. Known and loadable: {some or 'none'}; what is on this machine: task2vec probes"
     )
+
+
+def _quote(text: str) -> str:
+    """Text as one literal of Python, whatever is in it: locations come from files and libraries of others."""
+    return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def _has_weights(location: str) -> bool:
