@@ -1,6 +1,7 @@
 """Requests that are too large, too deep or never end (S8), and what answers tell a browser about names (S9)."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -139,3 +140,28 @@ def test_s9_any_name_comes_back_as_it_is(tmp_path, name):
     with serving(tmp_path / "tasks") as client:
         names = [one["name"] for one in ask(client, "/tasks", limit=200)["tasks"]]
     assert name in names
+
+
+def test_s8_no_more_work_than_some_waits(client, monkeypatch):
+    monkeypatch.setattr("task2vec.web.answering.MOST_WAITING", {True: 2, False: 256})
+    answerer, gate = client.app_state.answerer, threading.Event()
+
+    async def crowd():
+        work = [asyncio.create_task(answerer.run(gate.wait, is_slow=True)) for _ in range(2)]
+        await asyncio.sleep(0)
+        return work
+
+    async def leave(work):
+        await asyncio.gather(*work)
+
+    task = ask(client, "/tasks", limit=1)["tasks"][0]["id"]
+    work = client.portal.call(crowd)
+    try:
+        for path in ("/folders", f"/matrix?ids={task}"):
+            answer = client.get(API + path)
+            assert answer.status_code == 503 and "again" in answer.json()["error"]["mend"]
+        assert client.get(f"{API}/tasks").status_code == 200  # what is short is answered meanwhile
+    finally:
+        gate.set()
+        client.portal.call(leave, work)
+    assert client.get(f"{API}/folders").status_code == client.get(f"{API}/matrix?ids={task}").status_code == 200

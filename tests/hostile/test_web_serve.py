@@ -59,7 +59,7 @@ def test_r1_an_asked_port_in_use_ends_with_5(taken, tmp_path):
     assert "Traceback" not in result.stderr and result.stdout == ""
 
 
-@pytest.mark.parametrize("host", ["192.0.2.7", "no.such.host.invalid"])
+@pytest.mark.parametrize("host", ["192.0.2.7", "no.such.host.invalid", 70 * "a", "a..b"])
 def test_a_host_that_is_none_of_this_machine_ends_with_5(host, monkeypatch):
     def resolve(name, *args, **options):
         if name.endswith(".invalid"):

@@ -2,13 +2,16 @@
 
 import json
 import sys
+import threading
 import time
 
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.requests import ClientDisconnect, Request
 
-from task2vec.web.jobs import Jobs
+from task2vec.web.job_routes import follow_job
+from task2vec.web.jobs import Job, Jobs
 from task2vec.web.problems import NotServedError
 from task2vec.web.settings import Limits
 from tests.web.serving import API, OWN, ask, serving, wait_for
@@ -177,3 +180,46 @@ def test_a_folder_is_embedded_for_real_and_appears(library, tmp_path):
         failed = read_events(client, again.id)[-1][1]
         assert failed["state"] == "failed" and "photos" in failed["error"]["what"]
         assert str(tmp_path) not in str(failed)
+
+
+def test_a_listener_counts_from_the_moment_it_is_let_in(library, tmp_path):
+    with serving(library, roots=[tmp_path], jobs=command(GOOD), limits=Limits(listeners=1)) as client:
+        served = client.app_state
+        job = wait(served.jobs.add(tmp_path), "done")
+        request = Request({"type": "http", "app": client.guards.api, "headers": []})
+        events = client.portal.call(follow_job, request, job.id)
+        assert served.listeners == 1 and client.get(f"{API}/jobs/{job.id}/events").status_code == 429
+
+        async def leave(*_):
+            raise OSError("gone")
+
+        with pytest.raises((OSError, ClientDisconnect)):
+            client.portal.call(events, {"type": "http", "asgi": {"spec_version": "2.4"}}, leave, leave)
+        assert served.listeners == 0 and read_events(client, job.id)[-1][0] == "end"
+
+
+def test_who_cancels_at_the_last_moment_is_told_how_it_ended(make_jobs):
+    jobs = make_jobs(DEAD)
+    seen = []
+
+    class Lock:
+        """Cancels right after the process has been forgotten: what was told then must stay."""
+
+        def __init__(self):
+            self.lock = threading.Lock()
+
+        def __enter__(self):
+            self.lock.acquire()
+
+        def __exit__(self, *_):
+            self.lock.release()
+            if seen == ["process"] and job.process is None:
+                seen.append("cancel")
+                seen.append(jobs.cancel(job.id).state)
+            elif not seen and job.process is not None:
+                seen.append("process")
+
+    job = Job("j-1", "x", {})
+    jobs._jobs[job.id], jobs._lock = job, Lock()
+    jobs._run(job)
+    assert seen == ["process", "cancel", "failed"] and job.state == "failed"

@@ -113,3 +113,27 @@ def test_few_tasks_make_a_map(tmp_path, count):
     with serving(tmp_path / "tasks") as client:
         whole = wait_for(client, "/map", is_there).json()
         assert len(places(whole)) == count and whole["method"] == "classical scaling"
+
+
+def test_a_map_that_was_let_go_is_made_again(library):
+    with serving(library) as client:
+        first = wait_for(client, "/map", is_there)
+        client.app_state.maps._charts.clear()  # as if eight other spaces had been looked at
+        view = client.app_state.world.look()
+        assert isinstance(client.app_state.maps.find(view, view.default), maps.answers.LayingOutAnswer)
+        assert places(wait_for(client, "/map", is_there).json()).keys() == places(first.json()).keys()
+
+
+def test_an_error_that_is_told_often_does_not_grow(library, monkeypatch):
+    def fail(*args):
+        raise maps.NotServedError(maps.split_text("no. Never. Leave it"), status=500)
+
+    monkeypatch.setattr(maps, "make_chart", fail)
+    with serving(library) as client:
+        view, depths = client.app_state.world.look(), []
+        wait_for(client, "/map", lambda answer: answer.status_code == 500)
+        for _ in range(3):
+            with pytest.raises(maps.NotServedError) as caught:
+                client.app_state.maps.find(view, view.default)
+            depths.append(len(caught.traceback))
+    assert len(set(depths)) == 1

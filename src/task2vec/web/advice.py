@@ -1,5 +1,6 @@
 """Questions about experts: which suits a task, and which are known."""
 
+import re
 from collections import defaultdict
 
 import numpy as np
@@ -60,9 +61,23 @@ def _tell(row: Recommended, kind: str, *, is_loadable: bool) -> answers.Recommen
         lesson=row.lesson,
         is_static=row.is_static,
         is_loadable=is_loadable,
-        load=row.load,
+        load=hide_file(row.load),
         why=row.why,
     )
+
+
+def hide_file(line: str) -> str:
+    """The line that loads an expert, with the name of its file alone: where it lies is not for visitors.
+
+    Example:
+        >>> hide_file('t2v.load_expert("/home/ada/birds.expert.safetensors")')
+        't2v.load_expert("birds.expert.safetensors")'
+    """
+    start, end = 't2v.load_expert("', '")'
+    if not (line.startswith(start) and line.endswith(end)):
+        return line
+    name = re.split(r"/|\\\\", line[len(start) : -len(end)])[-1]  # in a literal a backslash is written as two
+    return f"{start}{name}{end}"
 
 
 def list_experts(world: World, view: View, *, train: str | None) -> answers.ExpertsAnswer:

@@ -7,11 +7,14 @@ from typing import TypeVar
 
 from starlette.responses import Response
 
-from task2vec.web.answers import Answer
+from task2vec.web.answers import Answer, Problem
 from task2vec.web.cache import Cache
+from task2vec.web.problems import NotServedError
 from task2vec.web.world import View, World
 
 _BYTES = 48 << 20
+# What may wait or run at a time, by whether it is long; the load test asks with 50 clients (benchmarks/web_load.py).
+MOST_WAITING = {True: 64, False: 256}
 Made = TypeVar("Made")
 
 
@@ -24,6 +27,7 @@ class Answerer:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="task2vec-answer")
         self._slow_pool = ThreadPoolExecutor(threads, thread_name_prefix="task2vec-long-answer")
         self._kept: Cache[bytes] = Cache(_BYTES)
+        self._waiting = {True: 0, False: 0}
         self._under_way: dict[Hashable, asyncio.Task[bytes]] = {}
 
     async def answer(
@@ -42,9 +46,26 @@ class Answerer:
         return Response(content, media_type="application/json")
 
     async def run(self, work: Callable[[], Made], *, is_slow: bool = False) -> Made:
-        """What `work` returns, done by one of the threads."""
+        """What `work` returns, done by one of the threads.
+
+        Raises:
+            NotServedError: As much as may wait is waiting.
+        """
+        if self._waiting[is_slow] >= MOST_WAITING[is_slow]:
+            raise NotServedError(
+                Problem(
+                    what=f"{self._waiting[is_slow]} answers are being worked out or wait for it.",
+                    why="Whoever came later would wait for long, and fill the memory meanwhile.",
+                    mend="Ask again in a few seconds.",
+                ),
+                status=503,
+            )
         pool = self._slow_pool if is_slow else self._pool
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
+        self._waiting[is_slow] += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
+        finally:
+            self._waiting[is_slow] -= 1
 
     def close(self) -> None:
         """Lets the threads go."""

@@ -28,7 +28,7 @@ _ERRORS = {
     404: "There is nothing of that id.",
     422: "A value cannot be meant, or tasks cannot be compared.",
     500: "A part of the library is damaged.",
-    503: "The disk or the memory said no.",
+    503: "The disk or the memory said no, or too many answers are waited for.",
 }
 
 

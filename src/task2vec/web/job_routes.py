@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from task2vec.web import answers
 from task2vec.web.jobs import Job
@@ -26,7 +27,7 @@ async def list_folders(
 ) -> Response:
     """The real folders below the roots that `task2vec serve --root` named; links are not followed."""
     served = served_by(request)
-    found = await served.answerer.run(lambda: served.folders.tell(root))
+    found = await served.answerer.run(lambda: served.folders.tell(root), is_slow=True)
     return _tell(found)
 
 
@@ -87,29 +88,40 @@ async def follow_job(request: Request, job: JobId) -> Response:
             ),
             status=429,
         )
-    return StreamingResponse(_follow(served, found), media_type="text/event-stream")
+    served.listeners += 1
+    return _Events(served, found)
+
+
+class _Events(StreamingResponse):
+    """The events of a job; the place of a listener is given back whenever and however it leaves."""
+
+    def __init__(self, served: Served, job: Job):
+        super().__init__(_follow(served, job), media_type="text/event-stream")
+        self.served = served
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.served.listeners -= 1
 
 
 async def _follow(served: Served, job: Job) -> AsyncIterator[str]:
-    """The events of a job; the place of a listener is given back whenever and however it leaves."""
-    served.listeners += 1
-    try:
-        version, last = -1, time.monotonic()
-        while True:
-            has_ended = job.has_ended and version == job.version
-            if version != job.version:
-                version, last = job.version, time.monotonic()
-                yield f"event: progress\ndata: {job.tell().model_dump_json()}\n\n"
-            elif has_ended or served.is_closing:
-                yield f"event: end\ndata: {job.tell().model_dump_json()}\n\n"
-                return
-            elif time.monotonic() - last > _KEEP_ALIVE:
-                last = time.monotonic()
-                yield ": still here\n\n"
-            else:
-                await asyncio.sleep(_PAUSE)
-    finally:
-        served.listeners -= 1
+    """What a job tells until it has ended."""
+    version, last = -1, time.monotonic()
+    while True:
+        has_ended = job.has_ended and version == job.version
+        if version != job.version:
+            version, last = job.version, time.monotonic()
+            yield f"event: progress\ndata: {job.tell().model_dump_json()}\n\n"
+        elif has_ended or served.is_closing:
+            yield f"event: end\ndata: {job.tell().model_dump_json()}\n\n"
+            return
+        elif time.monotonic() - last > _KEEP_ALIVE:
+            last = time.monotonic()
+            yield ": still here\n\n"
+        else:
+            await asyncio.sleep(_PAUSE)
 
 
 def _tell(answer: answers.Answer, status: int = 200) -> Response:

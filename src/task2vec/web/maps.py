@@ -77,18 +77,18 @@ class Maps:
 
     def find(self, view: View, space: Space) -> answers.MapAnswer | answers.LayingOutAnswer:
         """The map with all tasks of a space, or how far it is."""
-        chart = self._charts.get(space.id)
-        if chart is not None and all(entry.id in chart.places for entry in space.entries):
-            return tell_map(chart, view, space)
         key = (space.id, view.revision)
         with self._lock:
-            work = self._work.get(key)
-            if work is None:
+            chart, work = self._charts.get(space.id), self._work.get(key)
+            if chart is not None and all(entry.id in chart.places for entry in space.entries):
+                return tell_map(chart, view, space)
+            # One that has ended well, and whose map is not there, was made and let go for maps of other spaces.
+            if work is None or (not work.is_running and work.error is None):
                 self._work = {old: one for old, one in self._work.items() if one.is_running}
                 work = self._work[key] = _Work()
                 self._pool.submit(self._make, work, space)
         if work.error is not None:
-            raise work.error
+            raise work.error.with_traceback(None)  # raised for each who asks, it would grow each time
         return answers.LayingOutAnswer(stage=work.stage, done=work.done)
 
     def _make(self, work: _Work, space: Space) -> None:

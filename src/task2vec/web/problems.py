@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import PurePath
 
 from starlette.responses import JSONResponse, Response
 
@@ -10,6 +11,9 @@ from task2vec.web.answers import ErrorAnswer, Problem
 
 # A sentence ends where the next one begins; "e.g. x" and "1.5" do not.
 _SENTENCE = re.compile(r"(?<=[^A-Z.][.!?])\s+(?=[A-Z'`(])")
+# A path from the top, in quotes or up to the next blank: its last part is the group "last".
+_QUOTED = re.compile(r"""(?P<mark>['"])(?:/|[A-Za-z]:[/\\])[^'"\n]*?(?P<last>[^'"/\\\n]+)[/\\]?(?P=mark)""")
+_BARE = re.compile(r"""(?<![\w.:/\\-])(?:/|[A-Za-z]:[/\\])(?:[^\s'"/\\]+[/\\])*(?P<last>[^\s'"/\\]+)[/\\]?""")
 _STATUS = ((UsageError, 422), (DataError, 422), (LibraryError, 500), (ResourceError, 503))
 
 
@@ -37,13 +41,19 @@ def split_text(text: str) -> Problem:
 def hide_places(text: str, names: Mapping[str, str]) -> str:
     """The text with folders of this machine under the names that visitors know them by, the longest first.
 
+    Of any other path from the top its last part is left.
+
     Example:
         >>> hide_places("'/home/ada/photos/cats' is empty", {"/home/ada/photos": "photos"})
         "'photos/cats' is empty"
+        >>> hide_places("cannot read /usr/lib/x.so: see '/etc/my hosts'", {"/": "root"})
+        "cannot read x.so: see 'my hosts'"
     """
     for place in sorted(names, key=len, reverse=True):
-        text = text.replace(place, names[place])
-    return text
+        if len(PurePath(place).parts) > 1:  # the top itself is in every path
+            text = re.sub(rf"{re.escape(place)}(?![\w-])", lambda _, name=names[place]: name, text)
+    text = _QUOTED.sub(lambda found: found["mark"] + found["last"] + found["mark"], text)
+    return _BARE.sub(lambda found: found["last"], text)
 
 
 def tell_problem(problem: Problem, status: int, headers: Mapping[str, str] | None = None) -> Response:

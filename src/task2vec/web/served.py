@@ -48,10 +48,9 @@ class Served:
     def open(cls, settings: ServeSettings, *, measured: MeasuredMetaTask | None = None) -> "Served":
         """All of it, with nothing begun yet."""
         world, folders = World(settings.library, measured=measured), Folders(settings.roots)
+        # Where they really lie, from the top: a name as short as "." is in every sentence.
         names = {str(place): place.name or "root" for place in folders.roots.values()}
-        names |= {str(root): folders.roots[text].name for text in folders.roots for root in settings.roots
-                  if root.resolve() == folders.roots[text]}  # fmt: skip
-        names |= {str(world.folder): world.name, str(world.folder.resolve()): world.name}
+        names.setdefault(str(world.folder), world.name)
         jobs = Jobs(world.folder, limits=settings.limits, names=names)
         return cls(settings, world, Answerer(world), Maps(world), folders, jobs, names)
 

@@ -81,7 +81,7 @@ class World:
 
     def __init__(self, folder: Path | None = None, *, measured: MeasuredMetaTask | None = None):
         """`folder` is that of the library, which need not be there yet."""
-        self.folder, self.measured = find_library(folder), measured or bundled_metatask()
+        self.folder, self.measured = find_library(folder).resolve(), measured or bundled_metatask()
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._library: Library | None = None
         self._seen: tuple[tuple, View] | None = None
