@@ -28,7 +28,7 @@ bench: $(VENV)/.ready-bench  ## Measure speed and error against the old algorith
 	$(BIN)/python benchmarks/run.py
 
 test-hostile: $(READY)  ## All attacks of tests/hostile, and all that takes long elsewhere
-	$(BIN)/pytest tests/hostile tests/library tests/engine tests/experts
+	$(BIN)/pytest tests/hostile tests/library tests/engine tests/experts tests/web
 
 package: $(READY)  ## Build sdist and wheel, and try the wheel in an empty environment elsewhere
 	PYTHON=$(CURDIR)/$(BIN)/python .ci/package

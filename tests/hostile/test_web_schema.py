@@ -12,6 +12,8 @@ from tests.web.test_jobs import GOOD, command
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis makes up the requests")
 OPERATIONS = 15
+# A map that is laid out in the background draws random numbers while Hypothesis draws its own.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
 
 
 @pytest.fixture(scope="module")

@@ -159,6 +159,7 @@ def test_wishes_that_cannot_be_meant(client, wish, status):
     assert client.post(f"{API}/jobs", json=wish, headers=OWN).status_code == status
 
 
+@pytest.mark.long  # test_browser.py does it, too, through the page
 def test_a_folder_is_embedded_for_real_and_appears(library, tmp_path):
     rng = np.random.default_rng(0)
     for name, level in (("dark", 60), ("bright", 190)):
