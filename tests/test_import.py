@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -68,9 +69,14 @@ def test_the_version_is_the_one_of_the_package():
     assert task2vec.__version__ == project["version"]
 
 
-def test_the_package_is_a_command():
-    result = subprocess.run([sys.executable, "-m", "task2vec", "--version"], capture_output=True, text=True, timeout=60)
-    assert result.stdout == f"task2vec {task2vec.__version__}\n"
+def test_the_package_is_a_command_and_runs_no_code_of_the_folder_that_one_stands_in(tmp_path):
+    (tmp_path / "typer.py").write_text("raise SystemExit('code of a stranger')")
+    command = [sys.executable, "-m", "task2vec", "--version"]
+    source = str(Path(task2vec.__file__).parents[1])
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PYTHONPATH": source}
+    )
+    assert (result.stdout, result.stderr) == (f"task2vec {task2vec.__version__}\n", "")
 
 
 def test_commands_keep_their_names():
