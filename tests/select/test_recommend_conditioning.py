@@ -172,6 +172,22 @@ def test_an_error_that_tells_nothing_leaves_students_tails():
     blind, sure = (forecast.learn(np.array([2]), np.array([-0.5]), np.array([noise])) for noise in (1e9, 1e-9))
     np.testing.assert_allclose(blind.widths(3), forecast.widths(3), rtol=1e-6)
     assert sure.between[2] == pytest.approx(0, abs=1e-6) and (sure.between[:2] < forecast.between[:2]).all()
+    # The dataset keeps its share of what is left unknown of the effect that all experts have in common.
+    noise, numbers = np.array([0.05, 0.3]), np.array([0, 2])
+    told = forecast.lean[numbers] @ forecast.spread @ forecast.lean[numbers].T + forecast.common
+    pull = np.linalg.inv(told + np.diag(forecast.own[numbers] + noise)).sum()
+    left = (1 - forecast.common * pull) * forecast.between
+    left[numbers] *= (noise / (forecast.own[numbers] + noise)) ** 2
+    found = forecast.learn(numbers, np.array([-0.5, 0.1]), noise)
+    np.testing.assert_allclose(found.between, left, rtol=1e-9)
+
+
+def test_two_experts_that_are_known_exactly_are_compared_without_a_warning():
+    fitted, question = leave_out(draw(), 3)
+    numbers = np.array([0, 1, 2])
+    forecast = replace(fitted.forecast(question), own=np.full(5, 0.3))
+    known = forecast.learn(numbers, np.array([-0.5, -0.5, 0.2]), np.zeros(3))
+    assert [known.compare(0, 1), known.compare(0, 2), known.compare(2, 0)] == [0.5, 1.0, 0.0]
 
 
 def test_heads_have_no_say_in_the_static_choice(known):
