@@ -17,9 +17,11 @@ function chosen() {
   }
 }
 
-const current = () => document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light");
+let theme = chosen();
+const current = () => theme ?? (system.matches ? "dark" : "light");
 
 function show() {
+  if (theme) get("dark").media = theme === "dark" ? "all" : "not all";
   const other = current() === "dark" ? "light" : "dark";
   get("theme").textContent = other === "dark" ? "☾" : "☀";
   get("theme").title = `Switch to ${other}`;
@@ -28,13 +30,10 @@ function show() {
 }
 
 export function startTheme() {
-  const kept = chosen();
-  if (kept) document.documentElement.dataset.theme = kept;
   get("theme").addEventListener("click", () => {
-    const other = current() === "dark" ? "light" : "dark";
-    document.documentElement.dataset.theme = other;
+    theme = current() === "dark" ? "light" : "dark";
     try {
-      localStorage.setItem(KEY, other);
+      localStorage.setItem(KEY, theme);
     } catch {
       /* as above */
     }
