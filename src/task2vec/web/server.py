@@ -8,10 +8,12 @@ from task2vec.errors import MissingExtraError, ResourceError
 from task2vec.web.settings import ServeSettings
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from task2vec.web.guards import Guards
 
 USUAL_PORT, MORE_PORTS = 8765, 50
-_CONNECTIONS = 512
+CONNECTIONS = 512
 
 
 def check_extra() -> None:
@@ -63,7 +65,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(_CONNECTIONS)
+        listening.listen(CONNECTIONS)
     except BaseException:
         listening.close()
         raise
@@ -80,6 +82,26 @@ def word_address(settings: ServeSettings, port: int, *, code: str | None = None)
     host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(settings.host, settings.host)  # noqa: S104
     host = f"[{host}]" if ":" in host else host
     return f"http://{host}:{port}/" + (f"?code={code}" if code else "")
+
+
+def configure(app: "Guards") -> "uvicorn.Config":
+    """How uvicorn serves an application: quietly, on so many connections, and with patience that has an end."""
+    import uvicorn
+
+    from task2vec.web.connections import Connection
+
+    return uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        http=Connection,
+        ws="none",
+        lifespan="on",
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=3,
+    )
 
 
 def run(app: "Guards", listening: socket.socket, *, when_ready: Callable[[], None] = lambda: None) -> None:
@@ -103,16 +125,5 @@ def run(app: "Guards", listening: socket.socket, *, when_ready: Callable[[], Non
             app.served.is_closing = True  # listeners to events are told, and leave
             await super().shutdown(sockets)
 
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ws="none",
-        lifespan="on",
-        limit_concurrency=_CONNECTIONS,
-        timeout_keep_alive=15,
-        timeout_graceful_shutdown=3,
-    )
     with threadpool_limits(1):  # answers run side by side; threads of their own would only get in each other's way
-        Server(config).run(sockets=[listening])
+        Server(configure(app)).run(sockets=[listening])

@@ -20,7 +20,8 @@ class Limits:
         query: bytes of a query.
         parameters: in a query.
         path: bytes of a path.
-        seconds: that a body may take to arrive.
+        seconds: that the head of a request, and then its body, may take to arrive.
+        reading: seconds that an answer may wait to be read.
         jobs: embeddings that wait or run.
         kept_jobs: that are remembered after they have ended.
         listeners: to events, of all jobs together.
@@ -32,6 +33,7 @@ class Limits:
     parameters: int = 32
     path: int = 1 << 10
     seconds: float = 10.0
+    reading: float = 30.0
     jobs: int = 4
     kept_jobs: int = 50
     listeners: int = 32
