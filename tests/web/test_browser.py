@@ -38,6 +38,10 @@ def address(tmp_path_factory):
             pixels = rng.integers(0, 90, (32, 32, 3))
             pixels[8:24, 8:24, kind] += 150
             Image.fromarray(pixels.astype("uint8")).save(folder / f"{number}.png")
+        broken = home / "photos" / "ruined" / name
+        broken.mkdir(parents=True)
+        for number in range(6):
+            (broken / f"{number}.png").write_bytes(b"no image")
     with start_server(home / "tasks", "--root", home / "photos") as place:
         yield place
 
@@ -263,6 +267,23 @@ def test_an_embedding_is_cancelled(reader):
     reader.click_on("#cancel")
     reader.wait_until("document.getElementById('progress').textContent.includes('was cancelled')")
     assert reader.run("task2vec.state.points.every(({ name }) => name !== 'in vain')")
+
+
+def test_an_embedding_that_fails_says_why_and_is_forgotten(reader):
+    reader.read("#view=embed")
+    reader.wait_until("document.querySelector('#view-embed form')")
+    reader.click_on("#folder-filter")
+    reader.type("ruined")
+    reader.wait_until("document.querySelectorAll('.folders input:not(:disabled)').length === 1")
+    reader.click_on(".folders input:not(:disabled)")
+    reader.click_on("#view-embed button[type=submit]")
+    reader.wait_until("document.querySelector('#progress .problem')")
+    assert "12 of 12 images cannot be read" in reader.text("#progress .problem .what")
+    assert reader.run("document.querySelectorAll('#progress .problem p').length") >= 2
+    reader.picture("failed_light")
+    reader.click_on("#progress button")
+    assert reader.run("document.getElementById('progress').hidden")
+    assert reader.run("task2vec.state.points.every(({ name }) => name !== 'ruined')")
 
 
 def test_an_unknown_task_is_told_in_plain_words(window):
