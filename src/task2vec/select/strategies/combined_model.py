@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.optimize import minimize
 
 # Errors this small are told from none by luck: a few images of a small test set.
@@ -76,6 +77,13 @@ class Cells:
         """(E, T) values, (E, T) whether known, (E, T, D) drifts, with zeros where nothing is known."""
         known = self.known.T.astype(np.float64)
         return np.where(self.known, self.values, 0).T, known, self.drifts * known[:, :, None]
+
+    @cached_property
+    def patterns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(P, T) whether known, (P, T) whether known and seen, of experts that are alike in both, and (E) which."""
+        patterns, which = np.unique(np.stack([self.known, self.seen & self.known]), axis=2, return_inverse=True)
+        known, seen = patterns.transpose(0, 2, 1).astype(np.float64)
+        return known, seen, which.reshape(-1)
 
     @cached_property
     def is_same(self) -> np.ndarray:
@@ -169,13 +177,13 @@ def solve(cells: Cells, scales: Scales, likeness: Likeness) -> Solution:
     prior = np.zeros((tasks + count, tasks + count))
     prior[:tasks, :tasks] = spread_hardness(cells, scales, likeness)
     prior[tasks:, tasks:] = _SLOPES * np.eye(count)
-    precision = np.linalg.inv(prior)
-    spread = np.linalg.inv(precision + information)
+    (precision,), logdet_prior = _invert_all(prior[None])
+    (spread,), logdet_posterior = _invert_all((precision + information)[None])
     told = np.einsum("eij,ej->ei", inverses, values)
     evidence = np.concatenate([told.sum(0), np.einsum("etd,et->d", drifts, told)])
     shared = spread @ evidence
     left = values - known * (shared[:tasks] + drifts @ shared[tasks:])
-    logdet += float(np.linalg.slogdet(prior)[1] - np.linalg.slogdet(spread)[1])
+    logdet += float(logdet_prior[0] + logdet_posterior[0])
     cost = 0.5 * (logdet + float((values * told).sum() - evidence @ shared))
     return Solution(inverses, pulled, shared, spread, precision, np.einsum("eij,ej->ei", inverses, left), cost)
 
@@ -197,17 +205,29 @@ def place_hardness(
 
 def _invert(cells: Cells, scales: Scales, likeness: Likeness) -> tuple[np.ndarray, float]:
     """Inverse covariances of all experts, and the sum of the log determinants; once for those with the same cells."""
-    patterns, which = np.unique(np.stack([cells.known, cells.seen & cells.known]), axis=2, return_inverse=True)
-    known, seen = patterns.transpose(0, 2, 1).astype(np.float64)
+    known, seen, which = cells.patterns
     whole = scales.good + scales.suit * likeness.whole + np.diag(scales.rest + cells.noise)
     matrices = whole * known[:, :, None] * known[:, None, :]
     diagonal = np.arange(len(whole))
     matrices[:, diagonal, diagonal] += 1 - known + scales.seen * seen
-    logdets = np.linalg.slogdet(matrices)[1]
-    inverses = np.linalg.inv(matrices)
+    inverses, logdets = _invert_all(matrices)
     inverses[:, diagonal, diagonal] -= 1 - known
-    which = which.reshape(-1)
     return inverses[which], float(logdets[which].sum())
+
+
+def _invert_all(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(N, T, T) inverses of covariances, and (N) log determinants: by Cholesky, in half the time of `inv`."""
+    inverses, roots = np.empty_like(matrices), np.empty(matrices.shape[:2])
+    for number, matrix in enumerate(matrices):
+        lower, failed = dpotrf(matrix, lower=True)
+        if failed:
+            raise np.linalg.LinAlgError("a covariance of the combined model is not positive definite")
+        roots[number] = lower.diagonal()
+        inverses[number], _ = dpotri(lower, lower=True)  # of which the other half is zero
+    inverses += inverses.transpose(0, 2, 1).copy()
+    diagonal = np.arange(matrices.shape[1])
+    inverses[:, diagonal, diagonal] /= 2
+    return inverses, 2 * np.log(roots).sum(1)
 
 
 def weigh_scales(logs: np.ndarray, cells: Cells, median: float) -> tuple[float, np.ndarray]:
