@@ -274,7 +274,7 @@ def test_heads_of_several_tasks_on_the_same_images_are_those_that_each_has_alone
     for own, head in zip(targets, together, strict=True):
         alone = fit_head(features, own, classes=classes)
         assert (head.l2, head.cv_error, head.has_converged) == (alone.l2, alone.cv_error, True)
-        assert head.cv_loss == pytest.approx(alone.cv_loss, rel=1e-5)
+        assert head.cv_loss == pytest.approx(alone.cv_loss, rel=1e-4)  # folds are solved to a part of the gradient
         assert head.train_loss == pytest.approx(alone.train_loss, rel=1e-9)
         assert torch.allclose(head.weight, alone.weight, rtol=1e-8, atol=1e-10)
         assert torch.allclose(head.bias, alone.bias, rtol=1e-8, atol=1e-9)
