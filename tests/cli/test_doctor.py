@@ -115,7 +115,7 @@ def test_the_glance_agrees_with_verify(library):
         assert seen.entry == read.entry and "bytes" in seen.what
 
 
-@pytest.mark.parametrize("content", [b"no database at all" * 100, b""])
+@pytest.mark.parametrize("content", [b"no database at all" * 100, b""], ids=["text", "nothing"])
 def test_an_index_that_is_none(call, no_probe, library, content):
     (library / "index.sqlite").write_bytes(content)
     for file in library.glob("index.sqlite-*"):
