@@ -29,8 +29,6 @@ def serve(
     token: Annotated[
         str | None,
         typer.Option(
-            envvar=TOKEN,
-            show_envvar=False,
             help=f"What visitors must know; better said by the variable {TOKEN}, which others cannot see.",
         ),
     ] = None,
@@ -43,7 +41,8 @@ def serve(
     from task2vec.web.server import check_extra, run, take_port, word_address
     from task2vec.web.settings import ServeSettings
 
-    settings = ServeSettings(library=library, roots=tuple(roots or ()), host=host, token=token or None)
+    token = token or os.environ.get(TOKEN) or None  # looked up here: not every version of typer does
+    settings = ServeSettings(library=library, roots=tuple(roots or ()), host=host, token=token)
     if library is not None and library.exists() and not library.is_dir():
         raise UsageError(f"'{library}' is a file, and a library is a folder. Name its folder: --library DIR")
     check_extra()
