@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from task2vec.select.evidence import SYMMETRIC
+from task2vec.select.evidence import SYMMETRIC, Evidence
 from task2vec.select.knowledge.knowing import know_measured
 from task2vec.select.recommendation import conditioning
 from task2vec.select.recommendation.conditioning import (
@@ -19,6 +19,7 @@ from task2vec.select.recommendation.conditioning import (
     predict,
 )
 from task2vec.select.recommendation.confirming import Measured
+from task2vec.select.strategies import find_strategy
 from task2vec.select.strategies.combined import Combined
 from task2vec.select.strategies.combined_model import liken, scale_errors, solve
 from tests.cli.material import make
@@ -188,6 +189,54 @@ def test_two_experts_that_are_known_exactly_are_compared_without_a_warning():
     forecast = replace(fitted.forecast(question), own=np.full(5, 0.3))
     known = forecast.learn(numbers, np.array([-0.5, -0.5, 0.2]), np.zeros(3))
     assert [known.compare(0, 1), known.compare(0, 2), known.compare(2, 0)] == [0.5, 1.0, 0.0]
+
+
+def add_expert(evidence, values):
+    """The errors of the evidence, and those of one more expert, task by task."""
+    tasks, _, splits = evidence.errors.shape
+    column = np.repeat(np.asarray(values, dtype=float)[:, None, None], splits, axis=2)
+    return Evidence(
+        evidence.tasks,
+        (*evidence.experts, "newcomer"),
+        np.concatenate([evidence.errors, column], axis=1),
+        np.hstack([evidence.is_candidate, np.ones((tasks, 1), dtype=bool)]),
+        evidence.groups,
+        (*evidence.lessons, None),
+        (*evidence.lesson_groups, None),
+    )
+
+
+def test_the_static_choice_is_known_on_many_tasks_and_beside_others(known):
+    evidence, question = known.evidence, ask(known, make("mine", 30))
+    usual = find_static(evidence, question)
+    question = replace(question, is_candidate=np.append(question.is_candidate, True))
+    tasks = np.arange(len(evidence.tasks))
+    newcomer = len(evidence.experts)
+    for count, is_chosen in ((2, False), (len(tasks) // 2 - 1, False), (len(tasks) // 2, True)):
+        few = add_expert(evidence, np.where(tasks < count, 0.01, np.nan))
+        assert (find_static(few, question) == newcomer) == is_chosen
+        assert is_chosen or find_static(few, question) == usual
+    # On tasks that no other expert was measured on, nothing links it with them: easy tasks, or a good expert?
+    alone = replace(evidence, errors=np.where((tasks < 7)[:, None, None], np.nan, evidence.errors))
+    alone = add_expert(alone, np.where(tasks < 7, 0.01, np.nan))
+    assert find_static(alone, question) == find_static(alone.only(tasks[7:]), question) != newcomer
+    assert np.isnan(find_strategy("static").fit(alone).rank(question).badness[newcomer])
+    only = np.zeros(newcomer + 1, dtype=bool)
+    only[newcomer] = True
+    assert find_static(alone, replace(question, is_candidate=only)) == newcomer  # if nobody else may be chosen
+
+
+def test_the_static_choice_is_kept_where_nothing_similar_is_known(known):
+    near = make("mine", 30, kind=0)
+    question = ask(known, near)
+    answer, is_sure = predict(known, near, question, {})
+    assert is_sure and answer.sureness > 0.6
+    apart, reach = question.distances[SYMMETRIC], fit_heads(known)._reach
+    far = replace(question, distances={SYMMETRIC: apart - apart.min() + 1.01 * reach})
+    answer, is_sure = predict(known, near, far, {})
+    assert answer.sureness > 0.6 and not is_sure  # however good the chance is said to be
+    measured = {known.offers[int(np.argmin(answer.errors))].name: measure(0.05, splits=3)}
+    assert predict(known, near, far, measured)[1]  # but measuring counts
 
 
 def test_heads_have_no_say_in_the_static_choice(known):

@@ -26,9 +26,10 @@ from task2vec.errors import UndefinedScoreError
 from task2vec.select.evidence import SYMMETRIC, Answer, Evidence, Question
 from task2vec.select.knowledge import Knowledge
 from task2vec.select.recommendation.confirming import Measured
-from task2vec.select.strategies import combined, find_strategy
+from task2vec.select.strategies import combined
 from task2vec.select.strategies.combined import SURE, Combined, Forecast, Predictor
 from task2vec.select.strategies.combined_model import Scales, scale_errors
+from task2vec.select.strategies.effects import find_comparable, find_errors, take_apart
 
 HEAD = "the probe's own head"
 # The smallest gain over the static choice that is worth a word.
@@ -43,8 +44,8 @@ def predict(
 ) -> tuple[Answer, bool]:
     """What the combined strategy says when it knows the task's own head and measured errors; and whether it is sure.
 
-    It is sure where another than the static choice has the smallest error by half a point, and either something similar
-    is known or the chance that it is better is large enough. Once something was measured, that chance alone counts.
+    It is sure where another than the static choice has the smallest error by half a point, and something similar is
+    known. Once something was measured on the task itself, the chance that it is better counts instead.
     """
     fitted = fit_heads(knowledge)
     asked = replace(
@@ -66,7 +67,7 @@ def predict(
     if static is not None and len(order) > 0 and int(order[0]) != static:
         first = int(order[0])
         answer = replace(answer, sureness=(sureness := forecast.compare(first, static)))
-        is_sure = sureness >= SURE or (not known and fitted.is_near(asked))
+        is_sure = sureness >= SURE if known else fitted.is_near(asked)
         is_sure = is_sure and float(errors[static] - errors[first]) >= LEAST
     told = {name: getattr(answer, name) for name in ("errors", "low", "high", "chances")}
     told["badness"] = scale_errors(errors)  # its own order, whoever the static choice is
@@ -74,13 +75,21 @@ def predict(
 
 
 def find_static(evidence: Evidence, question: Question) -> int | None:
-    """The number of the candidate that is the best on average over the known tasks; None if nothing is known."""
+    """The number of the candidate that is the best on average over the known tasks; None if nothing is known.
+
+    An average over few tasks is luck: a candidate counts if it is known on half as many as the one known on the most.
+    """
     try:
-        badness = find_strategy("static").fit(evidence).rank(question).badness
+        errors = find_errors(evidence)
     except UndefinedScoreError:
         return None
-    found = np.where(question.is_candidate & np.isfinite(badness), badness, np.inf)
-    return int(np.argmin(found)) if np.isfinite(found).any() else None
+    known = np.isfinite(errors)
+    allowed = question.is_candidate & known.any(0) & find_comparable(known, among=question.is_candidate)
+    if not allowed.any():
+        return None
+    counts = known.sum(0)
+    allowed &= counts >= counts[allowed].max() / 2
+    return int(np.argmin(np.where(allowed, take_apart(errors).experts, np.inf)))
 
 
 def learn_own(fitted: Predictor, forecast: Forecast, head: float, measured: Mapping[int, Measured]) -> Forecast:

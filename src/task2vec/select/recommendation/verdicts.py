@@ -131,6 +131,8 @@ def word_reason(told: Weighed, scales: Scales, number: int) -> str:
     gap = float((evidence.mean[near, scales.static] - evidence.mean[near, number]).mean())
     word = "fewer errors" if gap >= 0 else MORE
     where = "task" if len(near) == 1 else f"{len(near)} tasks"
+    if _points(abs(gap)) == _points(0):
+        return f"On the nearest {where} it left as many errors as the static choice."
     return f"On the nearest {where} it left {_points(abs(gap))} {word} than the static choice."
 
 
@@ -142,8 +144,8 @@ def note(told: Weighed, scales: Scales, *, is_multilabel: bool) -> list[str]:
         own = np.nanmin(tasks + np.where(np.eye(len(tasks), dtype=bool), np.inf, 0), axis=1)
         if np.nanmin(apart) > np.nanmax(own):
             notes.append(
-                f"Nothing like this task is known: the nearest is {np.nanmin(apart):.2f} away, and no known task is "
-                f"farther than {np.nanmax(own):.2f} from its nearest. Predictions lean on the average task."
+                f"Nothing like this task is known: the nearest is {np.nanmin(apart):.3f} away, and no known task is "
+                f"farther than {np.nanmax(own):.3f} from its nearest. Predictions lean on the average task."
             )
     if is_multilabel:
         notes.append(

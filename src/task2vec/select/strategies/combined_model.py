@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg import get_lapack_funcs
 from scipy.optimize import minimize
 
 # Errors this small are told from none by luck: a few images of a small test set.
@@ -36,6 +36,8 @@ _LEVEL, _CLASSES, _SLOPES = 4.0, 0.1, 1.0
 _STARTS = np.log([0.03, 0.005, 0.02, 0.2, 0.5, 0.3, 0.05, 2.0])
 _SPREADS = np.array([1.5, 1.5, 1.5, 1.5, 1.5, 0.7, 1.5, 1.0])
 _FINEST = 1e-5
+# LAPACK's Cholesky factor of a matrix, and the inverse of the matrix from it.
+_factor, _invert_factor = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 
 
 def scale_errors(errors: np.ndarray) -> np.ndarray:
@@ -219,11 +221,11 @@ def _invert_all(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(N, T, T) inverses of covariances, and (N) log determinants: by Cholesky, in half the time of `inv`."""
     inverses, roots = np.empty_like(matrices), np.empty(matrices.shape[:2])
     for number, matrix in enumerate(matrices):
-        lower, failed = dpotrf(matrix, lower=True)
+        lower, failed = _factor(matrix, lower=True)
         if failed:
             raise np.linalg.LinAlgError("a covariance of the combined model is not positive definite")
         roots[number] = lower.diagonal()
-        inverses[number], _ = dpotri(lower, lower=True)  # of which the other half is zero
+        inverses[number], _ = _invert_factor(lower, lower=True)  # of which the other half is zero
     inverses += inverses.transpose(0, 2, 1).copy()
     diagonal = np.arange(matrices.shape[1])
     inverses[:, diagonal, diagonal] /= 2

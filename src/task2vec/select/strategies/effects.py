@@ -8,6 +8,8 @@ were tried on easy tasks only, and errors relative to each task's mean those tha
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import bmat
+from scipy.sparse.csgraph import connected_components
 
 from task2vec.errors import UndefinedScoreError
 from task2vec.select.evidence import Evidence
@@ -83,6 +85,26 @@ def take_apart(errors: np.ndarray) -> Effects:
     tasks, experts = tasks + shift, experts - shift
     tasks, experts = np.where(known.any(1), tasks, np.nan), np.where(known.any(0), experts, np.nan)
     return Effects(tasks, experts, errors - tasks[:, None] - experts, known.sum(0))
+
+
+def find_comparable(known: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+    """(E) whether an expert can be compared with most: they share tasks, or there are others who link them.
+
+    Effects of experts that nothing links tell nothing of one another, for which of their tasks are harder is not known.
+    Of several such groups, the one with the most errors counts.
+
+    Args:
+        known: (T, E) whether there is an error.
+        among: (E) experts whose errors are counted; all by default.
+
+    Example:
+        >>> find_comparable(np.array([[True, True, False], [True, True, False], [False, False, True]]))
+        array([ True,  True, False])
+    """
+    graph = bmat([[None, known], [known.T, None]], format="csr", dtype=np.int8)
+    experts = connected_components(graph, directed=False)[1][len(known) :]
+    counts = known.sum(0) * (1 if among is None else among)
+    return experts == np.bincount(experts, counts).argmax()
 
 
 def _solve(errors: np.ndarray, known: np.ndarray) -> np.ndarray:

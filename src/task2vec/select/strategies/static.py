@@ -6,7 +6,7 @@ import numpy as np
 
 from task2vec.errors import UndefinedScoreError
 from task2vec.select.evidence import Answer, Evidence, Question
-from task2vec.select.strategies.effects import find_errors, take_apart
+from task2vec.select.strategies.effects import find_comparable, find_errors, take_apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Static:
     """The expert that is best on average over the known tasks: the prior that everything else has to beat.
 
     Errors are compared with how hard each task is (see `effects`), so that missing cells favour nobody, and cells whose
-    expert has seen the task do not count.
+    expert has seen the task do not count. Of experts that nothing links with the others nothing is said.
     """
 
     name: str = "static"
@@ -65,8 +65,9 @@ class Static:
 
     def fit(self, evidence: Evidence) -> Unmoved:
         """Learns how good each expert is."""
-        effects = take_apart(find_errors(evidence))
-        return Unmoved(Answer(effects.experts, errors=np.clip(effects.level + effects.experts, 0, 1)))
+        effects = take_apart(errors := find_errors(evidence))
+        experts = np.where(find_comparable(np.isfinite(errors)), effects.experts, np.nan)
+        return Unmoved(Answer(experts, errors=np.clip(effects.level + experts, 0, 1)))
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,6 @@ class Size:
 def fit_static(evidence: Evidence) -> np.ndarray:
     """(E) effects of the experts, to order those that a strategy cannot tell apart; all equal if no error is known."""
     try:
-        return take_apart(find_errors(evidence)).experts
+        return Static().fit(evidence).answer.badness
     except UndefinedScoreError:
         return np.zeros(len(evidence.experts))
