@@ -123,7 +123,7 @@ class Forecast:
         lean = self.lean[first] - self.lean[second]
         variance = lean @ self.spread @ lean + self.own[first] + self.own[second]
         gap = float(self.mean[second] - self.mean[first])
-        return float(ndtr(gap / np.sqrt(variance))) if variance > 0 else 0.5 + 0.5 * float(np.sign(gap))
+        return float(ndtr(gap / np.sqrt(variance))) if variance > 0 else 0.5 + 0.5 * float(np.sign(round(gap, 12)))
 
 
 @dataclass(frozen=True, eq=False)
