@@ -24,6 +24,30 @@ CODES = {
     "Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32,
 }  # fmt: skip
 LETTERS = {"Enter": "\r", " ": " "}
+# Notes in `words` what stands on canvases, and where each word ends.
+NOTE_WORDS = """
+window.words = [];
+const pens = CanvasRenderingContext2D.prototype, { clearRect, fillText } = pens;
+pens.clearRect = function (...box) {
+  window.words = words.filter(({ canvas }) => canvas !== this.canvas);
+  clearRect.apply(this, box);
+};
+pens.fillText = function (text, x, y, ...most) {
+  const wide = Math.min(this.measureText(text).width, ...most);
+  const { x: right, y: low } = this.getTransform().transformPoint({ x: x + wide, y });
+  words.push({ text, right, low, canvas: this.canvas });
+  fillText.call(this, text, x, y, ...most);
+};
+"""
+
+
+def answer_with(path: str, change: str) -> str:
+    """A script that changes what the server answers to requests whose address has `path` in it: JSON as `told`."""
+    return (
+        "window.fetch = ((ask) => async (path, ...more) => { const answer = await ask(path, ...more); "
+        f"if (!path.includes({path!r}) || answer.status !== 200) return answer; const told = await answer.json(); "
+        f"{change}; return new Response(JSON.stringify(told)); }})(window.fetch)"
+    )
 
 
 @contextmanager
@@ -72,13 +96,25 @@ class Reader(Browser):
         self.address, self.pictures, self.space = address, pictures, ""
         self._past: list[dict] = []
 
-    def read(self, place: str = "", *, width: int = 1280, height: int = 800, theme: str = "light") -> None:
+    def read(
+        self, place: str = "", *, width: int = 1280, height: int = 800, theme: str = "light", is_calm: bool = False
+    ) -> None:
         """Open the page at a place of it, in a window of that size, as on the first visit; of the space chosen."""
+        wishes = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce" if is_calm else "no-preference"}
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        self.ask("Emulation.setEmulatedMedia", features=[{"name": key, "value": wishes[key]} for key in wishes])
         self.visit("about:blank")  # else a new hash would not load the page anew
         where = "" if "space=" in place or not self.space else f"{'&' if place else '#'}space={self.space}"
         self.visit(f"{self.address}/{place}{where}")
+
+    @contextmanager
+    def prepared(self, script: str):
+        """Pages that are opened in the block begin with a script of ours."""
+        number = self.ask("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
+        try:
+            yield
+        finally:
+            self.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=number)
 
     def visit(self, address: str) -> None:
         """Open a page; what was seen before is kept."""

@@ -4,6 +4,7 @@ Pictures of it are kept where the variable TASK2VEC_SCREENSHOTS says.
 """
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,15 @@ import pytest
 from PIL import Image
 
 from tests.atlas.browser import find_browser
-from tests.web.browser import Reader, start_server
+from tests.web.browser import NOTE_WORDS, Reader, answer_with, start_server
 from tests.web.serving import WICKED, fill
 
 SCRIPT = "<script>alert(2)<"
 VIEWS = ("map", "list", "matrix", "experts", "embed")
 DRAWN = "Number(document.getElementById('names').dataset.drawn) > 0"
 MEASURED = 71
+SHIPPED = "task2vec.state.points.find(({ origin }) => origin !== 'library')"
+IN_SIGHT = "document.getElementById('panel').getBoundingClientRect().top < innerHeight / 2"
 BLUE, INK = (0, 114, 178), (31, 45, 58)
 
 pytestmark = pytest.mark.skipif(
@@ -27,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """A server of a library of six tasks, which may read a folder with one task of a wicked name."""
+    """A server of a library of six tasks, which may read a folder: a task of a wicked name, a ruined one, no task."""
     home = tmp_path_factory.mktemp("served")
     fill(home / "tasks")
     rng = np.random.default_rng(0)
@@ -42,6 +45,8 @@ def address(tmp_path_factory):
         broken.mkdir(parents=True)
         for number in range(6):
             (broken / f"{number}.png").write_bytes(b"no image")
+    (home / "photos" / "holiday").mkdir()
+    (home / "photos" / "holiday" / "0.png").write_bytes(b"no image")
     with start_server(home / "tasks", "--root", home / "photos") as place:
         yield place
 
@@ -99,11 +104,26 @@ def test_the_map_draws_every_task(reader):
     assert paint_count(reader.picture(), BLUE) < 50
 
 
+def test_ones_own_tasks_are_named_first(reader):
+    """Three that had no room for their names have it when they are of the library."""
+    with reader.prepared(NOTE_WORDS):
+        open_first(reader)
+        names = reader.run("words.map(({ text }) => text)")
+        points = [one for one in reader.run("task2vec.state.points") if len(one["name"]) <= 30]
+        nameless = [one for one in points if one["name"] not in names][:3]
+        assert len(nameless) == 3
+        ids = [one["id"] for one in nameless]
+        script = f"for (const one of told.points) if ({ids}.includes(one.id)) one.origin = 'library'"
+        with reader.prepared(answer_with("/map", script)):
+            open_first(reader)
+    assert {one["name"] for one in nameless} <= set(reader.run("words.map(({ text }) => text)"))
+    reader.picture("own_light")
+
+
 def test_the_map_draws_without_webgl(reader):
     script = "HTMLCanvasElement.prototype.getContext = ((get) => function (kind, ...more) { return kind === 'webgl2' ? null : get.call(this, kind, ...more); })(HTMLCanvasElement.prototype.getContext)"  # fmt: skip # noqa: E501
-    number = reader.ask("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
-    open_first(reader)
-    reader.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=number)
+    with reader.prepared(script):
+        open_first(reader)
     assert reader.run("document.getElementById('names').dataset.renderer") == "canvas"
     assert paint_count(reader.picture(), BLUE) > 500
 
@@ -167,6 +187,22 @@ def test_two_tasks_are_compared(reader):
     wait_for_task(reader, point["name"])
 
 
+def test_a_comparison_begins_with_what_the_distance_means(reader):
+    open_first(reader)
+    first, second = reader.run("task2vec.state.points.filter((_, k) => k === 3 || k === 50).map(({ id }) => id)")
+    reader.read(f"#task={first}&with={second}")
+    reader.wait_until("document.getElementById('meaning')?.textContent.endsWith('of all pairs of tasks on this map.')")
+    assert reader.run("document.querySelector('#panel .figure').previousElementSibling.id") == "meaning"
+    ids = "task2vec.state.points.map(({ id }) => id).join(',')"
+    address = f"`api/v1/matrix?space={reader.space}&ids=${{{ids}}}`"
+    table = np.array(reader.run(f"fetch({address}).then((answer) => answer.json()).then(({{ values }}) => values)"))
+    pairs = table[np.triu_indices(len(table), 1)]
+    farther = float((pairs > float(reader.run("parseFloat(document.querySelector('.figure').textContent)"))).mean())
+    told, words = float(re.findall(r"(\d+) %", said := reader.text("#meaning"))[0]), ("nearer", "farther apart")
+    assert abs(told - 100 * max(farther, 1 - farther)) < 2 and words[farther < 0.5] in said, (said, farther)
+    reader.picture("two_light")
+
+
 def test_a_second_task_is_picked_from_the_list(reader):
     point = open_first(reader)
     reader.read(f"#task={point['id']}&view=list")
@@ -202,6 +238,33 @@ def test_a_cell_of_the_matrix_compares(reader):
     assert reader.text("#panel .figure").startswith(said.rsplit(": ", 1)[1])
 
 
+def test_the_choice_of_the_matrix_stands(reader):
+    """Whoever comes with an open task sees it there, and may still choose the first sixty."""
+    open_first(reader)
+    last = reader.run("task2vec.state.points.at(-1).id")
+    reader.read(f"#task={last}&view=matrix")
+    reader.wait_until("document.querySelector('#view-matrix canvas')?.dataset.drawn === '31'")
+    assert reader.run("document.getElementById('which').value") == "around"
+    reader.run("(() => { const box = document.getElementById('which'); box.focus(); box.value = 'first'; box.dispatchEvent(new Event('change')); })()")  # fmt: skip # noqa: E501
+    reader.wait_until("document.querySelector('#view-matrix canvas')?.dataset.drawn === '60'")
+    assert reader.run("document.getElementById('which').value") == "first"
+    assert reader.run("document.activeElement.id") == "which"
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_no_name_below_the_matrix_is_cut(reader, width):
+    rename = "told.names = told.names.map((name, k) => `${k} wide words, many more of them than fit here`)"
+    with reader.prepared(NOTE_WORDS), reader.prepared(answer_with("/matrix", rename)):
+        reader.read("#view=matrix", width=width)
+        reader.wait_until("document.querySelector('#view-matrix canvas')?.dataset.drawn === '60'")
+    reader.run("document.querySelector('.matrix .wide').scrollLeft = 9999")
+    reader.picture(f"matrix_end_{width}")
+    ends = "words.filter(({ canvas }) => canvas.isConnected && !canvas.id).map(({ right, low }) => [right, low])"
+    ends = np.array(reader.run(ends))
+    size = reader.run("(({ width, height }) => [width, height])(document.querySelector('#view-matrix canvas'))")
+    assert len(ends) == 120 and (ends < np.array(size) - 4).all(), (ends.max(axis=0), size)
+
+
 def test_experts_are_sorted_by_a_click(reader):
     reader.read("#view=experts")
     column = (
@@ -235,6 +298,17 @@ def test_a_link_to_a_task_of_another_space_opens_that_space(reader):
     wait_for_task(reader, point["name"])
     reader.wait_until(f"task2vec.state.points.some(({{ id }}) => id === {point['id']!r})")
     assert reader.run("document.getElementById('space').value") == other
+
+
+def test_a_folder_of_tasks_is_offered_last_and_says_so(reader):
+    reader.read("#view=embed")
+    reader.wait_until("document.querySelector('#view-embed form')")
+    rows = reader.run("[...document.querySelectorAll('.folders label')].map((one) => [one.querySelector('.word').textContent, !one.querySelector('input').disabled, one.querySelector('.hint')?.textContent ?? ''])")  # fmt: skip # noqa: E501
+    assert [row[:2] for row in rows] == [["photos", False], [WICKED, True], ["ruined", True], ["photos", True]]
+    assert [bool(row[2]) for row in rows] == [False, False, False, True]
+    assert "look like tasks themselves" in rows[-1][2]
+    assert reader.run("document.querySelectorAll('.folders :checked').length") == 0
+    assert reader.text("#unlisted").endswith("1 folder with images but without two class folders: photos/holiday.")
 
 
 def test_a_folder_is_embedded_and_appears(reader):
@@ -286,6 +360,27 @@ def test_an_embedding_that_fails_says_why_and_is_forgotten(reader):
     assert reader.run("task2vec.state.points.every(({ name }) => name !== 'ruined')")
 
 
+def test_the_next_embedding_waits_and_is_followed_in_its_turn(reader):
+    reader.read("#view=embed")
+    reader.wait_until("document.querySelector('#view-embed form')")
+    assert reader.text("#turn") == ""
+    for number, name in enumerate(("the first", "the next")):  # of these, the next cannot be read
+        reader.run(f"document.querySelectorAll('.folders input:not(:disabled)')[{number}].click()")
+        reader.run(f"document.getElementById('task-name').value = {name!r}")
+        reader.click_on("#view-embed button[type=submit]")
+        reader.wait_until(f"document.getElementById('turn').textContent.includes('“{name}”')")
+    assert reader.text("#turn").startswith("“the first” is being embedded, then “the next”. What you start now waits")
+    reader.picture("waiting_light")
+    reader.click_on("#cancel")
+    reader.wait_until("document.querySelector('#progress .problem')")
+    assert "“the first” was cancelled" in reader.text("#progress"), "what was told of the first is gone"
+    assert "12 of 12 images cannot be read" in reader.text("#progress .problem .what")
+    reader.wait_until("document.getElementById('turn').textContent === ''")
+    for _ in range(2):
+        reader.click_on("#progress button")
+    assert reader.run("document.getElementById('progress').hidden")
+
+
 def test_an_unknown_task_is_told_in_plain_words(window):
     window.forget()
     window.read("#task=l-nobody")
@@ -296,10 +391,8 @@ def test_an_unknown_task_is_told_in_plain_words(window):
 
 
 def test_a_server_without_a_folder_says_how_to_get_one(reader):
-    script = "window.fetch = ((get) => async (path, ...more) => { const answer = await get(path, ...more); if (!path.endsWith('/status')) return answer; return new Response(JSON.stringify({...await answer.json(), can_embed: false, roots: []})); })(window.fetch)"  # fmt: skip # noqa: E501
-    number = reader.ask("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
-    reader.read("#view=embed")
-    reader.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=number)
+    with reader.prepared(answer_with("/status", "Object.assign(told, { can_embed: false, roots: [] })")):
+        reader.read("#view=embed")
     reader.wait_until("document.querySelector('#view-embed pre')")
     assert reader.text("#view-embed pre") == "task2vec serve --root DIR"
 
@@ -324,6 +417,51 @@ def test_narrow_screens_scroll_one_way_only(reader, view):
     reader.wait_until(f"document.querySelectorAll('#view-{view} *').length > 3")
     assert reader.run("document.documentElement.scrollWidth") <= 360
     reader.picture(f"{view}_narrow")
+
+
+def test_narrow_screens_scroll_to_the_answer(reader):
+    note = "window.moves = []; Element.prototype.scrollIntoView = ((move) => function (how) { if (this.id === 'panel') moves.push(how.behavior); move.call(this, how); })(Element.prototype.scrollIntoView)"  # fmt: skip # noqa: E501
+    with reader.prepared(note):
+        open_first(reader, width=360, height=740)
+        point = reader.run(SHIPPED)
+        reader.click(*reader.run(f"task2vec.whereIs({point['id']!r})"))
+        wait_for_task(reader, point["name"])
+        reader.wait_until(IN_SIGHT)
+        assert reader.run("[moves, document.activeElement.id]") == [["smooth"], "names"]
+        reader.picture("answer_narrow")
+        reader.press("ArrowRight")  # the keys still go to the map: it comes back
+        reader.wait_until("document.getElementById('names').getBoundingClientRect().bottom > 200")
+        open_first(reader, width=360, height=740, is_calm=True)
+        reader.press("/")
+        reader.type(point["name"])
+        reader.wait_until("document.querySelectorAll('#found [role=option]').length > 0")
+        found = reader.text("#found [role=option] .word")
+        reader.press("Enter")
+        wait_for_task(reader, found)
+        assert reader.run(IN_SIGHT) and reader.run("moves") == ["auto"]
+        open_first(reader)
+        reader.click(*reader.run(f"task2vec.whereIs({point['id']!r})"))
+        wait_for_task(reader, point["name"])
+        assert reader.run("moves") == [], "a wide screen shows the panel anyway"
+
+
+def test_words_of_the_trade_are_explained_where_they_stand(reader):
+    open_first(reader)
+    point = reader.run(SHIPPED)
+    reader.run("document.querySelector('#spaces summary').focus()")
+    reader.press("Enter")
+    assert reader.run("document.querySelector('#spaces details').open")
+    assert "by the same network" in reader.text("#spaces details")
+    reading = reader.text("#legend details")
+    assert "t-SNE is a method that" in reading and "perplexity is" in reading
+    assert "perplexity" not in reader.run("document.body.innerText"), "it stands where nobody has asked"
+    reader.read(f"#task={point['id']}&view=experts")
+    wait_for_task(reader, point["name"])
+    reader.wait_until("document.querySelectorAll('#view-experts tbody tr').length > 3")
+    assert "comes with task2vecits makers" in reader.text("#panel .meaning")
+    assert "as it comes from ImageNet" in reader.text("#view-experts .meaning")
+    assert "measured by us" not in reader.text("body")
+    assert reader.run("document.querySelectorAll('#panel .tag[title]').length") == 0
 
 
 def test_keys_alone_are_enough(reader):

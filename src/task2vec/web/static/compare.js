@@ -4,15 +4,29 @@ import { compareTasks, readTask } from "./api.js";
 import { pairBar, shareBar } from "./bars.js";
 import { button, facts, make, tell } from "./dom.js";
 import { fill } from "./notices.js";
-import { findPoint, go } from "./state.js";
+import { readPairs } from "./pairs.js";
+import { findPoint, go, watch } from "./state.js";
 import { distance, percent, plural, short } from "./words.js";
 
 const LAYERS = 10,
   FILTERS = 10;
+// From the share of pairs that lie farther apart.
+const LIKENESS = [
+  [0.9, "Very much alike"],
+  [0.65, "Rather alike"],
+  [0.35, "Neither alike nor unlike"],
+  [0.1, "Rather unlike"],
+  [0, "Very unlike"],
+];
+let latest = null;
+
+watch((_, changed) => {
+  if (changed.has("points") && latest?.sentence.isConnected) sayMeaning();
+});
 
 export function showComparison(place, first, second) {
   const name = async (id, signal) => findPoint(id)?.name ?? (await readTask(id, signal)).name;
-  fill(
+  return fill(
     place,
     async (signal) => {
       const [answer, ...names] = await Promise.all([
@@ -29,7 +43,9 @@ export function showComparison(place, first, second) {
 
 function show({ answer, names: [first, second] }) {
   tell(`${first} and ${second} are ${distance(answer.distance)} apart`);
-  const isNoise = answer.noise !== null && answer.noise !== undefined && answer.distance <= answer.noise;
+  const sentence = make("p", { className: "sentence", id: "meaning" });
+  latest = { answer, sentence };
+  sayMeaning();
   return [
     make(
       "div",
@@ -52,11 +68,12 @@ function show({ answer, names: [first, second] }) {
       make("span", { className: "key second" }),
       button(second, () => go({ task: answer.second, with: null }), { className: "link word name" }),
     ),
+    sentence,
     make(
       "p",
       { className: "figure" },
       distance(answer.distance),
-      make("span", {}, isNoise ? "apart: within noise" : "apart"),
+      make("span", {}, isWithinNoise(answer) ? "apart: within noise" : "apart"),
     ),
     facts([
       ["noise", distance(answer.noise)],
@@ -66,7 +83,8 @@ function show({ answer, names: [first, second] }) {
     make(
       "p",
       { className: "quiet" },
-      "The directed distances are less by 0.15 times how far the source is from the trivial task: " +
+      "The distance says how differently the filters of the network matter to the two: 0 would be no difference. " +
+        "The directed ones are less by 0.15 times how far the source is from a task without any information: " +
         "the richer the source, the nearer.",
     ),
     make(
@@ -79,6 +97,31 @@ function show({ answer, names: [first, second] }) {
     filters(answer.filters ?? [], [first, second]),
   ];
 }
+
+const isWithinNoise = ({ distance: apart, noise }) => typeof noise === "number" && apart <= noise;
+
+/** Says what the distance means, in one sentence, before all numbers; said again when the map is there. */
+async function sayMeaning() {
+  const { answer, sentence } = latest;
+  sentence.textContent = word(answer, null);
+  const pairs = isWithinNoise(answer) ? null : await readPairs([answer.first, answer.second]);
+  if (pairs) sentence.textContent = word(answer, pairs);
+}
+
+function word({ distance: apart, noise }, pairs) {
+  if (isWithinNoise({ distance: apart, noise }))
+    return "They may be one and the same task to this network: two estimates of one task can lie as far apart by chance.";
+  if (!pairs)
+    return typeof noise === "number"
+      ? "They differ: they lie farther apart than two estimates of one task would by chance."
+      : "The larger the distance, the more they differ; 0 would be no difference.";
+  const farther = pairs.values.filter((value) => value > apart).length / pairs.values.length;
+  const [, how] = LIKENESS.find(([least]) => farther >= least);
+  const than = farther >= 0.5 ? `nearer than ${most(farther)}` : `farther apart than ${most(1 - farther)}`;
+  return `${how}: they lie ${than} ${pairs.isAll ? "pairs of tasks on this map" : "pairs of a sample of this map"}.`;
+}
+
+const most = (share) => (share > 0.985 ? "nearly all" : `${percent(share, 0)} of all`);
 
 function layers(list) {
   if (!list.length) return null;

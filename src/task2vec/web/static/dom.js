@@ -44,4 +44,10 @@ export function tell(text) {
 /** The value of a colour or size of the style sheet. */
 export const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-export const isCalm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const isCalm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+/** Scrolls to what lies below or above on a narrow screen (see layout.css); the focus stays where it is. */
+export function bring(element) {
+  if (!matchMedia("(max-width: 760px)").matches) return;
+  element.scrollIntoView({ block: "start", behavior: isCalm() ? "auto" : "smooth" });
+}

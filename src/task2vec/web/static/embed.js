@@ -2,16 +2,18 @@
 
 import { readFolders, startJob } from "./api.js";
 import { get, make } from "./dom.js";
-import { isTask, layFlat } from "./folders.js";
-import { follow, isBusy } from "./jobs.js";
+import { layFlat } from "./folders.js";
+import { take, underWay, watchJobs } from "./jobs.js";
 import { empty, fill, problem, withCode } from "./notices.js";
 import { state, watch } from "./state.js";
 import { plural } from "./words.js";
 
-const MOST = 400;
+const MOST = 400,
+  NAMED = 5;
 const place = get("view-embed");
 
 export function startEmbed() {
+  watchJobs(sayTurn);
   watch((_, changed) => {
     if (state.view === "embed" && (changed.has("view") || changed.has("status"))) show();
   });
@@ -67,12 +69,13 @@ function show() {
 
 function form(roots) {
   const folders = roots.flatMap(({ flat }) => flat),
-    loose = roots.reduce((sum, root) => sum + root.loose, 0);
+    loose = unlisted(roots.flatMap((root) => root.loose));
   if (!folders.length) {
-    return empty(
+    const none = empty(
       "No task lies below the folders that this server may read.",
       "A task is a folder that holds two class folders or more, each with images.",
     );
+    return loose ? [none, loose] : none;
   }
   let chosen = null;
   const filter = make("input", {
@@ -115,7 +118,7 @@ function form(roots) {
     trouble.replaceChildren();
     try {
       const job = await startJob(chosen.id, name.value.trim());
-      if (!isBusy()) follow(job, { isOurs: true });
+      take(job);
     } catch (error) {
       trouble.replaceChildren(problem(error));
     } finally {
@@ -123,26 +126,44 @@ function form(roots) {
     }
   };
   choices();
+  queueMicrotask(sayTurn);
   return make(
     "form",
     { on: { submit } },
     make("p", { className: "row" }, make("label", { htmlFor: "folder-filter" }, "filter"), filter),
     list,
-    loose
-      ? make(
-          "p",
-          { className: "quiet" },
-          `Not listed: ${plural(loose, "folder")} with images but without two class folders.`,
-        )
-      : null,
+    loose,
     make("p", { className: "row" }, make("label", { htmlFor: "task-name" }, "name"), name, start),
+    make("p", { id: "turn", className: "quiet", attributes: { role: "status" } }),
     trouble,
   );
 }
 
+/** What pressing the button brings while another folder is being embedded. */
+function sayTurn() {
+  const [first, ...rest] = underWay().map((name) => `“${name}”`);
+  if (!get("turn")) return;
+  get("turn").textContent = first
+    ? `${first} is being embedded${rest.length ? `, then ${rest.join(", ")}` : ""}. ` +
+      "What you start now waits for its turn; three may wait."
+    : "";
+}
+
+function unlisted(paths) {
+  if (!paths.length) return null;
+  const rest = paths.length - NAMED;
+  return make(
+    "p",
+    { className: "quiet", id: "unlisted" },
+    `Not listed: ${plural(paths.length, "folder")} with images but without two class folders: `,
+    make("span", { className: "word" }, paths.slice(0, NAMED).join(", ")),
+    rest > 0 ? ` and ${plural(rest, "more", "more")}.` : ".",
+  );
+}
+
 function row(folder, { words, isChosen, choose }) {
-  const id = `choose-${folder.id}`,
-    canBe = isTask(folder);
+  const { canBe, isOuter } = folder,
+    id = `choose-${folder.id}${canBe ? "" : "-above"}`;
   const mark = make("input", {
     type: "radio",
     name: "folder",
@@ -161,6 +182,9 @@ function row(folder, { words, isChosen, choose }) {
       { className: "quiet number" },
       canBe ? `${plural(folder.images, "image")}, ${plural(folder.classes, "class", "classes")}` : "",
     ),
+    isOuter
+      ? make("span", { className: "quiet hint" }, "All of it as one task? Its folders look like tasks themselves.")
+      : null,
   );
   if (!words) label.classList.add(`depth-${Math.min(folder.depth, 6)}`);
   return label;

@@ -2,6 +2,7 @@
 
 import { readExperts, readRecommendation } from "./api.js";
 import { get, make } from "./dom.js";
+import { explain } from "./glossary.js";
 import { empty, fill } from "./notices.js";
 import { chosenTrain, markTrain, trainSwitch } from "./recommendation.js";
 import { findPoint, state, watch } from "./state.js";
@@ -45,8 +46,9 @@ function table(all, task) {
     : "Their mean errors over the tasks that they were measured on. Open a task to see what is predicted for it.";
   return [
     make("p", { className: "quiet" }, words),
+    explain([...new Set(rows.map(({ kind }) => kind))].sort(), "What the kinds mean"),
     sortable(task ? ofTask : general, rows, { caption: "Experts", by: task ? 0 : 3 }),
-  ];
+  ].filter(Boolean);
 }
 
 const quoted = (text) => (text ? `“${text}”` : "the open task");

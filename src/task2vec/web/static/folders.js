@@ -1,34 +1,42 @@
 // Folders that the server offers, as a tree laid flat.
 
-/** Whether a folder is a task: two class folders or more, with images. */
-export const isTask = ({ images, classes }) => images > 0 && classes > 1;
+/** Whether a folder could be a task: two class folders or more, with images. */
+const isTask = ({ images, classes }) => images > 0 && classes > 1;
 
 /**
- * Tasks and the folders that lead to them, each after its parent, with its depth and its path of names.
- * Class folders go without saying; `loose` counts the folders with images that are neither.
+ * Tasks and the folders that lead to them, each after its parent, with its depth and its path of names; `canBe` says
+ * which can be chosen. A folder of tasks could be one as well, with these as its classes: it comes again after them, as
+ * `isOuter`. Class folders go without saying; `loose` are the paths of the folders with images that are neither.
  */
 export function layFlat(list) {
   const known = new Map(list.map((folder) => [folder.id, folder])),
-    leads = new Set(),
+    outer = new Set(),
     below = new Map();
   for (const folder of list) {
     const parent = known.has(folder.parent) ? folder.parent : null;
     below.set(parent, [...(below.get(parent) ?? []), folder]);
     if (!isTask(folder)) continue;
-    for (let one = folder; one && !leads.has(one.id); one = known.get(one.parent)) leads.add(one.id);
+    for (let one = known.get(parent); one && !outer.has(one.id); one = known.get(one.parent)) outer.add(one.id);
   }
+  const isListed = (folder) => isTask(folder) || outer.has(folder.id);
   const flat = [];
   const walk = (parent, depth, path) => {
-    const next = (below.get(parent) ?? []).filter(({ id }) => leads.has(id));
+    const next = (below.get(parent) ?? []).filter(isListed);
     next.sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
     for (const folder of next) {
-      const name = path ? `${path}/${folder.name}` : folder.name;
-      flat.push({ ...folder, depth, path: name });
-      walk(folder.id, depth + 1, name);
+      const one = { ...folder, depth, path: path ? `${path}/${folder.name}` : folder.name };
+      const isOuter = outer.has(folder.id);
+      flat.push({ ...one, canBe: !isOuter });
+      walk(folder.id, depth + 1, one.path);
+      if (isOuter && isTask(folder)) flat.push({ ...one, depth: depth + 1, canBe: true, isOuter });
     }
   };
   walk(null, 0, "");
-  const isClass = ({ parent }) => known.has(parent) && isTask(known.get(parent));
-  const loose = list.filter((folder) => folder.images > 0 && !leads.has(folder.id) && !isClass(folder)).length;
+  const above = (folder) => known.get(folder.parent);
+  const isInside = (folder) => Boolean(above(folder)) && (isOwnTask(above(folder)) || isInside(above(folder)));
+  const isOwnTask = (folder) => isTask(folder) && !outer.has(folder.id);
+  const isLoose = (folder) => folder.images > 0 && !isListed(folder) && !isInside(folder);
+  const pathOf = (folder) => (above(folder) ? `${pathOf(above(folder))}/${folder.name}` : folder.name);
+  const loose = list.filter((folder) => isLoose(folder) && !(above(folder) && isLoose(above(folder)))).map(pathOf);
   return { flat, loose };
 }

@@ -1,4 +1,5 @@
 // One embedding under way: its progress from the server's events, or by asking again where events do not come through.
+// Others wait for their turn, and are followed then.
 
 import { cancelJob, jobEvents, readJob, readJobs } from "./api.js";
 import { button, get, make, tell } from "./dom.js";
@@ -7,27 +8,49 @@ import { percent } from "./words.js";
 
 const place = get("progress");
 const isOver = ({ state }) => ["done", "failed", "cancelled"].includes(state);
+const ours = new Map(); // names of those that were begun on this page and have not ended, by id
 let followed = null,
+  row = null,
   whenDone = () => {},
-  stage = "",
-  isFromHere = false;
+  whenChanged = () => {},
+  stage = "";
 
 /** Takes up what was under way when the page was opened. */
 export async function startJobs(onDone) {
   whenDone = onDone;
-  const { jobs } = await readJobs();
-  const job = jobs.findLast((one) => !isOver(one));
-  if (job) follow(job);
+  await followNext();
 }
 
-export const isBusy = () => followed !== null;
+/** Calls `listener` whenever another job begins, waits or ends. */
+export const watchJobs = (listener) => {
+  whenChanged = listener;
+};
+
+/** The names of what is being embedded and of what waits for its turn, as far as this page knows. */
+export const underWay = () =>
+  followed ? [followed.name, ...[...ours].filter(([id]) => id !== followed.id).map(([, name]) => name)] : [];
+
+/** A job that was begun here: shown at once, or when those before it have ended. */
+export function take(job) {
+  ours.set(job.id, job.name);
+  if (followed) return whenChanged();
+  place.replaceChildren(); // what was told of earlier ones
+  follow(job);
+}
+
+async function followNext() {
+  const { jobs } = await readJobs();
+  const job = jobs.findLast((one) => !isOver(one) || ours.has(one.id)); // the newest come first
+  if (job && !followed) follow(job);
+}
 
 /** Shows a job until it ends. */
-export function follow(job, { isOurs = false } = {}) {
-  followed = job.id;
-  isFromHere = isOurs;
+function follow(job) {
+  followed = job;
   stage = "";
+  if (isOver(job)) return end(job);
   show(job);
+  whenChanged();
   const events = jobEvents(job.id);
   const take = (event) => {
     const news = JSON.parse(event.data);
@@ -36,16 +59,16 @@ export function follow(job, { isOurs = false } = {}) {
   };
   const finish = (news) => {
     events.close();
-    if (followed === job.id) end(news);
+    if (followed === job) end(news);
   };
   events.addEventListener("progress", take);
   events.addEventListener("end", async (event) => {
     events.close();
-    if (followed === job.id) end(isOver(parse(event.data)) ? parse(event.data) : await readJob(job.id));
+    if (followed === job) end(isOver(parse(event.data)) ? parse(event.data) : await readJob(job.id));
   });
   events.addEventListener("error", () => {
     events.close();
-    if (followed === job.id) poll(job.id);
+    if (followed === job) poll(job);
   });
 }
 
@@ -57,32 +80,35 @@ function parse(text) {
   }
 }
 
-async function poll(id) {
+async function poll(job) {
   try {
-    for (let job = await readJob(id); followed === id; job = await readJob(id)) {
-      show(job);
-      if (isOver(job)) return end(job);
+    for (let news = await readJob(job.id); followed === job; news = await readJob(job.id)) {
+      show(news);
+      if (isOver(news)) return end(news);
       await new Promise((done) => {
         setTimeout(done, 700);
       });
     }
   } catch (error) {
-    end({ state: "failed", error });
+    end({ ...job, state: "failed", error });
   }
 }
 
 function show(job) {
-  if (isOver(job) || followed !== job.id) return;
+  if (isOver(job) || followed?.id !== job.id) return;
   place.hidden = false;
-  if (!place.querySelector("progress")) {
-    place.replaceChildren(
+  if (!row?.isConnected) {
+    row = make(
+      "div",
+      {},
       make("span", { className: "word", id: "job-name" }),
       make("progress", { attributes: { "aria-labelledby": "job-name" } }),
       make("span", { className: "number", id: "job-part" }),
-      button("Cancel", () => cancelJob(followed).catch(() => {}), { id: "cancel" }),
+      button("Cancel", () => cancelJob(followed.id).catch(() => {}), { id: "cancel" }),
     );
+    place.prepend(row);
   }
-  const bar = place.querySelector("progress");
+  const bar = row.querySelector("progress");
   if (job.total > 0) [bar.max, bar.value] = [job.total, job.done];
   else bar.removeAttribute("value");
   get("job-name").textContent =
@@ -93,21 +119,42 @@ function show(job) {
 }
 
 function end(job) {
+  const isOurs = ours.delete(followed.id);
   followed = null;
-  place.replaceChildren();
-  place.hidden = job.state === "done";
-  const close = button("Close", () => {
-    place.hidden = true;
-  });
-  if (job.state === "failed") place.append(problem(job.error ?? { what: "The embedding failed." }), close);
+  row?.remove();
+  place.hidden = !place.children.length;
+  if (job.state === "failed") notify(problem(job.error ?? { what: "The embedding failed." }));
   if (job.state === "cancelled")
-    place.append(
+    notify(
       make(
         "span",
         { attributes: { role: "status" } },
         `“${job.name ?? "The embedding"}” was cancelled: nothing of it is kept.`,
       ),
-      close,
     );
-  whenDone({ ...job, isOurs: isFromHere });
+  whenChanged();
+  whenDone({ ...job, isOurs });
+  followNext().catch(() => {}); // whoever asks next hears that the server does not answer
+}
+
+/** A line below the progress, which stays until somebody closes it; `action` is one more button. */
+export function notify(words, action = null) {
+  const close = () => {
+    line.remove();
+    place.hidden = !place.children.length;
+  };
+  const line = make(
+    "div",
+    {},
+    words,
+    action
+      ? button(action.name, () => {
+          close();
+          action.run();
+        })
+      : null,
+    button("Close", close),
+  );
+  place.append(line);
+  place.hidden = false;
 }

@@ -1,6 +1,7 @@
 // What the colours mean, with a button for every group; origins are told by a ring.
 
 import { button, draw, get, make } from "./dom.js";
+import { unfold } from "./glossary.js";
 import { WAYS, mix } from "./looks.js";
 import { colourBy, currentLooks, isHidden, toggleGroup } from "./map.js";
 import { trace } from "./marks_canvas.js";
@@ -9,6 +10,8 @@ import { watchTheme } from "./theme.js";
 import { count, percent, short } from "./words.js";
 
 const place = get("legend");
+const TSNE =
+  "t-SNE is a method that draws neighbours together; perplexity is about how many neighbours of each task it heeds.";
 let way = "dataset";
 
 export function startLegend() {
@@ -114,12 +117,36 @@ function origins() {
     draw("circle", { cx: 10, cy: 10, r: 8.5, class: "hoop" }),
   );
   const words = own
-    ? `ringed: in your library (${count(own)}); without a ring: measured by us`
-    : "all of these were measured by us";
+    ? `ringed: in your library (${count(own)}); without a ring: come with task2vec`
+    : "all of these come with task2vec";
   return make(
     "div",
     {},
     make("p", { className: "row quiet" }, own ? ring : null, make("span", {}, words)),
-    state.method ? make("p", { className: "quiet fine" }, state.method) : null,
+    reading(state.method),
+  );
+}
+
+/** How to read the map, and the words for how it was made. */
+function reading(method) {
+  const isNear = method?.startsWith("t-SNE");
+  return unfold(
+    "How to read this map",
+    make("p", {}, "Tasks that are alike to the network that embedded them lie side by side."),
+    isNear
+      ? make(
+          "p",
+          {},
+          "Only who is near whom counts: directions mean nothing, nor do distances across the map. " +
+            "The panel and the matrix have the real ones.",
+        )
+      : null,
+    make(
+      "p",
+      {},
+      "Those that come with task2vec were embedded by its makers, who also measured how well each expert does on " +
+        "them: recommendations go by these measurements.",
+    ),
+    method ? make("p", {}, `Made by: ${method}. `, isNear ? TSNE : "") : null,
   );
 }

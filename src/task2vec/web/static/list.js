@@ -4,7 +4,7 @@ import { button, get, make } from "./dom.js";
 import { empty } from "./notices.js";
 import { open, state, watch } from "./state.js";
 import { sortable } from "./table.js";
-import { count, percent, plural, short } from "./words.js";
+import { count, origin, percent, plural, short } from "./words.js";
 
 const MOST = 500;
 const place = get("view-list");
@@ -25,7 +25,7 @@ const columns = [
   },
   { name: "dataset", isText: true, value: (task) => task.dataset },
   { name: "taxon", isText: true, value: (task) => task.taxon },
-  { name: "origin", isText: true, value: (task) => task.origin },
+  { name: "origin", isText: true, value: (task) => origin(task.origin) },
   { name: "images", value: (task) => task.images, cell: (task) => count(task.images) },
   { name: "classes", value: (task) => task.classes, cell: (task) => count(task.classes) },
   { name: "head error", value: (task) => task.head_error, cell: (task) => percent(task.head_error) },

@@ -3,8 +3,8 @@
 import { readMap, readStatus } from "./api.js";
 import { startEmbed } from "./embed.js";
 import { startExperts } from "./experts.js";
-import { button, get, make, tell } from "./dom.js";
-import { startJobs } from "./jobs.js";
+import { bring, button, get, make, tell } from "./dom.js";
+import { notify, startJobs } from "./jobs.js";
 import { startLegend } from "./legend.js";
 import { startList } from "./list.js";
 import { redraw, startMap, whereIs } from "./map.js";
@@ -54,7 +54,7 @@ function showFirstStep() {
   get("first-step").hidden = !isEmpty;
   if (!isEmpty) return;
   get("first-step").replaceChildren(
-    "Your library has no task of this space yet: these were measured by us. ",
+    "None of your tasks is on this map yet: all of these come with task2vec. ",
     ...(state.status?.can_embed
       ? ["To see yours among them, ", make("a", { href: address("embed") }, "embed a folder"), "."]
       : withCode("To see yours among them: `task2vec embed DIR`, or start again with `task2vec serve --root DIR`.")),
@@ -86,24 +86,10 @@ async function onJobEnd(job) {
   tell(`${job.name} is embedded`);
   await loadMap();
   if (!job.task) return;
-  if (job.isOurs) open(job.task, { view: "map" });
-  else offer(job);
-}
-
-/** A task that was begun on another page is told, not forced on who reads something else. */
-function offer(job) {
-  const place = get("progress");
-  place.hidden = false;
-  place.replaceChildren(
-    make("span", { className: "word" }, `“${job.name}” is embedded.`),
-    button("Open it", () => {
-      place.hidden = true;
-      open(job.task, { view: "map" });
-    }),
-    button("Close", () => {
-      place.hidden = true;
-    }),
-  );
+  const show = () => open(job.task, { view: "map" });
+  // A task that was begun on another page is told, not forced on who reads something else.
+  if (job.isOurs) show();
+  else notify(make("span", { className: "word" }, `“${job.name}” is embedded.`), { name: "Open it", run: show });
 }
 
 async function start() {
@@ -123,6 +109,7 @@ async function start() {
   watch((_, changed) => {
     showView();
     showPicking();
+    if (changed.has("isPicking") && state.isPicking) bring(get("picking"));
     if (changed.has("points") || changed.has("status")) showFirstStep();
     if (changed.has("space") && !changed.has("status")) loadMap();
     if (changed.has("view")) redraw();

@@ -9,7 +9,7 @@ import { startWebgl } from "./marks_webgl.js";
 import { followFingers, followKeys } from "./map_moves.js";
 import { go, open, state, watch } from "./state.js";
 import { watchTheme } from "./theme.js";
-import { count, percent, short } from "./words.js";
+import { count, origin, percent, short } from "./words.js";
 
 const camera = new Camera();
 const hidden = new Set();
@@ -179,7 +179,7 @@ function hover(point, x, y) {
         ["classes", count(point.classes)],
         ["head error", percent(point.head_error)],
         ["norm", short(point.norm)],
-        ["origin", point.origin],
+        ["origin", origin(point.origin)],
       ]),
     );
     const left = Math.min(x + 14, stage.clientWidth - tip.offsetWidth - 6);
@@ -205,6 +205,7 @@ function step(right, down) {
   }
   if (!next) return;
   camera.reveal(next);
+  above.scrollIntoView({ block: "nearest" }); // on a narrow screen, an opened task has scrolled it away
   hover(next, ...camera.where(next));
 }
 

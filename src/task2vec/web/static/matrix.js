@@ -15,6 +15,7 @@ const MOST = 200,
   AROUND = 30;
 const LIGHT = ["#0b3c5d", "#1f6f9f", "#5fa4c8", "#a9cfe2", "#e2eef4", "#fbf7ee"];
 const DARK = ["#f2e6b1", "#8fd0d6", "#3f9cc0", "#2b6a96", "#21425f", "#1a2530"];
+const SLANT = Math.PI / 2.6; // of the names below the columns
 const place = get("view-matrix");
 let which = "first",
   matrix = null,
@@ -24,6 +25,7 @@ let which = "first",
 export function startMatrix() {
   watch((_, changed) => {
     if (state.view !== "matrix") return;
+    if (changed.has("view")) arrive();
     if (changed.has("view") || changed.has("points")) show();
     else if (changed.has("task") && which === "around") show();
     else if (changed.has("task") || changed.has("with")) paint();
@@ -56,9 +58,13 @@ async function wanted(signal) {
   return null;
 }
 
-function show() {
+/** Whoever comes with an open task finds it in the matrix; from then on the choice is theirs. */
+function arrive() {
   if (which === "first" && state.task && !state.points.slice(0, FIRST).some(({ id }) => id === state.task))
     which = "around";
+}
+
+function show() {
   if (which === "around" && !state.task) which = "first";
   const option = (value, name) => make("option", { value, selected: value === which }, name);
   const choice = make(
@@ -69,6 +75,7 @@ function show() {
         change: (event) => {
           which = event.target.value;
           show();
+          get("which").focus();
         },
       },
     },
@@ -148,8 +155,9 @@ function measure() {
     isNarrow = room < 600,
     total = matrix.order.length;
   const tree = isNarrow ? 40 : 90,
-    names = isNarrow ? 110 : 190;
-  const cell = Math.max(13, Math.min(30, Math.floor((room - tree - names) / total)));
+    names = isNarrow ? 110 : 190,
+    lean = Math.ceil(names * Math.cos(SLANT)) + 8; // the last names stand out so far to the right
+  const cell = Math.max(13, Math.min(30, Math.floor((room - tree - names - lean) / total)));
   return {
     tree,
     names,
@@ -157,8 +165,8 @@ function measure() {
     left: tree + names,
     top: 4,
     total,
-    wide: tree + names + cell * total + 50,
-    high: 4 + cell * total + names * 0.95,
+    wide: tree + names + cell * total + lean,
+    high: 4 + cell * total + Math.ceil(names * Math.sin(SLANT)) + 8,
   };
 }
 
@@ -203,7 +211,7 @@ function drawLabels(pen, { cell, left, top, total, tree, names }) {
     pen.fillText(name, tree + 4, top + (place + 0.5) * cell, names - 8);
     pen.save();
     pen.translate(left + (place + 0.5) * cell, top + cell * total + 6);
-    pen.rotate(Math.PI / 2.6);
+    pen.rotate(SLANT);
     pen.fillText(name, 0, 0, names - 8);
     pen.restore();
   });

@@ -3,6 +3,7 @@
 import { readRecommendation } from "./api.js";
 import { intervalBar } from "./bars.js";
 import { button, make } from "./dom.js";
+import { explain } from "./glossary.js";
 import { fill, withCode } from "./notices.js";
 import { address } from "./state.js";
 import { percent, range } from "./words.js";
@@ -85,6 +86,7 @@ function show(answer) {
       answer.basis ? `It goes by ${lower(answer.basis)}. ` : "",
       make("a", { href: address("experts") }, `All ${answer.experts.length} experts in a table`),
     ),
+    explain(wordsOf(experts, answer)),
     notes(answer.notes ?? []),
     experts[0]?.load ? loading(experts[0]) : null,
   ].filter(Boolean);
@@ -92,11 +94,20 @@ function show(answer) {
 
 const lower = (text) => String(text).replace(/\.$/, "");
 
-const tag = (text, title) => make("span", { className: "tag", title }, text);
+const tag = (text) => make("span", { className: "tag" }, text);
+
+const isMeasured = ({ measured }) => typeof measured === "number";
+
+/** The words of these rows that not everybody knows. */
+const wordsOf = (experts, { static: standing }) => [
+  ...(experts.some(({ name }) => name === standing) ? ["static choice"] : []),
+  ...(experts.some(isMeasured) ? ["measured"] : []),
+  ...(experts.some((one) => one.is_loadable === false) ? ["train it"] : []),
+  ...(experts.some(({ kind }) => kind === "generic") ? ["generic"] : []),
+];
 
 function row(expert, top, { static: standing }) {
-  const known = typeof expert.measured === "number",
-    words = `${expert.name}: ${percent(expert.error)}, ${range(expert.low, expert.high) ?? "no interval"}`;
+  const words = `${expert.name}: ${percent(expert.error)}, ${range(expert.low, expert.high) ?? "no interval"}`;
   return make(
     "li",
     { value: expert.rank },
@@ -104,9 +115,9 @@ function row(expert, top, { static: standing }) {
       "span",
       { className: "word" },
       expert.name,
-      expert.name === standing ? tag("static choice", "the best on average, whatever the task") : null,
-      known ? tag("measured", "measured on this very task, not predicted") : null,
-      expert.is_loadable === false ? tag("train it", "nobody has its weights: train one like it") : null,
+      expert.name === standing ? tag("static choice") : null,
+      isMeasured(expert) ? tag("measured") : null,
+      expert.is_loadable === false ? tag("train it") : null,
     ),
     make("span", { className: "number", title: range(expert.low, expert.high) ?? "" }, percent(expert.error)),
     intervalBar(expert, top, words, expert.rank === 1),

@@ -3,7 +3,7 @@
 import { findTasks } from "./api.js";
 import { get, make, tell } from "./dom.js";
 import { open, state } from "./state.js";
-import { count, plural } from "./words.js";
+import { count, origin, plural } from "./words.js";
 
 const MOST = 12;
 const box = get("search"),
@@ -79,7 +79,7 @@ function show(tasks, total) {
         make(
           "span",
           { className: "quiet" },
-          [task.dataset ?? task.origin, plural(task.images ?? 0, "image")].join(", "),
+          [task.dataset ?? origin(task.origin), plural(task.images ?? 0, "image")].join(", "),
         ),
       ),
     ),

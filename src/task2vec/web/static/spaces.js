@@ -1,6 +1,7 @@
 // Spaces: embeddings of different probes, sizes or methods are not compared, so each space has a map of its own.
 
 import { get, make } from "./dom.js";
+import { unfold } from "./glossary.js";
 import { go, state, watch } from "./state.js";
 
 export function startSpaces() {
@@ -21,6 +22,19 @@ function show() {
     ),
   );
   get("legend").before(
-    make("p", { id: "spaces", className: "row" }, make("label", { htmlFor: "space" }, "space"), select),
+    make(
+      "div",
+      { id: "spaces" },
+      make("p", { className: "row" }, make("label", { htmlFor: "space" }, "space"), select),
+      unfold(
+        "What is a space?",
+        make(
+          "p",
+          {},
+          "Tasks can be compared where they were embedded alike: by the same network, at the same size of images, by " +
+            "the same method (in brackets). All that were make one space, which has a map of its own.",
+        ),
+      ),
+    ),
   );
 }

@@ -2,25 +2,30 @@
 
 import { readNearest, readTask } from "./api.js";
 import { showComparison } from "./compare.js";
-import { button, facts, get, make, tell } from "./dom.js";
+import { bring, button, facts, get, make, tell } from "./dom.js";
+import { explain } from "./glossary.js";
 import { showNeighbours } from "./map.js";
 import { empty, fill } from "./notices.js";
 import { showRecommendation } from "./recommendation.js";
 import { go, open, state, watch } from "./state.js";
 import { shareBar } from "./bars.js";
-import { count, distance, percent, plural, range, short } from "./words.js";
+import { count, distance, origin, percent, plural, range, short } from "./words.js";
 
 const CLASSES = 12;
 const panel = get("panel");
 
 export function startPanel() {
   watch((_, changed) => {
-    if (changed.has("task") || changed.has("with")) show();
+    if (!changed.has("task") && !changed.has("with")) return;
+    const isArrival = changed.has("status"); // by an address: the page is read from its top
+    show().then(() => {
+      if (state.task && !isArrival) bring(panel);
+    });
   });
   show();
 }
 
-function show() {
+async function show() {
   document.title = "task2vec: the space of tasks";
   if (!state.task) {
     panel.replaceChildren(
@@ -31,13 +36,12 @@ function show() {
   if (state.with) {
     const body = make("div");
     panel.replaceChildren(body);
-    showComparison(body, state.task, state.with);
-    return;
+    return showComparison(body, state.task, state.with);
   }
   const body = make("div");
   panel.replaceChildren(body);
   const id = state.task;
-  fill(
+  return fill(
     body,
     (signal) => readTask(id, signal),
     (task) => describe(task),
@@ -61,7 +65,7 @@ function describe(task) {
       }),
     ),
     facts([
-      ["origin", task.origin],
+      ["origin", origin(task.origin)],
       ["dataset", task.dataset],
       ["images", count(task.images)],
       ["classes", count(task.class_total)],
@@ -70,6 +74,7 @@ function describe(task) {
       ["noise", distance(task.noise)],
       ["embedded", task.made],
     ]),
+    explain([origin(task.origin), "head error", "norm", task.noise === null ? "" : "noise"]),
     make(
       "div",
       { className: "actions" },

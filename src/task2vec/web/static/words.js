@@ -6,6 +6,7 @@ export const count = (value) => (isNumber(value) ? value.toLocaleString("en") : 
 export const percent = (value, digits = 1) => (isNumber(value) ? `${(100 * value).toFixed(digits)} %` : null);
 export const range = (low, high) =>
   isNumber(low) && isNumber(high) ? `${(100 * low).toFixed(1)} to ${(100 * high).toFixed(1)} %` : null;
+export const origin = (value) => (value === "measured by us" ? "comes with task2vec" : `your ${value}`);
 export const distance = (value) => (isNumber(value) ? value.toFixed(3) : null);
 export const short = (value) => (isNumber(value) ? Number(value.toPrecision(3)).toString() : null);
 export const points = (value) =>
