@@ -12,11 +12,11 @@ EXTRAS := plot,map,table,hf,ray,web,docs,dev
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-demo: $(READY)  ## Embed eight small tasks offline, print how alike they are, draw the distances (under 90 s)
+demo: $(READY)  ## Embed eight small tasks offline, print how alike they are, draw the distances (about a minute on two quiet cores)
 	$(BIN)/task2vec demo
 
 test: check  ## Everything that must pass: lint, types, imports, docstring examples, tests
-	$(BIN)/pytest -m "not long" -n 2
+	$(BIN)/pytest -m "not long" -n 2 --dist worksteal
 
 check: $(READY)  ## The quick part of it: lint, format, types and the import contract
 	$(BIN)/ruff check .
@@ -47,7 +47,7 @@ clean:  ## Remove the environment and everything that runs have left behind
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define install
-	@echo "installing task2vec[$(1)] into $(VENV) ..."
+	@echo "installing task2vec[$(1)] into $(VENV): the first time, minutes and gigabytes (6 for torch's CUDA build) ..."
 	@.ci/install $(BIN)/python -c constraints.txt -e '.[$(1)]'
 endef
 

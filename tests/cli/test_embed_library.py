@@ -50,7 +50,7 @@ def test_it_goes_into_the_library_and_no_file_is_left(call, photos, own_library,
     assert list(tmp_path.iterdir()) == []
     with Library.open(own_library) as opened:
         task, embedding, (run,) = opened.task("photos"), opened.get("photos"), opened.runs()
-    assert f"{own_library} ({task.embeddings[0].key[:8]})" in " ".join(result.stdout.split())
+    assert f"{own_library} (embedding {task.embeddings[0].key[:8]})" in " ".join(result.stdout.split())
     assert task.tags == ("mine",) and task.source == str(photos) and task.images == 16
     alone = task2vec.embed(
         task2vec.read_folder(photos), make_tiny(), settings=task2vec.EmbedSettings(images=6, l2=0.01), device="cpu"
@@ -116,7 +116,9 @@ def test_a_task_that_is_known_by_another_name(call, photos, computed, tmp_path):
     read(call("embed", photos, "--json", *SMALL))
     shutil.copytree(photos, tmp_path / "copied")
     found = call("embed", "copied", *SMALL)
-    assert "already known as 'photos'" in " ".join(found.stdout.split()) and computed == ["photos"]
+    told = " ".join(found.stdout.split())
+    assert "already known as 'photos': ask by that name, or change it: task2vec library rename photos copied" in told
+    assert computed == ["photos"]
     assert found.stdout.startswith("task         copied: 16 images")
     made = read(call("embed", "copied", "--seed", 3, "--json", *SMALL))
     assert made["known_as"] == "photos" and made["task"] == "copied" and not made["is_found"]

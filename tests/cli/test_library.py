@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import pytest
 
 import task2vec
 from task2vec import Expert, Library, MeasuredError
+from task2vec.cli.listing import Column, print_columns
 from task2vec.library import blobs
 from tests.cli.material import make
 from tests.command import START, run_command
@@ -88,7 +90,7 @@ def test_a_file_is_no_library(call, tmp_path):
 
 def test_ls_lists_all_that_is_known(call, library):
     lines = call("library", "ls").stdout.splitlines()
-    assert lines[0].split() == ["task", "images", "classes", "error", "norm", "probe", "added", "tags", "id"]
+    assert lines[0].split() == ["task", "images", "classes", "error", "norm", "probe", "added", "tags", "task", "id"]
     embedding = make("task 2", 2)
     (row,) = (line.split() for line in lines if line.startswith("task 2"))
     with Library.open(library) as opened:
@@ -96,6 +98,28 @@ def test_ls_lists_all_that_is_known(call, library):
     expected = ["task", "2", "102", "2", "25.0", "%", f"{embedding.norm():.3g}", "net", task.added[:10], "even"]
     assert row == [*expected, task.fingerprint[:8]]
     assert len(lines) == 7
+
+
+def test_a_pipe_has_room_for_every_column(call, own_library, monkeypatch):
+    with Library.open(own_library) as opened:
+        opened.add(make("a task of a long name, longer than a page would be wide " * 2, 1, probe="efficientnet"))
+    monkeypatch.delenv("COLUMNS")
+    told = call("library", "ls").stdout
+    assert len(told.splitlines()) == 2 and " efficientnet " in told
+    monkeypatch.setenv("COLUMNS", "60")
+    assert "no room for probe" in call("library", "ls").stdout
+    monkeypatch.delenv("COLUMNS")
+    page = Terminal()
+    monkeypatch.setattr("sys.stdout", page)
+    print_columns([Column("a", ("a word " * 30,), "a"), Column("b", ("b",), "probe")])
+    assert max(map(len, page.getvalue().splitlines())) <= 80
+
+
+class Terminal(io.StringIO):
+    """Somebody's, of 80 columns."""
+
+    def isatty(self):
+        return True
 
 
 def test_ls_chooses_by_tag_and_probe(call, library):
@@ -121,6 +145,7 @@ def test_ls_counts_embeddings_where_a_task_has_several(call, library):
     with Library.open(library) as opened:
         opened.add(newer)
     head, *rows = call("library", "ls").stdout.splitlines()
+    head = head.replace("task id", "id")
     place = head.split().index("embeddings") - len(head.split())
     told = {row.split()[1]: row.replace("  even  ", "    ").split() for row in rows if row.startswith("task ")}
     assert told["1"][place + 1] == "2" and told["2"][place + 1] == "1"

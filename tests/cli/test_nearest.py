@@ -56,7 +56,7 @@ def test_it_prints_a_table(call, library):
     result = call("nearest", "task 2", "-k", 3)
     assert result.exit_code == 0, result.stderr
     title, head, *rows = result.stdout.splitlines()
-    assert title.startswith("nearest to task 2 (") and title.endswith("a task of the library")
+    assert title.startswith("nearest to task 2 (embedding ") and title.endswith("a task of the library")
     assert head.split() == ["rank", "task", "distance", "noise", "images", "classes", "tags"]
     assert len(rows) == 3
     (name, distance, noise) = rows[0].split()[2:5]

@@ -42,6 +42,24 @@ def test_the_same_again_is_found(trained, photos, call):
     where = ("--out", folder / "experts", "--library", folder / "library")
     result = call("train-expert", photos, *BRIEF, *where)
     assert result.exit_code == 0 and "there already" in result.stdout
+    head = result.stdout.splitlines()[0]
+    assert head.split() == ["expert", "train", "error", "state", "loss", "classes", "images"]
+
+
+def test_what_will_be_done_is_said_before_it_is(photos, call, tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr("task2vec.cli.train_expert.say", said.append)
+    monkeypatch.setattr("task2vec.experts.many.train_experts", lambda *args, **how: iter(()))
+    result = call("train-expert", photos, *BRIEF, "--epochs", 3, "--out", tmp_path / "experts", "--no-library")
+    assert result.exit_code == 0, result.stderr
+    plan = "photos (16 images); for each 3 epochs of 8 images at 32 x 32 pixels"
+    assert said == [f"to train, unless it is there already: {plan}"]
+
+
+def test_a_long_training_says_how_far_it_is(photos, call, tmp_path, monkeypatch):
+    monkeypatch.setattr("task2vec.embedding.progress.PAUSE", 0.0)
+    result = call("train-expert", photos, *BRIEF, "--out", tmp_path / "experts", "--no-library")
+    assert result.exit_code == 0 and "epochs 1 of 1" in result.stderr and "experts 1 of 1" in result.stderr
 
 
 @pytest.mark.parametrize("columns", [40, 80])

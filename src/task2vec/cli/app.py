@@ -1,6 +1,7 @@
 """The commands in one place, and the two options that stand before them."""
 
 import shutil
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from task2vec.cli.doctor import doctor
 from task2vec.cli.embed import embed
 from task2vec.cli.errors import error_matrix
 from task2vec.cli.evaluate import evaluate
+from task2vec.cli.helping import PlainCommand
 from task2vec.cli.library import ls, show_entry, stats
 from task2vec.cli.library_care import check_search, compact, repair, verify
 from task2vec.cli.library_changes import add, rename, rm, tag
@@ -35,6 +37,28 @@ from task2vec.cli.train_expert import train_expert
 # Help is never wider than the terminal; left to itself it would not go below 50 columns.
 _WIDTH = min(shutil.get_terminal_size().columns, 80) - 2
 
+# For lists of commands, where the first sentence of their help would be cut.
+SHORT = {
+    embed: "Embed a folder of class folders, or a table of images.",
+    embed_many: "Embed many tasks; those on the same images share the work.",
+    nearest: "Find the tasks of the library that are nearest to one.",
+    recommend: "Recommend a network to start from.",
+    evaluate: "Compare ways of choosing an expert.",
+    diversity: "Measure how diverse a collection is.",
+    serve: "Show the library in the browser.",
+    train_expert: "Fine-tune a pretrained network on each task.",
+    doctor: "Tell versions, devices and places, and what is wrong.",
+    errors: "List the errors that were measured.",
+    toy: "64 small tasks on the unit square.",
+    properties: "What the embedding says of a task.",
+    taxonomy: "Do distances between tasks agree with nature's taxonomy?",
+    metatask: "Train experts, and try each on all tasks.",
+    tables: "Table 1 (ways of choosing) and Table 2 (choice of probe).",
+    violins: "The errors of all experts on every task.",
+    curves: "Errors by training size.",
+    matrix: "All errors, coloured by the asymmetric distance.",
+}
+
 # Plain help texts: drawing them with rich would take twice as long as everything else together.
 app = typer.Typer(
     name="task2vec",
@@ -52,6 +76,10 @@ def _print_version(is_wanted: bool) -> None:
 
         print(f"task2vec {__version__}")
         raise typer.Exit
+
+
+def _add(group: typer.Typer, command: Callable[..., None], name: str | None = None, help: str | None = None) -> None:
+    group.command(name, cls=PlainCommand, help=help, short_help=SHORT.get(command))(exits.guarded(command))
 
 
 @app.callback()
@@ -84,32 +112,34 @@ for command in (
     error_matrix,
     doctor,
 ):
-    app.command()(exits.guarded(command))
-app.command("map")(exits.guarded(draw_map))
+    _add(app, command)
+_add(app, draw_map, "map")
 
 library = typer.Typer(
     name="library",
     help="What was embedded is kept: list it, look at it, change it, check it, share it.",
+    short_help="List, show, change, check and share what was embedded.",
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings=app.info.context_settings,
 )
-library.command()(exits.guarded(ls))
-library.command("show")(exits.guarded(show_entry))
+_add(library, ls)
+_add(library, show_entry, "show")
 for command in (stats, add, rm, tag, rename, verify, repair, compact, check_search, export, experts, errors, rm_expert):
-    library.command()(exits.guarded(command))
-library.command("import")(exits.guarded(import_tasks))
-library.command("merge", help="The same as import.")(exits.guarded(import_tasks))
+    _add(library, command)
+_add(library, import_tasks, "import")
+_add(library, import_tasks, "merge", "The same as import.")
 app.add_typer(library)
 
 paper = typer.Typer(
     name="paper",
     help="Redo the experiments of the paper: figures as PNG and PDF, the numbers behind them as CSV.",
+    short_help="Redo the experiments of the paper.",
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings=app.info.context_settings,
 )
 for command in (toy, properties, taxonomy, metatask, tables, violins, norms, curves, matrix):
-    paper.command()(exits.guarded(command))
-paper.command("all")(exits.guarded(make_all))
+    _add(paper, command)
+_add(paper, make_all, "all")
 app.add_typer(paper)

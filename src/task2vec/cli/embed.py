@@ -1,5 +1,6 @@
 """`task2vec embed`: a folder or a table of images becomes an embedding in the library."""
 
+import shlex
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from task2vec.cli.facts import describe, word_facts
 from task2vec.cli.library import DIGITS
 from task2vec.cli.making import Made, Wish, make_embedding
 from task2vec.cli.reading import say_bad
-from task2vec.cli.speech import print_facts, print_json, visible
+from task2vec.cli.speech import name_library, print_facts, print_json, visible
 
 
 def embed(
@@ -114,8 +115,9 @@ def _print_report(report: dict[str, Any]) -> None:
     rows = word_facts(report)
     rows += [("warning", visible(warning)) for warning in report["warnings"]]
     if report["library"] is not None:
-        known_as = "" if report["known_as"] is None else f", already known as '{visible(report['known_as'])}'"
-        rows.append(("library", f"{visible(report['library'])} ({report['key'][:DIGITS]}){known_as}"))
+        rows.append(
+            ("library", f"{visible(report['library'])} (embedding {report['key'][:DIGITS]}){_word_name(report)}")
+        )
     if report["written"] is not None:
         rows.append(("written", visible(report["written"])))
     found = "; it was there already, so nothing was computed (--force computes it again)" if report["is_found"] else ""
@@ -124,3 +126,12 @@ def _print_report(report: dict[str, Any]) -> None:
     from task2vec.tasks import BadImage
 
     say_bad([BadImage(**bad) for bad in report["bad"]])
+
+
+def _word_name(report: dict[str, Any]) -> str:
+    """The name to ask by, where the library knows the same images and labels by another than this one."""
+    if report["known_as"] is None:
+        return ""
+    known, new = (shlex.quote(visible(report[word])) for word in ("known_as", "task"))
+    rename = name_library(f"task2vec library rename {known} {new}")
+    return f", already known as '{visible(report['known_as'])}': ask by that name, or change it: {rename}"

@@ -82,7 +82,7 @@ def _print_tasks(tasks: "Sequence[TaskEntry]", *, probe: str | None, limit: int 
         Column("probe", tuple(visible(one.probe) if one else "-" for one in newest), "probe"),
         Column("added", tuple(visible(task.added[:10]) for task in shown), "added", is_number=True),
         Column("tags", tuple(visible(", ".join(task.tags)) for task in shown), "tags"),
-        Column("id", tuple(task.fingerprint[:DIGITS] for task in shown), "id", is_number=True),
+        Column("task id", tuple(task.fingerprint[:DIGITS] for task in shown), "id", is_number=True),
     ]
     several = sum(len(task.embeddings) > 1 for task in shown)
     told = {"tags": any(task.tags for task in shown), "embeddings": several > 0}
@@ -136,7 +136,7 @@ def _print_entry(report: dict[str, Any]) -> None:
         ("source", visible(report["source"]) or "unknown"),
     ]
     rows += [("taxon", visible(report["taxon"]))] if report["taxon"] else []
-    rows += [("added", visible(report["added"])), ("id", report["fingerprint"])]
+    rows += [("added", visible(report["added"])), ("task id", report["fingerprint"])]
     print_facts(rows)
     if report["embeddings"]:
         print()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from task2vec.cli.speech import open_page, visible
+from task2vec.cli.speech import find_table_width, open_page, visible
 
 # A longer word is broken; it would leave no room for anything else.
 LONGEST_WORD = 24
@@ -55,9 +55,9 @@ def print_rows(rows: Sequence[dict[str, Any]], *, head: str = "task") -> None:
 
 def print_columns(columns: list[Column], *, in_turn: Sequence[str] = LEFT_OUT_IN_TURN) -> None:
     """The columns that fit the page, and below them the headings of the others; `in_turn` says which parts go first."""
-    page = open_page()
-    columns, left_out = fit(columns, page.width, in_turn=in_turn)
-    widths = share_out(columns, page.width)
+    page, room = open_page(), find_table_width()
+    columns, left_out = fit(columns, room, in_turn=in_turn)
+    widths = share_out(columns, room)
     heads = tuple(column.head for column in columns)
     dots = "…" if page.encoding.startswith("utf") else "..."
     # A table of rich's would take a second for every five hundred rows.

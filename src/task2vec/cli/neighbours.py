@@ -108,7 +108,7 @@ def warn_of_strangers(task: "Task", probe: "Probe", *, settings: "EmbedSettings"
 def print_neighbours(report: dict[str, Any]) -> None:
     """Whose neighbours they are and a table of them, or what can be done where there are none."""
     query, rows = report["query"], report["neighbours"]
-    print(f"nearest to {visible(query['task'])} ({query['key'][:DIGITS]}), {query['words']}")
+    print(f"nearest to {visible(query['task'])} (embedding {query['key'][:DIGITS]}), {query['words']}")
     if rows:
         _print_rows(rows)
     elif query["is_alone"]:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 # The probe.
 ProbeName = Annotated[str, typer.Option("--probe", help="A timm or torchvision model.")]
-Weights = Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")]
+Weights = Annotated[
+    Path | None, typer.Option(help="A local file of weights for the probe; default: those it is known by.")
+]
 Size = Annotated[
     int | None, typer.Option(help="Side of the images in pixels; smaller is faster. Default: the probe's own.")
 ]
@@ -21,31 +23,36 @@ Download = Annotated[bool, typer.Option("--download", help="Fetch weights that a
 # Tables.
 PathColumn = Annotated[str | None, typer.Option(help="Table: the column of image paths; default: path.")]
 LabelColumn = Annotated[
-    list[str] | None, typer.Option(help="Table: the column of labels; several are a multi-label task.")
+    list[str] | None,
+    typer.Option(help="Table: the column of labels; default: all others. Several are a multi-label task."),
 ]
-Root = Annotated[Path | None, typer.Option(help="Table: the folder that its paths start from.")]
+Root = Annotated[Path | None, typer.Option(help="Table: the folder that its paths start from; default: its own.")]
 
 # What changes the numbers.
 Method = Annotated[
     Literal["robust", "direct", "variational"] | None,
-    typer.Option(help="Which Fisher; variational is slow, for a GPU."),
+    typer.Option(help="Which Fisher; variational is slow, for a GPU. Default: robust."),
 ]
 Epochs = Annotated[int | None, typer.Option(help="Of the variational method; default: 10.")]
-FisherEngine = Annotated[Literal["exact", "fast"] | None, typer.Option("--fisher", help="How the Fisher is computed.")]
-ImageCount = Annotated[int | None, typer.Option(help="How many (image, label) pairs to back-propagate at most.")]
+FisherEngine = Annotated[
+    Literal["exact", "fast"] | None, typer.Option("--fisher", help="How the Fisher is computed; default: exact.")
+]
+ImageCount = Annotated[
+    int | None, typer.Option(help="How many (image, label) pairs to back-propagate at most; default: 400.")
+]
 Halves = Annotated[
     bool, typer.Option("--halves", help="Embed both halves too, to tell the noise: twice the gradients, two heads.")
 ]
-Precision = Annotated[float | None, typer.Option(help="Stop at this relative error, e.g. 0.05.")]
+Precision = Annotated[float | None, typer.Option(help="Stop at this relative error, e.g. 0.05; default: do not.")]
 L2 = Annotated[float | None, typer.Option("--l2", help="Penalty of the head; default: cross-validated.")]
 Beta = Annotated[float | None, typer.Option(help="Weight of the prior; default: 1e-7.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of all randomness.")]
-Dtype = Annotated[str | None, typer.Option(help="float32, float64 or bfloat16.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of all randomness; default: 0.")]
+Dtype = Annotated[str | None, typer.Option(help="float32, float64 or bfloat16; default: float32.")]
 
 # What does not.
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there.")]
-Workers = Annotated[int | None, typer.Option(help="How many threads decode images.")]
-BatchSize = Annotated[int | None, typer.Option(help="Images per pass.")]
+Workers = Annotated[int | None, typer.Option(help="How many threads decode images; default: by your cores.")]
+BatchSize = Annotated[int | None, typer.Option(help="Images per pass; default: by the device.")]
 AllowBad = Annotated[bool, typer.Option("--allow-bad", help="Go on with over 5 % unreadable images.")]
 
 # Who computes, which does not change them either.
@@ -54,7 +61,7 @@ EngineName = Annotated[
     typer.Option("--engine", help="Who computes: this process, a pool of processes, or Ray."),
 ]
 Jobs = Annotated[int | None, typer.Option(help="How many workers pool or ray have; default: one per core.")]
-Threads = Annotated[int | None, typer.Option(help="How many threads each of them computes with.")]
+Threads = Annotated[int | None, typer.Option(help="How many threads each of them computes with; default: its share.")]
 Address = Annotated[
     str | None, typer.Option(help="Of a Ray cluster: auto, HOST:PORT, ray://HOST:PORT; default: one is started here.")
 ]
@@ -70,7 +77,9 @@ LibraryFolder = Annotated[
     ),
 ]
 NoLibrary = Annotated[bool, typer.Option("--no-library", help="Keep nothing in the library: write a file.")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag for the task; may be given many times.")]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag for the task; may be given many times.")
+]
 
 # How it is told.
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

@@ -1,13 +1,12 @@
 """What becomes of many tasks, told one by one in a table and in the end all together."""
 
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from task2vec.cli.exits import let_go
 from task2vec.cli.reading import MOST_NAMED
-from task2vec.cli.speech import say, visible
+from task2vec.cli.speech import find_table_width, say, visible
 
 # Longer names have a line of their own.
 WIDEST_NAME = 60
@@ -21,7 +20,7 @@ def open_table(names: Sequence[str]) -> Callable[..., None]:
     """A function that prints a row of words under the last one at once; the first column is as wide as the names."""
     from rich.cells import cell_len
 
-    room = shutil.get_terminal_size().columns - sum(2 + size for size in (*WIDTHS, NOTES_WIDTH))
+    room = find_table_width() - sum(2 + size for size in (*WIDTHS, NOTES_WIDTH))
     width = min(max(room, 12), WIDEST_NAME, max(cell_len(visible(name)) for name in ("task", *names)))
     page = sys.stdout  # a bar on standard error would catch what is printed, even for a file
 

@@ -6,6 +6,7 @@ sequences that move a cursor or colour a line, no right-to-left overrides that d
 
 import contextlib
 import json
+import os
 import re
 import shlex
 import sys
@@ -80,6 +81,12 @@ def open_page() -> "Console":
     from rich.console import Console
 
     return Console(markup=False, emoji=False, highlight=False)
+
+
+def find_table_width() -> int:
+    """How wide a table may be: as the page is, and where that is a pipe or a file, as wide as it likes."""
+    is_free = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
+    return sys.maxsize if is_free else open_page().width
 
 
 def print_facts(facts: list[tuple[str, str]]) -> None:

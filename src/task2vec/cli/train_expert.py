@@ -13,9 +13,9 @@ from task2vec.cli import options
 from task2vec.cli.cautions import check_folder, warn_of, warn_size
 from task2vec.cli.facts import many, percent
 from task2vec.cli.listing import Column, print_columns
-from task2vec.cli.reading import read_own, say_bad
+from task2vec.cli.reading import MOST_NAMED, read_own, say_bad
 from task2vec.cli.shelf import open_shelf
-from task2vec.cli.speech import is_watched, print_facts, print_json, say, visible
+from task2vec.cli.speech import print_facts, print_json, say, visible
 from task2vec.errors import ConflictError, DataError, ResourceError, Task2VecError, UsageError
 
 if TYPE_CHECKING:
@@ -79,13 +79,14 @@ def train_expert(
         raise typer.Exit(failed[0][1].exit_code)
     base = load_probe(probe, weights=weights, size=size, download=download)
     shelf = None if no_library else open_shelf(library, is_backed=True)
+    say(_word_plan(tasks, chosen, base.size))
     results = []
     with ExitStack() as stack:
         if shelf is not None:
             shelf.begin(stack, "train-expert", {"recipe": chosen.name, "tasks": [task.name for task in tasks]})
         runner = stack.enter_context(open_engine(engine, workers=jobs, threads=threads, address=address))
         how: dict[str, Any] = {"engine": runner, "seed": seed, "device": device, "replace_other": force}
-        made = train_experts(tasks, base, chosen, folder=out, names=names, progress=is_watched(), **how)
+        made = train_experts(tasks, base, chosen, folder=out, names=names, progress=True, **how)
         for result in _go_on(made, out):
             results.append(result)
             if result.error is not None:
@@ -136,6 +137,14 @@ def _read(
     return tasks, called, failed
 
 
+def _word_plan(tasks: "list[Task]", recipe: "Recipe", size: tuple[int, int]) -> str:
+    """What is about to be done, before hours in which there is little to say."""
+    images = ", ".join(f"{visible(task.name)} ({many(len(task), 'image')})" for task in tasks[:MOST_NAMED])
+    more = f" and {len(tasks) - MOST_NAMED} more" if len(tasks) > MOST_NAMED else ""
+    each = f"{many(recipe.epochs, 'epoch')} of {many(recipe.draws, 'image')} at {size[0]} x {size[1]} pixels"
+    return f"to train, unless it is there already: {images}{more}; for each {each}"
+
+
 def _go_on(results: Iterator["ExpertResult"], out: Path) -> Iterator["ExpertResult"]:
     """The results; an interrupt is told what it leaves."""
     try:
@@ -177,10 +186,10 @@ def _tell(result: "ExpertResult") -> dict[str, Any]:
 
 def _print_report(report: dict[str, Any]) -> None:
     rows = [_word_row(one) for one in report["experts"]]
-    heads = ("expert", "train error", "", "loss", "classes", "images")
+    heads = ("expert", "train error", "state", "loss", "classes", "images")
     if rows:
         columns = [
-            Column(head, cells, head, is_number=head not in ("expert", ""), is_name=head == "expert")
+            Column(head, cells, head, is_number=head not in ("expert", "state"), is_name=head == "expert")
             for head, cells in zip(heads, zip(*rows, strict=True), strict=True)
         ]
         print_columns(columns, in_turn=("loss", "classes", "images"))

@@ -1,9 +1,13 @@
-"""A progress bar on standard error for whoever wants one; silence otherwise."""
+"""Progress on standard error for whoever wants it: a bar, or lines where there is no terminal; silence otherwise."""
 
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 Report = Callable[[str, int], Callable[[int], None]]
+# Seconds between two lines where there is no terminal.
+PAUSE = 30.0
 
 
 def silent(_: str, __: int) -> Callable[[int], None]:
@@ -20,8 +24,12 @@ def watch(show: bool) -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+    console = Console(stderr=True)
+    if not console.is_terminal and not console.is_jupyter:
+        yield _tell_lines()
+        return
     columns = (TextColumn("{task.description:>9}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Progress(*columns, console=console, transient=True) as bars:
         known: dict[str, TaskID] = {}
 
         def report(stage: str, total: int) -> Callable[[int], None]:
@@ -33,3 +41,28 @@ def watch(show: bool) -> Iterator[Report]:
             return lambda done: bars.advance(known[stage], done)
 
         yield report
+
+
+def _tell_lines() -> Report:
+    """A report that says now and then how far its stages are."""
+    totals: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    begin = said = time.monotonic()
+
+    def advance(stage: str, done: int) -> None:
+        nonlocal said
+        counts[stage] += done
+        now = time.monotonic()
+        if now - said >= PAUSE:
+            said = now
+            stages = ", ".join(f"{name} {counts[name]} of {total}" for name, total in totals.items())
+            with suppress(BrokenPipeError):  # nobody listening is no reason to stop working
+                sys.stderr.write(f"{now - begin:.0f} s: {stages}\n")
+                sys.stderr.flush()
+
+    def report(stage: str, total: int) -> Callable[[int], None]:
+        totals[stage] = totals.get(stage, 0) + total
+        counts.setdefault(stage, 0)
+        return lambda done: advance(stage, done)
+
+    return report
