@@ -149,6 +149,7 @@ def test_an_import_that_is_killed_leaves_whole_entries(full, other, tmp_path, mo
     with pytest.raises(KeyboardInterrupt):
         other.merge(path)
     assert other.stats()["embeddings"] == 4 and other.verify().is_sound
+    assert all(task.embeddings for task in other.tasks()) and 2 <= len(other) <= 4
     monkeypatch.undo()
     other.merge(path)
     other.compact()

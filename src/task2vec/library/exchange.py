@@ -13,6 +13,8 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, BinaryIO
@@ -185,15 +187,31 @@ def unpack(
 ) -> Merged:
     """Takes in what is new in a parcel that was checked; names what is here with another content.
 
-    `settle` is called after every transaction.
+    A task comes in one transaction with its first embedding: whoever is killed meanwhile has no tasks without. `settle`
+    is called after every transaction that brings embeddings.
     """
     merged = Merged()
+    left: dict[str, list[tuple[TaskFacts, Note]]] = {}
+    for told in parcel.tasks:
+        left.setdefault(told[0].fingerprint, []).append(told)
+    step = report("importing", len(parcel.embeddings))
+    for start in range(0, len(parcel.embeddings), _TOGETHER):
+        numbers = range(start, min(start + _TOGETHER, len(parcel.embeddings)))
+        with database.writing() as connection:
+            for number in numbers:
+                embedding, note = parcel.load(number), Note(added=parcel.embeddings[number].added)
+                for told in left.pop(identify(embedding).task.fingerprint, ()):
+                    _count(merged, partial(keeper.keep_task, connection, *told))
+                _count(merged, partial(_keep_embedding, keeper, connection, embedding, note))
+            keeper.search.sync()
+        settle()
+        step(len(numbers))
     with database.writing() as connection:
-        for facts, note in parcel.tasks:
-            _count(merged, lambda: keeper.keep_task(connection, facts, note))  # noqa: B023
+        for told in chain.from_iterable(left.values()):
+            _count(merged, partial(keeper.keep_task, connection, *told))
         others = set()
         for expert in parcel.experts:
-            if not _count(merged, lambda: keeper.keep_expert(connection, expert)):  # noqa: B023
+            if not _count(merged, partial(keeper.keep_expert, connection, expert)):
                 others.add(expert.name)
         for error in parcel.errors:
             if error.expert in others:  # measured with another expert than ours of that name
@@ -201,18 +219,12 @@ def unpack(
                     f"an error of the expert '{error.expert}' was left out, for it is another one here."
                 )
             else:
-                _count(merged, lambda: keeper.keep_error(connection, error))  # noqa: B023
-    step = report("importing", len(parcel.embeddings))
-    for start in range(0, len(parcel.embeddings), _TOGETHER):
-        numbers = range(start, min(start + _TOGETHER, len(parcel.embeddings)))
-        with database.writing() as connection:
-            for number in numbers:
-                embedding, note = parcel.load(number), Note(added=parcel.embeddings[number].added)
-                _count(merged, lambda: keeper.keep_embedding(connection, embedding, note)[0])  # noqa: B023
-            keeper.search.sync()
-        settle()
-        step(len(numbers))
+                _count(merged, partial(keeper.keep_error, connection, error))
     return merged
+
+
+def _keep_embedding(keeper: Keeper, connection: Connection, embedding: Embedding, note: Note) -> Added:
+    return keeper.keep_embedding(connection, embedding, note)[0]
 
 
 def _count(merged: Merged, keep: Callable[[], Added]) -> bool:
