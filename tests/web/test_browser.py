@@ -226,6 +226,7 @@ def test_the_list_holds_what_the_map_holds(reader):
 
 def test_a_cell_of_the_matrix_compares(reader):
     reader.read("#view=matrix", height=1000)
+    reader.wait_until("window.task2vec?.state.points.length > 0")  # then it is drawn anew
     reader.wait_until("document.querySelector('#view-matrix canvas')?.dataset.drawn === '60'")
     reader.run("document.querySelector('#view-matrix canvas').focus()")
     for key in ("ArrowDown", "ArrowDown"):
