@@ -1,0 +1,167 @@
+"""Numbers that were frozen before the package was rebuilt, and must come out the same ever after.
+
+`python -m tests.test_golden` writes tests/golden/frozen.json anew: do that only for a change that is meant to move
+numbers. On the kind of machine that wrote the file numbers agree to 1e-6; elsewhere rounding moves single filters.
+"""
+
+import json
+import platform
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import task2vec as t2v
+from tests.cases import make_case
+
+FILE = Path(__file__).parent / "golden" / "frozen.json"
+LIBRARY = FILE.parent / "exported.t2vlib"
+METHODS = ("robust", "direct", "variational")
+PROBES = {"tf_efficientnet_lite0 at 64 pixels": lambda: t2v.load_probe(size=64), "odd": lambda: make_case("odd")}
+DISTANCES = ("symmetric", "asymmetric", "cosine", "euclidean", "correlation", "log_euclidean")
+DISTANCES += ("centred_log_euclidean", "jeffreys", "kl", "jensen_shannon")
+MACHINE = f"{platform.machine()} {torch.__version__} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def project(values: np.ndarray) -> list[float]:
+    """Sixteen random projections and the sum: they move if any of the numbers does."""
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(16, len(values)))
+    return [float(values.sum()), *(signs @ values).tolist()]
+
+
+def embed_samples(probe_name: str, method: str) -> list[t2v.Embedding]:
+    tasks = t2v.sample_tasks(images_per_task=24)[:2]
+    training = t2v.VariationalSettings(epochs=1, head_epochs=1, draws=64)
+    settings = t2v.EmbedSettings(method=method, variational=training)
+    probe = PROBES[probe_name]()
+    return [t2v.embed(task, probe, settings=settings, device="cpu") for task in tasks]
+
+
+def freeze_embeddings() -> dict:
+    found = {}
+    for probe in PROBES:
+        for method in METHODS:
+            for one in embed_samples(probe, method):
+                parts = {"vector": one.vector, "stderr": one.stderr, "prior": one.prior}
+                found[f"{probe}, {method}, {one.task}"] = {name: project(part) for name, part in parts.items()}
+    return found
+
+
+def freeze_distances() -> dict:
+    known = t2v.bundled_metatask().embeddings["resnet34 robust"][:6]
+    return {kind: np.asarray(t2v.distance.pairwise(known, kind, device="cpu").values).tolist() for kind in DISTANCES}
+
+
+def freeze_commands(folder: Path) -> dict:
+    """What the commands print as JSON, of two small folders in a new library."""
+    for number, task in enumerate(t2v.sample_tasks(images_per_task=24)[:2]):
+        for place in range(len(task.images)):
+            path = folder / f"task{number}" / task.classes[int(task.targets[place])] / f"{place:02}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            task.images.load(place).save(path)
+    library = ["--library", str(folder / "library")]
+    known = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
+    known.save(folder / "known.t2v.safetensors")
+    commands = {
+        "embed": ["embed", str(folder / "task0"), "--size", "32", *library],
+        "nearest": ["nearest", "task0", *library],
+        "recommend": ["recommend", str(folder / "known.t2v.safetensors"), "--no-library"],
+        "evaluate": ["evaluate", "--strategy", "symmetric", "--strategy", "combined"],
+    }
+    run_command(["embed", str(folder / "task1"), "--size", "32", *library])
+    return {name: json.loads(run_command([*words, "--json"])) for name, words in commands.items()}
+
+
+def run_command(words: list[str]) -> str:
+    from task2vec.cli.app import app
+
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def export_library(folder: Path) -> Path:
+    """An exported library with two small embeddings, a tag, an expert and an error."""
+    with t2v.Library.open(folder / "exported") as library:
+        one, other = embed_samples("odd", "robust")
+        library.add(one, tags=["sample"], source="tests")
+        library.add(other)
+        library.export(LIBRARY)
+    return LIBRARY
+
+
+# The one place where names of the frozen JSON meet today's: old -> new, None where there is no such field any more.
+RENAMED: dict[str, str | None] = {}
+# Times, places, keys (which hash the names of settings) and sentences.
+VOLATILE = {"seconds", "library", "written", "key", "versions", "verdict", "why", "notes", "known", "load", "words"}
+
+
+def find_differences(old, new, tolerance: float, where: str = "") -> list[str]:
+    """Where a frozen value and today's differ, through all fields and items."""
+    if isinstance(old, dict):
+        names = {name: RENAMED.get(name, name) for name in old if name not in VOLATILE}
+        names = {name: today for name, today in names.items() if today is not None}
+        missing = [f"{where}.{today} is missing" for today in names.values() if today not in new]
+        pairs = [(old[name], new[today], today) for name, today in names.items() if today in new]
+        return missing + [line for a, b, name in pairs for line in find_differences(a, b, tolerance, f"{where}.{name}")]
+    if isinstance(old, list):
+        if len(old) != len(new):
+            return [f"{where}: {len(old)} items, now {len(new)}"]
+        return [
+            line for at, pair in enumerate(zip(old, new, strict=True))
+            for line in find_differences(*pair, tolerance, f"{where}[{at}]")
+        ]  # fmt: skip
+    if isinstance(old, float):
+        return [] if new == pytest.approx(old, rel=tolerance, abs=1e-9) else [f"{where}: {old}, now {new}"]
+    return [] if old == new else [f"{where}: {old!r}, now {new!r}"]
+
+
+FROZEN = json.loads(FILE.read_text()) if FILE.exists() else {}
+IS_SAME_MACHINE = FROZEN.get("machine") == MACHINE
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("probe", PROBES)
+def test_embeddings_are_as_they_were(probe, method):
+    tolerance = 1e-6 if IS_SAME_MACHINE else 0.05
+    for one in embed_samples(probe, method):
+        frozen = FROZEN["embeddings"][f"{probe}, {method}, {one.task}"]
+        for name in ("vector", "stderr", "prior"):
+            scale = np.abs(getattr(one, name)).sum()
+            assert project(getattr(one, name)) == pytest.approx(frozen[name], abs=tolerance * scale), name
+
+
+def test_distances_are_as_they_were():
+    for kind, values in freeze_distances().items():
+        np.testing.assert_allclose(values, FROZEN["distances"][kind], rtol=1e-6, atol=1e-7, err_msg=kind)
+
+
+def test_commands_print_what_they_printed(tmp_path):
+    found = freeze_commands(tmp_path)
+    tolerance = 1e-6 if IS_SAME_MACHINE else 0.2
+    assert find_differences(FROZEN["commands"], found, tolerance) == []
+
+
+def test_an_exported_library_is_read_as_it_was_written(tmp_path):
+    with t2v.Library.open(tmp_path / "new") as library:
+        library.merge(LIBRARY)
+        assert library.task("digits").tags == ("sample",)
+        for one in embed_samples("odd", "robust"):
+            np.testing.assert_allclose(library.get(one.task).vector, one.vector, rtol=1e-5)
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        frozen = {
+            "machine": MACHINE,
+            "embeddings": freeze_embeddings(),
+            "distances": freeze_distances(),
+            "commands": freeze_commands(Path(scratch)),
+        }
+        export_library(Path(scratch))
+    FILE.write_text(json.dumps(frozen, indent=1) + "\n")
