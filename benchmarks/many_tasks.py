@@ -37,8 +37,8 @@ from benchmarks.measure import (  # noqa: E402
     use_processor_time,
     wall_clock,
 )
-from task2vec.embedding.progress import silent  # noqa: E402
 from task2vec.embedding.run import measure_with_halves, prepare_steps, tensor_cores  # noqa: E402
+from task2vec.progress import silent  # noqa: E402
 
 TASKS, PAIRS = 256, 400
 # Dataset: classes, images of each, and the columns of its taxonomy that are asked about.

@@ -27,11 +27,11 @@ from benchmarks import old_variational  # noqa: E402
 from benchmarks.material import RESNET  # noqa: E402
 from benchmarks.measure import show_table  # noqa: E402
 from benchmarks.robust import Trace, load_probe, read_task  # noqa: E402
-from task2vec.embedding.progress import silent  # noqa: E402
 from task2vec.embedding.run import prepare_steps, tensor_cores  # noqa: E402
 from task2vec.embedding.steps import Steps  # noqa: E402
 from task2vec.embedding.variational import MOST_DRIFT, draw_batches, train_head  # noqa: E402
 from task2vec.fisher import NoisyNetwork, minimise  # noqa: E402
+from task2vec.progress import silent  # noqa: E402
 
 Row = dict[str, float]
 

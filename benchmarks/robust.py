@@ -28,13 +28,13 @@ import task2vec as t2v  # noqa: E402
 from benchmarks.material import RESNET, resnet_weights  # noqa: E402
 from benchmarks.real_tasks import read_tasks  # noqa: E402
 from task2vec.embedding.prior import fitted_prior  # noqa: E402
-from task2vec.embedding.progress import silent  # noqa: E402
 from task2vec.embedding.run import prepare_steps, tensor_cores  # noqa: E402
 from task2vec.embedding.steps import Steps  # noqa: E402
 from task2vec.embedding.variational import draw_batches, train_head  # noqa: E402
 from task2vec.fisher import Minimum, NoisyNetwork, minimise, probabilities  # noqa: E402
 from task2vec.fisher.variational import curvature_gradient, noise_gradient  # noqa: E402
 from task2vec.head import Head, fit_head  # noqa: E402
+from task2vec.progress import silent  # noqa: E402
 
 TASKS = (
     "clothing10",

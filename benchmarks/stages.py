@@ -15,12 +15,12 @@ from benchmarks.measure import timed
 from task2vec.distance.symmetric import symmetric_from_logs
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.prior import fixed_prior
-from task2vec.embedding.progress import silent
 from task2vec.embedding.run import prepare_steps
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.embedding.steps import Steps
 from task2vec.fisher import FisherEstimate, probabilities
 from task2vec.head import Head, fit_head
+from task2vec.progress import silent
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from task2vec import progress as bars
 from task2vec.cli import progress
 from task2vec.cli.device import check_device
-from task2vec.embedding import progress as bars
 from task2vec.errors import UsageError
 
 

@@ -10,15 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from task2vec.cli.place import default_place
-from task2vec.cli.speech import print_facts, print_json, visible
+from task2vec.cli.speech import print_facts, print_json
 from task2vec.cli.stages import group_layers
+from task2vec.text import printable
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 
 
 @given(ANY_TEXT)
 def test_nothing_invisible_is_left(text):
-    shown = visible(text)
+    shown = printable(text)
     assert all(unicodedata.category(letter) not in ("Cc", "Cs", "Zl", "Zp") for letter in shown)
     assert "\u202e" not in shown
     shown.encode("utf-8")
@@ -26,7 +27,7 @@ def test_nothing_invisible_is_left(text):
 
 @pytest.mark.parametrize("text", ["plain", "日本語", "été", "می‌خواهم", "👩‍🔬", "[bold]x[/bold]"])
 def test_ordinary_writing_is_untouched(text):
-    assert visible(text) == text
+    assert printable(text) == text
 
 
 def test_markup_is_printed_literally(capsys):

@@ -57,7 +57,7 @@ def test_what_will_be_done_is_said_before_it_is(photos, call, tmp_path, monkeypa
 
 
 def test_a_long_training_says_how_far_it_is(photos, call, tmp_path, monkeypatch):
-    monkeypatch.setattr("task2vec.embedding.progress.PAUSE", 0.0)
+    monkeypatch.setattr("task2vec.progress.PAUSE", 0.0)
     result = call("train-expert", photos, *BRIEF, "--out", tmp_path / "experts", "--no-library")
     assert result.exit_code == 0 and "epochs 1 of 1" in result.stderr and "experts 1 of 1" in result.stderr
 

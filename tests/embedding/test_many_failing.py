@@ -283,9 +283,9 @@ def test_what_nobody_expects_is_not_swallowed(error):
 
 
 def test_a_full_disk_ends_the_run_and_what_was_told_is_kept(tmp_path, monkeypatch):
-    from task2vec.embedding import writing
+    from task2vec import storage
 
-    calls, replace_file = [], writing.os.replace
+    calls, replace_file = [], storage.os.replace
 
     def full(source, target):
         calls.append(target)
@@ -293,7 +293,7 @@ def test_a_full_disk_ends_the_run_and_what_was_told_is_kept(tmp_path, monkeypatc
             raise OSError(28, "No space left on device")
         replace_file(source, target)
 
-    monkeypatch.setattr(writing.os, "replace", full)
+    monkeypatch.setattr(storage.os, "replace", full)
     results = embed_many(ask_binary(4), TINY, settings=FINE, folder=tmp_path)
     assert [next(results).number, next(results).number] == [0, 1]
     with pytest.raises(ResourceError, match="No space left"):

@@ -16,12 +16,12 @@ from task2vec.distance import symmetric
 from task2vec.embedding import EmbedSettings, VariationalSettings, embed, load_embedding
 from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.progress import silent
 from task2vec.embedding.run import prepare_steps
 from task2vec.embedding.variational import draw_batches, train_head
 from task2vec.errors import NotFiniteError, ProbeError, SettingsMismatchError
 from task2vec.probe.preprocess import Preprocess
 from task2vec.probe.probe import make_probe
+from task2vec.progress import silent
 from task2vec.tasks import from_dataset
 from tests.embedding.conftest import make_attributes, make_task
 

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import task2vec as t2v
-from task2vec.embedding.progress import silent
 from task2vec.errors import ConflictError, NotFiniteError, UsageError, WeightsError, WeightsNotFoundError
 from task2vec.experts import pauses
 from task2vec.experts import training as experts_training
@@ -28,6 +27,7 @@ from task2vec.experts.training import (
 )
 from task2vec.probe.preprocess import Preprocess
 from task2vec.probe.probe import make_probe
+from task2vec.progress import silent
 from tests.embedding.conftest import make_attributes, make_task
 from tests.embedding.test_methods import make_tiny
 

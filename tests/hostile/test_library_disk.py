@@ -74,7 +74,7 @@ def test_a_disk_that_fails_while_a_blob_is_written(six, monkeypatch, call):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        where = "task2vec.embedding.writing." + ("open" if call == "open" else f"os.{call}")
+        where = "task2vec.storage." + ("open" if call == "open" else f"os.{call}")
         patch.setattr(where, fail, raising=call != "open")
         with pytest.raises(ResourceError, match="No space left") as caught:
             six.add(make("task 6", 6))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from task2vec.cli.shelf import open_if_any, place_of
-from task2vec.cli.speech import visible
 from task2vec.errors import AmbiguousNameError, NotInLibraryError, UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding
@@ -55,7 +55,7 @@ def load_asked(
     if sort == FILE:
         import task2vec
 
-        return Asked(task2vec.load_embedding(query), FILE, f"the file '{visible(query)}'")
+        return Asked(task2vec.load_embedding(query), FILE, f"the file '{printable(query)}'")
     opened = open_if_any(library)
     if opened is None:
         if query.endswith(EMBEDDING):
@@ -73,7 +73,7 @@ def load_asked(
             raise NotInLibraryError(f"{error} (Nor is there a folder or file '{query}' here.)") from error
     path = Path(query)
     other = f" (to mean the folder or file here: {os.path.join(os.curdir, query)})" if path.exists() else ""
-    return Asked(embedding, NAME, f"a task of the library{visible(other)}")
+    return Asked(embedding, NAME, f"a task of the library{printable(other)}")
 
 
 def _get(library: "Library", query: str, *, probe: str | None, method: str | None, size: int | None) -> "Embedding":

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from task2vec.cli.speech import say, visible
+from task2vec.cli.speech import say
 from task2vec.errors import ResourceError, UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.tasks import Task
@@ -27,7 +28,7 @@ def warn_size(size: int | None) -> None:
 
 def warn_of(tasks: "Iterable[Task]") -> None:
     """What is odd about the tasks, such as classes with a single image."""
-    told = [f"warning: '{visible(task.name)}': {visible(text)}" for task in tasks for text in task.warnings]
+    told = [f"warning: '{printable(task.name)}': {printable(text)}" for task in tasks for text in task.warnings]
     for line in told[:MOST_WARNINGS]:
         say(line)
     if len(told) > MOST_WARNINGS:

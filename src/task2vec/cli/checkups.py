@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from task2vec.cli.facts import many
 from task2vec.cli.library import word_bytes
 from task2vec.cli.shelf import is_library, place_of
-from task2vec.cli.speech import visible
 from task2vec.errors import LibraryError, ResourceError, Task2VecError
+from task2vec.text import pluralize, printable
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
@@ -111,7 +110,7 @@ def check_devices() -> Iterator[Finding]:
         try:
             room = torch.cuda.get_device_properties(number).total_memory
             torch.empty(1, device=name)
-            yield Finding("device", f"{name}, {visible(torch.cuda.get_device_name(number))}, {word_bytes(room)}")
+            yield Finding("device", f"{name}, {printable(torch.cuda.get_device_name(number))}, {word_bytes(room)}")
         except RuntimeError as error:
             why = str(error).splitlines()[0]
             yield Finding("device", f"{name}, not usable", f"{name} does not answer ({why})", "Use --device cpu")
@@ -145,7 +144,7 @@ def check_library(library: Path | None) -> Iterator[Finding]:
     except Task2VecError as error:
         yield Finding("entries", "cannot be opened", str(error), exit_code=error.exit_code)
         return
-    held = f"{many(stats['tasks'], 'task')}, {many(stats['embeddings'], 'embedding')}, {word_bytes(stats['bytes'])}"
+    held = f"{pluralize(stats['tasks'], 'task')}, {pluralize(stats['embeddings'], 'embedding')}, {word_bytes(stats['bytes'])}"
     yield Finding("entries", f"{held}, schema {SCHEMA}; all of it is read by: task2vec library verify")
     for problem in found.problems:
         mend = "task2vec library repair" if problem.entry == "index" else "task2vec embed FOLDER, or a good copy of it"
@@ -180,7 +179,7 @@ def check_bundle() -> Iterator[Finding]:
         mend = _install("--force-reinstall --no-deps task2vec")
         yield Finding("measured errors", "cannot be read", f"the package is not whole ({error})", mend)
     else:
-        held = f"{many(len(bundle.experts), 'expert')} on {many(len(bundle.tasks), 'task')}"
+        held = f"{pluralize(len(bundle.experts), 'expert')} on {pluralize(len(bundle.tasks), 'task')}"
         yield Finding("measured errors", f"{held}, for `task2vec recommend`")
 
 
@@ -201,7 +200,7 @@ def _reach(what: str, address: str) -> Finding:
     from urllib.parse import urlsplit
     from urllib.request import Request, urlopen
 
-    host = visible(urlsplit(address).hostname or address)
+    host = printable(urlsplit(address).hostname or address)
     try:
         # An address of a library, not of a user.
         with urlopen(Request(address, method="HEAD"), timeout=PATIENCE):  # noqa: S310
@@ -222,14 +221,14 @@ def _check_folder(what: str, find: Callable[[], Path], mend: str) -> Finding:
         room = shutil.disk_usage(there).free
     except (OSError, Task2VecError) as error:
         return Finding(what, "nowhere", f"there is no place for it ({error})", mend)
-    told = f"{visible(folder)}, {word_bytes(room)} free{'' if there == folder else ', not made yet'}"
+    told = f"{printable(folder)}, {word_bytes(room)} free{'' if there == folder else ', not made yet'}"
     if not there.is_dir():
-        return Finding(what, told, f"'{visible(there)}' is a file, and a folder is needed", mend)
+        return Finding(what, told, f"'{printable(there)}' is a file, and a folder is needed", mend)
     if not os.access(there, os.W_OK | os.X_OK):
-        return Finding(what, f"{told}, read-only", f"'{visible(there)}' cannot be written to", mend)
+        return Finding(what, f"{told}, read-only", f"'{printable(there)}' cannot be written to", mend)
     if room < LITTLE_ROOM:
         return Finding(
-            what, told, f"there are only {word_bytes(room)} left in '{visible(there)}'", f"Make room. {mend}"
+            what, told, f"there are only {word_bytes(room)} left in '{printable(there)}'", f"Make room. {mend}"
         )
     return Finding(what, told)
 
@@ -268,4 +267,4 @@ def _version_of(package: str) -> str | None:
 def _install(what: str) -> str:
     """The command that installs something into the Python that runs this."""
     quoted = " ".join(f"'{word}'" if set(word) & set("[]<>!~*,;") else word for word in what.split())
-    return f"{visible(sys.executable)} -m pip install {quoted}"
+    return f"{printable(sys.executable)} -m pip install {quoted}"

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from task2vec.cli.reading import check_there
-from task2vec.cli.speech import is_watched, say, visible
+from task2vec.cli.speech import is_watched, say
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.tasks import Task
@@ -35,7 +36,7 @@ def read_task(request: Request, *, allow_bad: bool, workers: int | None) -> "Tas
     check_there(request.folder)
     catalogue = read_catalogue(request.folder, layout=request.layout, labels=request.labels, progress=is_watched())
     for warning in catalogue.warnings:
-        say(f"warning: {visible(warning)}")
+        say(f"warning: {printable(warning)}")
     task = catalogue.task(
         request.task,
         kind=request.kind,

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from task2vec.cli.speech import open_page, print_json, visible
+from task2vec.cli.speech import open_page, print_json
+from task2vec.text import printable
 
 
 def print_claims_json(report: dict[str, Any]) -> None:
@@ -22,12 +23,12 @@ def print_claims(report: dict[str, Any], *, how_to_read: str, missing: Sequence[
     for column in ("claim", "measured", ""):
         table.add_column(column, overflow="fold")
     for claim in report["claims"]:
-        table.add_row(visible(claim.claim), visible(claim.measured), claim.verdict)
+        table.add_row(printable(claim.claim), printable(claim.measured), claim.verdict)
     page = open_page()
     page.print(table)
     page.print(how_to_read + "\n")
     for words in missing:
-        page.print(visible(words) + "\n")
+        page.print(printable(words) + "\n")
     for path in report["files"]:
-        page.print(visible(path), soft_wrap=True)
+        page.print(printable(path), soft_wrap=True)
     page.print(told, soft_wrap=True)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from task2vec.cli.facts import percent
 from task2vec.cli.place import default_place
 from task2vec.cli.progress import watch_steps
-from task2vec.cli.speech import open_page, print_json, say, visible
+from task2vec.cli.speech import open_page, print_json, say
 from task2vec.errors import MissingExtraError
+from task2vec.text import format_percent, printable
 
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding
@@ -127,8 +127,8 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         table.add_column(column, justify="right", overflow="fold")
     table.add_column("nearest (distance)", overflow="fold")
     for row in rows:
-        numbers = (str(row["images"]), str(row["classes"]), percent(row["cv_error"]), f"{row['norm']:.3g}")
-        table.add_row(visible(row["task"]), *numbers, f"{visible(row['nearest'])} ({row['distance']:.2f})")
+        numbers = (str(row["images"]), str(row["classes"]), format_percent(row["cv_error"]), f"{row['norm']:.3g}")
+        table.add_row(printable(row["task"]), *numbers, f"{printable(row['nearest'])} ({row['distance']:.2f})")
     open_page().print(table)
 
 
@@ -136,8 +136,8 @@ def _print_close(picture: str | None, out: Path, seconds: float) -> None:
     page = open_page()
     page.print(HOW_TO_READ + "\n")
     if picture:
-        page.print(f"The picture of all distances: {visible(picture)}", soft_wrap=True)
-    page.print(f"The embeddings: {visible(out)}   ({seconds:.0f} s)", soft_wrap=True)
+        page.print(f"The picture of all distances: {printable(picture)}", soft_wrap=True)
+    page.print(f"The embeddings: {printable(out)}   ({seconds:.0f} s)", soft_wrap=True)
 
 
 def _recommend(task: "Task") -> "Recommendation":
@@ -154,7 +154,7 @@ def _recommend(task: "Task") -> "Recommendation":
 def _print_advice(advice: "Recommendation") -> None:
     page = open_page()
     first = next(row for row in advice.rows if row.expert == advice.choice)
-    page.print(f"\nWhich network suits '{visible(advice.task)}', of {len(advice)} that can be loaded?")
-    page.print(f"{visible(advice.verdict)}\n")
-    page.print(f"    {visible(first.load)}\n", soft_wrap=True)
+    page.print(f"\nWhich network suits '{printable(advice.task)}', of {len(advice)} that can be loaded?")
+    page.print(f"{printable(advice.verdict)}\n")
+    page.print(f"    {printable(first.load)}\n", soft_wrap=True)
     page.print("Your own images: task2vec embed FOLDER, task2vec recommend FOLDER", soft_wrap=True)

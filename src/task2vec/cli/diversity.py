@@ -9,8 +9,9 @@ import typer
 from task2vec.cli import options
 from task2vec.cli.device import check_device
 from task2vec.cli.reading import read_own, say_bad
-from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
+from task2vec.cli.speech import is_watched, open_page, print_json, say
 from task2vec.errors import UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.distance.batches import CrossDiversity, Diversity
@@ -72,7 +73,7 @@ def diversity(
         _check_count(task, drawing, seed)
     _tell_shared(tasks)
     for each, task in zip(paths, tasks, strict=True):
-        say(f"embedding batches of {visible(each)} ...")
+        say(f"embedding batches of {printable(each)} ...")
         how: dict[str, Any] = {"device": device, "workers": workers, "progress": is_watched()}
         sides.append(embed_batches(task, loaded, **drawing, seed=seed, settings=settings, **how))
     found = [measure(*side, kind=kind, device=device) for side in sides]
@@ -133,7 +134,7 @@ def _print_report(report: dict[str, Any]) -> None:
         table.add_column(column, justify="right")
     for row in report["collections"]:
         numbers = [_word(row[key]) for key in ("coefficient", "floor", "excess")]
-        table.add_row(visible(row["collection"]), str(row["batches"]), *numbers)
+        table.add_row(printable(row["collection"]), str(row["batches"]), *numbers)
     if cross := report["cross"]:
         numbers = [_word(cross[key]) for key in ("coefficient", "own", "excess")]
         table.add_row("the one and the other", "{} x {}".format(*cross["batches"]), *numbers)
@@ -145,7 +146,7 @@ def _print_report(report: dict[str, Any]) -> None:
     page.print(HOW_TO_READ)
     batch = report["batch"]
     told = f"{batch['classes']} classes with {batch['images_of_each']} images in each batch, {report['kind']} distance"
-    page.print(f"({told}, {visible(report['probe'])}, {report['seconds']:.0f} s)", soft_wrap=True)
+    page.print(f"({told}, {printable(report['probe'])}, {report['seconds']:.0f} s)", soft_wrap=True)
 
 
 def _word(spread: dict[str, float]) -> str:

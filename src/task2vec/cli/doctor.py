@@ -18,8 +18,8 @@ from task2vec.cli.checkups import (
     check_probe,
     check_versions,
 )
-from task2vec.cli.facts import many
-from task2vec.cli.speech import name_library, print_facts, print_json, say, visible
+from task2vec.cli.speech import name_library, print_facts, print_json, say
+from task2vec.text import pluralize, printable
 
 
 def doctor(
@@ -69,12 +69,12 @@ def _print_findings(findings: list[Finding], *, is_asked: bool) -> None:
         print("Whether hubs can be reached is tried by: task2vec doctor --network")
     problems = [finding for finding in findings if finding.problem]
     for finding in problems:
-        mend = f". Mend it: {visible(finding.mend)}" if finding.mend else ""
-        say(f"problem: {visible(finding.problem)}{mend}")
-    print("All is well." if not problems else f"{many(len(problems), 'problem')}.")
+        mend = f". Mend it: {printable(finding.mend)}" if finding.mend else ""
+        say(f"problem: {printable(finding.problem)}{mend}")
+    print("All is well." if not problems else f"{pluralize(len(problems), 'problem')}.")
 
 
 def _word(finding: Finding) -> str:
     """What was found in one line, and where nothing is wrong what brings more."""
     more = "" if finding.problem or not finding.mend else f": {finding.mend}"
-    return f"{'! ' if finding.problem else ''}{visible(finding.found)}{name_library(visible(more))}"
+    return f"{'! ' if finding.problem else ''}{printable(finding.found)}{name_library(printable(more))}"

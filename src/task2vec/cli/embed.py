@@ -14,7 +14,8 @@ from task2vec.cli.facts import describe, word_facts
 from task2vec.cli.library import DIGITS
 from task2vec.cli.making import Made, Wish, make_embedding
 from task2vec.cli.reading import say_bad
-from task2vec.cli.speech import name_library, print_facts, print_json, visible
+from task2vec.cli.speech import name_library, print_facts, print_json
+from task2vec.text import printable
 
 
 def embed(
@@ -113,13 +114,13 @@ def tell_made(made: Made) -> dict[str, Any]:
 
 def _print_report(report: dict[str, Any]) -> None:
     rows = word_facts(report)
-    rows += [("warning", visible(warning)) for warning in report["warnings"]]
+    rows += [("warning", printable(warning)) for warning in report["warnings"]]
     if report["library"] is not None:
         rows.append(
-            ("library", f"{visible(report['library'])} (embedding {report['key'][:DIGITS]}){_word_name(report)}")
+            ("library", f"{printable(report['library'])} (embedding {report['key'][:DIGITS]}){_word_name(report)}")
         )
     if report["written"] is not None:
-        rows.append(("written", visible(report["written"])))
+        rows.append(("written", printable(report["written"])))
     found = "; it was there already, so nothing was computed (--force computes it again)" if report["is_found"] else ""
     rows.append(("time", f"{report['seconds']:.1f} s{found}"))
     print_facts(rows)
@@ -132,6 +133,6 @@ def _word_name(report: dict[str, Any]) -> str:
     """The name to ask by, where the library knows the same images and labels by another than this one."""
     if report["known_as"] is None:
         return ""
-    known, new = (shlex.quote(visible(report[word])) for word in ("known_as", "task"))
+    known, new = (shlex.quote(printable(report[word])) for word in ("known_as", "task"))
     rename = name_library(f"task2vec library rename {known} {new}")
-    return f", already known as '{visible(report['known_as'])}': ask by that name, or change it: {rename}"
+    return f", already known as '{printable(report['known_as'])}': ask by that name, or change it: {rename}"

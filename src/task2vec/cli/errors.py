@@ -13,12 +13,12 @@ from task2vec.cli import options
 from task2vec.cli.cautions import check_file, warn_of, warn_size
 from task2vec.cli.chosen import Layout
 from task2vec.cli.exits import INTERRUPTED
-from task2vec.cli.facts import many, percent
 from task2vec.cli.gathering import Gathered, Wanted, gather_tasks, sort_paths
 from task2vec.cli.listing import Column, print_columns
 from task2vec.cli.reading import MOST_NAMED
-from task2vec.cli.speech import is_watched, print_json, say, visible
+from task2vec.cli.speech import is_watched, print_json, say
 from task2vec.errors import DataError, NotInLibraryError, UsageError
+from task2vec.text import format_percent, pluralize, printable
 
 if TYPE_CHECKING:
     from task2vec.experts.extractors import Extractor
@@ -150,7 +150,7 @@ def find_expert(name: str, library: "Library", *, size: int | None = None, downl
     try:
         return load_probe(name, size=size, download=download)
     except UsageError as error:
-        names = ", ".join(map(visible, list(known)[:MOST_NAMED])) or "none"
+        names = ", ".join(map(printable, list(known)[:MOST_NAMED])) or "none"
         raise NotInLibraryError(
             f"'{name}' is no expert of the library (it has: {names}), no file ending in {_SUFFIX}, and no model "
             f"either: {error}"
@@ -184,7 +184,7 @@ class Run:
                 self.gathered.tasks, experts, **asked, **how, progress=is_watched(), on_cell=self._take
             )
         except KeyboardInterrupt:
-            told = f"{many(self.cells, 'cell')} of this run are in '{visible(self.library.folder)}'."
+            told = f"{pluralize(self.cells, 'cell')} of this run are in '{printable(self.library.folder)}'."
             say(f"interrupted: {told} The same command goes on with the rest.")
             self.is_interrupted = True
         self.moments = {
@@ -197,7 +197,7 @@ class Run:
         self.cells += isinstance(cell, tuple)
         if not isinstance(cell, tuple):
             self.failed.append({"task": cell.task, "expert": cell.expert, "reason": cell.message})
-            say(f"failed: {visible(cell.task)} on {visible(cell.expert)}: {visible(cell.message)}")
+            say(f"failed: {printable(cell.task)} on {printable(cell.expert)}: {printable(cell.message)}")
 
     def report(self, *, seconds: float) -> dict[str, Any]:
         """All of it as plain values."""
@@ -250,11 +250,11 @@ def _print_report(matrix: "ErrorMatrix", report: dict[str, Any]) -> None:
         for protocol, key in enumerate(matrix.protocols):
             errors = means[task, :, protocol]
             if np.isnan(errors).all():
-                rows.append((visible(name), _word_training(key), "-", "-", "-"))
+                rows.append((printable(name), _word_training(key), "-", "-", "-"))
                 continue
             best, middle = int(np.nanargmin(errors)), float(np.nanmedian(errors))
-            names = (visible(name), _word_training(key), visible(matrix.experts[best]))
-            rows.append((*names, percent(float(errors[best])), percent(middle)))
+            names = (printable(name), _word_training(key), printable(matrix.experts[best]))
+            rows.append((*names, format_percent(float(errors[best])), format_percent(middle)))
     if rows:
         heads = ("task", "train", "best expert", "error", "median")
         rooms = {"task": 10, "best expert": 12}
@@ -266,14 +266,16 @@ def _print_report(matrix: "ErrorMatrix", report: dict[str, Any]) -> None:
         ]
         print_columns(columns, in_turn=("median",))
     seen = int(matrix.is_trivial.sum())
-    told = f"{many(report['computed'], 'cell')} computed, {len(report['failed'])} failed"
+    told = f"{pluralize(report['computed'], 'cell')} computed, {len(report['failed'])} failed"
     told += f", {seen} left out above: the expert was trained on the task" if seen else ""
-    print(f"{told}; in {visible(report['library'])} ({report['seconds']:.1f} s)")
+    print(f"{told}; in {printable(report['library'])} ({report['seconds']:.1f} s)")
     if partial.any():
         least = int(seeds[partial].min())
-        print(f"{many(int(partial.sum()), 'mean')} left out above: only {least} of {len(matrix.seeds)} seeds are known")
+        print(
+            f"{pluralize(int(partial.sum()), 'mean')} left out above: only {least} of {len(matrix.seeds)} seeds are known"
+        )
     if report["written"]:
-        print(f"written: {visible(report['written'])}")
+        print(f"written: {printable(report['written'])}")
 
 
 def _word_training(key: str) -> str:

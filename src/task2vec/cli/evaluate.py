@@ -8,8 +8,9 @@ import typer
 from task2vec.cli import options
 from task2vec.cli.cautions import check_file
 from task2vec.cli.listing import Column, print_columns
-from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
+from task2vec.cli.speech import is_watched, open_page, print_json, say
 from task2vec.errors import UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.select.evaluation import Evaluation
@@ -77,7 +78,7 @@ def evaluate(
     if family is not None and (errors is not None or library is not None):
         raise UsageError("--family is about the tasks that ship, and tables and libraries know none. Leave it out.")
     check_file(csv, option="--csv", is_forced=force)
-    from task2vec.embedding.progress import watch
+    from task2vec.progress import show_progress
     from task2vec.select.evaluation import evaluate as run
     from task2vec.select.evaluation.summary import to_plain, write_csv
 
@@ -91,7 +92,7 @@ def evaluate(
     else:
         evidence, asked = _take_bundle(family, protocol or "half", probe, method, leave)
     chosen = None if not strategies else list(dict.fromkeys(["static", *strategies]))
-    with watch(is_watched()) as report:
+    with show_progress(is_watched()) as report:
         found = run(evidence, chosen, leave=leave, asked=asked, report=report)
     if csv is not None:
         write_csv(found, csv)
@@ -123,7 +124,7 @@ def _take_bundle(
     part = from_measured(measured, protocol, probe=probe, method=method, family=family)
     if leave == "task" or len(set(part.groups)) > 1:
         return part, None
-    say(f"all tasks of '{visible(family)}' are of one dataset: the other tasks that ship are learned from")
+    say(f"all tasks of '{printable(family)}' are of one dataset: the other tasks that ship are learned from")
     return from_measured(measured, protocol, probe=probe, method=method), list(part.tasks)
 
 
@@ -133,7 +134,7 @@ def _print(found: "Evaluation") -> None:
     rows = word_rows(found)
     heads = list(rows[0]) if rows else []
     columns = [
-        Column(head, tuple(visible(row[head]) for row in rows), head, is_number=place > 0, is_name=place == 0)
+        Column(head, tuple(printable(row[head]) for row in rows), head, is_number=place > 0, is_name=place == 0)
         for place, head in enumerate(heads)
         if any(row[head] for row in rows)
     ]
@@ -141,4 +142,4 @@ def _print(found: "Evaluation") -> None:
         print_columns(columns, in_turn=_IN_TURN)
     page = open_page()
     for line in ("", *explain(found)):
-        page.print(visible(line), markup=False, highlight=False)
+        page.print(printable(line), markup=False, highlight=False)

@@ -13,8 +13,9 @@ from typing import Any, TextIO
 
 import typer
 
-from task2vec.cli.speech import named_library, say, visible
+from task2vec.cli.speech import named_library, say
 from task2vec.errors import Task2VecError
+from task2vec.text import printable
 
 OUR_BUG, ENVIRONMENT, INTERRUPTED = 1, 5, 130
 
@@ -58,7 +59,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 def _end(code: int, message: str) -> None:
     if is_debugging.get() and code != INTERRUPTED:
         traceback.print_exc()
-    say(visible(message, keep_lines=True))
+    say(printable(message, keep_lines=True))
     sys.exit(code)
 
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from task2vec.cli.speech import visible
 from task2vec.errors import EmbeddingFileError
+from task2vec.text import format_percent, pluralize, printable
 
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding
@@ -48,13 +48,16 @@ def word_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [
         (
             "task",
-            f"{visible(facts['task'])}: {many(counts['images'], 'image')}, {many(counts['classes'], 'class')}"
+            f"{printable(facts['task'])}: {pluralize(counts['images'], 'image')}, {pluralize(counts['classes'], 'class')}"
             f"{_word_classes(facts)}",
         ),
-        ("probe", f"{visible(facts['probe'])} at {height} x {width} pixels, {facts['filters']} filters"),
-        ("head", f"{percent(head['cv_error'])} cross-validated error, L2 penalty {head['l2']:.3g}"),
+        ("probe", f"{printable(facts['probe'])} at {height} x {width} pixels, {facts['filters']} filters"),
+        ("head", f"{format_percent(head['cv_error'])} cross-validated error, L2 penalty {head['l2']:.3g}"),
         ("norm", f"{facts['norm']:.4g}"),
-        ("precision", f"{percent(facts['relative_error'])} relative error of a filter (median), {_word_effort(facts)}"),
+        (
+            "precision",
+            f"{format_percent(facts['relative_error'])} relative error of a filter (median), {_word_effort(facts)}",
+        ),
         ("noise floor", _word_noise(facts)),
     ]
     if facts["variational"]:
@@ -64,34 +67,19 @@ def word_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
         )
         rows.append(("training", words))
     if counts["bad"]:
-        rows.insert(1, ("left out", many(counts["bad"], "unreadable image")))
+        rows.insert(1, ("left out", pluralize(counts["bad"], "unreadable image")))
     return rows
-
-
-def percent(share: float | None) -> str:
-    """A share in words; a dash where there is none."""
-    return "-" if share is None else f"{100 * share:.1f} %"
-
-
-def many(count: int, thing: str) -> str:
-    """The count and the thing, in the plural if it is not one.
-
-    Example:
-        >>> many(1, "image"), many(3, "class")
-        ('1 image', '3 classes')
-    """
-    return f"{count} {thing}{'' if count == 1 else 'es' if thing.endswith('s') else 's'}"
 
 
 def _word_classes(facts: dict[str, Any]) -> str:
     fewest, most = min(facts["counts"]["per_class"]), max(facts["counts"]["per_class"])
     kind = ", multi-label" if facts["is_multilabel"] else ""
-    return f" ({many(most, 'image') if fewest == most else f'{fewest} to {most} images'} each{kind})"
+    return f" ({pluralize(most, 'image') if fewest == most else f'{fewest} to {most} images'} each{kind})"
 
 
 def _word_effort(facts: dict[str, Any]) -> str:
     counts = facts["counts"]
-    return f"{many(counts['backpropagated'], 'gradient')} of {many(counts['images_used'], 'image')}"
+    return f"{pluralize(counts['backpropagated'], 'gradient')} of {pluralize(counts['images_used'], 'image')}"
 
 
 def _word_noise(facts: dict[str, Any]) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from task2vec.cli.reading import find_root, is_table, name_options, read_own, say_bad, tell_bad
-from task2vec.cli.speech import is_watched, say, visible
+from task2vec.cli.speech import is_watched, say
 from task2vec.errors import BadImagesError, DataError, NothingToTellError, ResourceError, UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.tasks import BadImage, Task
@@ -77,7 +78,7 @@ class Gathered:
     def fail(self, name: object, error: Exception) -> None:
         """Notes a failure, and says it now: what follows may take hours."""
         self.failed.append(Failure(str(name), str(error), getattr(error, "bad", ())))
-        say(f"failed: {visible(name)}: {visible(error)}")
+        say(f"failed: {printable(name)}: {printable(error)}")
 
 
 def sort_paths(paths: Sequence[Path], wanted: Wanted) -> dict[Path, str]:
@@ -135,7 +136,7 @@ def _read(path: Path, sort: str, wanted: Wanted, found: Gathered) -> "Iterator[T
     labels = wanted.labels if sort == "imaterialist" else None
     catalogue = read_catalogue(path, layout=sort, labels=labels, progress=is_watched())
     for warning in catalogue.warnings:
-        say(f"warning: {visible(warning)}")
+        say(f"warning: {printable(warning)}")
     yield from _read_tasks(catalogue, wanted, found)
 
 
@@ -157,13 +158,13 @@ def _read_tasks(catalogue: "Catalogue", wanted: Wanted, found: Gathered) -> "lis
         try:
             return tell_bad(catalogue.tasks, chosen, root=catalogue.root, **drawn, **reading)
         except NothingToTellError as error:
-            say(f"failed: {visible(error)}")
+            say(f"failed: {printable(error)}")
             found.failed += [Failure(called(one.name), NOTHING_TO_TELL) for one in error.tasks]
             chosen = [one for one in chosen if one not in set(error.tasks)]
         except BadImagesError as error:
             if not error.tasks:
                 raise
-            say(f"failed: {visible(error)}")
+            say(f"failed: {printable(error)}")
             found.failed += [Failure(called(name), TOO_MANY_BAD) for name in error.tasks]
             chosen = [one for one in chosen if one.name not in error.tasks]
     return []

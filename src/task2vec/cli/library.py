@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from task2vec.cli import options
-from task2vec.cli.facts import many, percent
 from task2vec.cli.listing import Column, print_columns
 from task2vec.cli.shelf import open_if_any, open_known, place_of, word_empty
-from task2vec.cli.speech import name_library, open_page, print_facts, print_json, say, visible
+from task2vec.cli.speech import name_library, open_page, print_facts, print_json, say
 from task2vec.errors import LibraryError, UsageError
+from task2vec.text import format_percent, pluralize, printable
 
 if TYPE_CHECKING:
     from task2vec.library import EmbeddingEntry, Library, TaskEntry
@@ -54,7 +54,7 @@ def ls(
         print(word_empty(library))
     else:
         asked = " and ".join(
-            f"{word} {visible(value)}" for word, value in (("--tag", tag), ("--probe", probe)) if value
+            f"{word} {printable(value)}" for word, value in (("--tag", tag), ("--probe", probe)) if value
         )
         print(f"No task of the library fits {asked}. {name_library('See all of them: task2vec library ls')}")
 
@@ -73,15 +73,15 @@ def _print_tasks(tasks: "Sequence[TaskEntry]", *, probe: str | None, limit: int 
     shown = tasks[:limit]
     newest = [next((one for one in reversed(task.embeddings) if probe in (None, one.probe)), None) for task in shown]
     columns = [
-        Column("task", tuple(visible(task.name) for task in shown), "name", is_name=True),
+        Column("task", tuple(printable(task.name) for task in shown), "name", is_name=True),
         Column("images", tuple(str(task.images) for task in shown), "images", is_number=True),
         Column("classes", tuple(str(len(task.classes)) for task in shown), "classes", is_number=True),
-        Column("error", tuple(percent(one.cv_error) if one else "-" for one in newest), "error", is_number=True),
+        Column("error", tuple(format_percent(one.cv_error) if one else "-" for one in newest), "error", is_number=True),
         Column("norm", tuple(f"{one.norm:.3g}" if one else "-" for one in newest), "norm", is_number=True),
         Column("embeddings", tuple(str(len(task.embeddings)) for task in shown), "embeddings", is_number=True),
-        Column("probe", tuple(visible(one.probe) if one else "-" for one in newest), "probe"),
-        Column("added", tuple(visible(task.added[:10]) for task in shown), "added", is_number=True),
-        Column("tags", tuple(visible(", ".join(task.tags)) for task in shown), "tags"),
+        Column("probe", tuple(printable(one.probe) if one else "-" for one in newest), "probe"),
+        Column("added", tuple(printable(task.added[:10]) for task in shown), "added", is_number=True),
+        Column("tags", tuple(printable(", ".join(task.tags)) for task in shown), "tags"),
         Column("task id", tuple(task.fingerprint[:DIGITS] for task in shown), "id", is_number=True),
     ]
     several = sum(len(task.embeddings) > 1 for task in shown)
@@ -91,7 +91,7 @@ def _print_tasks(tasks: "Sequence[TaskEntry]", *, probe: str | None, limit: int 
         print(f"and {len(tasks) - len(shown)} more; --limit {len(tasks)} shows all")
     if several:
         newest_shown = name_library("the newest shown: task2vec library show NAME")
-        print(f"{many(several, 'task')} with several embeddings, {newest_shown}")
+        print(f"{pluralize(several, 'task')} with several embeddings, {newest_shown}")
 
 
 def show_entry(
@@ -108,7 +108,7 @@ def show_entry(
     print_json(report) if as_json else _print_entry(report)
     if damaged:
         for problem in damaged:
-            say(f"damaged: {visible(problem)}")
+            say(f"damaged: {printable(problem)}")
         raise typer.Exit(LibraryError.exit_code)
 
 
@@ -130,13 +130,13 @@ def _look_at(library: "Library", task: "TaskEntry") -> tuple[list[dict[str, Any]
 def _print_entry(report: dict[str, Any]) -> None:
     kind = ", multi-label" if report["is_multilabel"] else ""
     rows = [
-        ("task", f"{visible(report['name'])}: {many(report['images'], 'image')}{kind}"),
+        ("task", f"{printable(report['name'])}: {pluralize(report['images'], 'image')}{kind}"),
         ("classes", _word_classes(report["classes"], report["counts"])),
-        ("tags", visible(", ".join(report["tags"])) or "none"),
-        ("source", visible(report["source"]) or "unknown"),
+        ("tags", printable(", ".join(report["tags"])) or "none"),
+        ("source", printable(report["source"]) or "unknown"),
     ]
-    rows += [("taxon", visible(report["taxon"]))] if report["taxon"] else []
-    rows += [("added", visible(report["added"])), ("task id", report["fingerprint"])]
+    rows += [("taxon", printable(report["taxon"]))] if report["taxon"] else []
+    rows += [("added", printable(report["added"])), ("task id", report["fingerprint"])]
     print_facts(rows)
     if report["embeddings"]:
         print()
@@ -149,10 +149,10 @@ def _print_entry(report: dict[str, Any]) -> None:
 
 
 def _word_classes(classes: Sequence[str], counts: Sequence[int]) -> str:
-    told = ", ".join(f"{visible(name)} ({count})" for name, count in zip(classes, counts, strict=True))
+    told = ", ".join(f"{printable(name)} ({count})" for name, count in zip(classes, counts, strict=True))
     if len(classes) > MOST_CLASSES:
         pairs = zip(classes[:MOST_CLASSES], counts[:MOST_CLASSES], strict=True)
-        told = ", ".join(f"{visible(name)} ({count})" for name, count in pairs)
+        told = ", ".join(f"{printable(name)} ({count})" for name, count in pairs)
         told += f" and {len(classes) - MOST_CLASSES} more, which --json lists"
     return f"{len(classes)}: {told}"
 
@@ -162,12 +162,12 @@ def _print_embeddings(rows: Sequence[dict[str, Any]]) -> None:
     print_columns(
         [
             Column("embedding", tuple(row["key"][:DIGITS] for row in rows), "key"),
-            Column("probe", tuple(visible(row["probe"]) for row in rows), "probe"),
-            Column("method", tuple(visible(row["settings"].get("method", "-")) for row in rows), "method"),
+            Column("probe", tuple(printable(row["probe"]) for row in rows), "probe"),
+            Column("method", tuple(printable(row["settings"].get("method", "-")) for row in rows), "method"),
             Column("norm", tuple(f"{row['norm']:.3g}" for row in rows), "norm", is_number=True),
-            Column("error", tuple(percent(row["cv_error"]) for row in rows), "error", is_number=True),
+            Column("error", tuple(format_percent(row["cv_error"]) for row in rows), "error", is_number=True),
             Column("noise", floors, "noise", is_number=True),
-            Column("added", tuple(visible(row["added"][:10]) for row in rows), "added", is_number=True),
+            Column("added", tuple(printable(row["added"][:10]) for row in rows), "added", is_number=True),
             Column("size", tuple(word_bytes(row["bytes"]) for row in rows), "size", is_number=True),
         ],
         in_turn=SHOW_IN_TURN,
@@ -178,12 +178,12 @@ def _print_errors(rows: Sequence[dict[str, Any]]) -> None:
     shown = rows[:MOST_ERRORS]
     print_columns(
         [
-            Column("expert", tuple(visible(row["expert"]) for row in shown), "expert"),
-            Column("error", tuple(percent(row["error"]) for row in shown), "error", is_number=True),
-            Column("protocol", tuple(visible(row["protocol"]) for row in shown), "protocol"),
+            Column("expert", tuple(printable(row["expert"]) for row in shown), "expert"),
+            Column("error", tuple(format_percent(row["error"]) for row in shown), "error", is_number=True),
+            Column("protocol", tuple(printable(row["protocol"]) for row in shown), "protocol"),
             Column("seed", tuple(str(row["seed"]) for row in shown), "seed", is_number=True),
-            Column("measured", tuple(visible((row["measured"] or "-")[:10]) for row in shown), "measured", True),
-            Column("by", tuple(visible(row["measured_by"]) for row in shown), "by"),
+            Column("measured", tuple(printable((row["measured"] or "-")[:10]) for row in shown), "measured", True),
+            Column("by", tuple(printable(row["measured_by"]) for row in shown), "by"),
         ],
         in_turn=("by", "measured", "seed"),
     )
@@ -207,14 +207,14 @@ def stats(library: options.LibraryFolder = None, as_json: options.AsJson = False
     if not told["tasks"] and not told["experts"]:
         print(word_empty(library))
         return
-    rows = [("library", visible(report["library"]) + (" (read-only)" if is_read_only else ""))]
+    rows = [("library", printable(report["library"]) + (" (read-only)" if is_read_only else ""))]
     rows += [(kind, str(told[kind])) for kind in ("tasks", "embeddings", "experts", "errors", "runs")]
     rows.append(("size", f"{word_bytes(told['bytes'])} of embeddings"))
     print_facts(rows)
     if told["spaces"]:
         open_page().print("\nWhat can be compared, one with another:")
         for space in told["spaces"]:
-            print(f"  {many(space['embeddings'], 'embedding')} by {word_space(space)}")
+            print(f"  {pluralize(space['embeddings'], 'embedding')} by {word_space(space)}")
 
 
 def word_space(space: dict[str, Any]) -> str:
@@ -222,7 +222,7 @@ def word_space(space: dict[str, Any]) -> str:
     settings = space["settings"]
     method = settings.get("method") or "unknown method"
     others = [f"{key} {value}" for key, value in find_unusual(settings).items() if key != "method"]
-    return f"{visible(space['probe'])} ({space['probe_fingerprint'][:DIGITS]}), {visible(', '.join([method, *others]))}"
+    return f"{printable(space['probe'])} ({space['probe_fingerprint'][:DIGITS]}), {printable(', '.join([method, *others]))}"
 
 
 def find_unusual(settings: dict[str, Any]) -> dict[str, Any]:

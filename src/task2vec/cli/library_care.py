@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from task2vec.cli import options
-from task2vec.cli.facts import many, percent
 from task2vec.cli.library import word_bytes, word_space
 from task2vec.cli.shelf import is_library, open_known, place_of, word_none
-from task2vec.cli.speech import is_watched, name_library, print_json, say, visible
+from task2vec.cli.speech import is_watched, name_library, print_json, say
 from task2vec.errors import LibraryError, UsageError
+from task2vec.text import format_percent, pluralize, printable
 
 if TYPE_CHECKING:
     from task2vec.library.search import SearchReport
@@ -30,9 +30,9 @@ def verify(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
     The exit code is 4 if anything is. Files of experts lie elsewhere: those that are missing or changed are named, and
     do no damage to the library.
     """
-    from task2vec.embedding.progress import watch
+    from task2vec.progress import show_progress
 
-    with open_known(library) as opened, watch(is_watched()) as report:
+    with open_known(library) as opened, show_progress(is_watched()) as report:
         found, folder = opened.verify(report=report), str(opened.folder)
     is_sound, problems = found.is_sound, [asdict(problem) for problem in found.problems]
     if as_json:
@@ -41,21 +41,23 @@ def verify(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
         print_json(told | {"orphans": found.orphans, "strangers": found.strangers})
     else:
         for problem in problems:
-            say(f"damaged: {visible(problem['entry'])}: {visible(problem['what'])}")
+            say(f"damaged: {printable(problem['entry'])}: {printable(problem['what'])}")
         if found.strangers:
             known = "that the index does not know, as if an older one had been put back, and this takes in"
-            print(name_library(f"{many(found.strangers, 'embedding')} {known}: task2vec library repair"))
+            print(name_library(f"{pluralize(found.strangers, 'embedding')} {known}: task2vec library repair"))
         if found.orphans:
-            left = f"{many(found.orphans, 'file')} that no entry needs, and this takes away: task2vec library compact"
+            left = (
+                f"{pluralize(found.orphans, 'file')} that no entry needs, and this takes away: task2vec library compact"
+            )
             print(name_library(left))
-        state = "sound" if is_sound else f"{many(len(problems), 'problem')}"
-        without = f", {many(len(found.experts), 'expert')} without its file" if found.experts else ""
-        print(f"{state}: {many(found.entries, 'embedding')} read in {visible(folder)}{without}")
+        state = "sound" if is_sound else f"{pluralize(len(problems), 'problem')}"
+        without = f", {pluralize(len(found.experts), 'expert')} without its file" if found.experts else ""
+        print(f"{state}: {pluralize(found.entries, 'embedding')} read in {printable(folder)}{without}")
         of_index = any(problem["entry"] == "index" for problem in problems)
         if any(problem["entry"] != "index" for problem in problems):
             say(MEND_ENTRY)
         for problem in found.experts:
-            say(f"warning: expert {visible(problem.entry)}: {visible(problem.what)}")
+            say(f"warning: expert {printable(problem.entry)}: {printable(problem.what)}")
         if found.experts:
             say(MEND_EXPERT)
         if of_index:
@@ -70,20 +72,20 @@ def repair(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
     The old index is kept in the folder `backups`. What could not be read is named (exit code 4). Nobody else may use
     the library meanwhile.
     """
-    from task2vec.embedding.progress import watch
     from task2vec.library import Library
+    from task2vec.progress import show_progress
 
     if not is_library(library):
         raise UsageError(word_none(library))
-    with watch(is_watched()) as report:
+    with show_progress(is_watched()) as report:
         found = Library.repair(library, report=report)
     if as_json:
         told = {"library": str(place_of(library)), "embeddings": found.embeddings}
         print_json(told | {"lost": list(found.lost), "kept": str(found.kept)})
     else:
-        print(f"{many(found.embeddings, 'embedding')} in the new index; the old one is in {visible(found.kept)}")
+        print(f"{pluralize(found.embeddings, 'embedding')} in the new index; the old one is in {printable(found.kept)}")
         for lost in found.lost:
-            say(f"lost: {visible(lost)}")
+            say(f"lost: {printable(lost)}")
     if found.lost:
         raise typer.Exit(LibraryError.exit_code)
 
@@ -93,15 +95,15 @@ def compact(library: options.LibraryFolder = None, as_json: options.AsJson = Fal
 
     That of removed entries, and of what killed processes left.
     """
-    from task2vec.embedding.progress import watch
+    from task2vec.progress import show_progress
 
-    with open_known(library) as opened, watch(is_watched()) as report:
+    with open_known(library) as opened, show_progress(is_watched()) as report:
         sizes, folder = opened.compact(report=report), str(opened.folder)
     if as_json:
         print_json({"library": folder, **sizes})
     else:
         before, after = (word_bytes(sizes[name]) for name in ("before", "after"))
-        print(f"{before} before, {after} now; in {visible(folder)}")
+        print(f"{before} before, {after} now; in {printable(folder)}")
 
 
 def check_search(
@@ -116,9 +118,9 @@ def check_search(
     """
     if queries < 1:
         raise UsageError(f"--queries {queries} asks for nothing. Give 1 or more, or leave it out.")
-    from task2vec.embedding.progress import watch
+    from task2vec.progress import show_progress
 
-    with open_known(library) as opened, watch(is_watched()) as report:
+    with open_known(library) as opened, show_progress(is_watched()) as report:
         if refit:
             opened.refit_search(report=report)
         found = opened.check_search(queries=queries, report=report)
@@ -128,10 +130,10 @@ def check_search(
     if not found:
         print("There is no embedding in the library, so there is nothing to search.")
     for space, result in found:
-        print(f"{word_space(space)}: {many(result.entries, 'embedding')}")
-        print(f"  finds {percent(result.recall)} of the 10 nearest of {many(result.queries, 'task')}")
+        print(f"{word_space(space)}: {pluralize(result.entries, 'embedding')}")
+        print(f"  finds {format_percent(result.recall)} of the 10 nearest of {pluralize(result.queries, 'task')}")
         print(f"  {1000 * result.seconds_sketch:.1f} ms each; comparing all, {1000 * result.seconds_exact:.1f} ms")
-        print(f"  {name_library(visible(result.advice))}")
+        print(f"  {name_library(printable(result.advice))}")
 
 
 def _tell(result: "SearchReport") -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from task2vec.cli import options
-from task2vec.cli.facts import many
 from task2vec.cli.library import DIGITS, Name, tell_embedding, tell_task, word_bytes
 from task2vec.cli.shelf import open_known
-from task2vec.cli.speech import is_watched, print_json, say, visible
+from task2vec.cli.speech import is_watched, print_json, say
 from task2vec.errors import DataError, EmbeddingFileError, NotInLibraryError, Task2VecError, UsageError
+from task2vec.text import pluralize, printable
 
 if TYPE_CHECKING:
     from task2vec.library import Library
@@ -33,15 +33,15 @@ def add(
     added. If the library cannot take more, as on a full disk, what it took before is told, and stays.
     """
     places = list_embeddings(files)
-    from task2vec.embedding.progress import watch
     from task2vec.library import Library
     from task2vec.library.keeping import check_tags
+    from task2vec.progress import show_progress
 
     check_tags(tags or ())
     rows: list[dict[str, Any]] = []
     failed: list[tuple[Path, Task2VecError]] = []
     stopped: Task2VecError | None = None
-    with Library.open(library) as opened, watch(is_watched()) as report:
+    with Library.open(library) as opened, show_progress(is_watched()) as report:
         step = report("adding", len(places))
         for place in places:
             try:
@@ -59,8 +59,8 @@ def add(
     else:
         _print_added(rows, folder)
         for place, error in failed:
-            named = "" if str(place) in str(error) else f"{visible(place)}: "
-            say(f"failed: {named}{visible(error)}")
+            named = "" if str(place) in str(error) else f"{printable(place)}: "
+            say(f"failed: {named}{printable(error)}")
     if stopped:
         raise stopped
     if failed:
@@ -104,10 +104,10 @@ def _add_file(library: "Library", place: Path, tags: Sequence[str], force: bool)
 def _print_added(rows: Sequence[dict[str, Any]], folder: str) -> None:
     for row in rows:
         what = "added" if row["is_new"] else "known"
-        known_as = f", known as '{visible(row['known_as'])}'" if row["known_as"] else ""
-        print(f"{what}: {visible(row['task'])} ({row['key'][:DIGITS]}){known_as}")
+        known_as = f", known as '{printable(row['known_as'])}'" if row["known_as"] else ""
+        print(f"{what}: {printable(row['task'])} ({row['key'][:DIGITS]}){known_as}")
     new = sum(row["is_new"] for row in rows)
-    print(f"{new} added, {len(rows) - new} known; in {visible(folder)}")
+    print(f"{new} added, {len(rows) - new} known; in {printable(folder)}")
 
 
 def rm(
@@ -131,9 +131,9 @@ def rm(
         print_json({"task": tell_task(task) if task else None, "embeddings": told})
         return
     if task:
-        print(f"removed: {visible(task.name)} ({task.fingerprint[:DIGITS]}), {many(len(gone), 'embedding')}")
+        print(f"removed: {printable(task.name)} ({task.fingerprint[:DIGITS]}), {pluralize(len(gone), 'embedding')}")
     for entry in gone:
-        print(f"removed: embedding {entry.key[:DIGITS]} by {visible(entry.probe)}, {word_bytes(entry.bytes)}")
+        print(f"removed: embedding {entry.key[:DIGITS]} by {printable(entry.probe)}, {word_bytes(entry.bytes)}")
 
 
 def tag(
@@ -149,7 +149,7 @@ def tag(
     if as_json:
         print_json(tell_task(task))
     else:
-        print(f"{visible(task.name)}: {visible(', '.join(task.tags)) or 'no tags'}")
+        print(f"{printable(task.name)}: {printable(', '.join(task.tags)) or 'no tags'}")
 
 
 def rename(
@@ -164,4 +164,4 @@ def rename(
     if as_json:
         print_json(tell_task(task))
     else:
-        print(f"{visible(before.name)} is called {visible(task.name)} now")
+        print(f"{printable(before.name)} is called {printable(task.name)} now")

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from task2vec.cli import options
-from task2vec.cli.facts import many
 from task2vec.cli.library import word_bytes
 from task2vec.cli.shelf import open_known
-from task2vec.cli.speech import is_watched, print_json, say, visible
+from task2vec.cli.speech import is_watched, print_json, say
 from task2vec.errors import ConflictError, UsageError
+from task2vec.text import pluralize, printable
 
 # What the library advises to others: `import` has no such option.
 _ADVICE = re.compile(r" To take the new one(?: instead)?: .*$|, or put it in its place: .*$")
@@ -35,9 +35,9 @@ def export(
         raise UsageError(f"'{file}' is a folder, and a library is exported to a file: {file / 'tasks.t2vlib'}")
     if file.exists() and not force:
         raise UsageError(f"'{file}' exists, and would be lost. Choose another name, or overwrite it with --force.")
-    from task2vec.embedding.progress import watch
+    from task2vec.progress import show_progress
 
-    with open_known(library) as opened, watch(is_watched()) as report:
+    with open_known(library) as opened, show_progress(is_watched()) as report:
         chosen = opened.tasks(tag=tag)
         if tag is not None and not chosen:
             raise UsageError(f"no task has the tag '{tag}', so nothing would be exported. See: task2vec library ls")
@@ -47,8 +47,8 @@ def export(
     if as_json:
         print_json({"written": str(place), **told})
     else:
-        counts = f"{many(told['tasks'], 'task')}, {many(told['embeddings'], 'embedding')}"
-        print(f"{counts}, {word_bytes(told['bytes'])}: {visible(place)}")
+        counts = f"{pluralize(told['tasks'], 'task')}, {pluralize(told['embeddings'], 'embedding')}"
+        print(f"{counts}, {word_bytes(told['bytes'])}: {printable(place)}")
 
 
 def import_tasks(
@@ -65,20 +65,20 @@ def import_tasks(
     """
     if not origin.exists():
         raise UsageError(f"'{origin}' is not there, so nothing can be taken from it. Check its spelling.")
-    from task2vec.embedding.progress import watch
     from task2vec.library import Library
+    from task2vec.progress import show_progress
 
-    with Library.open(library) as opened, watch(is_watched()) as report:
+    with Library.open(library) as opened, show_progress(is_watched()) as report:
         merged, folder = opened.merge(origin, report=report), str(opened.folder)
     conflicts = [_ADVICE.sub("", conflict) for conflict in merged.conflicts]
     if as_json:
         told = {"added": merged.added, "known": merged.known, "conflicts": conflicts}
         print_json({"library": folder, "origin": str(origin), **told})
     else:
-        new = [many(count, kind) for kind, count in merged.added.items() if count]
-        print(f"{', '.join(new) or 'nothing'} added, {merged.known} known; in {visible(folder)}")
+        new = [pluralize(count, kind) for kind, count in merged.added.items() if count]
+        print(f"{', '.join(new) or 'nothing'} added, {merged.known} known; in {printable(folder)}")
         for conflict in conflicts:
-            say(f"conflict: {visible(conflict)}")
+            say(f"conflict: {printable(conflict)}")
         if conflicts:
             say(MEND_CONFLICT)
     if conflicts:

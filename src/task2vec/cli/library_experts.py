@@ -11,12 +11,12 @@ import typer
 
 from task2vec.cli import options
 from task2vec.cli.cautions import check_file
-from task2vec.cli.facts import many, percent
 from task2vec.cli.library import DIGITS
 from task2vec.cli.listing import Column, print_columns
 from task2vec.cli.shelf import open_if_any, open_known, place_of, word_empty
-from task2vec.cli.speech import name_library, print_json, visible
+from task2vec.cli.speech import name_library, print_json
 from task2vec.errors import NotInLibraryError, UsageError
+from task2vec.text import format_percent, pluralize, printable
 
 if TYPE_CHECKING:
     from task2vec.library import Expert, MeasuredError
@@ -42,7 +42,7 @@ def experts(library: options.LibraryFolder = None, as_json: options.AsJson = Fal
     elif found:
         _print_experts(found, names, counts)
     else:
-        print(f"There is no expert in '{visible(place_of(library))}'. {name_library(_MAKE)}")
+        print(f"There is no expert in '{printable(place_of(library))}'. {name_library(_MAKE)}")
 
 
 _MAKE = "Train one: task2vec train-expert FOLDER; or measure a model: task2vec error-matrix FOLDER --expert resnet34"
@@ -52,13 +52,13 @@ def _print_experts(found: "Sequence[Expert]", names: dict[str, str], counts: "Co
     taught = [names.get(one.task, one.task[:DIGITS]) if one.task else "-" for one in found]
     print_columns(
         [
-            Column("expert", tuple(visible(one.name) for one in found), "name", is_name=True, room=16),
-            Column("trained on", tuple(map(visible, taught)), "trained on", is_name=True, room=10),
+            Column("expert", tuple(printable(one.name) for one in found), "name", is_name=True, room=16),
+            Column("trained on", tuple(map(printable, taught)), "trained on", is_name=True, room=10),
             Column("errors", tuple(str(counts[one.name]) for one in found), "errors", is_number=True),
             Column("size", tuple(_word(one.input_size, "{} px") for one in found), "size", is_number=True),
             Column("weights", tuple(_word(one.parameters, "{}") for one in found), "weights", is_number=True),
             Column("cost", tuple(_word(one.cost, "{:.2g} G") for one in found), "cost", is_number=True),
-            Column("location", tuple(visible(one.location) for one in found), "location", is_name=True),
+            Column("location", tuple(printable(one.location) for one in found), "location", is_name=True),
         ],
         in_turn=EXPERTS_IN_TURN,
     )
@@ -97,7 +97,7 @@ def errors(
             from task2vec.experts.matrix import arrange
 
             keys = sorted({error.protocol for error in found})
-            print(f"written: {visible(arrange(opened, found, keys).to_csv(csv))}")
+            print(f"written: {printable(arrange(opened, found, keys).to_csv(csv))}")
             return
         is_empty = not len(opened)
     if as_json:
@@ -162,18 +162,20 @@ def _print_errors(found: "Sequence[MeasuredError]", names: dict[str, str], limit
         seeds[error.protocol].add(error.seed)
     shown: list[tuple[tuple[str, str, str], list[float]]] = list(cells.items())[:limit]
     short = shorten_protocols(sorted(seeds))
-    ranges = tuple(f"{percent(min(own))} to {percent(max(own))}" if len(own) > 1 else "-" for _, own in shown)
+    ranges = tuple(
+        f"{format_percent(min(own))} to {format_percent(max(own))}" if len(own) > 1 else "-" for _, own in shown
+    )
     counts = [(len(own), len(seeds[cell[2]])) for cell, own in shown]
     # A mean over fewer seeds than others have is another mean: then the count is part of the error.
     means = tuple(
-        percent(mean(own)) + (f" ({have} of {all_} seeds)" if have < all_ else "")
+        format_percent(mean(own)) + (f" ({have} of {all_} seeds)" if have < all_ else "")
         for (_, own), (have, all_) in zip(shown, counts, strict=True)
     )
     print_columns(
         [
-            Column("task", tuple(visible(names[cell[0]]) for cell, _ in shown), "name", is_name=True, room=10),
-            Column("expert", tuple(visible(cell[1]) for cell, _ in shown), "expert", is_name=True, room=10),
-            Column("train", tuple(visible(short[cell[2]]) for cell, _ in shown), "protocol", is_name=True, room=6),
+            Column("task", tuple(printable(names[cell[0]]) for cell, _ in shown), "name", is_name=True, room=10),
+            Column("expert", tuple(printable(cell[1]) for cell, _ in shown), "expert", is_name=True, room=10),
+            Column("train", tuple(printable(short[cell[2]]) for cell, _ in shown), "protocol", is_name=True, room=6),
             Column("error", means, "error", is_number=all(have == all_ for have, all_ in counts)),
             Column("seeds", tuple(str(have) for have, _ in counts), "seeds", is_number=True),
             Column("range", ranges, "range", is_number=True),
@@ -181,7 +183,7 @@ def _print_errors(found: "Sequence[MeasuredError]", names: dict[str, str], limit
         in_turn=ERRORS_IN_TURN,
     )
     for key, word in short.items():
-        print(f"{visible(word)}: {visible(key)}")
+        print(f"{printable(word)}: {printable(key)}")
     if len(cells) > len(shown):
         print(f"and {len(cells) - len(shown)} more; --limit {len(cells)} shows all")
 
@@ -202,4 +204,4 @@ def rm_expert(
         report: dict[str, Any] = {"expert": name, "errors": gone}
         print_json(report)
     else:
-        print(f"removed: expert {visible(name)}, {many(gone, 'error')}")
+        print(f"removed: expert {printable(name)}, {pluralize(gone, 'error')}")

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from task2vec.cli.speech import find_table_width, open_page, visible
+from task2vec.cli.speech import find_table_width, open_page
+from task2vec.text import printable
 
 # A longer word is broken; it would leave no room for anything else.
 LONGEST_WORD = 24
@@ -131,14 +132,14 @@ def _pad(cell: str, width: int, column: Column) -> str:
 def make_columns(rows: Sequence[dict[str, Any]], *, head: str) -> list[Column]:
     """All that is known of the tasks, column by column; what no task has is no column."""
     splits = list(dict.fromkeys(split for row in rows for split in row["images"]))
-    columns = [Column(head, tuple(visible(row["name"]) for row in rows), "name")]
+    columns = [Column(head, tuple(printable(row["name"]) for row in rows), "name")]
     for word in ("kind", "group"):
         if any(row[word] for row in rows):
-            columns.append(Column(word, tuple(visible(row[word]) for row in rows), word))
+            columns.append(Column(word, tuple(printable(row[word]) for row in rows), word))
     columns.append(Column("classes", tuple(str(row["classes"]) for row in rows), "classes", is_number=True))
     for split in splits:
         cells = tuple(str(row["images"].get(split, "-")) for row in rows)
-        columns.append(Column("images" if split == "all" else visible(split), cells, "splits", is_number=True))
+        columns.append(Column("images" if split == "all" else printable(split), cells, "splits", is_number=True))
     if any(row["positives"] for row in rows):
         cells = tuple(str(sum(row["positives"].values())) if row["positives"] else "-" for row in rows)
         columns.append(Column("positive", cells, "positive", is_number=True))

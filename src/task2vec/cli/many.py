@@ -13,12 +13,13 @@ import typer
 from task2vec.cli import options
 from task2vec.cli.chosen import Layout
 from task2vec.cli.exits import INTERRUPTED
-from task2vec.cli.facts import describe, percent
+from task2vec.cli.facts import describe
 from task2vec.cli.gathering import Failure, Gathered, Wanted, gather_tasks, sort_paths
 from task2vec.cli.results import open_table, print_summary
 from task2vec.cli.shelf import LibraryShelf, open_shelf
-from task2vec.cli.speech import is_watched, print_json, say, visible
+from task2vec.cli.speech import is_watched, print_json, say
 from task2vec.errors import DataError, ResourceError, UsageError
+from task2vec.text import format_percent, printable
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings, TaskResult
@@ -193,7 +194,7 @@ class Run:
                 for result in results:
                     tell(*self._take(result))
         except KeyboardInterrupt:
-            where = " and ".join(f"'{visible(place)}'" for place in self.places)
+            where = " and ".join(f"'{printable(place)}'" for place in self.places)
             told = f"{len(self.rows)} of {len(self.tasks)} tasks are finished and lie in {where}."
             say(f"interrupted: {told} The same command goes on with the rest.")
             self.is_interrupted = True
@@ -216,10 +217,16 @@ class Run:
         self.rows.append(facts)
         counts, warnings = facts["counts"], len(facts["warnings"])
         notes = ["found"] if result.is_found else []
-        notes += [f"known as '{visible(facts['known_as'])}'"] if facts["known_as"] is not None else []
+        notes += [f"known as '{printable(facts['known_as'])}'"] if facts["known_as"] is not None else []
         notes += [f"{warnings} warning{'s' if warnings > 1 else ''}"] if warnings else []
         numbers = [str(counts["images"]), str(counts["classes"])]
-        return [result.task, *numbers, percent(facts["head"]["cv_error"]), f"{facts['norm']:.3g}", ", ".join(notes)]
+        return [
+            result.task,
+            *numbers,
+            format_percent(facts["head"]["cv_error"]),
+            f"{facts['norm']:.3g}",
+            ", ".join(notes),
+        ]
 
     def _find_file(self, task: "Task") -> str | None:
         """The file that a task was written to, if one was."""

@@ -12,8 +12,9 @@ from task2vec.cli.groups import NO_GROUP, choose_groups
 from task2vec.cli.map_tasks import TAG, check_count, read_files, read_library
 from task2vec.cli.reading import name_options
 from task2vec.cli.shelf import place_of
-from task2vec.cli.speech import open_page, print_json, say, visible
+from task2vec.cli.speech import open_page, print_json, say
 from task2vec.errors import UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,13 +155,13 @@ def _state_facts(embedding: "Embedding") -> "TaskFacts":
 
 def _print(report: dict[str, Any]) -> None:
     page = open_page()
-    page.print(f"{report['tasks']} tasks by {report['kind']} distance ({visible(report['layout'])})")
+    page.print(f"{report['tasks']} tasks by {report['kind']} distance ({printable(report['layout'])})")
     for task in report["placed"]:
         page.print(
-            f"placed {visible(task['task'])}: nearest is {visible(task['nearest'])}, at {task['distance']:.3f}",
+            f"placed {printable(task['task'])}: nearest is {printable(task['nearest'])}, at {task['distance']:.3f}",
             soft_wrap=True,
         )
     page.print(HOW_TO_READ + "\n")
     for path in report["files"]:
-        page.print(visible(path), soft_wrap=True)
-    page.print(f"Open {visible(report['files'][0])} in a browser.   ({report['seconds']:.0f} s)", soft_wrap=True)
+        page.print(printable(path), soft_wrap=True)
+    page.print(f"Open {printable(report['files'][0])} in a browser.   ({report['seconds']:.0f} s)", soft_wrap=True)

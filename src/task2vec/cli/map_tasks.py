@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from task2vec.cli.facts import many
 from task2vec.cli.groups import NO_GROUP
 from task2vec.cli.shelf import open_if_any, word_empty
-from task2vec.cli.speech import is_watched, say, visible
+from task2vec.cli.speech import is_watched, say
 from task2vec.errors import DataError, EmbeddingFileError, LibraryError, UsageError
+from task2vec.text import pluralize, printable
 
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding
@@ -37,7 +37,7 @@ def read_files(places: Sequence[Path], *, without: set[Path]) -> "tuple[list[tup
                 if not is_folder:
                     raise
                 left_out.append(file)
-                say(visible(f"left out: {error}"))
+                say(printable(f"left out: {error}"))
     return list(read.values()), left_out
 
 
@@ -66,12 +66,12 @@ def read_library(
         probe: only embeddings by this one: its name, or the first digits of its fingerprint.
         without: fingerprints of tasks that are to be placed on the map.
     """
-    from task2vec.embedding.progress import watch
+    from task2vec.progress import show_progress
 
     opened = open_if_any(folder)
     if opened is None:
         raise UsageError(_say_empty(folder))
-    with opened, watch(is_watched()) as report:
+    with opened, show_progress(is_watched()) as report:
         if not len(opened):
             raise UsageError(_say_empty(folder))
         chosen, left_out = _choose(
@@ -87,7 +87,7 @@ def read_library(
                 left_out.append(str(error))
             step(1)
     for words in left_out:
-        say(f"left out: {visible(words)}")
+        say(f"left out: {printable(words)}")
     return read, tags, left_out
 
 
@@ -109,7 +109,7 @@ def _choose(
     if not others:
         return list(chosen.values()), []
     reason = "embedded by other probes, weights, sizes or methods, or not at all"
-    return list(chosen.values()), [f"{many(others, 'task')}, {reason}"]
+    return list(chosen.values()), [f"{pluralize(others, 'task')}, {reason}"]
 
 
 def _name_space(entry: "EmbeddingEntry") -> str:

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from task2vec.cli.device import check_device
-from task2vec.cli.speech import open_page, say, visible
+from task2vec.cli.speech import open_page, say
 from task2vec.errors import UsageError
+from task2vec.text import printable
 
 PARTS = ("embeddings", "experts", "curves", "variational", "results")
 
@@ -45,7 +46,7 @@ def metatask(
     if unknown:
         raise UsageError(f"the meta-task has no part '{unknown[0]}' (--part). Choose among: {', '.join(PARTS)}")
     threads = workers or os.cpu_count() or 1
-    run = Run(data, weights, out, device=where, workers=threads, say=lambda text: say(visible(text)))
+    run = Run(data, weights, out, device=where, workers=threads, say=lambda text: say(printable(text)))
     piece = run.make([each for each in parts if each != "results"], seconds=60 * minutes)
     open_page().print(f"{len(piece.made)} made, {len(piece.left)} left")
     if "results" in parts and not piece.left:

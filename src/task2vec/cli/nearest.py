@@ -12,8 +12,9 @@ from task2vec.cli.chosen import Layout
 from task2vec.cli.making import Wish, make_embedding
 from task2vec.cli.neighbours import find_neighbours, print_neighbours, warn_of_strangers
 from task2vec.cli.reading import name_options
-from task2vec.cli.speech import print_json, visible
+from task2vec.cli.speech import print_json
 from task2vec.errors import UsageError
+from task2vec.text import printable
 
 DEFAULT_PROBE = "tf_efficientnet_lite0"
 
@@ -122,6 +123,6 @@ def _embed(wish: Wish) -> Asked:
         wish, before=lambda task, probe: warn_of_strangers(task, probe, settings=wish.settings, library=wish.library)
     )
     where = "found in the library" if made.is_found else "embedded now"
-    known_as = f", known there as '{visible(made.known_as)}'" if made.known_as else ""
-    written = f"; written to '{visible(made.written)}'" if made.written else ""
-    return Asked(made.embedding, PATH, f"'{visible(wish.path)}', {where}{known_as}{written}")
+    known_as = f", known there as '{printable(made.known_as)}'" if made.known_as else ""
+    written = f"; written to '{printable(made.written)}'" if made.written else ""
+    return Asked(made.embedding, PATH, f"'{printable(wish.path)}', {where}{known_as}{written}")

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from task2vec.cli.asked import Asked
-from task2vec.cli.facts import many
 from task2vec.cli.library import DIGITS, find_unusual, word_space
 from task2vec.cli.listing import Column, print_columns
 from task2vec.cli.shelf import open_if_any, place_of
-from task2vec.cli.speech import is_watched, name_library, say, visible
+from task2vec.cli.speech import is_watched, name_library, say
 from task2vec.errors import LibraryError
+from task2vec.text import pluralize, printable
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
@@ -23,8 +23,8 @@ IN_TURN = ("tags", "noise", "classes", "images")
 
 def find_neighbours(asked: Asked, library: Path | None, *, k: int, exact: bool) -> dict[str, Any]:
     """The neighbours as plain values; where there is none, what the library has instead."""
-    from task2vec.embedding.progress import watch
     from task2vec.library.identity import identify
+    from task2vec.progress import show_progress
 
     embedding = asked.embedding
     told = {"task": embedding.task, "from": asked.sort, "words": asked.words, "probe": embedding.probe}
@@ -32,7 +32,7 @@ def find_neighbours(asked: Asked, library: Path | None, *, k: int, exact: bool) 
     rows, spaces = [], []
     opened = open_if_any(library)
     if opened is not None:
-        with opened, watch(is_watched()) as report:
+        with opened, show_progress(is_watched()) as report:
             found = opened.nearest(embedding, k, exact=exact, report=report)
             rows = [_tell(place, one, asked, opened) for place, one in enumerate(found, start=1)]
             own = embedding.provenance.get("task_fingerprint")
@@ -51,7 +51,7 @@ def _tell(place: int, found: "Neighbour", asked: Asked, library: "Library") -> d
             told = with_error(asked.embedding, library.get(found.embedding.key))
             noise = {"floor": told.floor, "stderr": told.stderr, "corrected": told.corrected}
         except LibraryError as error:
-            say(f"damaged: {visible(error)}")
+            say(f"damaged: {printable(error)}")
     return {
         "rank": place,
         "task": task.name,
@@ -95,12 +95,12 @@ def warn_of_strangers(task: "Task", probe: "Probe", *, settings: "EmbedSettings"
         try:
             spaces = _list_spaces(opened, without=task.fingerprint)
         except LibraryError as error:  # the embedding is worth making all the same
-            say(f"damaged: {visible(error)}")
+            say(f"damaged: {printable(error)}")
             return
     if spaces:
         say(
-            f"warning: nothing in the library can be compared with '{visible(task.name)}' as it is about to be "
-            f"embedded, by {visible(probe.name)} ({probe.fingerprint[:DIGITS]}). Ctrl-C, and ask for what is there:"
+            f"warning: nothing in the library can be compared with '{printable(task.name)}' as it is about to be "
+            f"embedded, by {printable(probe.name)} ({probe.fingerprint[:DIGITS]}). Ctrl-C, and ask for what is there:"
         )
         _say_spaces(spaces, say)
 
@@ -108,7 +108,7 @@ def warn_of_strangers(task: "Task", probe: "Probe", *, settings: "EmbedSettings"
 def print_neighbours(report: dict[str, Any]) -> None:
     """Whose neighbours they are and a table of them, or what can be done where there are none."""
     query, rows = report["query"], report["neighbours"]
-    print(f"nearest to {visible(query['task'])} (embedding {query['key'][:DIGITS]}), {query['words']}")
+    print(f"nearest to {printable(query['task'])} (embedding {query['key'][:DIGITS]}), {query['words']}")
     if rows:
         _print_rows(rows)
     elif query["is_alone"]:
@@ -123,15 +123,15 @@ def _say_spaces(spaces: Sequence[dict[str, Any]], tell: Callable[[str], None]) -
     """The commands that give embeddings of each of the spaces."""
     for space in spaces:
         tell(name_library(f"  task2vec nearest PATH {_word_options(space)}"))
-        tell(f"    to be compared with {many(space['embeddings'], 'embedding')} by {word_space(space)}")
+        tell(f"    to be compared with {pluralize(space['embeddings'], 'embedding')} by {word_space(space)}")
 
 
 def _word_options(space: dict[str, Any]) -> str:
     """The options of `embed` that give embeddings of this space."""
     unusual, size = find_unusual(space["settings"]), space["image_size"]
-    chosen = [f"--probe {visible(space['probe'])}"]
+    chosen = [f"--probe {printable(space['probe'])}"]
     chosen += [f"--size {size[0]}"] if size else []
-    chosen += [f"--{name} {visible(unusual[name])}" for name in ("method", "dtype", "beta") if name in unusual]
+    chosen += [f"--{name} {printable(unusual[name])}" for name in ("method", "dtype", "beta") if name in unusual]
     return " ".join(chosen)
 
 
@@ -139,11 +139,11 @@ def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
     noises = tuple("-" if row["noise"] is None else f"{row['noise']['floor']:.3f}" for row in rows)
     columns = [
         Column("rank", tuple(str(row["rank"]) for row in rows), "rank", is_number=True),
-        Column("task", tuple(visible(row["task"]) for row in rows), "name", is_name=True),
+        Column("task", tuple(printable(row["task"]) for row in rows), "name", is_name=True),
         Column("distance", tuple(f"{row['distance']:.3f}" for row in rows), "distance", is_number=True),
         Column("noise", noises, "noise", is_number=True),
         Column("images", tuple(str(row["images"]) for row in rows), "images", is_number=True),
         Column("classes", tuple(str(row["classes"]) for row in rows), "classes", is_number=True),
-        Column("tags", tuple(visible(", ".join(row["tags"])) for row in rows), "tags"),
+        Column("tags", tuple(printable(", ".join(row["tags"])) for row in rows), "tags"),
     ]
     print_columns([one for one in columns if one.part != "tags" or any(one.cells)], in_turn=IN_TURN)

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from task2vec.cli.speech import visible
 from task2vec.errors import EmbeddingFileError, UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
@@ -21,7 +21,7 @@ def default_place(task_name: str, out: Path | None) -> Path:
         >>> default_place("birds/of prey", None).name
         'birds_of prey.t2v.safetensors'
     """
-    letters = "".join("_" if letter in '/\\:*?"<>|' else letter for letter in visible(task_name))
+    letters = "".join("_" if letter in '/\\:*?"<>|' else letter for letter in printable(task_name))
     name = (letters.strip(" .")[:120] or "task") + SUFFIX
     if out is None:
         return Path(name)

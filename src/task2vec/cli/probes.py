@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from task2vec.cli.speech import open_page, print_json, visible
+from task2vec.cli.speech import open_page, print_json
+from task2vec.text import printable
 
 HOW_TO = """
 Any timm or torchvision classifier is a probe:
@@ -28,7 +29,7 @@ def probes(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     for column in ("probe", "here", "weights from"):
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(visible(row["name"]), "yes" if row["is_local"] else "no", visible(row["source"]))
+        table.add_row(printable(row["name"]), "yes" if row["is_local"] else "no", printable(row["source"]))
     page = open_page()
     page.print(table)
     page.print(HOW_TO.strip(), soft_wrap=True)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from task2vec.cli.speech import is_watched, say, visible
+from task2vec.cli.speech import is_watched, say
+from task2vec.text import printable
 
 
 @contextmanager
@@ -25,12 +26,12 @@ def watch_steps(total: int) -> Iterator[Callable[[str], None]]:
 def say_once(advance: Callable[[str], None]) -> Callable[[str], None]:
     """Tells steps of the same name in a row once, where they would be lines; a bar wants them all."""
     if is_watched():
-        return lambda step: advance(visible(step))
+        return lambda step: advance(printable(step))
     told = [""]
 
     def tell(step: str) -> None:
         if step != told[-1]:
-            advance(visible(step))
+            advance(printable(step))
             told.append(step)
 
     return tell

@@ -9,8 +9,9 @@ import typer
 from task2vec.cli.claims import print_claims, print_claims_json
 from task2vec.cli.device import check_device
 from task2vec.cli.progress import say_once, watch_steps
-from task2vec.cli.speech import say, visible
+from task2vec.cli.speech import say
 from task2vec.errors import UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.paper.collection import Collection
@@ -116,7 +117,7 @@ def _gather(data: Path | None, names: list[str], *, seed: int, is_quick: bool) -
     from task2vec.paper.collection import read_collection, sample_collection
 
     if data is not None:
-        collection = read_collection(data, say=lambda message: say(visible(message)))
+        collection = read_collection(data, say=lambda message: say(printable(message)))
     else:
         say("making small tasks ...")
         collection = sample_collection(sizes=(30,) if is_quick else (30, 50, 80), seed=seed)

@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from task2vec.cli.speech import is_watched, say, visible
+from task2vec.cli.speech import is_watched, say
 from task2vec.errors import BadImagesError, DataError, UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.tasks import BadImage, Task
@@ -103,7 +104,7 @@ def tell_bad(read: Callable[..., T], *args: Any, root: Path | None = None, **opt
 def say_bad(bad: "Sequence[BadImage]", *, root: Path | None = None) -> None:
     """One line for each unreadable image, as many as a person would read, with the folder that it lies in."""
     for image in bad[:MOST_NAMED]:
-        say(f"unreadable: {visible(image.path if root is None else root / image.path)}: {visible(image.reason)}")
+        say(f"unreadable: {printable(image.path if root is None else root / image.path)}: {printable(image.reason)}")
     if len(bad) > MOST_NAMED:
         say(f"and {len(bad) - MOST_NAMED} more; --json lists them all")
 

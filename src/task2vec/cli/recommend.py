@@ -12,11 +12,11 @@ from task2vec.cli import options
 from task2vec.cli.cautions import check_file
 from task2vec.cli.chosen import Layout
 from task2vec.cli.exits import INTERRUPTED
-from task2vec.cli.facts import many
 from task2vec.cli.seeking import Seeker
 from task2vec.cli.shelf import place_of
-from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
+from task2vec.cli.speech import is_watched, open_page, print_json, say
 from task2vec.errors import UsageError
+from task2vec.text import pluralize, printable
 
 if TYPE_CHECKING:
     from task2vec.select.recommendation import Recommendation
@@ -142,8 +142,8 @@ class Run:
         from task2vec.select.recommendation.confirming import sum_up
 
         found = sum_up(self.taken)
-        kept = "" if case.library is None else f", and kept in '{visible(case.library.folder)}'"
-        say(f"interrupted: {many(len(found), 'expert')} measured{kept}. The same command goes on with the rest.")
+        kept = "" if case.library is None else f", and kept in '{printable(case.library.folder)}'"
+        say(f"interrupted: {pluralize(len(found), 'expert')} measured{kept}. The same command goes on with the rest.")
         self.advice, self.is_interrupted = case.learn(found).weigh(), True
 
     def print(self, *, limit: int, csv: Path | None, as_json: bool) -> None:
@@ -155,9 +155,9 @@ class Run:
             more = {"library": place, "written": None if written is None else str(written)}
             print_json(self.advice.as_dict() | more | {"is_interrupted": self.is_interrupted})
         else:
-            print(visible(self.advice.to_text(width=open_page().width, limit=limit), keep_lines=True), end="")
+            print(printable(self.advice.to_text(width=open_page().width, limit=limit), keep_lines=True), end="")
             if written is not None:
-                print(f"\nwritten: {visible(written)}")
+                print(f"\nwritten: {printable(written)}")
         sys.stdout.flush()
         if self.is_interrupted:
             raise typer.Exit(INTERRUPTED)

@@ -6,7 +6,8 @@ from typing import Any
 
 from task2vec.cli.exits import let_go
 from task2vec.cli.reading import MOST_NAMED
-from task2vec.cli.speech import find_table_width, say, visible
+from task2vec.cli.speech import find_table_width, say
+from task2vec.text import printable
 
 # Longer names have a line of their own.
 WIDEST_NAME = 60
@@ -21,11 +22,11 @@ def open_table(names: Sequence[str]) -> Callable[..., None]:
     from rich.cells import cell_len
 
     room = find_table_width() - sum(2 + size for size in (*WIDTHS, NOTES_WIDTH))
-    width = min(max(room, 12), WIDEST_NAME, max(cell_len(visible(name)) for name in ("task", *names)))
+    width = min(max(room, 12), WIDEST_NAME, max(cell_len(printable(name)) for name in ("task", *names)))
     page = sys.stdout  # a bar on standard error would catch what is printed, even for a file
 
     def tell(name: str, *cells: str) -> None:
-        shown, start = visible(name), ""
+        shown, start = printable(name), ""
         if cell_len(shown) > width:
             shown, start = "", f"{shown}\n"
         numbers, notes = cells[: len(WIDTHS)], cells[len(WIDTHS) :]
@@ -43,10 +44,10 @@ def print_summary(report: dict[str, Any]) -> None:
     """How many came out, and why the others did not."""
     failed = report["failed"]
     told = f"{report['embedded']} embedded, {report['found']} found, {len(failed)} failed"
-    print(f"{told}; in {visible(' and '.join(report['places']))} ({report['seconds']:.1f} s)")
+    print(f"{told}; in {printable(' and '.join(report['places']))} ({report['seconds']:.1f} s)")
     _say_warnings(report["tasks"])
     for failure in failed[:MOST_NAMED]:
-        say(f"failed: {visible(failure['name'])}: {visible(failure['reason'])}")
+        say(f"failed: {printable(failure['name'])}: {printable(failure['reason'])}")
     if len(failed) > MOST_NAMED:
         say(f"and {len(failed) - MOST_NAMED} more; --json lists them all")
 
@@ -61,6 +62,6 @@ def _say_warnings(rows: Sequence[dict[str, Any]]) -> None:
     for warning in ordered[:MOST_WARNINGS]:
         first, *others = having[warning]
         also = f" and {len(others)} more" if others else ""
-        say(f"warning: {visible(first)}{also}: {visible(warning)}")
+        say(f"warning: {printable(first)}{also}: {printable(warning)}")
     if len(ordered) > MOST_WARNINGS:
         say(f"and {len(ordered) - MOST_WARNINGS} more warnings; --json lists them all")

@@ -10,8 +10,9 @@ from task2vec.cli.asked import EMBEDDING, FILE, NAME, PATH, load_asked, recognis
 from task2vec.cli.making import Wish, make_embedding
 from task2vec.cli.reading import say_bad
 from task2vec.cli.shelf import open_if_any
-from task2vec.cli.speech import say, visible
+from task2vec.cli.speech import say
 from task2vec.errors import NotInLibraryError, UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding
@@ -83,13 +84,13 @@ class Seeker:
         if found is not None and not needs_images:
             if Path(query).exists():
                 say(
-                    f"'{visible(query)}' is taken for the task of the library, as it was embedded then; to mean the "
-                    f"folder or file as it is now: {visible(os.path.join(os.curdir, query))}"
+                    f"'{printable(query)}' is taken for the task of the library, as it was embedded then; to mean the "
+                    f"folder or file as it is now: {printable(os.path.join(os.curdir, query))}"
                 )
             return None, found
         if place is not None:
             if found is None:
-                say(f"'{visible(entry.name)}' is embedded in another way: '{visible(place)}' is embedded again")
+                say(f"'{printable(entry.name)}' is embedded in another way: '{printable(place)}' is embedded again")
             return self._embed(place)
         return None, self._refuse(entry, needs_images=needs_images)
 

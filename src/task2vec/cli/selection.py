@@ -14,7 +14,8 @@ import typer
 from task2vec.cli import options
 from task2vec.cli.claims import print_claims, print_claims_json
 from task2vec.cli.progress import watch_steps
-from task2vec.cli.speech import say, visible
+from task2vec.cli.speech import say
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.experts.measured import MeasuredMetaTask
@@ -128,7 +129,7 @@ def _whisper(words: str) -> None:
     from task2vec.cli.speech import is_watched
 
     if not is_watched():
-        say(visible(words))
+        say(printable(words))
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -136,9 +137,9 @@ def _print(report: dict[str, Any]) -> None:
 
     page = open_page()
     for text in report["tables"]:
-        page.print(visible(text, keep_lines=True) + "\n", soft_wrap=True)
+        page.print(printable(text, keep_lines=True) + "\n", soft_wrap=True)
     told = f"({report['metatask']}, {report['seconds']:.0f} s)"
-    print_claims(report, how_to_read=HOW_TO_READ, missing=report["missing"], told=visible(told))
+    print_claims(report, how_to_read=HOW_TO_READ, missing=report["missing"], told=printable(told))
 
 
 def _table(

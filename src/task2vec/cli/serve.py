@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from task2vec.cli import options
-from task2vec.cli.speech import say, visible
+from task2vec.cli.speech import say
 from task2vec.errors import UsageError
+from task2vec.text import printable
 
 TOKEN = "TASK2VEC_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -56,7 +57,7 @@ def serve(
         say(f"port 8765 is in use, so it is {number}")
 
     def tell() -> None:
-        print(f"serving '{visible(app.served.world.name)}' on {word_address(settings, number)}", flush=True)
+        print(f"serving '{printable(app.served.world.name)}' on {word_address(settings, number)}", flush=True)
         if settings.token is not None:
             say(f"open it with the token: {word_address(settings, number)}?token=...")
         say("Ctrl-C ends it")

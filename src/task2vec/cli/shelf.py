@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from task2vec.cli.speech import name_library, say, visible
+from task2vec.cli.speech import name_library, say
 from task2vec.errors import LibraryError, ResourceError, Task2VecError, UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding, EmbedSettings
@@ -64,7 +65,7 @@ def word_none(folder: Path | None) -> str:
 
 def word_empty(folder: Path | None) -> str:
     """What to say of a library without tasks."""
-    return f"The library in '{visible(place_of(folder))}' is empty. {name_library(FIRST)}"
+    return f"The library in '{printable(place_of(folder))}' is empty. {name_library(FIRST)}"
 
 
 def open_shelf(
@@ -146,8 +147,8 @@ class LibraryShelf:
         except Task2VecError as error:
             self.problems[fingerprint] = error
             place = None if self.is_backed else self._save(embedding)
-            where = f", and is in '{visible(place)}' instead" if place else ""
-            say(f"warning: the library did not take '{visible(embedding.task)}'{where}: {visible(error)}")
+            where = f", and is in '{printable(place)}' instead" if place else ""
+            say(f"warning: the library did not take '{printable(embedding.task)}'{where}: {printable(error)}")
 
     def _save(self, embedding: "Embedding") -> Path:
         from task2vec.cli.place import free_place
@@ -170,8 +171,8 @@ class LibraryShelf:
         try:
             run.__exit__(None, None, None)
         except Task2VecError as error:
-            say(f"warning: the end of the run is not noted in the library: {visible(error)}")
+            say(f"warning: the end of the run is not noted in the library: {printable(error)}")
 
 
 def _warn(error: ResourceError) -> None:
-    say(f"warning: nothing is kept in the library: {visible(error)}")
+    say(f"warning: nothing is kept in the library: {printable(error)}")

@@ -7,11 +7,12 @@ import typer
 
 from task2vec.cli import options
 from task2vec.cli.asked import FILE, NAME, load_asked, recognise
-from task2vec.cli.facts import describe, percent, word_facts
+from task2vec.cli.facts import describe, word_facts
 from task2vec.cli.reading import name_options
-from task2vec.cli.speech import open_page, print_facts, print_json, visible
+from task2vec.cli.speech import open_page, print_facts, print_json
 from task2vec.cli.stages import summarize_stages
 from task2vec.errors import UsageError
+from task2vec.text import format_percent, printable
 
 BAR_CELLS = 20
 
@@ -42,11 +43,11 @@ def show(
     if as_json:
         print_json(facts)
         return
-    print_facts([*word_facts(facts), *(("warning", visible(warning)) for warning in facts["warnings"])])
+    print_facts([*word_facts(facts), *(("warning", printable(warning)) for warning in facts["warnings"])])
     _print_stages(facts["stages"])
-    settings = ", ".join(f"{key} {visible(value)}" for key, value in facts["settings"].items() if value is not None)
-    prints = [(f"{key} fingerprint", visible(value)[:16]) for key, value in facts["fingerprints"].items()]
-    versions = ", ".join(f"{visible(key)} {visible(value)}" for key, value in facts["versions"].items())
+    settings = ", ".join(f"{key} {printable(value)}" for key, value in facts["settings"].items() if value is not None)
+    prints = [(f"{key} fingerprint", printable(value)[:16]) for key, value in facts["fingerprints"].items()]
+    versions = ", ".join(f"{printable(key)} {printable(value)}" for key, value in facts["versions"].items())
     print_facts([("settings", settings), *prints, ("made with", versions)])
 
 
@@ -64,5 +65,5 @@ def _print_stages(stages: list[dict[str, Any]]) -> None:
     largest = max(stage["share"] for stage in stages) or 1.0
     for stage in stages:
         bar = block * round((BAR_CELLS if page.width >= 60 else 6) * stage["share"] / largest)
-        table.add_row(visible(stage["stage"]), str(stage["filters"]), f"{percent(stage['share']):>7} {bar}")
+        table.add_row(printable(stage["stage"]), str(stage["filters"]), f"{format_percent(stage['share']):>7} {bar}")
     page.print(table)

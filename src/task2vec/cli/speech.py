@@ -10,10 +10,11 @@ import os
 import re
 import shlex
 import sys
-import unicodedata
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,22 +34,6 @@ _ABOUT_LIBRARY = re.compile(
 named_library: ContextVar[Path | None] = ContextVar("named_library", default=None)
 
 
-def visible(text: object, *, keep_lines: bool = False) -> str:
-    r"""The text with every control character spelled out.
-
-    Example:
-        >>> visible("cat\x1b[31m\ndog")
-        'cat\\x1b[31m\\ndog'
-    """
-    kept = _KEPT | {"\n"} if keep_lines else _KEPT
-    return "".join(
-        letter.encode("unicode_escape").decode("ascii")
-        if letter not in kept and unicodedata.category(letter) in _HIDDEN_CATEGORIES
-        else letter
-        for letter in str(text)
-    )
-
-
 def name_library(text: str) -> str:
     """The text, its commands acting on the library that the user named: typed as they are, they would use another.
 
@@ -61,7 +46,7 @@ def name_library(text: str) -> str:
     folder = named_library.get()
     if folder is None:
         return text
-    option = f" --library {shlex.quote(visible(folder))}"
+    option = f" --library {shlex.quote(printable(folder))}"
     return _ABOUT_LIBRARY.sub(lambda found: found[0] + option, text)
 
 

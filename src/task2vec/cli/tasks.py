@@ -12,8 +12,9 @@ from task2vec.cli import options
 from task2vec.cli.chosen import Layout
 from task2vec.cli.listing import print_rows
 from task2vec.cli.reading import find_root, is_table, name_options, read_own, say_bad
-from task2vec.cli.speech import is_watched, open_page, print_json, say, visible
+from task2vec.cli.speech import is_watched, open_page, print_json, say
 from task2vec.errors import UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.tasks.catalogue import Catalogue
@@ -163,15 +164,15 @@ def _print(report: dict[str, Any], limit: int, dataset: Path) -> None:
     splits = ", ".join(f"{split} {count}" for split, count in report["images"].items())
     images = f"{sum(report['images'].values())} images{'' if is_own else f' ({splits})'}"
     kinds = ", ".join(f"{count} {kind}" for kind, count in report["kinds"].items())
-    page.print(f"{visible(report['dataset'])}: {images}; tasks: {kinds}")
+    page.print(f"{printable(report['dataset'])}: {images}; tasks: {kinds}")
     for warning in report["warnings"]:
-        say(f"warning: {visible(warning)}")
+        say(f"warning: {printable(warning)}")
     print_rows(report["tasks"][:limit])
     left = len(report["tasks"]) - limit
     if left > 0:
         page.print(f"and {left} more; --limit {len(report['tasks'])} shows them, --json lists them")
     for line in () if is_own else HOW_TO:
-        page.print(line.format(path=visible(dataset)), soft_wrap=True)
+        page.print(line.format(path=printable(dataset)), soft_wrap=True)
 
 
 def _choose(
@@ -195,7 +196,7 @@ def _choose(
         names = labels if name == "imaterialist" else None
         read[name] = read_catalogue(folders[name] or "", layout=layout, labels=names, progress=is_watched())
         for warning in read[name].warnings:
-            say(f"warning: {visible(warning)}")
+            say(f"warning: {printable(warning)}")
     if paper == "inat+cub":
         return inat_cub(read["inaturalist"], read["cub200"])
     return mixed(read["inaturalist"], read["cub200"], read["imaterialist"], read["deepfashion"], seed=seed)
@@ -220,7 +221,7 @@ def _print_meta(meta: "MetaTask", limit: int | None) -> None:
         rows = facts[f"{what}s"][:limit]
         page.print(f"{meta.name}: {len(facts[f'{what}s'])} {what}s{generic}")
         for dataset, some in groupby(rows, key=lambda row: row["dataset"]):
-            page.print(f"\nof {visible(dataset)}")
+            page.print(f"\nof {printable(dataset)}")
             print_rows(list(some), head=what)
         left = len(facts[f"{what}s"]) - len(rows)
         page.print(f"and {left} more without --limit\n" if left else "")

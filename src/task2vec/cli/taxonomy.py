@@ -11,8 +11,9 @@ import typer
 from task2vec.cli.claims import print_claims, print_claims_json
 from task2vec.cli.device import check_device
 from task2vec.cli.progress import say_once, watch_steps
-from task2vec.cli.speech import say, visible
+from task2vec.cli.speech import say
 from task2vec.errors import UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
@@ -101,9 +102,9 @@ def taxonomy(
     plan = Plan(collection, _ask(collection, amounts, seed=seed), settings)
     folder = make_folder(out)
     with watch_steps(len(plan)) as advance:
-        shelf = Shelf(folder, loaded, device, say_once(advance), lambda message: say(visible(message)))
+        shelf = Shelf(folder, loaded, device, say_once(advance), lambda message: say(printable(message)))
         embedded = plan.run(shelf)
-    say(f"{shelf.found} of {len(plan)} embeddings were found in {visible(out)}")
+    say(f"{shelf.found} of {len(plan)} embeddings were found in {printable(out)}")
     say("measuring and drawing ...")
     report = _measure(plan, embedded, forest, folder=folder, permutations=permutations, seed=seed, device=device)
     report = {
@@ -157,7 +158,7 @@ def _gather(data: Path, amounts: Amounts) -> "Collection":
 
     from task2vec.paper.collection import read_collection
 
-    collection = read_collection(data, say=lambda message: say(visible(message)))
+    collection = read_collection(data, say=lambda message: say(printable(message)))
     if amounts.tasks is None:
         return collection
     by_dataset: dict[str, list[Any]] = {}
@@ -178,7 +179,7 @@ def _ask(collection: "Collection | None", amounts: Amounts, *, seed: int) -> "tu
         rng = np.random.default_rng([seed, 21, number])
         family = ask_about_taxa(dataset, images=amounts.images, most=amounts.questions, rng=rng)
         if family is None:
-            say(visible(f"no questions about {dataset.images.name}: too few of its taxa have enough images"))
+            say(printable(f"no questions about {dataset.images.name}: too few of its taxa have enough images"))
         else:
             families.append(family)
     return (*families, paint_family(images=amounts.painted, seed=seed))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from task2vec.cli.progress import watch_steps
-from task2vec.cli.speech import open_page, print_json, say, visible
+from task2vec.cli.speech import open_page, print_json, say
 from task2vec.errors import UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
     from task2vec.paper.toy import ToyOutcome
@@ -83,7 +84,7 @@ def _print(outcome: "ToyOutcome", seconds: float) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("mean ± standard error over seeds", overflow="fold")
     for probe in outcome.means:
-        table.add_column(visible(probe), justify="right", overflow="fold")
+        table.add_column(printable(probe), justify="right", overflow="fold")
     for name, words in _ROWS:
         if name is None:
             table.add_row(words)
@@ -93,7 +94,7 @@ def _print(outcome: "ToyOutcome", seconds: float) -> None:
     page.print(table)
     page.print(outcome.statement + "\n")
     for path in outcome.files:
-        page.print(visible(path), soft_wrap=True)
+        page.print(printable(path), soft_wrap=True)
     page.print(f"({seconds:.0f} s)")
 
 

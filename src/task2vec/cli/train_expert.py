@@ -11,12 +11,12 @@ import typer
 
 from task2vec.cli import options
 from task2vec.cli.cautions import check_folder, warn_of, warn_size
-from task2vec.cli.facts import many, percent
 from task2vec.cli.listing import Column, print_columns
 from task2vec.cli.reading import MOST_NAMED, read_own, say_bad
 from task2vec.cli.shelf import open_shelf
-from task2vec.cli.speech import print_facts, print_json, say, visible
+from task2vec.cli.speech import print_facts, print_json, say
 from task2vec.errors import ConflictError, DataError, ResourceError, Task2VecError, UsageError
+from task2vec.text import format_percent, pluralize, printable
 
 if TYPE_CHECKING:
     from task2vec.experts import Recipe
@@ -91,7 +91,7 @@ def train_expert(
             results.append(result)
             if result.error is not None:
                 failed.append((result.name, result.error))
-                say(f"failed: {visible(result.name)}: {visible(result.error)}")
+                say(f"failed: {printable(result.name)}: {printable(result.error)}")
             elif shelf is not None:
                 _keep(shelf.library, tasks[result.number], result, is_forced=force)
     results.sort(key=lambda result: result.number)
@@ -103,7 +103,7 @@ def train_expert(
     }
     print_json(report) if as_json else _print_report(report)
     if failed:
-        say(f"{many(len(failed), 'expert')} failed: {', '.join(visible(name) for name, _ in failed)}")
+        say(f"{pluralize(len(failed), 'expert')} failed: {', '.join(printable(name) for name, _ in failed)}")
         raise typer.Exit(failed[0][1].exit_code)
 
 
@@ -128,7 +128,7 @@ def _read(
             task = read_own(path, **reading)
         except (DataError, ResourceError) as error:
             failed.append((str(path), error))
-            say(f"failed: {visible(path)}: {visible(error)}")
+            say(f"failed: {printable(path)}: {printable(error)}")
             continue
         say_bad(task.bad)
         tasks.append(task)
@@ -139,9 +139,9 @@ def _read(
 
 def _word_plan(tasks: "list[Task]", recipe: "Recipe", size: tuple[int, int]) -> str:
     """What is about to be done, before hours in which there is little to say."""
-    images = ", ".join(f"{visible(task.name)} ({many(len(task), 'image')})" for task in tasks[:MOST_NAMED])
+    images = ", ".join(f"{printable(task.name)} ({pluralize(len(task), 'image')})" for task in tasks[:MOST_NAMED])
     more = f" and {len(tasks) - MOST_NAMED} more" if len(tasks) > MOST_NAMED else ""
-    each = f"{many(recipe.epochs, 'epoch')} of {many(recipe.draws, 'image')} at {size[0]} x {size[1]} pixels"
+    each = f"{pluralize(recipe.epochs, 'epoch')} of {pluralize(recipe.draws, 'image')} at {size[0]} x {size[1]} pixels"
     return f"to train, unless it is there already: {images}{more}; for each {each}"
 
 
@@ -150,7 +150,7 @@ def _go_on(results: Iterator["ExpertResult"], out: Path) -> Iterator["ExpertResu
     try:
         yield from results
     except KeyboardInterrupt:
-        say(f"interrupted: what was trained up to the last minute is in '{visible(out)}'. The same command goes on.")
+        say(f"interrupted: what was trained up to the last minute is in '{printable(out)}'. The same command goes on.")
         raise typer.Exit(130) from None
 
 
@@ -169,7 +169,7 @@ def _keep(library: Any, task: "Task", result: "ExpertResult", *, is_forced: bool
         library.add(task)
         library.add(result.entry, replace=is_forced)
     except ConflictError as error:
-        say(f"warning: {visible(error)}; --force")
+        say(f"warning: {printable(error)}; --force")
 
 
 def _tell(result: "ExpertResult") -> dict[str, Any]:
@@ -193,13 +193,13 @@ def _print_report(report: dict[str, Any]) -> None:
             for head, cells in zip(heads, zip(*rows, strict=True), strict=True)
         ]
         print_columns(columns, in_turn=("loss", "classes", "images"))
-    print_facts([("experts", visible(report["folder"])), ("time", f"{report['seconds']:.1f} s")])
+    print_facts([("experts", printable(report["folder"])), ("time", f"{report['seconds']:.1f} s")])
 
 
 def _word_row(one: dict[str, Any]) -> tuple[str, ...]:
     """One line of the table."""
     if one["error"] is not None:
-        return visible(one["name"]), "-", "failed", "-", "-", "-"
+        return printable(one["name"]), "-", "failed", "-", "-", "-"
     last, state = one["metrics"][-1], "there already" if one["is_found"] else "trained"
     numbers = (f"{last['loss']:.3f}", str(one["classes"]), str(one["images"]))
-    return visible(one["name"]), percent(last["error"]), state, *numbers
+    return printable(one["name"]), format_percent(last["error"]), state, *numbers

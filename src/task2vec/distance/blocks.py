@@ -11,7 +11,7 @@ from task2vec.distance.kernels import KERNELS, Kernel
 from task2vec.distance.kind import Distance
 from task2vec.distance.sums import BLOCK, ROWS, Chunk, Side, blocks, finish, make_chunks, sum_block
 from task2vec.embedding.device import choose_device
-from task2vec.embedding.progress import Report
+from task2vec.progress import Report
 
 # Rows whose sums are kept at a time, and numbers of a block of the other kernels, which hold a few of them.
 _GROUP = 64

@@ -23,8 +23,8 @@ from task2vec.distance.matrix import DistanceMatrix
 from task2vec.distance.noise import find_dose, take_off
 from task2vec.distance.pairwise import pairwise_from_logs
 from task2vec.embedding import Embedding
-from task2vec.embedding.progress import Report, silent
 from task2vec.errors import UsageError
+from task2vec.progress import Report, silent
 
 # Fewer tasks than this do not show a common direction; a direction takes so many of them.
 _FEWEST, _TASKS_PER_DIRECTION = 8, 4
@@ -45,7 +45,7 @@ def pairwise_corrected(
         embeddings: made with `EmbedSettings(halves=True)`.
         directions: how many directions of noise to take out; None takes one, if there are at least eight tasks.
         device: "cpu", "cuda"; None takes a GPU if there is one.
-        report: opens a progress bar, see `task2vec.embedding.progress`.
+        report: opens a progress bar, see `task2vec.progress`.
 
     Example:
         >>> from task2vec.probe import FilterLayer

@@ -12,8 +12,8 @@ from task2vec.distance.matrix import DistanceMatrix
 from task2vec.distance.symmetric import symmetric
 from task2vec.distance.values import cosine, euclidean, jensen_shannon
 from task2vec.embedding import Embedding, trivial
-from task2vec.embedding.progress import Report, silent
 from task2vec.errors import DataError, UsageError
+from task2vec.progress import Report, silent
 
 KINDS: dict[str, Distance] = {
     kind.name: kind
@@ -50,7 +50,7 @@ def pairwise(
         kind: a name from `KINDS`, or a distance: `replace(asymmetric, alpha=0.3)`.
         others: the columns, if they are not the rows.
         device: "cpu", "cuda"; None takes a GPU if there is one.
-        report: opens a progress bar, see `task2vec.embedding.progress`.
+        report: opens a progress bar, see `task2vec.progress`.
 
     Example:
         >>> from task2vec.probe import FilterLayer

@@ -113,15 +113,15 @@ def embed_domain(
         (1280, True)
     """
     # Embeddings are read and compared without torch; whoever makes one needs it.
-    from task2vec.embedding.progress import watch
     from task2vec.embedding.run import prepare_steps, tensor_cores
     from task2vec.embedding.settings import EmbedSettings
     from task2vec.probe import load_probe
+    from task2vec.progress import show_progress
 
     probe = probe or load_probe()
     settings = EmbedSettings(dtype=dtype)
     steps = prepare_steps(task, probe, settings=settings, device=device, workers=workers, batch_size=batch_size)
-    with watch(progress) as report, tensor_cores(steps.pixels.device):
+    with show_progress(progress) as report, tensor_cores(steps.pixels.device):
         features = steps.features(report)
     return domain_of(features, task, probe=probe, dtype=dtype)
 

@@ -9,7 +9,6 @@ import torch
 
 from task2vec.embedding.passes import Passes, infinite_features
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.progress import Report, silent
 from task2vec.embedding.run import as_targets, prepare_passes, tensor_cores
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.embedding.steps import Steps
@@ -17,6 +16,7 @@ from task2vec.embedding.together import Group, Job, Outcome, can_share
 from task2vec.embedding.union import CommonImages, gather_images
 from task2vec.errors import DataError
 from task2vec.probe import Probe
+from task2vec.progress import Report, silent
 from task2vec.tasks import Images, Task
 
 # A task with its number among all that were given.

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from task2vec.embedding.groups import GroupWork
 from task2vec.embedding.kept import Shelf, find_kept, find_place, name_file, open_folder
-from task2vec.embedding.progress import Report, watch
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.embedding.together import Outcome
 from task2vec.embedding.union import group_tasks
@@ -16,6 +15,7 @@ from task2vec.embedding.value import Embedding
 from task2vec.engine import Engine, Unit, borrow_engine
 from task2vec.errors import Task2VecError, UsageError
 from task2vec.probe import Probe, load_probe
+from task2vec.progress import Report, show_progress
 from task2vec.tasks import Task
 
 _GIGABYTE = 1 << 30
@@ -132,7 +132,7 @@ class _Many:
 
     def run(self, *, progress: bool) -> Iterator[TaskResult]:
         """What was found, then what is computed, group by group."""
-        with watch(progress) as report:
+        with show_progress(progress) as report:
             step = report("tasks", len(self.tasks))
             waiting = []
             for number, task in enumerate(self.tasks):

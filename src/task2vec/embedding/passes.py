@@ -8,9 +8,9 @@ from torch import Tensor
 
 from task2vec.embedding.halving import Halving
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.progress import Report
 from task2vec.errors import NotFiniteError
 from task2vec.probe import PreparedNetwork, Probe
+from task2vec.progress import Report
 
 # A GPU prepares its kernels for every new batch size, which can take seconds: batches fill up to multiples of this.
 _STEP = 32

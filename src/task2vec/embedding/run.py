@@ -20,7 +20,6 @@ from task2vec.embedding.halving import Halving
 from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.prior import fitted_prior, fixed_prior
-from task2vec.embedding.progress import Report, watch
 from task2vec.embedding.settings import RECIPE, EmbedSettings
 from task2vec.embedding.steps import Steps, split_steps
 from task2vec.embedding.value import Embedding
@@ -29,6 +28,7 @@ from task2vec.errors import UsageError
 from task2vec.fisher import FisherEstimate, NoisyNetwork, spread_over_filters
 from task2vec.head import Head, fit_head
 from task2vec.probe import Probe, load_probe
+from task2vec.progress import Report, show_progress
 from task2vec.tasks import Images, Task
 
 _BATCH = {"cpu": 16, "cuda": 128}
@@ -70,7 +70,7 @@ def embed(
     steps = prepare_steps(task, probe, settings=settings, device=device, workers=workers, batch_size=batch_size)
     if settings.halves:
         split_steps(steps)  # refuses a task that cannot be split before any image is decoded
-    with watch(progress) as report:
+    with show_progress(progress) as report:
         with tensor_cores(steps.pixels.device):
             features = steps.features(report)
         return measure_with_halves(task, steps, features, report)

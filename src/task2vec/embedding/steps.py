@@ -11,7 +11,6 @@ from torch.nn import functional
 from task2vec.embedding.backward import Backward, Part, make_keys
 from task2vec.embedding.passes import Passes, refuse_infinite
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.progress import Report
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.errors import DataError
 from task2vec.fisher import (
@@ -29,6 +28,7 @@ from task2vec.fisher import (
     term_vectors,
 )
 from task2vec.head import Head, image_weights
+from task2vec.progress import Report
 from task2vec.tasks import Task
 
 # With a requested precision the estimate is looked at after every so many images.

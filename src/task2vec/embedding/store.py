@@ -17,9 +17,9 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from task2vec.embedding.value import Embedding
-from task2vec.embedding.writing import write_whole
 from task2vec.errors import DataError, EmbeddingFileError, ResourceError
 from task2vec.probe import FilterLayer
+from task2vec.storage import write_whole
 
 SCHEMA = 1
 _ARRAYS = ("fisher", "prior", "stderr")

@@ -11,7 +11,6 @@ from torch import Tensor
 from task2vec.embedding.backward import Backward, Part, make_keys
 from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.progress import Report
 from task2vec.embedding.run import describe, judge, measure_with_halves, tensor_cores
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.embedding.steps import Steps, split_steps
@@ -19,6 +18,7 @@ from task2vec.embedding.value import Embedding
 from task2vec.errors import DataError, Task2VecError
 from task2vec.fisher import Ledger, check_rows
 from task2vec.head import Head, fit_head, fit_heads
+from task2vec.progress import Report
 from task2vec.tasks import Task
 
 # More tasks at a time would save little of the forward passes, and let one wait longer for the first result.

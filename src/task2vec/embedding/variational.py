@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.embedding.progress import Report
 from task2vec.embedding.steps import Steps
 from task2vec.errors import ResourceError
 from task2vec.fisher import Minimum, NoisyNetwork, mean_loss, minimise
 from task2vec.head import Head
+from task2vec.progress import Report
 
 # Above this change of L from epoch to epoch or between the halves of what is reported (root mean square over the
 # filters), or this part of the optimiser's top speed, a run has not converged: the last sees short epochs through.

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.progress import Report
 from task2vec.embedding.run import prepare_passes, tensor_cores
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.errors import UsageError
@@ -15,6 +14,7 @@ from task2vec.experts.cost import count_multiplications, count_parameters
 from task2vec.experts.loading import ExpertProbe, TrainedExpert, load_expert, name_architecture
 from task2vec.library import Expert
 from task2vec.probe import Probe
+from task2vec.progress import Report
 from task2vec.tasks import Images, Task
 
 Extractor = Probe | TrainedExpert | Expert

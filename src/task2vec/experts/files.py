@@ -17,8 +17,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from task2vec.embedding.writing import write_whole
 from task2vec.errors import ResourceError, WeightsError, WeightsNotFoundError
+from task2vec.storage import write_whole
 
 SUFFIX = ".expert.safetensors"
 PAUSED = ".training"

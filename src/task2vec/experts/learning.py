@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.progress import Report
 from task2vec.errors import NotFiniteError
 from task2vec.experts.recipes import Recipe
 from task2vec.experts.sampling import Epoch, crop, draw_epoch, mix_seed
+from task2vec.progress import Report
 
 _MOMENTUM, _SUMS = "momentum.", "sums"
 Validate = Callable[[], float] | None

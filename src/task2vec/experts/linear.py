@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from task2vec.embedding.progress import Report, watch
 from task2vec.experts.cells import measure_cells, plan_cells
 from task2vec.experts.extractors import (
     Extractor,
@@ -18,6 +17,7 @@ from task2vec.experts.extractors import (
 from task2vec.experts.protocols import ErrorProtocol
 from task2vec.library import MeasuredError
 from task2vec.probe import Probe
+from task2vec.progress import Report, show_progress
 from task2vec.tasks import Task
 
 # Features of the last tasks are kept up to this many bytes: another protocol or seed then costs no pass.
@@ -63,7 +63,7 @@ def linear_error(
     plan = plan_cells(task.canonical(), [protocol], seeds)
     probe = open_extractor(expert, download=download)
     how = {"device": device, "workers": workers, "batch_size": batch_size}
-    with watch(progress) as report:
+    with show_progress(progress) as report:
         features = _KEPT.find(probe, plan.task, how, report)
         return tuple(measure_cells(features, plan.to(features.device), expert=expert.name))
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from task2vec.embedding.kept import name_file
-from task2vec.embedding.progress import watch
 from task2vec.engine import Engine, Unit, borrow_engine
 from task2vec.engine.serial import SerialEngine
 from task2vec.errors import Task2VecError, UsageError
@@ -17,6 +16,7 @@ from task2vec.experts.recipes import Recipe, find_recipe
 from task2vec.experts.training import describe, train_expert
 from task2vec.library import Expert
 from task2vec.probe import Probe, load_probe
+from task2vec.progress import show_progress
 from task2vec.tasks import Task
 
 
@@ -108,7 +108,7 @@ def train_experts(
                 units.append(Unit(str(number), (task, name, file)))
             except Task2VecError as error:
                 yield ExpertResult(number, task.name, name, error=error)
-        with borrow_engine(engine) as open_engine, watch(progress) as report:
+        with borrow_engine(engine) as open_engine, show_progress(progress) as report:
             step, settled = report("experts", len(units)), set()
             is_here = progress and isinstance(open_engine, SerialEngine)
             watched = replace(work, options=work.options | {"progress": report}) if is_here else work

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from task2vec.embedding.writing import write_whole
 from task2vec.errors import NotInLibraryError, ResourceError
 from task2vec.library import Library, MeasuredError
+from task2vec.storage import write_whole
 from task2vec.tasks.cells import defuse
 
 # What a run notes of cells whose expert has seen the task, so that the library can tell them later.

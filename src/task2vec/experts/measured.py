@@ -19,9 +19,9 @@ from safetensors.numpy import save as save_arrays
 
 from task2vec.embedding.store import hash_content
 from task2vec.embedding.value import Embedding
-from task2vec.embedding.writing import write_whole
 from task2vec.errors import DataError, UsageError
 from task2vec.experts.packing import pack, tell_embeddings, unpack
+from task2vec.storage import write_whole
 
 SCHEMA = 1
 BUNDLE = "metatask.safetensors"

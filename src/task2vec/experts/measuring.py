@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 
-from task2vec.embedding.progress import watch
 from task2vec.embedding.union import group_tasks
 from task2vec.engine import Engine, Failure, Unit
 from task2vec.engine.choosing import borrow_engine
@@ -20,6 +19,7 @@ from task2vec.experts.matrix import RUN, TRIVIAL, CellFailure, ErrorMatrix, gath
 from task2vec.experts.protocols import ErrorProtocol
 from task2vec.experts.work import CellWork, Job, Outcome, Wanted
 from task2vec.library import Library, MeasuredError
+from task2vec.progress import show_progress
 from task2vec.tasks import Task
 
 # Images whose features are held at a time; a task that has more is done by itself.
@@ -80,7 +80,7 @@ def error_matrix(
     run.find_trivial(trained_on)
     run.on_cell = on_cell or (lambda _: None)
     how = {"device": device, "workers": workers, "batch_size": batch_size, "download": download}
-    with run.note(), watch(progress) as report, borrow_engine(engine or "serial") as opened:
+    with run.note(), show_progress(progress) as report, borrow_engine(engine or "serial") as opened:
         run.begin()
         step = report("cells", len(run.tasks) * len(run.experts))
         units = run.list_units()

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from task2vec.embedding.device import choose_device
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.progress import Report, watch
 from task2vec.embedding.run import tensor_cores
 from task2vec.errors import UsageError
 from task2vec.experts.learning import Learner, Lessons, Training, judge
@@ -28,6 +27,7 @@ from task2vec.head import fit_head
 from task2vec.probe import Probe, load_probe
 from task2vec.probe.preprocess import Preprocess
 from task2vec.probe.probe import make_probe
+from task2vec.progress import Report, show_progress
 from task2vec.tasks import Task
 
 # A crop is chosen from a square that is larger by this, where the network's own preprocessing leaves no margin.
@@ -90,7 +90,7 @@ def train_expert(
         if (there := find_known(path, story["key"], replace_other)) is not None:
             return there
         known = find_pause(path, story["key"], replace_other)
-    with watch(progress) if isinstance(progress, bool) else nullcontext(progress) as report:
+    with show_progress(progress) if isinstance(progress, bool) else nullcontext(progress) as report:
         lessons = prepare_lessons(task.canonical(), base, device=where, workers=workers)
         training = begin(base, lessons, recipe, seed=seed, device=where, classes=len(task.classes), report=report)
         validate = None

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.progress import silent
 from task2vec.embedding.union import gather_images
 from task2vec.engine import Failure
 from task2vec.errors import DataError
@@ -17,6 +16,7 @@ from task2vec.experts.extractors import Extractor, compute_features, open_extrac
 from task2vec.experts.protocols import ErrorProtocol
 from task2vec.library import MeasuredError
 from task2vec.probe import Probe
+from task2vec.progress import silent
 from task2vec.tasks import Task
 
 # Keys of protocols, and seeds.

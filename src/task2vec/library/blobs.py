@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from task2vec.embedding.writing import PARTIAL, sync_folder, write_whole
 from task2vec.errors import DataError, LibraryError, ResourceError
+from task2vec.storage import PARTIAL, sync_folder, write_whole
 
 FOLDER = "blobs"
 NOTES = "pending"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from task2vec.embedding.progress import Report
 from task2vec.library.comparing import READ_AT_ONCE, Known, Load, Query, scan
 from task2vec.library.memory import View
 from task2vec.library.spaces import read_basis
+from task2vec.progress import Report
 
 # New tasks are strangers to a basis that leaves out so many times more of them than of the older ones, and this much.
 _TIMES, _MORE = 1.5, 0.05

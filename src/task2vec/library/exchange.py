@@ -19,10 +19,8 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, BinaryIO
 
-from task2vec.embedding.progress import Report, silent
 from task2vec.embedding.store import decode_embedding
 from task2vec.embedding.value import Embedding
-from task2vec.embedding.writing import open_whole
 from task2vec.errors import ConflictError, LibraryError, ResourceError, Task2VecError, UsageError
 from task2vec.library import listing
 from task2vec.library.blobs import LARGEST, Blobs
@@ -31,6 +29,8 @@ from task2vec.library.entries import Added, Expert, MeasuredError
 from task2vec.library.identity import TaskFacts, identify, read_facts
 from task2vec.library.keeping import Keeper, Note, check_tags
 from task2vec.library.texts import check_text
+from task2vec.progress import Report, silent
+from task2vec.storage import open_whole
 
 MAGIC = b"task2vec library 1\n"
 SUFFIX = ".t2vlib"

@@ -8,9 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from task2vec.embedding.progress import Report, silent
 from task2vec.embedding.value import Embedding
-from task2vec.embedding.writing import sync_folder
 from task2vec.errors import LibraryError, NotInLibraryError, ResourceError, Task2VecError, UsageError
 from task2vec.library import exchange, listing, repairing, verifying
 from task2vec.library.blobs import Blobs
@@ -23,6 +21,8 @@ from task2vec.library.place import find_library
 from task2vec.library.search import Search, SearchReport
 from task2vec.library.sweeping import Sweeper, is_left
 from task2vec.library.texts import check_text, write_plain
+from task2vec.progress import Report, silent
+from task2vec.storage import sync_folder
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
@@ -339,7 +339,7 @@ class Library:
             probe: see `get`.
             method: see `get`.
             exact: compute all distances, however many there are.
-            report: opens a progress bar, see `task2vec.embedding.progress`.
+            report: opens a progress bar, see `task2vec.progress`.
         """
         if k < 1:
             raise UsageError(f"k={k}: there are no {k} nearest tasks. Ask for at least one.")

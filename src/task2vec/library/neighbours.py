@@ -5,7 +5,6 @@ from contextlib import suppress
 from sqlite3 import Connection
 from typing import Any
 
-from task2vec.embedding.progress import Report
 from task2vec.embedding.value import Embedding
 from task2vec.errors import ResourceError
 from task2vec.library import listing
@@ -15,6 +14,7 @@ from task2vec.library.entries import Neighbour
 from task2vec.library.identity import space_of
 from task2vec.library.keeping import make_loader
 from task2vec.library.search import Search, SearchReport
+from task2vec.progress import Report
 
 
 class Neighbours:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from task2vec.embedding.writing import PARTIAL, sync_folder
 from task2vec.errors import LibraryError, ResourceError
 from task2vec.library import schema
 from task2vec.library.connecting import PATIENCE, connect, make_address
+from task2vec.storage import PARTIAL, sync_folder
 
 BACKUPS = "backups"
 

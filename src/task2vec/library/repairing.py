@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from task2vec.embedding.progress import Report, silent
 from task2vec.embedding.store import decode_embedding
-from task2vec.embedding.writing import sync_folder, write_whole
 from task2vec.errors import ConflictError, DataError, EmbeddingFileError, LibraryError, ResourceError, UsageError
 from task2vec.library.blobs import Blobs, name_of
 from task2vec.library.connecting import DAMAGE, connect, make_address
@@ -27,6 +25,8 @@ from task2vec.library.salvaging import Salvaged, salvage
 from task2vec.library.schema import APPLICATION, SCHEMA
 from task2vec.library.search import FOLDER as SEARCH
 from task2vec.library.search import Search
+from task2vec.progress import Report, silent
+from task2vec.storage import sync_folder, write_whole
 
 MARK = "repair-unfinished"
 _FILES = (f"{INDEX}-wal", INDEX)  # in this order: a journal that another process puts back meanwhile is in one of both

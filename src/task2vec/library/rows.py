@@ -18,8 +18,8 @@ import numpy as np
 
 from task2vec.distance.symmetric import BELOW_ONE, symmetric_from_logs
 from task2vec.embedding import Embedding
-from task2vec.embedding.writing import sync_folder
 from task2vec.errors import ResourceError
+from task2vec.storage import sync_folder
 
 # Within these, neither a sum of two nor its reciprocal leaves the normal numbers of float32.
 LOWEST, HIGHEST = 1e-37, 1e37

@@ -19,7 +19,6 @@ from sqlite3 import Connection
 import numpy as np
 
 from task2vec.embedding import Embedding
-from task2vec.embedding.progress import Report, silent
 from task2vec.errors import DataError, UsageError
 from task2vec.library import upkeep
 from task2vec.library.checking import SearchReport, check
@@ -27,6 +26,7 @@ from task2vec.library.comparing import READ_AT_ONCE, SKETCH_FROM, Known, Load, Q
 from task2vec.library.memory import Memory, View
 from task2vec.library.rows import Rows, checksum
 from task2vec.library.spaces import load_sketcher, read_space
+from task2vec.progress import Report, silent
 
 __all__ = ["Search", "SearchReport"]
 

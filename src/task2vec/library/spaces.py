@@ -13,11 +13,11 @@ from sqlite3 import Connection
 
 import numpy as np
 
-from task2vec.embedding.writing import sync_folder, write_whole
 from task2vec.errors import LibraryError, ResourceError, UsageError
 from task2vec.library.memory import NO_SLOT, Places
 from task2vec.library.rows import Rows, checksum
 from task2vec.library.sketch import Sketcher
+from task2vec.storage import sync_folder, write_whole
 
 ROWS, BASIS = ".f32", ".basis"
 _LARGEST_BASIS = 1 << 30

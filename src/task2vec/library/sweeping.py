@@ -9,14 +9,14 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from task2vec.embedding.progress import Report, silent
-from task2vec.embedding.writing import PARTIAL
 from task2vec.errors import LibraryError, ResourceError, Task2VecError
 from task2vec.library.blobs import Blobs, remove_files
 from task2vec.library.connecting import Connection
 from task2vec.library.database import INDEX, Database
 from task2vec.library.keeping import make_loader
 from task2vec.library.search import Search
+from task2vec.progress import Report, silent
+from task2vec.storage import PARTIAL
 
 # Looking for what killed writers left means listing every file, so a large library is swept by `compact` alone.
 _SWEPT_AT_OPEN = 20_000

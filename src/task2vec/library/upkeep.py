@@ -7,14 +7,14 @@ from sqlite3 import Connection
 
 import numpy as np
 
-from task2vec.embedding.progress import Report
-from task2vec.embedding.writing import PARTIAL
 from task2vec.errors import DataError
 from task2vec.library.comparing import READ_AT_ONCE, Load
 from task2vec.library.memory import NO_SLOT, Places
 from task2vec.library.rows import Rows, checksum, make_row, sign_vector
 from task2vec.library.sketch import Sketcher, fit_sketcher
 from task2vec.library.spaces import BASIS, ROWS, Space, fetch_rows, load_sketcher, read_basis, save_sketcher
+from task2vec.progress import Report
+from task2vec.storage import PARTIAL
 
 # Tasks that a basis is fitted on.
 SAMPLE = 1000

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from task2vec.embedding.progress import Report, silent
 from task2vec.embedding.value import Embedding
 from task2vec.errors import LibraryError, Task2VecError
 from task2vec.library.blobs import Blobs
@@ -20,6 +19,7 @@ from task2vec.library.identity import identify
 from task2vec.library.keeping import load_blob
 from task2vec.library.search import Search
 from task2vec.library.sweeping import list_known
+from task2vec.progress import Report, silent
 
 _TRIES = 5  # looks at the rows of a space that others change
 _DAMAGE = (sqlite3.Error, Task2VecError, TypeError, ValueError, OverflowError, AttributeError)

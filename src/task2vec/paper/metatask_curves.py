@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 import task2vec as t2v
-from task2vec.embedding.progress import silent
 from task2vec.embedding.run import tensor_cores
 from task2vec.experts.cells import measure_cells, plan_cells
 from task2vec.experts.learning import Lessons
@@ -17,6 +16,7 @@ from task2vec.experts.splits import choose_test_half, choose_training
 from task2vec.experts.training import begin, measure_error
 from task2vec.paper.metatask_plan import SIZE, PlannedExpert
 from task2vec.paper.metatask_studio import Studio
+from task2vec.progress import silent
 
 TASKS = ("cub_Icteridae", "flowers_Asterales", "dogs_toy", "clothing10")
 SIZES: tuple[Size, ...] = (2, 5, 10, 20, "half")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 import task2vec as t2v
-from task2vec.embedding.writing import write_whole
 from task2vec.errors import DataError
 from task2vec.paper.collection import Say
 from task2vec.paper.metatask_plan import MetaTaskPlan, PlannedTask
 from task2vec.paper.metatask_studio import PRETRAINED, fingerprint_code, load_pretrained
 from task2vec.paper.taxonomy_store import load_compact, save_compact
+from task2vec.storage import write_whole
 
 # Embeddings see more of the pictures than the experts do: as large as they are. What others compare their own tasks
 # with is embedded as anybody's are, at the size of the default probe.

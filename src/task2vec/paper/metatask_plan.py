@@ -16,10 +16,10 @@ from typing import Literal
 import numpy as np
 
 import task2vec as t2v
-from task2vec.embedding.writing import write_whole
 from task2vec.paper.collection import LEAST_IMAGES, Collection, Dataset, Say, read_collection
 from task2vec.paper.photometry import QUESTIONS, VERSION, ask, describe_picture
 from task2vec.probe.preprocess import Preprocess
+from task2vec.storage import write_whole
 
 # The pictures are small; the networks see a little less, so that crops can be chosen.
 SIZE, CANVAS = 112, 128

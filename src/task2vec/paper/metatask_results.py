@@ -13,7 +13,6 @@ from scipy import stats
 
 import task2vec as t2v
 from task2vec import distance
-from task2vec.embedding.writing import write_whole
 from task2vec.errors import DataError
 from task2vec.experts.measured import MeasuredExpert, MeasuredMetaTask, MeasuredTask
 from task2vec.paper.metatask_embeddings import Embedded
@@ -27,6 +26,7 @@ from task2vec.paper.metatask_quality import (
     count_winners,
     judge,
 )
+from task2vec.storage import write_whole
 
 NAME = "birds, flowers and dogs"
 

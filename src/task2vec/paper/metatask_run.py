@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from task2vec.embedding.writing import write_whole
 from task2vec.experts.measured import BUNDLE, MeasuredMetaTask, load_metatask
 from task2vec.paper.collection import Say
 from task2vec.paper.metatask_curves import draw_curves
@@ -20,6 +19,7 @@ from task2vec.paper.metatask_embeddings import PORTIONS, embed_portion, read_emb
 from task2vec.paper.metatask_plan import MetaTaskPlan, PlannedExpert, plan_metatask
 from task2vec.paper.metatask_results import gather, read_tables, write_results
 from task2vec.paper.metatask_studio import Studio
+from task2vec.storage import write_whole
 
 PARTS = ("embeddings", "experts", "curves", "variational")
 # Experts whose errors are measured by training size, too: the generic one, and halves of each domain.

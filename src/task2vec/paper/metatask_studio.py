@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 import task2vec as t2v
 from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.progress import silent
 from task2vec.embedding.run import tensor_cores
 from task2vec.embedding.union import gather_images
 from task2vec.errors import UsageError
@@ -32,6 +31,7 @@ from task2vec.experts.training import begin, compute_features
 from task2vec.paper.metatask_plan import CANVAS, SIZE, MetaTaskPlan, PlannedExpert
 from task2vec.probe.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from task2vec.probe.weights import read_offline_package, read_weights
+from task2vec.progress import silent
 from task2vec.select import score_features
 
 PROTOCOLS = (ErrorProtocol(train="half"), ErrorProtocol(train=5))

@@ -13,10 +13,10 @@ from typing import BinaryIO
 import numpy as np
 
 from task2vec.errors import DataError
+from task2vec.progress import track
 from task2vec.tasks.check import quote
 from task2vec.tasks.counted_lists import FIRST_LINE, check_count, read_count
 from task2vec.tasks.paths import check_path
-from task2vec.tasks.progress import watched
 
 BLOCK_BYTES = 2**22
 # What a byte of the values can be; a value is told from its neighbours by the order of these numbers.
@@ -51,7 +51,7 @@ def read_attribute_rows(place: Path, n_attributes: int, *, progress: bool = Fals
             count = read_count(place, file.readline())
             file.readline()
             total = 1 + (place.stat().st_size - file.tell()) // BLOCK_BYTES
-            blocks = watched(_read_blocks(file), total, what=f"reading {place.name}", progress=progress)
+            blocks = track(_read_blocks(file), total, what=f"reading {place.name}", progress=progress)
             begin = FIRST_LINE
             for block in blocks:
                 lines = block.splitlines()

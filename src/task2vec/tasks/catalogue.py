@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, UsageError
+from task2vec.progress import track
 from task2vec.tasks.check import quote
 from task2vec.tasks.choosing import Choice, Draw, choose, draw_together, select, settle, tell_hopeless
 from task2vec.tasks.definitions import Splits, TaskDefinition
 from task2vec.tasks.files import assemble, join_failures, survey
 from task2vec.tasks.label_tables import AttributeTable, LabelTable
 from task2vec.tasks.paths import Paths
-from task2vec.tasks.progress import watched
 from task2vec.tasks.task import Task
 from task2vec.tasks.taxonomy import Taxonomy
 
@@ -261,7 +261,7 @@ class Catalogue:
             raise tell_hopeless(self.name, hopeless, len(choices), draw.split)
         rows = np.unique(np.concatenate([choice.rows for choice in choices])) if choices else np.zeros(0, np.int64)
         paths = [self.paths[int(row)] for row in rows]
-        watch = partial(watched, total=len(paths), what=f"reading {self.name}", progress=progress)
+        watch = partial(track, total=len(paths), what=f"reading {self.name}", progress=progress)
         outcomes = survey(self.root, paths, workers=workers, watch=watch)
         source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), draw.tell())))
         tasks, failed = [], {}

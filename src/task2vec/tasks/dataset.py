@@ -9,11 +9,11 @@ import numpy as np
 from PIL import Image
 
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, UsageError
+from task2vec.progress import track
 from task2vec.tasks.check import NameOf, remark
 from task2vec.tasks.class_names import find_own_names, settle_classes
 from task2vec.tasks.decode import to_rgb
 from task2vec.tasks.images import BadImage
-from task2vec.tasks.progress import watched
 from task2vec.tasks.task import Task
 
 # Items that are read twice, spread over the dataset: a flip with probability 0.1 escapes 32 of them once in 600 times,
@@ -109,7 +109,7 @@ def from_dataset(
             "order. Pass a map-style dataset; list(dataset) makes one of a small stream."
         )
     kind = type(dataset).__name__
-    rows = watched(_read_rows(dataset, allow_bad), len(dataset), what=f"reading {name or kind}", progress=progress)
+    rows = track(_read_rows(dataset, allow_bad), len(dataset), what=f"reading {name or kind}", progress=progress)
     good, bad = [], []
     for item, row in enumerate(rows):
         bad.append(row) if isinstance(row, BadImage) else good.append((item, *row))

@@ -14,10 +14,10 @@ import numpy as np
 from PIL import Image
 
 from task2vec.errors import BadImagesError, DataChangedError, DataError, UsageError
+from task2vec.progress import track
 from task2vec.tasks.check import check_labels, quote, remark
 from task2vec.tasks.decode import MAX_PIXELS, decode
 from task2vec.tasks.images import BadImage
-from task2vec.tasks.progress import watched
 from task2vec.tasks.task import Task
 
 MAX_BAD_SHARE = 0.05
@@ -81,7 +81,7 @@ def read_files(
 ) -> Task:
     """The task of the files that can be read; the others, and those `refused` before, are listed as bad."""
     labels = check_labels(labels, len(classes), lambda row: repr(paths[row]))
-    watch = partial(watched, total=len(paths), what=f"reading {name}", progress=progress)
+    watch = partial(track, total=len(paths), what=f"reading {name}", progress=progress)
     outcomes = survey(root, paths, workers=workers, watch=watch)
     return assemble(
         root,

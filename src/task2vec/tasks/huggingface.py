@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from task2vec.errors import DataChangedError, DataError
+from task2vec.progress import track
 from task2vec.tasks.check import remark
 from task2vec.tasks.decode import decode
 from task2vec.tasks.files import MAX_FILE_BYTES, choose_workers, read_inside, refuse_if_many
 from task2vec.tasks.huggingface_columns import find_columns, read_labels
 from task2vec.tasks.huggingface_source import import_datasets, open_source
 from task2vec.tasks.images import BadImage
-from task2vec.tasks.progress import watched
 from task2vec.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def from_huggingface(
     called = opened.name if name is None else name
     labels, classes, remarks = read_labels(hf, table.with_format(None), wanted)
     cells = _undecoded(hf, table, image_column)
-    bar = partial(watched, total=len(cells), what=f"reading {called}", progress=progress)
+    bar = partial(track, total=len(cells), what=f"reading {called}", progress=progress)
     outcomes = list(bar(_survey(cells, image_column, opened.home, workers)))
     good = [row for row, outcome in enumerate(outcomes) if outcome.digest]
     bad = tuple(BadImage(outcome.name, outcome.reason) for outcome in outcomes if not outcome.digest)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from task2vec.errors import DataError
+from task2vec.progress import track
 from task2vec.tasks.check import quote
-from task2vec.tasks.progress import watched
 
 Record = dict[str, Any]
 
@@ -70,7 +70,7 @@ def read_records(
     try:
         with place.open("rb") as source:
             total = -(-place.stat().st_size // CHUNK)
-            chunks = watched(
+            chunks = track(
                 iter(lambda: source.read(CHUNK), b""), total, what=f"reading {place.name} (MiB)", progress=progress
             )
             yield from _Reader(place, chunks).records(keys)

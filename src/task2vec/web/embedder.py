@@ -76,7 +76,7 @@ def check_place(folder: str) -> None:
 
 
 def make_report(tell: Callable[[dict[str, Any]], None]) -> Callable[[str, int], Callable[[int], None]]:
-    """A report (see `task2vec.embedding.progress`) that tells how far each stage is, a few times a second."""
+    """A report (see `task2vec.progress`) that tells how far each stage is, a few times a second."""
     before = 0.0
 
     def report(stage: str, total: int) -> Callable[[int], None]:

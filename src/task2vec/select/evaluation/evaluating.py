@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from task2vec.embedding.progress import Report, silent
 from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.progress import Report, silent
 from task2vec.select.evaluation.measures import choose_honestly, expect_first, find_brier, find_fidelity, hit, weigh_tau
 from task2vec.select.evidence import Answer, Evidence, Question
 from task2vec.select.evidence.sources import from_measured
@@ -130,7 +130,7 @@ def evaluate(
         asked: names of the tasks to ask about; all by default.
         resamples: samples of tasks for the intervals.
         seed: of these samples.
-        report: opens a progress bar, see `task2vec.embedding.progress`.
+        report: opens a progress bar, see `task2vec.progress`.
 
     Raises:
         UsageError: There is no such strategy, nothing is left to learn from, or no task to ask about.

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from task2vec.embedding.writing import write_whole
 from task2vec.errors import ResourceError
 from task2vec.select.evaluation.measures import compare_groups, compare_paired, draw_weights, find_interval
+from task2vec.storage import write_whole
 
 if TYPE_CHECKING:
     from task2vec.select.evaluation import Evaluation, Outcome

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.embedding import Embedding
-from task2vec.embedding.progress import Report, silent
 from task2vec.errors import DataError, UsageError
 from task2vec.library import Library, MeasuredError
+from task2vec.progress import Report, silent
 from task2vec.select.knowledge import Knowledge
 from task2vec.select.knowledge.joining import add_offers
 from task2vec.select.knowledge.knowing import find_embedding, list_errors

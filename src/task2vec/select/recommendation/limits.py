@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from task2vec.embedding.progress import Report, silent
 from task2vec.errors import UsageError
+from task2vec.progress import Report, silent
 from task2vec.select.knowledge.offers import NETWORKS, Offer
 
 if TYPE_CHECKING:

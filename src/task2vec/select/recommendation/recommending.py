@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from task2vec.embedding import Embedding
-from task2vec.embedding.progress import watch
 from task2vec.errors import DataError, ProbeMismatchError, UsageError
 from task2vec.experts.measured import MeasuredMetaTask, bundled_metatask, load_metatask
 from task2vec.library import Library
+from task2vec.progress import show_progress
 from task2vec.select.evidence.spaces import list_spaces, side_of, word_space
 from task2vec.select.knowledge import Knowledge
 from task2vec.select.knowledge.joining import join
@@ -201,7 +201,7 @@ def open_case(embedding: Embedding, asked: Wanted, library: Library | None, *, t
     """All that is known about the question which expert suits the task of an embedding."""
     begin = time.perf_counter()
     knowledge, notes = gather_knowledge(embedding, asked, library)
-    with watch(asked.progress) as report:
+    with show_progress(asked.progress) as report:
         case = Case.open(embedding, knowledge, library, task=task, notes=notes)
         case = case.choose(asked.candidates).limit(
             max_params=asked.max_params, max_time=asked.max_time, device=asked.how.get("device"), report=report

@@ -147,7 +147,7 @@ class Recommendation:
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes one line for every expert, and returns the path."""
-        from task2vec.embedding.writing import write_whole
+        from task2vec.storage import write_whole
         from task2vec.tasks.cells import defuse
 
         text = io.StringIO()

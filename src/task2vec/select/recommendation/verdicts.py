@@ -10,6 +10,7 @@ from task2vec.select.knowledge.offers import MEASURED_SIZE
 from task2vec.select.knowledge.regimes import find_training
 from task2vec.select.recommendation import Recommended
 from task2vec.select.recommendation.scales import Scales, Weighed
+from task2vec.text import pluralize
 
 # Known tasks that are named as neighbours, and that a reason is taken from.
 NEIGHBOURS = 5
@@ -43,7 +44,7 @@ def choose(told: Weighed, scales: Scales, rows: tuple[Recommended, ...]) -> tupl
             f"the static choice, would leave{chance}. {_hedge(first.why)}"
         )
         return first.expert, True, words
-    tasks = many(len(told.knowledge.evidence.tasks), "known task")
+    tasks = pluralize(len(told.knowledge.evidence.tasks), "known task")
     is_cut = len(rows) < sum(offer.is_loadable for offer in told.knowledge.offers)
     best = "the best of these candidates" if is_cut else "the best"
     reason = f"Start from {static.expert}, {best} on average over {tasks}:{_expect(static)}"
@@ -122,7 +123,7 @@ def word_reason(told: Weighed, scales: Scales, number: int) -> str:
     if scales.static is None or not known[:, number].any():
         return "Nothing is known of it."
     if number == scales.static:
-        return f"Best on average over {many(int(known[:, number].sum()), 'known task')}."
+        return f"Best on average over {pluralize(int(known[:, number].sum()), 'known task')}."
     apart = scales.question.distances[SYMMETRIC]
     both = np.flatnonzero(known[:, number] & known[:, scales.static] & np.isfinite(apart))
     if not len(both):
@@ -195,16 +196,6 @@ def is_scarce(embedding: Embedding) -> bool:
 
 def _count_images(embedding: Embedding) -> Sequence[int]:
     return embedding.provenance.get("counts", {}).get("per_class") or ()
-
-
-def many(count: int, thing: str) -> str:
-    """The count and the thing, in the plural if it is not one.
-
-    Example:
-        >>> many(1, "task"), many(3, "task")
-        ('1 task', '3 tasks')
-    """
-    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _percent(share: float | None) -> str:

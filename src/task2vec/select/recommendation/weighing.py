@@ -13,8 +13,9 @@ from task2vec.select.knowledge.regimes import find_training
 from task2vec.select.recommendation import Recommendation, Recommended
 from task2vec.select.recommendation.conditioning import find_static, predict
 from task2vec.select.recommendation.scales import Scales, Weighed
-from task2vec.select.recommendation.verdicts import NEIGHBOURS, choose, is_scarce, many, note, word_reason
+from task2vec.select.recommendation.verdicts import NEIGHBOURS, choose, is_scarce, note, word_reason
 from task2vec.select.strategies import find_strategy
+from task2vec.text import pluralize
 
 # By which errors are predicted where nobody asks for another way.
 COMBINED = "combined"
@@ -52,7 +53,7 @@ def weigh(told: Weighed, strategy: str | None = None, *, is_multilabel: bool = F
         told.knowledge.protocol,
         name,
         word_space(told.embedding),
-        f"{many(len(evidence.tasks), 'task')} on {many(_count_known(told), 'expert')}, of {told.knowledge.source}",
+        f"{pluralize(len(evidence.tasks), 'task')} on {pluralize(_count_known(told), 'expert')}, of {told.knowledge.source}",
         counts.get("images"),
         counts.get("classes"),
         (*told.notes, *note(told, scales, is_multilabel=is_multilabel)),

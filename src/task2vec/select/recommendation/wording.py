@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from task2vec.select.recommendation import Recommendation, Recommended
+from task2vec.text import printable
 
 GAP = 2
 # The fewest cells that the name of an expert is shown in, and the narrowest page.
@@ -19,7 +20,7 @@ def word_recommendation(told: Recommendation, *, width: int, limit: int | None) 
     parts = [_fold(_word_head(told), width), _fold(f"{told.verdict}", width)]
     chosen = next((row for row in told.rows if row.expert == told.choice), None)
     if chosen is not None:
-        parts[-1] += f"\n\n    {plain(chosen.load)}"
+        parts[-1] += f"\n\n    {printable(chosen.load)}"
     if told.rows:
         parts.append(_draw(told.rows, width, limit, _list_columns(told.rows)))
     if told.others:
@@ -51,7 +52,7 @@ def _word_others(told: Recommendation, width: int) -> str:
     first = told.others[0]
     mend = f"An expert like the first: train it on data like '{first.lesson or first.expert}': "
     command = first.load.removeprefix("train it: ")
-    return f"{_fold(head, width)}\n\n{table}\n\n{_fold(mend, width)}\n    {plain(command)}"
+    return f"{_fold(head, width)}\n\n{table}\n\n{_fold(mend, width)}\n    {printable(command)}"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def _list_columns(rows: Sequence[Recommended], *, is_loadable: bool = True) -> l
     is_measured = any(row.measured is not None for row in rows)
     columns = [
         column("", lambda row: str(row.rank), 4),
-        column("expert", lambda row: plain(row.expert) + " *" * row.is_static, 0, is_number=False),
+        column("expert", lambda row: printable(row.expert) + " *" * row.is_static, 0, is_number=False),
     ]
     if is_measured:
         columns.append(column("measured", lambda row: _percent(row.measured), 0))
@@ -89,7 +90,7 @@ def _list_columns(rows: Sequence[Recommended], *, is_loadable: bool = True) -> l
     if len({row.nearest for row in rows}) > 1:
         columns.append(column("nearest", lambda row: _word_nearest(row), 10, is_number=False))
     if is_loadable:
-        columns.append(column("load", lambda row: plain(row.load), 11, is_number=False))
+        columns.append(column("load", lambda row: printable(row.load), 11, is_number=False))
     return [one for one in columns if one.readiness == 0 or any(cell not in ("", "-") for cell in one.cells)]
 
 
@@ -151,28 +152,15 @@ def _count(parameters: int | None) -> str:
 def _word_nearest(row: Recommended) -> str:
     if row.nearest is None:
         return "-"
-    return plain(row.nearest) + ("" if row.nearest_distance is None else f" ({row.nearest_distance:.2f})")
+    return printable(row.nearest) + ("" if row.nearest_distance is None else f" ({row.nearest_distance:.2f})")
 
 
 def _fold(text: str, width: int) -> str:
     """The text in lines that are not wider; its own ends of lines stay, and numbers keep their signs."""
     lines = []
     for line in text.split("\n"):
-        kept = plain(line).replace(" %", "\N{NO-BREAK SPACE}%")
+        kept = printable(line).replace(" %", "\N{NO-BREAK SPACE}%")
         lines += [
             part.replace("\N{NO-BREAK SPACE}%", " %") for part in textwrap.wrap(kept, width, break_on_hyphens=False)
         ]
     return "\n".join(lines)
-
-
-def plain(text: str) -> str:
-    r"""The text with every character spelled out that is not seen, for names come from strangers.
-
-    Example:
-        >>> plain("cat\x1b[31m\ndog")
-        'cat\\x1b[31m\\ndog'
-    """
-    return "".join(
-        letter if letter.isprintable() or letter in _KEPT else letter.encode("unicode_escape").decode("ascii")
-        for letter in text
-    )

@@ -1,13 +1,17 @@
-"""Progress on standard error for whoever wants it: a bar, or lines where there is no terminal; silence otherwise."""
+"""Progress on standard error: bars, or lines now and then where there is no terminal, or nothing."""
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
+T = TypeVar("T")
 Report = Callable[[str, int], Callable[[int], None]]
 # Seconds between two lines where there is no terminal.
 PAUSE = 30.0
+# Seconds after which `track` shows its bar.
+BAR_AFTER = 2.0
 
 
 def silent(_: str, __: int) -> Callable[[int], None]:
@@ -16,7 +20,7 @@ def silent(_: str, __: int) -> Callable[[int], None]:
 
 
 @contextmanager
-def watch(show: bool) -> Iterator[Report]:
+def show_progress(show: bool) -> Iterator[Report]:
     """A function that opens a bar for a stage of so many steps and returns what moves it on."""
     if not show:
         yield silent
@@ -26,7 +30,7 @@ def watch(show: bool) -> Iterator[Report]:
 
     console = Console(stderr=True)
     if not console.is_terminal and not console.is_jupyter:
-        yield _tell_lines()
+        yield _print_lines()
         return
     columns = (TextColumn("{task.description:>9}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bars:
@@ -43,7 +47,7 @@ def watch(show: bool) -> Iterator[Report]:
         yield report
 
 
-def _tell_lines() -> Report:
+def _print_lines() -> Report:
     """A report that says now and then how far its stages are."""
     totals: dict[str, int] = {}
     counts: dict[str, int] = {}
@@ -66,3 +70,31 @@ def _tell_lines() -> Report:
         return lambda done: advance(stage, done)
 
     return report
+
+
+def track(items: Iterable[T], total: int, *, what: str, progress: bool) -> Iterator[T]:
+    """The items unchanged; if `progress`, with a bar on standard error once two seconds have passed."""
+    bar = None
+    begin = time.monotonic()
+    try:
+        for count, item in enumerate(items, start=1):
+            if progress and bar is None and time.monotonic() - begin > BAR_AFTER:
+                bar = _start_bar(what, total)
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=count)
+            yield item
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _start_bar(what: str, total: int):
+    """A running bar; rich is imported here because most readings end before they need it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task(what, total=total)
+    bar.start()
+    return bar
