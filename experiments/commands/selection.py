@@ -1,4 +1,4 @@
-"""`python -m experiments.tables`, `violins`, `norms`, `curves`, `matrix` and `all`: choosing an expert, as in the paper.
+"""`python -m experiments.selection`: choosing an expert, as in the paper.
 
 All of it is made from errors that were measured before and come with the package: no images, no weights, no network.
 """

@@ -1,4 +1,4 @@
-"""`python -m experiments. properties`, with a handful of tiny tasks so that the suite stays quick."""
+"""`python -m experiments.properties`, with a handful of tiny tasks so that the suite stays quick."""
 
 import csv
 import json
@@ -9,7 +9,7 @@ from PIL import Image
 
 import task2vec as t2v
 from experiments import collection as collection_module
-from task2vec.cli import properties
+from experiments.commands import properties
 
 SMALL = ("--quick", "--size", "32", "--images", "2", "--device", "cpu")
 FIGURES = ("norm_error", "labels", "classes", "sample_size")
@@ -73,7 +73,7 @@ def test_without_data_it_says_what_is_missing_on_a_page_of_80_columns(call, smal
     result = call("--out", tmp_path, *SMALL)
     assert result.exit_code == 0, result.stderr
     assert "real images are missing" in " ".join(result.stdout.split())
-    assert "python -m experiments. properties --data DIR" in " ".join(result.stdout.split())
+    assert "python -m experiments.properties --data DIR" in " ".join(result.stdout.split())
     page = [line for line in result.stdout.splitlines() if str(tmp_path) not in line]
     assert max(map(len, page)) <= 80
     for claim in read_claims(tmp_path):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import task2vec as t2v
-from task2vec.cli import taxonomy
+from experiments.commands import taxonomy
 from tests.experiments.test_taxonomy import write_collection
 from tests.tiny_probe import make_tiny
 

@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 
 from experiments import toy
-from tests.command import run_command
 
 FILES = ["toy.png", "toy.pdf", "toy_neighbours.png", "toy_neighbours.pdf"]
 FILES += ["toy_tasks.csv", "toy_neighbours.csv", "toy_embeddings.csv"]
@@ -60,10 +59,3 @@ def test_a_place_that_cannot_be_is_an_environment_error(call, tmp_path):
     result = call("--out", tmp_path / "file" / "folder")
     assert result.exit_code == 5
     assert "--out" in result.stderr
-
-
-def test_help_imports_nothing_heavy():
-    python = "import sys; from task2vec.cli import main\ntry: main()\nfinally: print('torch' in sys.modules)"
-    result = run_command("paper", "toy", "--help", python=python)
-    assert result.returncode == 0
-    assert "--seeds" in result.stdout and result.stdout.endswith("False\n")

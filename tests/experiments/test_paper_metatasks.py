@@ -1,18 +1,24 @@
 """The paper's meta-tasks by its rules, on small catalogues, and each rule broken once."""
 
+import csv
+import json
 from collections import Counter
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from experiments.metatasks import MixedRules, inat_cub, mixed
+from experiments import paper_metatasks
+from experiments.paper_metatasks import MetaTaskDefinition, MixedRules, inat_cub, mixed
 from task2vec.errors import DataError
 from task2vec.tasks.catalogue import Catalogue
 from task2vec.tasks.definitions import Splits, TaskDefinition, define_attributes, define_by_taxon, define_groups
 from task2vec.tasks.label_tables import AttributeTable, ClassTable
 from task2vec.tasks.taxonomy import Taxonomy
+from tests.tasks.birds import write_lines
 
 RULES = MixedRules(
     birds=7,
@@ -109,9 +115,8 @@ def test_inat_cub_takes_the_largest_orders_and_the_birds():
     assert names[:4] == ["Passeriformes", "Gaviiformes", "Lepidoptera", "Odonata"]
     assert sorted(names[4:]) == sorted([f"order {n}" for n in range(3)] + [f"family {n}" for n in range(4)])
     assert [catalogue for catalogue, _ in meta.tasks] == ["inaturalist"] * 4 + ["cub200"] * 7
-    assert [(one.catalogue, one.definition) for one in meta.experts] == list(meta.tasks)
+    assert meta.experts == meta.tasks
     assert meta.left_out == {(number, number) for number in range(11)}
-    assert meta.has_generic
 
 
 def test_inat_cub_is_refused_where_it_cannot_be_filled():
@@ -162,7 +167,7 @@ def test_mixed_keeps_the_rules_whatever_the_seed(seed):
 
 def test_mixed_has_its_experts():
     meta = make_mixed()
-    assert [(one.catalogue, one.name, one.definition.kind) for one in meta.experts] == [
+    assert [(catalogue, one.name, one.kind) for catalogue, one in meta.experts] == [
         ("inaturalist", "Passeriformes", "order"),
         ("inaturalist", "Gaviiformes", "order"),
         ("inaturalist", "Aves", "class"),
@@ -174,9 +179,9 @@ def test_mixed_has_its_experts():
         ("imaterialist", "color", "attribute group"),
         ("imaterialist", "sleeve", "attribute group"),
     ]
-    assert [one.is_multilabel for one in meta.experts] == [False] * 8 + [True] * 2
+    assert [one.is_multilabel for _, one in meta.experts] == [False] * 8 + [True] * 2
     for row, column in meta.left_out:
-        assert meta.tasks[row][0] == meta.experts[column].catalogue
+        assert meta.tasks[row][0] == meta.experts[column][0]
     for row, (catalogue, task) in enumerate(meta.tasks):
         if catalogue == "imaterialist" and task.group in ("color", "sleeve"):
             assert (row, 8 + ["color", "sleeve"].index(task.group)) in meta.left_out
@@ -240,3 +245,61 @@ def test_labels_without_groups_and_sets_without_validation_are_refused():
         make_mixed(imaterialist=bare)
     with pytest.raises(DataError, match=r"inaturalist has no validation split, only 'train', 'mini'"):
         make_mixed(inaturalist=make_inaturalist(splits=("train", "mini")))
+
+
+def test_experts_that_know_the_labels_are_left_out():
+    def define(name, members, *, kind="order", table="labels"):
+        return TaskDefinition(name, kind, tuple(map(str, members)), {"train": 9}, members, table)
+
+    wasps, bees, red = define("wasps", (0, 1)), define("bees", (2, 3)), define("red", (1,), kind="attribute")
+    insects, colours = define("insects", (0, 1, 2, 3, 4), kind="class"), define("colours", (0, 1, 2))
+    shirts = define("upper-body", (0, 1), table="categories")  # the same images and numbers, but other labels
+    tasks = (("inat", wasps), ("inat", bees), ("cub", bees), ("clothes", red))
+    experts = (("inat", wasps), ("inat", insects), ("clothes", colours), ("clothes", shirts), ("cub", wasps))
+    assert MetaTaskDefinition("test", tasks, experts).left_out == {(0, 0), (0, 1), (1, 1), (3, 2)}
+
+
+def make_large(root):
+    """CUB's 200 classes and 30 orders of iNaturalist, as lists alone: nothing is opened to list a meta-task."""
+    with files("task2vec.tasks").joinpath("cub200_taxonomy.csv").open(encoding="utf-8") as file:
+        names = [row["class_dir"] for row in csv.DictReader(file)]
+    (root / "cub").mkdir()
+    write_lines(root / "cub" / "classes.txt", [f"{n} {name}" for n, name in enumerate(names, 1)])
+    write_lines(root / "cub" / "images.txt", [f"{n} {name}/1.jpg" for n, name in enumerate(names, 1)])
+    write_lines(root / "cub" / "image_class_labels.txt", [f"{n} {n}" for n in range(1, 201)])
+    write_lines(root / "cub" / "train_test_split.txt", [f"{n} 1" for n in range(1, 201)])
+    (root / "inat").mkdir()
+    species = [
+        {"id": n, "name": f"genus {n}", "class": f"class {n // 6}", "order": f"order{n // 2}"} for n in range(60)
+    ]
+    for split in ("train", "val"):
+        ids = [n for n in range(60) for _ in range(1 + n // 2)]
+        content = {
+            "images": [{"id": n, "file_name": f"{split}/{n}.jpg"} for n in range(len(ids))],
+            "annotations": [{"id": n, "image_id": n, "category_id": number} for n, number in enumerate(ids)],
+            "categories": species,
+        }
+        (root / "inat" / f"{split}.json").write_text(json.dumps(content))
+    return root
+
+
+def list_json(*args):
+    result = CliRunner().invoke(paper_metatasks.app, [*map(str, args), "--json"])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_the_command_lists_inat_cub(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    make_large(tmp_path)
+    options = ["inat+cub", "--inaturalist", str(tmp_path / "inat"), "--cub200", str(tmp_path / "cub")]
+    report = list_json(*options)
+    assert [row["dataset"] for row in report["tasks"]] == ["inaturalist2021"] * 25 + ["cub200-paper"] * 25
+    assert report["tasks"] == report["experts"] and report["left_out"] == [[n, n] for n in range(50)]
+    assert {row["name"] for row in report["tasks"][:25]} == {f"order{n}" for n in range(5, 30)}
+    assert "Passeridae" in {row["name"] for row in report["tasks"]}
+    result = CliRunner().invoke(paper_metatasks.app, options)
+    assert "inat+cub: 50 experts and the generic one" in result.stdout
+    assert result.stdout.count("Charadriiformes (order): 24 classes, 24 images") == 2
+    result = CliRunner().invoke(paper_metatasks.app, ["mixed", *options[1:]])
+    assert result.exit_code == 2 and "lacks --imaterialist DIR --deepfashion DIR" in result.stderr
