@@ -53,14 +53,14 @@ def passes(probe: Probe, images: Tensor, seed: Tensor) -> dict[str, Callable[[],
     "bare" is the folded network as torch differentiates it; "bare, turned" is the network that the engines run, whose
     input gradients are turned into forward convolutions where that pays (the same thing elsewhere).
     """
-    from task2vec.fisher import PerSampleFisher
+    from task2vec.fisher import Engine
 
     where = {"device": images.device, "dtype": images.dtype}
     plain, network = probe.prepare(**where, turned=False), probe.prepare(**where)
     layers = probe.layers
 
     keys = list(range(len(images)))
-    exact, fast = PerSampleFisher(network, layers), PerSampleFisher(network, layers, is_fast=True)
+    exact, fast = Engine(network, layers), Engine(network, layers, is_fast=True)
     return {
         "bare": lambda: bare_pass(plain, images, seed),
         "bare, turned": lambda: bare_pass(network, images, seed),

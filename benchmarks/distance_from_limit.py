@@ -11,8 +11,8 @@ import task2vec as t2v
 from benchmarks.bare_pass import passes
 from benchmarks.material import load_probes
 from benchmarks.measure import Plan, Verdict, interleave, ratio, show_table
-from task2vec.fisher import Accumulator, PerSampleFisher, check_rows, reductions
-from task2vec.fisher import per_sample as engine_file
+from task2vec.fisher import Accumulator, Engine, check_rows, reductions
+from task2vec.fisher import engine as engine_file
 
 TARGETS = {"fast": 1.15, "exact": 1.5}
 BATCH = 16
@@ -34,7 +34,7 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
         show_table(["pass", "ms per image", "times bare"], [(n, milliseconds[n], ratios[n]) for n in works])
         layers = {}
         for name, is_fast in (("exact", False), ("fast", True)):
-            layers[name] = by_layer(PerSampleFisher(probe.prepare(), probe.layers, is_fast=is_fast), images, seed, plan)
+            layers[name] = by_layer(Engine(probe.prepare(), probe.layers, is_fast=is_fast), images, seed, plan)
             print(f"  reductions of the {name} engine, the ten dearest of {len(layers[name])} layers:")
             show_table(["layer", "route", "ms per image", "share"], layers[name][:10])
         verdicts += [
@@ -57,7 +57,7 @@ def _with_sums(rows: Callable, probe: t2v.Probe) -> Callable[[], None]:
 
 
 def by_layer(
-    engine: PerSampleFisher, images: torch.Tensor, seed: torch.Tensor, plan: Plan
+    engine: Engine, images: torch.Tensor, seed: torch.Tensor, plan: Plan
 ) -> list[tuple[str, str, float, float]]:
     """(layer, route, milliseconds per image, share of all reductions), the dearest first."""
     seconds: dict[str, float] = defaultdict(float)
@@ -81,7 +81,7 @@ def _watched_layers(seconds: dict[str, float], routes: dict[str, str], clock: Ca
         chosen.append(cheapest(*args, **options))
         return chosen[-1]
 
-    def watch_layer(engine: PerSampleFisher, name: str, *args) -> torch.Tensor:
+    def watch_layer(engine: Engine, name: str, *args) -> torch.Tensor:
         chosen.clear()
         start = clock()
         norms = reduce_layer(engine, name, *args)

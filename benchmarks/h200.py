@@ -25,7 +25,7 @@ from benchmarks import stages  # noqa: E402
 from benchmarks.bare_pass import passes  # noqa: E402
 from benchmarks.measure import interleave, show_table, wall_clock  # noqa: E402
 from benchmarks.memory import paint_task  # noqa: E402
-from task2vec.fisher import PerSampleFisher  # noqa: E402
+from task2vec.fisher import Engine  # noqa: E402
 from task2vec.probe.preprocess import Preprocess  # noqa: E402
 from task2vec.probe.probe import make_probe  # noqa: E402
 
@@ -126,7 +126,7 @@ def arithmetic_errors(probe: t2v.Probe, device: torch.device) -> list[dict[str, 
     seeds = torch.randn(1, 32, probe.feature_dim, generator=torch.Generator().manual_seed(0)).to(device)
 
     def rows(dtype: torch.dtype) -> torch.Tensor:
-        engine = PerSampleFisher(probe.prepare(device=device, dtype=dtype), probe.layers)
+        engine = Engine(probe.prepare(device=device, dtype=dtype), probe.layers)
         return engine.rows(probe.preprocess.normalise(pixels, dtype), seeds.to(dtype)).double().mean(0)
 
     exact = rows(torch.float64)

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import task2vec as t2v
 from benchmarks.material import SIZE, resnet_weights
 from benchmarks.measure import Plan, Verdict, interleave, ratio, show_table
-from task2vec.fisher import PerSampleFisher
+from task2vec.fisher import Engine
 
 TARGET = 3
 BATCH = 16
@@ -83,7 +83,7 @@ def _draw_labels(logits: Tensor) -> Tensor:
 def _ours(plan: Plan, images: Tensor, *, is_fast: bool = False) -> Callable[[], object]:
     """An engine with one seed per image."""
     probe = t2v.load_probe("torchvision:resnet34", weights=resnet_weights(plan.shared), size=SIZE)
-    engine = PerSampleFisher(probe.prepare(), probe.layers, is_fast=is_fast)
+    engine = Engine(probe.prepare(), probe.layers, is_fast=is_fast)
     seeds = torch.randn(1, BATCH, probe.feature_dim)
     return lambda: engine.rows(images, seeds, list(range(BATCH)))
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import task2vec as t2v
-from task2vec.plots import COLOURS, GREY, INK, choose_looks, import_figure, save_picture
+from task2vec.atlas.canvas import import_figure, save_picture
+from task2vec.atlas.palette import COLOURS, GREY, INK, choose_looks
 
 HERE = Path(__file__).resolve().parent
 PROBE = "resnet34 robust"

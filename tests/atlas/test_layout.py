@@ -6,8 +6,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from task2vec.atlas import lay_out
 from task2vec.errors import MissingExtraError, UsageError
-from task2vec.plots import lay_out
 from tests.atlas.spaces import make_space, measure
 
 

@@ -5,8 +5,8 @@ import csv
 import numpy as np
 import pytest
 
+from task2vec.atlas import curve_area, draw_neighbourhoods, neighbourhood_curve
 from task2vec.errors import UsageError
-from task2vec.plots import curve_area, draw_neighbourhoods, neighbourhood_curve
 from tests.atlas.spaces import make_space, measure
 from tests.oracles.slow_neighbourhood import slow_curve
 

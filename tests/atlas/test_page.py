@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from task2vec.atlas import TaskFacts, write_page
+from task2vec.atlas.page import write_script_data
 from task2vec.errors import ResourceError, UsageError
-from task2vec.plots import TaskFacts, write_page
-from task2vec.plots.page import write_script_data
 from tests.atlas.spaces import make_space
 
 HOSTILE = [

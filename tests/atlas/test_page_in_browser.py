@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from task2vec.plots import TaskFacts, choose_looks, lay_out, write_page
+from task2vec.atlas import TaskFacts, lay_out, write_page
+from task2vec.atlas.palette import choose_looks
 from tests.atlas.browser import Browser, find_browser
 from tests.atlas.spaces import make_space
 

@@ -7,20 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from task2vec.atlas import draw_map, draw_map_pair, draw_norm_error, draw_tree, lay_out, link_tasks, rank_correlation
+from task2vec.atlas.labels import fit_labels
+from task2vec.atlas.palette import COLOURS, choose_looks
+from task2vec.atlas.tree import _draw_branches
 from task2vec.errors import MissingExtraError, ResourceError, UsageError
-from task2vec.plots import (
-    COLOURS,
-    choose_looks,
-    draw_map,
-    draw_map_pair,
-    draw_matrix,
-    draw_norm_error,
-    fit_labels,
-    lay_out,
-    link_tasks,
-    rank_correlation,
-)
-from task2vec.plots.tree import _draw_branches
 from tests.atlas.spaces import make_space, measure
 
 STRANGE = ["$x^2", r"\frac", "a\nb\x1b[31m", "_hidden", "日本語", "\udc80", "x" * 500, "", "=1+1"]
@@ -44,7 +35,7 @@ def check_files(files, name):
 def test_a_tree_fits_the_width_of_a_paper(tmp_path, count):
     distances, groups = make_space(count, 14 if count == 200 else 2)
     names = [f"task {number}" for number in range(count)]
-    files = draw_matrix(distances, names, out=tmp_path / "tree", groups=groups)
+    files = draw_tree(distances, names, out=tmp_path / "tree", groups=groups)
     check_files(files, "tree")
     rows = read(files[2])
     order = [names.index(row["task"]) for row in rows]
@@ -123,7 +114,7 @@ def test_rank_correlation_is_spearmans_with_ties(seed):
 
 def test_strange_names_are_text(tmp_path, coarse):
     places = np.random.default_rng(0).normal(size=(len(STRANGE), 2))
-    draw_matrix(measure(places), STRANGE, out=tmp_path / "t", groups=STRANGE, title=STRANGE[2])
+    draw_tree(measure(places), STRANGE, out=tmp_path / "t", groups=STRANGE, title=STRANGE[2])
     draw_map(places, STRANGE, out=tmp_path / "m", groups=STRANGE, title="".join(STRANGE))
     draw_norm_error(range(1, 10), [0.1] * 9, names=STRANGE, out=tmp_path / "s", groups=STRANGE)
     assert len(list(tmp_path.iterdir())) == 9
@@ -139,7 +130,7 @@ def test_the_same_map_gives_the_same_bytes(tmp_path, coarse):
 
 def test_points_in_one_place_and_equal_distances_are_drawn(tmp_path, coarse):
     assert draw_map(np.zeros((3, 2)), ["a", "b", "c"], out=tmp_path / "m")
-    assert draw_matrix(np.zeros((3, 3)), ["a", "b", "c"], out=tmp_path / "t")
+    assert draw_tree(np.zeros((3, 3)), ["a", "b", "c"], out=tmp_path / "t")
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
@@ -150,7 +141,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(UsageError, match="1 groups do not fit 2"):
         draw_map(np.eye(2), ["a", "b"], out=tmp_path / "m", groups=["x"])
     with pytest.raises(UsageError, match="two tasks or more"):
-        draw_matrix(np.zeros((1, 1)), ["a"], out=tmp_path / "t")
+        draw_tree(np.zeros((1, 1)), ["a"], out=tmp_path / "t")
     with pytest.raises(ResourceError, match="nowhere"):
         draw_map(np.eye(2), ["a", "b"], out=tmp_path / "nowhere" / "m")
     assert list(tmp_path.iterdir()) == []

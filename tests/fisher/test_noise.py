@@ -10,7 +10,7 @@ from torch import nn
 
 from task2vec.errors import ProbeError
 from task2vec.fisher import NoisyNetwork
-from task2vec.fisher.reductions import patch_energy
+from task2vec.fisher.energy import patch_energy
 from task2vec.probe.preprocess import Preprocess
 from task2vec.probe.probe import make_probe
 from tests.cases import CASES, make_case

@@ -1,12 +1,12 @@
 """Embeddings and distances become pictures."""
 
-from task2vec.plots.layout import TaskMap, lay_out
-from task2vec.plots.map import draw_map, draw_map_pair
-from task2vec.plots.matrix import cluster_order, draw_distance_matrix
-from task2vec.plots.neighbourhood import curve_area, draw_neighbourhoods, neighbourhood_curve
-from task2vec.plots.page import TaskFacts, write_page
-from task2vec.plots.scatter import draw_norm_error, rank_correlation
-from task2vec.plots.tree import draw_tree, link_tasks
+from task2vec.atlas.layout import TaskMap, lay_out
+from task2vec.atlas.map import draw_map, draw_map_pair
+from task2vec.atlas.matrix import cluster_order, draw_distance_matrix
+from task2vec.atlas.neighbourhood import curve_area, draw_neighbourhoods, neighbourhood_curve
+from task2vec.atlas.page import TaskFacts, write_page
+from task2vec.atlas.scatter import draw_norm_error, rank_correlation
+from task2vec.atlas.tree import draw_tree, link_tasks
 
 __all__ = [
     "TaskFacts",

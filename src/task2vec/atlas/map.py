@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from task2vec.atlas.canvas import import_figure, missing_glyphs
+from task2vec.atlas.labels import fit_labels, shorten, word_legend
+from task2vec.atlas.palette import GREY, INK, NO_GROUP, PAPER_WIDTH, check_groups, choose_looks
+from task2vec.atlas.table import save_drawing
 from task2vec.errors import UsageError
-from task2vec.plots import GREY, INK, PAPER_WIDTH, choose_looks, fit_labels, format_legend, import_figure, shorten
-from task2vec.plots.style import NO_GROUP, check_groups, missing_glyphs
-from task2vec.plots.table import save_drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,7 +127,7 @@ def _draw_points(axes: "Axes", points: Points) -> None:
         chosen = np.array([one == group for one in points.groups])
         axes.scatter(
             *points.places[chosen].T, s=size, marker=look.mark, color=look.colour, edgecolors="white", linewidths=0.4,
-            label=format_legend(group, _LEGEND_LETTERS) if group != NO_GROUP else None, zorder=3,
+            label=word_legend(group, _LEGEND_LETTERS) if group != NO_GROUP else None, zorder=3,
         )  # fmt: skip
     if points.placed:
         axes.scatter(

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from task2vec.atlas.canvas import import_figure, save_picture
+from task2vec.atlas.labels import shorten
 from task2vec.errors import UsageError
-from task2vec.plots import import_figure, save_picture, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

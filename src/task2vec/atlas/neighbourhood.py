@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from task2vec.atlas.canvas import import_figure
+from task2vec.atlas.labels import word_legend
+from task2vec.atlas.layout import check_square
+from task2vec.atlas.palette import GREY, INK, PAPER_WIDTH, choose_looks, style_axes
+from task2vec.atlas.table import save_drawing
 from task2vec.errors import UsageError
-from task2vec.plots import GREY, INK, PAPER_WIDTH, choose_looks, format_legend, import_figure, style_axes
-from task2vec.plots.layout import check_square
-from task2vec.plots.table import save_drawing
 
 
 def neighbourhood_curve(distances: np.ndarray, taxonomic: np.ndarray) -> np.ndarray:
@@ -87,7 +89,7 @@ def draw_neighbourhoods(
     for (name, look), curve in zip(choose_looks(list(curves)).items(), curves.values(), strict=True):
         axes.plot(
             steps, curve, color=look.colour, marker=look.mark, markersize=3.2, linewidth=1.2, markevery=_every(steps),
-            label=f"{format_legend(name)} ({round(areas[name], 2) + 0.0:.2f})",
+            label=f"{word_legend(name)} ({round(areas[name], 2) + 0.0:.2f})",
         )  # fmt: skip
     axes.plot(steps, best, color=INK, linewidth=1.0, linestyle="--", label="best possible (1.00)")
     style_axes(axes, "nearest tasks (k)", "mean taxonomic distance")

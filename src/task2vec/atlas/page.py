@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from task2vec.atlas.canvas import write_whole
+from task2vec.atlas.labels import shorten
+from task2vec.atlas.layout import check_square
+from task2vec.atlas.palette import check_groups, choose_looks
 from task2vec.errors import UsageError
-from task2vec.plots import choose_looks, shorten, write_file
-from task2vec.plots.layout import check_square
-from task2vec.plots.style import check_groups
 
 _LONGEST_NAME = 200
 _NEAREST = 6
@@ -84,7 +85,7 @@ def write_page(
     for task in document["tasks"][len(names) - placed :]:
         task["placed"] = True
     path = Path(path)
-    write_file(path, _fill(document, title=title, note=note).encode("utf-8", errors="replace"))
+    write_whole(path, _fill(document, title=title, note=note).encode("utf-8", errors="replace"))
     return path
 
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from task2vec.atlas.canvas import import_figure
+from task2vec.atlas.labels import word_legend
+from task2vec.atlas.palette import INK, NO_GROUP, PAPER_WIDTH, check_groups, choose_looks, style_axes
+from task2vec.atlas.table import save_drawing
 from task2vec.errors import UsageError
-from task2vec.plots import INK, PAPER_WIDTH, choose_looks, format_legend, import_figure, style_axes
-from task2vec.plots.style import NO_GROUP, check_groups
-from task2vec.plots.table import save_drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +60,7 @@ def draw_norm_error(
     axes = figure.subplots()
     for group, look in choose_looks(groups).items():
         chosen = np.array([one == group for one in groups])
-        label = f"{format_legend(group)} ({_word(norm[chosen], error[chosen])})" if group != NO_GROUP else None
+        label = f"{word_legend(group)} ({_word(norm[chosen], error[chosen])})" if group != NO_GROUP else None
         axes.scatter(
             norm[chosen], 100 * error[chosen], s=22, marker=look.mark, color=look.colour, alpha=0.85,
             edgecolors="white", linewidths=0.4, label=label,

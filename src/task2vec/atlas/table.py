@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from task2vec.plots import save_picture, write_file
+from task2vec.atlas.canvas import save_picture, write_whole
 from task2vec.tasks.cells import defuse
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]
     writer.writerow([_cell(word) for word in header])
     writer.writerows([_cell(value) for value in row] for row in rows)
     # Half a surrogate pair has no bytes of its own; it is spelled out.
-    write_file(path, text.getvalue().encode("utf-8", errors="backslashreplace"))
+    write_whole(path, text.getvalue().encode("utf-8", errors="backslashreplace"))
     return path
 
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from task2vec.atlas.canvas import import_figure
+from task2vec.atlas.labels import shorten, word_legend
+from task2vec.atlas.layout import check_square
+from task2vec.atlas.palette import GREY, INK, NO_GROUP, PAPER_WIDTH, Look, check_groups, choose_looks
+from task2vec.atlas.table import save_drawing
 from task2vec.errors import UsageError
-from task2vec.plots import GREY, INK, PAPER_WIDTH, choose_looks, format_legend, import_figure, shorten
-from task2vec.plots.layout import check_square
-from task2vec.plots.style import NO_GROUP, Look, check_groups
-from task2vec.plots.table import save_drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -205,7 +206,7 @@ def _draw_legend(figure: "Figure", looks: dict[str, Look]) -> None:
     from matplotlib.patches import Patch
 
     entries = [
-        Patch(facecolor=look.colour, hatch=look.fill, edgecolor="white", label=format_legend(group, _LEGEND_LETTERS))
+        Patch(facecolor=look.colour, hatch=look.fill, edgecolor="white", label=word_legend(group, _LEGEND_LETTERS))
         for group, look in looks.items()
     ]
     figure.legend(

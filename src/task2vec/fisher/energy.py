@@ -13,7 +13,7 @@ from timm.layers.padding import pad_same
 from torch import Tensor, nn
 from torch.nn import functional
 
-from task2vec.probe.prepare import FlippedConv2d
+from task2vec.probe.turning import TurnedConv2d
 
 _PLAIN = (
     nn.Linear.forward,
@@ -21,7 +21,7 @@ _PLAIN = (
     nn.Conv2d.forward,
     nn.Conv3d.forward,
     Conv2dSame.forward,
-    FlippedConv2d.forward,
+    TurnedConv2d.forward,
 )
 _POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 _CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from task2vec.errors import NotFiniteError, UsageError
 from task2vec.fisher import reductions
-from task2vec.fisher.reductions import Remember, Signs, compute_anew, reduce_layer, reduce_untied
+from task2vec.fisher.layers import Remember, Signs, compute_anew, reduce_layer, reduce_untied
 from task2vec.probe import FilterLayer, PreparedNetwork
 
 

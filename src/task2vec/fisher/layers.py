@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from task2vec.fisher import reductions
-from task2vec.fisher.reductions import Geometry, Shape, is_plain, patch_energy
+from task2vec.fisher.energy import is_plain, patch_energy
+from task2vec.fisher.reductions import Geometry, Shape
 from task2vec.probe import PreparedNetwork
-from task2vec.probe.prepare import FlippedConv2d
+from task2vec.probe.turning import TurnedConv2d
 
 MIXES = 4
-_PLAIN = (nn.Conv2d.forward, Conv2dSame.forward, FlippedConv2d.forward)
+_PLAIN = (nn.Conv2d.forward, Conv2dSame.forward, TurnedConv2d.forward)
 
 # Computes what depends on a layer's input alone, or remembers it from another seed.
 Remember = Callable[[Callable[[], Tensor]], Tensor]

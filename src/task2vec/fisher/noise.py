@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from task2vec.errors import ProbeError
-from task2vec.fisher.reductions import is_plain, patch_energy
+from task2vec.fisher.energy import is_plain, patch_energy
 from task2vec.probe import FilterLayer, PreparedNetwork
 
 

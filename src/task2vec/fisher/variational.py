@@ -28,8 +28,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from task2vec.errors import NotFiniteError
-from task2vec.fisher.cuda_graph import GraphedStep
-from task2vec.fisher.per_sample import PerSampleFisher
+from task2vec.fisher.engine import Engine
+from task2vec.fisher.noise import NoisyNetwork
 from task2vec.fisher.posterior import (
     best_prior_variances,
     kl_divergence,
@@ -37,8 +37,8 @@ from task2vec.fisher.posterior import (
     weight_scales,
     weights_per_filter,
 )
-from task2vec.fisher.sampling import probabilities, term_shares, term_vectors
-from task2vec.fisher.variational import NoisyNetwork
+from task2vec.fisher.replay import Replay
+from task2vec.fisher.terms import probabilities, term_shares, term_vectors
 from task2vec.probe import FilterLayer
 
 # Noise begins at a tenth of the weights of each layer: small enough for the network to work, the same for all filters.
@@ -128,7 +128,7 @@ def minimise(
         torch.clamp(log_precision, _LOWEST - size, _HIGHEST - size, out=log_precision)
         return loss
 
-    move = GraphedStep(advance, generator, is_recordable=network.network.is_batched)
+    move = Replay(advance, generator, is_recordable=network.network.is_batched)
     record = _Record(steps, steps_per_epoch)
     for step in range(steps):
         loss = move(*next(supply))
@@ -208,7 +208,7 @@ def fisher_under_noise(
         passed.append(features)
         return _label_seeds(features, head, generator, is_multilabel=targets.ndim == 2)
 
-    engine = PerSampleFisher(network.network, network.layers, is_untied=True)
+    engine = Engine(network.network, network.layers, is_untied=True)
     with network.noise(deviations, generator):
         rows = engine.rows(images, seeds)
     loss = mean_loss(functional.linear(torch.cat(passed).to(head[0]), *head), targets)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from task2vec.head.cross_validation import FOLDS, find_judged, spread_folds
-from task2vec.head.fit import compress, image_weights, measure_features
+from task2vec.head.linear import compress, image_weights, measure_features
 from task2vec.head.problem import Problem
 
 # Between two decades the error of a head hardly moves.

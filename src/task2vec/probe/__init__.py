@@ -7,9 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from task2vec.probe.folding import PreparedNetwork
     from task2vec.probe.layers import FilterLayer
-    from task2vec.probe.load import DEFAULT_PROBE, list_probes, load_probe
-    from task2vec.probe.prepare import PreparedNetwork
+    from task2vec.probe.listing import list_probes
+    from task2vec.probe.load import DEFAULT_PROBE, load_probe
     from task2vec.probe.probe import Probe
 
 __all__ = ["DEFAULT_PROBE", "FilterLayer", "PreparedNetwork", "Probe", "list_probes", "load_probe"]

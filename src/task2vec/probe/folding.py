@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from task2vec.probe.prepare import Trace, flip_input_gradient, trace
+from task2vec.probe.filters import Trace, trace
+from task2vec.probe.turning import turn
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def prepare(
     modules = dict(module.named_modules())
     for name in names if turned else ():
         if seen.calls[name] == 1:
-            flip_input_gradient(modules[name])
+            turn(modules[name])
     return PreparedNetwork(
         module, {name: modules[name] for name in names}, scales, _keeps_image_axis(plain, images, seen)
     )

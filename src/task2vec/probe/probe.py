@@ -9,16 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from task2vec.errors import NotFiniteError, ProbeError
-from task2vec.probe.prepare import (
-    FilterLayer,
-    PreparedNetwork,
-    enumerate_filters,
-    is_flip_faster,
-    prepare,
-    trace,
-    write_out_attention,
-)
+from task2vec.probe.attention import write_out_attention
+from task2vec.probe.filters import FilterLayer, enumerate_filters, trace
+from task2vec.probe.folding import PreparedNetwork, prepare
 from task2vec.probe.preprocess import CustomPreprocess, Preprocess
+from task2vec.probe.turning import turns_here
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +56,7 @@ class Probe:
         Batch-norm is folded where that is exact; convolutions are `turned` on CPUs where that pays, if not said.
         """
         is_cuda = torch.device(device).type == "cuda"
-        turned = is_flip_faster() and not is_cuda if turned is None else turned
+        turned = turns_here() and not is_cuda if turned is None else turned
         key = (str(device), dtype, fold, turned)
         if key not in self._prepared:
             names = tuple(layer.name for layer in self.layers)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from task2vec.atlas.layout import TaskMap, lay_out
 from task2vec.errors import MissingExtraError, Task2VecError
 from task2vec.library.rows import distances, sign_vector
 from task2vec.library.sketch import Sketcher, fit_sketcher
-from task2vec.plots.layout import TaskMap, lay_out
 from task2vec.web import answers
 from task2vec.web.entries import Entry
 from task2vec.web.problems import NotServedError, split_text

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from task2vec.atlas.tree import link_tasks
 from task2vec.library.rows import distances, sign_vector
-from task2vec.plots.tree import link_tasks
 from task2vec.web import answers
 from task2vec.web.entries import Entry
 from task2vec.web.problems import NotServedError
