@@ -6,9 +6,9 @@ import numpy as np
 
 from benchmarks.library_truth import find_neighbours
 from benchmarks.simulated_library import RESULTS, Simulation
+from experiments.taxonomy_store import load_compact
 from task2vec.library.row_distance import symmetric_to_rows
 from task2vec.library.search import SIZE, fit_sketcher, make_block, make_row
-from task2vec.paper.taxonomy_store import load_compact
 
 NEAREST = 10
 _SAMPLE, _CHUNK, _NUMBERS = 1000, 250, 130

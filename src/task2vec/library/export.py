@@ -272,7 +272,7 @@ def _read_list(path: Path, file: BinaryIO) -> Shared:
 def _parse_list(text: bytes) -> tuple[tuple, tuple, tuple, tuple]:
     """The values of the JSON text; anything that is not as it should be raises."""
     fields = json.loads(text, parse_constant=_refuse_constant)
-    tasks = tuple(read_task(_check_fields(one)) for one in fields["tasks"])
+    tasks = tuple(read_task({name: _check_fields(one)[name] for name in _TASK}) for one in fields["tasks"])
     experts = tuple(Expert(**_check_fields(one)) for one in fields["experts"])
     errors = tuple(MeasuredError(**_check_fields(one)) for one in fields["errors"])
     embeddings = tuple(ListedEmbedding(**_check_fields(one)) for one in fields["embeddings"])

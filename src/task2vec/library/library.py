@@ -283,7 +283,6 @@ class Library:
 
     # --- searching ---------------------------------------------------------------------------------------------------
 
-    @entries.expect_sound_rows()
     def nearest(
         self,
         what: "str | Embedding",
@@ -311,6 +310,10 @@ class Library:
         if k < 1:
             raise UsageError(f"k={k}: there are no {k} nearest tasks. Ask for at least one.")
         embedding = what if isinstance(what, Embedding) else self.get(what, probe=probe, method=method)
+        with entries.expect_sound_rows():
+            return self._find_nearest(embedding, k, exact, report)
+
+    def _find_nearest(self, embedding: Embedding, k: int, exact: bool, report: Report) -> list[Neighbour]:
         with self._database.read() as connection:
             row = connection.execute("SELECT id FROM spaces WHERE key = ?", describe_space(embedding)[:1]).fetchone()
             needs_fit = row is not None and not exact and self._search.needs_fit(connection, row[0])
@@ -324,15 +327,9 @@ class Library:
                 "SELECT e.id FROM embeddings e JOIN tasks t ON t.id = e.task WHERE t.fingerprint = ?",
                 (embedding.provenance.get("task_fingerprint"),),
             ).fetchall()
-            found = self._search.nearest(
-                connection,
-                row[0],
-                embedding,
-                k=k,
-                exact=exact,
-                without=frozenset(number for (number,) in own),
-                load=writes.make_loader(connection),
-            )
+            without = frozenset(number for (number,) in own)
+            load = writes.make_loader(connection)
+            found = self._search.nearest(connection, row[0], embedding, k=k, exact=exact, without=without, load=load)
             return _make_neighbours(connection, found)
 
     def check_search(self, *, queries: int = 50, report: Report = silent) -> list[tuple[dict[str, Any], SearchReport]]:

@@ -238,7 +238,7 @@ def make_block(entries: Sequence[tuple[int, bytes | None]], width: int) -> Block
     nothing = np.full(width, np.nan, dtype="<f4").tobytes()
     whole = b"".join(one if one is not None and len(one) == len(nothing) else nothing for _, one in entries)
     sketches = np.frombuffer(whole, dtype="<f4").reshape(len(entries), width)
-    has_sketch: np.ndarray = np.isfinite(sketches).all(axis=1)
+    has_sketch = np.asarray(np.isfinite(sketches).all(axis=1))
     sketches = np.where(has_sketch[:, None], sketches, 0)
     shares = np.ascontiguousarray(sketches[:, :-2])
     squares = np.where(has_sketch, np.vecdot(shares, shares), -np.inf).astype(np.float32)
