@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from task2vec.errors import UsageError
-from task2vec.tasks.definitions import TaskDefinition
+from task2vec.tasks.catalog import TaskDefinition
 
 
 @dataclass(frozen=True)
