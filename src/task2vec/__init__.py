@@ -67,7 +67,6 @@ if TYPE_CHECKING:
         sample_tasks,
         toy_tasks,
     )
-    from task2vec.tasks.metatask import ExpertDefinition, MetaTask
 
 __version__ = "0.1.0"
 
@@ -82,12 +81,10 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "Expert",
-    "ExpertDefinition",
     "ExpertResult",
     "Library",
     "MeasuredError",
     "MeasuredMetaTask",
-    "MetaTask",
     "Probe",
     "Recipe",
     "Recommendation",
@@ -152,12 +149,10 @@ _ROOMS: dict[str, str | None] = {
     "Evaluation": "select.evaluation",
     "Evidence": "select.evidence",
     "Expert": "library",
-    "ExpertDefinition": "tasks.metatask",
     "ExpertResult": "experts.many",
     "Library": "library",
     "MeasuredError": "library",
     "MeasuredMetaTask": "experts.measured",
-    "MetaTask": "tasks.metatask",
     "Probe": "probe",
     "Recipe": "experts.recipes",
     "Recommendation": "select.recommendation",

@@ -16,8 +16,7 @@ from task2vec.experts.splits import choose_test_half, choose_training
 from task2vec.head.adam import train_parts
 from task2vec.head.parts import Parts, divide, fit_parts
 from task2vec.library import MeasuredError
-from task2vec.tasks import Task
-from task2vec.tasks.ordering import canonical_order
+from task2vec.tasks import Task, canonical_order
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ class AttributeTable:
 
     def select(self, definition: TaskDefinition, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Those of the rows for which all attributes of the definition are known, and their labels."""
-        values = self.values[np.ix_(rows, definition.members)]
+        values = self.values[rows[:, None], list(definition.members)]
         is_known = (values >= 0).all(axis=1)
         labels = values[is_known].astype(np.uint8) if definition.is_multilabel else values[is_known, 0].astype(np.int64)
         return rows[is_known], labels

@@ -443,10 +443,10 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> _Labels:
         targets = np.zeros((len(values), len(names)), dtype=np.uint8)
         for row, numbers in enumerate(values):
             targets[row, [_check(column, row, n, names) for n in _check(column, row, numbers)]] = 1
-        is_present = targets.any(axis=0)
-        absent = [name for name, is_there in zip(names, is_present, strict=True) if not is_there]
+        present = np.flatnonzero(targets.any(axis=0)).tolist()
+        absent = [name for number, name in enumerate(names) if number not in set(present)]
         warnings = (f"classes without an item, left out: {quote(absent)}",) if absent and values else ()
-        return targets[:, is_present], tuple(np.array(names, dtype=object)[is_present]), warnings
+        return targets[:, present], tuple(names[number] for number in present), warnings
     cells = [_check(column, row, value, kind.names if is_class else None) for row, value in enumerate(values)]
     if is_class or _is_value(hf, kind, "bool"):
         names = kind.names if is_class else (f"not {column}", column)
@@ -472,8 +472,8 @@ def _read_binary(table: Any, columns: list[str]) -> _Labels:
 
 def _check(column: str, row: int, value: Any, names: Sequence[str] | None = None) -> Any:
     """The value of a label cell, which must exist and, for class labels, be one of the classes."""
-    is_missing = value is None or value == "" or (names is not None and value == -1)
-    if is_missing or (names is not None and not 0 <= value < len(names)):
+    is_missing = bool(value is None or value == "" or (names is not None and value == -1))
+    if is_missing or (names is not None and value not in range(len(names))):
         why = "is missing" if is_missing else f"is not one of the {len(names or ())} classes"
         raise DataError(
             f"column {column!r}, row {row}: the label {value!r} {why}. Test splits are often published without labels: "

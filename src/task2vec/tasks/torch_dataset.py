@@ -110,8 +110,8 @@ def from_dataset(
     good, bad = [], []
     for item, row in enumerate(rows):
         bad.append(row) if isinstance(row, BadImage) else good.append((item, *row))
-    items, digests, labels = zip(*good, strict=True) if good else ((), (), ())
-    images = DatasetImages(dataset, items, digests)
+    items, digests, labels = ([row[part] for row in good] for part in range(3))
+    images = DatasetImages(dataset, tuple(items), tuple(digests))
     for row, label in enumerate(labels):
         if label.shape != labels[0].shape or label.dtype.kind not in "biuf" or label.ndim > 1:
             raise DataError(
