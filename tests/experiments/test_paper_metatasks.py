@@ -82,22 +82,22 @@ LABELS = (
 def make_imaterialist(labels=LABELS, positives=4):
     """Of 20 validation images `positives` have each label but the last of every group, which 2 have."""
     names, groups = (tuple(part) for part in zip(*labels, strict=True))
-    values = np.zeros((40, len(names)), bool)
+    values = np.zeros((40, len(names)), np.int8)
     codes = np.repeat([0, 1], 20).astype(np.uint8)
     for column, name in enumerate(names):
         count = 2 if name in ("grey", "sleeve 2", "Hats") else positives
-        values[20 : 20 + count, column] = True
-        values[:10, column] = True
-    table, splits = AttributeTable.pack(values, names, groups=groups), Splits(codes, ("train", "validation"))
+        values[20 : 20 + count, column] = 1
+        values[:10, column] = 1
+    table, splits = AttributeTable(values, names, groups=groups), Splits(codes, ("train", "validation"))
     definitions = define_attributes(table, splits) + define_groups(table, splits)
     return Catalog("imaterialist", Path("x"), [str(n) for n in range(40)], splits, {"labels": table}, definitions)
 
 
 def make_deepfashion(bodies=("upper-body", "lower-body", "full-body"), usable=4):
-    values = np.zeros((10, 6), bool)
-    values[:5, :usable] = True  # the others have no positive image
+    values = np.zeros((10, 6), np.int8)
+    values[:5, :usable] = 1  # the others have no positive image
     splits = Splits(np.repeat([0, 1], [8, 2]).astype(np.uint8), ("train", "val", "test"))
-    table = AttributeTable.pack(values, tuple(f"attribute {number}" for number in range(6)))
+    table = AttributeTable(values, tuple(f"attribute {number}" for number in range(6)))
     kinds = ClassTable(np.arange(10) % 6, tuple("abcdef"))
     categories = tuple(
         TaskDefinition(body, "category", ("a", "b"), {"train": 4, "val": 1, "test": 0}, (2 * n, 2 * n + 1), "kinds")

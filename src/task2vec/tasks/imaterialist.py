@@ -91,7 +91,7 @@ def read_imaterialist(
     places = [_find_file(root, names) for names in SPLITS.values()]
     label_map = Path(labels) if labels is not None else root / LABEL_MAP
     if labels is not None and not label_map.is_file():
-        raise UsageError(f"labels={str(labels)!r} (--labels) is not a file. Check the path, or leave it out.")
+        raise UsageError(f"{label_map} is not a file. Check the path, or leave it out (labels=, --labels).")
     pattern = _infer_pattern(root) if images is None else _check_pattern(images)
     parts = [_read_annotations(file, progress) for file in places]
     if label_map.is_file():
