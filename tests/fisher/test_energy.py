@@ -7,7 +7,7 @@ from timm.layers.std_conv import StdConv2d
 from torch import nn
 from torch.nn import functional
 
-from task2vec.fisher.energy import is_plain, patch_energy
+from task2vec.fisher.reductions import is_plain, patch_energy
 from tests.oracles.untied_fisher import pad_as, patch_norms, single_output_norms
 
 # torch says what an even kernel costs, once.

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from task2vec.fisher import Engine
+from task2vec.fisher import PerSampleFisher
 from tests.cases import CASES, make_case
 from tests.fisher.seeds import all_seeds, random_head, relative_error
 from tests.oracles.naive_fisher import naive_rows
@@ -40,7 +40,7 @@ def test_engine_equals_definition(case, kind):
         with torch.no_grad():
             features = network.module(images)
         seeds = all_seeds(features, weight, bias, is_multilabel)
-        rows = Engine(network, probe.layers, route=route).rows(images, seeds)
+        rows = PerSampleFisher(network, probe.layers, route=route).rows(images, seeds)
         assert relative_error(rows, reference, probe.layers) < 1e-6, (fold, route)
 
 
@@ -48,8 +48,8 @@ def test_sketch_is_unbiased_and_belongs_to_the_image(case):
     probe, images = case
     network = probe.prepare(dtype=torch.float64)
     seeds = torch.randn(1, 2, probe.feature_dim, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    exact = Engine(network, probe.layers).rows(images, seeds)
-    fast = Engine(network, probe.layers, is_fast=True)
+    exact = PerSampleFisher(network, probe.layers).rows(images, seeds)
+    fast = PerSampleFisher(network, probe.layers, is_fast=True)
     sketches = torch.stack([fast.rows(images, seeds, keys=[10 + i, 1000 + i]) for i in range(8)])
     # The routes are proven unbiased in test_reductions; here every layer must have got its own scale.
     assert torch.allclose(sketches.sum(2).mean(0), exact.sum(1), rtol=0.2)
@@ -75,7 +75,7 @@ def test_hooks_are_gone_and_weights_untouched():
     probe = make_case("odd")
     network = probe.prepare(dtype=torch.float64)
     before = {k: v.clone() for k, v in network.module.state_dict().items()}
-    Engine(network, probe.layers).rows(
+    PerSampleFisher(network, probe.layers).rows(
         torch.zeros(1, 3, *probe.size).double(), torch.ones(1, 1, probe.feature_dim).double()
     )
     assert not any(m._forward_hooks for m in network.module.modules())
@@ -106,7 +106,7 @@ def test_rows_by_seed_equal_the_definition_seed_by_seed(case):
     probe, images = case
     seeds = random_seeds(probe, 2)
     seeds[1, 0] = 0  # an image that has fewer seeds than the other
-    found = list(Engine(probe.prepare(dtype=torch.float64), probe.layers).rows_by_seed(images, seeds))
+    found = list(PerSampleFisher(probe.prepare(dtype=torch.float64), probe.layers).rows_by_seed(images, seeds))
     assert len(found) == 2
     for rows, seed in zip(found, seeds, strict=True):
         assert relative_error(rows, rows_of_seed(probe, images, seed), probe.layers) < 1e-6
@@ -119,7 +119,7 @@ def test_seeds_do_not_know_of_one_another(case, way):
     if "route" in way and probe.n_filters > 1000:
         pytest.skip("the matrices of every layer of a large network take minutes")
     network = probe.prepare(dtype=torch.float64)
-    engine, seeds, keys = Engine(network, probe.layers, **way), random_seeds(probe, 2), [11, 12]
+    engine, seeds, keys = PerSampleFisher(network, probe.layers, **way), random_seeds(probe, 2), [11, 12]
     together = list(engine.rows_by_seed(images, seeds, keys))
     alone = [next(engine.rows_by_seed(images, seed[None], keys)) for seed in seeds]
     for one, other in zip(together, alone, strict=True):
@@ -134,7 +134,7 @@ def test_all_seeds_share_one_forward_pass_per_image(case):
     seen = []
     handle = network.module.register_forward_hook(lambda module, inputs, out: seen.append(len(out)))
     try:
-        each = Engine(network, probe.layers).rows_by_seed(images, random_seeds(probe, 4))
+        each = PerSampleFisher(network, probe.layers).rows_by_seed(images, random_seeds(probe, 4))
         assert seen == []  # nothing is done before it is asked for
         next(each)
         before = sum(seen)
@@ -149,10 +149,10 @@ def test_a_network_that_takes_images_one_by_one_gives_the_same_rows(way):
     probe = make_case("shared")  # which could take them together, so that there is something to compare with
     batched = probe.prepare(dtype=torch.float64)
     images, seeds = torch.randn(2, 3, *probe.size).double(), random_seeds(probe, 3)
-    wanted = list(Engine(batched, probe.layers, **way).rows_by_seed(images, seeds, [11, 12]))
+    wanted = list(PerSampleFisher(batched, probe.layers, **way).rows_by_seed(images, seeds, [11, 12]))
     seen = []
     handle = batched.module.register_forward_hook(lambda module, inputs, out: seen.append(len(out)))
-    single = Engine(replace(batched, is_batched=False), probe.layers, **way)
+    single = PerSampleFisher(replace(batched, is_batched=False), probe.layers, **way)
     found = list(single.rows_by_seed(images, seeds, [11, 12]))
     handle.remove()
     assert seen == [1, 1] and len(found) == 3
@@ -164,8 +164,8 @@ def test_a_run_that_ends_between_seeds_leaves_no_hooks():
     probe = make_case("odd")
     network = probe.prepare(dtype=torch.float64)
     images = torch.zeros(2, 3, *probe.size).double()
-    each = Engine(network, probe.layers).rows_by_seed(images, random_seeds(probe, 3))
+    each = PerSampleFisher(network, probe.layers).rows_by_seed(images, random_seeds(probe, 3))
     next(each)
     assert not any(m._forward_hooks for m in network.module.modules())
     each.close()
-    assert list(Engine(network, probe.layers).rows_by_seed(images, random_seeds(probe, 1)))
+    assert list(PerSampleFisher(network, probe.layers).rows_by_seed(images, random_seeds(probe, 1)))

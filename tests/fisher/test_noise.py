@@ -10,9 +10,8 @@ from torch import nn
 
 from task2vec.errors import ProbeError
 from task2vec.fisher import NoisyNetwork
-from task2vec.fisher.energy import patch_energy
-from task2vec.probe.preprocess import Preprocess
-from task2vec.probe.probe import make_probe
+from task2vec.fisher.reductions import patch_energy
+from task2vec.probe import Preprocess, make_probe
 from tests.cases import CASES, make_case
 from tests.oracles.full_noise import noisy_features
 

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task2vec.fisher import closed_form, spread_over_filters
-from task2vec.fisher.posterior import WIDEST, best_prior_variances, kl_divergence, mean_over_layers, weight_scales
+from task2vec.fisher import closed_form, spread_over_filters, weight_scales
+from task2vec.fisher.posterior import WIDEST, best_prior_variances, kl_divergence, mean_over_layers
 from task2vec.probe import FilterLayer
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from task2vec.fisher.replay import Replay
+from task2vec.fisher.cuda_graph import GraphedStep
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need an NVIDIA GPU")
 
@@ -24,7 +24,7 @@ def walk(device: str, *, is_recordable: bool, does_look: bool = False, sizes: tu
         optimiser.step()
         return (place - images).square().sum()
 
-    replay = Replay(step, generator, is_recordable=is_recordable)
+    replay = GraphedStep(step, generator, is_recordable=is_recordable)
     batches = [
         (torch.full((size, 3), float(i), device=device), torch.ones(size, device=device))
         for i, size in enumerate(sizes)

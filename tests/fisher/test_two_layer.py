@@ -6,10 +6,9 @@ import scipy.stats
 import torch
 from torch import nn
 
-from task2vec.fisher import Engine, NoisyNetwork, closed_form, minimise, probabilities, term_vectors
+from task2vec.fisher import NoisyNetwork, PerSampleFisher, closed_form, minimise, probabilities, term_vectors
 from task2vec.head import fit_head
-from task2vec.probe.preprocess import Preprocess
-from task2vec.probe.probe import make_probe
+from task2vec.probe import Preprocess, make_probe
 from tests.oracles.two_layer import diagonal_fisher, diagonal_hessian, filter_fisher, full_fisher, sigmoid
 
 
@@ -55,7 +54,7 @@ def engine_rows(probe, weight, x, *, bias=0.0, keys=None, **options):
         p = probabilities(features @ weight.T + shift, is_multilabel=False)
         return (term_vectors(p, torch.arange(len(x)), first, is_multilabel=False) @ weight)[None]
 
-    return Engine(network, probe.layers, **options).rows(images, seeds, keys)
+    return PerSampleFisher(network, probe.layers, **options).rows(images, seeds, keys)
 
 
 def test_engine_equals_the_paper():
@@ -69,14 +68,17 @@ def test_engine_equals_the_paper():
     assert torch.allclose(p[:, 1], torch.from_numpy(sigmoid(sigmoid(x @ u.T) @ w)), atol=1e-12)
     everyone = torch.arange(len(x))
     seeds = (term_vectors(p, everyone, torch.zeros(len(x), dtype=torch.long), is_multilabel=False) @ weight)[None]
-    fisher = Engine(network, probe.layers).rows(images, seeds).mean(0).numpy()
+    fisher = PerSampleFisher(network, probe.layers).rows(images, seeds).mean(0).numpy()
     assert np.allclose(fisher, filter_fisher(u, w, x), rtol=1e-8, atol=0)
     # One attribute with row w is the same model.
     seeds = (term_vectors(p[:, 1:], everyone, torch.zeros(len(x), dtype=torch.long), is_multilabel=True) @ weight[1:])[
         None
     ]
     assert np.allclose(
-        Engine(network, probe.layers).rows(images, seeds).mean(0).numpy(), filter_fisher(u, w, x), rtol=1e-8, atol=0
+        PerSampleFisher(network, probe.layers).rows(images, seeds).mean(0).numpy(),
+        filter_fisher(u, w, x),
+        rtol=1e-8,
+        atol=0,
     )
 
 

@@ -17,8 +17,7 @@ from task2vec.embedding import EmbedSettings
 from task2vec.embedding.run import prepare_steps
 from task2vec.fisher import Draw, probabilities
 from task2vec.head import fit_head
-from task2vec.probe.preprocess import Preprocess
-from task2vec.probe.probe import make_probe
+from task2vec.probe import Preprocess, make_probe
 from task2vec.progress import silent
 from task2vec.tasks import from_dataset
 from tests.oracles.naive_fisher import naive_rows

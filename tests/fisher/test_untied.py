@@ -7,9 +7,8 @@ import torch
 from timm.layers.std_conv import StdConv2d
 from torch import nn
 
-from task2vec.fisher import Engine
-from task2vec.probe.preprocess import Preprocess
-from task2vec.probe.probe import make_probe
+from task2vec.fisher import PerSampleFisher
+from task2vec.probe import Preprocess, make_probe
 from tests.cases import CASES, make_case
 from tests.fisher.seeds import all_seeds, random_head, relative_error
 from tests.oracles.naive_fisher import naive_rows
@@ -41,7 +40,7 @@ def engine_rows(probe, images, weight, bias, *, is_multilabel=False, keys=None, 
     with torch.no_grad():
         features = torch.cat([network.module(image) for image in images.split(1)])
     seeds = all_seeds(features, weight, bias, is_multilabel)
-    return Engine(network, probe.layers, is_untied=is_untied).rows(images, seeds, keys)
+    return PerSampleFisher(network, probe.layers, is_untied=is_untied).rows(images, seeds, keys)
 
 
 # Slow ones that have no kind of layer, and no way to be folded, that the others have not.
@@ -202,7 +201,7 @@ def test_seeds_may_be_a_function_of_the_features():
         images = random_images(probe, 2)
         weight, bias = random_head(probe, 3)
         network = probe.prepare(dtype=torch.float64)
-        engine = Engine(network, probe.layers, is_untied=True)
+        engine = PerSampleFisher(network, probe.layers, is_untied=True)
         seen = []
 
         def seeds(features, weight=weight, bias=bias, seen=seen):
@@ -221,7 +220,7 @@ def test_the_fast_engine_has_nothing_to_sketch():
     images = random_images(probe, 2)
     seeds = torch.randn(2, 2, probe.feature_dim, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     network = probe.prepare(dtype=torch.float64)
-    exact, fast = (Engine(network, probe.layers, is_untied=True, is_fast=f) for f in (False, True))
+    exact, fast = (PerSampleFisher(network, probe.layers, is_untied=True, is_fast=f) for f in (False, True))
     assert torch.equal(exact.rows(images, seeds), fast.rows(images, seeds, keys=[1, 2]))
 
 
@@ -230,7 +229,7 @@ def test_hooks_are_gone_and_weights_untouched_even_after_an_error():
     network = probe.prepare(dtype=torch.float64)
     before = {k: v.clone() for k, v in network.module.state_dict().items()}
     images = torch.randn(1, 3, *probe.size, dtype=torch.float64)
-    engine = Engine(network, probe.layers, is_untied=True)
+    engine = PerSampleFisher(network, probe.layers, is_untied=True)
     engine.rows(images, torch.ones(1, 1, probe.feature_dim).double())
     with pytest.raises(ZeroDivisionError):
         engine.rows(images, lambda features: 1 / 0)

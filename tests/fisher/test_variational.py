@@ -8,11 +8,9 @@ from torch import nn
 from torch.nn import functional
 
 from task2vec.errors import NotFiniteError
-from task2vec.fisher import Engine, NoisyNetwork, mean_loss, minimise
-from task2vec.fisher.posterior import weight_scales
+from task2vec.fisher import NoisyNetwork, PerSampleFisher, mean_loss, minimise, weight_scales
 from task2vec.fisher.variational import _Record, curvature_gradient, fisher_under_noise, noise_gradient
-from task2vec.probe.preprocess import Preprocess
-from task2vec.probe.probe import make_probe
+from task2vec.probe import Preprocess, make_probe
 from tests.fisher.seeds import all_seeds, random_head
 
 
@@ -109,7 +107,7 @@ def test_curvature_gradient_is_minus_half_the_variance_times_the_fisher(probe, t
 def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):
     images, targets, head = task
     network, deviations = noisy_network(probe), (-log_precisions(probe) / 2).exp()
-    engine = Engine(network.network, probe.layers, is_untied=True)
+    engine = PerSampleFisher(network.network, probe.layers, is_untied=True)
     gaps, sizes, losses = [], [], []
     for seed in range(160):
         loss, found = fisher_under_noise(network, images, targets, deviations, head, draw(seed))
@@ -138,7 +136,7 @@ def test_two_classes_leave_no_choice_of_labels(probe):
     images = torch.randn(3, 3, 8, 8, generator=draw(1), dtype=torch.float64)
     head, network = random_head(probe, 2), noisy_network(probe)
     nothing = torch.zeros(probe.n_filters).double()
-    engine = Engine(network.network, probe.layers, is_untied=True)
+    engine = PerSampleFisher(network.network, probe.layers, is_untied=True)
     expected = engine.rows(images, lambda features: all_seeds(features, *head, False)).mean(0)
     _, found = fisher_under_noise(network, images, torch.tensor([0, 1, 1]), nothing, head, draw())
     assert torch.allclose(found, expected, rtol=1e-10)

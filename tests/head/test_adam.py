@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from task2vec.head.adam import train_parts
+from task2vec.head import train_split_heads
 
 SETTINGS = {"batch": 8, "rate": 0.02, "weight_decay": 0.03}
 
@@ -18,7 +18,7 @@ def test_torch_trains_the_same_heads_one_by_one(is_multilabel):
     attributes = torch.randint(0, 2, (30, 3), generator=generator)
     onehot = attributes if is_multilabel else functional.one_hot(labels, 3)
     draws = torch.randint(0, 30, (2, 3, 20), generator=generator)  # 20 is no multiple of the batch
-    found = train_parts(features, onehot, draws, **SETTINGS, is_multilabel=is_multilabel)
+    found = train_split_heads(features, onehot, draws, **SETTINGS, is_multilabel=is_multilabel)
     for own, logits in zip(draws, found, strict=True):
         head = nn.Linear(5, 3).double()
         nn.init.zeros_(head.weight)

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from task2vec.head import fit_head, fit_heads, image_weights
 from task2vec.head.cross_validation import FOLDS
-from task2vec.head.linear import L2_GRID
+from task2vec.head.fit import L2_GRID
 from tests.oracles import slow_head
 
 KINDS = {"2 classes": (2, False), "4 classes": (4, False), "3 attributes": (3, True)}
@@ -143,7 +143,7 @@ def slow_cross_validation(x, onehot, *, is_multilabel):
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_penalty_is_the_minimum_of_an_explicit_cross_validation(kind, monkeypatch):
-    monkeypatch.setattr("task2vec.head.linear.L2_GRID", GRID)
+    monkeypatch.setattr("task2vec.head.fit.L2_GRID", GRID)
     x, targets, onehot, is_multilabel = problem(kind, count=40, features=6, noise=1.0, seed=2)
     head = fit_head(x, targets, classes=onehot.shape[1])
     slow = slow_cross_validation(x.numpy(), onehot, is_multilabel=is_multilabel)
@@ -213,7 +213,7 @@ def test_features_in_parts_give_the_same_head(monkeypatch):
     whole = fit_head(features, targets, classes=3)
     monkeypatch.setattr("task2vec.head.problem._PART", {"cpu": 32})
     monkeypatch.setattr("task2vec.head.problem._KEPT", {"cpu": 32})
-    monkeypatch.setattr("task2vec.head.linear._PART", 32)
+    monkeypatch.setattr("task2vec.head.fit._PART", 32)
     parts = fit_head(features, targets, classes=3)
     assert parts.l2 == whole.l2
     assert torch.allclose(parts.weight, whole.weight, rtol=1e-5, atol=1e-7)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from task2vec.head import divide, fit_head, fit_parts
+from task2vec.head import fit_head, fit_split_heads, make_training_splits
 from task2vec.head import parts as parts_file
 from task2vec.head.cross_validation import FOLDS
 from tests.oracles import slow_parts
@@ -40,8 +40,8 @@ def masks(count, seed=0):
 
 
 def fit(x, targets, train, *, classes, grid=GRID, **options):
-    parts = divide(torch.from_numpy(targets), train, classes=classes)
-    return fit_parts(torch.from_numpy(x), parts, grid=grid, **(FINE | options))
+    parts = make_training_splits(torch.from_numpy(targets), train, classes=classes)
+    return fit_split_heads(torch.from_numpy(x), parts, grid=grid, **(FINE | options))
 
 
 @pytest.mark.parametrize("width", [6, 120], ids=["many images", "many features"])
@@ -125,9 +125,9 @@ def test_parts_together_are_as_alone(kind, limits, monkeypatch):
 def test_the_default_is_precise_enough_to_decide(kind):
     classes, is_multilabel = KINDS[kind]
     x, targets, _ = problem(kind, count=300, width=20)
-    parts = divide(torch.from_numpy(targets), masks(300), classes=classes)
-    quick = fit_parts(torch.from_numpy(x).float(), parts)
-    exact = fit_parts(torch.from_numpy(x), parts, **FINE)
+    parts = make_training_splits(torch.from_numpy(targets), masks(300), classes=classes)
+    quick = fit_split_heads(torch.from_numpy(x).float(), parts)
+    exact = fit_split_heads(torch.from_numpy(x), parts, **FINE)
     assert torch.equal(quick.l2, exact.l2) and bool(quick.has_converged.all())
     if is_multilabel:
         is_other = ((quick.logits > 0) != (exact.logits > 0)).double().mean()
@@ -143,8 +143,8 @@ def test_many_classes_are_learned_too():
     targets = np.repeat(np.arange(classes), each)
     x = rng.normal(size=(classes, 64))[targets] + 0.7 * rng.normal(size=(classes * each, 64))
     train = (np.arange(len(targets)) % 2 == 0)[None]
-    parts = divide(torch.from_numpy(targets), train, classes=classes)
-    found = fit_parts(torch.from_numpy(x).float(), parts)
+    parts = make_training_splits(torch.from_numpy(targets), train, classes=classes)
+    found = fit_split_heads(torch.from_numpy(x).float(), parts)
     wrong = found.logits[0].argmax(1).numpy() != targets
     assert wrong[~train[0]].mean() < 0.1 and float(found.l2[0]) < 1
 
@@ -168,7 +168,7 @@ def test_classes_that_a_part_lacks_are_never_guessed():
 
 def test_some_of_the_parts():
     x, targets, _ = problem("4 classes")
-    parts = divide(torch.from_numpy(targets), masks(len(x)), classes=4)
+    parts = make_training_splits(torch.from_numpy(targets), masks(len(x)), classes=4)
     some = parts.only([2, 0])
     assert np.array_equal(some.train, parts.train[[2, 0]]) and torch.equal(some.folds, parts.folds[[2, 0]])
     assert torch.equal(some.weights, parts.weights[[2, 0]]) and len(some) == 2

@@ -11,8 +11,8 @@ from torch import nn
 from torchvision import transforms
 
 from task2vec.errors import ProbeError, WeightsError, WeightsNotFoundError
-from task2vec.probe import list_probes, load_probe
-from task2vec.probe.weights import OFFLINE_PACKAGES, read_weights
+from task2vec.probe import list_probes, load_probe, read_weights
+from task2vec.probe.weights import OFFLINE_PACKAGES
 from tests.cases import Odd
 from tests.probe.conftest import random_timm, random_torchvision, save
 
