@@ -11,7 +11,6 @@ Seconds of the processor are given too, for a machine that does other things.
 import argparse
 import hashlib
 import json
-import os
 import resource
 import subprocess
 import sys
