@@ -78,7 +78,7 @@ def embedding_seconds(
 ) -> dict[str, object]:
     """Median seconds of the stages of one embedding, its pixels being on the device from the first, unmeasured run."""
     _allow_tf32(is_tf32)
-    settings = t2v.EmbedSettings(method="direct", engine=engine)
+    settings = t2v.EmbedSettings(method="direct")
     run = stages.start(paint_task(IMAGES, size=SIZE, classes=CLASSES), probe, settings=settings, device=str(device))
     rows = []
     for _ in range(REPEATS + 1):

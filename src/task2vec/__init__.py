@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from task2vec.tasks.inaturalist import read_inaturalist
     from task2vec.tasks.joining import join_tasks
     from task2vec.tasks.layouts import read_catalogue
-    from task2vec.tasks.metatask import ExpertDefinition, MetaTask
     from task2vec.tasks.samples import sample_tasks
     from task2vec.tasks.taxonomy import Taxonomy
     from task2vec.tasks.taxonomy_readers import read_inaturalist_taxonomy, read_taxonomy
@@ -74,12 +73,10 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "Expert",
-    "ExpertDefinition",
     "ExpertResult",
     "Library",
     "MeasuredError",
     "MeasuredMetaTask",
-    "MetaTask",
     "Probe",
     "Recipe",
     "Recommendation",
