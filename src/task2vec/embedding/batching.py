@@ -26,7 +26,7 @@ from torch import Tensor
 
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.errors import NotFiniteError, ResourceError, UsageError
-from task2vec.fisher import Engine, Ledger, NoisyNetwork
+from task2vec.fisher import Ledger, NoisyNetwork, PerSampleFisher
 from task2vec.probe import PreparedNetwork, Probe
 from task2vec.progress import Report
 from task2vec.tasks import Images
@@ -337,7 +337,7 @@ class Backward:
     def __init__(
         self,
         passes: Passes,
-        engine: Engine,
+        engine: PerSampleFisher,
         pixels: Pixels,
         *,
         parts: Sequence[Part],

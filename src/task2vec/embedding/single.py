@@ -47,9 +47,9 @@ from task2vec.errors import DataError
 from task2vec.fisher import (
     Accumulator,
     Draw,
-    Engine,
     FisherEstimate,
     Ledger,
+    PerSampleFisher,
     check_rows,
     draw_pairs,
     label_probabilities,
@@ -343,7 +343,7 @@ def start_backward(passes: Passes, pixels: Pixels, work: list[tuple[Job, Part]],
     settings = work[0][0].settings
     accounts = [job.account(part) for job, part in work]
     ledger = Ledger(accounts, filters=passes.probe.n_filters, device=pixels.device)
-    engine = Engine(passes.network, passes.probe.layers, is_untied=settings.method == "robust")
+    engine = PerSampleFisher(passes.network, passes.probe.layers, is_untied=settings.method == "robust")
     keys = make_keys(digests, seed=settings.seed)
     return Backward(passes, engine, pixels, parts=[part for _, part in work], keys=keys, ledger=ledger)
 
