@@ -28,7 +28,7 @@ from benchmarks.material import RESNET  # noqa: E402
 from benchmarks.measure import show_table  # noqa: E402
 from benchmarks.robust import Trace, load_probe, read_task  # noqa: E402
 from task2vec.embedding.batching import tensor_cores  # noqa: E402
-from task2vec.embedding.single import (
+from task2vec.embedding.single import (  # noqa: E402
     Job,
     prepare_job,
 )

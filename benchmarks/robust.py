@@ -28,7 +28,7 @@ import task2vec as t2v  # noqa: E402
 from benchmarks.material import RESNET, resnet_weights  # noqa: E402
 from benchmarks.real_tasks import read_tasks  # noqa: E402
 from task2vec.embedding.batching import tensor_cores  # noqa: E402
-from task2vec.embedding.single import (
+from task2vec.embedding.single import (  # noqa: E402
     Job,
     fitted_prior,
     prepare_job,

@@ -46,25 +46,34 @@ if TYPE_CHECKING:
     from task2vec.select.recommendation import Recommendation
     from task2vec.select.recommendation.recommending import recommend
     from task2vec.select.strategies.model_space import fit_model_space
-    from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
+    from task2vec.tasks import (
+        BadImage,
+        Catalog,
+        Task,
+        TaskDefinition,
+        from_dataset,
+        join_tasks,
+        read_catalog,
+        read_folder,
+        read_inaturalist_taxonomy,
+        read_splits,
+        read_table,
+        read_taxonomy,
+        sample_tasks,
+        toy_tasks,
+    )
     from task2vec.tasks.cub200 import read_cub200
     from task2vec.tasks.deepfashion import read_deepfashion
-    from task2vec.tasks.folder_splits import read_splits
     from task2vec.tasks.huggingface import from_huggingface
     from task2vec.tasks.imaterialist import read_imaterialist
     from task2vec.tasks.inaturalist import read_inaturalist
-    from task2vec.tasks.joining import join_tasks
-    from task2vec.tasks.layouts import read_catalogue
-    from task2vec.tasks.samples import sample_tasks
     from task2vec.tasks.taxonomy import Taxonomy
-    from task2vec.tasks.taxonomy_readers import read_inaturalist_taxonomy, read_taxonomy
-    from task2vec.tasks.toy import toy_tasks
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BadImage",
-    "Catalogue",
+    "Catalog",
     "DomainEmbedding",
     "EmbedSettings",
     "Embedding",
@@ -109,7 +118,7 @@ __all__ = [
     "load_metatask",
     "load_probe",
     "open_backend",
-    "read_catalogue",
+    "read_catalog",
     "read_cub200",
     "read_deepfashion",
     "read_evidence",

@@ -39,7 +39,7 @@ from task2vec.embedding import Embedding, trivial
 from task2vec.errors import DataError, MissingExtraError, ResourceError, UsageError
 from task2vec.progress import Report, silent
 from task2vec.storage import write_whole
-from task2vec.tasks.cells import defuse
+from task2vec.text import escape_formula
 
 if TYPE_CHECKING:
     import torch
@@ -149,9 +149,9 @@ class DistanceMatrix:
         """Writes the table to `path`, whole or not at all, and returns it; the numbers keep all their digits."""
         path, text = Path(path), io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([self.kind, *map(defuse, self.columns)])
+        writer.writerow([self.kind, *map(escape_formula, self.columns)])
         rows = zip(self.rows, self.values.tolist(), strict=True)
-        writer.writerows([defuse(name), *map(repr, row)] for name, row in rows)
+        writer.writerows([escape_formula(name), *map(repr, row)] for name, row in rows)
         try:
             write_whole(path, text.getvalue().encode())
         except OSError as error:

@@ -22,8 +22,7 @@ from task2vec.head import Head, fit_heads
 from task2vec.parallel import Backend, Unit, borrow_backend
 from task2vec.probe import Probe, load_probe
 from task2vec.progress import Report, show_progress, silent
-from task2vec.tasks import Images, Task
-from task2vec.tasks.batches import draw_batches
+from task2vec.tasks import Images, Task, draw_batches
 
 # More tasks at a time would save little of the forward passes, and delay the first result.
 _TOGETHER = 256
