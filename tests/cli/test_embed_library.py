@@ -54,7 +54,7 @@ def test_it_goes_into_the_library_and_no_file_is_left(call, photos, own_library,
     assert f"{own_library} (embedding {task.embeddings[0].key[:8]})" in " ".join(result.stdout.split())
     assert task.tags == ("mine",) and task.source == str(photos) and task.images == 16
     alone = task2vec.embed(
-        task2vec.read_folder(photos), make_tiny(), settings=task2vec.EmbedSettings(images=6, l2=0.01), device="cpu"
+        task2vec.read_folder(photos), make_tiny(), settings=task2vec.EmbedSettings(max_samples=6, l2=0.01), device="cpu"
     )
     assert embedding.fisher.tolist() == alone.fisher.tolist()
     assert run.what == "embed" and run.outcome == "done" and run.story["task"] == "photos"

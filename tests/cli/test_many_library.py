@@ -24,15 +24,15 @@ def empty_folder(tmp_path, monkeypatch):
 @pytest.fixture
 def computed(monkeypatch):
     """The names of tasks that were really embedded: one list for each run."""
-    from task2vec.embedding import together
+    from task2vec.embedding import many
 
-    embed, names = together.Group.embed, []
+    embed, names = many.Group.embed, []
 
     def count(self, jobs, *args, **options):
         names.extend(job.task.name for job in jobs)
         return embed(self, jobs, *args, **options)
 
-    monkeypatch.setattr(together.Group, "embed", count)
+    monkeypatch.setattr(many.Group, "embed", count)
     return names
 
 

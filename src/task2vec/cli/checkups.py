@@ -42,7 +42,7 @@ EXTRAS = {
     "map": (("openTSNE",), "maps of tasks"),
     "web": (("fastapi", "uvicorn"), "`task2vec serve`"),
     "hf": (("datasets",), "datasets of the Hugging Face hub"),
-    "ray": (("ray",), "`--engine ray`"),
+    "ray": (("ray",), "`--backend ray`"),
     "table": (("pyarrow",), "Parquet tables"),
 }
 LITTLE_ROOM = 200_000_000  # bytes: a few thousand embeddings, or the weights of one probe

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from task2vec.embedding.value import Embedding
+from task2vec.embedding import Embedding
 from task2vec.errors import NotInLibraryError, ResourceError, Task2VecError, UsageError
 from task2vec.library import entries, writes
 from task2vec.library import export as sharing

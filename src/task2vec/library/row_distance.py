@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from task2vec.distance.symmetric import BELOW_ONE, symmetric_from_logs
+from task2vec.distance import symmetric_from_logs
+from task2vec.distance.distances import BELOW_ONE
 
 _ROWS, _FILTERS = 8, 2048
 _SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-25, 1e-4

@@ -36,7 +36,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from task2vec.distance.symmetric import symmetric
+from task2vec.distance import symmetric
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, UsageError
 from task2vec.library.database import read_blob, renew_after_fork

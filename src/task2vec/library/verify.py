@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from task2vec.embedding.store import decode_embedding
+from task2vec.embedding.embedding import decode_embedding
 from task2vec.errors import (
     ConflictError,
     DataError,

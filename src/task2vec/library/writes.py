@@ -10,8 +10,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from sqlite3 import Connection
 
-from task2vec.embedding.store import decode_embedding, encode_embedding
-from task2vec.embedding.value import Embedding
+from task2vec.embedding import Embedding
+from task2vec.embedding.embedding import decode_embedding, encode_embedding
 from task2vec.errors import ConflictError, DataError, LibraryError, NotInLibraryError, Task2VecError
 from task2vec.library.database import read_blob
 from task2vec.library.entries import Added, Expert, MeasuredError, TaskEntry, check_text, to_json

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from task2vec.distance.symmetric import symmetric
+from task2vec.distance import symmetric
 from task2vec.embedding import Embedding
 from task2vec.library.row_distance import symmetric_to_rows
 from task2vec.library.search import make_row
