@@ -20,8 +20,11 @@ def silent(_: str, __: int) -> Callable[[int], None]:
 
 
 @contextmanager
-def show_progress(show: bool) -> Iterator[Report]:
-    """A function that opens a bar for a stage of so many steps and returns what moves it on."""
+def show_progress(show: bool | Report) -> Iterator[Report]:
+    """A function that opens a bar for a stage of so many steps and returns what moves it on; a given one is kept."""
+    if not isinstance(show, bool):
+        yield show
+        return
     if not show:
         yield silent
         return

@@ -42,7 +42,7 @@ def embed(
     device: str | None = None,
     workers: int | None = None,
     batch_size: int | None = None,
-    progress: bool = False,
+    progress: bool | Report = False,
 ) -> Embedding:
     """The embedding of `task` by `probe` (the default one if None).
 
@@ -57,7 +57,7 @@ def embed(
         device: "cpu", "cuda"; None takes a GPU if there is one.
         workers: threads that decode images; None takes one per core.
         batch_size: images per step; None chooses one. Halved by itself when GPU memory runs out.
-        progress: show a progress bar on standard error.
+        progress: show a progress bar on standard error, or a report of one's own (see `task2vec.progress`).
 
     Example:
         >>> from task2vec import sample_tasks

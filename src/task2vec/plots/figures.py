@@ -149,7 +149,9 @@ def _draw_names(axes: "Axes", points: np.ndarray, texts: Sequence[str], *, size:
     widths = [text_to_path.get_text_width_height_descent(text, font, ismath=False)[0] for text in texts]
     sizes = np.array([[width, 1.05 * size] for width in widths]) * pixel
     box, gap, back = axes.get_window_extent(), 4.2 * pixel, axes.transData.inverted()
-    corners = fit_labels(anchors, sizes, bounds=(box.x0 + pixel, box.y0 + pixel, box.x1 - pixel, box.y1 - pixel), gap=gap)
+    corners = fit_labels(
+        anchors, sizes, bounds=(box.x0 + pixel, box.y0 + pixel, box.x1 - pixel, box.y1 - pixel), gap=gap
+    )
     for text, anchor, extent, corner in zip(texts, anchors, sizes, corners, strict=True):
         if corner is None or not text:
             continue
@@ -289,7 +291,9 @@ def _lay_out_matrix(
         from matplotlib.patches import Patch
 
         entries = [
-            Patch(facecolor=look.colour, hatch=look.hatch, edgecolor="white", label=format_legend(group, _LEGEND_LETTERS))
+            Patch(
+                facecolor=look.colour, hatch=look.hatch, edgecolor="white", label=format_legend(group, _LEGEND_LETTERS)
+            )
             for group, look in looks.items()
         ]
         figure.legend(

@@ -103,18 +103,22 @@ export class TaskMap {
     new ResizeObserver(() => {
       const now = `${canvas.clientWidth} ${canvas.clientHeight}`;
       if (now === size || !canvas.clientWidth) return;
-      this.isUnfit ||= this.scale === this.whole || !size;
+      this.isUnfit ||= this.isWhole || !size;
       size = now;
       this.redraw();
     }).observe(canvas);
   }
 
-  /** Shows these points; a map that was seen as a whole is fitted again. */
+  get isWhole() {
+    return this.scale === this.whole;
+  }
+
+  /** Shows these points; new ones are fitted into the canvas. */
   show(points, { isNew = false } = {}) {
     this.points = [...points].sort((a, b) => a.isOwn - b.isOwn);
     const batches = Map.groupBy(this.points, ({ isOwn, colour, mark }) => `${isOwn} ${colour} ${mark}`);
     this.batches = [...batches.values()];
-    this.isUnfit ||= isNew || (this.points.length > 0 && this.scale === this.whole);
+    this.isUnfit ||= isNew;
     this.redraw();
   }
 
