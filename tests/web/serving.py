@@ -16,7 +16,9 @@ OWN = {"Origin": HOME}
 WICKED = "<img src=x onerror=alert(1)>"
 API = "/api/v1"
 # Stand in for the process that embeds: each reads its request and prints messages.
-_READ = "import json, sys, time; asked = json.loads(sys.stdin.readline()); say = lambda **w: print(json.dumps(w), flush=1)"
+_READ = (
+    "import json, sys, time; asked = json.loads(sys.stdin.readline()); say = lambda **w: print(json.dumps(w), flush=1)"
+)
 GOOD = f"{_READ}; [say(stage='features', done=n, total=3) for n in range(4)]; print('noise'); say(key='ab' * 32)"
 BAD = f"{_READ}; say(error=repr(asked['folder'])[1:-1] + ' has one class. It takes two. Add one: mkdir', code=3)"
 SLOW = f"{_READ}; say(stage='features', done=1, total=9); time.sleep(60)"

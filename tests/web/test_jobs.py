@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import threading
 import time
 from pathlib import Path
 
@@ -210,14 +209,20 @@ def test_few_jobs_wait_and_old_ones_are_forgotten(make_jobs, tmp_path):
 
 
 def test_a_job_that_is_cancelled_at_its_very_end_ends_once(make_jobs, tmp_path):
-    jobs, states = make_jobs(DEAD), []
-    threading.Thread(target=lambda: [states.append(job.state) for job in jobs.list_jobs() for _ in range(1)])
+    jobs, ended = make_jobs(DEAD), []
     job = jobs.add(tmp_path)
-    while not job.has_ended:
-        states.append(jobs.cancel(job.id).state)
-    ended = job.state
-    time.sleep(0.3)
-    assert job.state == ended and jobs.cancel(job.id).state == ended
+    update = type(job).update
+
+    def note(one, **changes):
+        update(one, **changes)
+        ended.extend([one.state] if one.has_ended else [])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(job), "update", note)
+        while not job.has_ended:
+            jobs.cancel(job.id)
+        jobs.close()
+    assert len(ended) == 1 and jobs.cancel(job.id).state == ended[0]
 
 
 def read_events(client, job):
