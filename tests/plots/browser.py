@@ -4,15 +4,26 @@ No port is opened and nothing is installed beside the browser: messages are JSON
 descriptors 3 (to the browser) and 4 (from it).
 """
 
+import base64
 import fcntl
+import io
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+from PIL import Image
+
+from tests.command import START as SERVE_START
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
@@ -22,6 +33,11 @@ FLAGS = (
 )  # fmt: skip
 # A shared machine may be busy; waits end at once when what they wait for happens.
 PATIENCE = 90.0
+
+CODES = {
+    "Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32,
+}  # fmt: skip
+LETTERS = {"Enter": "\r", " ": " "}
 
 # Puts the two pipes where the browser looks for them, and becomes the browser.
 START = (
@@ -37,12 +53,12 @@ def find_browser() -> str | None:
 class Browser:
     """A browser with one page open."""
 
-    def __init__(self, program: str, home: Path, *, flags: tuple[str, ...] = FLAGS):
+    def __init__(self, program: str, home: Path):
         ours, theirs = _make_pipes()
         self._write, self._read = ours
         self._words = (home / "browser.log").open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, "-c", START, *map(str, theirs), program, *flags, f"--user-data-dir={home}/profile"],
+            [sys.executable, "-c", START, *map(str, theirs), program, *FLAGS, f"--user-data-dir={home}/profile"],
             pass_fds=theirs, stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
             env={**os.environ, "HOME": str(home)},
         )  # fmt: skip
@@ -110,9 +126,26 @@ class Browser:
             self.point(kind, x, y, button="left", clickCount=1)
 
     def press(self, key: str) -> None:
-        """Press and release a key by its name."""
+        """Press and release a key, as a keyboard would."""
+        letter = LETTERS.get(key, key if len(key) == 1 else "")
+        number = CODES.get(key, ord(key[0].upper()))
         for kind in ("keyDown", "keyUp"):
-            self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+            more = {"text": letter} if letter and kind == "keyDown" else {}
+            self.ask(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=number,
+                **more,
+            )  # fmt: skip
+
+    def picture(self, name: str | None = None) -> np.ndarray:
+        """The pixels of the window; saved as a file in the folder TASK2VEC_SCREENSHOTS if it has a name."""
+        content = base64.b64decode(self.ask("Page.captureScreenshot")["data"])
+        if name and (folder := os.environ.get("TASK2VEC_SCREENSHOTS")):
+            Path(folder, f"{name}.png").write_bytes(content)
+        return np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
+
+    def resize(self, width: int, height: int) -> None:
+        """Sets the size of the window."""
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def close(self) -> None:
         """End the browser that this object started."""
@@ -144,3 +177,143 @@ def _make_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
     os.close(to_read)
     os.close(from_write)
     return (to_write, from_read), theirs
+
+
+# Notes in `words` what stands on canvases, and where each word ends.
+NOTE_WORDS = """
+window.words = [];
+const pens = CanvasRenderingContext2D.prototype, { clearRect, fillText } = pens;
+pens.clearRect = function (...box) {
+  window.words = words.filter(({ canvas }) => canvas !== this.canvas);
+  clearRect.apply(this, box);
+};
+pens.fillText = function (text, x, y, ...most) {
+  const wide = Math.min(this.measureText(text).width, ...most);
+  const { x: right, y: low } = this.getTransform().transformPoint({ x: x + wide, y });
+  words.push({ text, right, low, canvas: this.canvas });
+  fillText.call(this, text, x, y, ...most);
+};
+"""
+
+
+def answer_with(path: str, change: str) -> str:
+    """A script that changes what the server answers to requests whose address has `path` in it: JSON as `told`."""
+    return (
+        "window.fetch = ((ask) => async (path, ...more) => { const answer = await ask(path, ...more); "
+        f"if (!path.includes({path!r}) || answer.status !== 200) return answer; const told = await answer.json(); "
+        f"{change}; return new Response(JSON.stringify(told)); }})(window.fetch)"
+    )
+
+
+@contextmanager
+def start_server(library: Path, *options: object):
+    """The address of `task2vec serve` in a process of its own, which ends with the block."""
+    command = [sys.executable, "-c", SERVE_START, "serve", "--no-open", "--library", str(library), *map(str, options)]
+    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "TASK2VEC_TOKEN")}
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        encoding="utf-8", env={**kept, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert process.stdout
+    watch = threading.Timer(PATIENCE, process.kill)
+    watch.start()
+    drain = None
+    try:
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if found := re.search(r"http://\S+", line):
+                break
+        else:
+            raise AssertionError(f"the server never said where it is: {''.join(said)}")
+        watch.cancel()
+        drain = threading.Thread(target=process.stdout.read, daemon=True)  # a full pipe would stop the server
+        drain.start()
+        yield found.group().rstrip("/")
+    finally:
+        watch.cancel()
+        process.terminate()
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if drain:
+            drain.join(timeout=15)
+        process.stdout.close()
+
+
+class Reader(Browser):
+    """A browser with the page of a server in it."""
+
+    def __init__(self, program: str, home: Path, *, address: str):
+        super().__init__(program, home)
+        self.address, self.space = address, ""
+        self._past: list[dict] = []
+
+    def read(
+        self, place: str = "", *, width: int = 1280, height: int = 800, theme: str = "light", is_calm: bool = False
+    ) -> None:
+        """Open the page at a place of it, in a window of that size, as on the first visit; of the space chosen."""
+        wishes = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce" if is_calm else "no-preference"}
+        self.resize(width, height)
+        self.ask("Emulation.setEmulatedMedia", features=[{"name": key, "value": wishes[key]} for key in wishes])
+        self.visit("about:blank")  # else a new hash would not load the page anew
+        where = "" if "space=" in place or not self.space else f"{'&' if place else '#'}space={self.space}"
+        self.visit(f"{self.address}/{place}{where}")
+
+    @contextmanager
+    def prepared(self, script: str):
+        """Pages that are opened in the block begin with a script of ours."""
+        number = self.ask("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
+        try:
+            yield
+        finally:
+            self.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=number)
+
+    def visit(self, address: str) -> None:
+        """Open a page; what was seen before is kept."""
+        self._past += self.events
+        super().visit(address)
+
+    def forget(self) -> None:
+        """Begin a new memory."""
+        self._past.clear()
+        self.events.clear()
+
+    def remember(self, event: str) -> list[dict]:
+        """What all events of that name said since `forget`."""
+        self.run("0")  # what is under way arrives before the answer
+        return [message["params"] for message in self._past + self.events if message.get("method") == event]
+
+    def complaints(self, *, is_refused: bool = False) -> list:
+        """Errors of the console, breaches of the policy, dialogs; no refused requests where they are meant."""
+        entries = [one["entry"] for one in self.remember("Log.entryAdded")]
+        return [
+            *(one for one in entries if one["level"] == "error" and not (is_refused and one["source"] == "network")),
+            *(one for one in self.remember("Runtime.consoleAPICalled") if one["type"] in ("error", "warning")),
+            *self.remember("Runtime.exceptionThrown"),
+            *self.remember("Page.javascriptDialogOpening"),
+        ]
+
+    def hosts(self) -> set[str]:
+        """Everybody who was asked for anything."""
+        asked = (urlsplit(one["request"]["url"]) for one in self.remember("Network.requestWillBeSent"))
+        return {one.netloc for one in asked if one.scheme not in ("data", "about", "blob")}
+
+    def text(self, selector: str) -> str:
+        """The text of an element; empty where there is none."""
+        return self.run(f"document.querySelector({selector!r})?.textContent ?? ''")
+
+    def type(self, words: str) -> None:
+        """Type letter by letter where the focus is."""
+        for letter in words:
+            self.press(letter)
+
+    def click_on(self, selector: str) -> None:
+        """Click the middle of an element with the mouse."""
+        box = self.run(
+            f"(() => {{ const one = document.querySelector({selector!r}); one.scrollIntoView({{block: 'center'}}); "
+            "const box = one.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+        )
+        self.click(*box)

@@ -24,15 +24,7 @@ export function make(kind, ...rest) {
   return element;
 }
 
-/** An SVG element, where everything is an attribute. */
-export function draw(tag, attributes = {}, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...present(children));
-  return element;
-}
-
-const present = (children) => children.flat(2).filter((child) => child !== null && child !== undefined);
+export const present = (children) => children.flat(2).filter((child) => child !== null && child !== undefined);
 
 export const button = (kind, text, click, options = {}, ...children) =>
   make(`button${kind}`, { type: "button", on: { click }, ...options }, text, ...children);

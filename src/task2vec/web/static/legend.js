@@ -1,8 +1,8 @@
 // What the colours of the map mean: groups that can be hidden, or a ramp; and how to read the map.
 
-import { count, draw, get, isNumber, make, percent, short, unfold } from "./dom.js";
+import { count, get, isNumber, make, percent, short, unfold } from "./dom.js";
 import { chooseLook, groupButtons, isDark } from "./map.js";
-import { mix, ramp } from "./parts.js";
+import { draw, mix, ramp } from "./parts.js";
 import { state, watch } from "./state.js";
 
 // Viridis without its last tenth, which is lost on white paper.

@@ -1,6 +1,14 @@
 // Parts that several views share: notices, explanations of terms, bars, sortable tables.
 
-import { button, draw, facts, get, isNumber, make, unfold } from "./dom.js";
+import { button, facts, get, isNumber, make, present, unfold } from "./dom.js";
+
+/** An SVG element, where everything is an attribute. */
+export function draw(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...present(children));
+  return element;
+}
 
 /** A message for screen readers. */
 export function announce(text) {

@@ -1,18 +1,28 @@
-"""Map, tree, scatter and their tables: whole files in three formats, right numbers, strange names as text."""
+"""Map, matrix, scatter and curves: whole files in three formats, right numbers, strange names as text."""
 
 import csv
 import itertools
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from task2vec.atlas import draw_map, draw_map_pair, draw_norm_error, draw_tree, lay_out, link_tasks, rank_correlation
-from task2vec.atlas.labels import fit_labels
-from task2vec.atlas.palette import COLOURS, choose_looks
-from task2vec.atlas.tree import _draw_branches
 from task2vec.errors import MissingExtraError, ResourceError, UsageError
-from tests.atlas.spaces import make_space, measure
+from task2vec.plots import (
+    COLOURS,
+    choose_looks,
+    draw_map,
+    draw_matrix,
+    draw_neighbourhoods,
+    draw_norm_error,
+    lay_out,
+    link_tasks,
+    neighbourhood_curve,
+    rank_correlation,
+)
+from task2vec.plots.figures import _draw_branches, fit_labels
+from tests.plots.spaces import make_space, measure
 
 STRANGE = ["$x^2", r"\frac", "a\nb\x1b[31m", "_hidden", "日本語", "\udc80", "x" * 500, "", "=1+1"]
 WIDEST = round(7.2 * 300) + 2
@@ -32,17 +42,31 @@ def check_files(files, name):
 
 
 @pytest.mark.parametrize("count", [2, 10, 200])
-def test_a_tree_fits_the_width_of_a_paper(tmp_path, count):
+def test_a_matrix_fits_the_width_of_a_paper(tmp_path, count):
     distances, groups = make_space(count, 14 if count == 200 else 2)
     names = [f"task {number}" for number in range(count)]
-    files = draw_tree(distances, names, out=tmp_path / "tree", groups=groups)
-    check_files(files, "tree")
+    files = draw_matrix(distances, names, out=tmp_path / "matrix", groups=groups)
+    check_files(files, "matrix")
     rows = read(files[2])
     order = [names.index(row["task"]) for row in rows]
     assert sorted(order) == list(range(count))
     assert [row["group"] for row in rows] == [groups[index] for index in order]
     found = np.array([[float(row[names[column]]) for column in order] for row in rows])
     np.testing.assert_allclose(found, distances[np.ix_(order, order)], rtol=1e-5)
+
+
+def test_thumbnails_are_drawn_in_one_file(tmp_path):
+    red = [[Image.new("RGB", (20, 30), "red")]] * 3
+    (path,) = draw_matrix(make_space(3)[0], ["a", "b", "c"], out=tmp_path / "strip.png", thumbnails=red)
+    with Image.open(path) as picture:
+        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+    assert (pixels == (255, 0, 0)).all(axis=1).sum() > 1000 and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("suffix", ["pdf", "svg", "PNG"])
+def test_the_extension_chooses_the_format(tmp_path, coarse, suffix):
+    (path,) = draw_matrix(make_space(2)[0], ["a", "b"], out=tmp_path / f"m.{suffix}")
+    assert {"pdf": b"%PDF", "svg": b"<?xm", "PNG": b"\x89PNG"}[suffix] == path.read_bytes()[:4]
 
 
 def test_the_branches_are_those_of_scipy():
@@ -71,10 +95,10 @@ def test_a_map_and_its_places(tmp_path):
     distances, groups = make_space(20)
     found = lay_out(distances)
     names = [f"task {number}" for number in range(20)]
-    files = draw_map(found.places, names, out=tmp_path / "map", groups=groups, placed=2)
+    files = draw_map(found.positions, names, out=tmp_path / "map", groups=groups, placed=2)
     check_files(files, "map")
     rows = read(files[2])
-    np.testing.assert_allclose([[float(row["x"]), float(row["y"])] for row in rows], found.places, rtol=1e-4)
+    np.testing.assert_allclose([[float(row["x"]), float(row["y"])] for row in rows], found.positions, rtol=1e-4)
     assert [row["placed"] for row in rows] == ["0"] * 18 + ["1"] * 2
     with Image.open(files[0]) as picture:
         pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
@@ -84,11 +108,21 @@ def test_a_map_and_its_places(tmp_path):
 
 
 def test_two_maps_side_by_side(tmp_path):
-    places = lay_out(make_space(6)[0]).places
-    files = draw_map_pair(places, -places, names=list("abcdef"), out=tmp_path / "maps", groups=list("xxyyzz"))
+    one = lay_out(make_space(6)[0]).positions
+    files = draw_map({"tasks": one, "domains": -one}, list("abcdef"), out=tmp_path / "maps", groups=list("xxyyzz"))
     check_files(files, "maps")
     rows = read(files[2])
-    assert [float(row["task_x"]) for row in rows] == [-float(row["domain_x"]) for row in rows]
+    assert [float(row["x, tasks"]) for row in rows] == [-float(row["x, domains"]) for row in rows]
+
+
+def test_neighbourhood_curves_and_their_numbers(tmp_path, coarse):
+    taxa, (space, _) = make_space(12, seed=5)[0], make_space(12)
+    files = draw_neighbourhoods({"task2vec": space, "$cosine_": taxa}, taxa, out=tmp_path / "curve.v1", most=5)
+    assert [file.name for file in files] == ["curve.v1.png", "curve.v1.pdf", "curve.v1.csv"]
+    rows = read(files[2])
+    assert [row["k"] for row in rows] == [str(k) for k in range(1, 12)]
+    np.testing.assert_allclose([float(row["task2vec"]) for row in rows], neighbourhood_curve(space, taxa), rtol=1e-5)
+    assert [row["$cosine_"] for row in rows] == [row["best possible"] for row in rows]
 
 
 def test_norm_against_error(tmp_path):
@@ -98,7 +132,7 @@ def test_norm_against_error(tmp_path):
     files = draw_norm_error(norms, errors, names=names, out=tmp_path / "norm", groups=list("abc") * 10)
     check_files(files, "norm")
     np.testing.assert_allclose([float(row["error"]) for row in read(files[2])], errors, rtol=1e-5)
-    with pytest.raises(UsageError, match="no place on the axes"):
+    with pytest.raises(UsageError, match="cannot be drawn"):
         draw_norm_error([0, 1], [0.1, 0.2], names=["a", "b"], out=tmp_path / "bad")
     with pytest.raises(UsageError, match="2 norms, 1 errors"):
         draw_norm_error([1, 1], [0.1], names=["a", "b"], out=tmp_path / "bad")
@@ -114,7 +148,7 @@ def test_rank_correlation_is_spearmans_with_ties(seed):
 
 def test_strange_names_are_text(tmp_path, coarse):
     places = np.random.default_rng(0).normal(size=(len(STRANGE), 2))
-    draw_tree(measure(places), STRANGE, out=tmp_path / "t", groups=STRANGE, title=STRANGE[2])
+    draw_matrix(measure(places), STRANGE, out=tmp_path / "t", groups=STRANGE, title=STRANGE[2])
     draw_map(places, STRANGE, out=tmp_path / "m", groups=STRANGE, title="".join(STRANGE))
     draw_norm_error(range(1, 10), [0.1] * 9, names=STRANGE, out=tmp_path / "s", groups=STRANGE)
     assert len(list(tmp_path.iterdir())) == 9
@@ -130,7 +164,7 @@ def test_the_same_map_gives_the_same_bytes(tmp_path, coarse):
 
 def test_points_in_one_place_and_equal_distances_are_drawn(tmp_path, coarse):
     assert draw_map(np.zeros((3, 2)), ["a", "b", "c"], out=tmp_path / "m")
-    assert draw_tree(np.zeros((3, 3)), ["a", "b", "c"], out=tmp_path / "t")
+    assert draw_matrix(np.zeros((3, 3)), ["a", "b", "c"], out=tmp_path / "t")
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
@@ -138,17 +172,20 @@ def test_what_does_not_fit_is_refused(tmp_path):
         draw_map(np.zeros((3, 2)), ["a", "b"], out=tmp_path / "m")
     with pytest.raises(UsageError, match="finite"):
         draw_map(np.full((2, 2), np.nan), ["a", "b"], out=tmp_path / "m")
-    with pytest.raises(UsageError, match="1 groups do not fit 2"):
+    with pytest.raises(UsageError, match="1 groups do not match 2"):
         draw_map(np.eye(2), ["a", "b"], out=tmp_path / "m", groups=["x"])
     with pytest.raises(UsageError, match="two tasks or more"):
-        draw_tree(np.zeros((1, 1)), ["a"], out=tmp_path / "t")
+        draw_matrix(np.zeros((1, 1)), ["a"], out=tmp_path / "t")
+    for bad in (np.zeros((2, 3)), np.array([[0, np.nan], [np.nan, 0]]), np.array([[0, 1], [2, 0]])):
+        with pytest.raises(UsageError):
+            draw_matrix(bad, ["a", "b"], out=tmp_path / "t.png")
     with pytest.raises(ResourceError, match="nowhere"):
         draw_map(np.eye(2), ["a", "b"], out=tmp_path / "nowhere" / "m")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_matplotlib_the_command_to_install_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[plot\]'"):
         draw_map(np.eye(2), ["a", "b"], out=tmp_path / "m")
 
