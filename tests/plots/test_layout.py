@@ -1,4 +1,4 @@
-"""Positions on a plane: deterministic, faithful to neighbourhoods, stable when tasks are added; neighbourhood curves."""
+"""Positions on a plane: deterministic, faithful to neighbourhoods, stable when tasks are added; and curves."""
 
 import sys
 from functools import cache

@@ -73,7 +73,7 @@ def wait_for(client, path, is_there=lambda answer: answer.status_code == 200):
 
 
 def ask_raw(client, path, *, raw=None, method="GET", query=b"", headers=(), body=()):
-    """The response to a request that no client library would send; `body` gives parts, and counts how many are taken."""
+    """The response to a request that no client would send; `body` gives parts, and counts how many are taken."""
     parts, taken, sent = iter(body), [], []
 
     async def receive():

@@ -1,4 +1,4 @@
-"""Folders are offered by id and never through a link; jobs report progress, results and failures, and can be cancelled."""
+"""Folders are offered by id and never through a link; jobs report progress and results, and can be cancelled."""
 
 import json
 import os
