@@ -402,8 +402,8 @@ def draw_norm_error(
     norm, error = np.asarray(norms, dtype=np.float64), np.asarray(errors, dtype=np.float64)
     if norm.ndim != 1 or not len(norm) or norm.shape != error.shape or len(norm) != len(names):
         raise UsageError(
-            f"{norm.size} norms, {error.size} errors and {len(names)} names do not match: every task needs one of each. "
-            "Pass three sequences of one length."
+            f"{norm.size} norms, {error.size} errors and {len(names)} names do not match: every task needs one of "
+            "each. Pass three sequences of one length."
         )
     if not np.isfinite(error).all() or not np.isfinite(norm).all() or (norm <= 0).any():
         raise UsageError(

@@ -135,7 +135,7 @@ def missing_glyphs() -> Iterator[None]:
 def save_figure(
     figure: "Figure", out: str | Path, *, header: Sequence[str] = (), rows: Iterable[Sequence[Any]] = ()
 ) -> list[Path]:
-    """The figure as the file `out`, or without an extension as `out`.png and `out`.pdf with its numbers in `out`.csv."""
+    """The figure as the file `out`, or without an extension as `out`.png, `out`.pdf, and its numbers as `out`.csv."""
     out = Path(out)
     if out.suffix.lower() in FORMATS:
         return [save_picture(figure, out)]

@@ -1,9 +1,9 @@
 """Folders that may be embedded from the page, and the jobs that embed them.
 
 Folders are known by ids and checked again whenever one is used. One job runs at a time, in a process of its own
-(`python -m task2vec.web.jobs`): images come from anywhere, and a bug in a decoder cannot harm the server. The process can
-be ended at any moment, for a library is never half-written. It reads its request as one line of JSON from standard input,
-and every line it prints is one of {"stage", "done", "total"}, {"key"} or {"error", "code"}.
+(`python -m task2vec.web.jobs`): images come from anywhere, and a bug in a decoder cannot harm the server. The process
+can be ended at any moment, for a library is never half-written. It reads its request as one line of JSON from standard
+input, and every line it prints is one of {"stage", "done", "total"}, {"key"} or {"error", "code"}.
 """
 
 import hashlib
