@@ -17,16 +17,16 @@ import task2vec
 from task2vec.cli import many
 from task2vec.errors import DataError
 from tests.command import START
-from tests.paper.test_taxonomy import make_tiny
 from tests.tasks.birds import make_cub
 from tests.tasks.dresses import make_deepfashion
 from tests.tasks.published import write_imaterialist
+from tests.tiny_probe import make_tiny
 
 SMALL = ("--images", "6", "--l2", "0.01", "--device", "cpu")
 ROOT = Path(__file__).resolve().parents[2]
 TINY = (
     "import task2vec\n"
-    "from tests.paper.test_taxonomy import make_tiny\n"
+    "from tests.tiny_probe import make_tiny\n"
     "task2vec.load_probe = lambda *args, **options: make_tiny()\n"
 )
 
@@ -415,7 +415,7 @@ def test_mistakes_end_before_anything_is_read(call, data, tmp_path, monkeypatch,
         (["cub", "--kind", "attribute"], "no tasks of kind 'attribute'"),
         (["cub", "--task", "Corvidea"], "Did you mean 'Corvidae'"),
         (["cub", "--kind", "family", "--split", "val"], "no split 'val'"),
-        (["cub", "--kind", "family", "--draw", "1"], "images=1 (--draw) draws no task"),
+        (["cub", "--kind", "family", "--draw", "1"], "images=1 (--max-images) must be an integer"),
         (["both", "--kind", "family"], "files of cub200 and deepfashion"),
     ],
 )

@@ -243,13 +243,13 @@ def draw_matrix(
     looks = choose_looks(groups) if set(groups) != {NO_GROUP} else {}
     images = max(map(len, thumbnails)) if thumbnails is not None else 0
     labels = [shorten(names[index]) for index in order]
-    figure, (branches, strip, pictures, cells), row = _lay_out_matrix(figure_class, labels, looks, images)
+    figure, (branches, strip, pictures, cells), row, has_names = _lay_out_matrix(figure_class, labels, looks, images)
     _draw_branches(branches, tree)
     _draw_strip(strip, [groups[index] for index in order], looks)
     if thumbnails is not None:
         _draw_images(pictures, [thumbnails[index] for index in order], images)
     _draw_cells(figure, cells, distances[np.ix_(order, order)], is_numbered=row >= _SMALLEST_NUMBERED)
-    if row >= _THINNEST_NAMED:
+    if has_names:
         for place, label in enumerate(labels):
             cells.annotate(
                 label, (len(labels) - 0.5, place), (4, 0), textcoords="offset points", va="center_baseline", color=INK,
@@ -268,13 +268,15 @@ def _letter_size(row: float) -> float:
 
 def _lay_out_matrix(
     figure_class: "type[Figure]", labels: Sequence[str], looks: Mapping[str, Look], images: int
-) -> "tuple[Figure, list[Axes], float]":
-    """A figure no wider than a paper; axes for tree, strip, images and cells; the height of a row in inches."""
+) -> "tuple[Figure, list[Axes], float, bool]":
+    """A figure no wider than a paper; axes for tree, strip, images and cells; inches of a row; whether names fit."""
     count, strip = len(labels), _STRIP + _GAP if looks else 0.0
-    room, row = PAPER_WIDTH - 2 * _MARGIN - _TREE - _GAP - strip, _LARGEST_CELL
-    for row in (*np.arange(_LARGEST_CELL, _THINNEST_NAMED, -0.01), room / (count + images)):
-        text = 0.08 + max(map(len, labels)) * 0.56 * _letter_size(row) / 72 if row >= _THINNEST_NAMED else 0.0
-        if (count + images) * row + text <= room:
+    room = PAPER_WIDTH - 2 * _MARGIN - _TREE - _GAP - strip
+    row, text = min(_LARGEST_CELL, room / (count + images)), 0.0  # without names, if none fit
+    for height in np.arange(_LARGEST_CELL, _THINNEST_NAMED, -0.01).tolist():
+        wide = 0.08 + max(map(len, labels)) * 0.56 * _letter_size(height) / 72
+        if (count + images) * height + wide <= room:
+            row, text = height, wide
             break
     side = count * row
     legend = _LEGEND_ROW * -(-len(looks) // _LEGEND_COLUMNS) + 0.08 if looks else 0.0
@@ -301,7 +303,7 @@ def _lay_out_matrix(
             frameon=False, handlelength=0.9, handleheight=0.9, columnspacing=1.2, handletextpad=0.4, borderaxespad=0.2,
             labelspacing=0.25,
         )  # fmt: skip
-    return figure, boxes, float(row)
+    return figure, boxes, row, text > 0
 
 
 def _draw_branches(axes: "Axes", tree: np.ndarray) -> None:

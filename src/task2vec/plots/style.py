@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from task2vec import storage
 from task2vec.errors import MissingExtraError, ResourceError, UsageError
-from task2vec.tasks.cells import defuse
+from task2vec.text import escape_formula
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -171,7 +171,7 @@ def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]
 
 def _format_cell(value: Any) -> Any:
     if value is None or isinstance(value, str):
-        return defuse(value or "")
+        return escape_formula(value or "")
     if isinstance(value, float) or hasattr(value, "dtype"):
         return f"{float(value):.6g}" if math.isfinite(value) else ""
     return value

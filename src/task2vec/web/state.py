@@ -167,8 +167,8 @@ class State:
         self._library: Library | None = None
         self._seen: tuple[tuple, View] | None = None
         self._reading, self._opening, self._lock = threading.Lock(), threading.Lock(), threading.Lock()
-        self._embeddings: LRUCache = LRUCache(_CACHE, lambda one: one.fisher.nbytes * (3 if one.halves is None else 5))
-        self._responses: LRUCache = LRUCache(_CACHE, lambda content: len(content) + 500)
+        self._embeddings: LRUCache[Hashable, Embedding] = LRUCache(_CACHE, _count_bytes)
+        self._responses: LRUCache[Hashable, bytes] = LRUCache(_CACHE, lambda content: len(content) + 500)
         self._rows: dict[str, np.ndarray] = {}
         self._space_names: dict[str, str] = {}
         self._bundled = list(_list_bundled(self.metatask))
@@ -461,6 +461,10 @@ class State:
         if apart:
             positions[is_read] = chart.base.place(np.array(apart))
         chart.add(entries, positions)
+
+
+def _count_bytes(embedding: Embedding) -> int:
+    return embedding.fisher.nbytes * (3 if embedding.halves is None else 5)
 
 
 def describe_chart(chart: Chart, view: View, space: Space) -> Map:
