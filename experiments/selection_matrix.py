@@ -18,7 +18,7 @@ from experiments.selection_settings import (
     word_task,
     write_outcome,
 )
-from task2vec.distance.asymmetric import ALPHA
+from task2vec.distance import ALPHA
 from task2vec.experts.measured import MeasuredMetaTask
 from task2vec.plots import GREY, INK, import_figure
 from task2vec.select.evidence import SYMMETRIC

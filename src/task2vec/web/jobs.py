@@ -301,8 +301,7 @@ def embed_folder(request: Mapping[str, Any], send: Callable[[dict[str, Any]], No
         DataError: The folder, or one above it, was replaced by a link since it was offered.
     """
     from task2vec.experts.measured import bundled_metatask
-    from task2vec.library import Library
-    from task2vec.library.identity import identify
+    from task2vec.library import Library, identify
     from task2vec.select.evidence.spaces import list_spaces, side_of
     from task2vec.tasks import read_folder
 
@@ -318,7 +317,7 @@ def embed_folder(request: Mapping[str, Any], send: Callable[[dict[str, Any]], No
 
     probe = load_probe(like.probe, size=request.get("size") or side_of(like))
     method = (like.provenance.get("settings") or {}).get("method") or "robust"
-    settings = EmbedSettings(method=method, images=request.get("max_samples") or EmbedSettings().images)
+    settings = EmbedSettings(method=method, max_samples=request.get("max_samples") or EmbedSettings().max_samples)
     with Library.open(Path(request["library"])) as library:
         found = library.find(task, probe, settings=settings)
         if found is None:

@@ -13,10 +13,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from task2vec import __version__
-from task2vec.distance.asymmetric import ALPHA
+from task2vec.distance import ALPHA, split_symmetric, symmetric
 from task2vec.distance.noise import find_floor, with_error
-from task2vec.distance.shares import split_symmetric
-from task2vec.distance.symmetric import symmetric
 from task2vec.embedding import Embedding, trivial
 from task2vec.experts.scoring import score_wrong
 from task2vec.plots.layout import link_tasks, order_leaves

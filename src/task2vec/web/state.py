@@ -19,15 +19,14 @@ from anyio import CapacityLimiter, to_thread
 from cachetools import LRUCache
 from starlette.responses import Response
 
-from task2vec.distance.kind import SCALING
+from task2vec.distance import SCALING, symmetric_to_rows
 from task2vec.embedding import Embedding
 from task2vec.errors import LibraryError, MissingExtraError, Task2VecError
 from task2vec.experts.measured import MeasuredMetaTask, bundled_metatask
 from task2vec.library import Library, MeasuredError, find_library
-from task2vec.library.database import INDEX
+from task2vec.library.database import find_file
 from task2vec.library.entries import TaskEntry
-from task2vec.library.rows import distances, sign_vector
-from task2vec.library.sketch import Sketcher, fit_sketcher
+from task2vec.library.search import Sketcher, fit_sketcher, sign_vector
 from task2vec.plots.layout import TaskMap, lay_out
 from task2vec.select.evidence.spaces import list_spaces, word_space
 from task2vec.web.jobs import Folders, Jobs, make_id
@@ -253,16 +252,17 @@ class State:
     def _stamp(self) -> tuple:
         """Changes whenever the library is written to."""
         stamps = []
-        for name in (INDEX, f"{INDEX}-wal"):
+        file = find_file(self.folder)
+        for path in (file, file.with_name(f"{file.name}-wal")):
             with suppress(OSError):
-                found = (self.folder / name).stat()
-                stamps.append((name, found.st_ino, found.st_size, found.st_mtime_ns))
+                found = path.stat()
+                stamps.append((path.name, found.st_ino, found.st_size, found.st_mtime_ns))
         return tuple(stamps)
 
     def open_library(self) -> Library | None:
         """The library; None if it does not exist, for reading creates nothing."""
         with self._opening:
-            if self._library is None and (self.folder / INDEX).exists():
+            if self._library is None and find_file(self.folder).exists():
                 self._library = Library.open(self.folder)
             return self._library
 
@@ -311,7 +311,7 @@ class State:
                 known = self.metatask.embeddings[key][: len(self.metatask.tasks)]
                 self._rows[key] = np.stack([sign_vector(one).astype(np.float32) for one in known])
             rows = self._rows[key][[one.row for one in bundled]]
-            apart = distances(sign_vector(embedding).astype(np.float32), rows)
+            apart = symmetric_to_rows(sign_vector(embedding).astype(np.float32), rows)
             near = list(zip(bundled, apart.tolist(), strict=True))
         library = self.open_library()
         if library is not None and any(not one.is_bundled for one in view.members[space]):
@@ -455,7 +455,7 @@ class State:
                 if chart.sketcher is not None:
                     apart.append(np.linalg.norm(chart.rows - chart.sketcher.project(row[None])[:, :-2], axis=1))
                 else:
-                    apart.append(distances(row, chart.rows))
+                    apart.append(symmetric_to_rows(row, chart.rows))
                 is_read[number] = True
         positions = np.tile(chart.base.positions.mean(axis=0), (len(entries), 1))
         if apart:
@@ -482,7 +482,7 @@ def compare_rows(rows: np.ndarray) -> np.ndarray:
     """The symmetric distances between rows as `State.load_row` returns them."""
     values = np.zeros((len(rows), len(rows)))
     for at in range(len(rows) - 1):
-        values[at, at + 1 :] = distances(rows[at], rows[at + 1 :])
+        values[at, at + 1 :] = symmetric_to_rows(rows[at], rows[at + 1 :])
     return values + values.T
 
 
