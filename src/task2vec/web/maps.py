@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from task2vec.atlas.layout import TaskMap, lay_out
+from task2vec.distance import symmetric_to_rows
 from task2vec.errors import MissingExtraError, Task2VecError
-from task2vec.library.row_distance import symmetric_to_rows
 from task2vec.library.search import Sketcher, fit_sketcher, sign_vector
 from task2vec.web import answers
 from task2vec.web.entries import Entry

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from task2vec.atlas.tree import link_tasks
-from task2vec.library.row_distance import symmetric_to_rows
+from task2vec.distance import symmetric_to_rows
 from task2vec.library.search import sign_vector
 from task2vec.web import answers
 from task2vec.web.entries import Entry

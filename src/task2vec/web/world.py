@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from task2vec.distance import symmetric_to_rows
 from task2vec.embedding import Embedding
 from task2vec.errors import LibraryError, Task2VecError
 from task2vec.experts.measured import MeasuredMetaTask, bundled_metatask
 from task2vec.library import Library, find_library
 from task2vec.library.database import FILE
-from task2vec.library.row_distance import symmetric_to_rows
 from task2vec.library.search import sign_vector
 from task2vec.select.evidence.spaces import list_spaces, word_space
 from task2vec.web.cache import Cache
