@@ -124,7 +124,7 @@ def test_d12_an_archive_is_no_library(tmp_path, name):
     home.mkdir(parents=True)
     place = ARCHIVES[name](home / name)
     with Library.open(tmp_path / "library") as library:
-        with pytest.raises(LibraryError, match="nothing of it was taken"):
+        with pytest.raises(LibraryError, match="nothing of it was imported"):
             library.merge(place)
         assert len(library) == 0
     assert list(tmp_path.rglob("*outside*")) == []
