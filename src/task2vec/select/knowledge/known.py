@@ -5,9 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
-from task2vec.distance import symmetric
+from task2vec.distance import symmetric, symmetric_to_rows
 from task2vec.embedding import Embedding
-from task2vec.library.row_distance import symmetric_to_rows
 from task2vec.library.search import make_row
 from task2vec.select.evidence import SYMMETRIC, Evidence, Question
 from task2vec.select.knowledge.offers import Offer
