@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 EXTRAS := plot,map,table,hf,ray,web,docs,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench paper package test-lowest test-newest docs clean
+.PHONY: help demo test test-all check paper bench package test-lowest test-newest docs clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -18,7 +18,7 @@ demo: $(READY)  ## Embed eight small tasks offline, print distances and a recomm
 test: check  ## Everything that must pass: lint, types, imports, docstring examples, tests
 	$(BIN)/pytest -m "not long" -n 2 --dist worksteal
 
-test-all: check  ## Also what takes minutes: kills, long fuzzing, clusters, whole documents
+test-all: check  ## Also what takes minutes: kills, long fuzzing, clusters
 	$(BIN)/pytest -n 2 --dist worksteal
 
 check: $(READY)  ## The quick part of it: lint, format, types and the import contract
@@ -29,6 +29,9 @@ check: $(READY)  ## The quick part of it: lint, format, types and the import con
 
 bench: $(VENV)/.ready-bench  ## Measure speed and error against the old algorithm; prints ratios, writes JSON
 	$(BIN)/python benchmarks/run.py
+
+paper: $(READY)  ## Make every table and figure of the paper that needs no images, into task2vec-selection (five minutes)
+	$(BIN)/python -m experiments.selection all
 
 package: $(READY)  ## Build sdist and wheel, and try the wheel in an empty environment elsewhere
 	PYTHON=$(CURDIR)/$(BIN)/python .ci/package
@@ -43,8 +46,8 @@ docs: $(READY)  ## Build the reference of the Python API and the command line in
 	$(BIN)/python docs/reference.py site
 
 clean:  ## Remove the environment and everything that runs have left behind
-	rm -rf $(VENV) .venv-lowest .venv-newest build dist site task2vec-demo task2vec-map task2vec-paper task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) .venv-lowest .venv-newest build dist site task2vec-demo task2vec-map task2vec-paper task2vec-selection task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks experiments -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define install
 	@echo "installing task2vec[$(1)] into $(VENV); the first time this takes minutes and 6 GB of disk space for torch with CUDA"
@@ -52,10 +55,10 @@ define install
 endef
 
 # A quick part of the tests that meets every package: networks, Fisher, heads, files, tables, pictures, pages, commands.
-QUICK := tests/test_import.py tests/test_reference.py tests/probe/test_load.py tests/fisher/test_engine.py \
-	tests/head/test_linear.py tests/distance/test_symmetric.py tests/embedding/test_store.py tests/embedding/test_embed.py \
+QUICK := tests/test_import.py tests/test_reference.py tests/probe/test_load.py tests/fisher/test_per_sample.py \
+	tests/head/test_fit.py tests/distance/test_symmetric.py tests/embedding/test_store.py tests/embedding/test_embed.py \
 	tests/library/test_library.py tests/tasks/test_folder.py tests/tasks/test_table.py tests/tasks/test_huggingface.py \
-	tests/engine/test_ray.py tests/atlas/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py tests/web/test_api.py \
+	tests/engine/test_ray.py tests/plots/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py tests/web/test_api.py \
 	tests/hostile/test_web_serve.py tests/hostile/test_web_connections.py
 # Old versions may warn of one another: what they say is shown, and is no failure.
 define try

@@ -1,7 +1,7 @@
 """How should experts be trained quickly? Candidates beside the paper's recipe, on the tasks of the meta-task.
 
     python benchmarks/recipes.py --data DIR --weights DIR --out DIR [--minutes M]    # a GPU, any number of runs at once
-    python benchmarks/recipes.py --out DIR --tables DIR                              # the table of docs/experts.md
+    python benchmarks/recipes.py --out DIR --tables DIR                              # the table of docs/how-to/recommend.md
 
 The ten experts that the meta-task has by both of its recipes, trained by each candidate and tried on all tasks. The
 table has, by family of tasks and recipe: the mean error in percent on tasks of which the expert has seen neither images
@@ -27,8 +27,8 @@ from scipy.stats import spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.measure import show_table  # noqa: E402
+from experiments.metatask_run import Run  # noqa: E402
 from task2vec.experts import recipes  # noqa: E402
-from task2vec.paper.metatask_run import Run  # noqa: E402
 
 GRID = [(rate, epochs) for epochs in (5, 10) for rate in (0.005, 0.002, 0.001)]
 CANDIDATES = {

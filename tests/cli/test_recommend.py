@@ -11,8 +11,8 @@ import task2vec
 from task2vec import Library
 from tests.cli.material import make
 from tests.experts.making import make_expert
-from tests.paper.test_taxonomy import make_tiny
 from tests.select.recommend_world import fill_library, make_metatask, make_seen_world
+from tests.tiny_probe import make_tiny
 
 DEVICE = ("--device", "cpu")
 

@@ -8,7 +8,7 @@ import pytest
 from task2vec.distance import symmetric
 from task2vec.embedding import EmbedSettings, embed, trivial
 from task2vec.probe import load_probe
-from task2vec.tasks.samples import sample_tasks
+from task2vec.tasks import sample_tasks
 
 REPEATS = 3
 
@@ -24,7 +24,7 @@ def probe():
 
 
 def from_trivial(task, probe):
-    embedding = embed(task, probe, settings=EmbedSettings(images=12))
+    embedding = embed(task, probe, settings=EmbedSettings(max_samples=12))
     assert np.isfinite(embedding.vector).all() and embedding.provenance["settings"]["method"] == "robust"
     return symmetric(embedding, trivial(embedding))
 

@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 
 from task2vec.embedding import embed, embed_many
-from task2vec.embedding.passes import Passes
+from task2vec.embedding.batching import Passes
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, ResourceError, Task2VecError
-from task2vec.fisher import Engine
+from task2vec.fisher import PerSampleFisher
 from task2vec.tasks import from_dataset, read_folder
-from task2vec.tasks.dataset import digest_of
+from task2vec.tasks.torch_dataset import digest_pixels
 from tests.embedding.conftest import make_task, pictures
 from tests.embedding.families import FINE, ask, ask_binary, is_close
 from tests.embedding.test_methods import make_tiny
@@ -86,7 +86,7 @@ def test_a_file_that_goes_away_between_the_passes(folders, monkeypatch, others):
     tasks, root = folders
     settings = replace(FINE, seeds="all", **others)
     wanted = [embed(task, TINY, settings=settings) for task in tasks]
-    monkeypatch.setattr("task2vec.embedding.pixels.CACHE_BYTES", {"cpu": 0, "cuda": 0})
+    monkeypatch.setattr("task2vec.embedding.batching.CACHE_BYTES", {"cpu": 0, "cuda": 0})
     features = Passes.features
 
     def then_delete(passes, pixels, report):
@@ -104,8 +104,8 @@ def test_a_file_that_goes_away_between_the_passes(folders, monkeypatch, others):
 def test_a_file_that_goes_away_while_results_are_told_fails_what_is_left(folders, monkeypatch):
     (task, *_), root = folders
     tasks = [replace(task, name=f"the same {number}") for number in range(3)]
-    monkeypatch.setattr("task2vec.embedding.pixels.CACHE_BYTES", {"cpu": 0, "cuda": 0})
-    monkeypatch.setattr("task2vec.embedding.together._TOGETHER", 1)
+    monkeypatch.setattr("task2vec.embedding.batching.CACHE_BYTES", {"cpu": 0, "cuda": 0})
+    monkeypatch.setattr("task2vec.embedding.many._TOGETHER", 1)
     results = embed_many(tasks, TINY, settings=replace(FINE, seeds="all"))
     told = [next(results)]
     (root / "from 0" / "class 1" / "7.png").unlink()
@@ -220,7 +220,7 @@ def test_an_image_is_called_as_its_own_task_calls_it(monkeypatch):
 
     monkeypatch.setattr(Passes, "_features", spoilt)
     pool, _ = pictures((24,), seed=4)
-    later = [image for image in pool if digest_of(image) > digest_of(BLACK)]
+    later = [image for image in pool if digest_pixels(image) > digest_pixels(BLACK)]
     assert 2 < len(later) < len(pool)  # in the canonical order, the black one is another for a task of these alone
     sets = {"last": [*pool, BLACK], "first": [BLACK, *pool], "fewer": [later[0], BLACK, *later[1:]]}
     results = run([ask(images, [i % 2 for i in range(len(images))], name) for name, images in sets.items()])
@@ -228,7 +228,7 @@ def test_an_image_is_called_as_its_own_task_calls_it(monkeypatch):
 
 
 def test_rows_that_are_not_finite_fail_the_tasks_that_drew_them(monkeypatch):
-    rows = Engine.rows_by_seed
+    rows = PerSampleFisher.rows_by_seed
 
     def spoilt(engine, images, seeds, keys=None):
         darkest = images.flatten(1).amax(1).argmin()
@@ -241,7 +241,7 @@ def test_rows_that_are_not_finite_fail_the_tasks_that_drew_them(monkeypatch):
 
     tasks, settings = with_black(), replace(FINE, seeds="all")
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "rows_by_seed", spoilt)
+        patch.setattr(PerSampleFisher, "rows_by_seed", spoilt)
         results = run(tasks, settings=settings)
     for number in (1, 3):
         assert isinstance(results[number].error, NotFiniteError) and "layer 'second'" in str(results[number].error)
@@ -317,6 +317,6 @@ def test_a_gpu_too_small_for_one_image_is_no_failure_of_a_task(monkeypatch):
     def full(engine, images, seeds, keys=None):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory (pretended)")
 
-    monkeypatch.setattr(Engine, "rows_by_seed", full)
+    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", full)
     with pytest.raises(ResourceError, match="single image"):
         list(embed_many(ask_binary(2), TINY, settings=FINE, batch_size=1))

@@ -14,7 +14,7 @@ from torchvision import transforms
 from task2vec.distance import symmetric
 from task2vec.embedding import Embedding, EmbedSettings, embed, load_embedding
 from task2vec.errors import DataError, NotFiniteError, ProbeError, ProbeMismatchError, SettingsMismatchError
-from task2vec.fisher import Engine, check_rows
+from task2vec.fisher import PerSampleFisher, check_rows
 from task2vec.probe import FilterLayer, load_probe
 from task2vec.tasks import from_dataset
 from tests.cases import Odd, make_case
@@ -100,14 +100,14 @@ def test_features_that_are_not_finite_name_the_image():
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_fisher_that_is_not_finite_names_the_layer_and_saves_nothing(monkeypatch, value):
     probe = make_case("odd")
-    rows = Engine.rows_by_seed
+    rows = PerSampleFisher.rows_by_seed
 
     def broken(*arguments):
         for found in rows(*arguments):
             found[-1, probe.layers[0].filters + 3] = value  # a filter of the second layer
             yield found
 
-    monkeypatch.setattr(Engine, "rows_by_seed", broken)
+    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", broken)
     with pytest.raises(NotFiniteError, match=r"layer 'dilated' is not finite.*nothing was saved"):
         embed(make_task(), probe)
 
@@ -152,7 +152,7 @@ def test_the_same_run_twice_gives_the_same_bytes(tmp_path):
         torch.manual_seed(run)
         np.random.seed(run)
         random.seed(run)  # nobody's global randomness matters
-        files.append(embed(make_task(), probe, workers=workers).save(tmp_path / f"{run}").read_bytes())
+        files.append(embed(make_task(), probe, num_workers=workers).save(tmp_path / f"{run}").read_bytes())
     assert files[0] == files[1]
 
 
@@ -162,7 +162,7 @@ def test_embedding_leaves_global_randomness_alone():
     np.random.seed(5)
     random.seed(5)
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
-    embed(task, probe, settings=EmbedSettings("direct", "fast"))
+    embed(task, probe, settings=EmbedSettings("direct"))
     embed(task, probe)
     load_probe(odd_and_keep_state(), head="fc", transform=transform_to(40))
     assert torch.equal(torch.get_rng_state(), before[0])

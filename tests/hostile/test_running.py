@@ -87,9 +87,9 @@ def test_a_missing_extra_is_one_line_with_the_command(tmp_path):
         "import sys; sys.modules['matplotlib'] = None\n"
         "from task2vec.cli import app, exits\n"
         "import numpy as np\n"
-        "from task2vec.atlas import draw_distance_matrix\n"
+        "from task2vec.plots import draw_matrix\n"
         "def draw():\n"
-        "    draw_distance_matrix(np.zeros((2, 2)), ['a', 'b'], path='x.png')\n"
+        "    draw_matrix(np.zeros((2, 2)), ['a', 'b'], out='x.png')\n"
         "app.app.command()(exits.guarded(draw))\n" + START
     )
     result = run_command("draw", python=blocked, cwd=tmp_path)
@@ -117,7 +117,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from task2vec.embedding import EmbedSettings, embed_many
 from tests.embedding.families import ask_binary
 from tests.embedding.test_methods import make_tiny
-settings = EmbedSettings(images=20, l2=0.1)
+settings = EmbedSettings(max_samples=20, l2=0.1)
 for result in embed_many(ask_binary(20), make_tiny(), settings=settings, folder=sys.argv[1], gigabytes=1e-9):
     print(result.task, "found" if result.is_found else "made", flush=True)
     time.sleep(0.02)  # so that a signal comes while there is still something to do

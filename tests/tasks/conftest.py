@@ -1,10 +1,6 @@
-"""No test reads or writes the user's own cache."""
+"""No deadline for single examples of hypothesis: a busy machine is not an error."""
 
-import pytest
+from hypothesis import settings
 
-
-@pytest.fixture(autouse=True)
-def cache_folder(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    return folder / "task2vec" / "catalogues"
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")

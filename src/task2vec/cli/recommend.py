@@ -79,7 +79,7 @@ def recommend(
     draw: Annotated[int | None, typer.Option(help="With --task: read this many of its images, drawn by seed.")] = None,
     labels: Annotated[Path | None, typer.Option(help="With --task: iMaterialist's table of names of labels.")] = None,
     device: options.Device = None,
-    workers: options.Workers = None,
+    num_workers: options.Workers = None,
     batch_size: options.BatchSize = None,
     allow_bad: options.AllowBad = False,
     as_json: options.AsJson = False,
@@ -95,7 +95,7 @@ def recommend(
     check_file(csv, option="--csv", is_forced=force)
     from task2vec.select.recommendation.recommending import Wanted
 
-    how = {"device": device, "workers": workers, "batch_size": batch_size}
+    how = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     chosen = [one for text in candidates or () for one in text.split(",") if one] or None
     common = {"download": download, "progress": is_watched(), "how": how}
     asked = Wanted(evidence, chosen, regime, strategy, max_params, max_time, **common)

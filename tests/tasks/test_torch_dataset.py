@@ -1,0 +1,313 @@
+"""Any map-style dataset becomes a task."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from PIL import Image
+
+from task2vec.errors import DataChangedError, DataError, NotFiniteError, UsageError
+from task2vec.tasks import from_dataset
+
+
+def array(seed: int, channels: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (4, 5, channels), dtype=np.uint8)
+
+
+def tensor(seed: int) -> torch.Tensor:
+    return torch.from_numpy(array(seed)).permute(2, 0, 1)
+
+
+class Pairs(torch.utils.data.Dataset):
+    """A torch dataset whose images pass through `see` each time they are read."""
+
+    def __init__(self, labels, see=array, classes=None):
+        self.labels, self.see = labels, see
+        if classes is not None:
+            self.classes = classes
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        return self.see(index), self.labels[index]
+
+
+SIGHTS = {
+    "array": array,
+    "float array": lambda seed: array(seed) / np.float64(255),
+    "image": lambda seed: Image.fromarray(array(seed)),
+    "tensor": tensor,
+    "float tensor": lambda seed: tensor(seed).float() / 255,
+    "double tensor that needs a gradient": lambda seed: (tensor(seed).double() / 255).requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_every_kind_of_image_gives_the_same_task(sight):
+    task = from_dataset(Pairs([0, 1, 1], SIGHTS[sight]))
+    assert task.fingerprint == from_dataset(Pairs([0, 1, 1])).fingerprint
+    assert np.array_equal(np.asarray(task.images.load(2)), array(2))
+    assert (task.name, task.source, task.images.is_threadsafe) == ("Pairs", "Pairs", False)
+    assert task.images.name(2) == "item 2"
+
+
+def test_grey_and_transparent_images_are_converted():
+    grey = from_dataset(
+        [(array(0, 1), 0), (array(1, 1)[:, :, 0], 1), (tensor(2)[:1], 1), (tensor(3)[0].half() / 255, 1)]
+    )
+    assert np.array_equal(np.asarray(grey.images.load(0))[:, :, 2], array(0, 1)[:, :, 0])
+    assert np.array_equal(np.asarray(grey.images.load(2))[:, :, 1], array(2)[:, :, 0])
+    clear = np.zeros((2, 2, 4), dtype=np.uint8)
+    assert from_dataset([(clear, 0), (array(1), 1)]).images.load(0).getpixel((0, 0)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("label", [int, np.int64, np.uint8, torch.tensor, bool])
+def test_labels_may_be_any_whole_number(label):
+    assert from_dataset(Pairs([label(0), label(1), label(1)])).targets.tolist() == [0, 1, 1]
+
+
+def test_class_names_come_from_the_caller_then_the_dataset_then_the_numbers():
+    labels = [2, 0, 2]
+    assert from_dataset(Pairs(labels)).classes == ("0", "2")
+    own = from_dataset(Pairs(labels, classes=["a", "b", "c"]))
+    assert (own.classes, own.targets.tolist()) == (("a", "c"), [1, 0, 1])
+    assert own.warnings[0] == "classes without an item, left out: 'b'"
+    given = from_dataset(Pairs(labels, classes=["a", "b", "c"]), classes=["x", "y", "z"], name="mine")
+    assert (given.classes, given.name) == (("x", "z"), "mine")
+    assert from_dataset(Pairs(labels, classes=["too", "few"])).classes == ("0", "2")
+    assert from_dataset(Pairs([0, 10**12])).classes == ("0", "1000000000000")
+    with pytest.raises(DataError, match=r"item 0 \(row 0\) is 2"):
+        from_dataset(Pairs(labels), classes=["x", "y"])
+
+
+@pytest.mark.parametrize("row", [list, np.array, torch.tensor, lambda row: torch.tensor(row).float()])
+def test_rows_of_zeros_and_ones_are_several_labels(row):
+    rows = [[0, 1], [1, 1], [1, 0]]
+    task = from_dataset(Pairs([row(values) for values in rows]), classes=["red", "round"])
+    assert task.is_multilabel
+    assert task.targets.tolist() == rows
+    assert task.classes == ("red", "round")
+    assert from_dataset(Pairs(rows)).classes == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1, -1], r"item 2 \(row 2\) is -1"),
+        ([0.0, 1.5, 1.0], r"item 1 \(row 1\) holds decimal numbers \(such as 1\.5\).*regression is not supported"),
+        ([0.0, 1.0, 1.0], r"item 0 \(row 0\) holds decimal numbers \(such as 0\.0\).*class numbers as integers"),
+        ([0, float("nan"), 1], r"item 1 \(row 1\) is nan: it is missing"),
+        ([[0.1, 0.9], [1.0, 0.0]], r"item 0 \(row 0\) .*\[0\.1, 0\.9\].*regression"),
+        ([[0.0, 1.0], [2.0, 0.0]], r"item 1 \(row 1\) .*\[2\.0, 0\.0\].*regression"),
+        ([0, {"boxes": [1]}, 1], "item 1: its label is made of boxes or annotations"),
+        ([[[0], [0, 1]], 1], r"item 0: its label is 2 targets at once \(list, list\)"),
+        ([0, Image.new("L", (2, 2)), 1], "item 1: its label is an image, as for segmentation"),
+        ([(0, Image.new("L", (2, 2)))] * 2, r"item 0: .*2 targets at once \(int, Image\).*target_types="),
+        ([0, "cat", 1], "item 1: its label 'cat'"),
+        ([0, [0, 1], 1], "item 1: its label"),
+        ([[0, 1], [1, float("nan")]], r"item 1 \(row 1\)"),
+        ([0, None, 1], "item 1: its label"),
+        ([3, 3], "only one class"),
+        ([], "no images"),
+    ],
+)
+def test_wrong_labels_are_refused_by_their_item(labels, message):
+    with pytest.raises(DataError, match=message):
+        from_dataset(Pairs(labels))
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (tensor(1).float() / 127.5 - 1, "item 1: .*Normalize"),
+        (tensor(1).float(), "item 1: .*divide 0 to 255 by 255"),
+        (tensor(1).int(), "item 1: .*int32"),
+        (array(1).transpose(2, 0, 1), r"item 1: .*shape \(3, 4, 5\).*\(height, width, channels\)"),
+        (torch.zeros(6, 5, 3), r"item 1: .*\(channels, height, width\)"),
+        (np.zeros((0, 4, 3), np.uint8), "item 1: .*shape"),
+        ("picture.png", "item 1: .*str"),
+    ],
+)
+def test_images_of_unknown_scale_or_shape_are_refused(image, message):
+    with pytest.raises(DataError, match=message):
+        from_dataset([(array(0), 0), (image, 1)])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_pixels_that_are_not_finite_are_refused_by_their_item(value):
+    broken = tensor(1).float() / 255
+    broken[0, 0, 0] = value
+    with pytest.raises(NotFiniteError, match=r"item 1: .*NaN"):
+        from_dataset([(array(0), 0), (broken, 1)])
+
+
+def test_augmentation_is_refused():
+    noise = np.random.default_rng(0)
+    with pytest.raises(DataError, match=r"item 0 .*augmentation"):
+        from_dataset(Pairs([0, 1] * 10, lambda index: noise.integers(0, 256, (4, 4, 3), dtype=np.uint8)))
+    with pytest.raises(DataError, match=r"item .*augmentation"):
+        from_dataset(Pairs([0, 1] * 200, lambda index: array(index)[:, :: 1 if noise.random() < 0.5 else -1].copy()))
+
+
+def test_items_that_change_later_are_not_loaded():
+    pairs = [(array(0), 0), (array(1), 1)]
+    task = from_dataset(pairs)
+    pairs[1] = (array(7), 1)
+    with pytest.raises(DataChangedError, match="item 1"):
+        task.images.load(1)
+    assert np.array_equal(np.asarray(task.images.load(0)), array(0))
+
+
+def test_items_that_are_no_pairs_are_refused():
+    with pytest.raises(DataError, match=r"item 1 of the list .*not a pair"):
+        from_dataset([(array(0), 0), array(1)])
+    with pytest.raises(DataError, match=r"item 0 .*not a pair .*dict of 'image', 'label'.*Return \(image, label\)"):
+        from_dataset([{"image": array(0), "label": 0}])
+    with pytest.raises(DataError, match=r"item 0 .*not a pair .*tuple"):
+        from_dataset([(array(0), 0, 1)])
+    with pytest.raises(DataError, match=r"item 1 .*ZeroDivisionError"):
+        from_dataset(Pairs([0, 1], lambda index: array(index // (1 - index))))
+    with pytest.raises(UsageError, match="map-style"):
+        from_dataset(iter([(array(0), 0)]))
+
+
+def test_a_lazily_opened_file_that_is_truncated_is_refused_by_its_item(tmp_path):
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(tmp_path / "x.png")
+    (tmp_path / "x.png").write_bytes((tmp_path / "x.png").read_bytes()[:4000])
+    with Image.open(tmp_path / "x.png") as image, pytest.raises(DataError, match=r"item 1: .*truncated"):
+        from_dataset([(array(0), 0), (image, 1)])
+
+
+def test_the_room_does_not_import_torch():
+    code = "import sys, task2vec.tasks; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def save_pictures(root, **counts):
+    """A folder of class folders, as torchvision's ImageFolder reads it."""
+    for shade, (kind, count) in enumerate(counts.items()):
+        for number in range(count):
+            (root / kind).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (number, 40 * shade, 9)).save(root / kind / f"{number:02}.png")
+    return root
+
+
+def test_an_image_folder_gives_names_and_labels_of_its_own(tmp_path):
+    folder = torchvision.datasets.ImageFolder(save_pictures(tmp_path, cats=2, dogs=3))
+    task = from_dataset(folder)
+    assert (task.name, task.classes, task.targets.tolist()) == ("ImageFolder", ("cats", "dogs"), [0, 0, 1, 1, 1])
+    assert task.images.load(4).getpixel((0, 0)) == (2, 40, 9)
+    assert from_dataset(torch.utils.data.Subset(folder, [4, 0, 1])).classes == ("cats", "dogs")
+    only = from_dataset(torchvision.datasets.ImageFolder(tmp_path, transform=torchvision.transforms.ToTensor()))
+    assert only.fingerprint == task.fingerprint
+    noisy = torchvision.datasets.ImageFolder(tmp_path, transform=torchvision.transforms.ColorJitter(0.5))
+    with pytest.raises(DataError, match=r"item 0 .*augmentation"):
+        from_dataset(noisy)
+
+
+def make_pets(root, target_types):
+    """OxfordIIITPet as published, with four pictures."""
+    base = root / "oxford-iiit-pet"
+    (base / "annotations" / "trimaps").mkdir(parents=True)
+    (base / "images").mkdir()
+    rows = [("Abyssinian_1", 1, 1), ("beagle_2", 2, 2), ("Abyssinian_3", 1, 1), ("pug_4", 3, 2)]
+    for number, (name, _, _) in enumerate(rows):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(base / "images" / f"{name}.jpg")
+        Image.new("L", (8, 8), number).save(base / "annotations" / "trimaps" / f"{name}.png")
+    lines = [f"{name} {breed} {kind} 1" for name, breed, kind in rows]
+    (base / "annotations" / "trainval.txt").write_text("\n".join(lines) + "\n")
+    return torchvision.datasets.OxfordIIITPet(root, target_types=target_types)
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "targets"),
+    [
+        ("category", ("Abyssinian", "Beagle", "Pug"), [0, 1, 0, 2]),
+        ("binary-category", ("Cat", "Dog"), [0, 1, 0, 1]),  # the breeds are not the names of these
+    ],
+)
+def test_pets_by_breed_and_by_kind_have_their_own_names(tmp_path, kind, classes, targets):
+    task = from_dataset(make_pets(tmp_path, kind))
+    assert (task.classes, task.targets.tolist()) == (classes, targets)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_pets_with_a_mask_are_refused_by_name(tmp_path):
+    # The files of masks stay open: torchvision does not close them.
+    with pytest.raises(DataError, match="item 0: its label is an image, as for segmentation"):
+        from_dataset(make_pets(tmp_path, "segmentation"))
+    with pytest.raises(DataError, match="2 targets at once"):
+        from_dataset(make_pets(tmp_path / "both", ["category", "segmentation"]))
+
+
+def make_celeba(root, target_type, monkeypatch):
+    """CelebA as published, with three pictures and three attributes of -1 and 1."""
+    base = root / "celeba"
+    (base / "img_align_celeba").mkdir(parents=True)
+    names = [f"{number:06}.jpg" for number in range(1, 4)]
+    for number, name in enumerate(names):
+        Image.new("RGB", (8, 8), (40 * number, 0, 0)).save(base / "img_align_celeba" / name)
+
+    def write(file, values, header=""):
+        (base / file).write_text(header + "".join(f"{name} {row}\n" for name, row in zip(names, values, strict=True)))
+
+    write("list_eval_partition.txt", ["0"] * 3)
+    write("identity_CelebA.txt", ["7", "9", "7"])
+    write("list_bbox_celeba.txt", ["1 2 3 4"] * 3, "3\nimage_id x_1 y_1 width height\n")
+    write("list_landmarks_align_celeba.txt", ["1 2 3 4 5 6 7 8 9 10"] * 3, "3\na b c d e f g h i j\n")
+    write("list_attr_celeba.txt", ["1 -1 -1", "-1  1 -1", "-1 -1  1"], "3\nBald Smiling Young \n")
+    monkeypatch.setattr(torchvision.datasets.CelebA, "_check_integrity", lambda self: True)
+    return torchvision.datasets.CelebA(root, target_type=target_type)
+
+
+def test_the_attributes_of_celeba_are_several_labels(tmp_path, monkeypatch):
+    task = from_dataset(make_celeba(tmp_path, "attr", monkeypatch))
+    assert (task.classes, task.is_multilabel) == (("Bald", "Smiling", "Young"), True)
+    assert task.targets.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]  # -1 is no
+    faces = from_dataset(make_celeba(tmp_path / "faces", "identity", monkeypatch))
+    assert (faces.classes, faces.targets.tolist()) == (("7", "9"), [0, 1, 0])
+    with pytest.raises(DataError, match=r"item 0 \(row 0\) is \[1, 2, 3, 4\], not a row of 4 values that are 0 or 1"):
+        from_dataset(make_celeba(tmp_path / "boxes", "bbox", monkeypatch))
+
+
+def test_synonyms_categories_and_numbers_of_classes_give_names():
+    pairs = Pairs([0, 1, 1], classes=[("tench", "Tinca tinca"), ("goldfish",)])
+    assert from_dataset(pairs).classes == ("tench, Tinca tinca", "goldfish")
+    pairs = Pairs([0, 1, 1])
+    pairs.categories = ["accordion", "airplanes"]
+    assert from_dataset(pairs).classes == ("accordion", "airplanes")
+    pairs = Pairs([0, 1, 1])
+    pairs.class_to_idx = {"Zed": 0, "Amy": 1}
+    assert from_dataset(pairs).classes == ("Zed", "Amy")
+    with pytest.raises(DataError, match="3 class names were given for rows of 2 values"):
+        from_dataset(Pairs([[0, 1], [1, 0]]), classes=["a", "b", "c"])
+
+
+def test_items_that_raise_stop_the_reading_unless_they_may_be_left_out(tmp_path):
+    root = save_pictures(tmp_path, cats=10, dogs=10)
+    (root / "cats" / "03.png").write_bytes(b"no image")
+    (root / "dogs" / "01.png").write_bytes((root / "dogs" / "01.png").read_bytes()[:45])
+    folder = torchvision.datasets.ImageFolder(root)
+    with pytest.raises(DataError, match=r"item 3 of the ImageFolder cannot be read \(Unidentified.*allow_bad=True"):
+        from_dataset(folder)
+    task = from_dataset(folder, allow_bad=True)
+    assert [bad.path for bad in task.bad] == ["item 3", "item 11"]
+    assert (len(task), task.counts.tolist()) == (18, [9, 9])
+    assert task.images.name(3) == "item 4"
+    assert task.images.load(3).getpixel((0, 0)) == (4, 0, 9)
+    assert task.images.load(17).getpixel((0, 0)) == (9, 40, 9)
+    (root / "cats" / "04.png").unlink()
+    with pytest.raises(DataChangedError, match=r"item 4 .*cannot be read"):
+        task.images.load(3)
+
+
+def test_allow_bad_hides_no_wrong_labels_and_no_wrong_pixels():
+    for pair, message in (((tensor(1).float(), 1), "divide 0 to 255"), ((array(1), "cat"), "its label 'cat'")):
+        with pytest.raises(DataError, match=message):
+            from_dataset([(array(0), 0), pair, (array(2), 1)], allow_bad=True)
+    with pytest.raises(DataError, match="no images"):
+        from_dataset(Pairs([0, 1], lambda item: 1 // 0), allow_bad=True)
