@@ -1,0 +1,136 @@
+"""The application: which commands there are, where each is defined, and the options before them.
+
+A command's module is imported when the command is run, so that `task2vec --help` imports none of them.
+"""
+
+import shutil
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from task2vec.cli.options import PlainCommand
+from task2vec.cli.output import guard, is_debugging
+
+# Help is never wider than the terminal; left to itself it would not go below 50 columns.
+_WIDTH = min(shutil.get_terminal_size().columns, 80) - 2
+
+# Each command: its module, its function, and its line in the list of commands.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": ("demo", "demo", "Embed eight small tasks offline and compare them."),
+    "embed": ("embed", "embed", "Embed folders of images, tables or published datasets."),
+    "show": ("compare", "show", "Show an embedding: task, error, norm, layers."),
+    "nearest": ("compare", "nearest", "Find the tasks of the library most similar to one."),
+    "distance": ("compare", "distance", "Compute the distance between two tasks."),
+    "diversity": ("compare", "diversity", "Measure how diverse a dataset is."),
+    "map": ("compare", "draw_map", "Draw a map of the embedded tasks."),
+    "recommend": ("recommend", "recommend", "Recommend a pretrained model for a task."),
+    "evaluate": ("recommend", "evaluate", "Compare model selection strategies."),
+    "train-expert": ("experts", "train_expert", "Fine-tune a pretrained model on each task."),
+    "error-matrix": ("experts", "error_matrix", "Measure the error of every task with every expert."),
+    "library": ("library", "", "List, show, edit, verify and share what was embedded."),
+    "serve": ("serve", "serve", "Open the library in the browser."),
+    "tasks": ("embed", "tasks", "List the tasks of a dataset."),
+    "probes": ("doctor", "probes", "List the probes that are available offline."),
+    "doctor": ("doctor", "doctor", "Check the installation, devices, folders and library."),
+}
+LIBRARY_COMMANDS: dict[str, tuple[str, str, str]] = {
+    "ls": ("library", "ls", "List the tasks."),
+    "show": ("library", "show_task", "Show a task: classes, tags, embeddings, errors."),
+    "stats": ("library", "stats", "Count the entries, and show which can be compared."),
+    "add": ("library", "add", "Add saved embeddings."),
+    "rm": ("library", "rm", "Remove a task, an embedding, an expert or a tag."),
+    "tag": ("library", "tag", "Add tags to a task."),
+    "rename": ("library", "rename", "Rename a task."),
+    "verify": ("library", "verify", "Read everything, and report what is damaged."),
+    "repair": ("library", "repair", "Rebuild the library from what can still be read."),
+    "export": ("library", "export", "Write the library, or the tasks with a tag, to a file."),
+    "import": ("library", "import_tasks", "Import an exported file or another library."),
+    "experts": ("library", "experts", "List the experts."),
+    "errors": ("library", "errors", "List the measured errors."),
+}
+_CONTEXT = {"help_option_names": ["-h", "--help"], "terminal_width": _WIDTH}
+# Plain help texts: with rich they would take twice as long as everything else together.
+_PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False, "add_completion": False}
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows the names of its commands, and imports one when it is run or asked for help."""
+
+    table = COMMANDS
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names in the order of the table."""
+        return list(self.table)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, or None."""
+        if cmd_name not in self.table:
+            return None
+        if cmd_name not in self.commands:
+            module, function, short = self.table[cmd_name]
+            self.commands[cmd_name] = _load_command(cmd_name, module, function, short)
+        return self.commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names; a wrong name is refused with similar ones."""
+        if args and args[0] not in self.table and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.table, n=1)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            ctx.fail(f"No such command '{args[0]}'.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, _, short) in self.table.items()])
+
+
+class LibraryGroup(LazyGroup):
+    """The commands of `task2vec library`."""
+
+    table = LIBRARY_COMMANDS
+
+
+def _load_command(name: str, module: str, function: str, short: str) -> Any:
+    """The command of a function; a group for `library`, which has no function of its own."""
+    if not function:
+        return typer.main.get_command(library)
+    call = getattr(import_module(f"task2vec.cli.{module}"), function)
+    alone = typer.Typer(**_PLAIN)
+    alone.command(name, cls=PlainCommand, short_help=short, context_settings=_CONTEXT)(guard(call))
+    return typer.main.get_command(alone)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from task2vec import __version__
+
+        print(f"task2vec {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(name="task2vec", cls=LazyGroup, no_args_is_help=True, context_settings=_CONTEXT, **_PLAIN)
+library = typer.Typer(name="library", cls=LibraryGroup, no_args_is_help=True, context_settings=_CONTEXT, **_PLAIN)
+
+
+@app.callback()
+def start(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Turn image datasets into vectors: compare tasks, and choose a pretrained model for a new one.
+
+    Start with `task2vec demo`, then `task2vec embed FOLDER`.
+    """
+    is_debugging.set(debug)
+
+
+@library.callback()
+def start_library() -> None:
+    """List, show, edit, verify and share the tasks, embeddings, experts and errors of the library."""
