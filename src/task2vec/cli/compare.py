@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from task2vec.embedding import Embedding
     from task2vec.library import Library
-    from task2vec.tasks import Task
 
-MOST_STAGES, FEWEST_STAGES, BAR_WIDTH = 14, 4, 20
+MOST_STAGES, BAR_WIDTH = 14, 20
 NO_GROUP = "(no group)"
 
 # --- show ------------------------------------------------------------------------------------------------------------
@@ -77,25 +76,17 @@ def summarize_stages(embedding: "Embedding") -> list[dict[str, Any]]:
 def group_layers(layers: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """Consecutive layers grouped by the longest common prefixes of their names that give few enough stages.
 
-    Layers whose names have no structure (a long flat `features.0` to `features.52`) are cut into equal runs.
-
     Example:
         >>> group_layers([("stem", 8), ("blocks.0.a", 4), ("blocks.0.b", 4), ("blocks.1.a", 6), ("neck", 2)])
         [('stem', 8), ('blocks.0.a', 4), ('blocks.0.b', 4), ('blocks.1.a', 6), ('neck', 2)]
     """
-
-    def split_at(depth: int) -> list[list[tuple[str, int]]]:
-        return [list(run) for _, run in groupby(layers, key=lambda layer: layer[0].split(".")[:depth])]
-
     deepest = max(name.count(".") for name, _ in layers) + 1
-    depth = next((d for d in range(deepest, 0, -1) if len(split_at(d)) <= MOST_STAGES), 0)
-    runs = split_at(depth)
-    names = [".".join(run[0][0].split(".")[:depth]) for run in runs]
-    if len(runs) < FEWEST_STAGES and len(layers) >= 2 * FEWEST_STAGES:
-        length = -(-len(layers) // (MOST_STAGES - FEWEST_STAGES))
-        runs = [layers[first : first + length] for first in range(0, len(layers), length)]
-        names = [f"{run[0][0]} to {run[-1][0]}" if len(run) > 1 else run[0][0] for run in runs]
-    return [(name, sum(filters for _, filters in run)) for name, run in zip(names, runs, strict=True)]
+    for depth in range(deepest, -1, -1):
+        groups = groupby(layers, key=lambda layer, depth=depth: ".".join(layer[0].split(".")[:depth]))
+        stages = [(name, sum(filters for _, filters in group)) for name, group in groups]
+        if len(stages) <= MOST_STAGES:
+            break
+    return stages
 
 
 # --- nearest ---------------------------------------------------------------------------------------------------------
@@ -121,7 +112,7 @@ def nearest(
 
 def find_neighbours(query: inputs.Query, library: Path | None, *, k: int) -> dict[str, Any]:
     """The neighbours as plain values; where there are none, which embeddings the library has instead."""
-    from task2vec.library.identity import identify
+    from task2vec.library import identify
     from task2vec.progress import show_progress
 
     embedding = query.embedding
@@ -171,8 +162,8 @@ def _print_neighbours(report: dict[str, Any]) -> None:
         output.print_text("There is no other task in the library. Add more: task2vec embed FOLDER")
     else:
         output.print_text(
-            f"No embedding of the library can be compared with it: the probe, image size or method differs. It was embedded "
-            f"by {query['probe']}, the others by:"
+            f"No embedding of the library can be compared with it: the probe, image size or method differs. It is by "
+            f"{query['probe']}, the others are by:"
         )
         for space in report["spaces"]:
             print(f"  {format_space(space)}: {pluralize(space['embeddings'], 'embedding')}")
@@ -256,10 +247,10 @@ def diversity(
     """
     begin = time.perf_counter()
     import task2vec
-    from task2vec.distance import cross_diversity
+    from task2vec.distance import FEWEST_BATCHES, cross_diversity
     from task2vec.distance import diversity as measure
+    from task2vec.tasks import draw_batches
 
-    check_device(device)
     settings = options.make_settings(method=method, max_samples=max_samples, l2=l2, seed=seed)
     loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
     drawing: dict[str, Any] = {"batches": batches, "classes": classes or None, "images": shots, "seed": seed or 0}
@@ -268,9 +259,14 @@ def diversity(
     tasks = [inputs.read_own(each, reading) for each in paths]
     for each, task in zip(paths, tasks, strict=True):
         inputs.say_bad(task.bad, root=each)
-        _check_batches(task, drawing)
-    _check_shared(tasks)
-    how: dict[str, Any] = {"device": device, "workers": num_workers, "progress": output.is_watched()}
+        if (count := len(draw_batches(task, **drawing))) < FEWEST_BATCHES:
+            raise UsageError(
+                f"'{task.name}' has images for {count} batches, too few to estimate its diversity; at least "
+                f"{FEWEST_BATCHES} are needed. Use smaller batches: --shots, --classes"
+            )
+    if other is not None and (shared := len(set(tasks[0].digests) & set(tasks[1].digests))):
+        output.say(f"warning: {pluralize(shared, 'image')} in both datasets, which makes them more similar")
+    how: dict[str, Any] = {"device": device, "num_workers": num_workers, "progress": output.is_watched()}
     sides = []
     for each, task in zip(paths, tasks, strict=True):
         output.say(f"embedding batches of {printable(each)} ...")
@@ -292,44 +288,6 @@ def diversity(
     output.print_json(report) if as_json else _print_diversity(report)
 
 
-def check_device(device: str | None) -> None:
-    """Refuses a device that cannot be used before any image is read."""
-    import torch
-
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(
-            f"--device {device} cannot be used here ({reason}). Remove it, or use --device cpu."
-        ) from error
-
-
-def _check_batches(task: "Task", drawing: dict[str, Any]) -> None:
-    """Refuses a dataset with too few images before the minutes of work."""
-    from task2vec.distance.batches import FEWEST_BATCHES
-    from task2vec.tasks.batches import draw_batches
-
-    if (count := len(draw_batches(task, **drawing))) < FEWEST_BATCHES:
-        raise UsageError(
-            f"'{task.name}' has images for {count} batches, too few to estimate its diversity; at least "
-            f"{FEWEST_BATCHES} are needed. Use smaller batches: --shots, --classes"
-        )
-
-
-def _check_shared(tasks: "list[Task]") -> None:
-    """Refuses to compare a dataset with itself, and warns of images that are in both."""
-    if len(tasks) < 2:
-        return
-    if tasks[0].fingerprint == tasks[1].fingerprint:
-        raise UsageError(
-            "both datasets have the same images and labels, so every batch would be compared with itself. Name two "
-            "different ones, or only one."
-        )
-    if shared := len(set(tasks[0].digests) & set(tasks[1].digests)):
-        output.say(f"warning: {pluralize(shared, 'image')} in both datasets, which makes them more similar")
-
-
 def _print_diversity(report: dict[str, Any]) -> None:
     def format_spread(spread: dict[str, float]) -> str:
         return f"{spread['value']:.3f} ± {spread['stderr']:.3f}"
@@ -346,13 +304,13 @@ def _print_diversity(report: dict[str, Any]) -> None:
     output.print_table(rows, text=("dataset",), drop=("beyond noise", "batches"))
     if cross and cross["alignment"]:
         output.print_text(
-            f"alignment {format_spread(cross['alignment'])} (one minus the distance between the two; the noise is the mean "
-            "distance within each)"
+            f"alignment {format_spread(cross['alignment'])} (one minus the distance between the two; the noise is the "
+            "mean distance within each)"
         )
     output.print_text(
-        "Distances between embeddings of random batches, ± one standard error (jackknife over batches). Noise: the distance "
-        "between a batch and a repeat with the same classes and other images. Compare only numbers of the same probe, "
-        "settings and batch size."
+        "Distances between embeddings of random batches, ± one standard error (jackknife over batches). Noise: the "
+        "distance between a batch and a repeat with the same classes and other images. Compare only numbers of one "
+        "probe, settings and batch size."
     )
     batch = report["batch"]
     size = f"{batch['classes']} classes with {batch['images_of_each']} images in each batch"
@@ -378,7 +336,7 @@ def draw_map(
     Writes an interactive page (map.html), the map and the distance matrix as PNG and PDF, and their numbers as CSV.
     """
     begin = time.perf_counter()
-    from task2vec.atlas.canvas import import_figure, make_folder
+    from task2vec.plots import import_figure, make_folder
 
     import_figure()  # a missing extra is reported now and not after the work
     if files and (given := options.list_given({"tag": tag, "probe": probe, "library": library})):
@@ -452,7 +410,7 @@ def _load_library(
         probe: only embeddings by this one: its name, or the first digits of its fingerprint.
         without: fingerprints of tasks that are placed on the map instead.
     """
-    from task2vec.distance.kind import SCALING
+    from task2vec.distance import SCALING
     from task2vec.progress import show_progress
 
     opened = inputs.open_if_any(folder)
@@ -496,8 +454,8 @@ def _read_groups(table: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
         reason = f"no column {error}" if isinstance(error, KeyError) else error
         raise DataError(
-            f"cannot read groups from '{table}' ({reason}), so there is nothing to color by. Use a CSV file in UTF-8 with "
-            "the columns task and group: --group FILE.csv"
+            f"cannot read groups from '{table}' ({reason}), so there is nothing to color by. Use a CSV file in UTF-8 "
+            "with the columns task and group: --group FILE.csv"
         ) from error
 
 
@@ -532,13 +490,13 @@ def _draw(
     """Draws the map of the known tasks with the placed ones on it, and the matrix of all."""
     import numpy as np
 
-    from task2vec import atlas as plots
+    from task2vec import plots
 
     names = [embedding.task for embedding in embeddings]
     known = len(names) - placed
     output.say(f"laying out {known} tasks ...")
     laid = plots.lay_out(distances[:known, :known], names[:known])
-    places = np.vstack([laid.places, laid.place(distances[known:, :known])]) if placed else laid.places
+    places = np.vstack([laid.positions, laid.place(distances[known:, :known])]) if placed else laid.positions
     title, note = f"{len(names)} tasks", f"{kind} distance, {laid.describe()}"
     output.say("drawing ...")
     facts = [_find_facts(embedding) for embedding in embeddings]
@@ -547,7 +505,7 @@ def _draw(
         places, names, path=out / "map.html", distances=distances, facts=facts, title=title, note=note, **common
     )
     drawn = plots.draw_map(places, names, out=out / "map", title=f"{title}: {note}", **common)
-    matrix = plots.draw_tree(distances, names, out=out / "matrix", groups=groups, title=f"{kind} distance")
+    matrix = plots.draw_matrix(distances, names, out=out / "matrix", groups=groups, title=f"{kind} distance")
     nearest = [
         {"task": names[row], "nearest": names[near], "distance": float(distances[row, near])}
         for row in range(known, len(names))
@@ -559,7 +517,7 @@ def _draw(
 
 def _find_facts(embedding: "Embedding") -> Any:
     """What the page shows of a task; what a file lacks, or has as something else than a number, is left out."""
-    from task2vec.atlas import TaskFacts
+    from task2vec.plots import TaskFacts
 
     def find(part: str, key: str) -> Any:
         record = embedding.provenance.get(part)

@@ -30,14 +30,14 @@ def demo(out: options.Out = Path("task2vec-demo"), as_json: options.AsJson = Fal
     import numpy as np
 
     import task2vec
-    from task2vec.atlas.canvas import make_folder
+    from task2vec.plots import make_folder
     from task2vec.progress import show_progress
 
     make_folder(out)
     output.say("creating eight small tasks and loading the probe ...")
     tasks = task2vec.sample_tasks(images_per_task=IMAGES)
     probe = task2vec.load_probe(size=SIZE)
-    settings = task2vec.EmbedSettings(images=SAMPLES)
+    settings = task2vec.EmbedSettings(max_samples=SAMPLES)
     embeddings = []
     with show_progress(output.is_watched()) as report:
         step = report("embedding", len(tasks))
@@ -85,21 +85,21 @@ def _print_table(rows: list[dict[str, Any]], seconds: float) -> None:
     ]
     output.print_table(table, text=("task", "nearest (distance)"), drop=("images", "classes"))
     output.print_text(
-        "Two tasks are near (a small distance) when the same filters of the probe matter for both. The norm is how much they "
-        "matter: little for easy tasks, much for hard ones, and almost nothing where nothing can be learned, as from random "
-        f"labels.   ({seconds:.0f} s)"
+        "Two tasks are near (a small distance) if the same filters of the probe matter for both. The norm is how much "
+        "they matter: little for easy tasks, much for hard ones, and almost nothing where nothing can be learned, as "
+        f"from random labels.   ({seconds:.0f} s)"
     )
     print(flush=True)
 
 
 def _draw(distances: Any, tasks: "Sequence[Task]", out: Path) -> str | None:
     """The path of the figure, or nothing but a hint where matplotlib is missing."""
-    from task2vec.atlas import draw_distance_matrix
+    from task2vec.plots import draw_matrix
 
     thumbnails = [[task.images.load(index) for index in (0, 1)] for task in tasks]
     names = [task.name for task in tasks]
     try:
-        return str(draw_distance_matrix(distances, names, path=out / "distances.png", thumbnails=thumbnails))
+        return str(draw_matrix(distances, names, out=out / "distances.png", thumbnails=thumbnails)[0])
     except MissingExtraError as error:
         output.say(f"no figure: {error}")
         return None
@@ -112,7 +112,7 @@ def _recommend(task: "Task", *, as_json: bool) -> Any:
 
     output.say(f"choosing a model for '{task.name}' ...")
     probe = task2vec.load_probe(size=image_size(choose_space()))
-    advice = task2vec.recommend(task2vec.embed(task, probe, settings=task2vec.EmbedSettings(images=SAMPLES)))
+    advice = task2vec.recommend(task2vec.embed(task, probe, settings=task2vec.EmbedSettings(max_samples=SAMPLES)))
     if not as_json:
         first = next(row for row in advice.rows if row.model == advice.choice)
         output.print_text(f"Which of {len(advice)} pretrained models suits '{advice.task}'? {advice.verdict}")

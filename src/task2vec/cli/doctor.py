@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -33,7 +32,6 @@ EXTRAS = {
     "table": (("pyarrow",), "Parquet tables"),
 }
 LITTLE_SPACE = 200_000_000  # bytes: a few thousand embeddings, or the weights of one probe
-TIMEOUT = 5  # seconds
 HOW_TO = """
 Any timm or torchvision classifier can be a probe:
   task2vec embed FOLDER --probe resnet34 --download    downloads its weights once
@@ -75,15 +73,11 @@ class Finding:
     exit_code: int = ENVIRONMENT
 
 
-def doctor(
-    network: Annotated[bool, typer.Option("--network", help="Also try to reach the model hubs.")] = False,
-    library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
+def doctor(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
     """Check versions, devices, folders, the library and the default probe, and print how to fix problems.
 
-    The exit code is 0 without problems, 4 for a damaged library, and 5 otherwise. Nothing is changed, and nothing is
-    sent over the network without --network.
+    The exit code is 0 without problems, 4 for a damaged library, and 5 otherwise. Nothing is changed, and the network
+    is not used.
     """
     parts = {
         "versions": check_versions(),
@@ -93,7 +87,6 @@ def doctor(
         "library": check_library(library),
         "probe": check_probe(),
         "bundle": check_bundle(),
-        **({"network": check_network()} if network else {}),
     }
     found = {part: list(_catch(part, findings)) for part, findings in parts.items()}
     findings = [finding for part in found.values() for finding in part]
@@ -180,42 +173,43 @@ def check_devices() -> Iterator[Finding]:
 
 def check_folders(library: Path | None) -> Iterator[Finding]:
     """The folders that are written to: free space and permission. Caches are needed for `--download` only."""
-    yield _check_folder("library", library, "Choose another: --library DIR, or TASK2VEC_LIBRARY")
-    yield _check_folder("temporary files", Path(tempfile.gettempdir()), "Choose another: TMPDIR=DIR")
     import torch
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    caches = ("hub cache", HF_HUB_CACHE, "HF_HOME"), ("torch cache", torch.hub.get_dir(), "TORCH_HOME")
-    for what, folder, variable in caches:
-        found = _check_folder(what, Path(folder), "")
-        problem = "; nothing can be downloaded to it" if found.problem else ""
-        yield Finding(what, found.found + problem, fix=f"Choose another: {variable}=DIR" if problem else "")
-
-
-def _check_folder(what: str, folder: Path | None, fix: str) -> Finding:
-    """A folder, or the first existing one above it: its free space, and whether it can be written to."""
     try:
-        folder = inputs.find_library_folder(folder) if what == "library" else folder or Path()
-        there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-        free = shutil.disk_usage(there).free
-    except (OSError, Task2VecError) as error:
-        return Finding(what, "none", f"no folder for it ({error})", fix)
+        yield _check_folder("library", inputs.find_library_folder(library), "--library DIR, or TASK2VEC_LIBRARY")
+    except Task2VecError as error:
+        yield Finding("library", "none", str(error))
+    yield _check_folder("temporary files", Path(tempfile.gettempdir()), "TMPDIR=DIR")
+    for what, folder, fix in (
+        ("hub cache", HF_HUB_CACHE, "HF_HOME"),
+        ("torch cache", torch.hub.get_dir(), "TORCH_HOME"),
+    ):
+        found = _check_folder(what, Path(folder), f"{fix}=DIR")
+        yield Finding(what, found.found, fix=found.fix) if found.problem else found
+
+
+def _check_folder(what: str, folder: Path, fix: str) -> Finding:
+    """A folder, or the first existing one above it: its free space, and whether it can be written to."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free = shutil.disk_usage(there).free
     state = f"{folder}, {output.format_bytes(free)} free{'' if there == folder else ', does not exist yet'}"
+    problem = ""
     if not there.is_dir():
-        return Finding(what, state, f"'{there}' is a file, and a folder is needed", fix)
-    if not os.access(there, os.W_OK | os.X_OK):
-        return Finding(what, f"{state}, read-only", f"'{there}' is not writable", fix)
-    if free < LITTLE_SPACE:
-        return Finding(what, state, f"only {output.format_bytes(free)} left in '{there}'", f"Free some space. {fix}")
-    return Finding(what, state)
+        problem = f"'{there}' is a file, and a folder is needed"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        problem = f"'{there}' is not writable"
+    elif free < LITTLE_SPACE:
+        problem = f"only {output.format_bytes(free)} left in '{there}'"
+    return Finding(what, state, problem, f"Choose another: {fix}" if problem else "")
 
 
 def check_library(library: Path | None) -> Iterator[Finding]:
     """The entries of the library, and a quick check of them."""
-    from task2vec.library import Library
+    from task2vec.library import Library, has_library
 
     try:
-        if not inputs.has_library(library):
+        if not has_library(inputs.find_library_folder(library)):
             yield Finding("entries", "none yet", fix="task2vec embed FOLDER")
             return
         with Library.open(library, read_only=True) as opened:
@@ -227,7 +221,8 @@ def check_library(library: Path | None) -> Iterator[Finding]:
     size = output.format_bytes(stats["bytes"])
     yield Finding("entries", f"{counts}, {size}; for a complete check: task2vec library verify")
     for problem in found.problems:
-        fix = "task2vec library repair" if problem.entry == "index" else "task2vec embed FOLDER, or add an intact copy"
+        is_entry = problem.entry not in ("library", "search")
+        fix = "task2vec embed FOLDER, or add an intact copy" if is_entry else "task2vec library repair"
         yield Finding("entry", "damaged", f"{problem.entry}: {problem.what}", fix, LIBRARY)
 
 
@@ -259,35 +254,6 @@ def check_bundle() -> Iterator[Finding]:
     else:
         counts = f"{pluralize(len(bundle.models), 'model')} on {pluralize(len(bundle.tasks), 'task')}"
         yield Finding("bundled errors", f"{counts}, for task2vec recommend")
-
-
-def check_network() -> Iterator[Finding]:
-    """Whether the hubs that `--download` uses can be reached."""
-    import huggingface_hub.constants as hub
-    from torchvision.models import ResNet18_Weights
-
-    if hub.HF_HUB_OFFLINE:
-        yield Finding("hub", "not used, because HF_HUB_OFFLINE is set", fix="Unset HF_HUB_OFFLINE")
-    else:
-        yield _reach("hub", hub.ENDPOINT)
-    yield _reach("torchvision weights", ResNet18_Weights.DEFAULT.url)
-
-
-def _reach(what: str, address: str) -> Finding:
-    from urllib.error import HTTPError
-    from urllib.parse import urlsplit
-    from urllib.request import Request, urlopen
-
-    host = urlsplit(address).hostname or address
-    try:
-        with urlopen(Request(address, method="HEAD"), timeout=TIMEOUT):  # noqa: S310 - not an address of a user
-            pass
-    except HTTPError:
-        pass  # it refuses this request, so it can be reached
-    except Exception as error:  # proxies, names, certificates
-        fix = "Check the connection and the proxy (HTTPS_PROXY), or use local files: --weights FILE"
-        return Finding(what, f"{host} cannot be reached", f"{host} does not respond ({error})", fix)
-    return Finding(what, f"{host} can be reached")
 
 
 def _find_version(package: str) -> str | None:

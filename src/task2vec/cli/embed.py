@@ -4,8 +4,8 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -87,39 +87,41 @@ def embed(
         raise UsageError("--no-library without --out: nothing would be saved. Name a folder for files: --out DIR")
     inputs.check_output(out, is_folder=True)
     import task2vec
-    from task2vec.engine import open_engine
+    from task2vec.parallel import open_backend
 
     loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
-    how: dict[str, Any] = {"device": device, "workers": num_workers, "batch_size": batch_size}
+    how: dict[str, Any] = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     details = {"paths": [str(path) for path in paths], "probe": loaded.name, "settings": settings.as_dict()}
     where: dict[str, Any] = {"no_library": no_library, "folder": out, "tags": tags or (), "is_forced": force}
-    with _remove_if_empty(out), ExitStack() as stack:
+    with ExitStack() as stack:
         if (backend, jobs) != ("serial", None) and not is_one:
-            how["engine"] = stack.enter_context(open_engine(backend, workers=jobs))
+            how["backend"] = stack.enter_context(open_backend(backend, jobs=jobs))
         session = stack.enter_context(inputs.open_session(library, "embed", details, **where))
         if not session.places:
             raise ResourceError("the embeddings would be lost. Name a folder for files: --out DIR")
         if is_one:
-            found = inputs.Tasks(inputs.read_path(*next(iter(sorts.items())), reading, inputs.Tasks()))
+            ((path, sort),) = sorts.items()
+            found = inputs.Tasks(inputs.read_path(path, sort, reading, inputs.Tasks()))
         else:
             task2vec.embed_many([], loaded, settings=settings, **how)  # refuses what cannot work before reading
             found = inputs.read_paths(sorts, reading)
         run = EmbedRun(found, session, loaded, settings, is_quiet=as_json or is_one)
-        run.embed(inputs.embed_tasks(found.tasks, loaded, session, settings=settings, **how))
-    seconds = round(time.perf_counter() - begin, 3)
-    if is_one and run.rows:
-        output.print_json(run.rows[0] | {"seconds": seconds}) if as_json else _print_one(
-            run.rows[0] | {"seconds": seconds}
-        )
-    elif not is_one:
-        run.print_report({"seconds": seconds}, as_json=as_json)
+        run.embed(inputs.embed_tasks(found.tasks, loaded, session, settings=settings, is_one=is_one, **how))
+    seconds = {"seconds": round(time.perf_counter() - begin, 3)}
+    if not is_one:
+        run.print_report(seconds, as_json=as_json)
+    elif not run.rows:
+        pass  # interrupted
+    elif as_json:
+        output.print_json(run.rows[0] | seconds)
+    else:
+        _print_one(run.rows[0] | seconds)
+        inputs.say_bad(found.tasks[0].bad)
     sys.stdout.flush()
-    refusals = [error.exit_code for error in session.refusals.values() if not isinstance(error, ResourceError)]
-    code = (
-        output.INTERRUPTED if run.is_interrupted else DataError.exit_code if found.failed else max(refusals, default=0)
-    )
-    if code:
-        raise typer.Exit(code)
+    codes = [error.exit_code for error in session.refusals.values() if not isinstance(error, ResourceError)]
+    codes += [DataError.exit_code] if found.failed else []
+    if run.is_interrupted or codes:
+        raise typer.Exit(output.INTERRUPTED if run.is_interrupted else max(codes))
 
 
 @dataclass
@@ -137,45 +139,44 @@ class EmbedRun:
     def embed(self, results: "Iterator[TaskResult]") -> None:
         """Takes the results; what is finished before an interrupt is saved and reported."""
         tasks = self.found.tasks
-        is_table = not self.is_quiet and bool(tasks)
-        print_row = _open_table([task.name for task in tasks]) if is_table else lambda *cells: None
+        width = min(60, max(len(printable(name)) for name in ["task", *(task.name for task in tasks)]))
+
+        def print_row(name: str, images: object, classes: object, error: str, norm: str, notes: str) -> None:
+            if not self.is_quiet and tasks:
+                start = f"{printable(name):{width}}  {images:>6}  {classes:>7}"
+                output.print_line(f"{start}  {error:>7}  {norm:>8}  {notes}")
+
         print_row("task", "images", "classes", "error", "norm", "")
         try:
             with closing(cast("Generator[TaskResult]", results)):
                 for result in results:
-                    print_row(*self._take(result))
+                    if result.embedding is None:
+                        self.found.failed.append({"name": result.task, "reason": str(result.error), "bad": []})
+                        print_row(result.task, "", "", "", "", "failed")
+                        continue
+                    row = self._describe(tasks[result.number], result)
+                    self.rows.append(row)
+                    known_as = f"known as '{printable(row['known_as'])}'" if row["known_as"] is not None else ""
+                    warnings = pluralize(len(row["warnings"]), "warning") if row["warnings"] else ""
+                    notes = ", ".join(filter(None, ("found" if row["is_found"] else "", known_as, warnings)))
+                    error, norm = format_percent(row["head"]["cv_error"]), f"{row['norm']:.3g}"
+                    print_row(result.task, row["counts"]["images"], row["counts"]["classes"], error, norm, notes)
         except KeyboardInterrupt:
-            if len(tasks) == 1:
-                raise
             places = " and ".join(f"'{printable(place)}'" for place in self.session.places)
             done = f"{len(self.rows)} of {len(tasks)} tasks are finished and saved in {places}"
             output.say(f"interrupted: {done}. Run the same command again to continue.")
             self.is_interrupted = True
 
-    def _take(self, result: "TaskResult") -> list[str]:
-        """Notes a result; the cells of its row."""
-        if result.embedding is None:
-            self.found.failed.append({"name": result.task, "reason": str(result.error), "bad": []})
-            return [result.task, "", "", "", "", "failed"]
-        facts = self._describe(self.found.tasks[result.number], result)
-        self.rows.append(facts)
-        notes = ["found"] if result.is_found else []
-        notes += [f"known as '{printable(facts['known_as'])}'"] if facts["known_as"] is not None else []
-        notes += [pluralize(len(facts["warnings"]), "warning")] if facts["warnings"] else []
-        counts = [str(facts["counts"][key]) for key in ("images", "classes")]
-        numbers = [format_percent(facts["head"]["cv_error"]), f"{facts['norm']:.3g}"]
-        return [result.task, *counts, *numbers, ", ".join(notes)]
-
     def _describe(self, task: "Task", result: "TaskResult") -> dict[str, Any]:
         """The facts of an embedding and where it is now; its file is written, if it is not yet."""
-        from task2vec.embedding.kept import find_place
-        from task2vec.library.identity import identify
+        from task2vec.embedding.embedding import find_saved
+        from task2vec.library import identify
 
         session, embedding = self.session, cast("Embedding", result.embedding)
         written = session.files.get(task.fingerprint)
         if session.folder is not None:
-            written = find_place(session.folder, task, self.probe, settings=self.settings)
-            if session.is_forced or not written.exists():
+            written, saved = find_saved(session.folder, task, self.probe, settings=self.settings)
+            if session.is_forced or saved is None:
                 session.folder.mkdir(parents=True, exist_ok=True)
                 embedding.save(written)
         known_as = session.names.get(task.fingerprint)
@@ -190,26 +191,18 @@ class EmbedRun:
         }
 
     def print_report(self, more: dict[str, Any], *, as_json: bool) -> None:
-        """How many tasks are done, the different warnings, the most frequent first, and the failures."""
-        found, failed = sum(row["is_found"] for row in self.rows), self.found.failed
-        report = {"embedded": len(self.rows) - found, "found": found, "failed": failed}
-        report |= {"is_interrupted": self.is_interrupted, "tasks": self.rows, "places": self.session.places, **more}
+        """How many tasks are done, the warnings, and the failures."""
+        found, failed, session = sum(row["is_found"] for row in self.rows), self.found.failed, self.session
+        report = {"embedded": len(self.rows) - found, "found": found, "failed": failed, "tasks": self.rows, **more}
+        report |= {"is_interrupted": self.is_interrupted, "places": session.places}
+        report |= {"library": None if session.library is None else str(session.library.folder)}
+        report |= {"folder": None if session.folder is None else str(session.folder)}
         if as_json:
-            library, folder = self.session.library, self.session.folder
-            report |= {"library": None if library is None else str(library.folder)}
-            output.print_json(report | {"folder": None if folder is None else str(folder)})
+            output.print_json(report)
         elif not self.is_interrupted:
             counts = f"{report['embedded']} embedded, {found} found, {len(failed)} failed"
-            print(f"{counts}; in {printable(' and '.join(report['places']))} ({more['seconds']:.1f} s)")
-            having: dict[str, list[str]] = {}
-            for row in self.rows:
-                for warning in dict.fromkeys(row["warnings"]):
-                    having.setdefault(warning, []).append(row["task"])
-            lines = [
-                f"{tasks[0]}{f' and {len(tasks) - 1} more' if len(tasks) > 1 else ''}: {warning}"
-                for warning, tasks in sorted(having.items(), key=lambda item: -len(item[1]))
-            ]
-            output.say_all("warning", lines)
+            print(f"{counts}; in {printable(' and '.join(session.places))} ({more['seconds']:.1f} s)")
+            output.say_all("warning", (f"{row['task']}: {text}" for row in self.rows for text in row["warnings"]))
             output.say_all("failed", (f"{one['name']}: {one['reason']}" for one in failed))
 
 
@@ -233,7 +226,7 @@ def describe(embedding: "Embedding", *, has_noise: bool = True) -> dict[str, Any
 
     The noise floor takes longer than all else, and may be left out.
     """
-    from task2vec.distance.noise import find_basis, find_floor
+    from task2vec.distance import find_basis, find_floor
 
     story = embedding.provenance
     try:
@@ -245,7 +238,7 @@ def describe(embedding: "Embedding", *, has_noise: bool = True) -> dict[str, Any
             "filters": len(embedding.fisher),
             "norm": float(embedding.norm()),
             "is_multilabel": bool(story["is_multilabel"]),
-            "counts": {key: _to_count(value) for key, value in story["counts"].items()},
+            "counts": {key: _to_number(value, int) for key, value in story["counts"].items()},
             "head": {key: _to_number(value) for key, value in story["head"].items()},
             "effective_images": _to_number(story["effective_images"]),
             "relative_error": _to_number(story["relative_error"]),
@@ -263,12 +256,11 @@ def describe(embedding: "Embedding", *, has_noise: bool = True) -> dict[str, Any
         ) from error
 
 
-def _to_count(value: Any) -> Any:
-    return [int(part) for part in value] if isinstance(value, list) else int(value)
-
-
-def _to_number(value: Any) -> float | bool | None:
-    return value if value is None or isinstance(value, bool) else float(value)
+def _to_number(value: Any, kind: Callable[[Any], Any] = float) -> Any:
+    """The number, of the kind that is expected, or each of a list."""
+    if isinstance(value, list):
+        return [kind(part) for part in value]
+    return value if value is None or isinstance(value, bool) else kind(value)
 
 
 def format_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -298,41 +290,6 @@ def format_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return rows + [("warning", warning) for warning in facts["warnings"]]
 
 
-@contextmanager
-def _remove_if_empty(folder: Path | None) -> Iterator[None]:
-    """Removes the folder, and those above it, again if they were created here and stayed empty."""
-    made = [] if folder is None else [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
-        yield
-    finally:
-        for place in made:
-            with suppress(OSError):  # it is in use
-                place.rmdir()
-
-
-def _open_table(names: Sequence[str]) -> Callable[..., None]:
-    """A function that prints a row at once; a name that is wider than its column gets a line of its own."""
-    from rich.cells import cell_len
-
-    widths = (6, 7, 7, 8)
-    room = output.find_width() - sum(2 + size for size in (*widths, 16))
-    width = min(max(room, 12), 60, max(cell_len(printable(name)) for name in ("task", *names)))
-    page = sys.stdout  # a progress bar on standard error would catch what is printed, even to a file
-
-    def print_row(name: str, *cells: str) -> None:
-        shown, start = printable(name), ""
-        if cell_len(shown) > width:
-            shown, start = "", f"{shown}\n"
-        columns = [f"{cell:>{size}}" for cell, size in zip(cells[:-1], widths, strict=True)]
-        line = "  ".join([shown + " " * (width - cell_len(shown)), *columns, cells[-1]])
-        try:
-            print(start + line.rstrip(), file=sys.stdout if page.isatty() else page, flush=True)
-        except BrokenPipeError:  # a reader that has gone is no reason to stop working
-            output.detach(page)
-
-    return print_row
-
-
 # --- task2vec tasks --------------------------------------------------------------------------------------------------
 
 
@@ -353,7 +310,7 @@ def tasks(
     CUB-200-2011, iNaturalist, iMaterialist (Fashion) 2018 and DeepFashion are recognized by their annotation files, and
     no image is opened. A folder with one folder per class, or a table, is a single task, which is read.
     """
-    from task2vec.tasks.layouts import read_catalogue
+    from task2vec.tasks import read_catalog
 
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
     reading = inputs.Reading(table, (), kind, layout, labels=labels, split=split, allow_bad=allow_bad)
@@ -366,7 +323,7 @@ def tasks(
         report = {"dataset": task.name, "images": {"all": len(task)}, "kinds": {sort: 1}}
         report |= {"warnings": list(task.warnings), "bad": [asdict(bad) for bad in task.bad], "tasks": rows}
     else:
-        catalog = read_catalogue(path, layout=sort, labels=labels, progress=output.is_watched())
+        catalog = read_catalog(path, layout=sort, labels=labels, progress=output.is_watched())
         chosen = catalog.definitions if kind is None else catalog.of_kind(kind)
         splits = catalog.splits.names if split is None else (split,)
         report = {

@@ -2,12 +2,12 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from task2vec.cli.options import DEFAULT_PROBE, list_given
 from task2vec.cli.output import is_watched, name_library, say, say_all
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from task2vec.embedding import Embedding, EmbedSettings, TaskResult
     from task2vec.library import Library
     from task2vec.probe import Probe
-    from task2vec.tasks import Task
+    from task2vec.tasks import BadImage, Task
 
 TABLE, FOLDER = "table", "folder"
 TABLES = (".csv", ".parquet", ".pq")
@@ -41,7 +41,6 @@ TOO_MANY_BAD = (
     "over 5 % of its images are unreadable, so the rest may not represent the task. Repair or remove them, or pass "
     "--allow-bad."
 )
-T = TypeVar("T")
 
 
 # --- paths -> tasks --------------------------------------------------------------------------------------------------
@@ -108,7 +107,7 @@ def is_table(path: Path) -> bool:
     if path.suffix.lower() in TABLES and not path.is_dir():
         return True
     if path.is_file():
-        from task2vec.tasks.foreign import refuse_archive
+        from task2vec.tasks.folder import refuse_archive
 
         refuse_archive(path)
         raise UsageError(
@@ -125,14 +124,14 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
         UsageError: A path is given twice, does not exist or is none of these, a folder lacks the split, or an option
             is given that applies to none of the paths.
     """
+    from task2vec.tasks import recognize_layout
     from task2vec.tasks.folder import find_split
-    from task2vec.tasks.layouts import recognise_layout
 
     sorts: dict[Path, str] = {}
     for path in paths:
         if path.resolve() in {known.resolve() for known in sorts}:
             raise UsageError(f"'{path}' is given twice, and its tasks would be the same. Give it once.")
-        sorts[path] = TABLE if is_table(path) else reading.layout or recognise_layout(path) or FOLDER
+        sorts[path] = TABLE if is_table(path) else reading.layout or recognize_layout(path) or FOLDER
     _refuse_strays(set(sorts.values()), reading)
     for path, sort in sorts.items():
         if sort == FOLDER and reading.split is not None:
@@ -160,12 +159,15 @@ def read_paths(sorts: dict[Path, str], reading: Reading) -> Tasks:
     found = Tasks()
     read: list[tuple[Path, str, Task]] = []
     for path, sort in sorts.items():
+        root = (reading.table.get("root") or path.parent) if sort == TABLE else path
+        root = root / (reading.split or "") if sort == FOLDER else root
         try:
             tasks = read_path(path, sort, reading, found)
         except (DataError, ResourceError) as error:
+            say_bad(getattr(error, "bad", ()), root=root)
             found.fail(path, error)
             continue
-        say_bad({bad.path: bad for task in tasks for bad in task.bad}.values(), root=_find_root(path, sort, reading))
+        say_bad({bad.path: bad for task in tasks for bad in task.bad}.values(), root=root)
         read += [(path, sort, task) for task in tasks]
     times = Counter(task.name for *_, task in read)
     for path, sort, task in read:
@@ -190,10 +192,10 @@ def read_path(path: Path, sort: str, reading: Reading, found: Tasks) -> "list[Ta
     """The tasks of one path; those of a published dataset that fail are added to `found`."""
     if sort in (TABLE, FOLDER):
         return [read_own(path, reading)]
-    from task2vec.tasks.layouts import read_catalogue
+    from task2vec.tasks import read_catalog
 
     labels = reading.labels if sort == "imaterialist" else None
-    catalog = read_catalogue(path, layout=sort, labels=labels, progress=is_watched())
+    catalog = read_catalog(path, layout=sort, labels=labels, progress=is_watched())
     say_all("warning", catalog.warnings)
     if reading.names:
         chosen = [catalog.find(name, reading.kind) for name in dict.fromkeys(reading.names)]
@@ -205,11 +207,11 @@ def read_path(path: Path, sort: str, reading: Reading, found: Tasks) -> "list[Ta
     else:
         chosen = list(catalog.definitions if reading.kind is None else catalog.of_kind(reading.kind))
     how = {"split": reading.split, "images": reading.max_images, "seed": reading.seed}
-    how |= {"allow_bad": reading.allow_bad, "workers": reading.num_workers, "progress": is_watched()}
+    how |= {"allow_bad": reading.allow_bad, "num_workers": reading.num_workers, "progress": is_watched()}
     is_one = len(chosen) == 1
     while chosen:
         try:
-            tasks = name_bad(catalog.tasks, chosen, root=catalog.root, **how)
+            tasks = catalog.tasks(chosen, **how)
             return [replace(tasks[0], name=reading.name)] if reading.name and is_one else tasks
         except (NothingToTellError, BadImagesError) as error:
             if is_one or not error.tasks:
@@ -239,27 +241,11 @@ def read_own(path: Path, reading: Reading) -> "Task":
         )
     given = {key: value for key, value in reading.table.items() if value}
     read = partial(read_table, **given) if sort == TABLE else partial(read_folder, split=reading.split)
-    how = {"name": reading.name, "allow_bad": reading.allow_bad, "workers": reading.num_workers}
-    return name_bad(read, path, root=_find_root(path, sort, reading), progress=is_watched(), **how)
+    how = {"name": reading.name, "allow_bad": reading.allow_bad, "num_workers": reading.num_workers}
+    return read(path, progress=is_watched(), **how)
 
 
-def _find_root(path: Path, sort: str, reading: Reading) -> Path:
-    """The folder that the paths of unreadable images are relative to."""
-    if sort == TABLE:
-        return reading.table.get("root") or path.parent
-    return path / (reading.split or "") if sort == FOLDER else path
-
-
-def name_bad(read: Callable[..., T], *args: Any, root: Path | None = None, **how: Any) -> T:
-    """What `read` returns; if it gives up because of unreadable images, they are named first."""
-    try:
-        return read(*args, **how)
-    except BadImagesError as error:
-        say_bad(error.bad, root=root)
-        raise
-
-
-def say_bad(bad: "Any", *, root: Path | None = None) -> None:
+def say_bad(bad: "Iterable[BadImage]", *, root: Path | None = None) -> None:
     """Names the unreadable images, one per line."""
     say_all("unreadable", (f"{one.path if root is None else root / one.path}: {one.reason}" for one in bad))
 
@@ -305,19 +291,9 @@ def find_library_folder(folder: Path | None) -> Path:
 
 def open_if_any(folder: Path | None) -> "Library | None":
     """The library, or None if there is none: looking at it creates no folders."""
-    from task2vec.library import Library
+    from task2vec.library import Library, has_library
 
-    return Library.open(folder) if has_library(folder) else None
-
-
-def has_library(folder: Path | None) -> bool:
-    """Whether there is a library, even a damaged one."""
-    from task2vec.library.blobs import Blobs
-    from task2vec.library.database import INDEX
-    from task2vec.library.repairing import MARK
-
-    place = find_library_folder(folder)
-    return (place / INDEX).exists() or (place / MARK).exists() or not Blobs(place).is_empty()
+    return Library.open(folder) if has_library(find_library_folder(folder)) else None
 
 
 def open_existing(folder: Path | None) -> "Library":
@@ -410,8 +386,7 @@ def open_session(
     Raises:
         LibraryError: The library is damaged or of a newer version: better reported now than after the work.
     """
-    from task2vec.library import Library
-    from task2vec.library.keeping import check_tags
+    from task2vec.library import Library, check_tags
 
     check_tags(tags)
     session = Session(None, folder, tags=tuple(tags), is_forced=is_forced)
@@ -419,7 +394,7 @@ def open_session(
         try:
             if not no_library:
                 session.library = stack.enter_context(Library.open(find_library_folder(library)))
-                stack.enter_context(_record(session.library, command, details))
+                stack.enter_context(session.library.record(command, details))
         except ResourceError as error:
             session.is_read_only = True
             say(f"warning: nothing is saved to the library: {printable(error)}")
@@ -428,33 +403,16 @@ def open_session(
         yield session
 
 
-@contextmanager
-def _record(library: "Library", command: str, details: dict[str, Any]) -> Iterator[None]:
-    """Records a run and its end; if the end cannot be recorded, the results still count."""
-    run = library.record(command, details)
-    run.__enter__()
-    try:
-        yield
-    except BaseException as error:
-        with suppress(Task2VecError):
-            run.__exit__(type(error), error, error.__traceback__)
-        raise
-    try:
-        run.__exit__(None, None, None)
-    except Task2VecError as error:
-        say(f"warning: the end of the run was not recorded in the library: {printable(error)}")
-
-
 def embed_tasks(
-    tasks: "Sequence[Task]", probe: "Probe", session: Session, *, settings: "EmbedSettings", **how: Any
+    tasks: "Sequence[Task]", probe: "Probe", session: Session, *, settings: "EmbedSettings", is_one: bool, **how: Any
 ) -> "Iterator[TaskResult]":
     """The embeddings of tasks, from the library or new and added to it; the error of a single task is raised."""
     import task2vec
 
     how["progress"] = is_watched()
-    if len(tasks) != 1:
+    if not is_one:
         folder = None if session.is_forced else session.folder
-        yield from task2vec.embed_many(tasks, probe, settings=settings, folder=folder, shelf=session, **how)
+        yield from task2vec.embed_many(tasks, probe, settings=settings, folder=folder, library=session, **how)
         return
     (task,) = tasks
     found = session.find(task, probe, settings=settings)
@@ -509,7 +467,7 @@ def load_query(query: str, library: Path | None, *, allow_bad: bool = False) -> 
         task = read_own(Path(query), Reading(allow_bad=allow_bad))
         say_bad(task.bad)
         settings = task2vec.EmbedSettings()
-        (result,) = embed_tasks([task], task2vec.load_probe(DEFAULT_PROBE), session, settings=settings)
+        (result,) = embed_tasks([task], task2vec.load_probe(DEFAULT_PROBE), session, settings=settings, is_one=True)
     known_as = session.names.get(task.fingerprint, task.name)
     known = f", known there as '{known_as}'" if known_as != task.name else ""
     state = "found in the library" if result.is_found else "embedded now"
@@ -522,8 +480,8 @@ def _get_named(query: str, library: Path | None) -> "Embedding":
     opened = open_if_any(library)
     if opened is None:
         raise NotInLibraryError(
-            f"there is no folder or file '{query}', and no library in '{find_library_folder(library)}' with a task of that "
-            "name. Check the spelling, or embed a folder: task2vec embed FOLDER"
+            f"there is no folder or file '{query}', and no library in '{find_library_folder(library)}' with such a "
+            "task. Check the spelling, or embed a folder: task2vec embed FOLDER"
         )
     with opened:
         try:

@@ -1,6 +1,5 @@
 """`task2vec library`: list, show, edit, verify and share what is in the library."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,7 +25,7 @@ from task2vec.text import format_percent, pluralize, printable
 if TYPE_CHECKING:
     from task2vec.library import EmbeddingEntry, TaskEntry
 
-MOST_CLASSES, MOST_ERRORS = 20, 20
+MOST_CLASSES = 20
 FIX_EMBEDDING = "Replace a damaged embedding: task2vec embed FOLDER, or add an intact copy: task2vec library add FILE"
 FIX_EXPERT = (
     "Restore the file, train it again (task2vec train-expert FOLDER), or remove the expert: "
@@ -34,9 +33,6 @@ FIX_EXPERT = (
 )
 FIX_CONFLICT = "Existing entries were kept. To replace one by a saved embedding: task2vec library add FILE --force"
 TRAIN = "Train one: task2vec train-expert FOLDER; or measure a model: task2vec error-matrix FOLDER --expert resnet34"
-# What the library advises elsewhere: `import` has no such option.
-_ADVICE = re.compile(r" To take the new one(?: instead)?: .*$|, or put it in its place: .*$")
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a task, or the first digits of its id.")]
 
 
@@ -95,62 +91,36 @@ def _print_tasks(tasks: "Sequence[TaskEntry]", *, probe: str | None) -> None:
 
 def show_task(name: Name, library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
     """Show a task: classes, tags, embeddings, errors."""
-    from task2vec.distance import find_floor
-
     with inputs.open_existing(library) as opened:
         task = opened.task(name)
-        embeddings, damaged = [], []
-        for entry in task.embeddings:
-            floor = None
-            try:
-                floor = find_floor(opened.get(entry.key))
-            except LibraryError as error:
-                damaged.append(str(error))
-            embeddings.append(describe_embedding(entry) | {"noise_floor": floor})
-        errors = [asdict(error) for error in opened.errors() if error.task == task.fingerprint]
-    report = describe_task(task) | {"embeddings": embeddings, "errors": errors}
-    output.print_json(report) if as_json else _print_task(report)
-    if damaged:
-        output.say_all("damaged", damaged)
-        raise typer.Exit(LibraryError.exit_code)
-
-
-def _print_task(report: dict[str, Any]) -> None:
-    kind = ", multi-label" if report["is_multilabel"] else ""
-    pairs = list(zip(report["classes"], report["counts"], strict=True))
+        measured = [asdict(error) for error in opened.errors() if error.task == task.fingerprint]
+    if as_json:
+        output.print_json(describe_task(task) | {"errors": measured})
+        return
+    pairs = list(zip(task.classes, task.counts, strict=True))
     classes = ", ".join(f"{name} ({count})" for name, count in pairs[:MOST_CLASSES])
     more = f" and {len(pairs) - MOST_CLASSES} more (--json)" if len(pairs) > MOST_CLASSES else ""
-    rows = [
-        ("task", f"{report['name']}: {pluralize(report['images'], 'image')}{kind}"),
-        ("classes", f"{len(pairs)}: {classes}{more}"),
-        ("tags", ", ".join(report["tags"]) or "none"),
-        ("source", report["source"] or "unknown"),
-    ]
-    rows += [("taxon", report["taxon"])] if report["taxon"] else []
-    output.print_facts([*rows, ("added", report["added"]), ("task id", report["fingerprint"])])
+    facts = {
+        "task": f"{task.name}: {pluralize(task.images, 'image')}{', multi-label' if task.is_multilabel else ''}",
+        "classes": f"{len(pairs)}: {classes}{more}",
+        "tags": ", ".join(task.tags) or "none",
+        "source": task.source or "unknown",
+        "taxon": task.taxon,
+        "added": task.added,
+        "errors": f"{len(measured)} measured" if measured else None,
+        "task id": task.fingerprint,
+    }
+    output.print_facts((name, value) for name, value in facts.items() if value)
     print()
-    embeddings = [
-        {"embedding": row["key"][: output.DIGITS], "probe": row["probe"], "method": row["settings"].get("method")}
-        | {"norm": f"{row['norm']:.3g}", "error": format_percent(row["cv_error"])}
-        | {"noise": None if row["noise_floor"] is None else f"{row['noise_floor']:.3f}"}
-        | {"added": row["added"][:10], "size": output.format_bytes(row["bytes"])}
-        for row in report["embeddings"]
+    rows = [
+        {"embedding": one.key[: output.DIGITS], "probe": one.probe, "method": one.settings.get("method")}
+        | {"norm": f"{one.norm:.3g}", "error": format_percent(one.cv_error), "added": one.added[:10]}
+        | {"size": output.format_bytes(one.bytes)}
+        for one in task.embeddings
     ]
-    output.print_table(
-        embeddings, text=("embedding", "probe", "method"), drop=("size", "added", "method", "noise", "error")
-    )
-    if not embeddings:
+    output.print_table(rows, text=("embedding", "probe", "method"), drop=("size", "added", "method", "error"))
+    if not rows:
         output.print_text("no embedding yet: task2vec embed FOLDER")
-    if errors := report["errors"]:
-        print()
-        rows = [
-            {"expert": row["expert"], "error": format_percent(row["error"]), "protocol": row["protocol"]}
-            | {"seed": row["seed"], "measured": (row["measured"] or "-")[:10], "by": row["measured_by"]}
-            for row in errors[:MOST_ERRORS]
-        ]
-        output.print_table(rows, text=("expert", "protocol", "by"), drop=("by", "measured", "seed"))
-        if len(errors) > MOST_ERRORS:
-            print(f"and {len(errors) - MOST_ERRORS} more errors (--json)")
 
 
 def stats(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
@@ -207,8 +177,7 @@ def add(
     """
     places = _list_embeddings(files)
     import task2vec
-    from task2vec.library import Library
-    from task2vec.library.keeping import check_tags
+    from task2vec.library import Library, check_tags
     from task2vec.progress import show_progress
 
     check_tags(tags or ())
@@ -257,17 +226,13 @@ def _list_embeddings(places: Sequence[Path]) -> list[Path]:
     """The files that were named, and the embeddings of the folders that were, each once."""
     found: dict[Path, Path] = {}
     for place in places:
-        if not place.exists():
-            raise UsageError(
-                f"'{place}' does not exist, so it cannot be added. Check the spelling and the current folder."
-            )
-        files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
+        files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place] if place.exists() else []
         if not files:
             raise UsageError(
-                f"there is no embedding (*.safetensors) in '{place}', so there is nothing to add. If it holds images: "
-                f"task2vec embed {place}"
+                f"there is no embedding (*.safetensors) at '{place}', so there is nothing to add. Check the spelling; "
+                f"if it is a folder of images: task2vec embed {place}"
             )
-        found |= {file.resolve(): file for file in files if file.resolve() not in found}
+        found |= {file.resolve(): file for file in files}
     return list(found.values())
 
 
@@ -360,10 +325,10 @@ def verify(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
         without = f", {pluralize(len(found.experts), 'expert')} without a file" if found.experts else ""
         print(f"{state}: {pluralize(found.entries, 'embedding')} read in {printable(folder)}{without}")
         output.say_all("damaged", (f"{problem['entry']}: {problem['what']}" for problem in problems))
-        if any(problem["entry"] != "index" for problem in problems):
+        if any(problem["entry"] not in ("library", "search") for problem in problems):
             output.say(FIX_EMBEDDING)
-        if any(problem["entry"] == "index" for problem in problems):
-            output.say("Rebuild the index: task2vec library repair")
+        if any(problem["entry"] in ("library", "search") for problem in problems):
+            output.say("Rebuild the library from what can be read: task2vec library repair")
         output.say_all("warning: expert", (f"{problem.entry}: {problem.what}" for problem in found.experts))
         if found.experts:
             output.say(FIX_EXPERT)
@@ -380,8 +345,6 @@ def repair(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
     from task2vec.library import Library
     from task2vec.progress import show_progress
 
-    if not inputs.has_library(library):
-        inputs.open_existing(library)  # reports what to do
     with show_progress(output.is_watched()) as report:
         found = Library.repair(library, report=report)
     if as_json:
@@ -444,7 +407,7 @@ def import_tasks(
 
     with Library.open(library) as opened, show_progress(output.is_watched()) as report:
         merged, folder = opened.merge(origin, report=report), str(opened.folder)
-    conflicts = [_ADVICE.sub("", conflict) for conflict in merged.conflicts]
+    conflicts = list(merged.conflicts)
     if as_json:
         counts = {"added": merged.added, "known": merged.known, "conflicts": conflicts}
         output.print_json({"library": folder, "origin": str(origin), **counts})

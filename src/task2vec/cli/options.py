@@ -118,8 +118,7 @@ def make_settings(epochs: int | None = None, **given: Any) -> "EmbedSettings":
                 f"--epochs {epochs} is for --method variational only: the other methods do not train. Remove --epochs."
             )
         given["variational"] = task2vec.VariationalSettings(epochs=epochs)
-    OLD = {"max_samples": "images", "rel_tol": "precision", "split_half": "halves"}
-    return task2vec.EmbedSettings(**{OLD.get(name, name): value for name, value in given.items() if value is not None})
+    return task2vec.EmbedSettings(**{name: value for name, value in given.items() if value is not None})
 
 
 def list_given(options: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ import re
 import shlex
 import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -63,6 +64,7 @@ def guard(command: Callable[..., None]) -> Callable[..., None]:
         except typer.Exit:
             raise
         except Task2VecError as error:
+            say_all("unreadable", (f"{bad.path}: {bad.reason}" for bad in getattr(error, "bad", ())))
             _exit(error.exit_code, f"error: {error}")
         except KeyboardInterrupt:
             _exit(INTERRUPTED, "interrupted; no incomplete file was left behind")
@@ -146,19 +148,26 @@ def _to_plain(value: Any) -> Any:
 
 def print_text(text: str) -> None:
     """Print a paragraph, wrapped at words to the width of the terminal."""
-    for line in _fold(printable(name_library(text)), find_width()):
-        print(line)
+    print(textwrap.fill(printable(name_library(text)), find_width(), break_on_hyphens=False))
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """Print names and values in two columns, with long values wrapped."""
     rows = [(name, printable(value)) for name, value in facts]
-    width = max((len(name) for name, _ in rows), default=0) + GAP
+    indent = max((len(name) for name, _ in rows), default=0) + GAP
     for name, value in rows:
-        first, *others = _fold(value, max(find_width() - width, LEAST_TEXT))
-        print(f"{name:{width}}{first}".rstrip())
-        for line in others:
-            print(" " * width + line)
+        lines = textwrap.wrap(value, max(find_width() - indent, LEAST_TEXT), break_on_hyphens=False) or [""]
+        print(f"{name:{indent}}" + f"\n{' ' * indent}".join(lines))
+
+
+def print_line(text: str) -> None:
+    """Print a line at once; a reader that has gone is no reason to stop working."""
+    page = sys.stdout
+    try:
+        # A progress bar on standard error would catch what is printed to a file.
+        print(text.rstrip(), file=page if not page.isatty() else None, flush=True)
+    except BrokenPipeError:
+        detach(page)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -167,7 +176,7 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 def find_width() -> int:
     """The width of the terminal; unlimited where the output is a pipe or a file."""
     is_free = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
-    return sys.maxsize if is_free else shutil.get_terminal_size().columns
+    return 1_000_000 if is_free else shutil.get_terminal_size().columns
 
 
 def print_table(
@@ -177,90 +186,41 @@ def print_table(
 
     Args:
         rows: all with the same keys, which are the headings; None is printed as a dash.
-        text: columns of text, aligned to the left and shortened to two lines where they do not fit.
+        text: columns of text, aligned to the left and shortened in the middle where they do not fit.
         drop: the columns that are left out one by one where the table is too wide. They are named below it.
     """
-    cells = {
-        head: ["-" if row[head] is None else printable(row[head]) for row in rows]
-        for head in (rows[0] if rows else ())
-        if any(row[head] not in (None, "") for row in rows)
-    }
-    width, dropped = find_width(), []
+    from rich.cells import cell_len
+
+    heads = [head for head in (rows[0] if rows else ()) if any(row[head] not in (None, "") for row in rows)]
+    cells = {head: [head, *("-" if row[head] is None else printable(row[head]) for row in rows)] for head in heads}
+    widths = {head: max(map(cell_len, column)) for head, column in cells.items()}
+    least = {head: min(width, LEAST_TEXT) if head in text else width for head, width in widths.items()}
+    page, dropped = find_width() + GAP, []
     for head in drop:
-        if sum(_least(head, cells[head], head in text) + GAP for head in cells) - GAP <= width:
-            break
-        if cells.pop(head, None) is not None:
+        if head in heads and sum(least[head] + GAP for head in heads) > page:
+            heads.remove(head)
             dropped.append(head)
-    widths = _share_width(cells, width, text)
-    for line in ({head: head for head in cells}, *_transpose(cells)):
-        parts = {head: _shorten(cell, widths[head]) if head in text else [cell] for head, cell in line.items()}
-        for number in range(max(map(len, parts.values()), default=0)):
-            row = [(part[number] if number < len(part) else "", head) for head, part in parts.items()]
-            print((" " * GAP).join(_pad(cell, widths[head], head in text) for cell, head in row).rstrip())
+    while sum(widths[head] + GAP for head in heads) > page:
+        spare = [head for head in heads if widths[head] > least[head]]
+        if not spare:
+            break
+        widths[max(spare, key=lambda head: widths[head])] -= 1  # the widest text gives way first
+    for number in range(len(rows) + 1):
+        parts = [_fit(cells[head][number], widths[head], is_text=head in text) for head in heads]
+        print((" " * GAP).join(parts).rstrip())
     if dropped:
         print_text(f"not shown: {', '.join(dropped)} (use a wider terminal, or --json)")
 
 
-def _transpose(cells: Mapping[str, Sequence[str]]) -> Iterable[dict[str, str]]:
-    return (dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True))
+def _fit(cell: str, width: int, *, is_text: bool) -> str:
+    """The cell in exactly that width: padded, or its beginning and its end."""
+    from rich.cells import cell_len, set_cell_size
 
-
-def _least(head: str, cells: Sequence[str], is_text: bool) -> int:
-    most = _measure(head, cells)
-    return min(most, LEAST_TEXT) if is_text else most
-
-
-def _measure(head: str, cells: Sequence[str]) -> int:
-    from rich.cells import cell_len
-
-    return max(map(cell_len, (head, *cells)))
-
-
-def _share_width(cells: Mapping[str, Sequence[str]], width: int, text: Sequence[str]) -> dict[str, int]:
-    """The width of every column: as wide as its cells, or where that is too much, the widest texts give way first."""
-    widths = {head: _measure(head, column) for head, column in cells.items()}
-    least = {head: _least(head, column, head in text) for head, column in cells.items()}
-    while sum(widths.values()) + GAP * (len(widths) - 1) > width:
-        spare = [head for head in widths if widths[head] > least[head]]
-        if not spare:
-            break
-        widths[max(spare, key=lambda head: widths[head])] -= 1
-    return widths
-
-
-def _fold(text: str, width: int) -> list[str]:
-    """The text in lines that are not wider; words stay whole where they can."""
-    from rich.cells import cell_len, chop_cells
-
-    lines = [""]
-    for word in text.split(" "):
-        joined = f"{lines[-1]} {word}" if lines[-1] else word
-        if cell_len(joined) <= width:
-            lines[-1] = joined
-        else:
-            pieces = chop_cells(word, width)
-            lines = [*lines, *pieces] if lines[-1] else pieces
-    return lines
-
-
-def _shorten(name: str, width: int) -> list[str]:
-    """The text in two lines at most: of a longer one its beginning and its end."""
-    from rich.cells import cell_len, chop_cells
-
-    lines = _fold(name, width)
-    if len(lines) <= 2:
-        return lines
-    dots = "…" if (sys.stdout.encoding or "").lower().startswith("utf") else "..."
-    start, *_ = chop_cells(name, max(width - cell_len(dots), 1))
-    end, *_ = chop_cells(name[::-1], width)
-    return [start + dots, end[::-1]]
-
-
-def _pad(cell: str, width: int, is_text: bool) -> str:
-    from rich.cells import cell_len
-
-    space = " " * (width - cell_len(cell))
-    return cell + space if is_text else space + cell
+    if (spare := width - cell_len(cell)) >= 0:
+        return cell + " " * spare if is_text else " " * spare + cell
+    dots = "…" if (sys.stdout.encoding or "").lower().startswith("utf") else "."
+    half = (width - 1) // 2
+    return set_cell_size(cell, width - 1 - half) + dots + set_cell_size(cell[::-1], half)[::-1]
 
 
 def format_bytes(size: int) -> str:

@@ -31,30 +31,29 @@ def serve(
 
     Only this machine can connect, unless --host is given. Stop with Ctrl-C.
     """
-    from task2vec.web.server import check_extra, run, take_port, word_address
-    from task2vec.web.settings import ServeSettings
+    from task2vec.web import check_extra, format_address, run, take_port
+
+    check_extra()
+    from task2vec.web import ServeSettings, make_app
 
     token = token or os.environ.get(TOKEN) or None  # looked up here: not every version of typer does
     settings = ServeSettings(library=library, roots=tuple(roots or ()), host=host, token=token)
     inputs.find_library_folder(library)
-    check_extra()
     listening, is_another = take_port(host, port)
-    from task2vec.web.app import make_app
-
     number = listening.getsockname()[1]
     app = make_app(settings)
-    app.served.world.look()  # a damaged library is reported now and not to a visitor
+    app.state.read_view()  # a damaged library is reported now and not to a visitor
     if is_another:
         output.say(f"port 8765 is in use; using {number}")
 
     def announce() -> None:
-        print(f"serving '{printable(app.served.world.name)}' on {word_address(settings, number)}", flush=True)
+        print(f"serving '{printable(app.state.folder.name)}' on {format_address(settings, number)}", flush=True)
         if settings.token is not None:
-            output.say(f"open it with the token: {word_address(settings, number)}?token=...")
+            output.say(f"open it with the token: {format_address(settings, number)}?token=...")
         output.say("stop with Ctrl-C")
         if not is_closed and _has_screen():
             # Other users see the arguments of a browser's process: a code that works once, and not the token.
-            webbrowser.open(word_address(settings, number, code=app.issue_code()))
+            webbrowser.open(format_address(settings, number, code=app.issue_code()))
 
     run(app, listening, when_ready=announce)
 
