@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from task2vec.tasks.inaturalist import read_inaturalist
     from task2vec.tasks.joining import join_tasks
     from task2vec.tasks.layouts import read_catalogue
-    from task2vec.tasks.metatask import ExpertDefinition, MetaTask
     from task2vec.tasks.samples import sample_tasks
     from task2vec.tasks.taxonomy import Taxonomy
     from task2vec.tasks.taxonomy_readers import read_inaturalist_taxonomy, read_taxonomy
@@ -73,12 +72,10 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "Expert",
-    "ExpertDefinition",
     "ExpertResult",
     "Library",
     "MeasuredError",
     "MeasuredMetaTask",
-    "MetaTask",
     "Probe",
     "Recipe",
     "Recommendation",
@@ -143,12 +140,10 @@ _ROOMS: dict[str, str | None] = {
     "Evaluation": "select.evaluation",
     "Evidence": "select.evidence",
     "Expert": "library",
-    "ExpertDefinition": "tasks.metatask",
     "ExpertResult": "experts.many",
     "Library": "library",
     "MeasuredError": "library",
     "MeasuredMetaTask": "experts.measured",
-    "MetaTask": "tasks.metatask",
     "Probe": "probe",
     "Recipe": "experts.recipes",
     "Recommendation": "select.recommendation",

@@ -49,9 +49,7 @@ def test_all_dependencies_and_extras_are_checked():
 def test_versions_extras_and_folders_that_are_wrong(read, no_probe, monkeypatch, tmp_path):
     versions = {"timm": "0.1", "rich": None}
     find = doctor._find_version
-    monkeypatch.setattr(
-        doctor, "_find_version", lambda name: versions.get(name, find(name)) if name in versions else find(name)
-    )
+    monkeypatch.setattr(doctor, "_find_version", lambda name: versions[name] if name in versions else find(name))
     usage = namedtuple("usage", "free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(1000))
     problems = find_problems(read, code=5)

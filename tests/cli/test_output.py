@@ -99,7 +99,7 @@ def test_a_table_fits_the_terminal(capsys, monkeypatch, columns):
 def test_a_pipe_has_room_for_every_column(capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS")
     output.print_table([{"task": "word " * 100, "other": "x"}], text=("task", "other"), drop=("other",))
-    head, row = capsys.readouterr().out.splitlines()
+    _, row = capsys.readouterr().out.splitlines()
     assert row.count("word") == 100 and row.endswith("x")
 
 

@@ -14,8 +14,8 @@ from task2vec.select.recommendation.recommending import recommend
 from task2vec.select.recommendation.weighing import Weighed, weigh
 from tests.embedding.conftest import make_attributes, make_task
 from tests.experts.making import make_expert
-from tests.paper.test_taxonomy import make_tiny
 from tests.select.recommend_world import PROTOCOLS, make_metatask, make_seen_world
+from tests.tiny_probe import make_tiny
 
 SEEDS = {"timm:tf_efficientnet_lite0": 1, "timm:tf_efficientnet_lite1": 2, "torchvision:mobilenet_v2": 3}
 

@@ -125,7 +125,7 @@ def test_protocols_are_not_mixed(put):
 
 
 def test_our_own_tables_can_be_read(tmp_path):
-    from task2vec.paper.metatask_results import write_errors
+    from experiments.metatask_results import write_errors
 
     measured = bundled_metatask().only(family="labels")
     path = write_errors(measured, tmp_path / "errors.csv")
