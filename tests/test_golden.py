@@ -75,7 +75,7 @@ def freeze_commands(folder: Path) -> dict:
 
 
 def run_command(words: list[str]) -> str:
-    from task2vec.cli.main import app
+    from task2vec.cli.app import app
 
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import task2vec
-from task2vec.cli.main import app
+from task2vec.cli.app import app
 
 HEAVY = ("torch", "torchvision", "timm", "sklearn", "scipy", "matplotlib", "numpy", "PIL", "rich")
 

@@ -8,7 +8,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import task2vec
-from task2vec.cli.main import app
+from task2vec.cli.app import app
 from tests.tiny_probe import make_tiny
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import typer
 
-from task2vec.cli.main import COMMANDS, LIBRARY_COMMANDS, app
+from task2vec.cli.app import COMMANDS, LIBRARY_COMMANDS, app
 from task2vec.embedding import EmbedSettings
 
 LARGE = ("embed", "train-expert", "error-matrix")

@@ -91,7 +91,7 @@ def test_d12_an_archive_is_no_folder_of_images_and_is_not_unpacked(tmp_path, nam
 def test_d12_the_command_says_so_too(tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
-    from task2vec.cli.main import app
+    from task2vec.cli.app import app
 
     monkeypatch.chdir(tmp_path)
     make_zip(tmp_path / "photos.zip")

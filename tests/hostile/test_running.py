@@ -45,11 +45,11 @@ def stage(code, name):
         "import sys, signal, time\n"
         # A background job of a shell passes on that interrupts are ignored.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from task2vec.cli import main as cli\nimport types\n"
+        "import types\n"
         f"def {name}():\n{code}\n"
         f"module = types.ModuleType('task2vec.cli.staged'); module.{name} = {name}\n"
         "sys.modules['task2vec.cli.staged'] = module\n"
-        f"from task2vec.cli.main import COMMANDS\nCOMMANDS['{name}'] = ('staged', '{name}', 'A test.')\n" + START
+        f"from task2vec.cli.app import COMMANDS\nCOMMANDS['{name}'] = ('staged', '{name}', 'A test.')\n" + START
     )
 
 

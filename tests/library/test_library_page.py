@@ -22,7 +22,7 @@ def test_the_blocks_of_the_page_run(tmp_path, monkeypatch, capsys):
 
 
 def test_every_command_is_on_the_page():
-    from task2vec.cli.main import library
+    from task2vec.cli.app import library
 
     text = PAGE.read_text(encoding="utf-8")
     for command in library.registered_commands:

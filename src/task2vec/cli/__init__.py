@@ -15,7 +15,7 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        from task2vec.cli.main import app
+        from task2vec.cli.app import app
 
         app()
     except KeyboardInterrupt:  # before any command has started
