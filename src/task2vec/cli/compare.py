@@ -341,10 +341,10 @@ def draw_map(
     import_figure()  # a missing extra is reported now and not after the work
     if files and (given := options.list_given({"tag": tag, "probe": probe, "library": library})):
         raise UsageError(f"{given} only applies to the library, and files are drawn. Remove {given}, or the files.")
-    placed, _ = _load_files(place or [], without=set())
+    placed, _ = _load_files(place or [])
     first_tags = None
     if files:
-        known, left_out = _load_files(files, without={file.resolve() for file in place or []})
+        known, left_out = _load_files(files, without=place or [])
     else:
         new = {embedding.provenance.get("task_fingerprint", "") for _, embedding in placed}
         known, first_tags, left_out = _load_library(library, tag=tag, probe=probe, without=new)
@@ -377,26 +377,22 @@ def draw_map(
     print(f"Open {printable(report['files'][0])} in a browser.   ({report['seconds']:.0f} s)")
 
 
-def _load_files(places: Sequence[Path], *, without: set[Path]) -> "tuple[list[tuple[Path, Embedding]], list[Path]]":
+def _load_files(
+    places: Sequence[Path], *, without: Sequence[Path] = ()
+) -> "tuple[list[tuple[Path, Embedding]], list[Path]]":
     """Every embedding once, and the files of folders that are none; a file that was named must be one."""
     import task2vec
 
-    read: dict[Path, tuple[Path, Embedding]] = {}
-    left_out = []
-    for place in places:
-        if not place.exists():
-            raise UsageError(f"'{place}' does not exist, so it cannot be drawn. Create it: task2vec embed FOLDER")
-        for file in sorted(place.glob("*.safetensors")) if place.is_dir() else [place]:
-            if file.resolve() in read or file.resolve() in without:
-                continue
-            try:
-                read[file.resolve()] = (file, task2vec.load_embedding(file))
-            except EmbeddingFileError as error:
-                if not place.is_dir():
-                    raise
-                left_out.append(file)
-                output.say(f"left out: {printable(error)}")
-    return list(read.values()), left_out
+    read, left_out, skipped = [], [], {file.resolve() for file in without}
+    for file in inputs.list_embedding_files(places):
+        try:
+            read += [] if file.resolve() in skipped else [(file, task2vec.load_embedding(file))]
+        except EmbeddingFileError as error:
+            if file in places:
+                raise
+            left_out.append(file)
+            output.say(f"left out: {printable(error)}")
+    return read, left_out
 
 
 def _load_library(

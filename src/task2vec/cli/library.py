@@ -175,7 +175,7 @@ def add(
     Files that are damaged, or that conflict with an existing embedding, are named and left out (exit code 4 or 3). If
     the library cannot be written to any more, what was added before stays.
     """
-    places = _list_embeddings(files)
+    places = inputs.list_embedding_files(files)
     import task2vec
     from task2vec.library import Library, check_tags
     from task2vec.progress import show_progress
@@ -220,20 +220,6 @@ def add(
         raise stopped
     if failed:
         raise typer.Exit(max(error.exit_code for _, error in failed))
-
-
-def _list_embeddings(places: Sequence[Path]) -> list[Path]:
-    """The files that were named, and the embeddings of the folders that were, each once."""
-    found: dict[Path, Path] = {}
-    for place in places:
-        files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place] if place.exists() else []
-        if not files:
-            raise UsageError(
-                f"there is no embedding (*.safetensors) at '{place}', so there is nothing to add. Check the spelling; "
-                f"if it is a folder of images: task2vec embed {place}"
-            )
-        found |= {file.resolve(): file for file in files}
-    return list(found.values())
 
 
 def rm(

@@ -21,7 +21,9 @@ def serve(
         typer.Option("--root", metavar="DIR", help="Allow embedding this folder and those below. Can be repeated."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; other than loopback needs a token.")] = "127.0.0.1",
-    port: Annotated[int | None, typer.Option(min=1, max=65535, metavar="N", help="Default: 8765, or the next free one.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, metavar="N", help="Default: 8765, or the next free one.")
+    ] = None,
     token: Annotated[
         str | None, typer.Option(help=f"Token that visitors need; the variable {TOKEN} keeps it from other users.")
     ] = None,
