@@ -86,7 +86,7 @@ def test_hostile_names_reach_page_and_terminal_as_text(call, tmp_path):
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (["nowhere"], 2, "does not exist"),
+        (["nowhere"], 2, "no embedding"),
         (["in", "--tag", "x"], 2, "--tag only applies to the library"),
         (["in", "--kind", "kl"], 2, "--kind symmetric"),
         (["in/task 0.t2v.safetensors"], 3, "only one embedding"),
