@@ -13,8 +13,7 @@ from task2vec.experts.protocols import ACHILLE2019, ErrorProtocol, Size
 from task2vec.experts.sampling import draw_epoch
 from task2vec.experts.scoring import Score, score_balanced, score_precision, score_wrong
 from task2vec.experts.splits import choose_test_half, choose_training
-from task2vec.head.adam import train_parts
-from task2vec.head.parts import Parts, divide, fit_parts
+from task2vec.head import TrainingSplits, fit_split_heads, make_training_splits, train_split_heads
 from task2vec.library import MeasuredError
 from task2vec.tasks import Task
 from task2vec.tasks.ordering import canonical_order
@@ -42,7 +41,7 @@ class CellPlan:
     seeds: tuple[int, ...]
     tests: np.ndarray
     pairs: tuple[tuple[Size, int], ...]
-    parts: Parts
+    parts: TrainingSplits
     _drawn: dict[tuple[int, int], Tensor] = field(default_factory=dict, repr=False)
 
     def to(self, device: torch.device | str) -> "CellPlan":
@@ -80,7 +79,7 @@ def plan_cells(task: Task, protocols: Sequence[ErrorProtocol], seeds: Sequence[i
     by_seed = dict(zip(seeds, tests, strict=True))
     train = np.stack([choose_training(task_in_order, by_seed[seed], train=size, seed=seed) for size, seed in pairs])
     targets = task_in_order.targets
-    parts = divide(torch.from_numpy(targets.astype(np.int64)), train, classes=len(task.classes))
+    parts = make_training_splits(torch.from_numpy(targets.astype(np.int64)), train, classes=len(task.classes))
     return CellPlan(task, order, targets, tuple(protocols), tuple(seeds), tests, pairs, parts)
 
 
@@ -159,13 +158,13 @@ def _answer(features: Tensor, plan: CellPlan, rows: list[int], kind: tuple[str, 
     parts = plan.parts if len(rows) == len(plan.parts) else plan.parts.only(rows)
     classifier, epochs = kind
     if classifier == "logistic":
-        logits = fit_parts(features, parts, dtype=dtype).logits
+        logits = fit_split_heads(features, parts, dtype=dtype)
     else:
         draws = [plan.draw(row, epochs) for row in rows]
         recipe = ACHILLE2019
         how = {"batch": recipe.batch, "rate": recipe.rate, "weight_decay": recipe.weight_decay}
         how["is_multilabel"] = parts.is_multilabel
-        logits = train_parts(features.to(dtype), parts.onehot, torch.stack(draws), **how)
+        logits = train_split_heads(features.to(dtype), parts.onehot, torch.stack(draws), **how)
     return (logits if parts.is_multilabel else logits.argmax(2)).cpu().numpy()
 
 

@@ -15,7 +15,7 @@ from task2vec.experts.recipes import Recipe
 from task2vec.library import Expert
 from task2vec.probe import Probe, load_probe
 from task2vec.probe.load import is_timm_model, is_torchvision_model
-from task2vec.probe.probe import find_head_place
+from task2vec.probe.probe import find_head_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ def load_trained(path: str | Path) -> TrainedExpert:
             "today, so its features would not be the same. Pass its transform to load_probe(..., weights=FILE, "
             "transform=...)."
         )
-    place = find_head_place(probe.network)
+    place = find_head_name(probe.network)
     weight, bias = tensors[f"{place}.weight"], tensors[f"{place}.bias"]
     return TrainedExpert(story["name"], probe, weight, bias, story, path, is_found=True)
 

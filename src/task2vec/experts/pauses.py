@@ -13,7 +13,7 @@ from task2vec.errors import ConflictError, WeightsError, WeightsNotFoundError
 from task2vec.experts.files import PAUSED, read_story, read_tensors, write_tensors
 from task2vec.experts.learning import Training
 from task2vec.experts.loading import TrainedExpert, load_trained
-from task2vec.probe.probe import find_head_place
+from task2vec.probe.probe import find_head_name
 
 # What is done between two pauses is lost when a training is killed.
 PAUSE_SECONDS = 60.0
@@ -101,7 +101,7 @@ def open_pause(
 
 def save_expert(expert: TrainedExpert, path: Path) -> TrainedExpert:
     """The expert with a file; what was kept of its training is not needed any more."""
-    place = find_head_place(expert.probe.network)
+    place = find_head_name(expert.probe.network)
     tensors = dict(expert.probe.network.state_dict()) | {f"{place}.weight": expert.weight, f"{place}.bias": expert.bias}
     write_tensors(path, tensors, expert.story)
     path.with_name(path.name + PAUSED).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""A training step that a GPU repeats by itself.
+"""A training step replayed as a CUDA graph.
 
-A step under noise is hundreds of small kernels, which Python takes four times as long to start as the GPU to run. So
-the first steps run as they are written, then one is recorded as a CUDA graph, and from there on a step is one launch.
+A step under noise is hundreds of small kernels, which Python takes four times as long to launch as the GPU to run. So
+the first steps run as written, then one is recorded as a CUDA graph, and from there on a step is one launch.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ Step = Callable[[Tensor, Tensor], Tensor]
 _WARM_UP = 3
 
 
-class Replay:
+class GraphedStep:
     """Calls `step`, which returns its loss; on a GPU from a recording, with the same results.
 
     The step must keep its state in tensors that it changes in place, and draw from `generator` only. One that cannot be
-    recorded (it looks at a value, or its batches change their size) runs as it is written.
+    recorded (it reads a value, or its batches change their size) runs as written.
     """
 
     def __init__(self, step: Step, generator: torch.Generator, *, is_recordable: bool = True):
