@@ -293,7 +293,7 @@ def _print_matrix(matrix: "MetaTask", report: dict[str, Any]) -> None:
     """For every task and number of shots the best model that was not trained on the task, and the median of all."""
     import numpy as np
 
-    from task2vec.select import find_shots
+    from task2vec.experts.metatask import find_shots
 
     means = np.where(matrix.has_seen[..., None], np.nan, matrix.mean_errors(complete=True))
     rows = []
