@@ -45,25 +45,34 @@ if TYPE_CHECKING:
     from task2vec.select.recommendation import Recommendation
     from task2vec.select.recommendation.recommending import recommend
     from task2vec.select.strategies.model_space import fit_model_space
-    from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
-    from task2vec.tasks.cub200 import read_cub200
-    from task2vec.tasks.deepfashion import read_deepfashion
-    from task2vec.tasks.folder_splits import read_splits
-    from task2vec.tasks.huggingface import from_huggingface
-    from task2vec.tasks.imaterialist import read_imaterialist
-    from task2vec.tasks.inaturalist import read_inaturalist
-    from task2vec.tasks.joining import join_tasks
-    from task2vec.tasks.layouts import read_catalogue
-    from task2vec.tasks.samples import sample_tasks
-    from task2vec.tasks.taxonomy import Taxonomy
-    from task2vec.tasks.taxonomy_readers import read_inaturalist_taxonomy, read_taxonomy
-    from task2vec.tasks.toy import toy_tasks
+    from task2vec.tasks import (
+        BadImage,
+        Catalog,
+        Task,
+        TaskDefinition,
+        Taxonomy,
+        from_dataset,
+        from_huggingface,
+        join_tasks,
+        read_catalog,
+        read_cub200,
+        read_deepfashion,
+        read_folder,
+        read_imaterialist,
+        read_inaturalist,
+        read_inaturalist_taxonomy,
+        read_splits,
+        read_table,
+        read_taxonomy,
+        sample_tasks,
+        toy_tasks,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BadImage",
-    "Catalogue",
+    "Catalog",
     "DomainEmbedding",
     "EmbedSettings",
     "Embedding",
@@ -108,7 +117,7 @@ __all__ = [
     "load_metatask",
     "load_probe",
     "open_engine",
-    "read_catalogue",
+    "read_catalog",
     "read_cub200",
     "read_deepfashion",
     "read_evidence",
@@ -131,7 +140,7 @@ __all__ = [
 # Which room each public name comes from; `None` stands for a room that is itself public.
 _ROOMS: dict[str, str | None] = {
     "BadImage": "tasks",
-    "Catalogue": "tasks",
+    "Catalog": "tasks",
     "DomainEmbedding": "embedding",
     "EmbedSettings": "embedding",
     "Embedding": "embedding",
@@ -150,7 +159,7 @@ _ROOMS: dict[str, str | None] = {
     "Task": "tasks",
     "TaskDefinition": "tasks",
     "TaskResult": "embedding",
-    "Taxonomy": "tasks.taxonomy",
+    "Taxonomy": "tasks",
     "TrainedExpert": "experts.loading",
     "VariationalSettings": "embedding",
     "bundled_metatask": "experts.measured",
@@ -164,10 +173,10 @@ _ROOMS: dict[str, str | None] = {
     "evaluate": "select.evaluation",
     "fit_model_space": "select.strategies.model_space",
     "from_dataset": "tasks",
-    "from_huggingface": "tasks.huggingface",
+    "from_huggingface": "tasks",
     "from_library": "select.evidence.shelves",
     "from_measured": "select.evidence.sources",
-    "join_tasks": "tasks.joining",
+    "join_tasks": "tasks",
     "linear_error": "experts",
     "list_probes": "probe",
     "load_embedding": "embedding",
@@ -175,21 +184,21 @@ _ROOMS: dict[str, str | None] = {
     "load_metatask": "experts.measured",
     "load_probe": "probe",
     "open_engine": "engine",
-    "read_catalogue": "tasks.layouts",
-    "read_cub200": "tasks.cub200",
-    "read_deepfashion": "tasks.deepfashion",
+    "read_catalog": "tasks",
+    "read_cub200": "tasks",
+    "read_deepfashion": "tasks",
     "read_evidence": "select.evidence.tables",
     "read_folder": "tasks",
-    "read_imaterialist": "tasks.imaterialist",
-    "read_inaturalist": "tasks.inaturalist",
-    "read_inaturalist_taxonomy": "tasks.taxonomy_readers",
-    "read_splits": "tasks.folder_splits",
+    "read_imaterialist": "tasks",
+    "read_inaturalist": "tasks",
+    "read_inaturalist_taxonomy": "tasks",
+    "read_splits": "tasks",
     "read_table": "tasks",
-    "read_taxonomy": "tasks.taxonomy_readers",
+    "read_taxonomy": "tasks",
     "recommend": "select.recommendation.recommending",
-    "sample_tasks": "tasks.samples",
+    "sample_tasks": "tasks",
     "score_features": "select",
-    "toy_tasks": "tasks.toy",
+    "toy_tasks": "tasks",
     "train_expert": "experts.training",
     "train_experts": "experts.many",
     "trivial": "embedding",

@@ -15,8 +15,7 @@ from task2vec.experts.scoring import Score, score_balanced, score_precision, sco
 from task2vec.experts.splits import choose_test_half, choose_training
 from task2vec.head import TrainingSplits, fit_split_heads, make_training_splits, train_split_heads
 from task2vec.library import MeasuredError
-from task2vec.tasks import Task
-from task2vec.tasks.ordering import canonical_order
+from task2vec.tasks import Task, canonical_order
 
 
 @dataclass(frozen=True)

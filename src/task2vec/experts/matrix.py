@@ -11,7 +11,7 @@ import numpy as np
 from task2vec.errors import NotInLibraryError, ResourceError
 from task2vec.library import Library, MeasuredError
 from task2vec.storage import write_whole
-from task2vec.tasks.cells import defuse
+from task2vec.text import escape_formula
 
 # What a run notes of cells whose expert has seen the task, so that the library can tell them later.
 RUN, TRIVIAL = "error-matrix", "trivial"
@@ -107,7 +107,7 @@ class ErrorMatrix:
         for error in self.measured():
             task = tasks[error.task]
             ends = ["" if end is None else repr(end) for end in (error.low, error.high)]
-            texts = map(defuse, (self.tasks[task], error.task, error.expert, error.protocol))
+            texts = map(escape_formula, (self.tasks[task], error.task, error.expert, error.protocol))
             is_trivial = int(self.is_trivial[task, number[error.expert]])
             rows.writerow([*texts, error.seed, repr(error.error), *ends, is_trivial])
         try:

@@ -10,8 +10,7 @@ import numpy as np
 
 from task2vec.errors import DataError
 from task2vec.experts.protocols import Size
-from task2vec.tasks import Task
-from task2vec.tasks.splitting import choose_half
+from task2vec.tasks import Task, choose_half
 
 
 def choose_test_half(task: Task, seed: int) -> np.ndarray:

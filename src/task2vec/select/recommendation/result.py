@@ -148,14 +148,16 @@ class Recommendation:
     def to_csv(self, path: str | Path) -> Path:
         """Writes one line for every expert, and returns the path."""
         from task2vec.storage import write_whole
-        from task2vec.tasks.cells import defuse
+        from task2vec.text import escape_formula
 
         text = io.StringIO()
         names = [field.name for field in fields(Recommended)]
         table = csv.DictWriter(text, [*names, "is_loadable"], lineterminator="\n")
         table.writeheader()
         for row in self._list_rows():
-            table.writerow({name: defuse(value) if isinstance(value, str) else value for name, value in row.items()})
+            table.writerow(
+                {name: escape_formula(value) if isinstance(value, str) else value for name, value in row.items()}
+            )
         write_whole(Path(path), text.getvalue().encode())
         return Path(path)
 
