@@ -55,10 +55,27 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "terminal_width": _WIDTH}
 _PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False, "add_completion": False}
 
 
+class _Commands(dict[str, Any]):
+    """The commands of a table by name, each imported when it is asked for."""
+
+    def __init__(self, table: dict[str, tuple[str, str, str]]):
+        super().__init__()
+        self.table = table
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = _load_command(name, *self.table[name])
+        return self[name]
+
+
 class LazyGroup(TyperGroup):
     """A group that knows the names of its commands, and imports one when it is run or asked for help."""
 
     table = COMMANDS
+
+    def __init__(self, *args: Any, **options: Any):
+        """A group without commands, which come from the table."""
+        super().__init__(*args, **options)
+        self.commands = _Commands(self.table)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names in the order of the table."""
@@ -66,12 +83,7 @@ class LazyGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, or None."""
-        if cmd_name not in self.table:
-            return None
-        if cmd_name not in self.commands:
-            module, function, short = self.table[cmd_name]
-            self.commands[cmd_name] = _load_command(cmd_name, module, function, short)
-        return self.commands[cmd_name]
+        return self.commands[cmd_name] if cmd_name in self.table else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names; a wrong name is refused with similar ones."""
