@@ -267,6 +267,6 @@ def test_mistakes_end_before_anything_is_embedded(call, data, tmp_path, args, co
 
 def test_processes_give_the_same_numbers(read, data):
     one = read("embed", data / "shades", data / "pair", "--no-library", "--out", "one", *SMALL)
-    two = read("embed", data / "shades", data / "pair", "--backend", "pool", "--jobs", 1, *SMALL)
+    two = read("embed", data / "shades", data / "pair", "--backend", "processes", "--jobs", 1, *SMALL)
     norms = [{row["task"]: row["norm"] for row in report["tasks"]} for report in (one, two)]
     assert norms[0] == pytest.approx(norms[1], rel=1e-6)

@@ -87,7 +87,6 @@ def embed(
         raise UsageError("--no-library without --out: nothing would be saved. Name a folder for files: --out DIR")
     inputs.check_output(out, is_folder=True)
     import task2vec
-    from task2vec.parallel import open_backend
 
     loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
     how: dict[str, Any] = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
@@ -95,7 +94,7 @@ def embed(
     where: dict[str, Any] = {"no_library": no_library, "folder": out, "tags": tags or (), "is_forced": force}
     with ExitStack() as stack:
         if (backend, jobs) != ("serial", None) and not is_one:
-            how["backend"] = stack.enter_context(open_backend(backend, jobs=jobs))
+            how["backend"] = stack.enter_context(inputs.open_backend(backend, jobs))
         session = stack.enter_context(inputs.open_session(library, "embed", details, **where))
         if not session.places:
             raise ResourceError("the embeddings would be lost. Name a folder for files: --out DIR")

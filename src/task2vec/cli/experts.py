@@ -58,7 +58,6 @@ def train_expert(
         )
     inputs.check_output(out, is_folder=True)
     from task2vec.experts import train_experts
-    from task2vec.parallel import open_backend
     from task2vec.probe import load_probe
 
     chosen = _choose_recipe(recipe, {"epochs": epochs, "draws": max_samples})
@@ -83,7 +82,7 @@ def train_expert(
         session = stack.enter_context(
             inputs.open_session(library, "train-expert", details, no_library=no_library, folder=out)
         )
-        runner = stack.enter_context(open_backend(backend, jobs=jobs))
+        runner = stack.enter_context(inputs.open_backend(backend, jobs))
         how: dict[str, Any] = {"backend": runner, "seed": seed or 0, "device": device, "replace_other": force}
         try:
             called = called or [task.name for task in found.tasks]
@@ -198,7 +197,6 @@ def error_matrix(
     )
     import task2vec
     from task2vec.library import Library
-    from task2vec.parallel import open_backend
 
     sizes = [int(one) if one.isascii() and one.isdigit() else one for one in dict.fromkeys(shots or ["half"])]
     protocols = [task2vec.ErrorProtocol(one, recipe, metric) for one in sizes]  # type: ignore[arg-type]
@@ -214,7 +212,7 @@ def error_matrix(
             failed.append({"task": cell.task, "model": cell.model, "reason": cell.message})
             output.say(f"failed: {printable(cell.task)} with {printable(cell.model)}: {printable(cell.message)}")
 
-    with Library.open(library) as opened, open_backend(backend, jobs=jobs) as runner:
+    with Library.open(library) as opened, inputs.open_backend(backend, jobs) as runner:
         models = [find_model(name, opened, size=size, download=download) for name in dict.fromkeys(experts)]
         found = inputs.read_paths(sorts, reading)
         failed += [{"task": one["name"], "model": None, "reason": one["reason"]} for one in found.failed]

@@ -26,6 +26,7 @@ from task2vec.text import printable
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding, EmbedSettings, TaskResult
     from task2vec.library import Library
+    from task2vec.parallel import Backend
     from task2vec.probe import Probe
     from task2vec.tasks import BadImage, Task
 
@@ -248,6 +249,13 @@ def read_own(path: Path, reading: Reading) -> "Task":
 def say_bad(bad: "Iterable[BadImage]", *, root: Path | None = None) -> None:
     """Names the unreadable images, one per line."""
     say_all("unreadable", (f"{one.path if root is None else root / one.path}: {one.reason}" for one in bad))
+
+
+def open_backend(name: str, jobs: int | None) -> "Backend":
+    """The backend that computes; Ray is that of RAY_ADDRESS, if set, or one that is started here."""
+    from task2vec.parallel import open_backend
+
+    return open_backend(name, jobs=jobs, address=os.environ.get("RAY_ADDRESS") if name == "ray" else None)
 
 
 # --- files that are written ------------------------------------------------------------------------------------------

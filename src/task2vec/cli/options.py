@@ -16,7 +16,7 @@ DEFAULT_PROBE = "tf_efficientnet_lite0"
 Datasets = Literal["folder", "cub200", "cub200-paper", "inaturalist", "imaterialist", "deepfashion"]
 MAX_IMAGES = "Published dataset: at most this many images of a task, chosen at random."
 RECIPE = "Classifier: logistic regression, or that of the paper."
-BACKEND = "Compute in this process, a pool of processes, or Ray (on RAY_ADDRESS)."
+BACKEND = "Compute in this process, in several, or with Ray (the cluster of RAY_ADDRESS)."
 LIBRARY = "Folder of the library. Default: TASK2VEC_LIBRARY, or one in your home folder."
 EVIDENCE = "Measured errors to use. Default: the bundled ones and your library."
 GROUP = "Colors: CSV file with the columns task and group. Default: first tag, or folder of the file."
@@ -71,8 +71,8 @@ Seeds = Annotated[int, typer.Option(help="Number of train/test splits.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda. Default: cuda if available.")]
 NumWorkers = Annotated[int | None, typer.Option(help="Threads that decode images. Default: one per core.")]
 BatchSize = Annotated[int | None, typer.Option(help="Images per batch. Default: chosen for the device.")]
-Backend = Annotated[Literal["serial", "pool", "ray"], typer.Option(help=BACKEND)]
-Jobs = Annotated[int | None, typer.Option(help="Processes of pool or ray. Default: one per core.")]
+Backend = Annotated[Literal["serial", "processes", "ray"], typer.Option(help=BACKEND)]
+Jobs = Annotated[int | None, typer.Option(help="Processes of --backend. Default: one per core.")]
 
 # Choosing models.
 Evidence = Annotated[str | None, typer.Option(metavar="bundle|library|FILE", help=EVIDENCE)]
@@ -172,7 +172,7 @@ def format_placeholder(spelling: str) -> str:
     """An option with a plain placeholder for its value.
 
     Example:
-        >>> format_placeholder("--tag <list[str]>"), format_placeholder("--backend <serial|pool>")
-        ('--tag TEXT', '--backend serial|pool')
+        >>> format_placeholder("--tag <list[str]>"), format_placeholder("--backend <serial|ray>")
+        ('--tag TEXT', '--backend serial|ray')
     """
     return _CHOICE.sub(r"\1", _TYPE.sub(lambda found: _TYPES[found[1].lower()], spelling))
