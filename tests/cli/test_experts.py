@@ -57,7 +57,7 @@ def test_mistakes_in_training_are_reported_first(photos, call, tmp_path):
     (tmp_path / "file").write_text("")
     assert call("train-expert", photos, "--out", tmp_path / "file").exit_code == 2
     assert call("train-expert", photos, "--recipe", "slow").exit_code == 2
-    assert call("train-expert", photos, "--name", "a", "--name", "b").exit_code == 2
+    assert call("train-expert", photos, photos, "--name", "a").exit_code == 2
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from task2vec.cli import inputs, options, output
-from task2vec.errors import ConflictError, DataError, NotInLibraryError, Task2VecError, UsageError
+from task2vec.errors import ConflictError, DataError, NotInLibraryError, UsageError
 from task2vec.text import format_percent, pluralize, printable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def train_expert(
     paths: options.Paths,
-    name: Annotated[list[str] | None, typer.Option(help="Name of the expert, once for each PATH.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the expert of one PATH. Default: that of the task.")] = None,
     recipe: options.Recipe = "fast",
     epochs: options.Epochs = None,
     max_samples: options.PerEpoch = None,
@@ -51,31 +51,25 @@ def train_expert(
     --name. On a CPU a large model takes hours: use a small --size, few --epochs or a small --max-samples.
     """
     begin = time.perf_counter()
-    if name and (len(name) != len(paths) or len(set(name)) < len(name) or not all(map(str.strip, name))):
-        raise UsageError(
-            f"--name was given {len(name)} times for {len(paths)} paths ({', '.join(name)}), so it is unclear which "
-            "expert gets which name. Give a different one for each path, in their order, or none."
-        )
+    if name is not None and len(paths) > 1:
+        raise UsageError(f"--name {name!r} is for one expert, and {len(paths)} paths are given. Remove it.")
     inputs.check_output(out, is_folder=True)
     from task2vec.experts import train_experts
     from task2vec.probe import load_probe
 
     chosen = _choose_recipe(recipe, {"epochs": epochs, "draws": max_samples})
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
-    reading = inputs.Reading(table, split=split, allow_bad=allow_bad, num_workers=num_workers)
+    reading = inputs.Reading(table, split=split, allow_bad=allow_bad, num_workers=num_workers, layout=inputs.FOLDER)
     found = inputs.read_paths(inputs.sort_paths(paths, reading), reading)
     output.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
     if not found.tasks:
         raise typer.Exit(DataError.exit_code)
-    failures = {failure["name"] for failure in found.failed}
-    called = [one for path, one in zip(paths, name, strict=True) if str(path) not in failures] if name else None
     base = load_probe(probe, weights=weights, size=size, download=download)
     each = f"{pluralize(chosen.epochs, 'epoch')} of {pluralize(chosen.draws, 'image')}"
     names = [f"{task.name} ({pluralize(len(task), 'image')})" for task in found.tasks[: output.MOST_LINES]]
     more = " ..." if len(found.tasks) > output.MOST_LINES else ""
     plan = f"{printable(', '.join(names))}{more}; {each} at {base.size[0]} x {base.size[1]} pixels for each"
     output.say(f"training unless finished already: {plan}")
-    failed: list[tuple[str, Task2VecError | str]] = [(one["name"], one["reason"]) for one in found.failed]
     rows: dict[int, dict[str, Any]] = {}
     details = {"recipe": chosen.name, "tasks": [task.name for task in found.tasks]}
     with ExitStack() as stack:
@@ -85,11 +79,11 @@ def train_expert(
         runner = stack.enter_context(inputs.open_backend(backend, jobs))
         how: dict[str, Any] = {"backend": runner, "seed": seed or 0, "device": device, "replace_other": force}
         try:
-            called = called or [task.name for task in found.tasks]
-            for result in train_experts(found.tasks, base, chosen, folder=out, names=called, progress=True, **how):
+            names = [name] if name else [task.name for task in found.tasks]
+            for result in train_experts(found.tasks, base, chosen, folder=out, names=names, progress=True, **how):
                 rows[result.number] = _report_expert(result)
                 if result.error is not None:
-                    failed.append((result.name, result.error))
+                    found.failed.append({"name": result.name, "reason": str(result.error), "bad": []})
                     output.say(f"failed: {printable(result.name)}: {printable(result.error)}")
                 elif session.library is not None and not session.is_read_only:
                     _save_expert(session.library, found.tasks[result.number], result, is_forced=force)
@@ -100,14 +94,14 @@ def train_expert(
             raise typer.Exit(output.INTERRUPTED) from None
     report = {
         "experts": [rows[number] for number in sorted(rows)],
-        "failed": [{"name": name, "reason": str(error)} for name, error in failed],
+        "failed": found.failed,
         "folder": str(out),
         "seconds": round(time.perf_counter() - begin, 3),
     }
     output.print_json(report) if as_json else _print_experts(report)
-    if failed:
-        output.say(f"{pluralize(len(failed), 'expert')} failed: {', '.join(printable(name) for name, _ in failed)}")
-        raise typer.Exit(next((getattr(error, "exit_code", 3) for _, error in failed), 3))
+    if found.failed:
+        output.say(f"{pluralize(len(found.failed), 'expert')} failed")
+        raise typer.Exit(DataError.exit_code)
 
 
 def _choose_recipe(name: str, wanted: dict[str, int | None]) -> "Recipe":

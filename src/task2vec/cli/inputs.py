@@ -146,7 +146,11 @@ def _refuse_strays(sorts: set[str], reading: Reading) -> None:
     of_datasets = {"names": reading.names, "kind": reading.kind, "max_images": reading.max_images}
     strays = (
         (reading.table, TABLE in sorts, "a table (.csv, .parquet)"),
-        (of_datasets | {"layout": reading.layout}, bool(published), "a published dataset (see task2vec tasks)"),
+        (
+            of_datasets | {"layout": reading.layout != FOLDER and reading.layout},
+            bool(published),
+            "a published dataset (see task2vec tasks)",
+        ),
         ({"labels": reading.labels}, "imaterialist" in published, "an iMaterialist dataset"),
         ({"split": reading.split}, sorts != {TABLE}, "a folder or a published dataset"),
     )
