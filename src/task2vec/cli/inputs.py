@@ -143,14 +143,11 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
 def _refuse_strays(sorts: set[str], reading: Reading) -> None:
     """Raise `UsageError` if an option was given that applies to none of the paths."""
     published = sorts - {TABLE, FOLDER}
-    of_datasets = {"names": reading.names, "kind": reading.kind, "max_images": reading.max_images}
+    layout = None if reading.layout == FOLDER else reading.layout
+    of_datasets = {"names": reading.names, "kind": reading.kind, "max_images": reading.max_images, "layout": layout}
     strays = (
         (reading.table, TABLE in sorts, "a table (.csv, .parquet)"),
-        (
-            of_datasets | {"layout": reading.layout != FOLDER and reading.layout},
-            bool(published),
-            "a published dataset (see task2vec tasks)",
-        ),
+        (of_datasets, bool(published), "a published dataset (see task2vec tasks)"),
         ({"labels": reading.labels}, "imaterialist" in published, "an iMaterialist dataset"),
         ({"split": reading.split}, sorts != {TABLE}, "a folder or a published dataset"),
     )
