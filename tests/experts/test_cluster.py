@@ -18,9 +18,9 @@ if __name__ == "__main__":
     tasks, experts = make_many()
     how = {"device": "cpu", "workers": 1, "seeds": (0, 1)}
     with open_engine("serial", threads=1) as engine:
-        wanted = error_matrix(tasks, experts, **how, engine=engine)
-    with open_engine("ray", workers=2, threads=1) as engine:
-        found = error_matrix(tasks, experts, **how, engine=engine)
+        wanted = error_matrix(tasks, experts, **how, backend=engine)
+    with open_engine("ray", jobs=2, threads=1) as engine:
+        found = error_matrix(tasks, experts, **how, backend=engine)
     assert not found.failures, found.failures
     for name in ("errors", "low", "high"):
         assert np.array_equal(getattr(found, name), getattr(wanted, name)), name

@@ -50,7 +50,7 @@ def run(folder, log, name):
     how = {"device": "cpu", "workers": 1, "seeds": (0, 1)}
     with Library.open(folder) as library, open_engine(name, threads=1) as engine:
         print("begun", flush=True)
-        error_matrix(tasks, experts, **how, library=library, engine=engine, on_cell=lambda _: print("cell", flush=True))
+        error_matrix(tasks, experts, **how, library=library, backend=engine, on_cell=lambda _: print("cell", flush=True))
 
 if __name__ == "__main__":
     measuring.CellWork = Watched
@@ -132,7 +132,7 @@ def kill_again_and_again(tmp_path):
             found = ErrorMatrix.from_library(library)
             assert library.verify().is_sound
         tasks, experts = make_many()
-        wanted = error_matrix(tasks, experts, device="cpu", workers=1, seeds=(0, 1))
+        wanted = error_matrix(tasks, experts, device="cpu", num_workers=1, seeds=(0, 1))
         order = [found.tasks.index(task.name) for task in tasks]
         assert np.array_equal(found.errors[order], wanted.errors)  # and none is missing
 

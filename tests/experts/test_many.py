@@ -40,8 +40,8 @@ def content(folder):
 def test_a_pool_trains_the_same_experts_and_nothing_twice(lite, tasks, tmp_path, pool):
     how = {"device": "cpu", "seed": 3}
     with t2v.open_engine("serial", threads=1) as engine:
-        here = list(train_experts(tasks, lite, BRIEF, folder=tmp_path / "here", engine=engine, **how))
-    there = list(train_experts(tasks, lite, BRIEF, folder=tmp_path / "there", engine=pool, **how))
+        here = list(train_experts(tasks, lite, BRIEF, folder=tmp_path / "here", backend=engine, **how))
+    there = list(train_experts(tasks, lite, BRIEF, folder=tmp_path / "there", backend=pool, **how))
     assert sorted(result.task for result in there) == ["first", "second"] and not any(one.error for one in there)
 
     def weights(result):

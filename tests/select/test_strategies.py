@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from task2vec.distance.asymmetric import ALPHA
+from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.select import SCORES
 from task2vec.select.evidence import SYMMETRIC, Evidence

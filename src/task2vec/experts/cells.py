@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from task2vec.embedding.passes import refuse_infinite
+from task2vec.embedding.batching import refuse_infinite
 from task2vec.errors import UsageError
 from task2vec.experts.protocols import ACHILLE2019, ErrorProtocol, Size
 from task2vec.experts.sampling import draw_epoch

@@ -5,9 +5,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from task2vec.embedding.passes import Passes
-from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.run import prepare_passes, tensor_cores
+from task2vec.embedding.batching import Passes, Pixels, prepare_passes, tensor_cores
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.errors import UsageError
 from task2vec.experts.cost import count_multiplications, count_parameters
@@ -87,11 +85,11 @@ def prepare_features(
     images: Images,
     *,
     device: str | None = None,
-    workers: int | None = None,
+    num_workers: int | None = None,
     batch_size: int | None = None,
 ) -> tuple[Passes, Pixels]:
     """A network made ready, and the images that it will see."""
-    how = {"device": device, "workers": workers, "batch_size": batch_size}
+    how = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     return prepare_passes(images, probe, settings=EmbedSettings(), **how)
 
 

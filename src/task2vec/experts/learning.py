@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from task2vec.embedding.pixels import Pixels
+from task2vec.embedding.batching import Pixels
 from task2vec.errors import NotFiniteError
 from task2vec.experts.recipes import Recipe
 from task2vec.experts.sampling import Epoch, crop, draw_epoch, mix_seed

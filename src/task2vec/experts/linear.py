@@ -31,7 +31,7 @@ def linear_error(
     *,
     seeds: Sequence[int] = (0,),
     device: str | None = None,
-    workers: int | None = None,
+    num_workers: int | None = None,
     batch_size: int | None = None,
     download: bool = False,
     progress: bool = False,
@@ -47,7 +47,7 @@ def linear_error(
         protocol: how it is measured; see `ErrorProtocol`.
         seeds: of splits and all other randomness.
         device: "cpu", "cuda"; None takes a GPU if there is one.
-        workers: threads that decode images; None takes one per core.
+        num_workers: threads that decode images; None takes one per core.
         batch_size: images per step; None chooses one. Halved by itself when GPU memory runs out.
         download: fetch weights that are not on this machine.
         progress: show a progress bar on standard error.
@@ -62,7 +62,7 @@ def linear_error(
     (expert,) = check_extractors([expert])
     plan = plan_cells(task.canonical(), [protocol], seeds)
     probe = open_extractor(expert, download=download)
-    how = {"device": device, "workers": workers, "batch_size": batch_size}
+    how = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     with show_progress(progress) as report:
         features = _KEPT.find(probe, plan.task, how, report)
         return tuple(measure_cells(features, plan.to(features.device), expert=expert.name))

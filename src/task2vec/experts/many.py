@@ -6,15 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from task2vec.embedding.kept import name_file
-from task2vec.engine import Engine, Unit, borrow_engine
-from task2vec.engine.serial import SerialEngine
+from task2vec.embedding import name_file
 from task2vec.errors import Task2VecError, UsageError
 from task2vec.experts.files import SUFFIX
 from task2vec.experts.pauses import check_place
 from task2vec.experts.recipes import Recipe, find_recipe
 from task2vec.experts.training import describe, train_expert
 from task2vec.library import Expert
+from task2vec.parallel import Backend, SerialBackend, Unit, borrow_backend
 from task2vec.probe import Probe, load_probe
 from task2vec.progress import show_progress
 from task2vec.tasks import Task
@@ -71,7 +70,7 @@ def train_experts(
     *,
     folder: str | Path,
     names: Sequence[str] | None = None,
-    engine: str | Engine = "serial",
+    backend: str | Backend = "serial",
     replace_other: bool = False,
     seed: int = 0,
     device: str | None = None,
@@ -89,7 +88,7 @@ def train_experts(
         folder: where the experts go, one file each. Workers on other machines must see it, too.
         names: of the experts, which are those of their files, too; the names of the tasks if None. One task may be
             there several times, under different names, in calls with different recipes or seeds.
-        engine: "serial" trains here, "pool" in several processes, "ray" on a cluster; or one that is open.
+        backend: "serial" trains here, "processes" in several processes, "ray" on a cluster; or one that is open.
         replace_other: overwrite what else lies under these names.
         seed: of draws, crops and mirror images.
         device: "cpu", "cuda"; None takes a GPU if there is one.
@@ -108,11 +107,11 @@ def train_experts(
                 units.append(Unit(str(number), (task, name, file)))
             except Task2VecError as error:
                 yield ExpertResult(number, task.name, name, error=error)
-        with borrow_engine(engine) as open_engine, show_progress(progress) as report:
+        with borrow_backend(backend) as opened, show_progress(progress) as report:
             step, settled = report("experts", len(units)), set()
-            is_here = progress and isinstance(open_engine, SerialEngine)
+            is_here = progress and isinstance(opened, SerialBackend)
             watched = replace(work, options=work.options | {"progress": report}) if is_here else work
-            for result in open_engine.run(watched, units):
+            for result in opened.run(watched, units):
                 number = int(result.key)
                 if result.value is not None and number not in settled:  # one whose process died may come again
                     settled.add(number)

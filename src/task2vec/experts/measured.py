@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from task2vec.embedding.store import hash_content
-from task2vec.embedding.value import Embedding
+from task2vec.embedding import Embedding
+from task2vec.embedding.embedding import hash_content
 from task2vec.errors import DataError, UsageError
 from task2vec.experts.packing import pack, tell_embeddings, unpack
 from task2vec.storage import write_whole

@@ -4,9 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 
-from task2vec.embedding.union import group_tasks
-from task2vec.engine import Engine, Failure, Unit
-from task2vec.engine.choosing import borrow_engine
+from task2vec.embedding.many import group_tasks
 from task2vec.errors import ConflictError, Task2VecError, UsageError
 from task2vec.experts.extractors import (
     Extractor,
@@ -19,6 +17,7 @@ from task2vec.experts.matrix import RUN, TRIVIAL, CellFailure, ErrorMatrix, gath
 from task2vec.experts.protocols import ErrorProtocol
 from task2vec.experts.work import CellWork, Job, Outcome, Wanted
 from task2vec.library import Library, MeasuredError
+from task2vec.parallel import Backend, Failure, Unit, borrow_backend
 from task2vec.progress import show_progress
 from task2vec.tasks import Task
 
@@ -35,10 +34,10 @@ def error_matrix(
     protocols: Sequence[ErrorProtocol] = (ErrorProtocol(),),
     seeds: Sequence[int] = (0,),
     library: Library | None = None,
-    engine: str | Engine | None = None,
+    backend: str | Backend | None = None,
     trained_on: TrainedOn | None = None,
     device: str | None = None,
-    workers: int | None = None,
+    num_workers: int | None = None,
     batch_size: int | None = None,
     download: bool = False,
     progress: bool = False,
@@ -56,12 +55,12 @@ def error_matrix(
         protocols: how errors are measured.
         seeds: of splits and all other randomness.
         library: where errors, tasks and experts are kept.
-        engine: "serial" (None), "pool", "ray", or what `open_engine` gives: who does the work. It changes no error,
-            nor does any of the arguments below.
+        backend: "serial" (None), "processes", "ray", or what `open_backend` returns. It changes no error, nor
+            does any of the arguments below.
         trained_on: the tasks that experts were trained on, by the experts' names. Cells of tasks that share an image
             with them are marked in `is_trivial`; so are those of the very task that an expert says it was trained on.
         device: "cpu", "cuda"; None takes a GPU if there is one.
-        workers: threads that decode images; None takes one per core.
+        num_workers: threads that decode images; None takes one per core.
         batch_size: images per step; None chooses one. Halved by itself when GPU memory runs out.
         download: fetch weights that are not on this machine.
         progress: show on standard error how many cells are done, and how long the rest will take.
@@ -79,8 +78,8 @@ def error_matrix(
     run = _Run(_check_tasks(tasks), check_extractors(experts), tuple(protocols), tuple(seeds), library)
     run.find_trivial(trained_on)
     run.on_cell = on_cell or (lambda _: None)
-    how = {"device": device, "workers": workers, "batch_size": batch_size, "download": download}
-    with run.note(), show_progress(progress) as report, borrow_engine(engine or "serial") as opened:
+    how = {"device": device, "num_workers": num_workers, "batch_size": batch_size, "download": download}
+    with run.note(), show_progress(progress) as report, borrow_backend(backend or "serial") as opened:
         run.begin()
         step = report("cells", len(run.tasks) * len(run.experts))
         units = run.list_units()
@@ -183,7 +182,7 @@ class _Run:
     def list_units(self) -> list[Unit]:
         """What is to be done: for each expert, groups of tasks on common images with their missing cells.
 
-        Who does the work has no say in it, so that all engines do the same sums.
+        Who does the work has no say in it, so that all backends do the same sums.
         """
         for number, expert in enumerate(self.experts):
             missing = {place: found for place, task in enumerate(self.tasks) if (found := self._miss(task, expert))}

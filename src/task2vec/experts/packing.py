@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from task2vec.embedding.value import Embedding
+from task2vec.embedding import Embedding
 from task2vec.probe import FilterLayer
 
 

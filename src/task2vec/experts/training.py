@@ -14,9 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from task2vec.embedding.device import choose_device
-from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.run import tensor_cores
+from task2vec.embedding.batching import Pixels, choose_device, tensor_cores
 from task2vec.errors import UsageError
 from task2vec.experts.learning import Learner, Lessons, Training, judge
 from task2vec.experts.loading import TrainedExpert, name_architecture
@@ -47,7 +45,7 @@ def train_expert(
     validation: Task | None = None,
     seed: int = 0,
     device: str | None = None,
-    workers: int | None = None,
+    num_workers: int | None = None,
     progress: bool | Report = False,
 ) -> TrainedExpert:
     """An expert for `task`: the network of `base`, fine-tuned.
@@ -66,7 +64,7 @@ def train_expert(
         validation: a task with the same classes whose error is told after every epoch; it changes nothing.
         seed: of draws, crops and mirror images.
         device: "cpu", "cuda"; None takes a GPU if there is one.
-        workers: threads that decode images; None takes one per core.
+        num_workers: threads that decode images; None takes one per core.
         progress: show epochs, steps and the time left on standard error, or what is told of them instead.
 
     Example:
@@ -91,11 +89,11 @@ def train_expert(
             return there
         known = find_pause(path, story["key"], replace_other)
     with show_progress(progress) if isinstance(progress, bool) else nullcontext(progress) as report:
-        lessons = prepare_lessons(task.canonical(), base, device=where, workers=workers)
+        lessons = prepare_lessons(task.canonical(), base, device=where, num_workers=num_workers)
         training = begin(base, lessons, recipe, seed=seed, device=where, classes=len(task.classes), report=report)
         validate = None
         if validation is not None:
-            others = prepare_lessons(_match(validation, task), base, device=where, workers=workers)
+            others = prepare_lessons(_match(validation, task), base, device=where, num_workers=num_workers)
             validate = partial(measure_error, training.learner, others)
         with tensor_cores(where):
             training.run(lessons, report, pause=open_pause(path, training, story, known), validate=validate)
@@ -125,10 +123,10 @@ def describe(task: Task, base: Probe, recipe: Recipe, *, seed: int, name: str | 
     }
 
 
-def prepare_lessons(task: Task, base: Probe, *, device: torch.device, workers: int | None = None) -> Lessons:
+def prepare_lessons(task: Task, base: Probe, *, device: torch.device, num_workers: int | None = None) -> Lessons:
     """The images of a task in its order, as its expert will see them, none of them decoded yet."""
     wide = replace(base, preprocess=widen(base.preprocess)) if isinstance(base.preprocess, Preprocess) else base
-    pixels = Pixels(task.images, wide, device=device, workers=workers or os.cpu_count() or 1)
+    pixels = Pixels(task.images, wide, device=device, num_workers=num_workers or os.cpu_count() or 1)
     return Lessons(pixels, task.targets, base.size, base.preprocess.normalise)
 
 

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.union import gather_images
-from task2vec.engine import Failure
+from task2vec.embedding.batching import Pixels
+from task2vec.embedding.many import gather_images
 from task2vec.errors import DataError
 from task2vec.experts.cells import CellPlan, measure_cells, plan_cells
 from task2vec.experts.extractors import Extractor, compute_features, open_extractor, prepare_features
 from task2vec.experts.protocols import ErrorProtocol
 from task2vec.library import MeasuredError
+from task2vec.parallel import Failure
 from task2vec.probe import Probe
 from task2vec.progress import silent
 from task2vec.tasks import Task
@@ -35,14 +35,14 @@ class Job:
 
 @dataclass(frozen=True)
 class CellWork:
-    """All that workers need: see `task2vec.engine.Work`."""
+    """All that workers need: see `task2vec.parallel.Work`."""
 
     tasks: tuple[Task, ...]
     experts: tuple[Extractor, ...]
     protocols: tuple[ErrorProtocol, ...]
     seeds: tuple[int, ...]
     device: str | None = None
-    workers: int | None = None
+    num_workers: int | None = None
     batch_size: int | None = None
     download: bool = False
 
@@ -76,7 +76,7 @@ class _Bench:
         expert, probe = self.work.experts[self.loaded[0]].name, self.loaded[1]
         tasks = [self.work.tasks[number] for number in numbers]
         images, places = gather_images(tasks)
-        how = {"device": self.work.device, "workers": self.work.workers, "batch_size": self.work.batch_size}
+        how = {"device": self.work.device, "num_workers": self.work.num_workers, "batch_size": self.work.batch_size}
         passes, pixels = prepare_features(probe, images, **how)
         try:
             features = compute_features(passes, pixels, silent)

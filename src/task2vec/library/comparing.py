@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from task2vec.distance.symmetric import symmetric
+from task2vec.distance import symmetric
 from task2vec.embedding import Embedding
 from task2vec.library.memory import Memory, Places
 from task2vec.library.rows import Rows, distances, make_row, sign_vector

@@ -19,8 +19,8 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, BinaryIO
 
-from task2vec.embedding.store import decode_embedding
-from task2vec.embedding.value import Embedding
+from task2vec.embedding import Embedding
+from task2vec.embedding.embedding import decode_embedding
 from task2vec.errors import ConflictError, LibraryError, ResourceError, Task2VecError, UsageError
 from task2vec.library import listing
 from task2vec.library.blobs import LARGEST, Blobs

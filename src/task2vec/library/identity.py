@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from task2vec.distance.kind import SCALING
+from task2vec.distance import SCALING
+from task2vec.embedding import Embedding
 from task2vec.embedding.settings import RECIPE
-from task2vec.embedding.value import Embedding
 from task2vec.errors import DataError
 from task2vec.library.texts import check_text, write_plain
 

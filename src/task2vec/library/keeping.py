@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from sqlite3 import Connection
 
-from task2vec.embedding.store import decode_embedding, encode_embedding
-from task2vec.embedding.value import Embedding
+from task2vec.embedding import Embedding
+from task2vec.embedding.embedding import decode_embedding, encode_embedding
 from task2vec.errors import ConflictError, LibraryError, NotInLibraryError, Task2VecError, UsageError
 from task2vec.library.blobs import Blobs
 from task2vec.library.entries import Added, Expert, MeasuredError

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from task2vec.embedding.value import Embedding
+from task2vec.embedding import Embedding
 from task2vec.errors import LibraryError, NotInLibraryError, ResourceError, Task2VecError, UsageError
 from task2vec.library import exchange, listing, repairing, verifying
 from task2vec.library.blobs import Blobs
@@ -45,7 +45,7 @@ class Library:
         >>> probe = t2v.load_probe(size=32)
         >>> with t2v.Library.open(folder.name) as library:
         ...     for task in t2v.sample_tasks(images_per_task=24)[:2]:
-        ...         embedding = t2v.embed(task, probe, settings=t2v.EmbedSettings(images=8))
+        ...         embedding = t2v.embed(task, probe, settings=t2v.EmbedSettings(max_samples=8))
         ...         added = library.add(embedding, tags=["sample"])
         ...     print(library)
         ...     print(library.nearest("digits", k=1)[0].task.name)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from sqlite3 import Connection
 from typing import Any
 
-from task2vec.embedding.value import Embedding
+from task2vec.embedding import Embedding
 from task2vec.errors import ResourceError
 from task2vec.library import listing
 from task2vec.library.blobs import Blobs

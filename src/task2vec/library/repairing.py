@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from task2vec.embedding.store import decode_embedding
+from task2vec.embedding.embedding import decode_embedding
 from task2vec.errors import ConflictError, DataError, EmbeddingFileError, LibraryError, ResourceError, UsageError
 from task2vec.library.blobs import Blobs, name_of
 from task2vec.library.connecting import DAMAGE, connect, make_address

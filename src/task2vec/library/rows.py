@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from task2vec.distance.symmetric import BELOW_ONE, symmetric_from_logs
+from task2vec.distance import symmetric_from_logs
+from task2vec.distance.distances import BELOW_ONE
 from task2vec.embedding import Embedding
 from task2vec.errors import ResourceError
 from task2vec.storage import sync_folder

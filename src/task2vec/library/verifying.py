@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from task2vec.embedding.value import Embedding
+from task2vec.embedding import Embedding
 from task2vec.errors import LibraryError, Task2VecError
 from task2vec.library.blobs import Blobs
 from task2vec.library.database import Database

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from task2vec.distance.kind import SCALING
+from task2vec.distance import SCALING
 from task2vec.embedding import Embedding
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError
 from task2vec.experts.measured import MeasuredMetaTask

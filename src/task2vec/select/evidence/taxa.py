@@ -7,7 +7,7 @@ from importlib import resources
 
 import numpy as np
 
-from task2vec.distance.taxonomic import taxonomic_matrix
+from task2vec.distance import taxonomic_matrix
 from task2vec.experts.measured import MeasuredTask
 from task2vec.tasks.taxonomy import Taxonomy
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from task2vec.distance.symmetric import symmetric
+from task2vec.distance import symmetric
 from task2vec.embedding import Embedding, trivial
 from task2vec.select.evidence import SYMMETRIC, Evidence, tell_apart
 from task2vec.select.evidence.arrays import _SHAPES as SHAPES

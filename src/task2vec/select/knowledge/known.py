@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from task2vec.distance.symmetric import symmetric
+from task2vec.distance import symmetric
 from task2vec.embedding import Embedding
 from task2vec.library.rows import distances, make_row
 from task2vec.select.evidence import SYMMETRIC, Evidence, Question

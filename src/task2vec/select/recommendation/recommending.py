@@ -57,7 +57,7 @@ def recommend(
     max_params: str | float | None = None,
     max_time: float | None = None,
     device: str | None = None,
-    workers: int | None = None,
+    num_workers: int | None = None,
     batch_size: int | None = None,
     download: bool = False,
     progress: bool = False,
@@ -84,7 +84,7 @@ def recommend(
         max_params: leave out experts with more weights, such as "10M".
         max_time: leave out experts that take longer for 1,000 images on this machine, in seconds; they are timed.
         device: "cpu", "cuda"; None takes a GPU if there is one. This and the next two change no number.
-        workers: threads that decode images.
+        num_workers: threads that decode images.
         batch_size: images per step.
         download: fetch weights that are not on this machine.
         progress: show progress bars on standard error.
@@ -102,7 +102,7 @@ def recommend(
         >>> advice.rows[0].load.startswith("t2v.load_probe(")
         True
     """
-    how = {"device": device, "workers": workers, "batch_size": batch_size}
+    how = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     asked = Wanted(evidence, candidates, regime, strategy, max_params, max_time, download, progress, how)
     if confirm < 0:
         raise UsageError(f"confirm={confirm} (--confirm) is no number of experts. Give 0 or more.")

@@ -38,7 +38,7 @@ from typing import Literal
 
 import numpy as np
 
-from task2vec.distance.asymmetric import ALPHA
+from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.select.evidence import SYMMETRIC, Answer, Evidence, Question
 from task2vec.select.strategies.effects import find_errors

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from task2vec.distance.asymmetric import ALPHA
+from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError
 from task2vec.select.evidence import DOMAIN, SYMMETRIC, TAXONOMIC, Answer, Evidence, Question
 from task2vec.select.strategies.effects import find_errors, take_apart

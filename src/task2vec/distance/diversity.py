@@ -1,17 +1,16 @@
 """How diverse a collection is: the expected distance between the embeddings of two of its batches.
 
-The diversity coefficient of Miranda et al. (2022) and Lee et al. (2023), with two things beside it:
+The diversity coefficient of Miranda et al. (2022) and Lee et al. (2023), with two additions:
 
-* the **error**. Pairs share batches, so n (n - 1) / 2 distances are far from being as many independent numbers, and
-  the standard error of their mean would be much too small. The mean over pairs is a U-statistic; the jackknife over
-  batches (leave out one with all its pairs) tells its error, rather too large than too small on average (Efron and
-  Stein, 1981).
-* the **floor**. Two batches of one and the same kind are not at distance zero, for their images differ. A twin asks the
-  same question as its batch, about other images: the mean distance of twins is what a collection of one kind shows.
-  Only what is beyond it is diversity.
+* the **error**. Pairs share batches, so n (n - 1) / 2 distances are far from independent, and the usual standard error
+  of their mean would be much too small. The mean over pairs is a U-statistic; the jackknife over batches (leave out one
+  with all its pairs) estimates its error, too large rather than too small on average (Efron and Stein, 1981).
+* the **noise floor**. Two batches of the same classes are not at distance zero, because their images differ. A twin has
+  the same classes as its batch and other images: the mean distance of twins is what a uniform collection shows. Only
+  what exceeds it is diversity.
 
-Of two collections the floor is their own diversity: batches of two collections that are the same are as far apart as
-batches of one. What is beyond that is half of an energy distance (Szekely and Rizzo, 2013), about zero for the same.
+For two collections the reference is their own diversity: batches of two identical collections are as far apart as
+batches of one. The excess is half of an energy distance (Szekely and Rizzo, 2013), about zero for identical ones.
 """
 
 from collections.abc import Sequence
@@ -19,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from task2vec.distance.kind import Distance
-from task2vec.distance.pairwise import find_kind, pairwise
+from task2vec.distance.distances import Distance, find_kind
+from task2vec.distance.pairwise import pairwise
 from task2vec.embedding import Embedding
 from task2vec.errors import UsageError
 
@@ -41,13 +40,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Diversity:
-    """How far apart the batches of one collection are.
+    """The distances between the batches of one collection.
 
     Attributes:
         coefficient: the mean distance of two batches.
-        floor: the mean distance of a batch from its twin: what noise alone makes. None without twins.
-        excess: the coefficient less the floor, with its own error; about zero where all batches are of one kind.
-        batches: how many.
+        floor: the mean distance of a batch from its twin: what noise alone produces. None without twins.
+        excess: the coefficient minus the floor, with its own error; about zero for a uniform collection.
+        batches: their number.
         kind: name of the distance.
     """
 
@@ -59,20 +58,20 @@ class Diversity:
 
     def __str__(self) -> str:
         """The coefficient in one line."""
-        beyond = f"; noise floor {self.floor}; beyond it {self.excess}" if self.floor else ""
+        beyond = f"; noise floor {self.floor}; excess {self.excess}" if self.floor else ""
         return f"{self.coefficient} ({self.batches} batches{beyond})"
 
 
 @dataclass(frozen=True)
 class CrossDiversity:
-    """How far apart the batches of two collections are.
+    """The distances between the batches of two collections.
 
     Attributes:
-        coefficient: the mean distance of a batch of the one from a batch of the other.
-        alignment: one less that: 1 if all batches are the same. None of distances that do not end at 1.
-        own: the mean of the two collections' own coefficients: what two collections that are the same would show.
-        excess: the coefficient less that; about zero where the collections are the same.
-        batches: how many of either.
+        coefficient: the mean distance between a batch of one and a batch of the other.
+        alignment: 1 minus the coefficient: 1 if all batches are the same. None for distances without a maximum of 1.
+        own: the mean of the two collections' own coefficients: what two identical collections would show.
+        excess: the coefficient minus that; about zero for identical collections.
+        batches: their numbers.
         kind: name of the distance.
     """
 
@@ -86,7 +85,7 @@ class CrossDiversity:
     def __str__(self) -> str:
         """The coefficient in one line."""
         counts = "{} and {} batches".format(*self.batches)
-        return f"{self.coefficient} ({counts}; apart from themselves {self.own}; beyond it {self.excess})"
+        return f"{self.coefficient} ({counts}; own {self.own}; excess {self.excess})"
 
 
 def diversity(
@@ -96,23 +95,23 @@ def diversity(
     kind: str | Distance = "symmetric",
     device: str | None = None,
 ) -> Diversity:
-    """The mean distance between the batches of a collection, its error, and what of it is noise.
+    """The mean distance between the batches of a collection, its error, and how much of it is noise.
 
     It depends on the size of the batches: fewer images make more noise. Compare collections by batches of one size.
 
     Args:
         batches: embeddings of batches that share no images; at least three.
-        twins: for each batch one that asks the same about other images (`embed_batches` makes both). They tell the
-            floor, and count as batches, too.
+        twins: for each batch one with the same classes and other images (`embed_batches` makes both). They give the
+            noise floor, and count as batches, too.
         kind: a symmetric distance, by its name in `KINDS`.
-        device: "cpu", "cuda"; None takes a GPU if there is one.
+        device: "cpu", "cuda"; None uses a GPU if there is one.
 
     Example:
         >>> from task2vec.probe import FilterLayer
         >>> layers, prior = (FilterLayer("conv", "convolution", 2, 9, 0.1),), np.full(2, 1e-9)
         >>> fishers = [[1.0, 2.0], [1.0, 2.5], [2.0, 1.0], [2.0, 1.5]]
-        >>> story = {"probe_fingerprint": "p"}
-        >>> batches = [Embedding(f"{f}", "net", np.array(f), prior, prior, layers, story) for f in fishers]
+        >>> provenance = {"probe_fingerprint": "p"}
+        >>> batches = [Embedding(f"{f}", "net", np.array(f), prior, prior, layers, provenance) for f in fishers]
         >>> print(diversity(batches, device="cpu"))
         0.125 ± 0.044 (4 batches)
     """
@@ -135,23 +134,23 @@ def cross_diversity(
     kind: str | Distance = "symmetric",
     device: str | None = None,
 ) -> CrossDiversity:
-    """The mean distance between the batches of two collections, its error, and what two equal ones would show.
+    """The mean distance between the batches of two collections, its error, and what two identical ones would show.
 
     Args:
         batches: embeddings of batches of one collection; at least three.
         others: those of the other, of the same size.
         twins: of the batches and of the others; they count as batches, too.
         kind: a symmetric distance, by its name in `KINDS`.
-        device: "cpu", "cuda"; None takes a GPU if there is one.
+        device: "cpu", "cuda"; None uses a GPU if there is one.
 
     Example:
         >>> from task2vec.probe import FilterLayer
         >>> layers, prior = (FilterLayer("conv", "convolution", 2, 9, 0.1),), np.full(2, 1e-9)
-        >>> fishers, story = [[1.0, 2.0], [1.0, 2.5], [1.0, 1.8]], {"probe_fingerprint": "p"}
-        >>> ones = [Embedding(f"{f}", "net", np.array(f), prior, prior, layers, story) for f in fishers]
-        >>> others = [Embedding(f"{f}", "net", np.array(f[::-1]), prior, prior, layers, story) for f in fishers]
+        >>> fishers, provenance = [[1.0, 2.0], [1.0, 2.5], [1.0, 1.8]], {"probe_fingerprint": "p"}
+        >>> ones = [Embedding(f"{f}", "net", np.array(f), prior, prior, layers, provenance) for f in fishers]
+        >>> others = [Embedding(f"{f}", "net", np.array(f[::-1]), prior, prior, layers, provenance) for f in fishers]
         >>> print(cross_diversity(ones, others, device="cpu"))
-        0.220 ± 0.033 (3 and 3 batches; apart from themselves 0.007 ± 0.005; beyond it 0.213 ± 0.031)
+        0.220 ± 0.033 (3 and 3 batches; own 0.007 ± 0.005; excess 0.213 ± 0.031)
     """
     kind = _check_kind(kind)
     sides = [(batches, None if twins is None else twins[0]), (others, None if twins is None else twins[1])]
@@ -219,8 +218,8 @@ def _check_kind(kind: str | Distance) -> Distance:
     found = find_kind(kind)
     if not found.is_symmetric:
         raise UsageError(
-            f"'{found.name}' has a direction, and two batches have none: how far apart they are would depend on which "
-            "came first. Use a symmetric distance: symmetric, cosine."
+            f"'{found.name}' has a direction, and two batches have none: the result would depend on their order. Use a "
+            "symmetric distance such as symmetric or cosine."
         )
     return found
 
@@ -228,11 +227,11 @@ def _check_kind(kind: str | Distance) -> Distance:
 def _check_counts(name: str, batches: Sequence[Embedding], twins: Sequence[Embedding] | None) -> None:
     if len(batches) < FEWEST_BATCHES:
         raise UsageError(
-            f"{len(batches)} {name} do not tell how diverse a collection is, nor how sure that is. Embed at least "
-            f"{FEWEST_BATCHES}; ten or more are better."
+            f"{len(batches)} {name} are too few to estimate diversity and its error. Embed at least {FEWEST_BATCHES}; "
+            "ten or more are better."
         )
     if twins is not None and len(twins) != len(batches):
         raise UsageError(
-            f"{len(twins)} twins do not fit {len(batches)} {name}: each batch has its own. Pass what embed_batches "
-            "returns, in its order."
+            f"there are {len(twins)} twins for {len(batches)} {name}, and each batch needs its own. Pass what "
+            "embed_batches returns, in its order."
         )
