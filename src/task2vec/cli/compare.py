@@ -264,6 +264,8 @@ def diversity(
                 f"'{task.name}' has images for {count} batches, too few to estimate its diversity; at least "
                 f"{FEWEST_BATCHES} are needed. Use smaller batches: --shots, --classes"
             )
+    if other is not None and tasks[0].fingerprint == tasks[1].fingerprint:
+        raise UsageError("both datasets have the same images and labels, so there is nothing to compare. Name another.")
     if other is not None and (shared := len(set(tasks[0].digests) & set(tasks[1].digests))):
         output.say(f"warning: {pluralize(shared, 'image')} in both datasets, which makes them more similar")
     how: dict[str, Any] = {"device": device, "num_workers": num_workers, "progress": output.is_watched()}

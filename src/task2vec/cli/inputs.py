@@ -125,19 +125,24 @@ def sort_paths(paths: Sequence[Path], reading: Reading) -> dict[Path, str]:
         UsageError: A path is given twice, does not exist or is none of these, a folder lacks the split, or an option
             is given that applies to none of the paths.
     """
-    from task2vec.tasks import recognize_layout
     from task2vec.tasks.folder import find_split
 
     sorts: dict[Path, str] = {}
     for path in paths:
         if path.resolve() in {known.resolve() for known in sorts}:
             raise UsageError(f"'{path}' is given twice, and its tasks would be the same. Give it once.")
-        sorts[path] = TABLE if is_table(path) else reading.layout or recognize_layout(path) or FOLDER
+        sorts[path] = _sort_path(path, reading)
     _refuse_strays(set(sorts.values()), reading)
     for path, sort in sorts.items():
         if sort == FOLDER and reading.split is not None:
             find_split(path, reading.split)
     return sorts
+
+
+def _sort_path(path: Path, reading: Reading) -> str:
+    from task2vec.tasks import recognize_layout
+
+    return TABLE if is_table(path) else reading.layout or recognize_layout(path) or FOLDER
 
 
 def _refuse_strays(sorts: set[str], reading: Reading) -> None:
@@ -235,7 +240,7 @@ def read_own(path: Path, reading: Reading) -> "Task":
     """
     from task2vec.tasks import read_folder, read_table
 
-    ((_, sort),) = sort_paths([path], reading).items()
+    sort = _sort_path(path, reading)
     if sort not in (TABLE, FOLDER):
         raise UsageError(
             f"'{path}' is {sort}, a dataset of many tasks, so it is unclear which to use. List them: task2vec tasks "
