@@ -115,7 +115,7 @@ def test_tasks_of_a_published_dataset_by_name_split_and_number(read, data):
     wanted = task2vec.read_deepfashion(data / "deepfashion").tasks(["linen", "floral"], images=10, seed=2)
     assert [row["fingerprints"]["task"] for row in report["tasks"]] == [task.fingerprint for task in wanted]
     one = read("embed", data / "cub", "--task", "Corvidae", "--split", "test", *SMALL)
-    assert one["task"] == "cub200: Corvidae (test)" and one["counts"]["classes"] == 3
+    assert one["task"] == "cub200: Corvidae (test)"
     assert read("embed", data / "cub", "--task", "Corvidae", "--name", "crows", *SMALL)["task"] == "crows"
 
 

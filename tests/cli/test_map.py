@@ -34,11 +34,11 @@ def test_it_writes_all_files_and_the_matrix_holds_the_distances(call, folder, tm
         assert (tmp_path / "new" / "out" / name).stat().st_size > 100
     assert "8 tasks by symmetric distance" in result.stdout
     with (tmp_path / "new" / "out" / "matrix.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file))
+        rows = list(csv.DictReader(file))
     files = {one.task: one for one in map(load_embedding, folder.iterdir())}
-    first, second = rows[0][1], rows[0][2]
-    row = next(row for row in rows[1:] if row[0] == first)
-    assert float(row[2]) == pytest.approx(symmetric(files[first], files[second]), abs=1e-4)
+    for row in rows[:2]:
+        apart = symmetric(files[row["task"]], files["task 5"])
+        assert float(row["task 5"]) == pytest.approx(apart, abs=1e-4)
 
 
 def test_the_library_is_drawn_by_tag_and_probe_with_one_task_placed(read, own_library, tmp_path):
@@ -51,7 +51,7 @@ def test_the_library_is_drawn_by_tag_and_probe_with_one_task_placed(read, own_li
     assert report["tasks"] == 6 and "1 task without" in report["left_out"][0]
     (placed,) = report["placed"]
     assert placed["task"] == "new" and placed["distance"] > 0
-    assert len(read_page(tmp_path / "a" / "map.html")["names"]) == 7
+    assert len(read_page(tmp_path / "a" / "map.html")["tasks"]) == 7
     assert read("map", "--out", tmp_path / "b", "--tag", "even")["tasks"] == 3
 
 
