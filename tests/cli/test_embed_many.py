@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -214,8 +215,9 @@ def test_a_real_interrupt_and_a_reader_that_goes_away(data, tmp_path):
     )
     args = ["embed", data / "shades", "--one-vs-rest", "--out", tmp_path / "out", *SMALL]
     command = [sys.executable, "-c", slow + START, *map(str, args)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT}
     with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline().startswith("task")
         assert process.stdout.readline().startswith("shades: ")
         process.send_signal(signal.SIGINT)
@@ -225,6 +227,7 @@ def test_a_real_interrupt_and_a_reader_that_goes_away(data, tmp_path):
     kept = list((tmp_path / "out").glob("*.safetensors"))
     assert 1 <= len(kept) < 3 and all(task2vec.load_embedding(path) for path in kept)
     with subprocess.Popen([sys.executable, "-c", TINY + START, *map(str, args)], **pipes) as process:
+        assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b"" and process.wait(timeout=60) == 0

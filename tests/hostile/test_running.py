@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ def stage(code, name):
 
 def test_a_reader_that_goes_away_is_no_error():
     code = stage("    for line in range(100_000): print(line)", "chatter")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code, "chatter"], **pipes) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()
@@ -67,7 +68,7 @@ def test_a_reader_that_goes_away_is_no_error():
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_an_interrupt_ends_with_130_and_no_traceback():
     code = stage("    print('ready', flush=True)\n    time.sleep(60)", "wait")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code, "wait"], text=True, **pipes) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "ready\n"
