@@ -1,6 +1,7 @@
 """Help: lazy, plain, within the terminal, and few commands and options."""
 
 import re
+from typing import Any
 
 import pytest
 import typer
@@ -14,7 +15,7 @@ ALL = [(name,) for name in COMMANDS if name != "library"] + [("library", name) f
 
 def list_commands(group=None, path=()):
     """Every command of the click tree, by its words."""
-    group = group or typer.main.get_command(app)
+    group: Any = group or typer.main.get_command(app)
     context = group.make_context("task2vec", [], resilient_parsing=True)
     for name in group.list_commands(context):
         command = group.get_command(context, name)

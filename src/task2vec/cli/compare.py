@@ -80,12 +80,11 @@ def group_layers(layers: list[tuple[str, int]]) -> list[tuple[str, int]]:
         >>> group_layers([("stem", 8), ("blocks.0.a", 4), ("blocks.0.b", 4), ("blocks.1.a", 6), ("neck", 2)])
         [('stem', 8), ('blocks.0.a', 4), ('blocks.0.b', 4), ('blocks.1.a', 6), ('neck', 2)]
     """
-    deepest = max(name.count(".") for name, _ in layers) + 1
-    for depth in range(deepest, -1, -1):
-        groups = groupby(layers, key=lambda layer, depth=depth: ".".join(layer[0].split(".")[:depth]))
+    depth, stages = max(name.count(".") for name, _ in layers) + 1, layers
+    while depth and len(stages) > MOST_STAGES:
+        depth -= 1
+        groups = groupby(layers, key=lambda layer: ".".join(layer[0].split(".")[:depth]))
         stages = [(name, sum(filters for _, filters in group)) for name, group in groups]
-        if len(stages) <= MOST_STAGES:
-            break
     return stages
 
 
