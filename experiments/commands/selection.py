@@ -95,8 +95,8 @@ def _run(makers: dict[str, Maker], out: Path, bundle: Path | None, as_json: bool
     """Makes one after the other, and tells what they say; on disk as well, if that is all that there is to say."""
     begin = time.perf_counter()
     say("loading the meta-task ...")
-    from task2vec.atlas.canvas import import_figure, make_folder
     from task2vec.experts.measured import bundled_metatask, load_metatask
+    from task2vec.plots import import_figure, make_folder
 
     import_figure()  # asked for now and not after minutes of work
     measured = bundled_metatask() if bundle is None else load_metatask(bundle)
