@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,9 @@ def test_a_saved_embedding_gets_a_recommendation(call, read, saved, own_library)
 
 
 def test_a_name_of_the_library_and_few_models(call, read, saved, known, own_library):
+    own = ("probe_fingerprint", "settings", "image_size")
+    story = make("mine", 1).provenance | {name: known.provenance[name] for name in own if name in known.provenance}
+    known = replace(known, task="mine", provenance=story)
     with Library.open(own_library) as opened:
         opened.add(known)
     few = read("recommend", known.task, "--model", "resnet18,resnet34")
@@ -77,8 +81,6 @@ def test_an_embedding_by_another_probe_is_refused(call, tmp_path):
 
 
 def test_an_interrupt_prints_what_is_known(call, read, photos, known, monkeypatch):
-    from dataclasses import replace
-
     done = task2vec.recommend(known)
     monkeypatch.setattr(task2vec, "recommend", lambda *args, **how: replace(done, is_interrupted=True))
     result = call("recommend", photos, "--measure-top", 1)

@@ -165,7 +165,7 @@ def evaluate(
     chosen = None if not strategies else list(dict.fromkeys(["average_best", *strategies]))
     with show_progress(output.is_watched()) as report:
         found = task2vec.evaluate(
-            metatask, chosen, shots=shots, probe=probe, method=method, family=family, leave=leave, progress=report
+            metatask, chosen, shots=shots, probe=probe, method=method, family=family, leave=leave, report=report
         )
     if out is not None:
         found.to_csv(out)
