@@ -28,23 +28,34 @@ if TYPE_CHECKING:
     )
     from task2vec.embedding.batches import embed_batches
     from task2vec.engine import open_engine
-    from task2vec.experts import ErrorMatrix, ErrorProtocol, error_matrix, linear_error
-    from task2vec.experts.loading import TrainedExpert, load_expert
-    from task2vec.experts.many import ExpertResult, train_experts
-    from task2vec.experts.measured import MeasuredMetaTask, bundled_metatask, load_metatask
-    from task2vec.experts.recipes import Recipe
-    from task2vec.experts.training import train_expert
+    from task2vec.experts import (
+        ErrorProtocol,
+        ExpertResult,
+        MetaTask,
+        ModelInfo,
+        Recipe,
+        TaskInfo,
+        TrainedExpert,
+        bundled_metatask,
+        linear_error,
+        load_expert,
+        load_metatask,
+        train_expert,
+        train_experts,
+    )
+    from task2vec.experts.error_matrix import error_matrix
     from task2vec.library import Expert, Library, MeasuredError
     from task2vec.probe import Probe, list_probes, load_probe
-    from task2vec.select import score_features
-    from task2vec.select.evaluation import Evaluation, evaluate
-    from task2vec.select.evidence import Evidence
-    from task2vec.select.evidence.shelves import from_library
-    from task2vec.select.evidence.sources import from_measured
-    from task2vec.select.evidence.tables import read_evidence
-    from task2vec.select.recommendation import Recommendation
-    from task2vec.select.recommendation.recommending import recommend
-    from task2vec.select.strategies.model_space import fit_model_space
+    from task2vec.select import (
+        Evaluation,
+        Recommendation,
+        fit_model_space,
+        metatask_from_csv,
+        metatask_from_library,
+        score_features,
+    )
+    from task2vec.select.evaluate import evaluate
+    from task2vec.select.recommend import recommend
     from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
     from task2vec.tasks.cub200 import read_cub200
     from task2vec.tasks.deepfashion import read_deepfashion
@@ -54,7 +65,6 @@ if TYPE_CHECKING:
     from task2vec.tasks.inaturalist import read_inaturalist
     from task2vec.tasks.joining import join_tasks
     from task2vec.tasks.layouts import read_catalogue
-    from task2vec.tasks.metatask import ExpertDefinition, MetaTask
     from task2vec.tasks.samples import sample_tasks
     from task2vec.tasks.taxonomy import Taxonomy
     from task2vec.tasks.taxonomy_readers import read_inaturalist_taxonomy, read_taxonomy
@@ -68,22 +78,20 @@ __all__ = [
     "DomainEmbedding",
     "EmbedSettings",
     "Embedding",
-    "ErrorMatrix",
     "ErrorProtocol",
     "Evaluation",
-    "Evidence",
     "Expert",
-    "ExpertDefinition",
     "ExpertResult",
     "Library",
     "MeasuredError",
-    "MeasuredMetaTask",
     "MetaTask",
+    "ModelInfo",
     "Probe",
     "Recipe",
     "Recommendation",
     "Task",
     "TaskDefinition",
+    "TaskInfo",
     "TaskResult",
     "Taxonomy",
     "TrainedExpert",
@@ -101,8 +109,6 @@ __all__ = [
     "fit_model_space",
     "from_dataset",
     "from_huggingface",
-    "from_library",
-    "from_measured",
     "join_tasks",
     "linear_error",
     "list_probes",
@@ -110,11 +116,12 @@ __all__ = [
     "load_expert",
     "load_metatask",
     "load_probe",
+    "metatask_from_csv",
+    "metatask_from_library",
     "open_engine",
     "read_catalogue",
     "read_cub200",
     "read_deepfashion",
-    "read_evidence",
     "read_folder",
     "read_imaterialist",
     "read_inaturalist",
@@ -133,57 +140,54 @@ __all__ = [
 
 # Which room each public name comes from; `None` stands for a room that is itself public.
 _ROOMS: dict[str, str | None] = {
+    "metatask_from_library": "select",
+    "metatask_from_csv": "select",
+    "TaskInfo": "experts",
+    "ModelInfo": "experts",
     "BadImage": "tasks",
     "Catalogue": "tasks",
     "DomainEmbedding": "embedding",
     "EmbedSettings": "embedding",
     "Embedding": "embedding",
-    "ErrorMatrix": "experts",
     "ErrorProtocol": "experts",
-    "Evaluation": "select.evaluation",
-    "Evidence": "select.evidence",
+    "Evaluation": "select",
     "Expert": "library",
-    "ExpertDefinition": "tasks.metatask",
-    "ExpertResult": "experts.many",
+    "ExpertResult": "experts",
     "Library": "library",
     "MeasuredError": "library",
-    "MeasuredMetaTask": "experts.measured",
-    "MetaTask": "tasks.metatask",
+    "MetaTask": "experts",
     "Probe": "probe",
-    "Recipe": "experts.recipes",
-    "Recommendation": "select.recommendation",
+    "Recipe": "experts",
+    "Recommendation": "select",
     "Task": "tasks",
     "TaskDefinition": "tasks",
     "TaskResult": "embedding",
     "Taxonomy": "tasks.taxonomy",
-    "TrainedExpert": "experts.loading",
+    "TrainedExpert": "experts",
     "VariationalSettings": "embedding",
-    "bundled_metatask": "experts.measured",
+    "bundled_metatask": "experts",
     "distance": None,
     "embed": "embedding",
     "embed_batches": "embedding.batches",
     "embed_domain": "embedding",
     "embed_many": "embedding",
-    "error_matrix": "experts",
+    "error_matrix": "experts.error_matrix",
     "errors": None,
-    "evaluate": "select.evaluation",
-    "fit_model_space": "select.strategies.model_space",
+    "evaluate": "select.evaluate",
+    "fit_model_space": "select",
     "from_dataset": "tasks",
     "from_huggingface": "tasks.huggingface",
-    "from_library": "select.evidence.shelves",
-    "from_measured": "select.evidence.sources",
     "join_tasks": "tasks.joining",
     "linear_error": "experts",
     "list_probes": "probe",
     "load_embedding": "embedding",
-    "load_expert": "experts.loading",
-    "load_metatask": "experts.measured",
+    "load_expert": "experts",
+    "load_metatask": "experts",
     "load_probe": "probe",
     "open_engine": "engine",
     "read_catalogue": "tasks.layouts",
     "read_cub200": "tasks.cub200",
     "read_deepfashion": "tasks.deepfashion",
-    "read_evidence": "select.evidence.tables",
     "read_folder": "tasks",
     "read_imaterialist": "tasks.imaterialist",
     "read_inaturalist": "tasks.inaturalist",
@@ -191,12 +195,12 @@ _ROOMS: dict[str, str | None] = {
     "read_splits": "tasks.folder_splits",
     "read_table": "tasks",
     "read_taxonomy": "tasks.taxonomy_readers",
-    "recommend": "select.recommendation.recommending",
+    "recommend": "select.recommend",
     "sample_tasks": "tasks.samples",
     "score_features": "select",
     "toy_tasks": "tasks.toy",
-    "train_expert": "experts.training",
-    "train_experts": "experts.many",
+    "train_expert": "experts",
+    "train_experts": "experts",
     "trivial": "embedding",
 }
 

@@ -452,9 +452,9 @@ def nleep(features: Tensor | Features, labels: Tensor, *, seed: int = 0) -> floa
     """N-LEEP (Li 2021): LEEP with the components of a Gaussian mixture on the features in place of source classes.
 
     The features are reduced to the principal directions that hold 80 % of their variance, a mixture with five
-    components per class is fitted to them without labels, and LEEP is computed from the memberships. So it needs no head. What the
-    paper leaves open: covariances are diagonal; at least five images per component on average, so small tasks get fewer
-    components; the start is k-means from a seed. Between seeds the score moves by some hundredths. Invariant to
+    components per class is fitted to them without labels, and LEEP is computed from the memberships. So it needs no
+    head. What the paper leaves open: covariances are diagonal; at least five images per component on average, so small
+    tasks get fewer components; the start is k-means from a seed. Between seeds the score moves by some hundredths. Invariant to
     rotation, shift and a common scale, but for rounding.
 
     Example:
@@ -532,8 +532,8 @@ def transrate(features: Tensor | Features, labels: Tensor) -> float:
     images; eps^2 is the mean squared length of the features. With the listing's eps^2 = 10^-4 the score counts
     directions, and noise has most of them: on 600 textures of 10 kinds it gives 1777 to EfficientNet-lite0 and 2534 to
     noise of as many features. Ours puts the network before noise with 50, 120 and 600 images; it was chosen on these
-    very images. Invariant to rotation, shift and a common scale. Two classes of equal size are opposite each other about
-    the common mean, so the score is near 0 however far apart they are.
+    very images. Invariant to rotation, shift and a common scale. Two classes of equal size lie opposite each other
+    about the common mean, so the score is near 0 however far apart they are.
 
     Example:
         >>> labels = torch.arange(200) % 4

@@ -7,7 +7,7 @@ import pytest
 
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, UsageError
-from task2vec.experts.measured import MeasuredExpert, MeasuredMetaTask, MeasuredTask, load_metatask
+from task2vec.experts import MetaTask, ModelInfo, TaskInfo, load_metatask
 from task2vec.probe import FilterLayer
 
 LAYERS = (FilterLayer("a", "convolution", 3, 9, 0.1), FilterLayer("b", "linear", 2, 4, 0.2))
@@ -29,10 +29,10 @@ def make_metatask(tasks=4, experts=3, protocols=2, seeds=5):
             "recipe": 2,
         }
         embeddings.append(Embedding(f"t{number}", "net", fisher, np.zeros(5), prior, LAYERS, told))
-    return MeasuredMetaTask(
+    return MetaTask(
         "small",
-        tuple(MeasuredTask(f"t{n}", "ab"[n % 2], "d", f"f{n}", 10 + n, 2) for n in range(tasks)),
-        tuple(MeasuredExpert(f"e{n}", "taxon", "net", is_repeat=n == experts - 1) for n in range(experts)),
+        tuple(TaskInfo(f"t{n}", "ab"[n % 2], "d", f"f{n}", 10 + n, 2) for n in range(tasks)),
+        tuple(ModelInfo(f"e{n}", "taxon", "net", size=112, is_repeat=n == experts - 1) for n in range(experts)),
         tuple(f"protocol {n}" for n in range(protocols)),
         tuple(range(seeds)),
         errors,
@@ -43,15 +43,15 @@ def make_metatask(tasks=4, experts=3, protocols=2, seeds=5):
         scores={"logme": rng.normal(size=shape[:3])},
         embeddings={"net robust": embeddings},
         domains={"net": rng.random((tasks, 7))},
-        story={"commit": "abc"},
+        info={"commit": "abc"},
     )
 
 
 def test_a_meta_task_comes_back_from_disk(tmp_path):
     metatask = make_metatask()
     found = load_metatask(metatask.save(tmp_path / "m.safetensors"))
-    assert (found.tasks, found.experts, found.protocols, found.seeds) == (
-        metatask.tasks, metatask.experts, metatask.protocols, metatask.seeds,
+    assert (found.tasks, found.models, found.protocols, found.seeds) == (
+        metatask.tasks, metatask.models, metatask.protocols, metatask.seeds,
     )  # fmt: skip
     assert np.allclose(found.errors, metatask.errors, atol=1e-6)
     assert np.allclose(found.low, metatask.low, atol=1e-3) and np.allclose(found.high, metatask.high, atol=1e-3)
@@ -66,16 +66,16 @@ def test_a_meta_task_comes_back_from_disk(tmp_path):
 
 def test_families_and_repeats_are_cut_alike_everywhere():
     metatask = make_metatask()
-    part = metatask.only(family="b")
-    assert [task.name for task in part.tasks] == ["t1", "t3"] and [e.name for e in part.experts] == ["e0", "e1"]
+    part = metatask.subset(family="b")
+    assert [task.name for task in part.tasks] == ["t1", "t3"] and [one.name for one in part.models] == ["e0", "e1"]
     assert np.array_equal(part.errors, metatask.errors[[1, 3]][:, :2])
     assert np.array_equal(part.shares_images, metatask.shares_images[[1, 3]][:, :2])
     assert np.array_equal(part.scores["logme"], metatask.scores["logme"][[1, 3]][:, :2])
     assert [one.task for one in part.embeddings["net robust"]] == ["t1", "t3"]
     assert np.array_equal(part.domains["net"], metatask.domains["net"][[1, 3]])
-    assert len(metatask.only(repeats=True).experts) == 3
+    assert len(metatask.subset(repeats=True).models) == 3
     with pytest.raises(UsageError, match="a, b"):
-        metatask.only(family="c")
+        metatask.subset(family="c")
 
 
 def test_damage_is_named_and_shapes_are_checked(tmp_path):
@@ -86,9 +86,9 @@ def test_damage_is_named_and_shapes_are_checked(tmp_path):
     file.write_bytes(content)
     with pytest.raises(DataError, match="SHA-256"):
         load_metatask(file)
-    with pytest.raises(DataError, match="not a measured meta-task"):
+    with pytest.raises(DataError, match="not a meta-task"):
         load_metatask(tmp_path / "none")
     with pytest.raises(DataError, match="shares_images"):
         replace(metatask, shares_images=np.zeros((4, 2)))
-    with pytest.raises(DataError, match="between 0 and 1"):
+    with pytest.raises(DataError, match="from 0 to 1"):
         replace(metatask, errors=metatask.errors * 100)

@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 
 from task2vec.engine import Failure, Result, open_engine
-from task2vec.errors import ConflictError, DataError, NotInLibraryError, UsageError
-from task2vec.experts import measuring, work
-from task2vec.experts.linear import linear_error
-from task2vec.experts.matrix import ErrorMatrix
-from task2vec.experts.measuring import error_matrix
-from task2vec.experts.protocols import ErrorProtocol
-from task2vec.library import Library, MeasuredError
-from tests.experts.making import make_expert, make_tasks
+from task2vec.errors import ConflictError, DataError, UsageError
+from task2vec.experts import ErrorProtocol, linear_error
+from task2vec.experts import error_matrix as work
+from task2vec.experts.error_matrix import error_matrix
+from task2vec.library import Expert, Library, MeasuredError
+from task2vec.select import metatask_from_library
+from tests.experts.material import make_model, make_task, make_tasks
 
-PROTOCOLS, SEEDS = (ErrorProtocol(), ErrorProtocol(train=2)), (0, 1)
-HOW = {"protocols": PROTOCOLS, "seeds": SEEDS, "device": "cpu", "workers": 1}
+PROTOCOLS, SEEDS = (ErrorProtocol(), ErrorProtocol(shots=2)), (0, 1)
+HOW = {"protocols": PROTOCOLS, "seeds": SEEDS, "device": "cpu", "num_workers": 1}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def tasks():
 
 @pytest.fixture(scope="module")
 def experts():
-    return [make_expert("one"), make_expert("two", seed=1)]
+    return [make_model("one"), make_model("two", seed=1)]
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +44,16 @@ def watch_cells(monkeypatch):
     """Notes which cells are computed."""
     seen, measure = [], work.measure_cells
 
-    def watched(features, plan, *, expert, only):
-        seen.append((plan.task.name, expert, tuple(only)))
-        return measure(features, plan, expert=expert, only=only)
+    def watched(features, plan, *, model, only):
+        seen.append((plan.task.name, model, tuple(only)))
+        return measure(features, plan, model=model, only=only)
 
     monkeypatch.setattr(work, "measure_cells", watched)
     return seen
+
+
+def names_of(metatask):
+    return [task.name for task in metatask.tasks]
 
 
 def same(one, two):
@@ -61,14 +64,14 @@ def same(one, two):
 
 def test_cells_are_those_that_are_measured_one_by_one(tasks, experts, whole):
     assert whole.errors.shape == (4, 2, 2, 2) and not whole.failures
-    assert repr(whole) == "ErrorMatrix(4 tasks x 2 experts, 2 protocols, 2 seeds)"
+    assert repr(whole) == "MetaTask(error matrix, 4 tasks, 2 models, 2 protocols, 2 seeds)"
     for i, task in enumerate(tasks):
         for j, expert in enumerate(experts):
             for k, protocol in enumerate(PROTOCOLS):
                 found = linear_error(expert, task, protocol, seeds=SEEDS, device="cpu")
                 assert [error.error for error in found] == whole.errors[i, j, k].tolist()
                 assert [error.high for error in found] == whole.high[i, j, k].tolist()
-    assert np.allclose(whole.mean(), whole.errors.mean(3))
+    assert np.allclose(whole.mean_errors(), whole.errors.mean(3))
     assert len(np.unique(whole.errors)) > 5
 
 
@@ -93,8 +96,8 @@ def test_what_the_library_has_is_not_computed_again(tasks, experts, whole, libra
     }
     seen.clear()
     assert same(error_matrix(tasks, experts, **HOW, library=library), whole) and not seen
-    kept = ErrorMatrix.from_library(library)
-    order = [kept.tasks.index(task.name) for task in tasks]
+    kept = metatask_from_library(library)
+    order = [names_of(kept).index(task.name) for task in tasks]
     keys = [kept.protocols.index(protocol.key) for protocol in PROTOCOLS]
     assert np.array_equal(kept.errors[np.ix_(order, [0, 1], keys, [0, 1])], whole.errors)
     assert [run.outcome for run in library.runs()] == ["done"] * 3
@@ -117,7 +120,7 @@ def test_every_cell_is_kept_when_it_is_told(tasks, experts, library):
 
 
 def test_a_pool_finds_the_same(tasks, experts, whole, library, pool):
-    found = error_matrix(tasks, experts, **HOW, engine=pool, library=library)
+    found = error_matrix(tasks, experts, **HOW, backend=pool, library=library)
     assert same(found, whole) and len(library.errors()) == whole.errors.size
 
 
@@ -144,14 +147,14 @@ def test_a_task_that_cannot_be_read_fails_alone(tasks, experts, whole, library, 
     poisoned = replace(tasks[0], images=Broken(tasks[0].images, error))  # which shares its pictures with another
     told = []
     found = error_matrix([poisoned, *tasks[1:]], experts, **HOW, library=library, on_cell=told.append)
-    assert [(failure.task, failure.expert) for failure in found.failures] == [
+    assert [(failure.task, failure.model) for failure in found.failures] == [
         (poisoned.name, "one"),
         (poisoned.name, "two"),
     ]
     assert all(str(error) in failure.message for failure in found.failures)
     assert {failure.exit_code for failure in found.failures} == {getattr(error, "exit_code", 1)}
     assert np.isnan(found.errors[0]).all() and np.array_equal(found.errors[1:], whole.errors[1:])
-    assert repr(found).endswith("8 missing)") and np.isnan(found.mean()[0]).all()
+    assert repr(found).endswith("8 missing)") and np.isnan(found.mean_errors()[0]).all()
     assert len(told) == 8 and sum(cell in found.failures for cell in told) == 2
     noted = [run for run in library.runs() if run.what == "error-matrix cell"]
     assert [run.story["expert"] for run in noted] == ["one", "two"] and all(str(error) in run.outcome for run in noted)
@@ -167,16 +170,16 @@ def test_a_task_that_cannot_be_split_fails_alone(tasks, experts):
 
 
 def test_an_expert_that_cannot_be_loaded_fails_alone(tasks, experts, whole, monkeypatch):
-    opened = work.open_extractor
+    opened = work.open_model
 
     def open_some(expert, **options):
         if expert.name == "two":
             raise DataError("its file is torn")
         return opened(expert, **options)
 
-    monkeypatch.setattr(work, "open_extractor", open_some)
+    monkeypatch.setattr(work, "open_model", open_some)
     found = error_matrix(tasks, experts, **HOW)
-    assert len(found.failures) == 4 and {failure.expert for failure in found.failures} == {"two"}
+    assert len(found.failures) == 4 and {failure.model for failure in found.failures} == {"two"}
     assert np.array_equal(found.errors[:, 0], whole.errors[:, 0]) and np.isnan(found.errors[:, 1]).all()
 
 
@@ -195,7 +198,7 @@ def test_values_that_come_again_are_taken_once(tasks, experts, library):
                     )
 
     told = []
-    found = error_matrix(tasks[:2], experts[:1], **HOW, engine=Twice(), library=library, on_cell=told.append)
+    found = error_matrix(tasks[:2], experts[:1], **HOW, backend=Twice(), library=library, on_cell=told.append)
     assert len(told) == 2 and 0.123 not in found.errors
 
 
@@ -211,22 +214,22 @@ def test_what_somebody_else_measured_meanwhile_stays(tasks, experts, library):
 def test_cells_of_what_an_expert_has_seen_are_marked(tasks, experts, library, tmp_path):
     trained_on = {"one": [tasks[0]], "two": tasks[2].subset(range(12))}
     found = error_matrix(tasks, experts, **HOW, trained_on=trained_on, library=library)
-    assert found.is_trivial.tolist() == [[True, False], [True, False], [False, True], [False, False]]
+    assert found.has_seen.tolist() == [[True, False], [True, False], [False, True], [False, False]]
     assert not np.isnan(found.errors).any()
-    kept = ErrorMatrix.from_library(library)
-    assert {(kept.tasks[i], kept.experts[j]) for i, j in np.argwhere(kept.is_trivial)} == {
-        (tasks[i].name, experts[j].name) for i, j in np.argwhere(found.is_trivial)
+    kept = metatask_from_library(library)
+    assert {(kept.tasks[i].name, kept.models[j].name) for i, j in np.argwhere(kept.has_seen)} == {
+        (tasks[i].name, experts[j].name) for i, j in np.argwhere(found.has_seen)
     }
     with open(found.to_csv(tmp_path / "errors.csv"), newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == found.errors.size
-    assert {(row["task"], row["expert"]) for row in rows if row["is_trivial"] == "1"} == {
-        (tasks[i].name, experts[j].name) for i, j in np.argwhere(found.is_trivial)
+    assert {(row["task"], row["model"]) for row in rows if row["has_seen"] == "1"} == {
+        (tasks[i].name, experts[j].name) for i, j in np.argwhere(found.has_seen)
     }
     for row in rows:
         place = (
-            found.tasks.index(row["task"]),
-            found.experts.index(row["expert"]),
+            names_of(found).index(row["task"]),
+            [one.name for one in found.models].index(row["model"]),
             found.protocols.index(row["protocol"]),
         )
         for name, array in (("error", found.errors), ("low", found.low), ("high", found.high)):
@@ -238,37 +241,34 @@ def test_cells_of_what_an_expert_has_seen_are_marked(tasks, experts, library, tm
 def test_a_mean_over_some_seeds_is_told_from_a_whole_one(tasks, experts, whole, library):
     error_matrix(tasks[:1], experts[:1], **(HOW | {"seeds": (1,)}), library=library)
     error_matrix(tasks[1:2], experts[:1], **HOW, library=library)
-    kept = ErrorMatrix.from_library(library)
-    place = [kept.tasks.index(task.name) for task in tasks[:2]]
+    kept = metatask_from_library(library)
+    place = [names_of(kept).index(task.name) for task in tasks[:2]]
     assert kept.count_seeds()[place, 0].tolist() == [[1, 1], [2, 2]]
-    assert not np.isnan(kept.mean()).any()
-    means = kept.mean(is_whole=True)[place, 0]
-    assert np.isnan(means[0]).all() and sorted(means[1]) == sorted(whole.mean()[1, 0])
-    assert ErrorMatrix.from_library(library, protocols=[]).mean(is_whole=True).size == 0
+    assert not np.isnan(kept.mean_errors()).any()
+    means = kept.mean_errors(complete=True)[place, 0]
+    assert np.isnan(means[0]).all() and sorted(means[1]) == sorted(whole.mean_errors()[1, 0])
 
 
 def test_the_very_task_of_an_expert_is_trivial(tasks, experts, library):
-    entry = replace(measuring.describe_extractor(experts[0]), task=tasks[2].fingerprint)
+    entry = replace(work.describe_model(experts[0]), task=tasks[2].fingerprint)
     library.add(entry, *tasks)
     for task in tasks:
         library.add(MeasuredError(task.fingerprint, "one", 0.25, "by hand"))
-    kept = ErrorMatrix.from_library(library, protocols=["by hand"])
-    assert [kept.tasks[i] for i, _ in np.argwhere(kept.is_trivial)] == ["colours"]
-    with pytest.raises(NotInLibraryError, match="'another'"):
-        ErrorMatrix.from_library(library, protocols=["another"])
+    kept = metatask_from_library(library)
+    assert [kept.tasks[i].name for i, _ in np.argwhere(kept.has_seen)] == ["colours"]
 
 
 def test_another_expert_of_the_same_name_is_refused(tasks, experts, library):
     error_matrix(tasks[2:3], experts[:1], **HOW, library=library)
     with pytest.raises(ConflictError, match="'one'"):
-        error_matrix(tasks[2:3], [make_expert("one", seed=7)], **HOW, library=library)
+        error_matrix(tasks[2:3], [make_model("one", seed=7)], **HOW, library=library)
 
 
 def test_what_cannot_be_meant_is_refused(tasks, experts):
     for wrong, word in (
         (([*tasks, tasks[0]], experts), "Pass it once"),
         ((["cats"], experts), "str"),
-        ((tasks, [*experts, make_expert("one", seed=3)]), "'one'"),
+        ((tasks, [*experts, make_model("one", seed=3)]), "'one'"),
         ((tasks, ["resnet34"]), "str"),
     ):
         with pytest.raises(UsageError, match=word):
@@ -289,6 +289,27 @@ def test_a_unit_that_fails_in_the_middle_loses_the_rest_alone(tasks, experts, wh
                 yield first
                 yield Result(unit.key, failure=Failure("WorkError", "its process died"), is_last=True)
 
-    found = error_matrix(tasks[:2], experts[:1], **HOW, engine=Dying())  # two questions in one unit
+    found = error_matrix(tasks[:2], experts[:1], **HOW, backend=Dying())  # two questions in one unit
     assert [(failure.task, failure.message) for failure in found.failures] == [(tasks[1].name, "its process died")]
     assert np.array_equal(found.errors[0, 0], whole.errors[0, 0]) and np.isnan(found.errors[1]).all()
+
+
+def test_a_replaced_expert_takes_its_errors_along(tmp_path):
+    task, old = make_task(), Expert("birds", "file", "/a/birds.expert", sha256="1" * 64)
+    with Library.open(tmp_path) as library:
+        library.add(task, old, replace(old, name="other"))
+        errors = [MeasuredError(task.fingerprint, name, 0.25, "half") for name in ("birds", "other")]
+        library.add(*errors)
+        with pytest.raises(ConflictError, match="sha256"):
+            library.add(replace(old, sha256="2" * 64))
+        assert len(library.errors()) == 2
+        library.add(replace(old, sha256="2" * 64), replace=True)
+        assert [error.expert for error in library.errors()] == ["other"]
+
+
+def test_the_same_file_elsewhere_is_the_same_expert(tmp_path):
+    task, expert = make_task(), Expert("birds", "file", "birds.expert", sha256="1" * 64)
+    with Library.open(tmp_path) as library:
+        library.add(task, expert, MeasuredError(task.fingerprint, "birds", 0.25, "half"))
+        library.add(replace(expert, location="/new/birds.expert"))
+        assert [one.location for one in library.experts()] == ["/new/birds.expert"] and len(library.errors()) == 1
