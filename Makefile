@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 EXTRAS := plot,map,table,hf,ray,web,docs,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench test-hostile package test-lowest test-newest docs clean
+.PHONY: help demo test check paper bench test-hostile package test-lowest test-newest docs clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ check: $(READY)  ## The quick part of it: lint, format, types and the import con
 bench: $(VENV)/.ready-bench  ## Measure speed and error against the old algorithm; prints ratios, writes JSON
 	$(BIN)/python benchmarks/run.py
 
+paper: $(READY)  ## Make every table and figure of the paper that the bundled meta-task allows, into task2vec-selection (about five minutes)
+	$(BIN)/python -m experiments.selection all
+
 test-hostile: $(READY)  ## All attacks of tests/hostile, and all that takes long elsewhere
 	$(BIN)/pytest tests/hostile tests/library tests/engine tests/experts tests/web
 
@@ -43,8 +46,8 @@ docs: $(READY)  ## Build the reference of all public names into site/, from thei
 	$(BIN)/python docs/reference.py site
 
 clean:  ## Remove the environment and everything that runs have left behind
-	rm -rf $(VENV) .venv-lowest .venv-newest build dist site task2vec-demo task2vec-map task2vec-paper task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) .venv-lowest .venv-newest build dist site task2vec-demo task2vec-map task2vec-paper task2vec-selection task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks experiments -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define install
 	@echo "installing task2vec[$(1)] into $(VENV): the first time, minutes and gigabytes (6 for torch's CUDA build) ..."
@@ -52,8 +55,8 @@ define install
 endef
 
 # A quick part of the tests that meets every package: networks, Fisher, heads, files, tables, pictures, pages, commands.
-QUICK := tests/test_import.py tests/test_reference.py tests/probe/test_load.py tests/fisher/test_engine.py \
-	tests/head/test_linear.py tests/distance/test_symmetric.py tests/embedding/test_store.py tests/embedding/test_embed.py \
+QUICK := tests/test_import.py tests/test_reference.py tests/probe/test_load.py tests/fisher/test_per_sample.py \
+	tests/head/test_fit.py tests/distance/test_symmetric.py tests/embedding/test_store.py tests/embedding/test_embed.py \
 	tests/library/test_library.py tests/tasks/test_folder.py tests/tasks/test_table.py tests/tasks/test_huggingface.py \
 	tests/engine/test_ray.py tests/atlas/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py tests/web/test_api.py \
 	tests/hostile/test_web_serve.py tests/hostile/test_web_connections.py

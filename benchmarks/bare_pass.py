@@ -48,22 +48,20 @@ def bare_gradients(network: PreparedNetwork, images: Tensor) -> Callable[[Tensor
 
 
 def passes(probe: Probe, images: Tensor, seed: Tensor) -> dict[str, Callable[[], object]]:
-    """The bare pass and both engines on the same images, ready to be timed side by side.
+    """The bare pass and the per-sample Fisher on the same images, ready to be timed side by side.
 
-    "bare" is the folded network as torch differentiates it; "bare, turned" is the network that the engines run, whose
-    input gradients are turned into forward convolutions where that pays (the same thing elsewhere).
+    "bare" is the folded network as torch differentiates it; "bare, flipped" is the network of the Fisher, whose
+    input gradients are forward convolutions with flipped kernels where that is faster (the same thing elsewhere).
     """
-    from task2vec.fisher import Engine
+    from task2vec.fisher import PerSampleFisher
 
     where = {"device": images.device, "dtype": images.dtype}
-    plain, network = probe.prepare(**where, turned=False), probe.prepare(**where)
+    plain, network = probe.prepare(**where, flip=False), probe.prepare(**where)
     layers = probe.layers
 
-    keys = list(range(len(images)))
-    exact, fast = Engine(network, layers), Engine(network, layers, is_fast=True)
+    exact = PerSampleFisher(network, layers)
     return {
         "bare": lambda: bare_pass(plain, images, seed),
-        "bare, turned": lambda: bare_pass(network, images, seed),
-        "exact": lambda: exact.rows(images, seed[None], keys),
-        "fast": lambda: fast.rows(images, seed[None], keys),
+        "bare, flipped": lambda: bare_pass(network, images, seed),
+        "exact": lambda: exact.rows(images, seed[None]),
     }

@@ -25,7 +25,7 @@ from benchmarks import stages  # noqa: E402
 from benchmarks.bare_pass import passes  # noqa: E402
 from benchmarks.measure import interleave, show_table, wall_clock  # noqa: E402
 from benchmarks.memory import paint_task  # noqa: E402
-from task2vec.fisher import Engine  # noqa: E402
+from task2vec.fisher import PerSampleFisher  # noqa: E402
 from task2vec.probe.preprocess import Preprocess  # noqa: E402
 from task2vec.probe.probe import make_probe  # noqa: E402
 
@@ -41,11 +41,7 @@ def main() -> int:
     clock = wall_clock(device.type)
     probe = _load(arguments.weights)
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if device.type == 'cuda' else 'processor'}")
-    embeddings = [
-        embedding_seconds(probe, engine, is_tf32, device, clock)
-        for engine in ("exact", "fast")
-        for is_tf32 in (True, False)
-    ]
+    embeddings = [embedding_seconds(probe, is_tf32, device, clock) for is_tf32 in (True, False)]
     rates = [
         row
         for is_tf32, dtype in ((True, torch.float32), (False, torch.float32), (True, torch.bfloat16))
@@ -74,11 +70,11 @@ def _allow_tf32(is_allowed: bool) -> None:
 
 
 def embedding_seconds(
-    probe: t2v.Probe, engine: str, is_tf32: bool, device: torch.device, clock: Callable[[], float]
+    probe: t2v.Probe, is_tf32: bool, device: torch.device, clock: Callable[[], float]
 ) -> dict[str, object]:
     """Median seconds of the stages of one embedding, its pixels being on the device from the first, unmeasured run."""
     _allow_tf32(is_tf32)
-    settings = t2v.EmbedSettings(method="direct", engine=engine)
+    settings = t2v.EmbedSettings(method="direct")
     run = stages.start(paint_task(IMAGES, size=SIZE, classes=CLASSES), probe, settings=settings, device=str(device))
     rows = []
     for _ in range(REPEATS + 1):
@@ -88,15 +84,15 @@ def embedding_seconds(
         row = {"features": fitted.feature_seconds, "head": fitted.head_seconds, "fisher": fisher_seconds}
         rows.append({**row, "total": clock() - begin})
     medians = {name: statistics.median(row[name] for row in rows[1:]) for name in rows[0]}
-    print(f"\n{IMAGES} images at {SIZE} px, {engine} engine, TF32 {'on' if is_tf32 else 'off'}, {estimate.terms} pairs")
+    print(f"\n{IMAGES} images at {SIZE} px, TF32 {'on' if is_tf32 else 'off'}, {estimate.terms} pairs")
     show_table(["stage", "seconds"], list(medians.items()))
-    return {"engine": engine, "is_tf32": is_tf32, "pairs": estimate.terms, **medians}
+    return {"is_tf32": is_tf32, "pairs": estimate.terms, **medians}
 
 
 def images_per_second(
     probe: t2v.Probe, batch: int, is_tf32: bool, dtype: torch.dtype, device: torch.device, clock: Callable[[], float]
 ) -> dict[str, object]:
-    """Images per second of the forward pass, the bare forward and input-gradient pass, and both engines."""
+    """Images per second of the forward pass, the bare forward and input-gradient pass, and the per-sample Fisher."""
     _allow_tf32(is_tf32)
     network = probe.prepare(device=device, dtype=dtype)
     generator = torch.Generator().manual_seed(0)
@@ -126,7 +122,7 @@ def arithmetic_errors(probe: t2v.Probe, device: torch.device) -> list[dict[str, 
     seeds = torch.randn(1, 32, probe.feature_dim, generator=torch.Generator().manual_seed(0)).to(device)
 
     def rows(dtype: torch.dtype) -> torch.Tensor:
-        engine = Engine(probe.prepare(device=device, dtype=dtype), probe.layers)
+        engine = PerSampleFisher(probe.prepare(device=device, dtype=dtype), probe.layers)
         return engine.rows(probe.preprocess.normalise(pixels, dtype), seeds.to(dtype)).double().mean(0)
 
     exact = rows(torch.float64)

@@ -6,10 +6,10 @@ import numpy as np
 
 from benchmarks.library_truth import find_neighbours
 from benchmarks.simulated_library import RESULTS, Simulation
+from experiments.taxonomy_store import load_compact
 from task2vec.library.memory import Memory
 from task2vec.library.rows import distances, make_row
 from task2vec.library.sketch import SIZE, fit_sketcher
-from task2vec.paper.taxonomy_store import load_compact
 
 NEAREST = 10
 _SAMPLE, _CHUNK, _NUMBERS = 1000, 250, 130

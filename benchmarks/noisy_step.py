@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 import task2vec as t2v
@@ -12,7 +11,7 @@ from benchmarks.material import load_probes
 from benchmarks.measure import Plan, Verdict, interleave, ratio, show_table
 from benchmarks.old_variational import FullNoise
 from task2vec.fisher import NoisyNetwork, mean_loss
-from task2vec.fisher.variational import curvature_gradient, noise_gradient
+from task2vec.fisher.variational import curvature_gradient
 
 BATCH, CLASSES = 16, 10
 TARGET = 2.0
@@ -35,30 +34,29 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
 
 
 def steps_of(probe: t2v.Probe) -> dict[str, Callable[[], object]]:
-    """The gradient by the noise of one batch in each way. A pair is two passes, so it is made of half the images."""
+    """A noisy forward and input-gradient pass over one batch in each way."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(BATCH, 3, *probe.size, generator=generator)
     targets = torch.arange(BATCH) % CLASSES
     head = (torch.randn(CLASSES, probe.feature_dim, generator=generator) * 0.05, torch.zeros(CLASSES))
     scales = [torch.full((layer.filters,), layer.mean_square_weight) for layer in probe.layers]
     log_precision = -(torch.cat(scales) * 1e-3).log()
-    folded, plain = probe.prepare(), probe.prepare(fold=False, turned=False)
+    folded, plain = probe.prepare(), probe.prepare(fold=False, flip=False)
     noisy = NoisyNetwork(folded, probe.layers)
 
     def by_box() -> None:
-        free = log_precision.clone().requires_grad_()
-        features = noisy.features(images, (-free / 2).exp(), generator=generator, is_paired=False)
+        free = images.clone().requires_grad_()
+        with noisy.noise((-log_precision / 2).exp(), generator):
+            features = folded.module(free)
         mean_loss(functional.linear(features, *head), targets).backward()
 
     def by_convolution(full: FullNoise) -> None:
-        free = log_precision.clone().requires_grad_()
-        mean_loss(functional.linear(full.features(images, (-free).exp()), *head), targets).backward()
+        free = images.clone().requires_grad_()
+        mean_loss(functional.linear(full.features(free, (-log_precision).exp()), *head), targets).backward()
 
-    half: tuple[Tensor, Tensor] = (images[: BATCH // 2], targets[: BATCH // 2])
     return {
         "second convolution": lambda: by_convolution(FullNoise(folded, probe.layers, generator)),
         "the same, batch-norm not folded": lambda: by_convolution(FullNoise(plain, probe.layers, generator)),
         "box sums": by_box,
-        "box sums in opposite pairs": lambda: noise_gradient(noisy, *half, log_precision, head, generator),
         "curvature": lambda: curvature_gradient(noisy, images, targets, log_precision, head, generator),
     }

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import task2vec as t2v
 from benchmarks.material import SIZE, resnet_weights
 from benchmarks.measure import Plan, Verdict, interleave, ratio, show_table
-from task2vec.fisher import Engine
+from task2vec.fisher import PerSampleFisher
 
 TARGET = 3
 BATCH = 16
@@ -32,7 +32,6 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
     images = torch.randn(BATCH, 3, SIZE, SIZE)
     works: dict[str, Callable[[], object]] = {
         "ours, exact": _ours(plan, images),
-        "ours, fast": _ours(plan, images, is_fast=True),
     }
     reasons = {}
     for name, make in (
@@ -80,12 +79,12 @@ def _draw_labels(logits: Tensor) -> Tensor:
     return torch.multinomial(logits.detach().softmax(1), 1).flatten()
 
 
-def _ours(plan: Plan, images: Tensor, *, is_fast: bool = False) -> Callable[[], object]:
+def _ours(plan: Plan, images: Tensor) -> Callable[[], object]:
     """An engine with one seed per image."""
     probe = t2v.load_probe("torchvision:resnet34", weights=resnet_weights(plan.shared), size=SIZE)
-    engine = Engine(probe.prepare(), probe.layers, is_fast=is_fast)
+    engine = PerSampleFisher(probe.prepare(), probe.layers)
     seeds = torch.randn(1, BATCH, probe.feature_dim)
-    return lambda: engine.rows(images, seeds, list(range(BATCH)))
+    return lambda: engine.rows(images, seeds)
 
 
 def _backpack(network: nn.Module, images: Tensor) -> Callable[[], object]:

@@ -43,10 +43,9 @@ def main() -> int:
     settings = t2v.EmbedSettings(beta=arguments.beta, seed=arguments.seed, variational=variational)
     probe = load_probe(arguments)
     steps = prepare_steps(read_task(arguments), probe, settings=settings, device=arguments.device)
-    plain = probe.prepare(device=steps.pixels.device, dtype=steps.passes.dtype, fold=False, turned=False)
+    plain = probe.prepare(device=steps.pixels.device, dtype=steps.passes.dtype, fold=False, flip=False)
     runners = {
         "old": (replace(steps, network=plain), arguments.epochs),
-        "noise": (steps, arguments.noise_epochs),
         "curvature": (steps, arguments.our_epochs),
     }
     found: dict[str, list[Row]] = {}
@@ -86,7 +85,7 @@ def run(name: str, steps: Steps, total: int, *, seed: int) -> Trace:
         old_variational.train(steps.passes.network, steps.passes.probe.layers, batches, **common)
     else:
         network = NoisyNetwork(steps.passes.network, steps.passes.probe.layers)
-        minimise(network, batches, steps_per_epoch=settings.steps_per_epoch, gradient=name, **common)
+        minimise(network, batches, steps_per_epoch=settings.steps_per_epoch, **common)
     return trace
 
 
@@ -119,7 +118,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--task", default="dtd10")
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=30, help="of the old recipe")
-    parser.add_argument("--noise-epochs", type=int, default=10, help="of ours with the paper's gradient")
     parser.add_argument("--our-epochs", type=int, default=6, help="of ours with the curvature")
     parser.add_argument("--reference-epochs", type=int, default=12)
     parser.add_argument("--draws", type=int, default=10_000, help="images per epoch")

@@ -22,7 +22,7 @@ from scipy.stats import spearmanr  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import load_probes  # noqa: E402
 from benchmarks.measure import Plan, show_table  # noqa: E402
-from task2vec.paper.collection import read_collection  # noqa: E402
+from experiments.collection import read_collection  # noqa: E402
 
 BETAS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 

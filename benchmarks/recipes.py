@@ -27,8 +27,8 @@ from scipy.stats import spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.measure import show_table  # noqa: E402
+from experiments.metatask_run import Run  # noqa: E402
 from task2vec.experts import recipes  # noqa: E402
-from task2vec.paper.metatask_run import Run  # noqa: E402
 
 GRID = [(rate, epochs) for epochs in (5, 10) for rate in (0.005, 0.002, 0.001)]
 CANDIDATES = {

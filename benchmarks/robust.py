@@ -31,8 +31,7 @@ from task2vec.embedding.prior import fitted_prior  # noqa: E402
 from task2vec.embedding.run import prepare_steps, tensor_cores  # noqa: E402
 from task2vec.embedding.steps import Steps  # noqa: E402
 from task2vec.embedding.variational import draw_batches, train_head  # noqa: E402
-from task2vec.fisher import Minimum, NoisyNetwork, minimise, probabilities  # noqa: E402
-from task2vec.fisher.variational import curvature_gradient, noise_gradient  # noqa: E402
+from task2vec.fisher import NoisyNetwork, minimise, probabilities  # noqa: E402
 from task2vec.head import Head, fit_head  # noqa: E402
 from task2vec.progress import silent  # noqa: E402
 
@@ -54,7 +53,7 @@ def main() -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.part == "both":
         return both(arguments)
-    kind = f"{arguments.gradient}-{arguments.head}-b{arguments.beta:g}-s{arguments.seed}"
+    kind = f"{arguments.head}-b{arguments.beta:g}-s{arguments.seed}"
     place = arguments.out / f"run-{arguments.probe}-{arguments.task}-{kind}.safetensors"
     if place.exists():
         return 0
@@ -109,7 +108,6 @@ def run(steps: Steps, arguments: argparse.Namespace) -> dict[str, object]:
         steps=total,
         steps_per_epoch=training.steps_per_epoch,
         generator=torch.Generator(steps.pixels.device).manual_seed(arguments.seed + 2),
-        gradient=arguments.gradient,
         head_rate=training.head_rate if arguments.head == "joint" else 0.0,
         watch=trace.add,
     )
@@ -126,8 +124,6 @@ def run(steps: Steps, arguments: argparse.Namespace) -> dict[str, object]:
     result["seconds_robust"] = time.perf_counter() - begin
     result |= {"log_precision": found.log_precision.cpu(), "stderr": found.stderr.cpu(), "trace": trace.epochs().half()}
     result |= {"times": trace.times, "beta": beta, "loss": found.loss, "kl": found.kl, "drift": found.drift}
-    if arguments.checks:
-        result |= slopes(steps, found, arguments.checks)
     prior = fitted_prior(result["robust"], steps.passes.probe.layers, beta=beta)
     closed = (result["robust"] + prior).log()
     result["closed"] = closed
@@ -137,29 +133,6 @@ def run(steps: Steps, arguments: argparse.Namespace) -> dict[str, object]:
         key: value.float() if torch.is_tensor(value) and value.dtype == torch.float64 else value
         for key, value in result.items()
     }
-
-
-def slopes(steps: Steps, found: Minimum, batches: int) -> dict[str, object]:
-    """The paper's gradient, through the noise, at the minimum: the mean over batches, in units of the Fisher.
-
-    At a true minimum it equals what the curvature gave. Sums over layers, with standard errors from the batches.
-    """
-    network = NoisyNetwork(steps.passes.network, steps.passes.probe.layers)
-    generator = torch.Generator(steps.pixels.device).manual_seed(99)
-    shifted = replace(steps, settings=replace(steps.settings, seed=steps.settings.seed + 50))
-    sizes = [layer.filters for layer in steps.passes.probe.layers]
-    log_precision = found.log_precision.to(found.weight)
-    sums: dict[str, list[torch.Tensor]] = {"noise": [], "curvature": []}
-    for images, targets in draw_batches(shifted, batches):
-        for name, look in (("noise", noise_gradient), ("curvature", curvature_gradient)):
-            _, slope = look(network, images, targets, log_precision, (found.weight, found.bias), generator)
-            fisher = -2 * slope * log_precision.exp()
-            # A filter's part of the loss is variance times Fisher: its sum over a layer is what the data ask of it.
-            parts = (fisher / log_precision.exp()).double().split(sizes)
-            sums[name].append(torch.stack([part.sum() for part in parts]).cpu())
-    found_parts = {name: torch.stack(rows) for name, rows in sums.items()}
-    result: dict[str, object] = {f"slope_{name}": rows.mean(0) for name, rows in found_parts.items()}
-    return result | {f"slope_{name}_error": rows.std(0) / batches**0.5 for name, rows in found_parts.items()}
 
 
 def both(arguments: argparse.Namespace) -> int:
@@ -253,8 +226,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=64, help="images per step")
     parser.add_argument("--beta", type=float, default=1e-7)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--gradient", choices=("curvature", "noise"), default="curvature")
-    parser.add_argument("--checks", type=int, default=0, help="batches for the gradient through the noise at the end")
     parser.add_argument("--head", choices=("fixed", "joint"), default="fixed")
     parser.add_argument("--device", help="cpu or cuda; a GPU if there is one")
     parser.add_argument("--batch-size", type=int)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from task2vec.paper.taxonomy_store import load_compact
+from experiments.taxonomy_store import load_compact
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "taxonomy" / "tf_efficientnet_lite0"
 _TABLE = 1 << 22

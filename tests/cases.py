@@ -5,8 +5,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from task2vec.probe.preprocess import Preprocess
-from task2vec.probe.probe import Probe, make_probe
+from task2vec.probe import Preprocess, Probe, make_probe
 
 
 class Odd(nn.Module):

@@ -9,7 +9,7 @@ from PIL import Image
 
 import task2vec
 from task2vec import EmbedSettings, distance, embed_batches, read_folder
-from tests.paper.test_taxonomy import make_tiny
+from tests.tiny_probe import make_tiny
 
 SMALL = ("--classes", "2", "--per-class", "2", "--images", "6", "--l2", "0.01", "--device", "cpu")
 

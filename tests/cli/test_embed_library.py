@@ -14,7 +14,7 @@ import task2vec
 from task2vec import Library
 from task2vec.errors import ConflictError, LibraryError, ResourceError
 from tests.command import START, run_command
-from tests.paper.test_taxonomy import make_tiny
+from tests.tiny_probe import make_tiny
 
 SMALL = ("--images", "6", "--l2", "0.01", "--device", "cpu")
 FILE = "photos.t2v.safetensors"
@@ -181,7 +181,7 @@ def test_without_a_home_it_is_a_file_and_a_warning(photos, tmp_path):
         "for name in ('HOME', 'TASK2VEC_LIBRARY', 'XDG_DATA_HOME'): os.environ.pop(name, None)\n"
         "def home(): raise RuntimeError('no home')\n"
         "pathlib.Path.home = home\n"
-        "from tests.paper.test_taxonomy import make_tiny\n"
+        "from tests.tiny_probe import make_tiny\n"
         "task2vec.load_probe = lambda *args, **options: make_tiny()\n"
     )
     root = str(Path(__file__).parents[2])

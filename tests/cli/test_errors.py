@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from task2vec.experts import error_matrix, linear_error
-from task2vec.experts.protocols import ErrorProtocol
+from task2vec.experts.protocol import ErrorProtocol
 from task2vec.library import Library
 from task2vec.probe import load_probe
 from task2vec.tasks import read_folder

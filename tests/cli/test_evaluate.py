@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from task2vec.cli import evaluate as command
+from task2vec.experts.metatask import MetaTask
 from task2vec.library import Expert, Library, MeasuredError
-from task2vec.select.evidence.sources import from_measured
 from tests.library.making import fingerprint_of, make
 from tests.select.test_sources import make_measured
 
@@ -68,13 +68,11 @@ def test_a_library_is_evaluated(call, tmp_path):
 
 
 def test_what_ships_is_taken_by_family_and_a_family_of_one_dataset_learns_from_the_others(call, monkeypatch):
-    import task2vec.experts.measured as measured
+    import task2vec.experts.metatask as measured
     import task2vec.select.evidence.sources as sources
 
     monkeypatch.setattr(measured, "bundled_metatask", make_measured)
-    monkeypatch.setattr(
-        sources, "from_measured", lambda one, key, **how: from_measured(one, key, **{**how, "probe": "net"})
-    )
+    monkeypatch.setattr(sources, "from_measured", lambda one, key, **how: MetaTask(one, key, **{**how, "probe": "net"}))
     result = call("evaluate", "--family", "labels", "--leave", "dataset", "--strategy", "chance", "--protocol", "5")
     assert result.exit_code == 0, result.stderr
     assert "all tasks of 'labels' are of one dataset" in result.stderr and "1 task, each dataset" in result.stdout

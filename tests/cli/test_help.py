@@ -16,7 +16,7 @@ def helped(call):
     return lambda *command: " ".join(call(*command, "--help").stdout.split())
 
 
-@pytest.mark.parametrize("group", [(), ("library",), ("paper",)])
+@pytest.mark.parametrize("group", [(), ("library",)])
 def test_no_sentence_in_a_list_is_cut_at_eighty_columns(group):
     told = run_command(*group, "--help", COLUMNS="80").stdout
     assert "Commands:" in told and "..." not in told.split("Commands:")[1]

@@ -17,16 +17,16 @@ import task2vec
 from task2vec.cli import many
 from task2vec.errors import DataError
 from tests.command import START
-from tests.paper.test_taxonomy import make_tiny
 from tests.tasks.birds import make_cub
 from tests.tasks.dresses import make_deepfashion
 from tests.tasks.published import write_imaterialist
+from tests.tiny_probe import make_tiny
 
 SMALL = ("--images", "6", "--l2", "0.01", "--device", "cpu")
 ROOT = Path(__file__).resolve().parents[2]
 TINY = (
     "import task2vec\n"
-    "from tests.paper.test_taxonomy import make_tiny\n"
+    "from tests.tiny_probe import make_tiny\n"
     "task2vec.load_probe = lambda *args, **options: make_tiny()\n"
 )
 

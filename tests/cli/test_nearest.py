@@ -12,7 +12,7 @@ from task2vec import Library
 from task2vec.distance import symmetric, with_error
 from tests.cli.material import make
 from tests.command import START, run_command
-from tests.paper.test_taxonomy import make_tiny
+from tests.tiny_probe import make_tiny
 
 SMALL = ("--images", "6", "--l2", "0.01", "--device", "cpu")
 

@@ -11,8 +11,8 @@ import task2vec
 from task2vec import Library
 from tests.cli.material import make
 from tests.experts.making import make_expert
-from tests.paper.test_taxonomy import make_tiny
 from tests.select.recommend_world import fill_library, make_metatask, make_seen_world
+from tests.tiny_probe import make_tiny
 
 DEVICE = ("--device", "cpu")
 
@@ -29,7 +29,7 @@ def worlds(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, tmp_path):
     monkeypatch.setattr(task2vec, "load_probe", lambda *args, **options: make_tiny())
-    monkeypatch.setattr("task2vec.experts.loading.load_probe", lambda name, **_: make_expert(name, seed=len(name)))
+    monkeypatch.setattr("task2vec.experts.checkpoint.load_probe", lambda name, **_: make_expert(name, seed=len(name)))
     monkeypatch.setattr("task2vec.select.knowledge.offers._has_weights", lambda location: "lite" in location)
     monkeypatch.chdir(tmp_path)
 
@@ -138,13 +138,13 @@ def test_an_interrupt_shows_what_was_measured(call, photos, worlds, own_library,
         loaded.append(name)
         return make_expert(name)
 
-    monkeypatch.setattr("task2vec.experts.loading.load_probe", load)
+    monkeypatch.setattr("task2vec.experts.checkpoint.load_probe", load)
     args = ("recommend", photos, "--evidence", worlds[1], *DEVICE, "--confirm", 2, "--seeds", 1, "--json")
     report = read(call(*args), 130)
     assert report["is_interrupted"] and sum(row["measured"] is not None for row in report["rows"]) == 1
     with Library.open(own_library) as opened:
         assert len(opened.errors()) == 1
-    monkeypatch.setattr("task2vec.experts.loading.load_probe", lambda name, **_: make_expert(name))
+    monkeypatch.setattr("task2vec.experts.checkpoint.load_probe", lambda name, **_: make_expert(name))
     report = read(call(*args))
     assert sum(row["measured"] is not None for row in report["rows"]) == 2
 

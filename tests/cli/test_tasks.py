@@ -1,16 +1,13 @@
 """`task2vec tasks` and `task2vec embed --task`: published datasets on the command line."""
 
-import csv
 import json
 import shutil
-from importlib.resources import files
 
 import pytest
 
 import task2vec
-from task2vec.paper import metatasks
 from tests.command import SMALL, run_command
-from tests.tasks.birds import make_cub, write_lines
+from tests.tasks.birds import make_cub
 from tests.tasks.dresses import make_deepfashion
 from tests.tasks.published import write_imaterialist, write_inaturalist
 
@@ -174,20 +171,7 @@ def test_it_fits_where_it_is_shown(published, name, columns, tmp_path):
         (["empty"], 3, "no class folders"),
         (["empty", "--as", "cub200"], 3, "not CUB-200-2011"),
         (["empty", "--as", "cifar"], 2, "cifar"),
-        (["both", "--as", "cub200", "--seed", "3"], 2, "--seed 3 cannot be meant"),
-        (["--paper", "inat+cub", "--cub200", "x", "--inaturalist", "y", "--seed", "3"], 2, "--seed 3 cannot be meant"),
-        (["--paper", "inat+cub", "--cub200", "x", "--inaturalist", "y", "--kind", "order"], 2, "does not take --kind"),
-        (["--paper", "inat+cub", "--cub200", "x", "--inaturalist", "y", "--labels", "z"], 2, "does not take --labels"),
         (["both"], 2, "files of cub200 and deepfashion"),
-        (["empty", "--cub200", "x"], 2, "--cub200 without --paper"),
-        (["--paper", "inat+cub", "--cub200", "x"], 2, "lacks --inaturalist DIR"),
-        (["empty", "--paper", "inat+cub", "--cub200", "x", "--inaturalist", "y"], 2, "does not take empty"),
-        (
-            ["--paper", "inat+cub", "--cub200", "x", "--inaturalist", "y", "--deepfashion", "z"],
-            2,
-            "does not take --deepfashion",
-        ),
-        (["--paper", "mixed", "--cub200", "x"], 2, "lacks --inaturalist DIR --imaterialist DIR --deepfashion DIR"),
     ],
 )
 def test_mistakes_have_their_exit_codes(call, tmp_path, monkeypatch, args, code, words):
@@ -200,92 +184,6 @@ def test_mistakes_have_their_exit_codes(call, tmp_path, monkeypatch, args, code,
     assert words in result.stderr
     assert "Traceback" not in result.stderr and result.stdout == ""
     assert result.stderr.lower().count("error: ") == 1 and len(result.stderr) < 600
-
-
-def make_large(root):
-    """CUB's 200 classes and 30 orders of iNaturalist, as lists alone: nothing is opened to list a meta-task."""
-    with files("task2vec.tasks").joinpath("cub200_taxonomy.csv").open(encoding="utf-8") as file:
-        names = [row["class_dir"] for row in csv.DictReader(file)]
-    (root / "cub").mkdir()
-    write_lines(root / "cub" / "classes.txt", [f"{n} {name}" for n, name in enumerate(names, 1)])
-    write_lines(root / "cub" / "images.txt", [f"{n} {name}/1.jpg" for n, name in enumerate(names, 1)])
-    write_lines(root / "cub" / "image_class_labels.txt", [f"{n} {n}" for n in range(1, 201)])
-    write_lines(root / "cub" / "train_test_split.txt", [f"{n} 1" for n in range(1, 201)])
-    (root / "inat").mkdir()
-    species = [
-        {"id": n, "name": f"genus {n}", "class": f"class {n // 6}", "order": f"order{n // 2}"} for n in range(60)
-    ]
-    for split in ("train", "val"):
-        ids = [n for n in range(60) for _ in range(1 + n // 2)]
-        content = {
-            "images": [{"id": n, "file_name": f"{split}/{n}.jpg"} for n in range(len(ids))],
-            "annotations": [{"id": n, "image_id": n, "category_id": number} for n, number in enumerate(ids)],
-            "categories": species,
-        }
-        (root / "inat" / f"{split}.json").write_text(json.dumps(content))
-    return root
-
-
-def test_the_paper_s_inat_cub_is_listed(call, tmp_path):
-    make_large(tmp_path)
-    options = ("--paper", "inat+cub", "--inaturalist", tmp_path / "inat", "--cub200", tmp_path / "cub")
-    report = read_json(call("tasks", *options, "--json"))
-    assert [row["dataset"] for row in report["tasks"]] == ["inaturalist2021"] * 25 + ["cub200-paper"] * 25
-    assert report["tasks"] == report["experts"] and report["has_generic"]
-    assert report["left_out"] == [[n, n] for n in range(50)]
-    assert {row["name"] for row in report["tasks"][:25]} == {f"order{n}" for n in range(5, 30)}
-    assert "Passeridae" in {row["name"] for row in report["tasks"]}
-    result = call("tasks", *options)
-    assert result.exit_code == 0, result.stderr
-    assert "inat+cub: 50 tasks" in result.stdout and "50 experts and the generic one" in result.stdout
-    listed, experts = result.stdout.split("50 experts")
-    for part, head in ((listed, "task"), (experts, "expert")):
-        assert [line.split()[:2] for line in part.splitlines() if " classes " in line] == [[head, "kind"]] * 2
-        assert find_row(part, "Charadriiformes") == ["Charadriiformes", "order", "Aves", "24", "24", "0"]
-    few = call("tasks", *options, "--limit", 3)
-    assert few.stdout.count("and 47 more") == 2 and "cub200" not in few.stdout
-    assert "50 pairs are left out" in result.stdout
-
-
-@pytest.mark.parametrize("columns", [80, 40])
-def test_a_meta_task_fits_where_it_is_shown(tmp_path, columns):
-    make_large(tmp_path)
-    options = ("--paper", "inat+cub", "--inaturalist", "inat", "--cub200", "cub")
-    result = run_command("tasks", *options, cwd=tmp_path, COLUMNS=str(columns), XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert result.returncode == 0, result.stderr
-    assert max(map(len, result.stdout.splitlines())) <= columns
-    words = result.stdout.split()
-    assert words.count("Charadriiformes") == words.count("Procellariiformes") == 2
-    assert words.count("inaturalist2021") == 2
-
-
-def test_the_paper_s_mixed_is_listed(call, published, tmp_path, monkeypatch):
-    make_large(tmp_path)
-    small = metatasks.MixedRules(
-        inaturalist_tasks=3,
-        inaturalist_validation=4,
-        imaterialist_tasks=2,
-        imaterialist_validation=1,
-        deepfashion_tasks=2,
-        order_experts=2,
-        class_experts=1,
-        expert_samples=20,
-        body_experts=("upper-body",),
-        label_experts=("Hosiery, Stockings, Tights",),
-        group_experts=("color",),
-    )
-    monkeypatch.setattr(metatasks, "MixedRules", lambda: small)
-    folders = {"inaturalist": tmp_path / "inat", "cub200": tmp_path / "cub"}
-    folders |= {name: published / name for name in ("imaterialist", "deepfashion")}
-    options = ("--paper", "mixed", *(part for name, place in folders.items() for part in (f"--{name}", place)))
-    report = read_json(call("tasks", *options, "--json"))
-    assert [row["dataset"] for row in report["tasks"]].count("cub200-paper") == 5
-    assert len(report["tasks"]) == 12 and len(report["experts"]) == 6
-    other = read_json(call("tasks", *options, "--seed", 1, "--json"))
-    assert other["tasks"] != report["tasks"] and other["experts"] == report["experts"]
-    monkeypatch.undo()
-    refused = call("tasks", *options)
-    assert refused.exit_code == 3 and "the rule asks for 15" in refused.stderr
 
 
 @pytest.mark.parametrize("split", [None, "train"])

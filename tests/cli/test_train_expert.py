@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from task2vec.experts.loading import load_trained
+from task2vec.experts.checkpoint import load_trained
 from task2vec.library import Library
 from task2vec.tasks import read_folder
 
@@ -49,7 +49,7 @@ def test_the_same_again_is_found(trained, photos, call):
 def test_what_will_be_done_is_said_before_it_is(photos, call, tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr("task2vec.cli.train_expert.say", said.append)
-    monkeypatch.setattr("task2vec.experts.many.train_experts", lambda *args, **how: iter(()))
+    monkeypatch.setattr("task2vec.experts.train.train_experts", lambda *args, **how: iter(()))
     result = call("train-expert", photos, *BRIEF, "--epochs", 3, "--out", tmp_path / "experts", "--no-library")
     assert result.exit_code == 0, result.stderr
     plan = "photos (16 images); for each 3 epochs of 8 images at 32 x 32 pixels"

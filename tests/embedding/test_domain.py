@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.toy_probes import make_polynomial_probe
 from task2vec.embedding import EmbedSettings
 from task2vec.embedding.domain import DomainEmbedding, domain_of, embed_domain
 from task2vec.embedding.run import prepare_steps
 from task2vec.errors import DataError, NotFiniteError, UsageError
-from task2vec.paper.toy_probes import make_polynomial_probe
 from task2vec.progress import silent
 from task2vec.tasks import from_dataset
 from task2vec.tasks.toy import toy_tasks

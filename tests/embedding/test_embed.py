@@ -16,7 +16,7 @@ from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.prior import fixed_prior
 from task2vec.errors import ResourceError, UsageError
-from task2vec.fisher import Engine, closed_form
+from task2vec.fisher import PerSampleFisher, closed_form
 from task2vec.fisher.posterior import WIDEST
 from task2vec.probe import load_probe
 from task2vec.tasks import from_dataset
@@ -121,13 +121,13 @@ class Small:
     def __init__(self, most, monkeypatch):
         self.sizes = []
         self.refused = 0
-        rows = Engine.rows_by_seed
+        rows = PerSampleFisher.rows_by_seed
 
         def guarded(engine, images, seeds, keys=None):
             self.check(len(images), most)
             return rows(engine, images, seeds, keys)
 
-        monkeypatch.setattr(Engine, "rows_by_seed", guarded)
+        monkeypatch.setattr(PerSampleFisher, "rows_by_seed", guarded)
         features = Passes._features
 
         def guarded_features(run, pixels):

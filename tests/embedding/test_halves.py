@@ -12,7 +12,7 @@ from task2vec.embedding.pixels import Pixels
 from task2vec.embedding.run import prepare_steps
 from task2vec.embedding.steps import split_steps
 from task2vec.errors import DataError, EmbeddingFileError
-from task2vec.fisher import Engine
+from task2vec.fisher import PerSampleFisher
 from task2vec.tasks import from_dataset
 from tests.embedding.conftest import make_attributes, make_task, pictures
 from tests.embedding.test_methods import make_tiny
@@ -199,7 +199,7 @@ def test_parts_have_the_pixels_of_their_images_and_forget_with_the_whole(tiny):
 def test_a_short_memory_in_a_half_is_outlived(probe, monkeypatch):
     task, settings = make_task(), replace(SMALL, dtype="float64")
     before = embed(task, probe, settings=settings)
-    rows, part, begun = Engine.rows_by_seed, Pixels.part, []
+    rows, part, begun = PerSampleFisher.rows_by_seed, Pixels.part, []
 
     def begin(whole, indices, task):
         begun.extend([True] * (len(whole.kept) == 22))
@@ -211,7 +211,7 @@ def test_a_short_memory_in_a_half_is_outlived(probe, monkeypatch):
         return rows(engine, images, seeds, keys)
 
     monkeypatch.setattr(Pixels, "part", begin)
-    monkeypatch.setattr(Engine, "rows_by_seed", guarded)
+    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", guarded)
     with pytest.warns(UserWarning, match="memory ran out"):
         after = embed(task, probe, settings=settings)
     assert after.fisher.tobytes() == before.fisher.tobytes() and len(begun) == 2

@@ -9,7 +9,7 @@ import pytest
 from task2vec.embedding import embed, embed_many, load_embedding
 from task2vec.embedding.kept import find_kept, find_place, name_file, open_folder
 from task2vec.errors import UsageError
-from task2vec.fisher import Engine
+from task2vec.fisher import PerSampleFisher
 from tests.embedding.conftest import make_task
 from tests.embedding.families import FINE, ask_binary, is_close
 from tests.embedding.test_methods import make_tiny
@@ -36,7 +36,7 @@ def nothing_runs(monkeypatch):
         raise AssertionError("this was to be found, not computed")
 
     monkeypatch.setattr("task2vec.embedding.pixels.Pixels.load", refuse)
-    monkeypatch.setattr(Engine, "rows_by_seed", refuse)
+    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", refuse)
 
 
 # --- found ---

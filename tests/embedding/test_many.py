@@ -11,7 +11,7 @@ from task2vec.embedding import EmbedSettings, VariationalSettings, embed, embed_
 from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
 from task2vec.errors import ProbeError, ResourceError, UsageError
-from task2vec.fisher import Engine
+from task2vec.fisher import PerSampleFisher
 from task2vec.head import fit_heads
 from tests.cases import make_case
 from tests.embedding.conftest import WAYS, make_task
@@ -166,7 +166,7 @@ class Counts:
 
     def __init__(self, monkeypatch):
         self.decoded, self.features, self.forward, self.backward = [], 0, 0, 0
-        load, features, rows = Pixels.load, Passes._features, Engine.rows_by_seed
+        load, features, rows = Pixels.load, Passes._features, PerSampleFisher.rows_by_seed
 
         def counted_load(pixels, index):
             if index not in pixels.kept:
@@ -184,7 +184,7 @@ class Counts:
 
         monkeypatch.setattr(Pixels, "load", counted_load)
         monkeypatch.setattr(Passes, "_features", counted_features)
-        monkeypatch.setattr(Engine, "rows_by_seed", counted_rows)
+        monkeypatch.setattr(PerSampleFisher, "rows_by_seed", counted_rows)
 
 
 def test_tasks_on_the_same_images_share_all_but_the_way_back(monkeypatch):
@@ -230,7 +230,7 @@ def test_heads_on_the_same_images_are_fitted_together(monkeypatch):
 @pytest.mark.parametrize("fails", [(1,), (2,), (4,), (2, 5)])
 @pytest.mark.parametrize("family", ["binary", "classes"])
 def test_memory_that_runs_out_at_any_slot_changes_no_number(monkeypatch, family, fails):
-    wanted, rows, slots = embed_alone(family, FINE), Engine.rows_by_seed, []
+    wanted, rows, slots = embed_alone(family, FINE), PerSampleFisher.rows_by_seed, []
 
     def guarded(engine, images, seeds, keys=None):
         for found in rows(engine, images, seeds, keys):
@@ -239,7 +239,7 @@ def test_memory_that_runs_out_at_any_slot_changes_no_number(monkeypatch, family,
                 raise out_of_memory()
             yield found
 
-    monkeypatch.setattr(Engine, "rows_by_seed", guarded)
+    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", guarded)
     with pytest.warns(UserWarning, match="GPU memory ran out: going on with batches of"):
         assert_same(embed_all(make_family(family), batch_size=32), wanted)
     assert len(set(slots)) > 1

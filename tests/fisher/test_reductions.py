@@ -1,23 +1,28 @@
-"""Routes that only a GPU takes by itself, on the CPU: each against the plain one, in float64."""
-
-import itertools
+"""Routes that only a GPU takes, and the energies of patches: each against a plain version, in float64."""
 
 import pytest
 import torch
+from timm.layers.conv2d_same import Conv2dSame
+from timm.layers.std_conv import StdConv2d
+from torch import nn
 from torch.nn import functional
 
 from task2vec.fisher.reductions import (
     Geometry,
     depthwise,
-    depthwise_on_diagonals,
     direct,
-    few_channels,
-    few_channels_on_diagonals,
-    mix,
+    is_plain,
+    patch_energy,
+    patch_gram,
     patches,
     pixelwise,
+    quadratic,
     strided_patches,
 )
+from tests.oracles.untied_fisher import patch_norms, single_output_norms
+
+# torch warns of the cost of an even kernel, once.
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 
 GEOMETRIES = {
     "3x3": (Geometry((3, 3), (1, 1), (1, 1), (1, 1)), (9, 7)),
@@ -53,42 +58,92 @@ def test_depthwise_is_the_weight_gradient_of_a_grouped_convolution(case):
         assert torch.allclose(depthwise(x, d[:, :, None], geometry)[i, :, 0], expected, rtol=1e-10)
 
 
-def test_diagonals_make_up_the_kernel(case):
-    geometry, _, x, d = case
-    numbers = [torch.full((3,), k) for k in range(geometry.kernel[1])]
-    whole = depthwise(x, d[:, :, None], geometry)
-    parts = sum(depthwise_on_diagonals(x, d[:, :, None], geometry, k) for k in numbers)
-    assert torch.allclose(parts, whole, rtol=1e-10)
-    by_taps = sum(depthwise(x, d[:, :, None], geometry, geometry.diagonal(k)) for k in range(geometry.kernel[1]))
-    assert torch.allclose(by_taps, whole, rtol=1e-10)
-
-
-def test_few_channels_on_all_diagonals_are_the_direct_route(case):
+def test_all_routes_agree(case):
     geometry, out, x, d = case
-    whole = direct(patches(x, out, geometry), d.flatten(2))
-    assert torch.allclose(pixelwise(x, d, geometry), whole, rtol=1e-10)
-    assert torch.allclose(few_channels(x, d, geometry, geometry.all_taps()), whole, rtol=1e-10)
-    numbers = [torch.full((3,), k) for k in range(geometry.kernel[1])]
-    parts = sum(few_channels_on_diagonals(x, d, geometry, k) for k in numbers)
-    assert torch.allclose(parts, whole, rtol=1e-10)
+    expected = direct(patches(x, out, geometry), d.flatten(2))
+    assert torch.allclose(pixelwise(x, d, geometry), expected, rtol=1e-10)
+    assert torch.allclose(quadratic(patch_gram(x, out, geometry), d.flatten(2)), expected, rtol=1e-10)
 
 
-def test_each_image_has_its_own_diagonal(case):
-    geometry, _, x, d = case
-    numbers = torch.tensor([0, 1, 2])
-    together = depthwise_on_diagonals(x, d[:, :, None], geometry, numbers)
-    for i, k in enumerate(numbers.tolist()):
-        alone = depthwise(x[i : i + 1], d[i : i + 1, :, None], geometry, geometry.diagonal(k))
-        assert torch.allclose(together[i], alone[0], rtol=1e-10)
+# --- the energy of patches ---
+
+LAYERS = {
+    "1x1": (nn.Conv2d(4, 6, 1), (4, 5, 6)),
+    "1x1 strided": (nn.Conv2d(4, 6, 1, stride=2), (4, 5, 6)),
+    "3x3": (nn.Conv2d(4, 6, 3, padding=1), (4, 5, 6)),
+    "strided": (nn.Conv2d(4, 6, 3, stride=(2, 3), padding=1), (4, 7, 8)),
+    "stride beyond the kernel": (nn.Conv2d(3, 4, 2, stride=3), (3, 8, 8)),
+    "dilated and strided": (nn.Conv2d(4, 6, 3, dilation=2, stride=2, padding=1), (4, 8, 9)),
+    "grouped and dilated": (nn.Conv2d(6, 9, 3, groups=3, dilation=2, padding=2), (6, 5, 4)),
+    "depthwise, two per channel": (nn.Conv2d(3, 6, (3, 5), groups=3, padding=(1, 2)), (3, 6, 7)),
+    "wide padding": (nn.Conv2d(3, 4, 3, padding=3), (3, 4, 4)),
+    "reflect": (nn.Conv2d(3, 4, 3, padding=2, padding_mode="reflect"), (3, 5, 6)),
+    "circular, oblong": (nn.Conv2d(3, 4, (3, 5), padding=(1, 2), padding_mode="circular"), (3, 5, 6)),
+    "reflect, grouped": (nn.Conv2d(4, 4, 3, padding=1, groups=2, padding_mode="reflect"), (4, 5, 6)),
+    "same, even kernel": (nn.Conv2d(3, 4, (2, 4), padding="same"), (3, 5, 6)),
+    "same, dilated": (nn.Conv2d(3, 4, (2, 3), padding="same", dilation=(1, 2)), (3, 5, 6)),
+    "same, reflect": (nn.Conv2d(3, 4, (2, 3), padding="same", padding_mode="reflect"), (3, 5, 6)),
+    "valid": (nn.Conv2d(3, 4, 3, padding="valid"), (3, 5, 6)),
+    "tensorflow same": (Conv2dSame(3, 4, 3, stride=2), (3, 6, 7)),
+    "tensorflow same, even": (Conv2dSame(3, 4, 4, stride=1), (3, 6, 7)),
+    "tensorflow same, depthwise": (Conv2dSame(3, 3, 5, stride=2, groups=3), (3, 6, 7)),
+    "1-d": (nn.Conv1d(4, 6, 3, padding=1, stride=2), (4, 9)),
+    "1-d, dilated, grouped": (nn.Conv1d(4, 6, 3, dilation=2, groups=2), (4, 9)),
+    "3-d": (nn.Conv3d(2, 4, (2, 3, 1), padding=(0, 1, 0), stride=(1, 2, 1)), (2, 4, 5, 3)),
+    "3-d, dilated, grouped": (nn.Conv3d(2, 4, 2, dilation=(1, 2, 1), groups=2), (2, 4, 5, 3)),
+    "linear, tokens": (nn.Linear(5, 3, bias=False), (4, 5)),
+    "linear, map with channels last": (nn.Linear(5, 3), (2, 3, 5)),
+}
 
 
-def test_sketch_is_exact_on_average_over_all_signs(case):
-    geometry, out, x, d = case
-    x = x[:, :3]
-    exact = direct(patches(x, out, geometry), d.flatten(2))
-    total = torch.zeros_like(exact)
-    choices = list(itertools.product((-1.0, 1.0), repeat=2 * 3))
-    for choice in choices:
-        signs = torch.tensor(choice, dtype=torch.float64).view(1, 2, 3).expand(3, -1, -1)
-        total += direct(patches(mix(x, signs), out, geometry), d.flatten(2))
-    assert torch.allclose(total / len(choices), exact, rtol=1e-10)
+@pytest.fixture(params=list(LAYERS))
+def layer(request):
+    module, shape = LAYERS[request.param]
+    module = module.double()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(generator=generator)
+    return module, torch.randn(2, *shape, generator=generator, dtype=torch.float64)
+
+
+def like_the_output(module, energy, out):
+    """`energy` with one entry per output: groups are repeated for each of their filters."""
+    if isinstance(module, nn.Linear):
+        assert energy.shape == (*out.shape[:-1], 1)
+        return energy.expand_as(out)
+    assert energy.shape == (len(out), module.groups, *out.shape[2:])
+    return energy.repeat_interleave(out.shape[1] // energy.shape[1], dim=1)
+
+
+def test_energy_is_the_squared_gradient_of_every_single_output(layer):
+    module, x = layer
+    assert is_plain(module)
+    with torch.no_grad():
+        out = module(x)
+    energy = patch_energy(module, x)
+    expected = single_output_norms(module, x)
+    assert expected.shape == out.shape
+    assert torch.allclose(like_the_output(module, energy, out), expected, rtol=1e-12, atol=1e-14)
+    assert torch.allclose(patch_norms(module, x).expand_as(out), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_zeros_have_no_energy_and_a_single_pixel_is_seen_by_those_that_reach_it():
+    conv = nn.Conv2d(2, 3, 3, padding=1).double()
+    x = torch.zeros(1, 2, 5, 5, dtype=torch.float64)
+    assert not patch_energy(conv, x).any()
+    x[0, 1, 2, 2] = 3
+    energy = patch_energy(conv, x)[0, 0]
+    assert torch.allclose(energy[1:4, 1:4], torch.full((3, 3), 9.0).double()) and energy.sum() == pytest.approx(81)
+
+
+class Halved(nn.Conv2d):
+    """A convolution that changes its weights."""
+
+    def forward(self, input):
+        return self._conv_forward(input, self.weight / 2, self.bias)
+
+
+def test_layers_that_change_their_weights_are_not_plain():
+    assert not is_plain(StdConv2d(3, 4, 3)) and not is_plain(Halved(3, 4, 3)) and not is_plain(nn.BatchNorm2d(3))
+    assert is_plain(type("Renamed", (nn.Linear,), {})(3, 4))

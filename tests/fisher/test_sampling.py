@@ -1,10 +1,96 @@
-"""The draw of pairs: probabilities that add up, frequencies that match them, totals without bias."""
+"""The rank-one terms add up to the Fisher at the logits; draws of pairs have the stated probabilities and no bias."""
 
 import pytest
 import torch
 
-from task2vec.fisher import draw_pairs, mix_with_uniform
+from task2vec.fisher import (
+    count_terms,
+    draw_pairs,
+    label_probabilities,
+    mix_with_uniform,
+    probabilities,
+    term_shares,
+    term_vectors,
+)
 from task2vec.fisher.sampling import UNIFORM_PART, inclusion_probabilities
+
+KINDS = [(2, False), (3, False), (1, True), (4, True)]
+
+
+def everything(p, is_multilabel):
+    """(n, t, c): all vectors of all images."""
+    terms = count_terms(p.shape[1], is_multilabel=is_multilabel)
+    images = torch.arange(len(p)).repeat_interleave(terms)
+    return term_vectors(p, images, torch.arange(terms).repeat(len(p)), is_multilabel=is_multilabel).view(
+        len(p), terms, -1
+    )
+
+
+def logits_of(classes, count=6, scale=2.0):
+    return scale * torch.randn(count, classes, generator=torch.Generator().manual_seed(classes), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("classes", "is_multilabel"), KINDS)
+def test_terms_add_up_to_the_fisher_at_the_logits(classes, is_multilabel):
+    logits = logits_of(classes)
+    p = probabilities(logits, is_multilabel=is_multilabel)
+    vectors = everything(p, is_multilabel)
+    found = torch.einsum("ntc,ntd->ncd", vectors, vectors)
+    expected = torch.diag_embed(p * (1 - p)) if is_multilabel else torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+    assert torch.allclose(found, expected, atol=1e-14)
+    # ... which is what labels drawn from the model give: E_y of the outer product of d log p(y) / d logits.
+    if not is_multilabel:
+        scores = torch.eye(classes).double()[None] - p[:, None, :]
+        assert torch.allclose(torch.einsum("ny,nyc,nyd->ncd", p, scores, scores), expected, atol=1e-14)
+
+
+def test_two_classes_need_one_term():
+    assert [count_terms(c, is_multilabel=m) for c, m in KINDS] == [1, 3, 1, 4]
+    assert count_terms(2, is_multilabel=True) == 2
+
+
+@pytest.mark.parametrize(("classes", "is_multilabel"), KINDS)
+def test_shares_are_squared_lengths_at_the_features(classes, is_multilabel):
+    p = probabilities(logits_of(classes), is_multilabel=is_multilabel)
+    weight = torch.randn(classes, 13, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    shares = term_shares(p, weight, is_multilabel=is_multilabel)
+    assert torch.allclose(shares, (everything(p, is_multilabel) @ weight).square().sum(2), rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize(("classes", "is_multilabel"), KINDS)
+def test_label_probabilities_sum_to_one(classes, is_multilabel):
+    p = probabilities(logits_of(classes), is_multilabel=is_multilabel)
+    labels = label_probabilities(p, is_multilabel=is_multilabel)
+    assert labels.shape == (6, count_terms(classes, is_multilabel=is_multilabel))
+    assert torch.allclose(labels.sum(1), torch.ones(6).double())
+    if classes == 3:
+        assert torch.equal(labels, p)
+
+
+@pytest.mark.parametrize(("classes", "is_multilabel"), KINDS)
+@pytest.mark.parametrize("scale", [800.0, 1e-12])
+def test_extreme_logits_stay_finite(classes, is_multilabel, scale):
+    signs = torch.ones(classes).double()
+    signs[::2] = -1
+    logits = torch.stack([scale * signs, -scale * signs, torch.zeros(classes).double()])
+    p = probabilities(logits.float(), is_multilabel=is_multilabel)
+    weight = 1e3 * torch.randn(classes, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    vectors, shares = everything(p, is_multilabel), term_shares(p, weight, is_multilabel=is_multilabel)
+    assert p.dtype == torch.float64
+    assert torch.isfinite(vectors).all() and torch.isfinite(shares).all() and bool((shares >= 0).all())
+    assert vectors[2].abs().max() > 0.1 if classes > 1 or is_multilabel else True
+
+
+def test_confident_two_class_terms_do_not_cancel():
+    # At a gap of 30 the probability of the other class is 1e-13: 1 - p in single precision would make it 0.
+    p = probabilities(torch.tensor([[30.0, 0.0]]), is_multilabel=False)
+    vector = term_vectors(p, torch.tensor([0]), torch.tensor([0]), is_multilabel=False)
+    exact = torch.tensor(-30.0, dtype=torch.float64).exp().sqrt()
+    assert vector[0, 0].item() == pytest.approx(exact.item(), rel=1e-6)
+    assert vector[0, 1] == -vector[0, 0]
+
+
+# --- draws ---
 
 
 def chances(images=17, terms=4, seed=0, spread=2.0):
@@ -19,7 +105,7 @@ def draws(probabilities, budget, count):
     return [draw_pairs(probabilities, budget, generator=torch.Generator().manual_seed(seed)) for seed in range(count)]
 
 
-@pytest.mark.parametrize("budget", [2, 5, 20, 40, 66])
+@pytest.mark.parametrize("budget", [2, 20, 66])
 def test_inclusion_probabilities_sum_to_the_budget(budget):
     inclusion = inclusion_probabilities(chances(), budget)
     assert inclusion.sum().item() == pytest.approx(budget, rel=1e-12)
@@ -29,7 +115,7 @@ def test_inclusion_probabilities_sum_to_the_budget(budget):
     assert torch.allclose(ratio, ratio[0].expand_as(ratio))  # what is not certain stays in proportion
 
 
-@pytest.mark.parametrize("budget", [67, 68, 1000])
+@pytest.mark.parametrize("budget", [67, 1000])
 def test_a_large_budget_takes_everything_that_can_be_drawn(budget):
     inclusion = inclusion_probabilities(chances(), budget)
     assert torch.equal(inclusion, (chances() > 0).double())
@@ -50,18 +136,12 @@ def test_frequencies_match_the_inclusion_probabilities(budget):
         pairs[draw.images, draw.terms] += 1 / count
         images[draw.images.unique()] += 1 / count
         assert torch.equal(draw.inclusion, inclusion[draw.images, draw.terms])
+        assert torch.allclose(draw.image_inclusion, inclusion.sum(1).clamp_max(1)[draw.images])
     deviation = 5 * (inclusion * (1 - inclusion) / count).sqrt() + 1e-9
     assert bool(((pairs - inclusion).abs() <= deviation).all())
     expected = inclusion.sum(1).clamp_max(1)
     assert bool(((images - expected).abs() <= 5 * (expected * (1 - expected) / count).sqrt() + 1e-9).all())
     assert bool((pairs[inclusion == 1] > 1 - 1e-9).all()) and pairs[3, 1] == 0
-
-
-def test_image_inclusion_is_that_of_the_image():
-    probabilities = chances()
-    expected = inclusion_probabilities(probabilities, 12).sum(1).clamp_max(1)
-    for draw in draws(probabilities, 12, 20):
-        assert torch.allclose(draw.image_inclusion, expected[draw.images])
 
 
 def test_weighted_totals_are_unbiased_for_any_values():
@@ -76,12 +156,6 @@ def test_weighted_totals_are_unbiased_for_any_values():
     # Without the weights the total is somewhere else altogether.
     bare = torch.stack([values[d.images, d.terms].sum() * (68 / 12) for d in draws(probabilities, 12, 500)])
     assert abs(bare.mean() - values.sum()) > 10 * standard_error
-
-
-def test_proportional_values_have_no_variance():
-    probabilities = chances(spread=0.3)
-    totals = [float((probabilities[d.images, d.terms] / d.inclusion).sum()) for d in draws(probabilities, 10, 50)]
-    assert max(totals) - min(totals) < 1e-9
 
 
 def test_the_mixture_keeps_a_floor_and_sums_to_one():
@@ -99,6 +173,6 @@ def test_the_mixture_keeps_a_floor_and_sums_to_one():
     assert torch.allclose(found[4], UNIFORM_PART * labels[4] / 9)
 
 
-def test_no_shares_at_all_means_the_labels():
+def test_without_any_share_the_labels_are_drawn():
     labels = torch.tensor([[0.2, 0.8], [0.5, 0.5]]).double()
     assert torch.allclose(mix_with_uniform(torch.zeros(2, 2).double(), labels), labels / 2)

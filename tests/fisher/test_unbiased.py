@@ -17,8 +17,7 @@ from task2vec.embedding import EmbedSettings
 from task2vec.embedding.run import prepare_steps
 from task2vec.fisher import Draw, probabilities
 from task2vec.head import fit_head
-from task2vec.probe.preprocess import Preprocess
-from task2vec.probe.probe import make_probe
+from task2vec.probe import Preprocess, make_probe
 from task2vec.progress import silent
 from task2vec.tasks import from_dataset
 from tests.oracles.naive_fisher import naive_rows
@@ -144,8 +143,8 @@ def score_vectors(setting):
     """(n, c, weights): gradient of log p(y | x) for every image and label, and the filter of each weight."""
     run, head, _, images, _ = setting
     prepared = run.passes.probe.prepare(
-        dtype=run.passes.dtype, turned=False
-    )  # turned convolutions have no weight gradient
+        dtype=run.passes.dtype, flip=False
+    )  # flipped convolutions have no weight gradient
     network, weights = prepared.module, [layer.weight for layer in prepared.layers.values()]
     for weight in weights:
         weight.requires_grad_(True)
@@ -163,7 +162,7 @@ def per_filter(squares, sizes):
     return torch.stack([part.mean(-1) for part in squares.split(sizes, dim=-1)], dim=-1)
 
 
-def test_labels_from_the_data_would_be_found_out(setting, right):
+def test_labels_from_the_data_would_be_detected(setting, right):
     run, _, _, _, exact = setting
     scores, sizes = score_vectors(setting)
     own = scores[torch.arange(36), run.targets]
@@ -171,7 +170,7 @@ def test_labels_from_the_data_would_be_found_out(setting, right):
     assert distance(wrong, exact) > 5 * distance(right.mean(0), exact)
 
 
-def test_the_square_of_a_batch_mean_would_be_found_out(setting, right):
+def test_the_square_of_a_batch_mean_would_be_detected(setting, right):
     run, head, p, _, exact = setting
     scores, sizes = score_vectors(setting)
     weights = run.weights
@@ -187,7 +186,7 @@ def test_the_square_of_a_batch_mean_would_be_found_out(setting, right):
         assert distance(torch.stack(wrong).mean(0), exact) > 5 * distance(right.mean(0), exact)
 
 
-def test_missing_importance_weights_would_be_found_out(setting, right):
+def test_missing_importance_weights_would_be_detected(setting, right):
     run, head, p, _, exact = setting
     found = []
     for seed in range(DRAWS):

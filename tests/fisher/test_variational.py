@@ -1,19 +1,159 @@
-"""The steps of the optimisation: both gradients by themselves, what moves and what does not, and how it ends."""
+"""Noise against a second full convolution, draw by draw; the gradient and the run of the optimisation; CUDA graphs."""
 
+import copy
 import math
 
 import pytest
 import torch
-from torch import nn
+from timm.layers.std_conv import StdConv2d
+from torch import Tensor, nn
 from torch.nn import functional
 
-from task2vec.errors import NotFiniteError
-from task2vec.fisher import Engine, NoisyNetwork, mean_loss, minimise
-from task2vec.fisher.posterior import weight_scales
-from task2vec.fisher.variational import _Record, curvature_gradient, fisher_under_noise, noise_gradient
-from task2vec.probe.preprocess import Preprocess
-from task2vec.probe.probe import make_probe
+from task2vec.errors import NotFiniteError, ProbeError
+from task2vec.fisher import NoisyNetwork, PerSampleFisher, mean_loss, minimise, weight_scales
+from task2vec.fisher.cuda_graph import GraphedStep
+from task2vec.fisher.reductions import patch_energy
+from task2vec.fisher.variational import _Record, curvature_gradient, fisher_under_noise
+from task2vec.probe import Preprocess, make_probe
+from tests.cases import make_case
 from tests.fisher.seeds import all_seeds, random_head
+from tests.oracles.full_noise import noisy_features
+
+
+def draw(seed=7):
+    return torch.Generator().manual_seed(seed)
+
+
+def random_images(probe, count=2):
+    return torch.randn(count, 3, *probe.size, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
+def random_deviations(probe, part=0.1):
+    """A deviation per filter, about `part` of the weights of its layer, each its own."""
+    generator = torch.Generator().manual_seed(5)
+    sizes = torch.tensor([layer.mean_square_weight for layer in probe.layers for _ in range(layer.filters)]).double()
+    return part * sizes.sqrt() * (0.5 + torch.rand(len(sizes), generator=generator, dtype=torch.float64))
+
+
+def features_under_noise(noisy, images, deviations, seed=7):
+    with noisy.noise(deviations, draw(seed)):
+        return noisy.network.module(images)
+
+
+def with_gradient(function, images):
+    """Features, and the gradient of a fixed mixture of them with respect to the images."""
+    images = images.clone().requires_grad_()
+    features = function(images)
+    mixture = torch.randn(features.shape, generator=draw(1), dtype=torch.float64)
+    return features.detach(), torch.autograd.grad(features, images, mixture)[0]
+
+
+def gap(found, expected):
+    """Largest difference, as a part of the largest number."""
+    return float((found - expected).abs().max() / expected.abs().max())
+
+
+# Every kind of layer; the other cases have no other.
+@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "vit_tiny", "swin_v2", "odd", "shared", "encoder"])
+def test_box_sums_equal_a_second_convolution(name):
+    probe = make_case(name)
+    images, deviations = random_images(probe, 1), random_deviations(probe)
+    plain = copy.deepcopy(probe.network).double().requires_grad_(False)
+    expected = with_gradient(lambda x: noisy_features(plain, probe.layers, x, deviations, generator=draw()), images)
+    for fold in (True, False):
+        network = probe.prepare(dtype=torch.float64, fold=fold, flip=fold)
+        noisy = NoisyNetwork(network, probe.layers)
+        found = with_gradient(lambda x, noisy=noisy: features_under_noise(noisy, x, deviations), images)
+        assert gap(found[0], network.module(images)) > 1e-3  # there is noise to compare
+        for what, one, other in zip(("features", "images"), found, expected, strict=True):
+            assert gap(one, other) < 1e-8, (fold, what)
+
+
+def noisy_outputs(probe, layer, images, deviations):
+    """Clean output of one layer, its energy, and its output when it alone is noisy."""
+    network = probe.prepare(dtype=torch.float64)
+    start = sum(other.filters for other in probe.layers[: probe.layers.index(layer)])
+    only = torch.zeros_like(deviations)
+    only[start : start + layer.filters] = deviations[start : start + layer.filters]
+    module, seen = network.layers[layer.name], []
+    for noise in (torch.zeros_like(only), only):
+        with NoisyNetwork(network, probe.layers).noise(noise, draw()):
+            handle = module.register_forward_hook(lambda m, i, out: seen.append((i[0].detach(), out.detach())))
+            network.module(images)
+            handle.remove()
+    scale = network.scales.get(layer.name, torch.ones(layer.filters).double())
+    sigma = (only[start : start + layer.filters] * scale).view(-1, *[1] * (seen[0][1].ndim - 2))
+    energy = patch_energy(module, seen[0][0])
+    energy = energy.repeat_interleave(layer.filters // energy.shape[1], dim=1)
+    return seen[0][1], energy, sigma, seen[1][1]
+
+
+def test_outputs_have_the_variance_of_the_weights_times_the_energy():
+    probe = make_case("odd")
+    deviations = random_deviations(probe)
+    images = random_images(probe, 1).expand(40, -1, -1, -1)
+    for layer in probe.layers:
+        clean, energy, sigma, noisy = noisy_outputs(probe, layer, images, deviations)
+        assert torch.equal((energy == 0).expand_as(clean), noisy == clean)
+        standard = (noisy - clean) / (sigma.abs() * energy.sqrt())
+        standard = standard[:, (energy > 0).flatten(2).all(2)[0]]  # less the filters that see dead patches
+        count = standard.numel()
+        assert abs(float(standard.mean())) < 5 / count**0.5, layer.name
+        assert abs(float(standard.square().mean()) - 1) < 5 * (2 / count) ** 0.5, layer.name
+        # Every filter and every place by itself, and neither two images nor two places nor two filters share a draw.
+        for axes in ((0, 2, 3), (0, 1)):
+            squares = standard.square().mean(axes)
+            size = count / squares.numel()
+            assert float((squares - 1).abs().max()) < 6 * (2 / size) ** 0.5, layer.name
+        for axis in (0, 1, 2):
+            if standard.shape[axis] > 1:
+                product = standard * standard.roll(1, axis)
+                assert abs(float(product.mean())) < 5 / count**0.5, (layer.name, axis)
+
+
+def test_patches_of_zeros_have_no_noise_and_a_finite_gradient():
+    conv = nn.Conv2d(3, 4, 3, padding=1)
+    module = nn.Sequential(conv, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
+    probe = make_probe("dead", module, ("4",), Preprocess(size=(6, 6), resize=6), source="test")
+    noisy = NoisyNetwork(probe.prepare(dtype=torch.float64), probe.layers)
+    images = torch.zeros(2, 3, 6, 6, dtype=torch.float64)
+    images[1, :, 2, 2] = 1
+    features, gradient = with_gradient(lambda x: features_under_noise(noisy, x, random_deviations(probe)), images)
+    clean = noisy.network.module(images)
+    assert torch.isfinite(features).all() and torch.isfinite(gradient).all()
+    assert torch.allclose(features[0], clean[0], rtol=1e-12) and not torch.allclose(features[1], clean[1])
+
+
+def test_weights_statistics_and_hooks_are_as_before():
+    probe = make_case("odd")
+    network = probe.prepare(dtype=torch.float64)
+    before = {k: v.clone() for k, v in network.module.state_dict().items()}
+    modes = [m.training for m in network.module.modules()]
+    noisy = NoisyNetwork(network, probe.layers)
+    images, deviations = random_images(probe), random_deviations(probe)
+    one, same, other = (features_under_noise(noisy, images, deviations, seed) for seed in (7, 7, 8))
+    assert torch.equal(one, same) and not torch.allclose(one, other)
+    nothing = features_under_noise(noisy, images, torch.zeros_like(deviations))
+    assert torch.equal(nothing, network.module(images))
+    with pytest.raises(RuntimeError):
+        features_under_noise(noisy, torch.zeros(1, 5, *probe.size).double(), deviations)
+    after = network.module.state_dict()
+    assert list(after) == list(before) and all(torch.equal(after[k], before[k]) for k in before)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in network.module.modules())
+    assert not any(p.requires_grad or p.grad is not None for p in network.module.parameters())
+    assert [m.training for m in network.module.modules()] == modes
+
+
+def test_a_layer_whose_noise_is_not_known_is_refused_by_name():
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3), StdConv2d(4, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(5, 2)
+    ).eval()
+    probe = make_probe("standardised", module, ("4",), Preprocess(size=(8, 8), resize=8), source="test")
+    with pytest.raises(ProbeError, match=r"layer '1'.*StdConv2d.*--method robust"):
+        NoisyNetwork(probe.prepare(), probe.layers)
+
+
+# --- the gradient ---
 
 
 class Smooth(nn.Module):
@@ -60,10 +200,6 @@ def log_precisions(probe, noise=0.3):
     return -2 * math.log(noise) - sizes.log() + own
 
 
-def draw(seed=7):
-    return torch.Generator().manual_seed(seed)
-
-
 def test_loss_is_that_of_torch():
     logits = torch.randn(4, 3, generator=draw(), dtype=torch.float64)
     by_class = mean_loss(logits, TARGETS["classes"])
@@ -72,30 +208,6 @@ def test_loss_is_that_of_torch():
     y = TARGETS["attributes"]
     expected = -(y * p.log() + (1 - y) * (1 - p).log()).sum(1).mean()  # attributes add up, images are averaged
     assert torch.allclose(mean_loss(logits, y), expected)
-
-
-def test_noise_gradient_is_the_slope_of_the_loss_under_the_same_noise(probe, task):
-    images, targets, head = task
-    network, here = noisy_network(probe), log_precisions(probe)
-    heads = tuple(part.clone().requires_grad_() for part in head)
-    loss, slope = noise_gradient(network, images, targets, here, heads, draw())
-
-    def loss_at(log_precision, weight=head[0]):
-        features = network.features(images, (-log_precision / 2).exp(), generator=draw())
-        return float(mean_loss(functional.linear(features, weight, head[1]), torch.cat([targets, targets])))
-
-    assert loss_at(here) == pytest.approx(float(loss), rel=1e-12)
-    weights = torch.cat([torch.full((la.filters,), la.weights_per_filter) for la in probe.layers])
-    for k in range(len(here)):
-        step = torch.zeros_like(here)
-        step[k] = 1e-5
-        expected = (loss_at(here + step) - loss_at(here - step)) / 2e-5
-        assert float(slope[k] * weights[k]) == pytest.approx(expected, rel=1e-4, abs=1e-9)
-    step = torch.zeros_like(head[0])
-    step[1, 2] = 1e-5
-    expected = (loss_at(here, head[0] + step) - loss_at(here, head[0] - step)) / 2e-5
-    assert float(heads[0].grad[1, 2]) == pytest.approx(expected, rel=1e-4)
-    assert not here.requires_grad and here.grad is None
 
 
 def test_curvature_gradient_is_minus_half_the_variance_times_the_fisher(probe, task):
@@ -109,7 +221,7 @@ def test_curvature_gradient_is_minus_half_the_variance_times_the_fisher(probe, t
 def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):
     images, targets, head = task
     network, deviations = noisy_network(probe), (-log_precisions(probe) / 2).exp()
-    engine = Engine(network.network, probe.layers, is_untied=True)
+    fisher = PerSampleFisher(network.network, probe.layers, is_untied=True)
     gaps, sizes, losses = [], [], []
     for seed in range(160):
         loss, found = fisher_under_noise(network, images, targets, deviations, head, draw(seed))
@@ -120,7 +232,7 @@ def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):
             return all_seeds(features, *head, targets.ndim == 2)
 
         with network.noise(deviations, draw(seed)):  # noise comes before labels, so it is the same
-            everything = engine.rows(images, seeds).mean(0)
+            everything = fisher.rows(images, seeds).mean(0)
         gaps.append(found - everything)
         sizes.append(everything)
         losses.append(abs(float(loss - mean_loss(functional.linear(passed[0], *head), targets))))
@@ -130,18 +242,8 @@ def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):
     assert float((gaps.mean(0).abs() / error).max()) < 4.5 and float((error / mean).max()) < 0.1
     # And it is another Fisher than that without noise.
     with torch.no_grad():
-        clean = engine.rows(images, lambda features: all_seeds(features, *head, targets.ndim == 2)).mean(0)
+        clean = fisher.rows(images, lambda features: all_seeds(features, *head, targets.ndim == 2)).mean(0)
     assert float(((mean - clean).abs() / clean).median()) > 0.02
-
-
-def test_two_classes_leave_no_choice_of_labels(probe):
-    images = torch.randn(3, 3, 8, 8, generator=draw(1), dtype=torch.float64)
-    head, network = random_head(probe, 2), noisy_network(probe)
-    nothing = torch.zeros(probe.n_filters).double()
-    engine = Engine(network.network, probe.layers, is_untied=True)
-    expected = engine.rows(images, lambda features: all_seeds(features, *head, False)).mean(0)
-    _, found = fisher_under_noise(network, images, torch.tensor([0, 1, 1]), nothing, head, draw())
-    assert torch.allclose(found, expected, rtol=1e-10)
 
 
 def test_the_gradient_of_the_head_is_that_of_the_mean_loss(probe, task):
@@ -166,12 +268,11 @@ def run(probe, images, targets, head, **options):
     return minimise(noisy_network(probe), batches, weight=head[0], bias=head[1], **given)
 
 
-@pytest.mark.parametrize("gradient", ["curvature", "noise"])
-def test_the_head_moves_only_if_it_may(probe, task, gradient):
+def test_the_head_moves_only_if_it_may(probe, task):
     images, targets, head = task
     before = [part.clone() for part in head]
-    free = run(probe, images, targets, head, gradient=gradient)
-    held = run(probe, images, targets, head, gradient=gradient, head_rate=0.0)
+    free = run(probe, images, targets, head)
+    held = run(probe, images, targets, head, head_rate=0.0)
     assert not torch.equal(free.weight, before[0]) and not torch.equal(free.bias, before[1])
     assert torch.equal(held.weight, before[0]) and torch.equal(held.bias, before[1])
     assert torch.equal(head[0], before[0]) and torch.equal(head[1], before[1])  # nor is the caller's ever touched
@@ -179,22 +280,21 @@ def test_the_head_moves_only_if_it_may(probe, task, gradient):
     assert free.loss < held.loss + 0.05
 
 
-@pytest.mark.parametrize("gradient", ["curvature", "noise"])
-def test_the_same_generator_gives_the_same_run(probe, task, gradient):
-    one, same, other = (run(probe, *task, gradient=gradient, generator=draw(seed)) for seed in (7, 7, 8))
+def test_the_same_generator_gives_the_same_run(probe, task):
+    one, same, other = (run(probe, *task, generator=draw(seed)) for seed in (7, 7, 8))
     assert torch.equal(one.log_precision, same.log_precision) and one.loss == same.loss
     assert not torch.equal(one.log_precision, other.log_precision)
 
 
 def test_a_start_away_from_the_minimum_comes_back_to_it(probe):
     images = torch.randn(4, 3, 8, 8, generator=draw(1), dtype=torch.float64)
-    long = {"gradient": "curvature", "head_rate": 0.0, "beta": 1e-3, "rate": 3e-2, "steps": 400, "steps_per_epoch": 40}
+    long = {"head_rate": 0.0, "beta": 1e-3, "rate": 3e-2, "steps": 300, "steps_per_epoch": 30}
     found = run(probe, images, TARGETS["classes"], random_head(probe, 3), **long)
     start = found.log_precision + torch.linspace(-2, 2, probe.n_filters)
     again = run(probe, images, TARGETS["classes"], random_head(probe, 3), start=start, **long)
     assert float((again.log_precision - found.log_precision).abs().median()) < 0.1
     assert again.drift < 0.1 and again.speed < 0.1
-    # Three steps away from it is not there yet, and says so.
+    # Three steps away from it is not there yet, and the speed shows it.
     begun = run(
         probe,
         images,
@@ -206,7 +306,7 @@ def test_a_start_away_from_the_minimum_comes_back_to_it(probe):
     assert begun.speed > 0.5
 
 
-def test_nobody_watches_without_seeing_every_step(probe, task):
+def test_every_step_is_watched(probe, task):
     seen = []
     found = run(probe, *task, steps=7, watch=lambda step, log_precision: seen.append((step, log_precision.clone())))
     assert [step for step, _ in seen] == list(range(7))
@@ -214,24 +314,21 @@ def test_nobody_watches_without_seeing_every_step(probe, task):
     assert torch.allclose(found.log_precision, tail.mean(0), rtol=1e-12)
 
 
-@pytest.mark.parametrize("gradient", ["curvature", "noise"])
-@pytest.mark.parametrize("rate", [10.0, 1e6])
-def test_a_huge_learning_rate_stays_within_bounds(probe, task, gradient, rate):
-    found = run(probe, *task, gradient=gradient, rate=rate)
+@pytest.mark.parametrize("rate", [1e6])
+def test_a_huge_learning_rate_stays_within_bounds(probe, task, rate):
+    found = run(probe, *task, rate=rate)
     size = weight_scales(probe.layers).repeat_interleave(torch.tensor([la.filters for la in probe.layers])).log()
     assert torch.isfinite(found.log_precision).all() and torch.isfinite(found.stderr).all()
     assert bool((found.log_precision + size >= -2 - 1e-9).all()) and bool((found.log_precision + size <= 40).all())
     assert math.isfinite(found.loss) and math.isfinite(found.kl) and math.isfinite(found.drift)
 
 
-@pytest.mark.parametrize("gradient", ["curvature", "noise"])
-def test_a_gradient_that_is_not_finite_names_layer_and_step(probe, gradient):
+def test_a_gradient_that_is_not_finite_names_layer_and_step(probe):
     images = torch.randn(4, 3, 8, 8, generator=draw(1), dtype=torch.float64)
     head = random_head(probe, 3)
     fine, broken = (images, TARGETS["classes"]), (images.clone().fill_(float("nan")), TARGETS["classes"])
-    batches = iter([fine, fine, fine, broken, fine])  # with "curvature" the first is looked at before the first step
-    step = 3 if gradient == "curvature" else 4
-    with pytest.raises(NotFiniteError, match=rf"layer 'first' is not finite in step {step}.*nothing was saved.*--beta"):
+    batches = iter([fine, fine, fine, broken, fine])  # the first is used before the first step
+    with pytest.raises(NotFiniteError, match=r"layer 'first' is not finite in step 3.*nothing was saved.*--beta"):
         minimise(
             noisy_network(probe),
             batches,
@@ -241,7 +338,6 @@ def test_a_gradient_that_is_not_finite_names_layer_and_step(probe, gradient):
             steps=4,
             steps_per_epoch=2,
             generator=draw(),
-            gradient=gradient,
         )
     assert not any(m._forward_hooks for m in probe.prepare(dtype=torch.float64).module.modules())
 
@@ -256,26 +352,26 @@ def record_of(values, steps_per_epoch):
     return record
 
 
-def test_the_record_tells_the_mean_of_the_last_half_and_how_far_the_last_epochs_lie_apart():
+def test_the_record_has_the_mean_of_the_last_half_and_the_drift_of_the_last_epochs():
     values = [float(v) for v in range(40)]
     record = record_of(values, 10)
-    mean, _ = record.tail()
-    assert mean.tolist() == [29.5, 59.0]
+    mean, _, trend = record.tail()
+    assert mean.tolist() == [29.5, 59.0] and trend > 0
     assert record.drift() == pytest.approx(math.sqrt((10**2 + 20**2) / 2))
     assert record.loss() == pytest.approx(34.5)
     assert record_of([3.0] * 40, 10).drift() == 0 and record_of([3.0] * 40, 10).tail()[1].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 7, 8, 16, 17, 33, 100])
-@pytest.mark.parametrize("steps_per_epoch", [1, 5, 1000])
+@pytest.mark.parametrize("steps", [1, 2, 7, 17, 100])
+@pytest.mark.parametrize("steps_per_epoch", [5, 1000])
 def test_any_length_of_run_has_a_record(steps, steps_per_epoch):
     values = torch.arange(steps).double()
-    mean, stderr = (record := record_of(values.tolist(), steps_per_epoch)).tail()
+    mean, stderr, _ = (record := record_of(values.tolist(), steps_per_epoch)).tail()
     last = max(1, round(steps / 2))
     assert mean[0].item() == pytest.approx(float(values[-last:].mean()), abs=1e-9)
     assert torch.isfinite(stderr).all() and math.isfinite(record.drift()) and math.isfinite(record.loss())
     if steps == 1:
-        assert record.drift() == 1.0 and stderr.tolist() == [1.0, 1.0]  # nothing can be told
+        assert record.drift() == 1.0 and stderr.tolist() == [1.0, 1.0]
 
 
 def test_the_stated_error_of_the_tail_is_that_of_independent_steps():
@@ -285,3 +381,68 @@ def test_the_stated_error_of_the_tail_is_that_of_independent_steps():
         found.append(record_of(torch.randn(64, generator=generator).tolist(), 8).tail())
     means, errors = (torch.stack([pair[i][0] for pair in found]) for i in (0, 1))
     assert float(errors.square().mean() / means.var()) == pytest.approx(1, rel=0.3)
+
+
+# --- CUDA graphs ---
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need an NVIDIA GPU")
+
+
+def walk(device: str, *, is_recordable: bool, does_read: bool = False, sizes: tuple[int, ...] = (4,) * 12):
+    """A noisy walk with state and optimiser; returns where it ends, its losses, and the graphed step."""
+    generator = torch.Generator(device).manual_seed(0)
+    place = torch.zeros(3, device=device)
+    place.grad = torch.zeros_like(place)
+    optimiser = torch.optim.Adam([place], lr=0.1, capturable=device == "cuda")
+
+    def step(images: Tensor, targets: Tensor) -> Tensor:
+        noise = torch.empty_like(images).normal_(generator=generator)
+        if does_read and noise.sum().item() > 1e9:
+            raise AssertionError
+        place.grad.copy_((place - images - noise).mean(0) + targets.sum())
+        optimiser.step()
+        return (place - images).square().sum()
+
+    replay = GraphedStep(step, generator, is_recordable=is_recordable)
+    batches = [
+        (torch.full((size, 3), float(i), device=device), torch.ones(size, device=device))
+        for i, size in enumerate(sizes)
+    ]
+    losses = [float(replay(*batch)) for batch in batches]
+    return place.clone(), losses, replay
+
+
+def test_a_cpu_runs_the_step_as_written():
+    one, losses, replay = walk("cpu", is_recordable=True)
+    other, same, _ = walk("cpu", is_recordable=False)
+    assert replay.graph is None
+    assert torch.equal(one, other)
+    assert losses == same
+    assert len(set(losses)) == len(losses)
+
+
+@needs_cuda
+def test_a_recorded_step_draws_the_same_noise_and_goes_the_same_way():
+    one, losses, replay = walk("cuda", is_recordable=True)
+    other, same, _ = walk("cuda", is_recordable=False)
+    assert replay.graph is not None
+    torch.testing.assert_close(one, other)
+    assert losses == pytest.approx(same, rel=1e-5)
+
+
+@needs_cuda
+def test_a_step_that_reads_a_value_runs_without_a_recording():
+    one, losses, replay = walk("cuda", is_recordable=True, does_read=True)
+    other, same, _ = walk("cuda", is_recordable=False, does_read=True)
+    assert replay.graph is None
+    torch.testing.assert_close(one, other)
+    assert losses == pytest.approx(same, rel=1e-5)
+
+
+@needs_cuda
+def test_a_batch_of_another_size_runs_as_written():
+    sizes = (4,) * 8 + (2,)
+    one, losses, _ = walk("cuda", is_recordable=True, sizes=sizes)
+    other, same, _ = walk("cuda", is_recordable=False, sizes=sizes)
+    torch.testing.assert_close(one, other)
+    assert losses == pytest.approx(same, rel=1e-5)

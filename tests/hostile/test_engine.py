@@ -33,7 +33,7 @@ import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may hand on that interrupts are ignored
 import task2vec
 from task2vec.cli import many
-from tests.paper.test_taxonomy import make_tiny
+from tests.tiny_probe import make_tiny
 task2vec.load_probe = lambda *args, **options: make_tiny()
 take = many.Run._take
 def take_slowly(run, result):  # so that a signal comes while there is still something to do

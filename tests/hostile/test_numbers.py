@@ -14,7 +14,7 @@ from torchvision import transforms
 from task2vec.distance import symmetric
 from task2vec.embedding import Embedding, EmbedSettings, embed, load_embedding
 from task2vec.errors import DataError, NotFiniteError, ProbeError, ProbeMismatchError, SettingsMismatchError
-from task2vec.fisher import Engine, check_rows
+from task2vec.fisher import PerSampleFisher, check_rows
 from task2vec.probe import FilterLayer, load_probe
 from task2vec.tasks import from_dataset
 from tests.cases import Odd, make_case
@@ -100,14 +100,14 @@ def test_features_that_are_not_finite_name_the_image():
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_fisher_that_is_not_finite_names_the_layer_and_saves_nothing(monkeypatch, value):
     probe = make_case("odd")
-    rows = Engine.rows_by_seed
+    rows = PerSampleFisher.rows_by_seed
 
     def broken(*arguments):
         for found in rows(*arguments):
             found[-1, probe.layers[0].filters + 3] = value  # a filter of the second layer
             yield found
 
-    monkeypatch.setattr(Engine, "rows_by_seed", broken)
+    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", broken)
     with pytest.raises(NotFiniteError, match=r"layer 'dilated' is not finite.*nothing was saved"):
         embed(make_task(), probe)
 

@@ -13,8 +13,7 @@ import torch
 
 from task2vec.embedding import load_embedding
 from task2vec.errors import EmbeddingFileError, NotFiniteError, Task2VecError, WeightsError, WeightsNotFoundError
-from task2vec.probe import load_probe
-from task2vec.probe.weights import read_weights
+from task2vec.probe import load_probe, read_weights
 
 TORCH, PICKLES = ("torch zip", "torch legacy", "zip of a pickle"), ("pickle 0", "pickle 2", "pickle 5")
 FORMATS = (*TORCH, *PICKLES, "joblib", "joblib packed", "npy", "npz")

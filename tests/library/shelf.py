@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.taxonomy_store import load_compact
 from task2vec.library.schema import create_tables
 from task2vec.library.search import Search
-from task2vec.paper.taxonomy_store import load_compact
 from tests.distance.material import make
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "taxonomy"

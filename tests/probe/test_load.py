@@ -11,8 +11,8 @@ from torch import nn
 from torchvision import transforms
 
 from task2vec.errors import ProbeError, WeightsError, WeightsNotFoundError
-from task2vec.probe import list_probes, load_probe
-from task2vec.probe.weights import OFFLINE_PACKAGES, read_weights
+from task2vec.probe import list_probes, load_probe, read_weights
+from task2vec.probe.weights import OFFLINE_PACKAGES
 from tests.cases import Odd
 from tests.probe.conftest import random_timm, random_torchvision, save
 
@@ -315,7 +315,7 @@ def test_what_is_needed_for_a_module_is_not_guessed():
         load_probe(
             nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(0), nn.Identity()).eval(), head="2", transform=transform_to(40)
         )
-    with pytest.raises(ProbeError, match="nothing to measure"):
+    with pytest.raises(ProbeError, match="no filters to measure"):
         load_probe(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).eval(), head="1", transform=transform_to(4))
 
 

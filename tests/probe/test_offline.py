@@ -8,8 +8,8 @@ import timm
 import torch
 from PIL import Image
 
-from task2vec.probe import load_probe
-from task2vec.probe.weights import OFFLINE_PACKAGES, read_offline_package, read_weights
+from task2vec.probe import load_probe, read_weights
+from task2vec.probe.weights import OFFLINE_PACKAGES, read_offline_package
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from PIL import Image
 from torchvision import transforms
 
 from task2vec.errors import ProbeError
-from task2vec.probe import load_probe
+from task2vec.probe import Preprocess, load_probe
 from task2vec.probe.load import _timm_preprocess
-from task2vec.probe.preprocess import CustomPreprocess, Preprocess, check_transform
+from task2vec.probe.preprocess import CustomPreprocess, check_transform
 from tests.probe.conftest import random_timm, random_torchvision, save
 
 SIZES = [(97, 131), (300, 41), (41, 300), (224, 224), (333, 500), (33, 200), (256, 257), (7, 5)]

@@ -21,17 +21,12 @@ from task2vec.cli.library_exchange import export, import_tasks
 from task2vec.cli.library_experts import errors, experts, rm_expert
 from task2vec.cli.many import embed_many
 from task2vec.cli.map import draw_map
-from task2vec.cli.metatask import metatask
 from task2vec.cli.nearest import nearest
 from task2vec.cli.probes import probes
-from task2vec.cli.properties import properties
 from task2vec.cli.recommend import recommend
-from task2vec.cli.selection import curves, make_all, matrix, norms, tables, violins
 from task2vec.cli.serve import serve
 from task2vec.cli.show import show
 from task2vec.cli.tasks import tasks
-from task2vec.cli.taxonomy import taxonomy
-from task2vec.cli.toy import toy
 from task2vec.cli.train_expert import train_expert
 
 # Help is never wider than the terminal; left to itself it would not go below 50 columns.
@@ -49,14 +44,6 @@ SHORT = {
     train_expert: "Fine-tune a pretrained network on each task.",
     doctor: "Tell versions, devices and places, and what is wrong.",
     errors: "List the errors that were measured.",
-    toy: "64 small tasks on the unit square.",
-    properties: "What the embedding says of a task.",
-    taxonomy: "Do distances between tasks agree with nature's taxonomy?",
-    metatask: "Train experts, and try each on all tasks.",
-    tables: "Table 1 (ways of choosing) and Table 2 (choice of probe).",
-    violins: "The errors of all experts on every task.",
-    curves: "Errors by training size.",
-    matrix: "All errors, coloured by the asymmetric distance.",
 }
 
 # Plain help texts: drawing them with rich would take twice as long as everything else together.
@@ -130,16 +117,3 @@ for command in (stats, add, rm, tag, rename, verify, repair, compact, check_sear
 _add(library, import_tasks, "import")
 _add(library, import_tasks, "merge", "The same as import.")
 app.add_typer(library)
-
-paper = typer.Typer(
-    name="paper",
-    help="Redo the experiments of the paper: figures as PNG and PDF, the numbers behind them as CSV.",
-    short_help="Redo the experiments of the paper.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    context_settings=app.info.context_settings,
-)
-for command in (toy, properties, taxonomy, metatask, tables, violins, norms, curves, matrix):
-    _add(paper, command)
-_add(paper, make_all, "all")
-app.add_typer(paper)

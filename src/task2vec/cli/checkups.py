@@ -172,14 +172,14 @@ def check_probe() -> Iterator[Finding]:
 def check_bundle() -> Iterator[Finding]:
     """Whether what comes with the package for choosing experts is there and whole."""
     try:
-        from task2vec.experts.measured import bundled_metatask
+        from task2vec.experts.metatask import bundled_metatask
 
         bundle = bundled_metatask()
     except (Task2VecError, ImportError, OSError) as error:
         mend = _install("--force-reinstall --no-deps task2vec")
         yield Finding("measured errors", "cannot be read", f"the package is not whole ({error})", mend)
     else:
-        held = f"{pluralize(len(bundle.experts), 'expert')} on {pluralize(len(bundle.tasks), 'task')}"
+        held = f"{pluralize(len(bundle.models), 'expert')} on {pluralize(len(bundle.tasks), 'task')}"
         yield Finding("measured errors", f"{held}, for `task2vec recommend`")
 
 

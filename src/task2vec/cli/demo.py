@@ -15,7 +15,7 @@ from task2vec.text import format_percent, printable
 
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding
-    from task2vec.select.recommendation import Recommendation
+    from task2vec.select.report import Recommendation
     from task2vec.tasks import Task
 
 # Small images and a small budget: this is a look, not a measurement.
@@ -58,7 +58,7 @@ def demo(
     if as_json:
         names = [task.name for task in tasks]
         document = {"tasks": rows, "names": names, "distances": distances, "picture": picture, "folder": str(out)}
-        document |= {"recommendation": advice.as_dict()}
+        document |= {"recommendation": advice.to_dict()}
         print_json({**document, "probe": embeddings[0].probe, "seconds": seconds})
     else:
         _print_table(rows)
@@ -143,17 +143,17 @@ def _print_close(picture: str | None, out: Path, seconds: float) -> None:
 def _recommend(task: "Task") -> "Recommendation":
     """Which network suits a task, by what is known of others; for that it is embedded as they were."""
     import task2vec
-    from task2vec.select.evidence.spaces import list_spaces, side_of
+    from task2vec.select.evidence import image_size
 
     say(f"which network suits '{task.name}'? ...")
-    like = next(iter(list_spaces(task2vec.bundled_metatask()).values()))
+    like = next(iter(task2vec.bundled_metatask().spaces.values()))
     settings = task2vec.EmbedSettings(images=BACKPROPAGATED)
-    return task2vec.recommend(task2vec.embed(task, task2vec.load_probe(size=side_of(like)), settings=settings))
+    return task2vec.recommend(task2vec.embed(task, task2vec.load_probe(size=image_size(like)), settings=settings))
 
 
 def _print_advice(advice: "Recommendation") -> None:
     page = open_page()
-    first = next(row for row in advice.rows if row.expert == advice.choice)
+    first = next(row for row in advice.rows if row.model == advice.choice)
     page.print(f"\nWhich network suits '{printable(advice.task)}', of {len(advice)} that can be loaded?")
     page.print(f"{printable(advice.verdict)}\n")
     page.print(f"    {printable(first.load)}\n", soft_wrap=True)

@@ -21,9 +21,9 @@ from task2vec.errors import DataError, NotInLibraryError, UsageError
 from task2vec.text import format_percent, pluralize, printable
 
 if TYPE_CHECKING:
-    from task2vec.experts.extractors import Extractor
-    from task2vec.experts.matrix import ErrorMatrix
-    from task2vec.experts.protocols import ErrorProtocol
+    from task2vec.experts.linear_probe import Model
+    from task2vec.experts.metatask import MetaTask
+    from task2vec.experts.protocol import ErrorProtocol
     from task2vec.library import Library
 
 _SUFFIX = ".safetensors"
@@ -107,12 +107,12 @@ def error_matrix(
     from task2vec.engine import open_engine
     from task2vec.library import Library
 
-    how = {"device": device, "workers": workers, "batch_size": batch_size, "download": download}
+    how = {"device": device, "num_workers": workers, "batch_size": batch_size, "download": download}
     with Library.open(library) as opened, open_engine(engine, workers=jobs, threads=threads, address=address) as runner:
         found = [find_expert(name, opened, size=size, download=download) for name in dict.fromkeys(experts)]
         run = Run(opened, gather_tasks(sorts, wanted), protocols, seeds)
         warn_of(run.gathered.tasks)
-        run.measure(found, how | {"engine": runner})
+        run.measure(found, how | {"backend": runner})
     report = run.report(seconds=time.perf_counter() - begin)
     if csv is not None and run.matrix is not None:
         report["written"] = str(run.matrix.to_csv(csv))
@@ -126,15 +126,15 @@ def error_matrix(
 
 
 def _make_protocols(train: Sequence[str], classifier: str, measure: str) -> "list[ErrorProtocol]":
-    from task2vec.experts.protocols import ErrorProtocol
+    from task2vec.experts.protocol import ErrorProtocol
 
     sizes = [int(size) if size.isascii() and size.isdigit() else size for size in dict.fromkeys(train)]
     return [ErrorProtocol(size, classifier, measure) for size in sizes]  # type: ignore[arg-type]
 
 
-def find_expert(name: str, library: "Library", *, size: int | None = None, download: bool = False) -> "Extractor":
+def find_expert(name: str, library: "Library", *, size: int | None = None, download: bool = False) -> "Model":
     """The expert of the library that is called so, or of a file, or a model that timm or torchvision know."""
-    from task2vec.experts.loading import load_trained
+    from task2vec.experts.checkpoint import load_trained
     from task2vec.probe import load_probe
 
     known = {expert.name: expert for expert in library.experts()}
@@ -165,22 +165,22 @@ class Run:
     gathered: Gathered
     protocols: "list[ErrorProtocol]"
     seeds: int
-    matrix: "ErrorMatrix | None" = None
+    matrix: "MetaTask | None" = None
     is_interrupted: bool = False
     cells: int = 0
     failed: list[dict[str, Any]] = field(default_factory=list)
     moments: dict[tuple[str, str, str, int], tuple[str | None, str]] = field(default_factory=dict)
 
-    def measure(self, experts: "Sequence[Extractor]", how: dict[str, Any]) -> None:
+    def measure(self, experts: "Sequence[Model]", how: dict[str, Any]) -> None:
         """Measures all cells; an interrupt is told, and ends it."""
-        from task2vec import experts as room
+        from task2vec.experts.error_matrix import error_matrix
 
         self.failed = [{"task": one.name, "expert": None, "reason": one.reason} for one in self.gathered.failed]
         if not self.gathered.tasks:
             return
         asked = {"protocols": self.protocols, "seeds": range(self.seeds), "library": self.library}
         try:
-            self.matrix = room.error_matrix(
+            self.matrix = error_matrix(
                 self.gathered.tasks, experts, **asked, **how, progress=is_watched(), on_cell=self._take
             )
         except KeyboardInterrupt:
@@ -196,8 +196,8 @@ class Run:
         """Notes what became of a task on an expert; what failed is told now, for what follows may take hours."""
         self.cells += isinstance(cell, tuple)
         if not isinstance(cell, tuple):
-            self.failed.append({"task": cell.task, "expert": cell.expert, "reason": cell.message})
-            say(f"failed: {printable(cell.task)} on {printable(cell.expert)}: {printable(cell.message)}")
+            self.failed.append({"task": cell.task, "expert": cell.model, "reason": cell.message})
+            say(f"failed: {printable(cell.task)} on {printable(cell.model)}: {printable(cell.message)}")
 
     def report(self, *, seconds: float) -> dict[str, Any]:
         """All of it as plain values."""
@@ -205,8 +205,9 @@ class Run:
         told: dict[str, Any] = {"tasks": [], "fingerprints": [], "experts": [], "protocols": [], "seeds": []}
         told["errors"] = []
         if matrix is not None:
-            told = {name: list(getattr(matrix, name)) for name in ("tasks", "experts", "protocols", "seeds")}
-            told["fingerprints"] = list(matrix.fingerprints)
+            told = {"protocols": list(matrix.protocols), "seeds": list(matrix.seeds)}
+            told |= {"tasks": [one.name for one in matrix.tasks], "experts": [one.name for one in matrix.models]}
+            told["fingerprints"] = [one.fingerprint for one in matrix.tasks]
             told["errors"] = self._list_errors(matrix)
         return told | {
             "computed": self.cells,
@@ -217,11 +218,11 @@ class Run:
             "seconds": round(seconds, 3),
         }
 
-    def _list_errors(self, matrix: "ErrorMatrix") -> list[dict[str, Any]]:
+    def _list_errors(self, matrix: "MetaTask") -> list[dict[str, Any]]:
         """Each error with the name of its task, when and by what it was measured, and whether it is trivial."""
-        names, trivial = dict(zip(matrix.fingerprints, matrix.tasks, strict=True)), _list_trivial(matrix)
+        names, trivial = {task.fingerprint: task.name for task in matrix.tasks}, _list_trivial(matrix)
         told = []
-        for error in matrix.measured():
+        for error in matrix.list_errors():
             key = (error.task, error.expert, error.protocol, error.seed)
             moment = dict(zip(("measured", "measured_by"), self.moments.get(key, (None, "")), strict=True))
             more = {"name": names[error.task], "is_trivial": (error.task, error.expert) in trivial}
@@ -229,31 +230,31 @@ class Run:
         return told
 
 
-def _list_trivial(matrix: "ErrorMatrix") -> set[tuple[str, str]]:
+def _list_trivial(matrix: "MetaTask") -> set[tuple[str, str]]:
     return {
-        (task, expert)
-        for task, row in zip(matrix.fingerprints, matrix.is_trivial, strict=True)
-        for expert, is_trivial in zip(matrix.experts, row, strict=True)
-        if is_trivial
+        (task.fingerprint, model.name)
+        for task, row in zip(matrix.tasks, matrix.has_seen, strict=True)
+        for model, has_seen in zip(matrix.models, row, strict=True)
+        if has_seen
     }
 
 
-def _print_report(matrix: "ErrorMatrix", report: dict[str, Any]) -> None:
+def _print_report(matrix: "MetaTask", report: dict[str, Any]) -> None:
     """For every task and size of training the best expert that has not seen the task, and the middle of all."""
     import numpy as np
 
     seeds = matrix.count_seeds()
     partial = (seeds > 0) & (seeds < len(matrix.seeds))
-    means = np.where(matrix.is_trivial[..., None], np.nan, matrix.mean(is_whole=True))
+    means = np.where(matrix.has_seen[..., None], np.nan, matrix.mean_errors(complete=True))
     rows: list[tuple[str, ...]] = []
-    for task, name in enumerate(matrix.tasks):
+    for task, name in enumerate([one.name for one in matrix.tasks]):
         for protocol, key in enumerate(matrix.protocols):
             errors = means[task, :, protocol]
             if np.isnan(errors).all():
                 rows.append((printable(name), _word_training(key), "-", "-", "-"))
                 continue
             best, middle = int(np.nanargmin(errors)), float(np.nanmedian(errors))
-            names = (printable(name), _word_training(key), printable(matrix.experts[best]))
+            names = (printable(name), _word_training(key), printable(matrix.models[best].name))
             rows.append((*names, format_percent(float(errors[best])), format_percent(middle)))
     if rows:
         heads = ("task", "train", "best expert", "error", "median")
@@ -265,7 +266,7 @@ def _print_report(matrix: "ErrorMatrix", report: dict[str, Any]) -> None:
             for head, cells in zip(heads, zip(*rows, strict=True), strict=True)
         ]
         print_columns(columns, in_turn=("median",))
-    seen = int(matrix.is_trivial.sum())
+    seen = int(matrix.has_seen.sum())
     told = f"{pluralize(report['computed'], 'cell')} computed, {len(report['failed'])} failed"
     told += f", {seen} left out above: the expert was trained on the task" if seen else ""
     print(f"{told}; in {printable(report['library'])} ({report['seconds']:.1f} s)")

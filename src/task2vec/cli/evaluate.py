@@ -13,8 +13,7 @@ from task2vec.errors import UsageError
 from task2vec.text import printable
 
 if TYPE_CHECKING:
-    from task2vec.select.evaluation import Evaluation
-    from task2vec.select.evidence import Evidence
+    from task2vec.select.evaluate import Evaluation
 
 # What goes first where room is short.
 _IN_TURN = (
@@ -22,7 +21,7 @@ _IN_TURN = (
         "ms",
         "fidelity",
         "mean of ratios",
-        "covered",
+        "coverage",
         "over smallest",
         "top-3",
         "95 %",
@@ -31,7 +30,7 @@ _IN_TURN = (
         "tau",
         "top-1",
     ),
-    "over static",
+    "over average-best",
 )
 
 
@@ -52,7 +51,7 @@ def evaluate(
     ] = "task",
     strategies: Annotated[
         list[str] | None,
-        typer.Option("--strategy", metavar="NAME", help="Only this one, beside static; may be given many times."),
+        typer.Option("--strategy", metavar="NAME", help="Only this one, beside average_best; may be given many times."),
     ] = None,
     family: Annotated[
         str | None, typer.Option(help="What ships: taxa, or labels (questions about the same photographs).")
@@ -79,59 +78,42 @@ def evaluate(
         raise UsageError("--family is about the tasks that ship, and tables and libraries know none. Leave it out.")
     check_file(csv, option="--csv", is_forced=force)
     from task2vec.progress import show_progress
-    from task2vec.select.evaluation import evaluate as run
-    from task2vec.select.evaluation.summary import to_plain, write_csv
+    from task2vec.select.evaluate import evaluate as run
 
-    asked = None
     if errors is not None:
-        from task2vec.select.evidence.tables import read_evidence
+        from task2vec.select.evidence import metatask_from_csv
 
-        evidence = read_evidence(errors, distances, embeddings, protocol=protocol)
+        metatask = metatask_from_csv(errors, distances, embeddings, shots=protocol)
+        protocol = None
     elif library is not None:
-        evidence = _open(library, protocol, probe, method)
+        from task2vec.library import Library
+        from task2vec.select.evidence import metatask_from_library
+
+        with Library.open(library, read_only=True) as opened:
+            metatask = metatask_from_library(opened, probe=probe, method=method)
+        probe = method = None
     else:
-        evidence, asked = _take_bundle(family, protocol or "half", probe, method, leave)
-    chosen = None if not strategies else list(dict.fromkeys(["static", *strategies]))
+        from task2vec.experts.metatask import bundled_metatask
+
+        metatask = bundled_metatask()
+        if family is not None and leave != "task" and len(set(metatask.subset(family=family).datasets)) == 1:
+            say(f"all tasks of '{printable(family)}' are of one dataset: the other tasks that ship are learned from")
+    chosen = None if not strategies else list(dict.fromkeys(["average_best", *strategies]))
     with show_progress(is_watched()) as report:
-        found = run(evidence, chosen, leave=leave, asked=asked, report=report)
+        selection = {"shots": protocol, "probe": probe, "method": method, "family": family}
+        found = run(metatask, chosen, **selection, leave=leave, report=report)
     if csv is not None:
-        write_csv(found, csv)
+        found.to_csv(csv)
     if as_json:
-        print_json(to_plain(found))
+        print_json(found.to_dict())
     else:
         _print(found)
     if csv is not None:
         say(f"rows: {csv}")
 
 
-def _open(library: Path, protocol: str | None, probe: str | None, method: str | None) -> "Evidence":
-    from task2vec.library import Library
-    from task2vec.select.evidence.shelves import from_library
-
-    with Library.open(library, read_only=True) as opened:
-        return from_library(opened, protocol=protocol, probe=probe, method=method)
-
-
-def _take_bundle(
-    family: str | None, protocol: str, probe: str | None, method: str | None, leave: str
-) -> "tuple[Evidence, list[str] | None]":
-    """What ships, and which tasks to ask about: a family of one dataset learns from the others when it is left out."""
-    from task2vec.experts.measured import bundled_metatask
-    from task2vec.select.evidence.sources import from_measured
-
-    measured = bundled_metatask()
-    probe, method = probe or "tf_efficientnet_lite0", method or "robust"
-    part = from_measured(measured, protocol, probe=probe, method=method, family=family)
-    if leave == "task" or len(set(part.groups)) > 1:
-        return part, None
-    say(f"all tasks of '{printable(family)}' are of one dataset: the other tasks that ship are learned from")
-    return from_measured(measured, protocol, probe=probe, method=method), list(part.tasks)
-
-
 def _print(found: "Evaluation") -> None:
-    from task2vec.select.evaluation.summary import explain, word_rows
-
-    rows = word_rows(found)
+    rows = found.format_rows()
     heads = list(rows[0]) if rows else []
     columns = [
         Column(head, tuple(printable(row[head]) for row in rows), head, is_number=place > 0, is_name=place == 0)
@@ -141,5 +123,5 @@ def _print(found: "Evaluation") -> None:
     if columns:
         print_columns(columns, in_turn=_IN_TURN)
     page = open_page()
-    for line in ("", *explain(found)):
+    for line in ("", *found.explain()):
         page.print(printable(line), markup=False, highlight=False)

@@ -94,10 +94,9 @@ def errors(
             error for error in measured if all(value in (None, getattr(error, name)) for name, value in asked.items())
         ]
         if csv is not None:
-            from task2vec.experts.matrix import arrange
+            from task2vec.select.evidence import metatask_from_library
 
-            keys = sorted({error.protocol for error in found})
-            print(f"written: {printable(arrange(opened, found, keys).to_csv(csv))}")
+            print(f"written: {printable(metatask_from_library(opened, errors=found).to_csv(csv))}")
             return
         is_empty = not len(opened)
     if as_json:

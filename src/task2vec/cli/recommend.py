@@ -14,14 +14,12 @@ from task2vec.cli.chosen import Layout
 from task2vec.cli.exits import INTERRUPTED
 from task2vec.cli.seeking import Seeker
 from task2vec.cli.shelf import place_of
-from task2vec.cli.speech import is_watched, open_page, print_json, say
+from task2vec.cli.speech import is_watched, open_page, print_json
 from task2vec.errors import UsageError
-from task2vec.text import pluralize, printable
+from task2vec.text import printable
 
 if TYPE_CHECKING:
-    from task2vec.select.recommendation import Recommendation
-    from task2vec.select.recommendation.case import Case
-    from task2vec.select.recommendation.recommending import Wanted
+    from task2vec.select.report import Recommendation
 
 
 def recommend(
@@ -93,12 +91,14 @@ def recommend(
     if confirm < 0 or seeds < 1 or limit < 1:
         raise UsageError("--confirm is 0 or more, --seeds and --limit are 1 or more: otherwise there is nothing to do.")
     check_file(csv, option="--csv", is_forced=force)
-    from task2vec.select.recommendation.recommending import Wanted
+    from types import SimpleNamespace
 
     how = {"device": device, "workers": workers, "batch_size": batch_size}
     chosen = [one for text in candidates or () for one in text.split(",") if one] or None
-    common = {"download": download, "progress": is_watched(), "how": how}
-    asked = Wanted(evidence, chosen, regime, strategy, max_params, max_time, **common)
+    options = {"evidence": evidence, "candidates": chosen, "shots": regime, "strategy": strategy}
+    options |= {"max_params": max_params, "max_time": max_time, "download": download, "progress": is_watched()}
+    options |= {"device": device, "num_workers": workers, "batch_size": batch_size}
+    asked = SimpleNamespace(evidence=evidence, download=download, options=options)
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
     catalogue = {"kind": kind, "layout": layout, "split": split, "draw": draw, "labels": labels}
     reading = {"how": how, "table": table, "catalogue": catalogue, "task_name": task_name, "name": name}
@@ -113,7 +113,7 @@ class Run:
     """A recommendation under way."""
 
     query: str
-    asked: "Wanted"
+    asked: Any
     seeker: Seeker
     advice: "Recommendation | None" = None
     is_interrupted: bool = False
@@ -121,30 +121,19 @@ class Run:
 
     def recommend(self, confirm: int, *, seeds: int) -> None:
         """Finds the task, weighs, and measures; an interrupt leaves what was measured."""
-        from task2vec.select.recommendation.recommending import check_wanted, open_case
+        from task2vec.select.recommend import _check_options, recommend
 
+        checked = ("evidence", "candidates", "shots", "strategy", "max_params", "max_time")
+        known = {name: self.asked.options[name] for name in checked}
         with ExitStack() as stack:
-            check_wanted(self.asked, self.seeker.open(stack, makes_one=False))
+            _check_options(library=self.seeker.open(stack, makes_one=False), **known)
         task, embedding = self.seeker.find(self.query, needs_images=confirm > 0)
         with ExitStack() as stack:
             library = self.seeker.open(stack, makes_one=confirm > 0)
-            case = open_case(embedding, self.asked, library, task=task)
-            if not confirm:
-                self.advice = case.weigh()
-                return
-            try:
-                self.advice = case.confirm(confirm, seeds=seeds, on_error=self.taken.extend)
-            except KeyboardInterrupt:
-                self._tell_interrupt(case)
-
-    def _tell_interrupt(self, case: "Case") -> None:
-        """What was measured until now still counts."""
-        from task2vec.select.recommendation.confirming import sum_up
-
-        found = sum_up(self.taken)
-        kept = "" if case.library is None else f", and kept in '{printable(case.library.folder)}'"
-        say(f"interrupted: {pluralize(len(found), 'expert')} measured{kept}. The same command goes on with the rest.")
-        self.advice, self.is_interrupted = case.learn(found).weigh(), True
+            what = embedding if task is None else task
+            how = self.asked.options | {"measure_top": confirm, "seeds": seeds, "embedding": embedding}
+            self.advice = recommend(what, library=library, **how)
+            self.is_interrupted = self.advice.is_interrupted
 
     def print(self, *, limit: int, csv: Path | None, as_json: bool) -> None:
         """Prints and writes the recommendation."""
@@ -153,7 +142,7 @@ class Run:
         if as_json:
             place = None if self.seeker.no_library else str(place_of(self.seeker.folder))
             more = {"library": place, "written": None if written is None else str(written)}
-            print_json(self.advice.as_dict() | more | {"is_interrupted": self.is_interrupted})
+            print_json(self.advice.to_dict() | more | {"is_interrupted": self.is_interrupted})
         else:
             print(printable(self.advice.to_text(width=open_page().width, limit=limit), keep_lines=True), end="")
             if written is not None:

@@ -17,7 +17,6 @@ from task2vec.text import printable
 if TYPE_CHECKING:
     from task2vec.embedding import Embedding
     from task2vec.library import Library, TaskEntry
-    from task2vec.select.recommendation.recommending import Wanted
     from task2vec.tasks import Task
 
 
@@ -34,7 +33,7 @@ class Seeker:
         reading: what else `Wish` takes.
     """
 
-    asked: "Wanted"
+    asked: Any
     folder: Path | None
     no_library: bool
     probe: str | None
@@ -94,10 +93,16 @@ class Seeker:
             return self._embed(place)
         return None, self._refuse(entry, needs_images=needs_images)
 
+    def _spaces(self) -> "dict[str, Embedding]":
+        from task2vec.select.recommend import find_metatask
+
+        metatask = find_metatask(self.asked.evidence)
+        return {} if metatask is None else metatask.spaces
+
     def _refuse(self, entry: "TaskEntry", *, needs_images: bool) -> "Embedding":
         """Says what a task of the library lacks whose images are not known to lie anywhere."""
-        from task2vec.select.evidence.spaces import find_space, list_spaces
-        from task2vec.select.recommendation.recommending import find_measured, find_wanted_space
+        from task2vec.select.evidence import find_space
+        from task2vec.select.recommend import choose_space
 
         if needs_images:
             raise UsageError(
@@ -112,46 +117,45 @@ class Seeker:
                     f"the task '{entry.name}' is in the library without an embedding. Make one: task2vec embed FOLDER"
                 )
             one = library.get(entry.embeddings[-1].key)
-            like = find_wanted_space(self.asked, library)
-            spaces = {"": like} if self.asked.evidence == "library" else list_spaces(find_measured(self.asked.evidence))
+            like = choose_space(self.asked.evidence, library)
+            spaces = {"": like} if self.asked.evidence == "library" else self._spaces()
             find_space(one, spaces)
         raise AssertionError
 
     def _find_comparable(self, library: "Library", entry: "TaskEntry") -> "Embedding | None":
-        from task2vec.select.evidence.spaces import list_spaces
-        from task2vec.select.knowledge.knowing import find_embedding
-        from task2vec.select.recommendation.recommending import find_measured, find_wanted_space
+        from task2vec.select.evidence import find_embedding
+        from task2vec.select.recommend import choose_space
 
         if self.asked.evidence == "library":
-            return find_embedding(library, entry, find_wanted_space(self.asked, library))
-        spaces = list_spaces(find_measured(self.asked.evidence)).values()
+            return find_embedding(library, entry, choose_space(self.asked.evidence, library))
+        spaces = self._spaces().values()
         found = (find_embedding(library, entry, like) for like in spaces if self.probe in (None, like.probe))
         return next((one for one in found if one is not None), None)
 
     def _embed(self, path: Path) -> "tuple[Task, Embedding]":
         """A folder or table, embedded as the evidence asks for; found in the library if it is there."""
         from task2vec.embedding import EmbedSettings
-        from task2vec.select.evidence.spaces import side_of
+        from task2vec.select.evidence import image_size
 
         with ExitStack() as stack:
             like = self._choose_space(self.open(stack, makes_one=False))
         settings = EmbedSettings(method=like.provenance.get("settings", {}).get("method") or "robust")
-        loading = {"weights": self.weights, "size": side_of(like), "download": self.asked.download}
+        loading = {"weights": self.weights, "size": image_size(like), "download": self.asked.download}
         made = make_embedding(Wish(path, settings, like.probe, loading, library=self.folder, **self.reading))
         say_bad(made.task.bad)
         return made.task, made.embedding
 
     def _choose_space(self, library: "Library | None") -> "Embedding":
-        from task2vec.select.evidence.spaces import list_spaces, word_space
-        from task2vec.select.recommendation.recommending import find_measured, find_wanted_space
+        from task2vec.select.evidence import format_space
+        from task2vec.select.recommend import choose_space
 
         if self.probe is None or self.asked.evidence == "library":
-            return find_wanted_space(self.asked, library)
-        spaces = list_spaces(find_measured(self.asked.evidence))
+            return choose_space(self.asked.evidence, library)
+        spaces = self._spaces()
         for like in spaces.values():
             if like.probe == self.probe:
                 return like
-        known = "; ".join(dict.fromkeys(word_space(one) for one in spaces.values()))
+        known = "; ".join(dict.fromkeys(format_space(one) for one in spaces.values()))
         raise UsageError(
             f"no errors are known for tasks embedded by '{self.probe}' (--probe), so nothing would be near. Choose one "
             f"of: {known}"

@@ -1,10 +1,9 @@
-"""`task2vec tasks`: which tasks a published dataset holds, and which the paper chose."""
+"""`task2vec tasks`: which tasks a published dataset holds."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +18,6 @@ from task2vec.text import printable
 if TYPE_CHECKING:
     from task2vec.tasks.catalogue import Catalogue
     from task2vec.tasks.definitions import TaskDefinition
-    from task2vec.tasks.metatask import MetaTask
 
 # More rows than a person would read; JSON has them all.
 MOST_ROWS = 50
@@ -28,8 +26,6 @@ HOW_TO = (
     "  task2vec embed {path} --task NAME --split train",
     "  task2vec embed-many {path} --kind KIND --split train",
 )
-
-Folder = Annotated[Path | None, typer.Option(help="With --paper: where it is unpacked.", metavar="DIR")]
 
 
 @dataclass(frozen=True)
@@ -57,14 +53,6 @@ def tasks(
     label_column: options.LabelColumn = None,
     root: options.Root = None,
     allow_bad: options.AllowBad = False,
-    paper: Annotated[
-        Literal["inat+cub", "mixed"] | None, typer.Option(help="List a meta-task of the paper instead.")
-    ] = None,
-    inaturalist: Folder = None,
-    cub200: Folder = None,
-    imaterialist: Folder = None,
-    deepfashion: Folder = None,
-    seed: Annotated[int | None, typer.Option(help="With --paper mixed: another seed picks other tasks.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """List the tasks of a dataset, without opening an image.
@@ -74,19 +62,9 @@ def tasks(
     """
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit} shows nothing. Give 1 or more, or leave it out.")
-    folders = {"inaturalist": inaturalist, "cub200": cub200, "imaterialist": imaterialist, "deepfashion": deepfashion}
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
-    if seed is not None and paper != "mixed":
-        raise UsageError(f"--seed {seed} cannot be meant: only --paper mixed draws its tasks. Leave it out.")
-    if paper is not None:
-        strays = name_options({"layout": layout, "kind": kind, "split": split, "allow_bad": allow_bad} | table)
-        meta = _choose(paper, dataset, folders, labels, seed or 0, strays)
-        print_json(_describe_meta(meta)) if as_json else _print_meta(meta, limit)
-        return
-    given = name_options(folders)
-    if dataset is None or given:
-        wrong = f"{given} without --paper" if given else "no dataset was named"
-        raise UsageError(f"{wrong}, so there is nothing to list. Name its folder: task2vec tasks DIR")
+    if dataset is None:
+        raise UsageError("no dataset was named, so there is nothing to list. Name its folder: task2vec tasks DIR")
     report = _describe(dataset, Asked(layout, kind, split, labels, table, allow_bad))
     if as_json:
         report["tasks"] = report["tasks"][:limit]
@@ -173,56 +151,3 @@ def _print(report: dict[str, Any], limit: int, dataset: Path) -> None:
         page.print(f"and {left} more; --limit {len(report['tasks'])} shows them, --json lists them")
     for line in () if is_own else HOW_TO:
         page.print(line.format(path=printable(dataset)), soft_wrap=True)
-
-
-def _choose(
-    paper: str, dataset: Path | None, folders: dict[str, Path | None], labels: Path | None, seed: int, strays: str
-) -> "MetaTask":
-    """The meta-task of the paper from the datasets given."""
-    from task2vec.paper.metatasks import inat_cub, mixed
-    from task2vec.tasks.layouts import read_catalogue
-
-    needed = ["inaturalist", "cub200"] if paper == "inat+cub" else list(folders)
-    missing = [f"--{name} DIR" for name in needed if folders[name] is None]
-    extra = name_options({name: folder for name, folder in folders.items() if name not in needed})
-    extra = ", ".join(filter(None, (extra, strays, name_options({"labels": labels}) if paper == "inat+cub" else "")))
-    if dataset is not None or missing or extra:
-        wrong = f"lacks {' '.join(missing)}" if missing else f"does not take {extra or dataset}"
-        raise UsageError(f"--paper {paper} {wrong}: it is made of {', '.join(needed)}. Give the folder of each.")
-    read = {}
-    for name in needed:
-        # The paper files two species elsewhere than our own table does; its meta-tasks follow it.
-        layout = "cub200-paper" if name == "cub200" else name
-        names = labels if name == "imaterialist" else None
-        read[name] = read_catalogue(folders[name] or "", layout=layout, labels=names, progress=is_watched())
-        for warning in read[name].warnings:
-            say(f"warning: {printable(warning)}")
-    if paper == "inat+cub":
-        return inat_cub(read["inaturalist"], read["cub200"])
-    return mixed(read["inaturalist"], read["cub200"], read["imaterialist"], read["deepfashion"], seed=seed)
-
-
-def _describe_meta(meta: "MetaTask") -> dict[str, Any]:
-    return {
-        "metatask": meta.name,
-        "tasks": [{"dataset": catalogue, **_describe_task(one)} for catalogue, one in meta.tasks],
-        "experts": [{"dataset": one.catalogue, **_describe_task(one.definition)} for one in meta.experts],
-        "has_generic": meta.has_generic,
-        "left_out": sorted(meta.left_out),
-    }
-
-
-def _print_meta(meta: "MetaTask", limit: int | None) -> None:
-    """Tasks and experts, a table for each dataset."""
-    facts = _describe_meta(meta)
-    page = open_page()
-    for what in ("task", "expert"):
-        generic = " and the generic one, which is trained on none" if what == "expert" and meta.has_generic else ""
-        rows = facts[f"{what}s"][:limit]
-        page.print(f"{meta.name}: {len(facts[f'{what}s'])} {what}s{generic}")
-        for dataset, some in groupby(rows, key=lambda row: row["dataset"]):
-            page.print(f"\nof {printable(dataset)}")
-            print_rows(list(some), head=what)
-        left = len(facts[f"{what}s"]) - len(rows)
-        page.print(f"and {left} more without --limit\n" if left else "")
-    page.print(f"{len(meta.left_out)} pairs are left out: the expert was trained on the labels of the task (--json)")

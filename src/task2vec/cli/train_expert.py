@@ -20,7 +20,7 @@ from task2vec.text import format_percent, pluralize, printable
 
 if TYPE_CHECKING:
     from task2vec.experts import Recipe
-    from task2vec.experts.many import ExpertResult
+    from task2vec.experts.train import ExpertResult
     from task2vec.tasks import Task
 
 
@@ -65,7 +65,7 @@ def train_expert(
     """
     begin = time.perf_counter()
     from task2vec.engine import open_engine
-    from task2vec.experts.many import train_experts
+    from task2vec.experts.train import train_experts
     from task2vec.probe import load_probe
 
     chosen = _choose_recipe(recipe, {"epochs": epochs, "draws": draws})
@@ -85,7 +85,7 @@ def train_expert(
         if shelf is not None:
             shelf.begin(stack, "train-expert", {"recipe": chosen.name, "tasks": [task.name for task in tasks]})
         runner = stack.enter_context(open_engine(engine, workers=jobs, threads=threads, address=address))
-        how: dict[str, Any] = {"engine": runner, "seed": seed, "device": device, "replace_other": force}
+        how: dict[str, Any] = {"backend": runner, "seed": seed, "device": device, "replace_other": force}
         made = train_experts(tasks, base, chosen, folder=out, names=names, progress=True, **how)
         for result in _go_on(made, out):
             results.append(result)
@@ -174,12 +174,12 @@ def _keep(library: Any, task: "Task", result: "ExpertResult", *, is_forced: bool
 
 def _tell(result: "ExpertResult") -> dict[str, Any]:
     """One training as plain values."""
-    from task2vec.experts.files import read_story
+    from task2vec.experts.checkpoint import read_metadata
 
     told: dict[str, Any] = {"name": result.name, "task": result.task, "is_found": result.is_found, "error": None}
     if result.entry is None:
         return told | {"error": str(result.error)}
-    story = read_story(Path(result.entry.location))
+    story = read_metadata(Path(result.entry.location))
     kept = {"classes": len(story["classes"]), "images": story["images"], "metrics": story["metrics"]}
     return told | kept | {"file": result.entry.location, "recipe": story["recipe"], "seed": story["seed"]}
 

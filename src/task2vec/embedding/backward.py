@@ -15,7 +15,7 @@ from torch import Tensor
 from task2vec.embedding.columns import count_images, share_out
 from task2vec.embedding.passes import Passes
 from task2vec.embedding.pixels import Pixels
-from task2vec.fisher import Engine, Ledger
+from task2vec.fisher import Ledger, PerSampleFisher
 
 # Numbers in the seeds of one forward pass, all its slots together; for the other slots a batch goes forward again.
 _SEEDS = 1 << 26
@@ -51,7 +51,7 @@ class Backward:
     def __init__(
         self,
         passes: Passes,
-        engine: Engine,
+        engine: PerSampleFisher,
         pixels: Pixels,
         *,
         parts: Sequence[Part],

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from task2vec.errors import UsageError
 
 METHODS = ("robust", "direct", "variational")
-ENGINES = ("exact", "fast")
+ENGINES = ("exact",)
 SEEDS = ("balanced", "plain", "all")
 DTYPES = ("float32", "float64", "bfloat16")
 HEADS = ("joint", "fixed")
-GRADIENTS = ("curvature", "noise")
+GRADIENTS = ("curvature",)
 # Counted up when the same settings give other numbers than before, beyond rounding: what is kept is then made anew.
 # 1: the first. 2: heads whose cross-validation stops later, and chooses another penalty now and then.
 RECIPE = 2

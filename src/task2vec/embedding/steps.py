@@ -16,9 +16,9 @@ from task2vec.errors import DataError
 from task2vec.fisher import (
     Accumulator,
     Draw,
-    Engine,
     FisherEstimate,
     Ledger,
+    PerSampleFisher,
     check_rows,
     draw_pairs,
     label_probabilities,
@@ -96,10 +96,10 @@ class Steps:
         drawn = len(part.images.unique())
         return Accumulator(len(self.task), drawn, square_weights=float(self.weights.square().sum()))
 
-    def engine(self) -> Engine:
+    def engine(self) -> PerSampleFisher:
         """What makes rows of passes, as the settings want them."""
-        is_fast, is_untied = self.settings.engine == "fast", self.settings.method == "robust"
-        return Engine(self.passes.network, self.passes.probe.layers, is_fast=is_fast, is_untied=is_untied)
+        is_untied = self.settings.method == "robust"
+        return PerSampleFisher(self.passes.network, self.passes.probe.layers, is_untied=is_untied)
 
     def fisher(self, p: Tensor, head: Head, draw: Draw, report: Report) -> FisherEstimate:
         """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""

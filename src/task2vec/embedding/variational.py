@@ -39,7 +39,6 @@ def find_minimum(steps: Steps, features: Tensor, head: Head, report: Report) -> 
             steps=total,
             steps_per_epoch=settings.steps_per_epoch,
             generator=generator,
-            gradient=settings.gradient,
             rate=settings.rate,
             head_rate=settings.head_rate if settings.head == "joint" else 0.0,
             watch=lambda number, log_precision: step(1),

@@ -24,7 +24,7 @@ from task2vec.experts.recipes import EpochMetrics, Recipe
 from task2vec.library import Expert
 from task2vec.probe import Probe, load_probe
 from task2vec.probe.load import is_timm_model, is_torchvision_model
-from task2vec.probe.probe import find_head_place
+from task2vec.probe.probe import find_head_name
 from task2vec.storage import write_whole
 
 SUFFIX = ".expert.safetensors"
@@ -95,7 +95,7 @@ class TrainedExpert:
 
     def save(self, path: Path) -> "TrainedExpert":
         """The expert with a file; the checkpoint of its training is removed."""
-        place = find_head_place(self.probe.network)
+        place = find_head_name(self.probe.network)
         head = {f"{place}.weight": self.weight, f"{place}.bias": self.bias}
         write_tensors(path, dict(self.probe.network.state_dict()) | head, self.metadata)
         unfinished(path).unlink(missing_ok=True)
@@ -178,7 +178,7 @@ def load_trained(path: str | Path) -> TrainedExpert:
             f"the expert '{path}' was trained with another preprocessing than '{architecture}' has today, so its "
             "features would not be the same. Pass its transform to load_probe(..., weights=FILE, transform=...)."
         )
-    place = find_head_place(probe.network)
+    place = find_head_name(probe.network)
     weight, bias = tensors[f"{place}.weight"], tensors[f"{place}.bias"]
     return TrainedExpert(metadata["name"], probe, weight, bias, metadata, path, is_found=True)
 

@@ -27,8 +27,7 @@ from task2vec.experts.protocol import (
     wilson_interval,
 )
 from task2vec.experts.train import draw_epoch
-from task2vec.head.adam import train_parts
-from task2vec.head.parts import Parts, divide, fit_parts
+from task2vec.head import TrainingSplits, fit_split_heads, make_training_splits, train_split_heads
 from task2vec.library import Expert, MeasuredError
 from task2vec.probe import Probe
 from task2vec.progress import Report, show_progress
@@ -174,7 +173,7 @@ class CellPlan:
     seeds: tuple[int, ...]
     tests: np.ndarray
     pairs: tuple[tuple[Shots, int], ...]
-    parts: Parts
+    parts: TrainingSplits
     _drawn: dict[tuple[int, int], Tensor] = field(default_factory=dict, repr=False)
 
     def to(self, device: torch.device | str) -> "CellPlan":
@@ -210,7 +209,7 @@ def plan_cells(task: Task, protocols: Sequence[ErrorProtocol], seeds: Sequence[i
     by_seed = dict(zip(seeds, tests, strict=True))
     train = np.stack([choose_training(task_in_order, by_seed[seed], shots=shots, seed=seed) for shots, seed in pairs])
     targets = task_in_order.targets
-    parts = divide(torch.from_numpy(targets.astype(np.int64)), train, classes=len(task.classes))
+    parts = make_training_splits(torch.from_numpy(targets.astype(np.int64)), train, classes=len(task.classes))
     return CellPlan(task, order, targets, tuple(protocols), tuple(seeds), tests, pairs, parts)
 
 
@@ -290,12 +289,14 @@ def _fit_classifiers(
     parts = plan.parts if len(rows) == len(plan.parts) else plan.parts.only(rows)
     classifier, epochs = kind
     if classifier == "logistic":
-        logits = fit_parts(features, parts, dtype=dtype).logits
+        logits = fit_split_heads(features, parts, dtype=dtype).logits
     else:
         draws = torch.stack([plan.draw(row, epochs) for row in rows])
         recipe = ACHILLE2019
         options = {"batch": recipe.batch, "rate": recipe.rate, "weight_decay": recipe.weight_decay}
-        logits = train_parts(features.to(dtype), parts.onehot, draws, **options, is_multilabel=parts.is_multilabel)
+        logits = train_split_heads(
+            features.to(dtype), parts.onehot, draws, **options, is_multilabel=parts.is_multilabel
+        )
     return (logits if parts.is_multilabel else logits.argmax(2)).cpu().numpy()
 
 

@@ -411,27 +411,11 @@ class MetaTask:
 
     def distances_from(self, embedding: Embedding) -> np.ndarray:
         """(N) symmetric distances of another embedding in the space that was selected."""
-        from task2vec.library.rows import distances, make_row
-
-        row = make_row(embedding)
-        if row is None or self._rows is None:
-            from task2vec.distance import symmetric
-
-            return np.array([symmetric(embedding, other) for other in self._own_embeddings])
-        return distances(row, self._rows)
-
-    @property
-    def _own_embeddings(self) -> Sequence[Embedding]:
-        return self.embeddings.get(self.space or "", ())
+        return measure_from(embedding, self.embeddings.get(self.space or "", ()), self._rows)
 
     @cached_property
     def _rows(self) -> np.ndarray | None:
-        """All embeddings as rows in single precision, if they fit into it."""
-        from task2vec.library.rows import make_row
-
-        rows = [make_row(one) for one in self._own_embeddings]
-        found = [row for row in rows if row is not None]
-        return np.stack(found) if found and len(found) == len(rows) else None
+        return stack_rows(self.embeddings.get(self.space or "", ()))
 
     def query(self, row: int, *, known: Sequence[int] | np.ndarray | None = None) -> Query:
         """One of the tasks without its errors, as strategies are asked that were fitted on the tasks `known`."""
@@ -795,6 +779,27 @@ def find_shots(key: str) -> str:
         '5'
     """
     return next((part.removeprefix("train ") for part in key.split(", ") if part.startswith("train ")), key)
+
+
+def stack_rows(embeddings: Sequence[Embedding]) -> np.ndarray | None:
+    """Embeddings as rows in single precision, if they fit into it; see `task2vec.library.rows`."""
+    from task2vec.library.rows import make_row
+
+    rows = [make_row(one) for one in embeddings]
+    found = [row for row in rows if row is not None]
+    return np.stack(found) if found and len(found) == len(rows) else None
+
+
+def measure_from(embedding: Embedding, others: Sequence[Embedding], rows: np.ndarray | None) -> np.ndarray:
+    """The symmetric distances of an embedding from others, with their `stack_rows`; without torch."""
+    from task2vec.library.rows import distances, make_row
+
+    row = make_row(embedding)
+    if row is None or rows is None:
+        from task2vec.distance import symmetric
+
+        return np.array([symmetric(embedding, other) for other in others])
+    return distances(row, rows)
 
 
 def measure_distances(embeddings: Sequence[Embedding]) -> np.ndarray:

@@ -1,21 +1,28 @@
 """Probe, head and images become one Fisher value per filter."""
 
-from task2vec.fisher.engine import Engine, check_rows
 from task2vec.fisher.estimate import Accumulator, FisherEstimate, Ledger
-from task2vec.fisher.noise import NoisyNetwork
-from task2vec.fisher.posterior import closed_form, spread_over_filters
-from task2vec.fisher.sampling import Draw, draw_pairs, mix_with_uniform
-from task2vec.fisher.terms import count_terms, label_probabilities, probabilities, term_shares, term_vectors
-from task2vec.fisher.variational import Minimum, mean_loss, minimise
+from task2vec.fisher.per_sample import PerSampleFisher, check_rows
+from task2vec.fisher.posterior import closed_form, spread_over_filters, weight_scales
+from task2vec.fisher.sampling import (
+    Draw,
+    count_terms,
+    draw_pairs,
+    label_probabilities,
+    mix_with_uniform,
+    probabilities,
+    term_shares,
+    term_vectors,
+)
+from task2vec.fisher.variational import Minimum, NoisyNetwork, mean_loss, minimise
 
 __all__ = [
     "Accumulator",
     "Draw",
-    "Engine",
     "FisherEstimate",
     "Ledger",
     "Minimum",
     "NoisyNetwork",
+    "PerSampleFisher",
     "check_rows",
     "closed_form",
     "count_terms",
@@ -28,4 +35,5 @@ __all__ = [
     "spread_over_filters",
     "term_shares",
     "term_vectors",
+    "weight_scales",
 ]

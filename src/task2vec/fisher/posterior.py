@@ -1,6 +1,6 @@
 """The Gaussian posterior of the weights: one precision per filter, one prior variance per layer.
 
-The paper measures the Fisher by the noise that weights can bear. It minimises, over one variance s_k^2 per filter,
+The paper measures the Fisher by how much noise the weights tolerate. It minimises, over one variance s_k^2 per filter,
 
     L = E_{w ~ N(w0, s^2)}[H(w)] + beta KL(N(w0, s^2) || N(0, v)),
     KL = 1/2 sum_w [ (w0^2 + s^2) / v - 1 - log(s^2 / v) ],
@@ -19,7 +19,7 @@ Stationarity in v, the prior variance of a layer, which is trained along, gives 
 (w0^2 + s^2). Inserting s^2 leaves one equation per layer, g(v) = v - mean(w0^2) - mean_k 1 / (1/v + F_k / beta) = 0,
 whose left side grows with v: the root is unique. But for a layer without any Fisher s^2 = v, and the root is infinite:
 a trained prior would put the trivial embedding, beta / v, at zero. So v stays between mean(w0^2), where nothing but the
-weights counts, and `WIDEST` times that, which it reaches when the layer bears about any noise.
+weights counts, and `WIDEST` times that, which it reaches when almost any noise in the layer does no harm.
 """
 
 from functools import lru_cache
@@ -58,13 +58,6 @@ def weight_scales(layers: tuple[FilterLayer, ...]) -> Tensor:
     return torch.tensor([max(layer.mean_square_weight, _TINY) for layer in layers], dtype=torch.float64)
 
 
-@lru_cache(maxsize=16)
-def weights_per_filter(layers: tuple[FilterLayer, ...], device: torch.device) -> Tensor:
-    """(filters,): how many weights each filter has."""
-    counts = torch.tensor([layer.weights_per_filter for layer in layers], device=device)
-    return spread_over_filters(counts, layers)
-
-
 def best_prior_variances(variances: Tensor, scales: Tensor, layers: tuple[FilterLayer, ...]) -> Tensor:
     """(layers,): the prior variance that minimises the KL for given variances (filters,), within its bounds."""
     return torch.minimum(scales + mean_over_layers(variances, layers), WIDEST * scales)
@@ -85,8 +78,8 @@ def closed_form(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float)
     def mean(values: Tensor) -> Tensor:
         return torch.zeros_like(scales).index_add_(0, places, values) / counts
 
-    # What the variances want more than v, scales + mean(1 / (1/v + ratio)) - v, is concave in v, and where it is zero
-    # below the upper bound its slope is at most -1/2: Newton's steps from the bound come down to it and never pass it.
+    # The gap scales + mean(1 / (1/v + ratio)) - v is concave in v, and where it is zero below the upper bound its slope
+    # is at most -1/2: Newton's steps from the bound come down to the root and never pass it.
     v = WIDEST * scales
     for _ in range(_STEPS):
         part = 1 / (1 + ratio * v[places])

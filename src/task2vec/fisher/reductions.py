@@ -1,7 +1,7 @@
-"""Squared norms of per-image filter gradients, without ever forming the gradient of the batch.
+"""Squared norms of per-sample filter gradients, without ever forming the gradient of the batch.
 
 A layer saw the input x of every image and the gradient d at its output. The gradient of filter k for one image is
-sum_l d[k, l] * patch[l], and only its squared norm is wanted. Exact routes to the same number, and two unbiased ones:
+sum_l d[k, l] * patch[l], and only its squared norm is wanted. All routes are exact:
 
 * `direct`: form the gradient by one matrix product per image, then square.
 * `pixelwise`: the same, image by image, with the channels of a pixel side by side (best for large maps on a CPU).
@@ -10,24 +10,122 @@ sum_l d[k, l] * patch[l], and only its squared norm is wanted. Exact routes to t
 * `depthwise`: one input channel per filter: a few shifted products.
 * `generic`: any other layer, through autograd, one image at a time.
 * `untied`: another quantity, the Fisher of a network that has its own copy of the filter at every position, summed over
-  the copies: sum_l d[k, l]^2 |patch[l]|^2. It is what noise that is drawn afresh for every output measures.
-* `sketch`: mixes the input channels by random signs (S mixes, fresh for every image) before `direct`. Since
-  E[(sum_c s_c a_c)^2] = sum_c a_c^2, the mean over mixes is unbiased, at S / channels of the cost.
-* `diagonal`: where there are no channels to mix (depthwise layers, the stem), each image measures one diagonal of the
-  kernel, drawn uniformly, and counts it as many times as there are diagonals. Neighbouring kernel positions see nearly
-  the same pixels, so their squares are alike and little is lost.
+  the copies: sum_l d[k, l]^2 |patch[l]|^2. Noise that is drawn afresh for every output measures this one.
 
-Groups are folded into the batch axis, so each function sees one group only.
+`reduce_layer` and `reduce_untied` choose for a layer; the choice depends on its kind and its sizes alone. Groups are
+folded into the batch axis, so each route sees one group only.
+
+The energy of a patch, |patch[l]|^2, is also the variance of the output at l in units of the variance of the weights,
+if that is the same for all weights of a filter. It does not depend on the filter: square, add up the channels, and take
+a box sum over one channel, where the variance of independent weights would need a second full convolution.
 """
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from timm.layers.conv2d_same import Conv2dSame
+from timm.layers.padding import pad_same
 from torch import Tensor, nn
 from torch.nn import functional
 
+from task2vec.probe.prepare import FlippedConv2d
+
 Pair = tuple[int, int]
-Taps = list[Pair]
+# Computes what depends on a layer's input alone, or returns it from an earlier seed.
+Memo = Callable[[Callable[[], Tensor]], Tensor]
+# Layers that apply their weights as they are.
+_PLAIN_2D = (nn.Conv2d.forward, Conv2dSame.forward, FlippedConv2d.forward)
+_PLAIN = (nn.Linear.forward, nn.Conv1d.forward, nn.Conv3d.forward, *_PLAIN_2D)
+_POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
+_CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+# A product with fewer columns than this costs as much as one with so many: reading the other factor takes the time.
+_NARROW = 12
+
+
+def compute_anew(compute: Callable[[], Tensor]) -> Tensor:
+    """The memo that keeps nothing."""
+    return compute()
+
+
+def reduce_layer(
+    module: nn.Module, x: Tensor, d: Tensor, count: int, *, route: str | None = None, memo: Memo = compute_anew
+) -> Tensor:
+    """(count, filters): squared gradient norms of one layer from its input `x` and its output gradient `d`.
+
+    `route` is one route for every layer that has it, or None for the cheapest.
+    """
+    if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
+        x, d = _tokens(x, count), _tokens(d, count)
+        return _reduce_dense(x[..., None], d[..., None], Geometry((1, 1)), route, memo)
+    if not isinstance(module, nn.Conv2d) or type(module).forward not in _PLAIN_2D:
+        return generic(module, [(x, d)], count)
+    x, geometry = geometry_of(module, x)
+    filters = d.shape[1]
+    if module.groups > 1:
+        x, d = x.unflatten(1, (module.groups, -1)), d.unflatten(1, (module.groups, -1))
+        if x.shape[2] == 1:
+            return _reduce_depthwise(x[:, :, 0], d, geometry).reshape(count, filters)
+        x, d = x.flatten(0, 1), d.flatten(0, 1)
+    return _reduce_dense(x, d, geometry, route, memo).reshape(count, filters)
+
+
+def reduce_untied(module: nn.Module, x: Tensor, d: Tensor, keys: Sequence[int], memo: Memo = compute_anew) -> Tensor:
+    """(images, filters): the untied Fisher of one layer, where every output has weights of its own.
+
+    A layer that is not plain gives an unbiased estimate instead: with a random sign at every output the cross terms of
+    the squared gradient vanish on average. Its signs are drawn from the image's key.
+    """
+    count = len(keys)
+    if not is_plain(module):
+        generators = [np.random.Generator(np.random.Philox(key)) for key in keys]
+        size = d.numel() // count
+        signs = np.stack([generator.integers(2, size=size, dtype=np.int8) for generator in generators])
+        signed = d * torch.from_numpy(signs).to(d).mul_(2).sub_(1).reshape(d.shape)
+        return generic(module, [(x, signed)], count)
+    lengths = memo(lambda: patch_energy(module, x).sqrt())
+    if isinstance(module, nn.Linear):
+        return untied(lengths.reshape(count, 1, -1), _tokens(d, count))
+    return untied(lengths, d).reshape(count, -1, d.shape[1]).sum(1)
+
+
+def _tokens(x: Tensor, count: int) -> Tensor:
+    """(images, channels, tokens) of anything whose last axis is channels and whose images lie together."""
+    return x.reshape(count, -1, x.shape[-1]).transpose(1, 2)
+
+
+def _reduce_depthwise(x: Tensor, d: Tensor, geometry: "Geometry") -> Tensor:
+    if d.is_cuda or d[0].numel() < 1 << 16:
+        return depthwise(x, d, geometry)
+    # Large maps go image by image on a CPU, so that each stays in its caches.
+    return torch.cat([depthwise(x[i : i + 1], d[i : i + 1], geometry) for i in range(len(x))])
+
+
+def _reduce_dense(x: Tensor, d: Tensor, geometry: "Geometry", route: str | None, memo: Memo) -> Tensor:
+    out = (d.shape[2], d.shape[3])
+    route = route or cheapest_route(x, d, geometry)
+    if route == "gram":
+        return quadratic(memo(lambda: patch_gram(x, out, geometry)), d.flatten(2))
+    if route == "pixelwise":
+        return pixelwise(x, d, geometry)
+    return direct(patches(x, out, geometry), d.flatten(2))
+
+
+def cheapest_route(x: Tensor, d: Tensor, geometry: "Geometry") -> str:
+    """Name of the cheapest route for a dense layer with input (n, c, h, w) and output gradient (n, f, h', w').
+
+    Costs are multiply-adds; sums of the Gram matrix and the forming of patches are bound by memory and count more
+    (factors measured on a CPU; a GPU has no use for a loop over images).
+    """
+    channels, filters, taps = x.shape[1], d.shape[1], geometry.taps
+    pixels, outputs = x.shape[2] * x.shape[3], d.shape[2] * d.shape[3]
+    by_gradient = "direct" if taps == 1 or x.device.type != "cpu" or channels * taps <= 64 else "pixelwise"
+    gradient_cost = filters * outputs * max(channels * taps, _NARROW)
+    gram_cost = pixels**2 * channels + outputs**2 * (filters + (20 * geometry.kernel[0] if taps > 1 else 0))
+    return by_gradient if gradient_cost <= gram_cost else "gram"
 
 
 @dataclass(frozen=True)
@@ -52,22 +150,6 @@ class Geometry:
             pads += [self.padding[axis], max(0, reach - x.shape[2 + axis] - self.padding[axis])]
         return functional.pad(x, pads) if any(pads) else x
 
-    def all_taps(self) -> Taps:
-        """Every kernel position (row, column)."""
-        return [(i, j) for i in range(self.kernel[0]) for j in range(self.kernel[1])]
-
-    def diagonal(self, number: int) -> Taps:
-        """One position per kernel row; the diagonals 0 to columns - 1 hold every position once."""
-        return [(i, (i + number) % self.kernel[1]) for i in range(self.kernel[0])]
-
-    def at(self, tap: Pair, x: Tensor, out: Pair, *, axis: int = 2) -> Tensor:
-        """What `tap` falls on for every output: a view of the padded `x`, whose rows lie along `axis`."""
-        index: list[slice] = [slice(None)] * axis
-        for i in (0, 1):
-            start = tap[i] * self.dilation[i]
-            index.append(slice(start, start + self.stride[i] * (out[i] - 1) + 1, self.stride[i]))
-        return x[tuple(index)]
-
     def window(self, tap: int, axis: int, size: int, out: int) -> tuple[slice, slice] | None:
         """Outputs whose `tap` falls inside an input of `size`, and the inputs it falls on; None if there are none."""
         stride, offset = self.stride[axis], tap * self.dilation[axis] - self.padding[axis]
@@ -77,6 +159,30 @@ class Geometry:
             return None
         start = stride * first + offset
         return slice(first, last), slice(start, start + stride * (last - first - 1) + 1, stride)
+
+
+def geometry_of(module: nn.Conv2d, x: Tensor) -> tuple[Tensor, Geometry]:
+    """Input (padded here where not with zeros) and geometry of a plain 2-d convolution."""
+    kernel, stride, dilation = _pair(module.kernel_size), _pair(module.stride), _pair(module.dilation)
+    if isinstance(module, Conv2dSame):
+        padding = tuple(_same_padding(x.shape[2 + i], kernel[i], stride[i], dilation[i]) for i in (0, 1))
+    elif isinstance(module.padding, str):
+        padding = tuple((dilation[i] * (kernel[i] - 1)) // 2 if module.padding == "same" else 0 for i in (0, 1))
+    else:
+        padding = _pair(module.padding)
+    if module.padding_mode != "zeros":
+        x = functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+        padding = (0, 0)
+    return x, Geometry(kernel, stride, dilation, (padding[0], padding[1]))
+
+
+def _same_padding(size: int, kernel: int, stride: int, dilation: int) -> int:
+    """Zeros that TensorFlow's 'same' rule puts at the start."""
+    return max((math.ceil(size / stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0) // 2
+
+
+def _pair(value: Any) -> Pair:
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
 def patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
@@ -101,10 +207,10 @@ def strided_patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
 
 def direct(columns: Tensor, d: Tensor) -> Tensor:
     """Squared norms from patches (n, k, l) and output gradients (n, f, l)."""
-    turned = columns.transpose(1, 2)
+    rows = columns.transpose(1, 2)
     if not d.is_cuda and d.shape[2] <= 1024:  # for short rows the copy costs less than what the product gains from it
-        turned = turned.contiguous()
-    return torch.bmm(d, turned).square_().sum(2)
+        rows = rows.contiguous()
+    return torch.bmm(d, rows).square_().sum(2)
 
 
 def pixelwise(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
@@ -145,60 +251,23 @@ def patch_gram(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
     return columns.view(n, out[0] * out[1], out[0] * out[1])
 
 
-def depthwise(x: Tensor, d: Tensor, geometry: Geometry, taps: Taps | None = None) -> Tensor:
+def depthwise(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
     """Squared norms where every filter sees one channel: x (n, c, h, w), d (n, c, m, h', w') -> (n, c, m)."""
     height, width, out = x.shape[2], x.shape[3], (d.shape[3], d.shape[4])
-    x = x[:, :, None]
+    x, first = x[:, :, None], 3  # the axis of the rows
     # Small maps are summed with the channels innermost: long runs instead of short ones.
     if out[0] * out[1] < 64 or d.is_cuda:
         x, d = x.permute(0, 3, 4, 1, 2).contiguous(), d.permute(0, 3, 4, 1, 2).contiguous()
-        rows, columns = 1, 2
-    else:
-        rows, columns = 3, 4
-    total = d.new_zeros(d[:, 0, 0].shape if rows == 1 else d.shape[:3])
-    for i, j in taps or geometry.all_taps():
-        vertical, horizontal = geometry.window(i, 0, height, out[0]), geometry.window(j, 1, width, out[1])
-        if vertical and horizontal:
-            seen = x[_at(rows, vertical[1], horizontal[1])] * d[_at(rows, vertical[0], horizontal[0])]
-            total += seen.sum((rows, columns)).square_()
+        first = 1
+    before = [slice(None)] * first
+    total = d.new_zeros(d[:, 0, 0].shape if first == 1 else d.shape[:3])
+    for i in range(geometry.kernel[0]):
+        for j in range(geometry.kernel[1]):
+            vertical, horizontal = geometry.window(i, 0, height, out[0]), geometry.window(j, 1, width, out[1])
+            if vertical and horizontal:
+                inputs, outputs = x[(*before, vertical[1], horizontal[1])], d[(*before, vertical[0], horizontal[0])]
+                total += (inputs * outputs).sum((first, first + 1)).square_()
     return total
-
-
-def _at(axis: int, rows: slice, columns: slice) -> tuple[slice, ...]:
-    return (*[slice(None)] * axis, rows, columns)
-
-
-def depthwise_on_diagonals(x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor) -> Tensor:
-    """As `depthwise` for one filter per channel, each image on the diagonal that its number chooses."""
-    seen = diagonal_pixels(x, (d.shape[3], d.shape[4]), geometry, numbers)
-    products = seen.mul_(d[:, None, :, 0].movedim(2, -1))
-    return products.sum((2, 3)).square_().sum(1)[..., None]
-
-
-def few_channels(x: Tensor, d: Tensor, geometry: Geometry, taps: Taps) -> Tensor:
-    """Squared norms of the part of each filter that lies on `taps`: x (n, c, h, w), d (n, f, h', w') -> (n, f)."""
-    out = (d.shape[2], d.shape[3])
-    x = geometry.padded(x, out)
-    return direct(torch.cat([geometry.at(tap, x, out).flatten(2) for tap in taps], dim=1), d.flatten(2))
-
-
-def few_channels_on_diagonals(x: Tensor, d: Tensor, geometry: Geometry, numbers: Tensor) -> Tensor:
-    """As `few_channels`, each image on the diagonal that its number chooses."""
-    seen = diagonal_pixels(x, (d.shape[2], d.shape[3]), geometry, numbers)
-    columns = seen.permute(0, 1, 4, 2, 3).reshape(len(x), -1, d.shape[2] * d.shape[3])
-    return direct(columns, d.flatten(2))
-
-
-def diagonal_pixels(x: Tensor, out: Pair, geometry: Geometry, numbers: Tensor) -> Tensor:
-    """(n, kernel rows, h', w', c): what the taps of each image's own diagonal see, in one gathering."""
-    x = geometry.padded(x, out).permute(0, 2, 3, 1).contiguous()
-    taps = torch.arange(geometry.kernel[0])
-    columns = (taps + numbers[:, None]) % geometry.kernel[1]
-    heights, widths = torch.arange(out[0]) * geometry.stride[0], torch.arange(out[1]) * geometry.stride[1]
-    image = torch.arange(len(x))[:, None, None, None]
-    row = (taps[:, None] * geometry.dilation[0] + heights)[None, :, :, None]
-    column = (columns[..., None] * geometry.dilation[1] + widths)[:, :, None, :]
-    return x[image.to(x.device), row.to(x.device), column.to(x.device)]
 
 
 def generic(module: nn.Module, calls: list[tuple[Tensor, Tensor]], count: int) -> Tensor:
@@ -222,42 +291,31 @@ def untied(lengths: Tensor, d: Tensor) -> Tensor:
     return torch.linalg.vector_norm(products, dim=3).square_().flatten(1)
 
 
-def mix(x: Tensor, signs: Tensor) -> Tensor:
-    """`x` (n, c, ...) with its channels mixed by `signs` (n, s, c), scaled so that squares add up without bias."""
-    count, mixes, channels = signs.shape
-    mixed = torch.bmm(signs, x.reshape(count, channels, -1)) * mixes**-0.5
-    return mixed.view(count, mixes, *x.shape[2:])
+def is_plain(module: nn.Module) -> bool:
+    """Whether `module` applies its weights as they are, so that its patches are known."""
+    return type(module).forward in _PLAIN
 
 
-# A product with fewer columns than this costs as much as one with so many: reading the other factor takes the time.
-_NARROW = 12
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The sizes that decide which route is cheapest, for one image and one group."""
-
-    channels: int
-    filters: int
-    pixels: int
-    outputs: int
-    geometry: Geometry
-
-
-def cheapest(shape: Shape, *, device: str, mixes: int | None = None) -> str:
-    """Name of the cheapest route for a layer: among the exact ones, or with `mixes` also the sketch.
-
-    Costs are multiply-adds; sums of the Gram matrix and the forming of patches are bound by memory and count more
-    (factors measured on a CPU; a GPU has no use for a loop over images).
-    """
-    taps, outputs = shape.geometry.taps, shape.outputs
-    direct_route = "direct" if taps == 1 or device != "cpu" or shape.channels * taps <= 64 else "pixelwise"
-    costs = {
-        direct_route: shape.filters * outputs * max(shape.channels * taps, _NARROW),
-        "gram": shape.pixels**2 * shape.channels
-        + outputs**2 * (shape.filters + (20 * shape.geometry.kernel[0] if taps > 1 else 0)),
-    }
-    if mixes is not None and mixes < shape.channels:
-        gathering = mixes * (shape.channels * shape.pixels + (40 * taps * outputs if taps > 1 else 0))
-        costs["sketch"] = gathering + shape.filters * outputs * max(mixes * taps, _NARROW)
-    return min(costs, key=lambda name: costs[name])
+def patch_energy(module: nn.Module, x: Tensor) -> Tensor:
+    """Summed squares of the patch of each output of a plain layer: (..., 1) if linear, else (n, groups, *positions)."""
+    if isinstance(module, nn.Linear):
+        return x.square().sum(-1, keepdim=True)
+    assert isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d)
+    dimensions = len(module.kernel_size)
+    energy = (x if x.ndim == dimensions + 2 else x[None]).square()
+    if module.groups == 1:
+        energy = energy.sum(1, keepdim=True)
+    elif module.groups < module.in_channels:
+        energy = energy.unflatten(1, (module.groups, -1)).sum(2)
+    if isinstance(module, Conv2dSame):
+        energy = pad_same(energy, list(module.kernel_size), list(module.stride), list(module.dilation))
+    elif any(pads := module._reversed_padding_repeated_twice):
+        mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+        energy = functional.pad(energy, pads, mode=mode)
+    taps = math.prod(module.kernel_size)
+    if taps == 1 and set(module.stride) == {1}:
+        return energy
+    if set(module.dilation) == {1}:
+        return _POOLS[dimensions](energy, module.kernel_size, module.stride) * taps
+    ones = torch.ones(module.groups, 1, *module.kernel_size, dtype=energy.dtype, device=energy.device)
+    return _CONVOLUTIONS[dimensions](energy, ones, stride=module.stride, dilation=module.dilation, groups=module.groups)

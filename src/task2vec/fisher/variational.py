@@ -2,60 +2,122 @@
 
 Every step draws images uniformly over classes, passes them through the noisy network, and moves two things downhill:
 the head, and the logarithm L of one precision per filter. The prior variance of a layer is put at its best value
-for the noise of the moment, which is where training it would lead (see `posterior` for the loss and its minimum).
+for the current noise, which is where training it would lead (see `posterior` for the loss and its minimum).
 
-There are two ways to the gradient of E[H] with respect to the variances:
+Noise is added by the local reparametrisation trick: instead of the weights, the outputs of a layer are drawn, mean as
+without noise, variance s_k^2 times the energy of the patch (see `reductions`), independently for every output. Since
+every output has noise of its own, this measures the Fisher of filters that are not shared between positions
+(`reductions.untied`), not that of the filter itself: so it is in the paper, too.
 
-* "noise", the paper's: through the noise itself (`noise`; reparametrisation). Its signal is weak. A pair of opposite
-  draws sees the curvature along the noise of *all* weights, of which the wanted filter holds n_k of n: one pair tells
-  its part with a standard deviation of about sqrt(n / n_k) times the part, 70 to 380 for the filters of a ResNet-34.
-* "curvature": the derivative of a Gaussian expectation by a variance is half the expected second derivative
-  (Price's theorem), so the mean curvature at noisy points is the gradient. With the Fisher for the Hessian, as
-  everywhere here, that is the squared gradient at the outputs for a label drawn from the noisy model: one pass tells a
-  filter's part with a standard deviation of a few times the part. The minimum is the same but for that exchange.
+The gradient of E[H] with respect to the variances is a mean curvature: the derivative of a Gaussian expectation by a
+variance is half the expected second derivative (Price's theorem). With the Fisher for the Hessian, as everywhere here,
+that is the squared gradient at the outputs for a label drawn from the noisy model. One pass measures a filter's part
+with a standard deviation of a few times the part. The paper differentiates through the noise itself, where a pair of
+opposite draws sees the curvature along the noise of *all* weights, and the standard deviation is about sqrt(n / n_k)
+times the part for a filter with n_k of n weights: 70 to 380 for the filters of a ResNet-34.
 
 What else differs from the paper does not move the minimum: the gradient of the KL is written down instead of drawn, and
-what is reported is the mean of L over the last half of the run instead of its last value, which at a constant learning
+the result is the mean of L over the last half of the run instead of its last value, which at a constant learning
 rate never comes to rest.
 """
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from task2vec.errors import NotFiniteError
-from task2vec.fisher.engine import Engine
-from task2vec.fisher.noise import NoisyNetwork
-from task2vec.fisher.posterior import (
-    best_prior_variances,
-    kl_divergence,
-    spread_over_filters,
-    weight_scales,
-    weights_per_filter,
-)
-from task2vec.fisher.replay import Replay
-from task2vec.fisher.terms import probabilities, term_shares, term_vectors
-from task2vec.probe import FilterLayer
+from task2vec.errors import NotFiniteError, ProbeError
+from task2vec.fisher.cuda_graph import GraphedStep
+from task2vec.fisher.per_sample import PerSampleFisher
+from task2vec.fisher.posterior import best_prior_variances, kl_divergence, spread_over_filters, weight_scales
+from task2vec.fisher.reductions import is_plain, patch_energy
+from task2vec.fisher.sampling import probabilities, term_shares, term_vectors
+from task2vec.probe import FilterLayer, PreparedNetwork
 
-# Noise begins at a tenth of the weights of each layer: small enough for the network to work, the same for all filters.
-_FIRST_NOISE = 0.1
 # L stays within these powers of e of the layer's own weights; the optimum lies far inside.
 _LOWEST, _HIGHEST = -2.0, 40.0
-# The part of the run whose mean is reported, in blocks that tell how much it still varies.
+# The part of the run whose mean is the result, in blocks whose spread gives its standard error.
 _TAIL, _BLOCKS = 0.5, 8
+
+
+class _AddNoise(torch.autograd.Function):
+    """out + std * sigma * eps, keeping no map but eps for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, std: Tensor, sigma: Tensor, eps: Tensor) -> Tensor:
+        ctx.save_for_backward(std, sigma, eps)
+        return torch.addcmul(out, std * sigma, eps)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        std, sigma, eps = ctx.saved_tensors
+        gradient = gradients[0]
+        of_std = (gradient * eps * sigma).sum_to_size(std.shape) if ctx.needs_input_grad[1] else None
+        return (gradient if ctx.needs_input_grad[0] else None), of_std, None, None
+
+
+class NoisyNetwork:
+    """The probe under noise; the gradient reaches the inputs of layers, never their weights, which stay as they are."""
+
+    def __init__(self, network: PreparedNetwork, layers: tuple[FilterLayer, ...]):
+        odd = [layer.name for layer in layers if not is_plain(network.layers[layer.name])]
+        if odd:
+            kind = type(network.layers[odd[0]]).__name__
+            raise ProbeError(
+                f"layer '{odd[0]}' of the probe is a {kind}, which transforms its weights before it applies them, so "
+                "the variance of its output is not known and the variational method cannot run. Use method='robust' "
+                "(--method robust)."
+            )
+        self.network, self.layers = network, layers
+
+    @contextmanager
+    def noise(self, deviations: Tensor, generator: torch.Generator) -> Iterator[None]:
+        """Within this context every pass through the network is noisy.
+
+        `deviations` (filters,) are those of the probe's own weights, before batch-norm was folded into them.
+        """
+        parts = deviations.split([layer.filters for layer in self.layers])
+        handles = []
+        for layer, part in zip(self.layers, parts, strict=True):
+            scale, module = self.network.scales.get(layer.name), self.network.layers[layer.name]
+            sigma = part if scale is None else part * scale.abs()
+            hook = _noise_hook(sigma.to(module.weight.dtype), generator)  # type: ignore[arg-type]
+            handles.append(module.register_forward_hook(hook))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _noise_hook(sigma: Tensor, generator: torch.Generator) -> Callable:
+    def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        # A patch of zeros has no noise, and the square root no gradient there.
+        std = patch_energy(module, inputs[0]).clamp_min(torch.finfo(out.dtype).tiny).sqrt()
+        shape, spread = out, sigma
+        if not isinstance(module, nn.Linear):
+            groups, after = std.shape[1], [1] * (out.ndim - 2)
+            if 1 < groups < out.shape[1]:
+                shape, std = out.unflatten(1, (groups, -1)), std.unsqueeze(2)
+            spread = sigma.view(1, *shape.shape[1 : shape.ndim - len(after)], *after)
+        eps = torch.empty_like(shape).normal_(generator=generator)
+        noisy: Tensor = _AddNoise.apply(shape, std, spread, eps)  # type: ignore[assignment]
+        # No view where none is needed: an in-place ReLU after it would copy the whole map.
+        return noisy if shape is out else noisy.flatten(1, 2)
+
+    return on_forward
 
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where the run ended: L and its standard error per filter, prior variance per layer, and how it came to rest.
+    """The result of a run: L and its standard error per filter, prior variance per layer, the head, and convergence.
 
     `drift` is the root mean square change of L between the means of the last two epochs, `trend` that between the two
-    halves of the part that is reported, and `speed` the drift per step as a part of the learning rate: 1 is the fastest
-    that Adam moves.
+    halves of the tail, and `speed` the drift per step as a part of the learning rate: 1 is the fastest that Adam moves.
     """
 
     log_precision: Tensor
@@ -80,7 +142,6 @@ def minimise(
     steps: int,
     steps_per_epoch: int,
     generator: torch.Generator,
-    gradient: str = "curvature",
     rate: float = 1e-2,
     head_rate: float = 1e-4,
     start: Tensor | None = None,
@@ -90,36 +151,33 @@ def minimise(
 
     Args:
         network: the probe under noise.
-        batches: more than `steps` pairs of normalised images and targets, drawn as they shall count.
+        batches: more than `steps` pairs of normalised images and targets, drawn with the probability they count.
         weight: of the head, (classes, features), where it begins.
         bias: of the head.
         beta: weight of the KL beside the mean loss.
         steps: how many batches to take.
-        steps_per_epoch: how many of them make an epoch: drift is told by the epoch.
+        steps_per_epoch: how many of them make an epoch, the unit of the drift.
         generator: of the noise and the labels.
-        gradient: "curvature" or "noise".
         rate: learning rate of L.
-        head_rate: learning rate of the head; 0 holds it fixed.
-        start: where L begins; None for the same noise in all filters of a layer, or with "curvature" for what the first
-            batch tells.
-        watch: told L after every step.
+        head_rate: learning rate of the head; 0 keeps it fixed.
+        start: where L begins; None for the closed form of the curvature of the first batch.
+        watch: called with the number of the step and L after every step.
     """
     layers = network.layers
     scales = weight_scales(layers).to(weight)
     size = spread_over_filters(scales, layers).log()
     head = (weight.clone().requires_grad_(head_rate > 0), bias.clone().requires_grad_(head_rate > 0))
     supply = iter(batches)
-    if start is None and gradient == "curvature":
+    if start is None:
         start = _first_guess(network, *next(supply), head, scales, beta, generator)
-    log_precision = (-2 * math.log(_FIRST_NOISE) - size if start is None else start.to(weight)).clone()
+    log_precision = start.to(weight).clone()
     optimiser = _adam(log_precision, head, rate=rate, head_rate=head_rate)
-    look = curvature_gradient if gradient == "curvature" else noise_gradient
     downhill = log_precision.grad
     assert downhill is not None
 
     def advance(images: Tensor, targets: Tensor) -> Tensor:
         optimiser.zero_grad(set_to_none=False)
-        loss, slope = look(network, images, targets, log_precision, head, generator)
+        loss, slope = curvature_gradient(network, images, targets, log_precision, head, generator)
         variances = (-log_precision).exp()
         prior = spread_over_filters(best_prior_variances(variances, scales, layers), layers)
         # In units of beta times the weights of the filter all filters are alike, and Adam's epsilon is small.
@@ -128,14 +186,14 @@ def minimise(
         torch.clamp(log_precision, _LOWEST - size, _HIGHEST - size, out=log_precision)
         return loss
 
-    move = Replay(advance, generator, is_recordable=network.network.is_batched)
+    move = GraphedStep(advance, generator, is_recordable=network.network.is_batched)
     record = _Record(steps, steps_per_epoch)
     for step in range(steps):
         loss = move(*next(supply))
         _check_gradient(downhill, loss, layers, step)
         record.add(log_precision, loss)
         watch(step, log_precision)
-    mean, stderr = record.tail()
+    mean, stderr, trend = record.tail()
     prior = best_prior_variances((-mean).exp(), scales, layers)
     drift = record.drift()
     return Minimum(
@@ -147,7 +205,7 @@ def minimise(
         loss=record.loss(),
         kl=float(kl_divergence(mean, prior, layers)),
         drift=drift,
-        trend=record.trend(),
+        trend=trend,
         speed=drift / (rate * record.length),
     )
 
@@ -162,23 +220,6 @@ def _adam(log_precision: Tensor, head: tuple[Tensor, Tensor], *, rate: float, he
     return torch.optim.Adam(groups, capturable=log_precision.is_cuda)
 
 
-def noise_gradient(
-    network: NoisyNetwork,
-    images: Tensor,
-    targets: Tensor,
-    log_precision: Tensor,
-    head: tuple[Tensor, Tensor],
-    generator: torch.Generator,
-) -> tuple[Tensor, Tensor]:
-    """Mean loss under pairs of opposite noise, and its derivative by L per weight of a filter; also of the head."""
-    free = log_precision.detach().requires_grad_()
-    features = network.features(images, (-free / 2).exp(), generator=generator)
-    loss = mean_loss(functional.linear(features.to(head[0]), *head), torch.cat([targets, targets]))
-    loss.backward()
-    assert free.grad is not None
-    return loss.detach(), free.grad / weights_per_filter(network.layers, free.device)
-
-
 def curvature_gradient(
     network: NoisyNetwork,
     images: Tensor,
@@ -187,7 +228,10 @@ def curvature_gradient(
     head: tuple[Tensor, Tensor],
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """As `noise_gradient`, by Price's theorem: - variance / 2 times the mean Fisher of the filter under noise."""
+    """Mean loss under noise, and its derivative by L per weight of a filter: - variance / 2 times the mean Fisher.
+
+    The gradient of the head is added to that of `head`.
+    """
     variances = (-log_precision).exp()
     loss, fisher = fisher_under_noise(network, images, targets, variances.sqrt(), head, generator)
     return loss, -variances / 2 * fisher
@@ -208,9 +252,9 @@ def fisher_under_noise(
         passed.append(features)
         return _label_seeds(features, head, generator, is_multilabel=targets.ndim == 2)
 
-    engine = Engine(network.network, network.layers, is_untied=True)
+    fisher = PerSampleFisher(network.network, network.layers, is_untied=True)
     with network.noise(deviations, generator):
-        rows = engine.rows(images, seeds)
+        rows = fisher.rows(images, seeds)
     loss = mean_loss(functional.linear(torch.cat(passed).to(head[0]), *head), targets)
     if loss.requires_grad:
         loss.backward()
@@ -226,7 +270,7 @@ def _first_guess(
     beta: float,
     generator: torch.Generator,
 ) -> Tensor:
-    """L from the curvature of one batch without noise: the way from there is short."""
+    """L from the curvature of one batch without noise, which is near the minimum."""
     precision = 1 / spread_over_filters(scales, network.layers)
     fixed = (head[0].detach(), head[1].detach())
     _, fisher = fisher_under_noise(network, images, targets, torch.zeros_like(precision), fixed, generator)
@@ -241,7 +285,7 @@ def _label_seeds(
     p = probabilities(functional.linear(features.to(weight), weight, bias), is_multilabel=is_multilabel)
     shares = term_shares(p, weight, is_multilabel=is_multilabel) + 1e-300
     shares = shares / shares.sum(1, keepdim=True)
-    # Of features that are not finite any term will do: what comes of it is refused by name (see `_check_gradient`).
+    # For features that are not finite any term will do: `_check_gradient` refuses the result and names the layer.
     chances = torch.where(torch.isfinite(shares).all(1, keepdim=True), shares, 1.0)
     # The first of some exponential clocks: a multinomial draw that a CUDA graph can hold.
     terms = (chances / torch.empty_like(chances).exponential_(generator=generator)).argmax(1)
@@ -264,8 +308,8 @@ def _check_gradient(gradient: Tensor, loss: Tensor, layers: tuple[FilterLayer, .
     parts = gradient.split([layer.filters for layer in layers])
     name = next(layer.name for layer, part in zip(layers, parts, strict=True) if not bool(torch.isfinite(part).all()))
     raise NotFiniteError(
-        f"the gradient of the noise of layer '{name}' is not finite in step {step + 1} (loss {float(loss):.3g}), so "
-        "the embedding would be meaningless and nothing was saved. Take a smaller beta (--beta) or learning rate, or "
+        f"the noise gradient of layer '{name}' is not finite in step {step + 1} (loss {float(loss):.3g}), so "
+        "the embedding would be meaningless and nothing was saved. Use a smaller beta (--beta) or learning rate, or "
         "higher precision: dtype='float64', --dtype float64."
     )
 
@@ -297,26 +341,23 @@ class _Record:
             self.losses.append(loss.detach().clone())
         self.step += 1
 
-    def tail(self) -> tuple[Tensor, Tensor]:
-        """Mean of L over the tail, and its standard error from the spread of the blocks."""
+    def tail(self) -> tuple[Tensor, Tensor, float]:
+        """Mean of L over the tail, its standard error, and the root mean square difference between its two halves.
+
+        A run too short for two blocks has an error and a difference of 1, a factor of e either way.
+        """
         total = torch.stack([part for part, _ in self.blocks]).sum(0) / sum(count for _, count in self.blocks)
         if len(self.blocks) < 2:
-            return total, torch.ones_like(total)  # a run too short to tell: a factor of e either way
-        means = torch.stack([part / count for part, count in self.blocks])
-        return total, means.std(0) / len(self.blocks) ** 0.5
-
-    def trend(self) -> float:
-        """Root mean square difference of L between the two halves of the tail; 1 if it is too short to have two."""
-        if len(self.blocks) < 2:
-            return 1.0
+            return total, torch.ones_like(total), 1.0
         means = torch.stack([part / count for part, count in self.blocks])
         first, second = means.tensor_split(2)
-        return float((first.mean(0) - second.mean(0)).square().mean().sqrt())
+        trend = float((first.mean(0) - second.mean(0)).square().mean().sqrt())
+        return total, means.std(0) / len(self.blocks) ** 0.5, trend
 
     def drift(self) -> float:
-        """Root mean square change of L between the means of the last two epochs (halves of a run of one)."""
+        """Root mean square change of L between the means of the last two epochs; 1 for a single step."""
         if len(self.epochs) < 2:
-            return 1.0  # a single step tells nothing
+            return 1.0
         return float((self.epochs[0] - self.epochs[1]).square().mean().sqrt())
 
     def loss(self) -> float:

@@ -1,6 +1,23 @@
-"""Pooled features become a linear classifier."""
+"""Linear classifiers on pooled features: the head of a task, and the heads of many training splits at once."""
 
-from task2vec.head.linear import Head, fit_head, fit_heads, image_weights
-from task2vec.head.parts import PartHeads, Parts, divide, fit_parts
+from task2vec.head.fit import (
+    Head,
+    TrainingSplits,
+    fit_head,
+    fit_heads,
+    fit_split_heads,
+    image_weights,
+    make_training_splits,
+    train_split_heads,
+)
 
-__all__ = ["Head", "PartHeads", "Parts", "divide", "fit_head", "fit_heads", "fit_parts", "image_weights"]
+__all__ = [
+    "Head",
+    "TrainingSplits",
+    "fit_head",
+    "fit_heads",
+    "fit_split_heads",
+    "image_weights",
+    "make_training_splits",
+    "train_split_heads",
+]

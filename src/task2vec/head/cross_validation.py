@@ -1,6 +1,4 @@
-"""Which penalty predicts images it has not seen, and how well: folds and penalties fitted together."""
-
-from dataclasses import replace
+"""Which penalty predicts held-out images best, and how well: folds and penalties fitted together."""
 
 import torch
 from torch import Tensor
@@ -8,118 +6,115 @@ from torch import Tensor
 from task2vec.head.problem import Problem
 
 FOLDS = 5
-# Beyond this many images cross-validation sees a part of them, evenly over the classes: the best penalty hardly moves.
-MOST_IMAGES = 4000
-# Beyond this many products per pass, two folds and every second penalty must do.
-_LARGE = 2 * 10**8
-# Heads fitted together may have so many weights in all, for the solver keeps twenty copies of them, and so many logits.
-TOGETHER = 1 << 22
-HELD = 1 << 24
-_TOLERANCE, _MAX_STEPS = 1e-3, 100
 
 
-def cross_validate(problem: Problem, grid: tuple[float, ...]) -> tuple[tuple[float, ...], Tensor, Tensor]:
-    """The penalties that were tried, and (tasks, penalties) held-out losses and class-balanced errors of each.
+def cross_validate(
+    problem: Problem,
+    grid: Tensor,
+    folds: Tensor,
+    is_judged: Tensor,
+    *,
+    together: int,
+    fit_all: bool = False,
+    from_base_rates: bool = False,
+    **stop,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(tasks, penalties) held-out losses, held-out errors, and (tasks, penalties, d + 1, columns) solutions.
 
-    An image whose class has no other image tells nothing about penalties: no head could have known its class. Such
-    images do not count for the loss; if all others are of one class, nothing can be told and the losses are NaN.
+    Losses are NaN for a task without judged images. Errors are class-balanced; those of attributes are balanced over
+    their two values and averaged over attributes. Solutions are those on all images, with `fit_all`; else there are
+    none.
 
-    Single precision is enough to compare penalties, and twice as fast.
+    Folds, penalties and (with `fit_all`) the heads on all images are problems of the same calls of the solver, since
+    its steps take a GPU the same time for one problem and for hundreds.
+
+    Args:
+        problem: the tasks.
+        grid: (penalties,).
+        folds: (tasks, n) the fold of each image; -1 for images that are not of the task, which have no weight.
+        is_judged: (tasks, n) which images count for the loss.
+        together: how many heads are fitted at a time.
+        fit_all: fit heads on all images as well.
+        from_base_rates: start attributes (common to all tasks) at the log odds of their rates, for rare ones are far
+            from zero.
+        stop: arguments of `Problem.solve`.
     """
-    most = max(1, HELD // (len(grid) * min(len(problem), MOST_IMAGES) * problem.onehot.shape[2]))
-    most = 1 if len(problem) > MOST_IMAGES else most  # beyond, every task keeps other images
-    if problem.tasks > most:
-        starts = range(0, problem.tasks, most)
-        found = [cross_validate(problem.only(slice(start, start + most)), grid) for start in starts]
-        return found[0][0], torch.cat([losses for _, losses, _ in found]), torch.cat([errors for *_, errors in found])
-    problem = replace(_thin(problem), dtype=torch.float32)
-    is_large = problem.features.numel() * problem.onehot.shape[2] > _LARGE
-    grid = grid[::2] if is_large else grid
-    folds = torch.stack([assign_folds(problem, task, 2 if is_large else FOLDS) for task in range(problem.tasks)])
-    losses, logits = _hold_out(problem, grid, folds)
-    judged = torch.ones_like(folds, dtype=torch.bool)
-    if not problem.is_multilabel:  # with attributes every image has its say
-        judged = torch.stack([find_judged(own, fold) for own, fold in zip(problem.onehot, folds, strict=True)])
-    weights = problem.weights * judged
-    means = torch.einsum("tgn,tn->tg", losses, weights) / weights.sum(1, keepdim=True)
-    return grid, means, balanced_errors(logits, problem)
+    tasks, device = len(folds), grid.device
+    count = int(folds.max()) + 1
+    shape = (tasks, count + fit_all, len(grid))
+    losses = torch.zeros(shape, dtype=torch.float64, device=device)
+    missed = torch.zeros(2, *shape, problem.onehot.shape[2], dtype=torch.float64, device=device)
+    solutions = []
+    judging = problem.weights * is_judged
+    # The last "fold", if there is one too many, holds nothing out.
+    jobs = torch.cartesian_prod(*(torch.arange(size, device=device) for size in shape))
+    for some in jobs.split(together):
+        own, held, chosen = some.T
+        is_out = folds[own] == held[:, None]
+        train = problem.weights[own] * ~is_out
+        train = train / train.sum(1, keepdim=True).clamp_min(1e-12)
+        biases = _log_odds(problem, train) if from_base_rates and problem.is_multilabel else None
+        solution, _, _ = problem.solve(train, grid[chosen], own, biases=biases, **stop)
+        logits, targets = problem.logits(solution, own), problem.targets(own)
+        losses[own, held, chosen] = (problem.losses(logits, targets) * is_out * judging[own]).sum(1)
+        missed[:, own, held, chosen] = _count_missed(logits, targets, is_out, is_multilabel=problem.is_multilabel)
+        solutions.append(solution[held == count])
+    mean_losses = losses.sum(1) / judging.sum(1, keepdim=True)
+    solved = torch.cat(solutions).unflatten(0, (tasks if fit_all else 0, len(grid)))
+    return mean_losses, _balance(missed.sum(2), problem, folds), solved
 
 
-def count_together(problem: Problem) -> int:
-    """How many heads are fitted at a time."""
-    weights, logits = problem.features.shape[1] * problem.columns, len(problem) * problem.onehot.shape[2]
-    return max(1, min(TOGETHER // weights, HELD // logits))
+def _log_odds(problem: Problem, train: Tensor) -> Tensor:
+    """(p, c) log odds of the common attributes among the training images."""
+    least = 0.5 / (train > 0).sum(1, keepdim=True).clamp_min(1)
+    return torch.clamp(train @ problem.onehot[0], least, 1 - least).logit()
 
 
-def _hold_out(problem: Problem, grid: tuple[float, ...], folds: Tensor) -> tuple[Tensor, Tensor]:
-    """(tasks, penalties, n) losses and (tasks, penalties, n, c) logits of images by the heads that never saw them."""
-    tasks, count = folds.shape
-    losses = torch.zeros(tasks, len(grid), count, dtype=torch.float64, device=folds.device)
-    logits = torch.zeros(tasks, len(grid), *problem.onehot.shape[1:], device=folds.device)
-    jobs = [(t, k, g) for t in range(tasks) for k in range(int(folds[t].max()) + 1) for g in range(len(grid))]
-    size = count_together(problem)
-    for start in range(0, len(jobs), size):
-        owners, held, chosen = torch.tensor(jobs[start : start + size], device=folds.device).T
-        is_out = folds[owners] == held[:, None]
-        train = problem.weights[owners] * ~is_out
-        l2 = torch.tensor(grid, device=folds.device)[chosen]
-        options = {"tolerance": _TOLERANCE, "max_steps": _MAX_STEPS}
-        solution, _, _ = problem.solve(train / train.sum(1, keepdim=True), l2, owners, **options)
-        found = problem.logits(solution, owners)
-        missed = problem.losses(found, problem.onehot[owners].to(found)).double()
-        rows = owners * len(grid) + chosen  # the held-out parts of all folds make up the task once
-        losses.flatten(0, 1).index_add_(0, rows, missed * is_out)
-        logits.flatten(0, 1).index_add_(0, rows, found * is_out[..., None])
-    return losses, logits
+def _count_missed(logits: Tensor, targets: Tensor, is_out: Tensor, *, is_multilabel: bool) -> Tensor:
+    """(2, p, c) held-out images of a class that are missed and, for attributes, those that are taken for it."""
+    if is_multilabel:
+        wrong = ((logits > 0) != targets.bool()) & is_out[..., None]
+        missed = torch.stack([wrong & targets.bool(), wrong & ~targets.bool()])
+        return missed.sum(2).double()
+    wrong = ((logits.argmax(2) != targets.argmax(2)) & is_out).to(targets)
+    missed = torch.einsum("pn,pnc->pc", wrong, targets.expand(len(wrong), -1, -1))
+    return torch.stack([missed, torch.zeros_like(missed)]).double()
 
 
-def find_judged(onehot: Tensor, fold: Tensor) -> Tensor:
-    """(n,) whether another fold holds an image of the same class; none, if such images are all of one class."""
-    per_fold = torch.stack([onehot[fold == k].sum(0) for k in range(int(fold.max()) + 1)])
-    elsewhere = onehot.sum(0) - per_fold  # (folds, classes): images of a class that the fold is fitted without
-    is_judged = (elsewhere[fold] * onehot).sum(1) > 0
-    return is_judged & ((onehot[is_judged].sum(0) > 0).sum() > 1)
+def _balance(missed: Tensor, problem: Problem, folds: Tensor) -> Tensor:
+    """(tasks, penalties) errors from (2, tasks, penalties, c) counts."""
+    is_in = (folds >= 0).double()
+    sizes = torch.einsum("tn,tnc->tc", is_in, problem.onehot.double().expand(len(folds), -1, -1))[:, None]
+    if problem.is_multilabel:
+        others = is_in.sum(1)[:, None, None] - sizes
+        return ((missed[0] / sizes.clamp_min(1) + missed[1] / others.clamp_min(1)) / 2).mean(2)
+    return (missed[0] / sizes.clamp_min(1)).sum(2) / (sizes > 0).sum(2)
 
 
-def assign_folds(problem: Problem, task: int, folds: int) -> Tensor:
+def sort_by_class(onehot: Tensor, *, is_multilabel: bool) -> Tensor:
+    """The numbers of the images in the order of their classes; attributes have none, so their images stay in order."""
+    if is_multilabel:
+        return torch.arange(len(onehot), device=onehot.device)
+    return torch.argsort(onehot.argmax(1), stable=True)
+
+
+def assign_folds(onehot: Tensor, *, is_multilabel: bool, folds: int = FOLDS) -> Tensor:
     """(n,) fold of each image: round-robin through the images sorted by class, so each class is spread evenly."""
-    return spread_folds(_by_class(problem, task), folds)
-
-
-def spread_folds(order: Tensor, folds: int) -> Tensor:
-    """(n,) fold of each image, round-robin through the `order` of their numbers."""
+    order = sort_by_class(onehot, is_multilabel=is_multilabel)
     fold = torch.empty_like(order)
     fold[order] = torch.arange(len(order), device=order.device) % min(folds, len(order))
     return fold
 
 
-def balanced_errors(logits: Tensor, problem: Problem) -> Tensor:
-    """(tasks, penalties) the mean over classes of the part of a class that is missed.
+def find_judged(onehot: Tensor, fold: Tensor, *, is_multilabel: bool) -> Tensor:
+    """(n,) which images count for the held-out loss: those with another image of their class in another fold.
 
-    For attributes, over their two values, and averaged over attributes.
+    No head can predict a class that it has never seen, so such images say nothing about penalties. If all judged images
+    are of one class, none is judged. With attributes every image is.
     """
-    onehot = problem.onehot
-    if problem.is_multilabel:
-        wrong = ((logits > 0) != onehot[:, None].bool()).double()
-        missed = (wrong * onehot[:, None]).sum(2) / onehot.sum(1).clamp_min(1)[:, None]
-        false = (wrong * (1 - onehot[:, None])).sum(2) / (1 - onehot).sum(1).clamp_min(1)[:, None]
-        return ((missed + false) / 2).mean(2)
-    wrong = (logits.argmax(3) != onehot.argmax(2)[:, None]).double()
-    sizes = onehot.sum(1)
-    missed = torch.einsum("tgn,tnc->tgc", wrong, onehot) / sizes.clamp_min(1)[:, None]
-    return missed.sum(2) / (sizes > 0).sum(1)[:, None]
-
-
-def _by_class(problem: Problem, task: int) -> Tensor:
-    """The images in the order of their classes; attributes have none, so their images stay as they are."""
-    if problem.is_multilabel:
-        return torch.arange(len(problem), device=problem.features.device)
-    return torch.argsort(problem.onehot[task].argmax(1), stable=True)
-
-
-def _thin(problem: Problem) -> Problem:
-    """The problem of one task, if large with a part of its images, evenly over the classes."""
-    if len(problem) <= MOST_IMAGES:
-        return problem
-    order = _by_class(problem, 0)
-    return problem.subset(order[torch.linspace(0, len(order) - 1, MOST_IMAGES, device=order.device).long()])
+    if is_multilabel:
+        return torch.ones_like(fold, dtype=torch.bool)
+    per_fold = torch.stack([onehot[fold == k].sum(0) for k in range(int(fold.max()) + 1)])
+    elsewhere = onehot.sum(0) - per_fold  # (folds, classes): images of a class that the fold is fitted without
+    is_judged = (elsewhere[fold] * onehot).sum(1) > 0
+    return is_judged & ((onehot[is_judged].sum(0) > 0).sum() > 1)

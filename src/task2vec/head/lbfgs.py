@@ -2,8 +2,8 @@
 
 Cross-validation fits one head per fold and penalty on the same features, and tasks on the same images fit theirs
 together: a few large matrix products per step instead of many small ones, on a CPU and on a GPU alike. Every problem
-keeps its own history, step length and end, so that it takes the steps that it would take alone; once half of them are
-done, the others go on without them.
+keeps its own history, step length and end, so that it takes the steps that it would take alone; once half of them have
+converged, the others go on without them.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 # Points (k, d) of the problems with the given numbers (k,) become losses (k,) and gradients (k, d). As long as it is
-# asked for the same problems, the numbers are the very same tensor.
+# called for the same problems, the numbers are the very same tensor.
 LossAndGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 # Gradients (k, d) of the problems with the given numbers become whether each is small enough (k,).
 IsFlat = Callable[[Tensor, Tensor], Tensor]
@@ -34,7 +34,7 @@ def minimise(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The minimisers (p, d) of p problems from `start`, their losses, and whether each gradient fell below `tolerance`.
 
-    `loss_and_gradient` is asked for some of the problems, by their numbers. The tolerance is on the largest entry of
+    `loss_and_gradient` is called for some of the problems, by their numbers. The tolerance is on the largest entry of
     the gradient or, if relative, on its length as a part of that at the start: turned coordinates then change nothing.
     Backtracking keeps every step a decrease; for convex problems the curvature condition then holds by itself.
     `history` steps, at least two, make up the inverse Hessian.
@@ -74,7 +74,7 @@ def minimise(
 
 
 def _choose_end(gradient: Tensor, tolerance: float, is_relative: bool) -> IsFlat:
-    """Tells which problems have come to their end; `gradient` is that of the start."""
+    """Which problems have converged, as a function of their gradients; `gradient` is that of the start."""
     if not is_relative:
         return lambda gradient, _: gradient.abs().amax(1) <= tolerance
     limits = tolerance * gradient.norm(dim=1)
@@ -82,7 +82,7 @@ def _choose_end(gradient: Tensor, tolerance: float, is_relative: bool) -> IsFlat
 
 
 class _Waiting:
-    """Problems that want a step: their places among those that go on together, here and beside these, and numbers."""
+    """Problems that need a step: their rows among those that go on together (here and on the device), and numbers."""
 
     def __init__(self, which: Tensor, places: Tensor):
         self.all, self.places = which, places

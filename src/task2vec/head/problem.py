@@ -1,7 +1,7 @@
-"""The convex problem that a head solves, for many tasks on the same images, image weights and penalties at once.
+"""The convex problem of a head, for many tasks on the same images, image weights and penalties at once.
 
 All heads read the same features, so their products are one matrix product with a column for every class of every head.
-What differs between tasks, the point from which features are measured and their unit, enters by a rank-one correction:
+Tasks differ in the mean and the scale of their features, which enter as a rank-one correction:
 w . (x - m) / s = (w / s) . (x - x0) - (w / s) . (m - x0) for any common x0.
 
 Two classes take one column instead of two. From zero, the two columns of a softmax only ever move in opposite
@@ -18,13 +18,19 @@ from torch.nn import functional
 
 from task2vec.head.lbfgs import HISTORY, minimise
 
-# Features are brought to the wanted precision in parts of so many images, once for tasks of at most `_KEPT` images. A
-# GPU has the memory for more, and every part costs it the start of a dozen kernels.
-_PART = {"cpu": 1024, "cuda": 8192}
+# Features are converted to the wanted precision in chunks of so many images, once for tasks of at most `_KEPT` images.
+# A GPU has the memory for more, and every chunk costs it the launch of a dozen kernels.
+CHUNK = {"cpu": 1024, "cuda": 8192}
 _KEPT = {"cpu": 4096, "cuda": 1 << 17}
 _ROOT_TWO = math.sqrt(2)
 # Above this, log(1 + exp(x)) and x are the same number even in double precision.
 _EXACT = 40
+# Below this part of their length the features differ by rounding only; such a scale would blow up the head.
+_LEAST_SPREAD = 1e-4
+_COMPRESSED = 4096
+# Bytes for the heads of one call: the solver keeps some copies of all weights, a pass some of all logits.
+MEMORY = 1 << 29
+_COPIES_OF_WEIGHTS, _COPIES_OF_LOGITS = 25, 8
 
 
 @dataclass(frozen=True)
@@ -35,9 +41,9 @@ class Problem:
         features: (n, d).
         centre: (d,) the point x0 from which they are measured.
         shifts: (tasks, d) the mean of each task, from that point.
-        scales: (tasks,) the unit of each task.
+        scales: (tasks,) the scale of each task.
         onehot: (tasks, n, c) one-hot or 0/1 targets; (1, n, c) where they are the same for all tasks.
-        weights: (tasks, n) what each image counts.
+        weights: (tasks, n) weight of each image.
         is_multilabel: whether classes are independent attributes.
         dtype: of the arithmetic.
     """
@@ -56,49 +62,51 @@ class Problem:
         return len(self.features)
 
     @property
-    def tasks(self) -> int:
-        """Number of tasks."""
-        return len(self.weights)
-
-    @property
     def columns(self) -> int:
         """Columns of one head: one per class, or a single one for two classes."""
         classes = self.onehot.shape[2]
         return 1 if classes == 2 and not self.is_multilabel else classes
 
     @property
-    def kind(self) -> str:
-        """What it is computed on: "cpu" or "cuda"."""
+    def device_type(self) -> str:
+        """Where it is computed: "cpu" or "cuda"."""
         return "cuda" if self.features.is_cuda else "cpu"
 
-    def only(self, some: slice) -> "Problem":
-        """The problem of some of the tasks alone."""
-        parts = {"shifts": self.shifts, "scales": self.scales, "onehot": self.onehot, "weights": self.weights}
-        return replace(self, **{name: part[some] for name, part in parts.items()})
-
-    def subset(self, kept: Tensor) -> "Problem":
-        """The problem of some of the images."""
-        weights = self.weights[:, kept]
+    def select(self, tasks: Tensor, images: Tensor | slice) -> "Problem":
+        """The problem of some of the tasks on some of the images."""
+        onehot = self.onehot[tasks] if len(self.onehot) > 1 else self.onehot
         return replace(
             self,
-            features=self.features[kept],
-            onehot=self.onehot[:, kept],
-            weights=weights / weights.sum(1, keepdim=True),
+            features=self.features[images],
+            shifts=self.shifts[tasks],
+            scales=self.scales[tasks],
+            onehot=onehot[:, images],
+            weights=self.weights[tasks][:, images],
         )
 
-    def parts(self) -> Iterator[tuple[slice, Tensor]]:
+    def targets(self, tasks: Tensor) -> Tensor:
+        """(p, n, c) targets of the given `tasks` (p,); (1, n, c) where they are the same for all."""
+        return (self.onehot[tasks] if len(self.onehot) > 1 else self.onehot).to(self.dtype)
+
+    def count_together(self, memory: int = MEMORY) -> int:
+        """How many heads fit into so many bytes at a time."""
+        weights, logits = self.features.shape[1] * self.columns, len(self) * self.onehot.shape[2]
+        each = (_COPIES_OF_WEIGHTS * weights + _COPIES_OF_LOGITS * logits) * self.dtype.itemsize
+        return max(1, memory // each)
+
+    def chunks(self) -> Iterator[tuple[slice, Tensor]]:
         """Runs of images with their features, measured from the centre."""
         centre = self.centre.to(self.dtype)
-        size = _PART[self.kind]
+        size = CHUNK[self.device_type]
         for start in range(0, len(self), size):
             rows = slice(start, start + size)
             yield rows, self.features[rows].to(self.dtype) - centre
 
-    def logits(self, solution: Tensor, owners: Tensor) -> Tensor:
-        """(p, n, c) for (p, d + 1, columns) solutions, each of the task that `owners` (p,) names."""
-        weight, offset = _unfold(solution, *self._measures(owners, solution))
-        values = torch.cat([_apply(x, weight, offset) for _, x in self.parts()])
-        return self._spread(values).transpose(0, 1)
+    def logits(self, solution: Tensor, tasks: Tensor) -> Tensor:
+        """(p, n, c) for (p, d + 1, columns) solutions of the given `tasks` (p,)."""
+        weight, offset = _to_weights(solution, *self._measures(tasks, solution))
+        values = torch.cat([_apply(x, weight, offset) for _, x in self.chunks()])
+        return self._to_classes(values).transpose(0, 1)
 
     def losses(self, logits: Tensor, onehot: Tensor) -> Tensor:
         """Losses of (..., c) logits."""
@@ -110,7 +118,7 @@ class Problem:
         self,
         weights: Tensor,
         l2: Tensor,
-        owners: Tensor,
+        tasks: Tensor,
         *,
         tolerance: float,
         max_steps: int,
@@ -120,67 +128,66 @@ class Problem:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(p, d + 1, columns) solutions for p rows of image weights, penalties and tasks, losses, and who converged.
 
-        All start at zero, or at the (p, columns) `biases`. How they end is told to `minimise`.
+        All start at zero, or at the (p, columns) `biases`. The other arguments are those of `lbfgs.minimise`.
         """
         width, columns = self.features.shape[1] + 1, self.columns
         l2, weights = l2.to(self.dtype), weights.T.to(self.dtype)
         onehot = self.onehot.transpose(0, 1).to(self.dtype)
-        kept = list(self.parts()) if len(self) <= _KEPT[self.kind] else None
-        asked: _Asked | None = None
+        kept = list(self.chunks()) if len(self) <= _KEPT[self.device_type] else None
+        asked: Tensor | None = None
+        own: tuple[Tensor, ...] = ()
 
         def loss_and_gradient(flat: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-            nonlocal asked
-            if asked is None or asked.which is not which:
-                asked = self._ask(which, owners, l2, weights)
+            nonlocal asked, own
+            if asked is not which:  # what these problems have of their own stays the same for many steps
+                asked, of = which, tasks[which]
+                own = (of, l2[which, None, None], weights[:, which], *self._measures(of, l2))
+            of, penalty, shares, scales, shifts = own
             w = flat.view(len(which), width, columns)
-            weight, offset = _unfold(w, asked.scales, asked.shifts)
+            weight, offset = _to_weights(w, scales, shifts)
             total = flat.new_zeros(len(which))
             slope, mass = flat.new_zeros(width - 1, len(which) * columns), flat.new_zeros(len(which), columns)
-            for rows, x in kept or self.parts():
-                values, share = _apply(x, weight, offset), asked.weights[rows]
-                losses, residuals = self._slopes(values, onehot[rows], asked.owners)
+            for rows, x in kept or self.chunks():
+                values, share = _apply(x, weight, offset), shares[rows]
+                losses, residuals = self._slopes(values, onehot[rows], of)
                 total += (losses * share).sum(0)
                 residuals *= share[..., None]
                 slope.addmm_(x.T, residuals.flatten(1))
                 mass += residuals.sum(0)
             slope = slope.view(width - 1, len(which), columns).transpose(0, 1)
             gradient = torch.empty_like(w)
-            torch.sub(slope, asked.shifts.mT * mass[:, None, :], out=gradient[:, :-1])
-            gradient[:, :-1].div_(asked.scales).addcmul_(asked.l2, w[:, :-1])
+            torch.sub(slope, shifts.mT * mass[:, None, :], out=gradient[:, :-1])
+            gradient[:, :-1].div_(scales).addcmul_(penalty, w[:, :-1])
             gradient[:, -1] = mass
-            total.addcmul_(asked.l2[:, 0, 0], w[:, :-1].square().sum((1, 2)), value=0.5)
+            total.addcmul_(penalty[:, 0, 0], w[:, :-1].square().sum((1, 2)), value=0.5)
             return total, gradient.flatten(1)
 
         start = torch.zeros(len(l2), width, columns, dtype=self.dtype, device=self.features.device)
         if biases is not None:
             start[:, -1] = biases.to(start)
-        ending = {"tolerance": tolerance, "max_steps": max_steps, "is_relative": is_relative}
-        solution, loss, converged = minimise(loss_and_gradient, start.flatten(1), **ending, history=history)
+        stop = {"tolerance": tolerance, "max_steps": max_steps, "is_relative": is_relative, "history": history}
+        solution, loss, converged = minimise(loss_and_gradient, start.flatten(1), **stop)
         return solution.view(len(l2), width, columns), loss, converged
 
-    def unfold(self, solution: Tensor, task: int) -> tuple[Tensor, Tensor]:
+    def to_head(self, solution: Tensor, task: int) -> tuple[Tensor, Tensor]:
         """Weight (c, d) and bias (c,) of a (d + 1, columns) solution on the features from the centre."""
-        owner = torch.tensor([task], device=solution.device)
-        weight, offset = _unfold(solution[None], *self._measures(owner, solution))
-        return self._spread(weight).T.contiguous(), self._spread(offset)[0]
+        tasks = torch.tensor([task], device=solution.device)
+        weight, offset = _to_weights(solution[None], *self._measures(tasks, solution))
+        return self._to_classes(weight).T.contiguous(), self._to_classes(offset)[0]
 
-    def _measures(self, owners: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        """(p, 1, 1) units and (p, 1, d) shifts of the tasks that `owners` (p,) names, in the precision of `like`."""
-        return self.scales[owners].to(like)[:, None, None], self.shifts[owners].to(like)[:, None]
+    def _measures(self, tasks: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """(p, 1, 1) scales and (p, 1, d) shifts of the given `tasks` (p,), in the precision of `like`."""
+        return self.scales[tasks].to(like)[:, None, None], self.shifts[tasks].to(like)[:, None]
 
-    def _ask(self, which: Tensor, owners: Tensor, l2: Tensor, weights: Tensor) -> "_Asked":
-        scales, shifts = self._measures(owners[which], l2)
-        return _Asked(which, owners[which], l2[which, None, None], weights[:, which], scales, shifts)
-
-    def _spread(self, values: Tensor) -> Tensor:
+    def _to_classes(self, values: Tensor) -> Tensor:
         """(..., c) logits of (..., columns) values: two of opposite sign where one column stands for two classes."""
         if self.is_multilabel or self.onehot.shape[2] != 2:
             return values
         return torch.cat([-values, values], dim=-1) / _ROOT_TWO
 
-    def _slopes(self, values: Tensor, onehot: Tensor, owners: Tensor) -> tuple[Tensor, Tensor]:
+    def _slopes(self, values: Tensor, onehot: Tensor, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """(n, p) losses of (n, p, columns) values, and their derivatives."""
-        targets = onehot[:, owners] if onehot.shape[1] > 1 else onehot
+        targets = onehot[:, tasks] if onehot.shape[1] > 1 else onehot
         if self.is_multilabel:
             return (functional.softplus(values, threshold=_EXACT) - values * targets).sum(2), values.sigmoid() - targets
         if self.columns > 1:
@@ -191,19 +198,37 @@ class Problem:
         return losses, ((gap.sigmoid() - is_second) * _ROOT_TWO)[..., None]
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What the problems with the numbers `which` have of their own: it stays the same for many steps of the solver."""
+def make_problem(features: Tensor, onehot: Tensor, weights: Tensor, *, is_multilabel: bool) -> Problem:
+    """The problem of tasks with these (tasks, n) weights; means and scales are float64, computed chunk by chunk.
 
-    which: Tensor
-    owners: Tensor
-    l2: Tensor
-    weights: Tensor
-    scales: Tensor
-    shifts: Tensor
+    Images of weight zero have no part in the mean and scale of a task.
+    """
+    size = CHUNK["cpu"]
+    centre = torch.stack([x.double().sum(0) for x in features.split(size)]).sum(0) / len(features)
+    means, squares, lengths = torch.zeros_like(centre).repeat(len(weights), 1), 0, 0
+    for x, w in zip(features.split(size), weights.split(size, dim=1), strict=True):
+        lengths = lengths + w @ x.double().square().sum(1)
+        x = x.double() - centre
+        means += w @ x
+        squares = squares + w @ x.square().sum(1)
+    spread = (squares - means.square().sum(1)).clamp_min(0).sqrt()
+    scales = torch.maximum(spread, _LEAST_SPREAD * torch.as_tensor(lengths).sqrt()).clamp_min(1e-12)
+    return Problem(features, centre, means, scales, onehot, weights, is_multilabel)
 
 
-def _unfold(solution: Tensor, scales: Tensor, shifts: Tensor) -> tuple[Tensor, Tensor]:
+def compress(problem: Problem) -> tuple[Problem, Tensor | None]:
+    """The problem in coordinates of the span of the features, where that is smaller, and the basis of the span.
+
+    The penalised optimum is a combination of the images, so nothing outside their span is ever used.
+    """
+    if len(problem) > 0.7 * problem.features.shape[1] or len(problem) > _COMPRESSED:
+        return problem, None
+    basis, upper = torch.linalg.qr((problem.features.double() - problem.centre).T)
+    inside = problem.shifts @ basis
+    return replace(problem, features=upper.T.contiguous(), centre=torch.zeros_like(upper[:, 0]), shifts=inside), basis
+
+
+def _to_weights(solution: Tensor, scales: Tensor, shifts: Tensor) -> tuple[Tensor, Tensor]:
     """(d, p * columns) weights and (p, columns) offsets that act on the features from the centre."""
     weight = solution[:, :-1] / scales
     offset = torch.baddbmm(solution[:, -1:], shifts, weight, alpha=-1)[:, 0]

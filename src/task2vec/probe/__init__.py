@@ -1,32 +1,47 @@
 """A name becomes a frozen network, its preprocessing and a fingerprint.
 
-Names are resolved on first use: the layers of a saved embedding need no torch.
+Names are imported on first use: the layers of a saved embedding need no torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from task2vec.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from task2vec.probe.folding import PreparedNetwork
     from task2vec.probe.layers import FilterLayer
-    from task2vec.probe.listing import list_probes
-    from task2vec.probe.load import DEFAULT_PROBE, load_probe
-    from task2vec.probe.probe import Probe
+    from task2vec.probe.load import DEFAULT_PROBE, is_timm_model, is_torchvision_model, list_probes, load_probe
+    from task2vec.probe.prepare import PreparedNetwork
+    from task2vec.probe.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
+    from task2vec.probe.probe import Probe, find_head_name, make_probe
+    from task2vec.probe.weights import read_weights
 
-__all__ = ["DEFAULT_PROBE", "FilterLayer", "PreparedNetwork", "Probe", "list_probes", "load_probe"]
+__all__ = [
+    "DEFAULT_PROBE",
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
+    "FilterLayer",
+    "PreparedNetwork",
+    "Preprocess",
+    "Probe",
+    "find_head_name",
+    "is_timm_model",
+    "is_torchvision_model",
+    "list_probes",
+    "load_probe",
+    "make_probe",
+    "read_weights",
+]
 
-_FILES = {
-    "DEFAULT_PROBE": "load",
-    "FilterLayer": "layers",
-    "PreparedNetwork": "folding",
-    "Probe": "probe",
-    "list_probes": "listing",
-    "load_probe": "load",
-}
-
-
-def __getattr__(name: str) -> object:
-    """The public name, from its file."""
-    if name not in _FILES:
-        raise AttributeError(f"module 'task2vec.probe' has no attribute {name!r}")
-    return getattr(import_module(f"task2vec.probe.{_FILES[name]}"), name)
+_LOAD = ("DEFAULT_PROBE", "is_timm_model", "is_torchvision_model", "list_probes", "load_probe")
+_PREPROCESS = ("IMAGENET_MEAN", "IMAGENET_STD", "Preprocess")
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "FilterLayer": "layers",
+        "PreparedNetwork": "prepare",
+        "read_weights": "weights",
+        **dict.fromkeys(_LOAD, "load"),
+        **dict.fromkeys(_PREPROCESS, "preprocess"),
+        **dict.fromkeys(("Probe", "find_head_name", "make_probe"), "probe"),
+    },
+)

@@ -1,23 +1,35 @@
 """From a name (or a module of your own) to a probe."""
 
 import difflib
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from task2vec.errors import ProbeError, WeightsError
 from task2vec.probe.preprocess import INTERPOLATIONS, CustomPreprocess, Preprocess, check_transform
 from task2vec.probe.probe import Probe, make_probe
 from task2vec.probe.weights import (
+    OFFLINE_PACKAGES,
+    find_in_hub_cache,
     find_timm_weights,
     find_torchvision_weights,
+    is_offline_package_installed,
     read_weights,
 )
 
 DEFAULT_PROBE = "tf_efficientnet_lite0"
+# What torchvision changes about a network that is built with its trained weights.
+_AS_TRAINED: dict[str, dict[str, Any]] = {
+    "googlenet": {"transform_input": True, "init_weights": False},
+    "inception_v3": {"transform_input": True, "init_weights": False},
+    "vit_h_14": {"image_size": 518},
+}
+_Loaded = tuple[nn.Module, tuple[str, ...], Preprocess | CustomPreprocess, str]
 
 
 def load_probe(
@@ -33,15 +45,15 @@ def load_probe(
 
     A name is looked up in timm, then in torchvision; `timm:NAME` and `torchvision:NAME` choose one. Weights come from
     `weights` (a safetensors or `weights_only` torch file), else from the local caches or the offline package, and are
-    fetched only if `download` is set.
+    downloaded only if `download` is set.
 
     Args:
         name_or_module: a model's name, or a module in eval mode.
         weights: a local file of weights; the head may be missing from it.
         head: name of the final classifier layer; needed for a module, known for a named model.
         transform: from a PIL image to the network's input tensor; needed for a module, deterministic.
-        size: side of the square images, where another than the model's own is wanted (smaller is faster).
-        download: allow fetching weights that are not on this machine.
+        size: side of the square images, if not the model's own (smaller is faster).
+        download: allow downloading weights that are not on this machine.
 
     Example:
         >>> probe = load_probe(size=64)
@@ -50,10 +62,10 @@ def load_probe(
     """
     if size is not None and size < 1:
         raise ProbeError(
-            f"size={size} is no side of an image. Give a number of pixels, such as size=128, or leave it out."
+            f"size={size} is not the side of an image. Give a number of pixels, such as size=128, or leave it out."
         )
     if isinstance(name_or_module, nn.Module):
-        return _from_module(name_or_module, weights=weights, head=head, transform=transform, size=size)
+        return _from_module(name_or_module, head, transform, weights=weights, size=size)
     library, _, name = name_or_module.rpartition(":")
     if library not in ("", "timm", "torchvision"):
         raise ProbeError(f"unknown source '{library}' in '{name_or_module}'. Write timm:{name} or torchvision:{name}.")
@@ -62,34 +74,50 @@ def load_probe(
     elif library != "timm" and is_torchvision_model(name):
         module, heads, preprocess, source = _from_torchvision(name, weights, size, download)
     else:
-        raise _unknown(library, name)
+        raise _unknown_model(library, name)
     heads = (head,) if head else heads
     return make_probe(name, module, heads, check_transform(transform) if transform else preprocess, source=source)
 
 
-def _from_module(
-    module: nn.Module,
-    *,
-    weights: str | Path | None,
-    head: str | None,
-    transform: Callable[[Any], Any] | None,
-    size: int | None,
-) -> Probe:
-    if head is None or transform is None or size is not None:
-        raise ProbeError(
-            f"a module of your own ({type(module).__name__}) needs head= (the name of its last linear layer) and "
-            "transform= (from a PIL "
-            f"image to its input tensor; it decides the size): both change every number, so they are not guessed."
-        )
-    if weights is not None:
-        raise ProbeError(
-            "weights= goes with a model's name. Load them into your module before: module.load_state_dict(...)"
-        )
-    return make_probe(type(module).__name__, module, (head,), check_transform(transform), source="module")
+def list_probes() -> list[dict[str, Any]]:
+    """The probes with a known local source, as rows of name, source and whether the weights are on this machine.
+
+    Example:
+        >>> [row["name"] for row in list_probes() if row["source"].startswith("offline")][0]
+        'tf_efficientnet_lite0'
+    """
+    rows = [
+        {"name": name, "source": f"offline package {package}", "is_local": is_offline_package_installed(name)}
+        for name, (package, *_) in OFFLINE_PACKAGES.items()
+    ]
+    return rows + [{"name": name, "source": source, "is_local": True} for name, source in _find_cached()]
+
+
+def _find_cached() -> list[tuple[str, str]]:
+    """Name and source of every model in the caches of the hub and of torch."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    found = []
+    folders = {folder.name for folder in Path(HF_HUB_CACHE).glob("models--*")}
+    files = {file.name for file in (Path(torch.hub.get_dir()) / "checkpoints").glob("*")}
+    if not folders and not files:
+        return []
+    import timm
+    from torchvision import models
+
+    for name in timm.list_pretrained() if folders else ():
+        config = timm.models.get_pretrained_cfg(name)
+        repo = config.hf_hub_id if config else None
+        if repo and "models--" + repo.replace("/", "--") in folders and find_in_hub_cache(repo):
+            found.append((name, f"hub cache {repo}"))
+    for name in models.list_models(module=models) if files else ():
+        if any(Path(weights.url).name in files for weights in models.get_model_weights(name)):
+            found.append((f"torchvision:{name}", "torch cache"))
+    return found
 
 
 def is_timm_model(name: str) -> bool:
-    """Whether timm knows a network, and weights for it, by that name."""
+    """Whether timm has a network of that name, and weights for it."""
     import timm
 
     if not timm.is_model(name):
@@ -108,7 +136,7 @@ def is_torchvision_model(name: str) -> bool:
     return name in torchvision.models.list_models(module=torchvision.models)
 
 
-def _unknown(library: str, name: str) -> ProbeError:
+def _unknown_model(library: str, name: str) -> ProbeError:
     import timm
     import torchvision
 
@@ -119,12 +147,26 @@ def _unknown(library: str, name: str) -> ProbeError:
         close = [f"{'torchvision' if library == 'timm' else 'timm'}:{name}"]
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     return ProbeError(
-        f"no model is called '{name}' in {library or 'timm or torchvision'}.{hint} List the probes on this machine: "
+        f"there is no model '{name}' in {library or 'timm or torchvision'}.{hint} List the probes on this machine: "
         "task2vec probes"
     )
 
 
-def _from_timm(name: str, weights: str | Path | None, size: int | None, download: bool):
+def _from_module(module: nn.Module, head: str | None, transform: Callable[[Any], Any] | None, **others: Any) -> Probe:
+    if head is None or transform is None or others["size"] is not None:
+        raise ProbeError(
+            f"a module of your own ({type(module).__name__}) needs head= (the name of its last linear layer) and "
+            "transform= (from a PIL image to its input tensor; it decides the size): both change every number, so they "
+            "are not guessed."
+        )
+    if others["weights"] is not None:
+        raise ProbeError(
+            "weights= goes with a model's name. Load them into your module first: module.load_state_dict(...)"
+        )
+    return make_probe(type(module).__name__, module, (head,), check_transform(transform), source="module")
+
+
+def _from_timm(name: str, weights: str | Path | None, size: int | None, download: bool) -> _Loaded:
     from timm.data.config import resolve_model_data_config
 
     model = _create_timm(name, size)
@@ -132,11 +174,10 @@ def _from_timm(name: str, weights: str | Path | None, size: int | None, download
         tensors, source = read_weights(weights), f"file {Path(weights).name}"
     else:
         tensors, source = find_timm_weights(model, download=download)
-    cfg = resolve_model_data_config(model)
     heads = model.pretrained_cfg.get("classifier") or "head"  # type: ignore[operator]
     heads = (heads,) if isinstance(heads, str) else tuple(heads)
-    _place(model, tensors, heads, name)
-    return model, heads, _timm_preprocess(cfg, size), source
+    _assign_weights(model, tensors, heads, name)
+    return model, heads, _timm_preprocess(resolve_model_data_config(model), size), source
 
 
 def _create_timm(name: str, size: int | None) -> nn.Module:
@@ -168,7 +209,7 @@ def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | Cust
     )
 
 
-def _from_torchvision(name: str, weights: str | Path | None, size: int | None, download: bool):
+def _from_torchvision(name: str, weights: str | Path | None, size: int | None, download: bool) -> _Loaded:
     import torchvision
 
     enum = torchvision.models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
@@ -177,33 +218,23 @@ def _from_torchvision(name: str, weights: str | Path | None, size: int | None, d
         tensors, source = read_weights(weights), f"file {Path(weights).name}"
     else:
         tensors, source = find_torchvision_weights(name, enum, download=download)
-    head = _last_classifier(model)
-    _place(model, tensors, (head,), name)
-    shown = enum.transforms()
+    head = _find_classifier(model)
+    _assign_weights(model, tensors, (head,), name)
+    recipe = enum.transforms()
+    crop, resize = recipe.crop_size[0], recipe.resize_size[0]
     preprocess = Preprocess(
-        size=(shown.crop_size[0], shown.crop_size[0]),
-        resize=shown.resize_size[0],
-        interpolation=shown.interpolation.value,
-        mean=tuple(shown.mean),
-        std=tuple(shown.std),
+        size=(crop, crop),
+        resize=resize,
+        interpolation=recipe.interpolation.value,
+        mean=tuple(recipe.mean),
+        std=tuple(recipe.std),
     )
     if size is not None:
-        preprocess = replace(
-            preprocess, size=(size, size), resize=round(size * shown.resize_size[0] / shown.crop_size[0])
-        )
+        preprocess = replace(preprocess, size=(size, size), resize=round(size * resize / crop))
     return model, (head,), preprocess, source
 
 
-# What torchvision itself changes about a network when it is asked for the trained one; the rest is built the same
-# either way.
-_AS_TRAINED: dict[str, dict[str, Any]] = {
-    "googlenet": {"transform_input": True, "init_weights": False},
-    "inception_v3": {"transform_input": True, "init_weights": False},
-    "vit_h_14": {"image_size": 518},
-}
-
-
-def _last_classifier(model: nn.Module) -> str:
+def _find_classifier(model: nn.Module) -> str:
     """The layer that gives 1000 logits; where it works on maps, the whole classifier around it."""
     logits = [n for n, m in model.named_modules() if getattr(m, "out_features", getattr(m, "out_channels", 0)) == 1000]
     modules = dict(model.named_modules())
@@ -211,55 +242,42 @@ def _last_classifier(model: nn.Module) -> str:
     return linear[-1] if linear else logits[-1].partition(".")[0]
 
 
-def _place(model: nn.Module, tensors: dict[str, Tensor], heads: tuple[str, ...], name: str) -> None:
-    """Puts `tensors` into `model`; only the head may be missing or of another shape, for it is replaced anyway."""
+def _assign_weights(model: nn.Module, tensors: dict[str, Tensor], heads: tuple[str, ...], name: str) -> None:
+    """Copies `tensors` into `model`; only the head may be missing or of another shape, for it is replaced anyway."""
     wanted = model.state_dict()
     in_head = tuple(f"{head}." for head in heads)
-    misfits = _misfits(wanted, tensors, in_head)
+    misfits = _find_misfits(wanted, tensors, in_head)
     if any(misfits):
         tensors = _adapt(model, tensors)
-        misfits = _misfits(wanted, tensors, in_head)
-    missing, unexpected, resized = misfits
+        misfits = _find_misfits(wanted, tensors, in_head)
     if any(misfits):
+        kinds = zip(("missing", "unknown", "of another shape"), misfits, strict=True)
+        counts = ", ".join(f"{len(names)} {kind} ({', '.join(names[:3])})" for kind, names in kinds)
         raise WeightsError(
-            f"these weights do not fit '{name}': {len(missing)} missing ({', '.join(missing[:3])}), "
-            f"{len(unexpected)} unknown "
-            f"({', '.join(unexpected[:3])}), {len(resized)} of another shape ({', '.join(resized[:3])}). "
-            "Half-filled, the probe would be random. "
+            f"these weights do not fit '{name}': {counts}. A partly filled probe would be random. "
             f"Check the model's name: timm:{name} and torchvision:{name} name their weights differently."
         )
     fitting = {k: v.to(wanted[k].dtype) for k, v in tensors.items() if k in wanted and v.shape == wanted[k].shape}
     model.load_state_dict(fitting, strict=False)
 
 
-def _misfits(
+def _find_misfits(
     wanted: dict[str, Tensor], tensors: dict[str, Tensor], in_head: tuple[str, ...]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Names that are missing, unknown, and of another shape, the head and the counters of batch-norm aside."""
-    missing = [
-        k for k in wanted if k not in tensors and not k.startswith(in_head) and not k.endswith("num_batches_tracked")
-    ]
+    """Names that are missing, unknown, and of another shape, except the head and the counters of batch-norm."""
+    needed = [k for k in wanted if not k.startswith(in_head) and not k.endswith("num_batches_tracked")]
+    missing = [k for k in needed if k not in tensors]
     # Old files name weights of auxiliary heads that today's networks do not have; unknown names elsewhere are a mix-up.
     unexpected = [k for k in tensors if k not in wanted and not k.startswith((*in_head, "AuxLogits", "aux"))]
-    resized = [
-        k for k, v in tensors.items() if k in wanted and v.shape != wanted[k].shape and not k.startswith(in_head)
-    ]
-    return missing, unexpected, resized
+    known = [k for k in tensors if k in wanted and not k.startswith(in_head)]
+    return missing, unexpected, [k for k in known if tensors[k].shape != wanted[k].shape]
 
 
 def _adapt(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """`tensors` renamed and resampled to the model's image size by timm's own rule, if it has one."""
-    import sys
-
     adapt = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
     try:
         return adapt(dict(tensors), model) if adapt else tensors
-    except (
-        KeyError,
-        IndexError,
-        TypeError,
-        ValueError,
-        RuntimeError,
-        AttributeError,
-    ):  # made for another network: they stay misfits
+    # Made for another network: they stay misfits.
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError):
         return tensors

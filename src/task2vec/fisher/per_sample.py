@@ -1,0 +1,176 @@
+"""The Fisher of every image and filter: one forward and one input-gradient pass, reduced at every filter layer.
+
+No weight gradient is ever computed. A hook on the output of each filter layer sees the input of the layer on the way
+forward and the gradient at its output on the way back, and reduces the two to one squared norm per image and filter at
+once (see `reductions`), so nothing but those norms outlives the layer.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from task2vec.errors import NotFiniteError
+from task2vec.fisher.reductions import Memo, compute_anew, generic, reduce_layer, reduce_untied
+from task2vec.probe import FilterLayer, PreparedNetwork
+
+
+class _Tap(torch.autograd.Function):
+    """The identity on a layer's output: starts the graph at the first layer, hands on the gradient coming back."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, start: Tensor, on_gradient: Callable[[Tensor], None]) -> Tensor:
+        ctx.on_gradient = on_gradient
+        ctx.mark_dirty(out)  # no copy and no view, so an in-place ReLU may follow
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None]:
+        ctx.on_gradient(gradients[0])
+        return (gradients[0] if ctx.needs_input_grad[0] else None), None, None
+
+
+@dataclass(frozen=True)
+class PerSampleFisher:
+    """Computes the rows of the Fisher: squared filter gradients, image by image.
+
+    Args:
+        network: a prepared probe.
+        layers: its filter layers, in the order of the coordinates.
+        route: None for the cheapest route of each layer; or one route for every layer that has it (for tests).
+        is_untied: measure filters that have a copy of their own at every position (see `reductions`).
+    """
+
+    network: PreparedNetwork
+    layers: tuple[FilterLayer, ...]
+    route: str | None = None
+    is_untied: bool = False
+
+    def rows(
+        self, images: Tensor, seeds: Tensor | Callable[[Tensor], Tensor], keys: Sequence[int] | None = None
+    ) -> Tensor:
+        """(images, filters): sum over `seeds` (r, n, features) of the mean squared filter gradient of seed . features.
+
+        Seeds may be a function of the features (n, d) of this pass, where those are not known before. `keys` (one
+        number per image) are the seeds of the random signs that untied layers with transformed weights need, so that
+        a row depends on the image and not on the batch it happens to be in.
+        """
+        each = self.rows_by_seed(images, seeds, keys)
+        total = next(each)
+        for rows in each:
+            total = total + rows
+        return total
+
+    def rows_by_seed(
+        self, images: Tensor, seeds: Tensor | Callable[[Tensor], Tensor], keys: Sequence[int] | None = None
+    ) -> Iterator[Tensor]:
+        """The (images, filters) of every seed in turn; all share one forward pass, and what layers compute of inputs.
+
+        A network that is not batched takes the images one by one.
+        """
+        count = images.shape[0]
+        if not self.network.is_batched and count > 1:
+            keys = keys if keys is not None else [0] * count
+            each = [seeds if callable(seeds) else seeds[:, i : i + 1] for i in range(count)]
+            # One graph after the other, and not all of them at once.
+            alone = [list(self.rows_by_seed(images[i : i + 1], each[i], keys[i : i + 1])) for i in range(count)]
+            yield from (torch.cat(rows) for rows in zip(*alone, strict=True))
+            return
+        recorder = _Recorder(self, keys if keys is not None else range(count))
+        handles = [module.register_forward_hook(recorder.hook(name)) for name, module in self.network.layers.items()]
+        try:
+            with torch.enable_grad():
+                features = self.network.module(images)
+        finally:
+            for handle in handles:
+                handle.remove()
+        recorder.is_listening = False
+        seeds = seeds(features.detach()) if callable(seeds) else seeds
+        recorder.memory = {} if len(seeds) > 1 else None
+        for i, seed in enumerate(seeds):
+            torch.autograd.grad(features, recorder.start, seed, retain_graph=i + 1 < len(seeds), allow_unused=True)
+            yield recorder.rows()
+
+
+class _Recorder:
+    """Collects the squared norms of the layers during one batch, and makes the rows of each backward pass.
+
+    Attributes:
+        memory: what depends on a layer's input alone and is small, kept for the next seeds of the batch.
+    """
+
+    def __init__(self, fisher: PerSampleFisher, keys: Sequence[int]):
+        self.fisher, self.keys, self.count = fisher, keys, len(keys)
+        self.start = torch.zeros((), requires_grad=True)
+        self.is_listening = True  # during the forward pass; a generic reduction calls layers again later
+        self.norms: dict[str, Tensor] = {}
+        self.pending: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        self.calls: dict[str, int] = {}
+        self.memory: dict[str, Tensor] | None = None
+
+    def hook(self, name: str) -> Callable:
+        def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor | None:
+            if not self.is_listening:
+                return None
+            x = inputs[0].detach()
+            self.calls[name] = self.calls.get(name, 0) + 1
+            own = out.clone() if out._is_view() else out
+            return _Tap.apply(own, self.start, lambda d: self._reduce(name, module, x, d))  # type: ignore[return-value]
+
+        return on_forward
+
+    @torch.no_grad()
+    def _reduce(self, name: str, module: nn.Module, x: Tensor, d: Tensor) -> None:
+        memo = self._memo(name)
+        if self.fisher.is_untied:
+            self._add(name, reduce_untied(module, x, d, self.keys, memo))
+        elif self.calls[name] > 1:  # a layer used several times: its gradients add up before they are squared
+            self.pending.setdefault(name, []).append((x, d))
+        else:
+            self._add(name, reduce_layer(module, x, d, self.count, route=self.fisher.route, memo=memo))
+
+    def _memo(self, name: str) -> Memo:
+        """Computes once per layer and batch what later seeds need again; a layer that runs twice has no memory."""
+        if self.memory is None or self.calls[name] > 1:
+            return compute_anew
+        memory = self.memory
+
+        def remember(compute: Callable[[], Tensor]) -> Tensor:
+            if name not in memory:
+                memory[name] = compute()
+            return memory[name]
+
+        return remember
+
+    def _add(self, name: str, norms: Tensor) -> None:
+        self.norms[name] = self.norms[name] + norms if name in self.norms else norms
+
+    def rows(self) -> Tensor:
+        """(images, filters) of the backward pass that has just ended; the next one begins from nothing."""
+        network = self.fisher.network
+        for name, calls in self.pending.items():  # layers with several calls are squared only now
+            self._add(name, generic(network.layers[name], calls, self.count))
+        columns = []
+        for layer in self.fisher.layers:
+            norms = self.norms.get(layer.name)
+            if norms is None:  # the gradient does not reach this layer
+                norms = torch.zeros(self.count, layer.filters, device=next(iter(self.norms.values())).device)
+            scale = network.scales.get(layer.name)
+            norms = norms / layer.weights_per_filter
+            columns.append(norms if scale is None else norms * scale.square())
+        self.pending, self.norms = {}, {}
+        return torch.cat(columns, dim=1)
+
+
+def check_rows(rows: Tensor, layers: tuple[FilterLayer, ...]) -> None:
+    """Raises `NotFiniteError`, naming the layer, if rows are not finite."""
+    if bool(torch.isfinite(rows).all()):
+        return
+    parts = rows.split([layer.filters for layer in layers], dim=1)
+    name = next(layer.name for layer, part in zip(layers, parts, strict=True) if not bool(torch.isfinite(part).all()))
+    raise NotFiniteError(
+        f"the Fisher of layer '{name}' is not finite, so the embedding would be meaningless and nothing was saved. "
+        "Embed in higher precision: dtype='float64', --dtype float64; or use another probe."
+    )

@@ -1,0 +1,323 @@
+"""The head: a linear classifier on pooled features, fitted to convergence with an explicit L2 penalty.
+
+    minimise  sum_i omega_i loss(W x_i + b, y_i) + (l2 / 2) s^2 |W|^2
+
+with softmax cross-entropy for one label per image and the sum of binary cross-entropies for independent attributes. The
+image weights omega sum to one; balanced, every class has the same total weight, as when the paper draws images
+uniformly over classes. s^2 is the mean squared distance of the features from their mean, so `l2` has no unit and means
+the same for every probe; the bias is not penalised.
+
+The penalty decides how soft the probabilities are, and so the scale of the Fisher: too small, and the head is certain
+of every training image, which leaves no Fisher at all. By default it is chosen by cross-validated loss; where
+nothing can be validated, because all classes or all but one have a single image, it is the strongest one, and the task
+embeds as trivial.
+
+Training splits (seeds and sizes of the training set of an error matrix) share their features, too. Every split has its
+own mean, scale, folds, penalty and head, as if its images were all there are: an image outside of it has no weight.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from task2vec.head.cross_validation import FOLDS, assign_folds, cross_validate, find_judged, sort_by_class
+from task2vec.head.problem import CHUNK, MEMORY, Problem, compress, make_problem
+
+# The last two leave next to nothing of the head: for tasks on which nothing can be learned.
+L2_GRID = tuple(10.0**e for e in (-5, -4.5, -4, -3.5, -3, -2.5, -2, -1.5, -1, -0.5, 0, 1, 2))
+_STOP = {"tolerance": 1e-6, "max_steps": 1000}
+_STOP_VALIDATION = {"tolerance": 1e-3, "max_steps": 100}
+# Beyond this many images cross-validation uses a part of them, evenly over the classes: the best penalty hardly moves.
+MAX_VALIDATED = 4000
+# Beyond this many products per pass, it uses two folds and every second penalty.
+_LARGE = 2 * 10**8
+
+# For splits: between two decades the error of a head hardly moves.
+SPLIT_L2_GRID = tuple(10.0**e for e in (-6, -5, -4, -3, -2, -1, 0))
+# Ten steps of history would save a tenth of the steps, and take a GPU half as long again for each.
+_SPLIT_STOP = {"tolerance": 1e-3, "max_steps": 200, "is_relative": True, "history": 4}
+# Splits share a call as long as a pass over their images takes no more products than this: each split then reads the
+# images of all, which pays only where launching the work takes longer than doing it.
+_CHEAP = {"cpu": 1 << 26, "cuda": 1 << 33}
+_LEAST_MEMORY = 1 << 20
+
+
+@dataclass(frozen=True)
+class Head:
+    """A fitted classifier and how well it does; errors are class-balanced, or averaged over attributes."""
+
+    weight: Tensor
+    bias: Tensor
+    l2: float
+    train_loss: float
+    cv_loss: float
+    cv_error: float
+    has_converged: bool
+
+    def logits(self, features: Tensor) -> Tensor:
+        """(n, c) in float64."""
+        return torch.cat([part.double() @ self.weight.T + self.bias for part in features.split(CHUNK["cpu"])])
+
+
+def fit_head(features: Tensor, targets: Tensor, *, classes: int, l2: float | None = None, balance: bool = True) -> Head:
+    """The head of a task on (n, d) `features`; `targets` are (n,) class indices or (n, c) zeros and ones.
+
+    Deterministic: folds follow from the order of the images, and the solver starts at zero.
+    """
+    return fit_heads(features, targets[None], classes=classes, l2=l2, balance=balance)[0]
+
+
+def fit_heads(
+    features: Tensor, targets: Tensor, *, classes: int, l2: float | None = None, balance: bool = True
+) -> list[Head]:
+    """The heads of tasks on the same features; `targets` are (tasks, n) class indices or (tasks, n, c) zeros and ones.
+
+    Fitted together, since that takes a fraction of the time; each is the head that its task has alone, but for
+    rounding.
+    """
+    is_multilabel = targets.ndim == 3
+    onehot = to_onehot(targets, classes, is_multilabel=is_multilabel)
+    weights = torch.stack([image_weights(own, is_multilabel=is_multilabel, balance=balance) for own in onehot])
+    whole = make_problem(features, onehot, weights, is_multilabel=is_multilabel)
+    problem, basis = compress(whole)
+    grid, cv_losses, cv_errors = _validate_penalties(problem, L2_GRID if l2 is None else (l2,))
+    is_judged = ~cv_losses.isnan().any(1)
+    chosen = _choose_penalties(cv_losses).tolist()
+    penalties = torch.tensor([grid[c] for c in chosen], dtype=torch.float64, device=features.device)
+    heads = []
+    for tasks in torch.arange(len(weights), device=features.device).split(problem.count_together()):
+        solution, loss, converged = problem.solve(weights[tasks], penalties[tasks], tasks, **_STOP)
+        for i, task in enumerate(tasks.tolist()):
+            weight, bias = problem.to_head(solution[i], task)
+            weight = weight if basis is None else weight @ basis.T
+            best = chosen[task]
+            heads.append(
+                Head(
+                    weight=weight,
+                    bias=bias - weight @ whole.centre,
+                    l2=grid[best],
+                    train_loss=float(loss[i]) - grid[best] / 2 * float(solution[i, :-1].square().sum()),
+                    cv_loss=float(cv_losses[task, best]) if is_judged[task] else math.log(classes),
+                    cv_error=float(cv_errors[task, best]),
+                    has_converged=bool(converged[i]),
+                )
+            )
+    return heads
+
+
+def to_onehot(targets: Tensor, classes: int, *, is_multilabel: bool) -> Tensor:
+    """Targets as (..., c) zeros and ones in float64."""
+    return targets.double() if is_multilabel else functional.one_hot(targets, classes).double()
+
+
+def image_weights(onehot: Tensor, *, is_multilabel: bool, balance: bool) -> Tensor:
+    """(n,) weights summing to one: every class the same weight in all, or every image the same.
+
+    Attributes have no single class to balance, so their images always have the same weight.
+    """
+    count = len(onehot)
+    if is_multilabel or not balance:
+        return torch.full((count,), 1 / count, dtype=torch.float64, device=onehot.device)
+    per_class = onehot.sum(0)
+    return onehot @ (1 / per_class.clamp_min(1)) / int((per_class > 0).sum())
+
+
+def _validate_penalties(problem: Problem, grid: tuple[float, ...]) -> tuple[tuple[float, ...], Tensor, Tensor]:
+    """The penalties that were tried, and (tasks, penalties) held-out losses and class-balanced errors.
+
+    Single precision is enough to compare penalties, and twice as fast.
+    """
+    tasks = torch.arange(len(problem.weights), device=problem.weights.device)
+    images: Tensor | slice = slice(None)
+    if len(problem) > MAX_VALIDATED:  # every task keeps other images, so each is validated alone
+        if len(tasks) > 1:
+            found = [_validate_penalties(problem.select(task, images), grid) for task in tasks.split(1)]
+            return found[0][0], torch.cat([losses for _, losses, _ in found]), torch.cat([error for *_, error in found])
+        order = sort_by_class(problem.onehot[0], is_multilabel=problem.is_multilabel)
+        images = order[torch.linspace(0, len(order) - 1, MAX_VALIDATED, device=order.device).long()]
+    problem = replace(problem.select(tasks, images), dtype=torch.float32)
+    is_large = problem.features.numel() * problem.onehot.shape[2] > _LARGE
+    grid = grid[::2] if is_large else grid
+    kind = {"is_multilabel": problem.is_multilabel}
+    folds = torch.stack([assign_folds(own, folds=2 if is_large else FOLDS, **kind) for own in problem.onehot])
+    is_judged = torch.stack([find_judged(own, fold, **kind) for own, fold in zip(problem.onehot, folds, strict=True)])
+    penalties = torch.tensor(grid, dtype=torch.float64, device=folds.device)
+    how = {"together": problem.count_together(), **_STOP_VALIDATION}
+    losses, errors, _ = cross_validate(problem, penalties, folds, is_judged, **how)
+    return grid, losses, errors
+
+
+def _choose_penalties(losses: Tensor) -> Tensor:
+    """(tasks,) the penalty of the smallest loss; the strongest one where nothing could be validated."""
+    return torch.where(losses.isnan().any(1), losses.shape[1] - 1, losses.nan_to_num().argmin(1))
+
+
+@dataclass(frozen=True)
+class TrainingSplits:
+    """Training sets among the images of a task, and all about them that does not depend on features.
+
+    Attributes:
+        train: (m, n) which images each split trains on.
+        onehot: (n, c) one-hot or 0/1 targets.
+        weights: (m, n) weight of each image in each split; zero outside of it.
+        folds: (m, n) the fold of each image within each split; -1 outside of it.
+        is_judged: (m, n) which images count for the held-out loss.
+        is_multilabel: whether classes are independent attributes.
+    """
+
+    train: np.ndarray
+    onehot: Tensor
+    weights: Tensor
+    folds: Tensor
+    is_judged: Tensor
+    is_multilabel: bool
+
+    def __len__(self) -> int:
+        """Number of splits."""
+        return len(self.train)
+
+    def to(self, device: torch.device | str) -> "TrainingSplits":
+        """The same, on the device of the features."""
+        names = ("onehot", "weights", "folds", "is_judged")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
+    def only(self, some: Sequence[int]) -> "TrainingSplits":
+        """Some of the splits."""
+        rows = list(some)
+        tables = {name: getattr(self, name)[rows] for name in ("weights", "folds", "is_judged")}
+        return replace(self, train=self.train[rows], **tables)
+
+
+def make_training_splits(targets: Tensor, train: np.ndarray, *, classes: int, balance: bool = True) -> TrainingSplits:
+    """The splits of a task with (n,) class indices or (n, c) zeros and ones, one for each row of `train` (m, n).
+
+    Example:
+        >>> splits = make_training_splits(torch.tensor([0, 0, 1, 1]), np.array([[True, True, True, False]]), classes=2)
+        >>> splits.weights.tolist()
+        [[0.25, 0.25, 0.5, 0.0]]
+    """
+    kind = {"is_multilabel": targets.ndim == 2}
+    onehot = to_onehot(targets, classes, **kind)
+    weights = torch.zeros(train.shape, dtype=torch.float64)
+    folds = torch.full(train.shape, -1)
+    is_judged = torch.zeros(train.shape, dtype=torch.bool)
+    for split, mask in enumerate(train):
+        rows = torch.from_numpy(np.flatnonzero(mask))
+        own = onehot[rows]
+        weights[split, rows] = image_weights(own, **kind, balance=balance)
+        folds[split, rows] = assign_folds(own, **kind)
+        is_judged[split, rows] = find_judged(own, folds[split, rows], **kind)
+    return TrainingSplits(train, onehot, weights, folds, is_judged, **kind)
+
+
+def fit_split_heads(
+    features: Tensor,
+    splits: TrainingSplits,
+    *,
+    grid: tuple[float, ...] = SPLIT_L2_GRID,
+    dtype: torch.dtype = torch.float32,
+    **stop,
+) -> Tensor:
+    """(m, n, c) logits of all images by the head of each of the `splits`, fitted on (n, d) `features`.
+
+    Each head has the penalty of `grid` that its own folds prefer; images outside of a split have logits, too. `splits`
+    are on the device of the features. `stop` overrides arguments of the solver (see `Problem.solve`).
+    """
+    problem = make_problem(features, splits.onehot[None], splits.weights, is_multilabel=splits.is_multilabel)
+    if not features.is_cuda:  # a GPU takes longer to find the span than it saves
+        problem, _ = compress(problem)
+    problem = replace(problem, dtype=dtype)
+    memory = torch.cuda.get_device_properties(features.device).total_memory // 8 if features.is_cuda else MEMORY
+    cost = (FOLDS + 1) * len(grid) * problem.columns * problem.features.shape[1]
+    found = []
+    for some in _group_splits(splits.train, cost, _CHEAP[problem.device_type]):
+        while True:
+            try:
+                found.append(_fit_together(problem, splits, some, grid, memory, {**_SPLIT_STOP, **stop}))
+                break
+            except torch.cuda.OutOfMemoryError:
+                if memory < _LEAST_MEMORY:
+                    raise
+            torch.cuda.empty_cache()
+            memory //= 4
+    return torch.cat(found)
+
+
+def _group_splits(train: np.ndarray, cost: int, most: int) -> Iterator[list[int]]:
+    """Splits that are fitted together, in their order; each takes `cost` products for every image of its group."""
+    group: list[int] = []
+    is_read = np.zeros(train.shape[1], dtype=bool)
+    for split, mask in enumerate(train):
+        if group and (len(group) + 1) * (is_read | mask).sum() * cost > most:
+            yield group
+            group, is_read = [], np.zeros_like(is_read)
+        group.append(split)
+        is_read |= mask
+    yield group
+
+
+def _fit_together(
+    whole: Problem, splits: TrainingSplits, some: list[int], grid: tuple[float, ...], memory: int, stop: dict
+) -> Tensor:
+    """(splits, n, c) logits of some splits, fitted in so many bytes at a time."""
+    device = whole.features.device
+    numbers = torch.tensor(some, device=device)
+    images = torch.from_numpy(np.flatnonzero(splits.train[some].any(0))).to(device)
+    problem = whole.select(numbers, images)
+    folds, is_judged = splits.folds[numbers][:, images], splits.is_judged[numbers][:, images]
+    penalties = torch.tensor(grid, dtype=torch.float64, device=device)
+    how = {"together": problem.count_together(memory), "fit_all": True, "from_base_rates": True}
+    losses, _, solutions = cross_validate(problem, penalties, folds, is_judged, **how, **stop)
+    best = solutions[torch.arange(len(some), device=device), _choose_penalties(losses)]
+    return whole.logits(best, numbers)
+
+
+def train_split_heads(
+    features: Tensor,
+    onehot: Tensor,
+    draws: Tensor,
+    *,
+    batch: int,
+    rate: float,
+    weight_decay: float,
+    is_multilabel: bool,
+) -> Tensor:
+    """(m, n, c) logits of all (n, d) `features` by m heads, trained by Adam from zero, each on the images it drew.
+
+    The paper trains its linear classifiers in this way.
+
+    Args:
+        features: of all images, as they are.
+        onehot: (n, c) one-hot or 0/1 targets.
+        draws: (m, epochs, draws) numbers of images, in the order in which each head sees them.
+        batch: images per step; the last step of an epoch has the remaining ones.
+        rate: learning rate.
+        weight_decay: of weights and biases, added to the gradient.
+        is_multilabel: whether classes are independent attributes; their losses are averaged.
+
+    Example:
+        >>> features = torch.tensor([[-1.0], [1.0]])
+        >>> draws = torch.tensor([[[0, 1] * 50]])
+        >>> how = {"batch": 2, "rate": 0.1, "weight_decay": 0.0, "is_multilabel": False}
+        >>> train_split_heads(features, torch.eye(2), draws, **how).argmax(2).tolist()
+        [[0, 1]]
+    """
+    heads, classes = len(draws), onehot.shape[1]
+    onehot = onehot.to(features)
+    weight = features.new_zeros(heads, features.shape[1], classes)
+    bias = features.new_zeros(heads, 1, classes)
+    optimiser = torch.optim.Adam([weight, bias], lr=rate, weight_decay=weight_decay)
+    for epoch in draws.to(features.device).unbind(1):
+        for some in epoch.split(batch, dim=1):
+            x, y = features[some], onehot[some]
+            logits = torch.baddbmm(bias, x, weight)
+            residual = logits.sigmoid_().sub_(y).div_(classes) if is_multilabel else logits.softmax(2).sub_(y)
+            residual /= some.shape[1]
+            weight.grad, bias.grad = x.mT @ residual, residual.sum(1, keepdim=True)
+            optimiser.step()
+    return features @ weight + bias

@@ -1,0 +1,339 @@
+"""Per-sample squared filter gradients, tied and untied, against their definitions in float64, over the shared table."""
+
+import copy
+import functools
+from dataclasses import replace
+
+import pytest
+import torch
+from timm.layers.std_conv import StdConv2d
+from torch import nn
+
+from task2vec.fisher import PerSampleFisher
+from task2vec.probe import Preprocess, make_probe
+from tests.cases import CASES, make_case
+from tests.fisher.seeds import all_seeds, random_head, relative_error
+from tests.oracles.naive_fisher import naive_rows
+from tests.oracles.untied_fisher import untied_rows
+
+THREE = (3, False)
+TASKS = {"2 classes": (2, False), "3 classes": THREE, "3 attributes": (3, True)}
+# Kinds of labels differ in the seeds, not in the layers: small networks see them all, and every route.
+SMALL = ("odd", "shared", "encoder")
+# Slow ones that have no kind of layer, and no way to be folded, that the others have not.
+LEFT_OUT = ("vgg13_bn", "densenet121", "mobilenet_v2", "convnext_tiny")
+make_case = functools.cache(make_case)  # nothing here may change a case
+
+
+def random_images(probe, count):
+    return torch.randn(count, 3, *probe.size, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
+def fisher_rows(probe, images, weight, bias, *, is_multilabel=False, keys=None, is_untied=False, route=None, **options):
+    """(images, filters) with every label of every image as a seed."""
+    network = probe.prepare(dtype=torch.float64, **options)
+    with torch.no_grad():
+        features = torch.cat([network.module(image) for image in images.split(1)])
+    seeds = all_seeds(features, weight, bias, is_multilabel)
+    return PerSampleFisher(network, probe.layers, is_untied=is_untied, route=route).rows(images, seeds, keys)
+
+
+def names_of(probe):
+    return tuple(layer.name for layer in probe.layers)
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_rows_equal_the_definition(name):
+    probe = make_case(name)
+    images = random_images(probe, 2 if name in SMALL else 1)
+    for classes, is_multilabel in TASKS.values() if name in SMALL else (THREE,):
+        weight, bias = random_head(probe, classes)
+        with torch.no_grad():
+            logits = copy.deepcopy(probe.network).double()(images) @ weight.T
+        weight = weight / logits.abs().amax().clamp_min(1)  # where p is 1 to ten digits, 1 - p has six of them left
+        reference = naive_rows(probe.network, names_of(probe), images, weight, bias, is_multilabel=is_multilabel)
+        assert (reference > 0).double().mean() > 0.5
+        ways = [(True, None)]
+        if name in SMALL and classes == 3:  # the routes differ in the layers, not in the labels
+            ways += [(False, None), (True, "direct"), (True, "gram"), (True, "pixelwise"), (False, "gram")]
+        for fold, route in ways:
+            options = {"is_multilabel": is_multilabel, "fold": fold, "flip": fold, "route": route}
+            rows = fisher_rows(probe, images, weight, bias, **options)
+            assert relative_error(rows, reference, probe.layers) < 1e-6, (classes, is_multilabel, fold, route)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in LEFT_OUT])
+def test_untied_rows_equal_the_definition(name):
+    probe = make_case(name)
+    images = random_images(probe, 2 if name in SMALL else 1)
+    for classes, is_multilabel in TASKS.values() if name in SMALL else (THREE,):
+        weight, bias = random_head(probe, classes)
+        reference = untied_rows(probe.network, names_of(probe), images, weight, bias, is_multilabel=is_multilabel)
+        assert (reference > 0).double().mean() > 0.5
+        for fold in (True, False) if name in SMALL else (True,):
+            options = {"is_multilabel": is_multilabel, "fold": fold, "flip": fold}
+            rows = fisher_rows(probe, images, weight, bias, is_untied=True, **options)
+            assert relative_error(rows, reference, probe.layers) < 1e-6, (classes, is_multilabel, fold)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_untied_rows_equal_one_backward_pass_per_output(name):
+    probe = make_case(name)
+    images = random_images(probe, 1)
+    weight, bias = random_head(probe, 3)
+    reference = untied_rows(probe.network, names_of(probe), images, weight, bias, is_multilabel=False, by_autograd=True)
+    rows = fisher_rows(probe, images, weight, bias, is_untied=True)
+    assert relative_error(rows, reference, probe.layers) < 1e-6
+
+
+def test_folding_happens_where_batch_norm_follows_a_convolution():
+    folded = {name: len(make_case(name).prepare().scales) for name in ("odd", "densenet121", "tf_efficientnet_lite0")}
+    # DenseNet normalises before most of its convolutions: only the stem and 58 bottlenecks come before a batch-norm.
+    assert folded == {"odd": 2, "densenet121": 59, "tf_efficientnet_lite0": 49}
+
+
+@pytest.mark.parametrize("is_untied", [False, True])
+def test_hooks_are_removed_and_weights_unchanged_even_after_an_error(is_untied):
+    probe = make_case("odd")
+    network = probe.prepare(dtype=torch.float64)
+    before = {k: v.clone() for k, v in network.module.state_dict().items()}
+    images = random_images(probe, 1)
+    fisher = PerSampleFisher(network, probe.layers, is_untied=is_untied)
+    fisher.rows(images, torch.ones(1, 1, probe.feature_dim).double())
+    with pytest.raises(ZeroDivisionError):
+        fisher.rows(images, lambda features: 1 / 0)
+    each = fisher.rows_by_seed(images, random_seeds(probe, 3)[:, :1])  # a run that ends between seeds
+    next(each)
+    assert not any(m._forward_hooks for m in network.module.modules())
+    each.close()
+    assert all(torch.equal(v, before[k]) for k, v in network.module.state_dict().items())
+    assert not any(p.requires_grad or p.grad is not None for p in network.module.parameters())
+
+
+# --- seed by seed ---
+
+
+def rows_of_seed(probe, images, seed):
+    """(images, filters) by the definition: the gradient of seed . features, image by image, squared."""
+    network = copy.deepcopy(probe.network).double().eval().requires_grad_(True)
+    modules = dict(network.named_modules())
+    weights = [modules[layer.name].weight for layer in probe.layers]
+    rows = []
+    for image, own in zip(images, seed, strict=True):
+        gradients = torch.autograd.grad(network(image[None])[0] @ own, weights, allow_unused=True)
+        rows.append(torch.cat([g.flatten(1).square().mean(1) for g in gradients if g is not None]))
+    return torch.stack(rows)
+
+
+def random_seeds(probe, count):
+    generator = torch.Generator().manual_seed(6)
+    return torch.randn(count, 2, probe.feature_dim, generator=generator, dtype=torch.float64)
+
+
+SHARING = ("odd", "shared", "encoder", "swin_v2")  # every kind of layer, and a network that runs image by image
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_rows_by_seed_equal_the_definition_seed_by_seed(name):
+    probe = make_case(name)
+    images, seeds = random_images(probe, 2), random_seeds(probe, 2)
+    seeds[1, 0] = 0  # an image that has fewer seeds than the other
+    found = list(PerSampleFisher(probe.prepare(dtype=torch.float64), probe.layers).rows_by_seed(images, seeds))
+    assert len(found) == 2
+    for rows, seed in zip(found, seeds, strict=True):
+        assert relative_error(rows, rows_of_seed(probe, images, seed), probe.layers) < 1e-6
+    assert not found[1][0].any() and found[1][1].any()
+
+
+@pytest.mark.parametrize("way", [{"is_untied": True}, {"route": "gram"}])
+@pytest.mark.parametrize("name", SMALL)
+def test_seeds_do_not_affect_one_another(name, way):
+    probe = make_case(name)
+    images, seeds = random_images(probe, 2), random_seeds(probe, 2)
+    fisher = PerSampleFisher(probe.prepare(dtype=torch.float64), probe.layers, **way)
+    together = list(fisher.rows_by_seed(images, seeds))
+    alone = [next(fisher.rows_by_seed(images, seed[None])) for seed in seeds]
+    for one, other in zip(together, alone, strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-12 * float(other.max()))
+    total = fisher.rows(images, seeds)
+    assert torch.allclose(torch.stack(together).sum(0), total, rtol=1e-9, atol=1e-12 * float(total.max()))
+
+
+@pytest.mark.parametrize("name", ["odd", "swin_v2"])
+def test_all_seeds_share_one_forward_pass_per_image(name):
+    probe = make_case(name)
+    network, images = probe.prepare(dtype=torch.float64), random_images(probe, 2)
+    seen = []
+    handle = network.module.register_forward_hook(lambda module, inputs, out: seen.append(len(out)))
+    try:
+        each = PerSampleFisher(network, probe.layers).rows_by_seed(images, random_seeds(probe, 4))
+        assert seen == []  # nothing is computed before it is needed
+        next(each)
+        before = sum(seen)
+        assert len(list(each)) == 3
+    finally:
+        handle.remove()
+    assert before == sum(seen) == len(images)
+
+
+@pytest.mark.parametrize("way", [{}, {"is_untied": True}])
+def test_a_network_that_takes_images_one_by_one_gives_the_same_rows(way):
+    probe = make_case("shared")  # which could take them together, so that there is something to compare with
+    batched = probe.prepare(dtype=torch.float64)
+    images, seeds = random_images(probe, 2), random_seeds(probe, 3)
+    wanted = list(PerSampleFisher(batched, probe.layers, **way).rows_by_seed(images, seeds))
+    single = PerSampleFisher(replace(batched, is_batched=False), probe.layers, **way)
+    found = list(single.rows_by_seed(images, seeds))
+    assert len(found) == 3
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=0)
+
+
+def test_seeds_may_be_a_function_of_the_features():
+    for name in ("odd", "swin_v2"):  # in batches, and one image at a time
+        probe = make_case(name)
+        images = random_images(probe, 2)
+        weight, bias = random_head(probe, 3)
+        network = probe.prepare(dtype=torch.float64)
+        fisher = PerSampleFisher(network, probe.layers, is_untied=True)
+        seen = []
+
+        def seeds(features, weight=weight, bias=bias, seen=seen):
+            seen.append(features)
+            return all_seeds(features, weight, bias, False)
+
+        rows = fisher.rows(images, seeds)
+        assert torch.allclose(rows, fisher_rows(probe, images, weight, bias, is_untied=True), rtol=1e-9, atol=1e-30)
+        with torch.no_grad():
+            expected = torch.cat([network.module(image) for image in images.split(1)])
+        assert torch.allclose(torch.cat(seen), expected, rtol=1e-10) and not torch.cat(seen).requires_grad
+
+
+# --- untied ---
+
+
+class Twice(nn.Module):
+    """One convolution used twice, or two of the same weights."""
+
+    def __init__(self, *, is_shared):
+        super().__init__()
+        self.first = nn.Conv2d(3, 3, 3, padding=1)
+        self.second = self.first if is_shared else nn.Conv2d(3, 3, 3, padding=1)
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.fc(torch.tanh(self.second(torch.tanh(self.first(x)))).mean((2, 3)))
+
+
+def tiny_probe(module, size=6):
+    return make_probe("tiny", module.eval(), ("fc",), Preprocess(size=(size, size), resize=size), source="test")
+
+
+def test_untied_calls_of_one_layer_add_up():
+    torch.manual_seed(0)
+    apart = Twice(is_shared=False)
+    apart.second.load_state_dict(apart.first.state_dict())
+    shared = Twice(is_shared=True)
+    shared.first.load_state_dict(apart.first.state_dict())
+    apart, shared = tiny_probe(apart), tiny_probe(shared)
+    images = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weight, bias = random_head(shared, 3)
+    both = fisher_rows(apart, images, weight, bias, is_untied=True).unflatten(1, (2, 3)).sum(1)
+    assert torch.allclose(fisher_rows(shared, images, weight, bias, is_untied=True), both, rtol=1e-12)
+    # The tied Fisher does not: there the gradients of the calls add up before they are squared.
+    tied = [fisher_rows(probe, images, weight, bias) for probe in (shared, apart)]
+    assert not torch.allclose(tied[0], tied[1].unflatten(1, (2, 3)).sum(1), rtol=1e-2)
+
+
+class Places(nn.Module):
+    """Layers that have one output per filter, then layers that have many."""
+
+    def __init__(self):
+        super().__init__()
+        self.whole = nn.Conv2d(3, 8, 6)
+        self.point = nn.Conv2d(8, 6, 3, padding=1)
+        self.grouped = nn.Conv2d(6, 6, 1, groups=3)
+        self.dense = nn.Linear(6, 5)
+        self.map = nn.Conv2d(5, 4, 1)
+        self.fc = nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = torch.tanh(self.grouped(torch.tanh(self.point(torch.tanh(self.whole(x))))))
+        x = torch.tanh(self.dense(x.flatten(1)))
+        return self.fc(torch.tanh(self.map(x[:, :, None, None].expand(-1, -1, 3, 3))).mean((2, 3)))
+
+
+def test_a_filter_with_one_output_has_the_same_tied_and_untied_fisher():
+    torch.manual_seed(0)
+    probe = tiny_probe(Places())
+    images = torch.randn(3, 3, 6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weight, bias = random_head(probe, 3)
+    untied, tied = (fisher_rows(probe, images, weight, bias, is_untied=u) for u in (True, False))
+    one_place = sum(layer.filters for layer in probe.layers[:-1])
+    assert torch.allclose(untied[:, :one_place], tied[:, :one_place], rtol=1e-12, atol=0)
+    # Nine places that see and do the same: gradients add up to 9 g, so 81 g^2 tied and 9 g^2 untied.
+    assert torch.allclose(9 * untied[:, one_place:], tied[:, one_place:], rtol=1e-12, atol=0)
+
+
+# --- layers that are not plain ---
+
+
+class Standardised(nn.Module):
+    """timm's weight-standardised convolution between plain ones, with a linear layer that scales its weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, stride=2)
+        self.standard = StdConv2d(4, 6, 3, padding=1, groups=2)
+        self.halved = Halved(6, 5)
+        self.fc = nn.Linear(5, 2)
+
+    def forward(self, x):
+        x = torch.tanh(self.standard(torch.tanh(self.stem(x))))
+        return self.fc(torch.tanh(self.halved(x.flatten(2).transpose(1, 2))).mean(1))
+
+
+class Halved(nn.Linear):
+    def forward(self, input):
+        return nn.functional.linear(input, self.weight / 2, self.bias)
+
+
+@pytest.fixture(scope="module")
+def odd_layers():
+    torch.manual_seed(0)
+    probe = tiny_probe(Standardised(), 10)
+    images = torch.randn(2, 3, 10, 10, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return probe, images, *random_head(probe, 3)
+
+
+def test_layers_that_are_not_plain_are_estimated_without_bias(odd_layers):
+    probe, images, weight, bias = odd_layers
+    reference = untied_rows(probe.network, names_of(probe), images, weight, bias, is_multilabel=False, by_autograd=True)
+    draws = 400
+    found = fisher_rows(
+        probe, images.repeat(draws, 1, 1, 1), weight, bias, keys=range(2 * draws), is_untied=True
+    ).unflatten(0, (-1, 2))
+    plain = probe.layers[0].filters
+    assert torch.allclose(found[:, :, :plain].std(0), torch.zeros(2, plain).double(), atol=1e-12)
+    assert torch.allclose(found[0, :, :plain], reference[:, :plain], rtol=1e-8)
+    error = found.std(0)[:, plain:] / draws**0.5
+    gaps = (found.mean(0) - reference)[:, plain:].abs() / error
+    assert gaps.max() < 4.5 and gaps.square().mean() < 2
+    assert (error / reference[:, plain:]).max() < 0.1  # so that a wrong scale could not hide
+    tied = naive_rows(
+        probe.network, tuple(layer.name for layer in probe.layers), images, weight, bias, is_multilabel=False
+    )
+    assert ((tied - reference)[:, plain:].abs() / error).median() > 10  # nor the tied Fisher
+
+
+def test_the_estimate_depends_on_the_image_and_not_on_its_batch(odd_layers):
+    probe, images, weight, bias = odd_layers
+    together = fisher_rows(probe, images, weight, bias, keys=[11, 7], is_untied=True)
+    alone = [
+        fisher_rows(probe, images[i : i + 1], weight, bias, keys=[key], is_untied=True) for i, key in enumerate((11, 7))
+    ]
+    swapped = fisher_rows(probe, images.flip(0), weight, bias, keys=[7, 11], is_untied=True).flip(0)
+    assert torch.allclose(torch.cat(alone), together, rtol=1e-10) and torch.allclose(swapped, together, rtol=1e-10)
+    assert not torch.allclose(
+        fisher_rows(probe, images, weight, bias, keys=[12, 7], is_untied=True)[0], together[0], rtol=1e-3
+    )

@@ -1,0 +1,247 @@
+"""The head sits at the minimum of its stated objective, and its penalty at the minimum of cross-validation."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from task2vec.head import fit_head, fit_heads, image_weights
+from task2vec.head.cross_validation import FOLDS
+from task2vec.head.fit import L2_GRID
+from task2vec.head.problem import CHUNK, Problem
+from tests.oracles import slow_head
+
+KINDS = {"2 classes": (2, False), "4 classes": (4, False), "3 attributes": (3, True)}
+
+
+def problem(kind, count=60, features=8, seed=0, noise=1.0):
+    """Features around class centres, far from the origin and of very different scales; classes of unequal size."""
+    classes, is_multilabel = KINDS[kind]
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(classes, features))
+    if is_multilabel:
+        onehot = (rng.random((count, classes)) < 0.35).astype(np.int64)
+        x, targets = onehot @ centres, onehot
+    else:
+        sizes = np.arange(1, classes + 1)
+        counts = np.ceil(count * sizes / sizes.sum()).astype(int)
+        targets = rng.permutation(np.repeat(np.arange(classes), counts)[:count])
+        onehot = np.eye(classes, dtype=np.int64)[targets]
+        x = centres[targets]
+    x = (x + noise * rng.normal(size=x.shape)) * np.geomspace(0.3, 3, features) + 5
+    return torch.from_numpy(x), torch.from_numpy(targets), onehot, is_multilabel
+
+
+@pytest.mark.parametrize("balance", [True, False])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_optimum_of_the_stated_objective(kind, balance):
+    x, targets, onehot, is_multilabel = problem(kind)
+    head = fit_head(x, targets, classes=onehot.shape[1], l2=0.02, balance=balance)
+    omega = slow_head.weights_of(onehot, is_multilabel=is_multilabel, balance=balance)
+    penalty = 0.02 * slow_head.spread(x.numpy(), omega)
+    weight, bias = slow_head.fit(x.numpy(), onehot, omega, penalty, is_multilabel=is_multilabel)
+    assert head.has_converged
+    assert torch.allclose(head.weight, weight, atol=2e-4 * weight.abs().max())
+    expected, ours = x @ weight.T + bias, head.logits(x)
+    if not is_multilabel:  # a shift of all logits is free
+        expected, ours = expected.log_softmax(1), ours.log_softmax(1)
+    assert torch.allclose(ours, expected, atol=1e-4)
+    y, o = torch.from_numpy(onehot).double(), torch.from_numpy(omega)
+    ours = slow_head.objective(head.weight, head.bias, x, y, o, penalty, is_multilabel=is_multilabel)
+    least = slow_head.objective(weight, bias, x, y, o, penalty, is_multilabel=is_multilabel)
+    assert abs(ours - least) < 1e-9
+    loss = slow_head.losses(weight, bias, x, y, is_multilabel=is_multilabel) @ o
+    assert head.train_loss == pytest.approx(loss.item(), abs=1e-5)
+
+
+def test_scikit_learn_agrees():
+    x, targets, onehot, _ = problem("4 classes")
+    omega = slow_head.weights_of(onehot, is_multilabel=False, balance=True)
+    strength = 1 / (0.05 * slow_head.spread(x.numpy(), omega))
+    solver = LogisticRegression(C=strength, tol=1e-10, max_iter=50000)
+    theirs = solver.fit(x.numpy(), targets.numpy(), sample_weight=omega)
+    ours = fit_head(x, targets, classes=4, l2=0.05)
+    assert np.allclose(ours.logits(x).softmax(1).numpy(), theirs.predict_proba(x.numpy()), atol=1e-4)
+    x, targets, onehot, _ = problem("3 attributes")
+    omega = np.full(len(x), 1 / len(x))
+    strength = 1 / (0.05 * slow_head.spread(x.numpy(), omega))
+    ours = fit_head(x, targets, classes=3, l2=0.05).logits(x).sigmoid().numpy()
+    for column in range(3):
+        solver = LogisticRegression(C=strength, tol=1e-10, max_iter=50000)
+        theirs = solver.fit(x.numpy(), onehot[:, column], sample_weight=omega)
+        assert np.allclose(ours[:, column], theirs.predict_proba(x.numpy())[:, 1], atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_fewer_images_than_features_give_the_same_answer(kind):
+    x, targets, onehot, is_multilabel = problem(kind, count=24, features=90)
+    head = fit_head(x, targets, classes=onehot.shape[1], l2=0.05)
+    omega = slow_head.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
+    penalty = 0.05 * slow_head.spread(x.numpy(), omega)
+    weight, _ = slow_head.fit(x.numpy(), onehot, omega, penalty, is_multilabel=is_multilabel)
+    assert head.weight.shape == (onehot.shape[1], 90)
+    assert torch.allclose(head.weight, weight, atol=2e-4 * weight.abs().max())
+
+
+def test_l2_has_no_unit():
+    x, targets, _, _ = problem("4 classes")
+    small, large = (fit_head(x * unit, targets, classes=4, l2=0.01) for unit in (1e-3, 1e3))
+    assert torch.allclose(small.logits(x * 1e-3).softmax(1), large.logits(x * 1e3).softmax(1), atol=1e-6)
+
+
+def test_balanced_weights_give_every_class_the_same():
+    onehot = torch.eye(3).double()[[0, 0, 0, 0, 1, 2, 2]]
+    weights = image_weights(onehot, is_multilabel=False, balance=True)
+    assert torch.allclose(weights @ onehot, torch.full((3,), 1 / 3, dtype=torch.float64))
+    assert torch.allclose(weights[:4], torch.full((4,), 1 / 12, dtype=torch.float64))
+    for options in ({"is_multilabel": False, "balance": False}, {"is_multilabel": True, "balance": True}):
+        assert torch.equal(image_weights(onehot, **options), torch.full((7,), 1 / 7, dtype=torch.float64))
+
+
+GRID = (1e-3, 1e-2, 1e-1)
+
+
+def slow_cross_validation(x, onehot, *, is_multilabel):
+    """Held-out loss and logits of every penalty, fold by fold: image i in the order of classes is in fold i mod 5."""
+    omega = slow_head.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
+    x = (x - omega @ x) / slow_head.spread(x, omega) ** 0.5
+    order = np.arange(len(x)) if is_multilabel else np.argsort(onehot.argmax(1), kind="stable")
+    fold = np.empty(len(x), dtype=int)
+    fold[order] = np.arange(len(x)) % FOLDS
+    found = []
+    for l2 in GRID:
+        loss, logits = 0.0, np.zeros(onehot.shape)
+        for k in range(FOLDS):
+            train, test = fold != k, fold == k
+            own = omega[train] / omega[train].sum()
+            weight, bias = slow_head.fit(x[train], onehot[train], own, l2, is_multilabel=is_multilabel)
+            held = torch.from_numpy(x[test]), torch.from_numpy(onehot[test]).double()
+            losses = slow_head.losses(weight, bias, *held, is_multilabel=is_multilabel)
+            loss += float(losses @ torch.from_numpy(omega[test]))
+            logits[test] = (held[0] @ weight.T + bias).numpy()
+        found.append((loss, logits))
+    return found
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_penalty_is_the_minimum_of_an_explicit_cross_validation(kind, monkeypatch):
+    monkeypatch.setattr("task2vec.head.fit.L2_GRID", GRID)
+    x, targets, onehot, is_multilabel = problem(kind, count=40, features=6, noise=1.0, seed=2)
+    head = fit_head(x, targets, classes=onehot.shape[1])
+    slow = slow_cross_validation(x.numpy(), onehot, is_multilabel=is_multilabel)
+    best = int(np.argmin([loss for loss, _ in slow]))
+    assert 0 < best < len(GRID) - 1, "the minimum should lie inside the grid, or the test shows nothing"
+    assert head.l2 == GRID[best]
+    # Penalties are compared in single precision, stopped early: a loss may move in its third digit, and one image.
+    assert head.cv_loss == pytest.approx(slow[best][0], rel=3e-3)
+    assert abs(slow[best - 1][0] / slow[best][0] - 1) > 3e-3 and abs(slow[best + 1][0] / slow[best][0] - 1) > 3e-3
+    logits = slow[best][1]
+    if is_multilabel:
+        wrong = (logits > 0) != onehot.astype(bool)
+        error = np.mean([(wrong[onehot[:, c] == v, c]).mean() for c in range(onehot.shape[1]) for v in (0, 1)])
+    else:
+        wrong = logits.argmax(1) != onehot.argmax(1)
+        error = np.mean([wrong[onehot[:, c] == 1].mean() for c in range(onehot.shape[1])])
+    assert head.cv_error == pytest.approx(error, abs=1.01 / (onehot.shape[1] * onehot.sum(0).min()))
+
+
+def test_coin_flips_cannot_be_learned_and_centres_can():
+    rng = np.random.default_rng(1)
+    x = torch.from_numpy(rng.normal(size=(300, 10)))
+    coins = torch.from_numpy(rng.permutation(np.arange(300) % 2))
+    head = fit_head(x, coins, classes=2)
+    assert 0.4 < head.cv_error < 0.6
+    assert head.cv_loss < 1.1 * np.log(2)
+    x, targets, _, _ = problem("4 classes", noise=0.1)
+    assert fit_head(x, targets, classes=4).cv_error < 0.02
+
+
+def test_separable_data_has_a_finite_head():
+    x = torch.tensor([[-1.0], [-2.0], [1.0], [2.0]]).repeat(5, 1)
+    targets = torch.tensor([0, 0, 1, 1]).repeat(5)
+    head = fit_head(x, targets, classes=2)
+    assert head.has_converged and torch.isfinite(head.weight).all()
+    assert head.weight.abs().max() < 1e3 and head.cv_error == 0
+
+
+@pytest.mark.parametrize("value", [0.0, 1234.567, 1e-9])
+def test_constant_features_leave_only_the_class_sizes(value):
+    x = torch.full((30, 7), value, dtype=torch.float64)
+    targets = torch.tensor([0] * 20 + [1] * 10)
+    head = fit_head(x, targets, classes=2, balance=False)
+    assert torch.allclose(head.logits(x).softmax(1), torch.tensor([2 / 3, 1 / 3], dtype=torch.float64), atol=1e-4)
+    assert head.weight.abs().max() * max(value, 1) < 1e-3
+
+
+def test_cross_validation_of_many_images_uses_a_part_of_each_class(monkeypatch):
+    monkeypatch.setattr("task2vec.head.fit.MAX_VALIDATED", 40)
+    x, targets, _, _ = problem("4 classes", count=200, noise=0.1)
+    head = fit_head(x, targets, classes=4)
+    assert head.cv_error < 0.05 and head.has_converged
+
+
+def test_features_in_chunks_give_the_same_head(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    features, targets = torch.randn(90, 12, generator=generator), torch.randint(0, 3, (90,), generator=generator)
+    whole = fit_head(features, targets, classes=3)
+    monkeypatch.setitem(CHUNK, "cpu", 32)
+    monkeypatch.setattr("task2vec.head.problem._KEPT", {"cpu": 32})
+    chunks = fit_head(features, targets, classes=3)
+    assert chunks.l2 == whole.l2
+    assert torch.allclose(chunks.weight, whole.weight, rtol=1e-5, atol=1e-7)
+    assert torch.allclose(chunks.logits(features), whole.logits(features), rtol=1e-5, atol=1e-6)
+
+
+def test_large_problems_use_two_folds_and_every_second_penalty(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    features, targets = torch.randn(60, 8, generator=generator), torch.randint(0, 3, (60,), generator=generator)
+    monkeypatch.setattr("task2vec.head.fit._LARGE", 1)
+    head = fit_head(features, targets, classes=3)
+    assert head.l2 in L2_GRID[::2]
+    assert 0.4 < head.cv_error < 0.9
+
+
+def test_one_image_per_class_gives_the_strongest_penalty():
+    features = torch.randn(6, 20, generator=torch.Generator().manual_seed(0))
+    head = fit_head(features, torch.arange(6), classes=6)
+    assert head.l2 == max(L2_GRID)
+    assert head.cv_loss == pytest.approx(math.log(6))
+    assert head.cv_error == 1
+
+
+def test_the_only_image_of_a_class_does_not_decide_the_penalty():
+    generator = torch.Generator().manual_seed(1)
+    targets = torch.arange(40) % 2
+    features = torch.randn(40, 8, generator=generator) + 2 * targets[:, None]
+    single = torch.cat([features, 50 * torch.randn(1, 8, generator=generator)])
+    with_it = fit_head(single, torch.cat([targets, torch.tensor([2])]), classes=3)
+    # Its own held-out loss would be huge and grow with the penalty; only the images that can be judged count.
+    assert with_it.cv_loss < math.log(3)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize(
+    ("count", "validated", "memory"),
+    [(12, 4000, 1 << 29), (90, 4000, 200_000), (90, 30, 1 << 29)],
+    ids=["fewer images than features", "a few heads at a time", "a part of the images validated"],
+)
+def test_heads_of_several_tasks_are_those_that_each_has_alone(kind, count, validated, memory, monkeypatch):
+    monkeypatch.setattr("task2vec.head.fit.MAX_VALIDATED", validated)
+    monkeypatch.setattr(Problem.count_together, "__defaults__", (memory,))
+    classes, is_multilabel = KINDS[kind]
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(count, 20, generator=generator) * 3 + 5
+    shape = (4, count, classes) if is_multilabel else (4, count)
+    targets = torch.randint(0, 2 if is_multilabel else classes, shape, generator=generator)
+    targets[0] = (features[:, :1] > 5).long() if is_multilabel else (features[:, 0] > 5).long()  # something to learn
+    together = fit_heads(features, targets, classes=classes)
+    for own, head in zip(targets, together, strict=True):
+        alone = fit_head(features, own, classes=classes)
+        assert (head.l2, head.cv_error, head.has_converged) == (alone.l2, alone.cv_error, True)
+        assert head.cv_loss == pytest.approx(alone.cv_loss, rel=1e-4)  # folds are solved to a part of the gradient
+        assert head.train_loss == pytest.approx(alone.train_loss, rel=1e-9)
+        assert torch.allclose(head.weight, alone.weight, rtol=1e-8, atol=1e-10)
+        assert torch.allclose(head.bias, alone.bias, rtol=1e-8, atol=1e-9)
+    assert len({head.l2 for head in together}) > 1  # or the test would not see penalties mixed up
