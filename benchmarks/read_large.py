@@ -1,17 +1,16 @@
-"""Annotations of real size: seconds and peak memory of parsing them, and again from the cache.
+"""Annotations of real size: seconds and peak memory of parsing them.
 
     python benchmarks/read_large.py [NAME ...] [--quick] [--out FILE]
 
 The files are made up in a temporary folder, with as many records and as long ones as the published datasets have. Each
-is parsed in a process of its own that has imported nothing else, without a cache, then with one that is there. A file
-that is only read from end to end, and one that Python's json reads whole, are measured beside it. No image is opened.
+is parsed in a process of its own that has imported nothing else. A file that is only read from end to end, and one that
+Python's json reads whole, are measured beside it. No image is opened.
 Seconds of the processor are given too, for a machine that does other things.
 """
 
 import argparse
 import hashlib
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -185,32 +184,27 @@ def measure(name: str, share: float) -> dict[str, object]:
         folder.mkdir()
         dataset.write(folder, share)
         files = {file.name: round(file.stat().st_size / 1e6, 1) for file in _list_files(folder)}
-        environment = {**os.environ, "XDG_CACHE_HOME": place}
-        parsed = _run("read", name, folder, environment)
-        cached = _run("read", name, folder, environment)
-        cache = sum(file.stat().st_size for file in Path(place, "task2vec").rglob("*") if file.is_file())
-        whole = _run("whole", name, folder, environment) if any(file.endswith(".json") for file in files) else None
+        parsed = _run("read", name, folder)
+        whole = _run("whole", name, folder) if any(file.endswith(".json") for file in files) else None
         found = {
             "share": share,
             "megabytes": files,
             "read_bytes_s": round(_read_bytes(folder), 2),
             "parsed": parsed,
-            "from_cache": cached,
-            "cache_megabytes": round(cache / 1e6, 1),
         }
         return found | ({"json_load": whole} if whole else {})
 
 
-def _run(mode: str, name: str, folder: Path, environment: dict[str, str]) -> dict[str, object]:
+def _run(mode: str, name: str, folder: Path) -> dict[str, object]:
     """What a process of its own reports of reading the folder."""
     command = [sys.executable, str(Path(__file__)), name, "--inside", mode, "--folder", str(folder)]
-    done = subprocess.run(command, env=environment, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def _inside(mode: str, name: str, folder: Path) -> None:
     """Reads the folder and prints seconds, peak memory and what was found."""
-    import task2vec.tasks.parsed  # noqa: F401  # so that the peak before is that of the imports
+    import task2vec.tasks  # noqa: F401  # so that the peak before is that of the imports
 
     before, begin, busy = _peak_gb(), time.perf_counter(), time.process_time()
     if mode == "read":
@@ -267,9 +261,9 @@ def main() -> None:
     for name in arguments.names:
         found = measure(name, 0.01 if arguments.quick else 1.0)
         known[name] = found
-        parsed, cached, whole = (found.get(key) for key in ("parsed", "from_cache", "json_load"))
+        parsed, whole = (found.get(key) for key in ("parsed", "json_load"))
         print(f"\n{name}: {sum(found['megabytes'].values()):.0f} MB of annotations\n  {parsed['found']}")
-        for what, row in (("parsed", parsed), ("from the cache", cached), ("json.load alone", whole)):
+        for what, row in (("parsed", parsed), ("json.load alone", whole)):
             if row:
                 spent = f"{row['seconds']:8.2f} s ({row['processor_seconds']:.2f} s of the processor)"
                 print(f"  {what:16} {spent}  peak {row['peak_gb']:6.3f} GB")

@@ -29,11 +29,10 @@ import typer
 
 from experiments.console import make_app, open_page, print_json, say
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.catalogue import Catalogue
-from task2vec.tasks.check import quote
+from task2vec.tasks import Catalog, TaskDefinition, read_catalog
+from task2vec.tasks.catalog import ATTRIBUTE, ATTRIBUTE_GROUP
 from task2vec.tasks.cub200 import paper_tasks
-from task2vec.tasks.definitions import ATTRIBUTE, ATTRIBUTE_GROUP, TaskDefinition
-from task2vec.tasks.layouts import read_catalogue
+from task2vec.tasks.task import quote
 from task2vec.text import printable
 
 # The catalogue's name and the definition of a task in it.
@@ -116,7 +115,7 @@ class MixedRules:
     group_experts: tuple[str, ...] = ("color", "gender", "neckline", "sleeve", "style")
 
 
-def inat_cub(inaturalist: Catalogue, cub: Catalogue, *, orders: int = 25, birds: int = 25) -> MetaTaskDefinition:
+def inat_cub(inaturalist: Catalog, cub: Catalog, *, orders: int = 25, birds: int = 25) -> MetaTaskDefinition:
     """The meta-task iNat+CUB: the orders of iNaturalist with the most samples and the CUB tasks; as experts the same.
 
     Args:
@@ -137,10 +136,10 @@ def inat_cub(inaturalist: Catalogue, cub: Catalogue, *, orders: int = 25, birds:
 
 
 def mixed(
-    inaturalist: Catalogue,
-    cub: Catalogue,
-    imaterialist: Catalogue,
-    deepfashion: Catalogue,
+    inaturalist: Catalog,
+    cub: Catalog,
+    imaterialist: Catalog,
+    deepfashion: Catalog,
     *,
     seed: int = 0,
     rules: MixedRules | None = None,
@@ -177,7 +176,7 @@ def mixed(
     return MetaTaskDefinition("mixed", tasks, experts)
 
 
-def _find_birds(cub: Catalogue, wanted: int, otherwise: str) -> tuple[TaskDefinition, ...]:
+def _find_birds(cub: Catalog, wanted: int, otherwise: str) -> tuple[TaskDefinition, ...]:
     """The CUB tasks of the paper; another number of them comes from another taxonomy, and is refused."""
     known = paper_tasks(cub)
     if len(known) != wanted:
@@ -189,7 +188,7 @@ def _find_birds(cub: Catalogue, wanted: int, otherwise: str) -> tuple[TaskDefini
     return known
 
 
-def _pick_birds(cub: Catalogue, rules: MixedRules, rng: np.random.Generator) -> list[TaskDefinition]:
+def _pick_birds(cub: Catalog, rules: MixedRules, rng: np.random.Generator) -> list[TaskDefinition]:
     """Some orders and some families of Passeriformes."""
     known = _find_birds(cub, rules.birds, "pass rules=MixedRules(birds={})")
     picked = []
@@ -200,7 +199,7 @@ def _pick_birds(cub: Catalogue, rules: MixedRules, rng: np.random.Generator) -> 
     return picked
 
 
-def _pick_orders(inaturalist: Catalogue, rules: MixedRules, rng: np.random.Generator) -> list[TaskDefinition]:
+def _pick_orders(inaturalist: Catalog, rules: MixedRules, rng: np.random.Generator) -> list[TaskDefinition]:
     """Orders with enough validation images, evenly over the classes."""
     split, fewest = _find_validation(inaturalist), rules.inaturalist_validation
     enough = [one for one in inaturalist.of_kind("order") if one.counts[split] >= fewest]
@@ -208,7 +207,7 @@ def _pick_orders(inaturalist: Catalogue, rules: MixedRules, rng: np.random.Gener
     return _draw_in_rounds(enough, rules.inaturalist_tasks, rng, what)
 
 
-def _pick_labels(imaterialist: Catalogue, rules: MixedRules, rng: np.random.Generator) -> list[TaskDefinition]:
+def _pick_labels(imaterialist: Catalog, rules: MixedRules, rng: np.random.Generator) -> list[TaskDefinition]:
     """Labels that enough validation images have, evenly over the groups."""
     split, fewest = _find_validation(imaterialist), rules.imaterialist_validation
     enough = [one for one in imaterialist.of_kind(ATTRIBUTE) if one.group and one.positives[split] >= fewest]
@@ -216,7 +215,7 @@ def _pick_labels(imaterialist: Catalogue, rules: MixedRules, rng: np.random.Gene
     return _draw_in_rounds(enough, rules.imaterialist_tasks, rng, what)
 
 
-def _pick_attributes(deepfashion: Catalogue, rules: MixedRules, rng: np.random.Generator) -> list[TaskDefinition]:
+def _pick_attributes(deepfashion: Catalog, rules: MixedRules, rng: np.random.Generator) -> list[TaskDefinition]:
     """Attributes that can be learned, each with the same chance."""
     train = deepfashion.splits.names[0]
     usable = [one for one in deepfashion.of_kind(ATTRIBUTE) if 0 < one.positives[train] < one.counts[train]]
@@ -224,7 +223,7 @@ def _pick_attributes(deepfashion: Catalogue, rules: MixedRules, rng: np.random.G
     return _draw(usable, rules.deepfashion_tasks, rng, what)
 
 
-def _choose_large(catalogue: Catalogue, kind: str, wanted: int, more_than: int) -> list[TaskDefinition]:
+def _choose_large(catalogue: Catalog, kind: str, wanted: int, more_than: int) -> list[TaskDefinition]:
     """The largest tasks of a kind, of those with more than so many samples to train on."""
     train = catalogue.splits.names[0]
     large = [one for one in catalogue.of_kind(kind) if one.counts[train] > more_than]
@@ -232,7 +231,7 @@ def _choose_large(catalogue: Catalogue, kind: str, wanted: int, more_than: int) 
     return sorted(large, key=lambda one: (-one.counts[train], one.name))[:wanted]
 
 
-def _choose_named(catalogue: Catalogue, names: Sequence[str], kind: str, *, group: str = "") -> list[TaskDefinition]:
+def _choose_named(catalogue: Catalog, names: Sequence[str], kind: str, *, group: str = "") -> list[TaskDefinition]:
     """The tasks of these names, in capitals or not."""
     among = [one for one in catalogue.of_kind(kind) if not group or one.group.casefold() == group]
     found = {one.name.casefold(): one for one in among}
@@ -246,7 +245,7 @@ def _choose_named(catalogue: Catalogue, names: Sequence[str], kind: str, *, grou
     return [found[name.casefold()] for name in names]
 
 
-def _find_validation(catalogue: Catalogue) -> str:
+def _find_validation(catalogue: Catalog) -> str:
     """What the catalogue calls its validation split."""
     for name in ("val", "validation"):
         if name in catalogue.splits.names:
@@ -312,7 +311,7 @@ def list_metatask(
     for one in needed:
         # The paper files two species elsewhere than our own table does; its meta-tasks follow it.
         layout, names = "cub200-paper" if one == "cub200" else one, labels if one == "imaterialist" else None
-        read[one] = read_catalogue(folders[one] or "", layout=layout, labels=names)
+        read[one] = read_catalog(folders[one] or "", layout=layout, labels=names)
         for warning in read[one].warnings:
             say(f"warning: {printable(warning)}")
     found = (

@@ -15,8 +15,7 @@ import numpy as np
 import task2vec as t2v
 from experiments.collection import Collection, Dataset, Member
 from task2vec.errors import DataError
-from task2vec.tasks.taxonomy import Taxon
-from task2vec.tasks.taxonomy_joining import KNOWN_RANKS
+from task2vec.tasks.taxonomy import KNOWN_RANKS, Taxon
 
 _VERTEBRATE = {"kingdom": "Animalia", "phylum": "Chordata"}
 ABOVE: dict[str, Mapping[str, str]] = {

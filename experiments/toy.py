@@ -35,7 +35,7 @@ from task2vec.atlas.canvas import import_figure, make_folder
 from task2vec.distance import pairwise
 from task2vec.embedding import Embedding, EmbedSettings, embed, embed_domain
 from task2vec.errors import UsageError
-from task2vec.tasks.toy import Partition, draw_partitions, label_grid
+from task2vec.tasks.synthetic import Partition, draw_partitions, label_grid
 
 if TYPE_CHECKING:
     from task2vec.probe import Probe

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.atlas.canvas import import_figure
-from task2vec.tasks.toy import FEWEST_CLUSTERS, MOST_CLUSTERS
+from task2vec.tasks.synthetic import MAX_CLUSTERS, MIN_CLUSTERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ _EDGE, _GUTTER, _FOOT, _TOP = 0.05, 0.14, 0.5, 0.22
 # The side of an icon as a part of its cell.
 _ICON = 0.86
 _INK, _PALE, _GREY, _RED = "#22313f", "#f4f1ea", "#7d8792", "#c0392b"
-_CLUSTERS = range(FEWEST_CLUSTERS, MOST_CLUSTERS + 1)
+_CLUSTERS = range(MIN_CLUSTERS, MAX_CLUSTERS + 1)
 _TITLES = {"ReLU": "ten random ReLU features", "polynomial": "polynomials of degree three"}
 
 

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from task2vec.probe import Probe, load_probe
-from task2vec.tasks.toy import read_point
+from task2vec.tasks.synthetic import read_point
 
 RANDOM_FEATURES, DEGREE = 10, 3
 # The constant, which the degree allows as well, is left out: the head has a free bias of its own, and its penalty

@@ -56,25 +56,34 @@ if TYPE_CHECKING:
     )
     from task2vec.select.evaluate import evaluate
     from task2vec.select.recommend import recommend
-    from task2vec.tasks import BadImage, Catalogue, Task, TaskDefinition, from_dataset, read_folder, read_table
-    from task2vec.tasks.cub200 import read_cub200
-    from task2vec.tasks.deepfashion import read_deepfashion
-    from task2vec.tasks.folder_splits import read_splits
-    from task2vec.tasks.huggingface import from_huggingface
-    from task2vec.tasks.imaterialist import read_imaterialist
-    from task2vec.tasks.inaturalist import read_inaturalist
-    from task2vec.tasks.joining import join_tasks
-    from task2vec.tasks.layouts import read_catalogue
-    from task2vec.tasks.samples import sample_tasks
-    from task2vec.tasks.taxonomy import Taxonomy
-    from task2vec.tasks.taxonomy_readers import read_inaturalist_taxonomy, read_taxonomy
-    from task2vec.tasks.toy import toy_tasks
+    from task2vec.tasks import (
+        BadImage,
+        Catalog,
+        Task,
+        TaskDefinition,
+        Taxonomy,
+        from_dataset,
+        from_huggingface,
+        join_tasks,
+        read_catalog,
+        read_cub200,
+        read_deepfashion,
+        read_folder,
+        read_imaterialist,
+        read_inaturalist,
+        read_inaturalist_taxonomy,
+        read_splits,
+        read_table,
+        read_taxonomy,
+        sample_tasks,
+        toy_tasks,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BadImage",
-    "Catalogue",
+    "Catalog",
     "DomainEmbedding",
     "EmbedSettings",
     "Embedding",
@@ -119,7 +128,7 @@ __all__ = [
     "metatask_from_csv",
     "metatask_from_library",
     "open_engine",
-    "read_catalogue",
+    "read_catalog",
     "read_cub200",
     "read_deepfashion",
     "read_folder",
@@ -146,7 +155,7 @@ _ROOMS: dict[str, str | None] = {
     "ModelInfo": "experts",
     "MetaTask": "experts",
     "BadImage": "tasks",
-    "Catalogue": "tasks",
+    "Catalog": "tasks",
     "DomainEmbedding": "embedding",
     "EmbedSettings": "embedding",
     "Embedding": "embedding",
@@ -162,7 +171,7 @@ _ROOMS: dict[str, str | None] = {
     "Task": "tasks",
     "TaskDefinition": "tasks",
     "TaskResult": "embedding",
-    "Taxonomy": "tasks.taxonomy",
+    "Taxonomy": "tasks",
     "TrainedExpert": "experts",
     "VariationalSettings": "embedding",
     "bundled_metatask": "experts",
@@ -176,8 +185,8 @@ _ROOMS: dict[str, str | None] = {
     "evaluate": "select.evaluate",
     "fit_model_space": "select",
     "from_dataset": "tasks",
-    "from_huggingface": "tasks.huggingface",
-    "join_tasks": "tasks.joining",
+    "from_huggingface": "tasks",
+    "join_tasks": "tasks",
     "linear_error": "experts",
     "list_probes": "probe",
     "load_embedding": "embedding",
@@ -185,20 +194,20 @@ _ROOMS: dict[str, str | None] = {
     "load_metatask": "experts",
     "load_probe": "probe",
     "open_engine": "engine",
-    "read_catalogue": "tasks.layouts",
-    "read_cub200": "tasks.cub200",
-    "read_deepfashion": "tasks.deepfashion",
+    "read_catalog": "tasks",
+    "read_cub200": "tasks",
+    "read_deepfashion": "tasks",
     "read_folder": "tasks",
-    "read_imaterialist": "tasks.imaterialist",
-    "read_inaturalist": "tasks.inaturalist",
-    "read_inaturalist_taxonomy": "tasks.taxonomy_readers",
-    "read_splits": "tasks.folder_splits",
+    "read_imaterialist": "tasks",
+    "read_inaturalist": "tasks",
+    "read_inaturalist_taxonomy": "tasks",
+    "read_splits": "tasks",
     "read_table": "tasks",
-    "read_taxonomy": "tasks.taxonomy_readers",
+    "read_taxonomy": "tasks",
     "recommend": "select.recommend",
-    "sample_tasks": "tasks.samples",
+    "sample_tasks": "tasks",
     "score_features": "select",
-    "toy_tasks": "tasks.toy",
+    "toy_tasks": "tasks",
     "train_expert": "experts",
     "train_experts": "experts",
     "trivial": "embedding",

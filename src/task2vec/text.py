@@ -36,3 +36,13 @@ def printable(text: object, *, keep_lines: bool = False) -> str:
         else letter
         for letter in str(text)
     )
+
+
+def escape_formula(cell: str) -> str:
+    """A cell of a CSV file that no spreadsheet evaluates as a formula.
+
+    Example:
+        >>> escape_formula("cats"), escape_formula("=cmd()")
+        ('cats', "'=cmd()")
+    """
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

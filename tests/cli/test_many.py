@@ -415,7 +415,7 @@ def test_mistakes_end_before_anything_is_read(call, data, tmp_path, monkeypatch,
         (["cub", "--kind", "attribute"], "no tasks of kind 'attribute'"),
         (["cub", "--task", "Corvidea"], "Did you mean 'Corvidae'"),
         (["cub", "--kind", "family", "--split", "val"], "no split 'val'"),
-        (["cub", "--kind", "family", "--draw", "1"], "images=1 (--draw) draws no task"),
+        (["cub", "--kind", "family", "--draw", "1"], "images=1 (--max-images) must be an integer"),
         (["both", "--kind", "family"], "files of cub200 and deepfashion"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 
 from task2vec import EmbedSettings, distance, embed, embed_batches, sample_tasks
 from task2vec.errors import DataError, Task2VecError
-from task2vec.tasks.batches import draw_batches
+from task2vec.tasks import draw_batches
 from tests.tiny_probe import make_tiny
 
 SMALL = EmbedSettings(images=6, l2=0.01)

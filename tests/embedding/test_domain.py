@@ -10,8 +10,7 @@ from task2vec.embedding.domain import DomainEmbedding, domain_of, embed_domain
 from task2vec.embedding.run import prepare_steps
 from task2vec.errors import DataError, NotFiniteError, UsageError
 from task2vec.progress import silent
-from task2vec.tasks import from_dataset
-from task2vec.tasks.toy import toy_tasks
+from task2vec.tasks import from_dataset, toy_tasks
 from tests.embedding.conftest import make_attributes, make_task, pictures
 
 

@@ -19,8 +19,7 @@ from task2vec.errors import ResourceError, UsageError
 from task2vec.fisher import PerSampleFisher, closed_form
 from task2vec.fisher.posterior import WIDEST
 from task2vec.probe import load_probe
-from task2vec.tasks import from_dataset
-from task2vec.tasks.samples import sample_tasks
+from task2vec.tasks import from_dataset, sample_tasks
 from tests.embedding.conftest import WAYS, make_attributes, make_task, pictures
 from tests.oracles import slow_head
 from tests.oracles.naive_fisher import naive_rows

@@ -8,7 +8,7 @@ import pytest
 from task2vec.distance import symmetric
 from task2vec.embedding import EmbedSettings, embed, trivial
 from task2vec.probe import load_probe
-from task2vec.tasks.samples import sample_tasks
+from task2vec.tasks import sample_tasks
 
 REPEATS = 3
 

@@ -13,7 +13,7 @@ from task2vec.embedding.passes import Passes
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, ResourceError, Task2VecError
 from task2vec.fisher import PerSampleFisher
 from task2vec.tasks import from_dataset, read_folder
-from task2vec.tasks.dataset import digest_of
+from task2vec.tasks.torch_dataset import digest_pixels
 from tests.embedding.conftest import make_task, pictures
 from tests.embedding.families import FINE, ask, ask_binary, is_close
 from tests.embedding.test_methods import make_tiny
@@ -220,7 +220,7 @@ def test_an_image_is_called_as_its_own_task_calls_it(monkeypatch):
 
     monkeypatch.setattr(Passes, "_features", spoilt)
     pool, _ = pictures((24,), seed=4)
-    later = [image for image in pool if digest_of(image) > digest_of(BLACK)]
+    later = [image for image in pool if digest_pixels(image) > digest_pixels(BLACK)]
     assert 2 < len(later) < len(pool)  # in the canonical order, the black one is another for a task of these alone
     sets = {"last": [*pool, BLACK], "first": [BLACK, *pool], "fewer": [later[0], BLACK, *later[1:]]}
     results = run([ask(images, [i % 2 for i in range(len(images))], name) for name, images in sets.items()])

@@ -6,8 +6,7 @@ from functools import cache
 from task2vec.embedding import Embedding, EmbedSettings, embed_many
 from task2vec.engine import Engine
 from task2vec.probe import load_probe
-from task2vec.tasks import Task
-from task2vec.tasks.samples import sample_tasks
+from task2vec.tasks import Task, sample_tasks
 
 SETTINGS = EmbedSettings(images=6, l2=0.1)
 load = cache(lambda: load_probe(size=32))

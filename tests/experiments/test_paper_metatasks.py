@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 from experiments import paper_metatasks
 from experiments.paper_metatasks import MetaTaskDefinition, MixedRules, inat_cub, mixed
 from task2vec.errors import DataError
-from task2vec.tasks.catalogue import Catalogue
-from task2vec.tasks.definitions import Splits, TaskDefinition, define_attributes, define_by_taxon, define_groups
-from task2vec.tasks.label_tables import AttributeTable, ClassTable
+from task2vec.tasks import Catalog, TaskDefinition
+from task2vec.tasks.catalog import AttributeTable, ClassTable, Splits, define_attributes, define_by_taxon, define_groups
 from task2vec.tasks.taxonomy import Taxonomy
 from tests.tasks.birds import write_lines
 
@@ -58,7 +57,7 @@ def make_classes(name, species, split_names, ranks, rank_tasks):
     table, splits = ClassTable(numbers, names), Splits(codes, split_names)
     definitions = define_by_taxon(table, tree, splits, ranks=rank_tasks)
     paths = [f"{row}.jpg" for row in range(len(numbers))]
-    return Catalogue(name, Path("nowhere"), paths, splits, {"labels": table}, definitions, taxonomy=tree)
+    return Catalog(name, Path("nowhere"), paths, splits, {"labels": table}, definitions, taxonomy=tree)
 
 
 def make_inaturalist(orders=ORDERS, splits=("train", "val")):
@@ -83,22 +82,22 @@ LABELS = (
 def make_imaterialist(labels=LABELS, positives=4):
     """Of 20 validation images `positives` have each label but the last of every group, which 2 have."""
     names, groups = (tuple(part) for part in zip(*labels, strict=True))
-    values = np.zeros((40, len(names)), bool)
+    values = np.zeros((40, len(names)), np.int8)
     codes = np.repeat([0, 1], 20).astype(np.uint8)
     for column, name in enumerate(names):
         count = 2 if name in ("grey", "sleeve 2", "Hats") else positives
-        values[20 : 20 + count, column] = True
-        values[:10, column] = True
-    table, splits = AttributeTable.pack(values, names, groups=groups), Splits(codes, ("train", "validation"))
+        values[20 : 20 + count, column] = 1
+        values[:10, column] = 1
+    table, splits = AttributeTable(values, names, groups=groups), Splits(codes, ("train", "validation"))
     definitions = define_attributes(table, splits) + define_groups(table, splits)
-    return Catalogue("imaterialist", Path("x"), [str(n) for n in range(40)], splits, {"labels": table}, definitions)
+    return Catalog("imaterialist", Path("x"), [str(n) for n in range(40)], splits, {"labels": table}, definitions)
 
 
 def make_deepfashion(bodies=("upper-body", "lower-body", "full-body"), usable=4):
-    values = np.zeros((10, 6), bool)
-    values[:5, :usable] = True  # the others have no positive image
+    values = np.zeros((10, 6), np.int8)
+    values[:5, :usable] = 1  # the others have no positive image
     splits = Splits(np.repeat([0, 1], [8, 2]).astype(np.uint8), ("train", "val", "test"))
-    table = AttributeTable.pack(values, tuple(f"attribute {number}" for number in range(6)))
+    table = AttributeTable(values, tuple(f"attribute {number}" for number in range(6)))
     kinds = ClassTable(np.arange(10) % 6, tuple("abcdef"))
     categories = tuple(
         TaskDefinition(body, "category", ("a", "b"), {"train": 4, "val": 1, "test": 0}, (2 * n, 2 * n + 1), "kinds")
@@ -106,7 +105,7 @@ def make_deepfashion(bodies=("upper-body", "lower-body", "full-body"), usable=4)
     )
     definitions = define_attributes(table, splits) + categories
     tables = {"labels": table, "kinds": kinds}
-    return Catalogue("deepfashion", Path("x"), [str(n) for n in range(10)], splits, tables, definitions)
+    return Catalog("deepfashion", Path("x"), [str(n) for n in range(10)], splits, tables, definitions)
 
 
 def test_inat_cub_takes_the_largest_orders_and_the_birds():

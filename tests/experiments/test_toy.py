@@ -22,7 +22,7 @@ from experiments.toy_probes import POWERS, make_polynomial_probe, make_random_pr
 from task2vec import distance, embed, embed_domain, toy_tasks
 from task2vec.errors import MissingExtraError, UsageError
 from task2vec.head import fit_head
-from task2vec.tasks.toy import draw_partitions, read_point
+from task2vec.tasks.synthetic import draw_partitions, read_point
 
 SIDE, COUNT = 10, 8
 MAKERS = {"ReLU": lambda: make_random_probe(side=SIDE, seed=0), "polynomial": lambda: make_polynomial_probe(side=SIDE)}

@@ -16,7 +16,7 @@ from PIL import Image
 
 from task2vec.errors import BadImagesError, DataError
 from task2vec.tasks import Task, from_dataset, read_folder, read_table
-from task2vec.tasks.decode import decode
+from task2vec.tasks.images import decode
 
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes of this kind are not there")
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from task2vec.embedding import EmbedSettings, embed
 from task2vec.errors import DataChangedError, DataError
-from task2vec.tasks import files, read_folder
+from task2vec.tasks import images, read_folder
 from tests.embedding.test_methods import make_tiny
 from tests.hostile.test_data import make_folder, paint
 
@@ -80,7 +80,7 @@ def test_d11_a_folder_that_is_written_to_all_the_time_gives_one_state_or_an_erro
                 assert [bad.path for bad in task.bad] == ["cats/002.png"]  # caught half-written, and named
                 outcomes.append("bad")
                 continue
-            expected = pixels[[files.hashlib.sha256(state).hexdigest() for state in states].index(task.digests[2])]
+            expected = pixels[[images.hashlib.sha256(state).hexdigest() for state in states].index(task.digests[2])]
             try:
                 assert task.images.load(2).getpixel((0, 0)) == expected  # the very state that was hashed
                 outcomes.append("same")
@@ -99,7 +99,7 @@ def test_d11_what_takes_the_place_of_a_file_between_look_and_read_is_not_read(tm
     root = make_folder(tmp_path / "root", cats=3, dogs=3)
     secret = paint(tmp_path / "secret.png", 5)
     victim = root / "cats" / "001.png"
-    read_as_seen = files._read_as_seen
+    read_as_seen = images._read_as_seen
 
     def swap_then_read(place, seen):
         if place == victim.resolve():
@@ -107,7 +107,7 @@ def test_d11_what_takes_the_place_of_a_file_between_look_and_read_is_not_read(tm
             {"pipe": os.mkfifo, "link": lambda path: path.symlink_to(secret), "file": write_new}[stranger](victim)
         return read_as_seen(place, seen)
 
-    monkeypatch.setattr(files, "_read_as_seen", swap_then_read)
+    monkeypatch.setattr(images, "_read_as_seen", swap_then_read)
     task = read_folder(root, allow_bad=True)
     (bad,) = task.bad
     assert bad.path == "cats/001.png" and ("another file" in bad.reason or "cannot be read" in bad.reason)
@@ -118,7 +118,7 @@ def test_d11_what_takes_the_place_of_a_file_between_look_and_read_is_not_read(tm
 def test_d11_a_file_that_grows_or_shrinks_while_it_is_read(tmp_path, monkeypatch, change):
     make_folder(tmp_path, cats=3, dogs=3)
     victim = tmp_path / "cats" / "001.png"
-    read_as_seen = files._read_as_seen
+    read_as_seen = images._read_as_seen
 
     def grow_then_read(place, seen):
         if place == victim.resolve():
@@ -126,19 +126,19 @@ def test_d11_a_file_that_grows_or_shrinks_while_it_is_read(tmp_path, monkeypatch
                 file.truncate(seen.st_size * 2 if change == "longer" else 20)
         return read_as_seen(place, seen)
 
-    monkeypatch.setattr(files, "_read_as_seen", grow_then_read)
+    monkeypatch.setattr(images, "_read_as_seen", grow_then_read)
     assert [bad.reason for bad in read_folder(tmp_path, allow_bad=True).bad] == ["its length changed while it was read"]
 
 
 def test_d11_a_class_folder_that_goes_away_is_refused(tmp_path, monkeypatch):
     make_folder(tmp_path, cats=3, dogs=3)
-    survey = files.survey
+    survey = images.survey
 
     def remove_then_survey(*args, **options):
         for place in (tmp_path / "dogs").iterdir():
             place.unlink()
         return survey(*args, **options)
 
-    monkeypatch.setattr(files, "survey", remove_then_survey)
+    monkeypatch.setattr(images, "survey", remove_then_survey)
     with pytest.raises(DataError, match=r"3 of 6 images cannot be read.*dogs/000.png.*no such file"):
         read_folder(tmp_path)

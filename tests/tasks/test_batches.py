@@ -6,7 +6,8 @@ from PIL import Image
 
 from task2vec import from_dataset
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.batches import MOST_BATCHES, draw_batches
+from task2vec.tasks import draw_batches
+from task2vec.tasks.subsets import MAX_BATCHES
 
 
 def paint(counts, *, order=None, copies=()):
@@ -70,7 +71,7 @@ def test_identical_images_count_once():
 
 
 def test_there_are_no_more_than_twenty_unless_asked_for():
-    assert len(draw_batches(paint([200] * 2), classes=2, images=2)) == MOST_BATCHES == 20
+    assert len(draw_batches(paint([200] * 2), classes=2, images=2)) == MAX_BATCHES == 20
     assert len(draw_batches(paint([200] * 2), 25, classes=2, images=2)) == 25
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from task2vec.errors import DataError
-from task2vec.tasks.check import check_labels, check_targets, remark
+from task2vec.tasks.task import check_labels, check_targets, find_warnings
 
 
 def name_of(row: int) -> str:
@@ -68,15 +68,15 @@ def test_two_classes_or_one_attribute_are_enough():
 
 
 def test_a_clean_task_has_no_warnings():
-    assert remark(np.array([0, 0, 1, 1]), "ab", ["w", "x", "y", "z"], name_of) == ()
+    assert find_warnings(np.array([0, 0, 1, 1]), "ab", ["w", "x", "y", "z"], name_of) == ()
 
 
 def test_copies_lonely_classes_and_one_hot_rows_are_remarked():
-    lonely, copies, torn = remark(np.array([0, 0, 1]), "ab", ["x", "x", "x"], name_of)
+    lonely, copies, torn = find_warnings(np.array([0, 0, 1]), "ab", ["x", "x", "x"], name_of)
     assert "'b'" in lonely
     assert "2, such as 'image 0', 'image 1'" in copies
     assert "different labels: 1 groups" in torn
-    within = remark(np.array([0, 0, 1, 1]), "ab", ["x", "x", "y", "z"], name_of)
+    within = find_warnings(np.array([0, 0, 1, 1]), "ab", ["x", "x", "y", "z"], name_of)
     assert [text[:6] for text in within] == ["images"]
     rows = np.array([[0, 1], [0, 1], [1, 0], [1, 0]])
-    assert "exactly one positive" in remark(rows, "ab", "wxyz", name_of)[0]
+    assert "exactly one positive" in find_warnings(rows, "ab", "wxyz", name_of)[0]

@@ -18,35 +18,35 @@ NO_DATA = "the shared real datasets are not on this machine"
 
 def test_every_image_has_its_class_and_split(tmp_path):
     told = make_cub(tmp_path)
-    catalogue = read_cub200(tmp_path)
-    table = catalogue.tables["labels"]
+    catalog = read_cub200(tmp_path)
+    table = catalog.tables["labels"]
     found = {
-        path: (table.names[table.numbers[row]], catalogue.splits.names[catalogue.splits.codes[row]])
-        for row, path in enumerate(catalogue.paths)
+        path: (table.names[table.numbers[row]], catalog.splits.names[catalog.splits.codes[row]])
+        for row, path in enumerate(catalog.paths)
     }
     assert found == told
-    assert catalogue.splits.names == ("train", "test")
-    assert [Path(source).name for source in catalogue.sources][:2] == ["images.txt", "image_class_labels.txt"]
+    assert catalog.splits.names == ("train", "test")
+    assert [Path(source).name for source in catalog.sources][:2] == ["images.txt", "image_class_labels.txt"]
 
 
 def test_tasks_by_order_and_family(tmp_path):
     make_cub(tmp_path)
-    catalogue = read_cub200(tmp_path)
-    assert repr(catalogue) == "Catalogue(cub200, 24 images, train and test, tasks: 2 order, 2 family)"
-    passerines, cuckoos = catalogue.of_kind("order")
+    catalog = read_cub200(tmp_path)
+    assert repr(catalog) == "Catalog(cub200, 24 images, train and test, tasks: 2 order, 2 family)"
+    passerines, cuckoos = catalog.of_kind("order")
     assert (passerines.name, passerines.counts, passerines.group) == ("Passeriformes", {"train": 8, "test": 4}, "Aves")
     assert set(cuckoos.classes) == {name for name in CLASSES.values() if "Cuckoo" in name or "Ani" in name}
-    assert catalogue.find("Corvidae").group == "Passeriformes"
+    assert catalog.find("Corvidae").group == "Passeriformes"
     # One duck and one sparrow of either family: nothing to tell apart.
-    assert {one.name for one in catalogue.of_kind("family")} == {"Corvidae", "Cuculidae"}
-    assert [one.name for one in paper_tasks(catalogue)] == ["Cuculiformes", "Corvidae"]
+    assert {one.name for one in catalog.of_kind("family")} == {"Corvidae", "Cuculidae"}
+    assert [one.name for one in paper_tasks(catalog)] == ["Cuculiformes", "Corvidae"]
 
 
 def test_the_readings_of_the_paper(tmp_path):
     make_cub(tmp_path)
-    catalogue = read_cub200(tmp_path, taxonomy="paper")
-    assert (catalogue.name, read_cub200(tmp_path).name) == ("cub200-paper", "cub200")
-    by_name = {one.name: one for one in paper_tasks(catalogue)}
+    catalog = read_cub200(tmp_path, taxonomy="paper")
+    assert (catalog.name, read_cub200(tmp_path).name) == ("cub200-paper", "cub200")
+    by_name = {one.name: one for one in paper_tasks(catalog)}
     assert sorted(by_name) == ["Corvidae", "Cuculiformes", "Passeridae"]
     assert set(by_name["Passeridae"].classes) == {"130.Tree_Sparrow", "118.House_Sparrow"}
     assert "004.Groove_billed_Ani" not in by_name["Cuculiformes"].classes
@@ -87,10 +87,10 @@ def test_a_missing_image_is_found_when_its_task_is_read(tmp_path):
     told = make_cub(tmp_path)
     gone = next(path for path, (name, _) in told.items() if name == "029.American_Crow")
     (tmp_path / gone).unlink()
-    catalogue = read_cub200(tmp_path)
-    assert len(catalogue.task("Cuculiformes")) == 9
+    catalog = read_cub200(tmp_path)
+    assert len(catalog.task("Cuculiformes")) == 9
     with pytest.raises(BadImagesError, match="1 of 6 images") as caught:
-        catalogue.task("Corvidae")
+        catalog.task("Corvidae")
     assert [bad.path for bad in caught.value.bad] == [gone]
 
 
@@ -216,10 +216,10 @@ def test_real_birds_by_the_paper_give_its_25_tasks(real):
 
 
 def test_a_real_task_is_read(real):
-    catalogue = read_cub200(real)
-    task = catalogue.task("Bombycillidae")
+    catalog = read_cub200(real)
+    task = catalog.task("Bombycillidae")
     assert (len(task), len(task.classes)) == (60, 2)
-    counts = catalogue.find("Bombycillidae").counts
-    assert len(catalogue.task("Bombycillidae", split="train")) == counts["train"]
+    counts = catalog.find("Bombycillidae").counts
+    assert len(catalog.task("Bombycillidae", split="train")) == counts["train"]
     assert counts["train"] + counts["test"] == 60 and min(counts.values()) > 10
     assert task.images.load(0).size[0] >= 128

@@ -30,4 +30,4 @@ def test_python_blocks_run(tmp_path, monkeypatch, capsys):
     assert len(floral) <= 20 and {floral.images.name(n) for n in range(len(floral))} & {
         linen.images.name(n) for n in range(len(linen))
     }
-    assert capsys.readouterr().out.startswith("Catalogue(cub200, 24 images")
+    assert capsys.readouterr().out.startswith("Catalog(cub200, 24 images")

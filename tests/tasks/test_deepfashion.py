@@ -13,29 +13,29 @@ from tests.tasks.dresses import ATTRIBUTES, CATEGORIES, SPLITS, make_deepfashion
 
 def test_every_value_is_read_as_it_is_meant(tmp_path):
     told = make_deepfashion(tmp_path)
-    catalogue = read_deepfashion(tmp_path)
-    assert list(catalogue.paths) == [f"Img/{path}" for path, *_ in told]
-    table = catalogue.tables["labels"]
+    catalog = read_deepfashion(tmp_path)
+    assert list(catalog.paths) == [f"Img/{path}" for path, *_ in told]
+    table = catalog.tables["labels"]
     assert table.names == tuple(name for name, _ in ATTRIBUTES)
     meaning = {1: 1, -1: 0, 0: -1}
     for number in range(len(ATTRIBUTES)):
         assert table.column(number).tolist() == [meaning[row[number]] for _, row, _, _ in told]
-    kinds = catalogue.tables["categories"]
+    kinds = catalog.tables["categories"]
     assert [kinds.names[number] for number in kinds.numbers] == [CATEGORIES[one[2] - 1][0] for one in told]
-    assert [SPLITS[code] for code in catalogue.splits.codes] == [one[3] for one in told]
+    assert [SPLITS[code] for code in catalog.splits.codes] == [one[3] for one in told]
 
 
 def test_definitions_tell_counts_by_split(tmp_path):
     told = make_deepfashion(tmp_path)
-    catalogue = read_deepfashion(tmp_path)
-    assert Counter(one.kind for one in catalogue.definitions) == {"attribute": 9, "attribute group": 5, "category": 2}
+    catalog = read_deepfashion(tmp_path)
+    assert Counter(one.kind for one in catalog.definitions) == {"attribute": 9, "attribute group": 5, "category": 2}
     for number, (name, _) in enumerate(ATTRIBUTES):
-        definition = catalogue.find(name, "attribute")
+        definition = catalog.find(name, "attribute")
         for split in SPLITS:
             values = [row[number] for _, row, _, part in told if part == split]
             assert definition.counts[split] == len(values) - values.count(0)
             assert definition.positives[split] == values.count(1)
-    assert {one.name: one.group for one in catalogue.of_kind("attribute")} == {
+    assert {one.name: one.group for one in catalog.of_kind("attribute")} == {
         "a-line": "shape",
         "abstract chevron print": "texture",
         "abstract": "texture",
@@ -50,13 +50,13 @@ def test_definitions_tell_counts_by_split(tmp_path):
 
 def test_categories_without_images_leave_the_numbers_of_the_others(tmp_path):
     make_deepfashion(tmp_path)
-    catalogue = read_deepfashion(tmp_path)
-    upper, lower = catalogue.of_kind("category")
+    catalog = read_deepfashion(tmp_path)
+    upper, lower = catalog.of_kind("category")
     assert (upper.name, upper.classes, upper.members) == ("upper-body", ("Anorak", "Blouse"), (0, 1))
     assert (lower.name, lower.classes, lower.members) == ("lower-body", ("Jeans", "Shorts"), (2, 4))
     # The one full-body category that has images has nothing to be told from.
     with pytest.raises(UsageError, match="no task 'full-body'"):
-        catalogue.find("full-body")
+        catalog.find("full-body")
 
 
 @pytest.mark.parametrize("split", ["train", "val", None])
@@ -96,9 +96,9 @@ def test_a_category_task_has_the_names_that_belong_to_its_images(tmp_path):
 @pytest.mark.parametrize(("anno", "folder"), [("Anno_coarse", "Img"), ("Anno", ".")])
 def test_both_names_of_folders(tmp_path, anno, folder):
     make_deepfashion(tmp_path, anno=anno, folder=folder)
-    catalogue = read_deepfashion(tmp_path)
-    assert len(catalogue.task("upper-body").bad) == 0
-    assert catalogue.paths[0].startswith("Img/img/" if folder == "Img" else "img/")
+    catalog = read_deepfashion(tmp_path)
+    assert len(catalog.task("upper-body").bad) == 0
+    assert catalog.paths[0].startswith("Img/img/" if folder == "Img" else "img/")
 
 
 def test_names_that_come_twice_are_told_apart(tmp_path):
@@ -120,7 +120,7 @@ def test_it_is_parsed_once(tmp_path, monkeypatch):
         patch.setattr("task2vec.tasks.deepfashion._parse", refuse)
         again = read_deepfashion(tmp_path)
         with pytest.raises(AssertionError, match="parsed again"):
-            read_deepfashion(tmp_path, cache=False)
+            read_deepfashion(tmp_path)
     assert (repr(again), again.definitions) == (repr(first), first.definitions)
     assert (again.tables["labels"].positive == first.tables["labels"].positive).all()
     assert np.array_equal(again.tables["labels"].known, first.tables["labels"].known)
@@ -131,9 +131,9 @@ def test_it_is_parsed_once(tmp_path, monkeypatch):
 
 def test_nothing_unknown_needs_no_second_table(tmp_path):
     make_deepfashion(tmp_path, unknown=0)
-    catalogue = read_deepfashion(tmp_path)
-    assert catalogue.tables["labels"].known is None
-    assert catalogue.find("linen").total == 24
+    catalog = read_deepfashion(tmp_path)
+    assert catalog.tables["labels"].known is None
+    assert catalog.find("linen").total == 24
 
 
 ATTR, ATTR_IMG, PARTS = "Anno/list_attr_cloth.txt", "Anno/list_attr_img.txt", "Eval/list_eval_partition.txt"

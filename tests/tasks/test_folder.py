@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-import task2vec.tasks.progress as progress_module
+import task2vec.progress as progress_module
 from task2vec.errors import DataChangedError, DataError, UsageError
-from task2vec.tasks import files, read_folder
-from task2vec.tasks.decode import decode
+from task2vec.tasks import images, read_folder
+from task2vec.tasks.images import decode
 
 
 def paint(path: Path, shade: int) -> Path:
@@ -31,7 +31,7 @@ def make_folder(root: Path, **counts: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("files", "sign"),
+    ("images", "sign"),
     [
         (["dataset_info.json", "state.json", "data-00000-of-00001.arrow"], "state.json"),
         (["dataset_dict.json", "train/state.json", "train/data-00000-of-00001.arrow"], "dataset_dict.json"),
@@ -39,8 +39,8 @@ def make_folder(root: Path, **counts: int) -> Path:
         (["train.parquet"], "train.parquet"),
     ],
 )
-def test_a_hugging_face_dataset_is_called_what_it_is(tmp_path, files, sign):
-    for name in files:
+def test_a_hugging_face_dataset_is_called_what_it_is(tmp_path, images, sign):
+    for name in images:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"{}")
     words = rf"is a Hugging Face dataset \(it has {sign}\).*from_huggingface\('{tmp_path}'\)"
@@ -49,7 +49,7 @@ def test_a_hugging_face_dataset_is_called_what_it_is(tmp_path, files, sign):
     # Class folders with images are a task, whatever else lies there.
     for kind, shade in (("a", 10), ("b", 200)):
         paint(tmp_path / kind / "1.png", shade)
-    if not any("/" in name for name in files):
+    if not any("/" in name for name in images):
         assert read_folder(tmp_path).classes == ("a", "b")
 
 
@@ -67,11 +67,11 @@ def test_class_folders_become_classes(tmp_path):
 def test_the_number_of_workers_changes_nothing(tmp_path):
     make_folder(tmp_path, cats=20, dogs=20)
     (tmp_path / "dogs" / "07.png").write_bytes(b"no image")
-    one, many = (read_folder(tmp_path, workers=workers) for workers in (1, 4))
+    one, many = (read_folder(tmp_path, num_workers=workers) for workers in (1, 4))
     assert (one.digests, one.bad, one.fingerprint) == (many.digests, many.bad, many.fingerprint)
     assert one.targets.tolist() == many.targets.tolist()
-    with pytest.raises(UsageError, match=r"workers=0 \(--workers\)"):
-        read_folder(tmp_path, workers=0)
+    with pytest.raises(UsageError, match=r"num_workers=0 \(--workers\)"):
+        read_folder(tmp_path, num_workers=0)
 
 
 def test_names_of_files_and_classes_do_not_change_the_fingerprint(tmp_path):
@@ -186,7 +186,7 @@ def test_a_bar_appears_on_standard_error_only_when_asked_and_late(tmp_path, caps
     make_folder(tmp_path, cats=3, dogs=3)
     read_folder(tmp_path, progress=True)
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(progress_module, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_module, "BAR_AFTER", 0.0)
     read_folder(tmp_path, progress=False)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -208,8 +208,8 @@ def test_reading_keeps_no_pixels(tmp_path, monkeypatch):
         most = max(most, sum(one() is not None for one in made))
         return image
 
-    monkeypatch.setattr(files, "decode", decode_and_count)
-    task = read_folder(make_folder(tmp_path, cats=20, dogs=20), workers=2)
+    monkeypatch.setattr(images, "decode", decode_and_count)
+    task = read_folder(make_folder(tmp_path, cats=20, dogs=20), num_workers=2)
     assert (len(task), len(made)) == (40, 40)
     assert most <= 3
     assert all(one() is None for one in made)

@@ -3,8 +3,7 @@
 import pytest
 
 from task2vec.errors import BadImagesError, DataError, UsageError
-from task2vec.tasks import read_folder
-from task2vec.tasks.folder_splits import read_splits
+from task2vec.tasks import read_folder, read_splits
 from tests.tasks.test_folder import paint
 
 

@@ -265,7 +265,7 @@ def test_a_file_that_changes_is_not_loaded(tmp_path):
 
 
 def test_images_may_be_loaded_by_several_threads():
-    task = from_huggingface(make_dataset(shades=range(40), label=[0, 1] * 20), workers=3)
+    task = from_huggingface(make_dataset(shades=range(40), label=[0, 1] * 20), num_workers=3)
     assert task.images.is_threadsafe
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda row: task.images.load(row).getpixel((0, 0))[0], range(40)))

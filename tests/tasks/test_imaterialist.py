@@ -1,4 +1,4 @@
-"""iMaterialist (Fashion) 2018 as published becomes a catalogue of attributes and their groups."""
+"""iMaterialist (Fashion) 2018 as published becomes a catalog of attributes and their groups."""
 
 import pytest
 
@@ -10,16 +10,16 @@ IDS = {"Black": "17", "Blue": "19", "Female": "66", "Male": "106", "Hosiery, Sto
 
 
 def test_labels_are_attributes_in_groups(tmp_path):
-    catalogue = read_imaterialist(write_imaterialist(tmp_path))
-    told = "Catalogue(imaterialist2018, 8 images, train and val, tasks: 6 attribute, 4 attribute group)"
-    assert repr(catalogue) == told
-    attributes = {one.name: one for one in catalogue.of_kind("attribute")}
+    catalog = read_imaterialist(write_imaterialist(tmp_path))
+    told = "Catalog(imaterialist2018, 8 images, train and val, tasks: 6 attribute, 4 attribute group)"
+    assert repr(catalog) == told
+    attributes = {one.name: one for one in catalog.of_kind("attribute")}
     assert list(attributes) == ["Black", "Blue", "Female", "Hosiery, Stockings, Tights", "Male", "Zebra"]
     for name, one in attributes.items():
         carried = {split: sum(IDS[name] in ids for ids in images.values()) for split, images in CARRIED.items()}
         assert (one.classes, dict(one.positives)) == ((f"not {name}", name), carried)
         assert dict(one.counts) == {"train": 5, "val": 3}
-    groups = {one.name: (one.classes, dict(one.positives)) for one in catalogue.of_kind("attribute group")}
+    groups = {one.name: (one.classes, dict(one.positives)) for one in catalog.of_kind("attribute group")}
     assert groups == {
         "color": (("Black", "Blue"), {"train": 3, "val": 2}),
         "gender": (("Female", "Male"), {"train": 4, "val": 2}),
@@ -31,38 +31,38 @@ def test_labels_are_attributes_in_groups(tmp_path):
 
 @pytest.mark.parametrize("split", ["train", "val", None])
 def test_pixels_say_that_labels_and_splits_are_right(tmp_path, split):
-    catalogue = read_imaterialist(write_imaterialist(tmp_path))
+    catalog = read_imaterialist(write_imaterialist(tmp_path))
     for name in ("Black", "Blue", "Female", "Male"):
-        task = catalogue.task(name, split=split)
+        task = catalog.task(name, split=split)
         pictures = [task.images.load(row) for row in range(len(task))]
         assert task.classes == (f"not {name}", name)
         assert task.targets.tolist() == [int(IDS[name] in labels_of(picture)) for picture in pictures]
         assert {split_of(picture) for picture in pictures} == ({split} if split else {"train", "val"})
-    task = catalogue.task("color", split=split)
+    task = catalog.task("color", split=split)
     assert task.is_multilabel
     for row, values in enumerate(task.targets.tolist()):
         assert values == [int(label in labels_of(task.images.load(row))) for label in ("17", "19")]
 
 
 def test_a_label_that_nothing_carries_is_no_task(tmp_path):
-    catalogue = read_imaterialist(write_imaterialist(tmp_path))
+    catalog = read_imaterialist(write_imaterialist(tmp_path))
     with pytest.raises(DataError, match=r"1 of 1 tasks have fewer than two classes.*'Zebra'"):
-        catalogue.task("Zebra")
+        catalog.task("Zebra")
     with pytest.raises(DataError, match=r"2 of 6 tasks .* split 'val' .*'Hosiery, Stockings, Tights', 'Zebra'"):
-        catalogue.tasks(kind="attribute", split="val")
+        catalog.tasks(kind="attribute", split="val")
 
 
 def test_without_names_labels_are_called_by_their_ids(tmp_path):
-    catalogue = read_imaterialist(write_imaterialist(tmp_path, with_map=False))
+    catalog = read_imaterialist(write_imaterialist(tmp_path, with_map=False))
     again = read_imaterialist(tmp_path)  # from the cache
-    for one in (catalogue, again):
+    for one in (catalog, again):
         (warning,) = one.warnings
         assert "called by their numbers" in warning and "labels=, --labels" in warning
     assert read_imaterialist(write_imaterialist(tmp_path / "named")).warnings == ()
-    assert [one.name for one in catalogue.definitions] == ["17", "19", "66", "89", "106"]
-    assert catalogue.kinds == ("attribute",)
-    assert dict(catalogue.find("106").positives) == {"train": 1, "val": 1}
-    # Names may lie elsewhere; they are then another catalogue, whatever the cache holds.
+    assert [one.name for one in catalog.definitions] == ["17", "19", "66", "89", "106"]
+    assert catalog.kinds == ("attribute",)
+    assert dict(catalog.find("106").positives) == {"train": 1, "val": 1}
+    # Names may lie elsewhere; they are then another catalog, whatever the cache holds.
     (tmp_path / "names.csv").write_text(LABEL_MAP.replace("Black", "Noir"), encoding="utf-8")
     assert read_imaterialist(tmp_path, labels=tmp_path / "names.csv").find("Noir").group == "color"
 
@@ -70,20 +70,20 @@ def test_without_names_labels_are_called_by_their_ids(tmp_path):
 def test_names_that_two_groups_share_are_told_apart(tmp_path):
     write_imaterialist(tmp_path, with_map=False)
     (tmp_path / "names.csv").write_text(LABEL_MAP.replace("Zebra", "Black"), encoding="utf-8")
-    catalogue = read_imaterialist(tmp_path, labels=tmp_path / "names.csv")
-    assert [one.name for one in catalogue.definitions if "Black" in one.name] == ["Black (color)", "Black (pattern)"]
+    catalog = read_imaterialist(tmp_path, labels=tmp_path / "names.csv")
+    assert [one.name for one in catalog.definitions if "Black" in one.name] == ["Black (color)", "Black (pattern)"]
 
 
 def test_how_images_are_called_is_learned_or_said(tmp_path):
-    catalogue = read_imaterialist(write_imaterialist(tmp_path / "a", suffix=".jpeg"))
-    assert catalogue.paths[0] == "train/3.jpeg"
-    assert catalogue.paths[5] == "validation/1.jpeg"
-    assert len(catalogue.task("Black").bad) == 0
+    catalog = read_imaterialist(write_imaterialist(tmp_path / "a", suffix=".jpeg"))
+    assert catalog.paths[0] == "train/3.jpeg"
+    assert catalog.paths[5] == "validation/1.jpeg"
+    assert len(catalog.task("Black").bad) == 0
     write_imaterialist(tmp_path / "a", suffix=".png")
     with pytest.raises(DataError, match=r"images ending in \.jpeg and \.png.*images="):
         read_imaterialist(tmp_path / "a")
-    catalogue = read_imaterialist(tmp_path / "a", images="{folder}/{id}.png")
-    assert catalogue.paths[0] == "train/3.png"
+    catalog = read_imaterialist(tmp_path / "a", images="{folder}/{id}.png")
+    assert catalog.paths[0] == "train/3.png"
     assert read_imaterialist(tmp_path / "a", images="{folder}/{id}.jpeg").paths[0] == "train/3.jpeg"
     (tmp_path / "b").mkdir()
     for file in ("train.json", "validation.json"):
@@ -178,10 +178,10 @@ def test_names_and_groups_are_free_of_blanks_around_them(tmp_path):
     write_imaterialist(tmp_path, with_map=False)
     text = LABEL_MAP.replace("Black,color", " Black , color").replace("228,", "65535,")
     (tmp_path / "names.csv").write_text(text, encoding="utf-8")
-    catalogue = read_imaterialist(tmp_path, labels=tmp_path / "names.csv")
-    assert catalogue.find("color").classes == ("Black", "Blue")
-    assert catalogue.find("Black").classes == ("not Black", "Black")
-    assert catalogue.find("Zebra").group == "pattern"
+    catalog = read_imaterialist(tmp_path, labels=tmp_path / "names.csv")
+    assert catalog.find("color").classes == ("Black", "Blue")
+    assert catalog.find("Black").classes == ("not Black", "Black")
+    assert catalog.find("Zebra").group == "pattern"
 
 
 def test_a_missing_table_of_names_is_said_to_be_missing(tmp_path):

@@ -1,4 +1,4 @@
-"""iNaturalist as published becomes a catalogue of orders, classes and families."""
+"""iNaturalist as published becomes a catalog of orders, classes and families."""
 
 import pytest
 
@@ -17,32 +17,32 @@ FUNGI = ("Amanita muscaria", "Clitocybe × éburnea")
 
 @pytest.mark.parametrize(("year", "mini"), [(2018, False), (2019, False), (2021, False), (2021, True)])
 def test_tasks_are_taxa_with_two_species_that_have_images(tmp_path, year, mini):
-    catalogue = read_inaturalist(write_inaturalist(tmp_path, year, mini=mini), mini=mini)
+    catalog = read_inaturalist(write_inaturalist(tmp_path, year, mini=mini), mini=mini)
     name = f"inaturalist{year}{' mini' if mini else ''}"
-    assert repr(catalogue) == f"Catalogue({name}, 26 images, train and val, tasks: 2 order, 2 class, 1 family)"
-    assert show(catalogue.of_kind("order")) == [
+    assert repr(catalog) == f"Catalog({name}, 26 images, train and val, tasks: 2 order, 2 class, 1 family)"
+    assert show(catalog.of_kind("order")) == [
         ("Passeriformes", "Aves", BIRDS, {"train": 9, "val": 5}),
         ("Agaricales", "Agaricomycetes", FUNGI, {"train": 3, "val": 2}),
     ]
-    assert show(catalogue.of_kind("class")) == [
+    assert show(catalog.of_kind("class")) == [
         ("Aves", "Chordata", (*BIRDS, "Apteryx owenii"), {"train": 12, "val": 6}),
         ("Agaricomycetes", "Basidiomycota", FUNGI, {"train": 3, "val": 2}),
     ]
-    assert show(catalogue.of_kind("family")) == [
+    assert show(catalog.of_kind("family")) == [
         ("Corvidae", "Passeriformes", BIRDS[:2], {"train": 7, "val": 4}),
     ]
-    assert catalogue.taxonomy is not None
-    assert str(catalogue.taxonomy.lowest_common_ancestor([BIRDS[0], BIRDS[2]])) == "Passeriformes (order)"
-    assert len(catalogue.taxonomy) == len(SPECIES)
-    assert catalogue.warnings == ("species without an order, in no task by order: 1, such as 'Spongilla sp'",)
+    assert catalog.taxonomy is not None
+    assert str(catalog.taxonomy.lowest_common_ancestor([BIRDS[0], BIRDS[2]])) == "Passeriformes (order)"
+    assert len(catalog.taxonomy) == len(SPECIES)
+    assert catalog.warnings == ("species without an order, in no task by order: 1, such as 'Spongilla sp'",)
 
 
 @pytest.mark.parametrize("year", [2018, 2021])
 def test_pixels_say_that_labels_and_splits_are_right(tmp_path, year):
-    catalogue = read_inaturalist(write_inaturalist(tmp_path, year))
-    for definition in catalogue.definitions:
+    catalog = read_inaturalist(write_inaturalist(tmp_path, year))
+    for definition in catalog.definitions:
         for split in ("train", "val", None):
-            task = catalogue.task(definition, split=split)
+            task = catalog.task(definition, split=split)
             pictures = [task.images.load(row) for row in range(len(task))]
             assert [task.classes[label] for label in task.targets] == [species_of(picture) for picture in pictures]
             assert {split_of(picture) for picture in pictures} == ({split} if split else {"train", "val"})
@@ -52,11 +52,11 @@ def test_pixels_say_that_labels_and_splits_are_right(tmp_path, year):
 
 
 def test_every_path_and_label_of_the_whole_table(tmp_path):
-    catalogue = read_inaturalist(write_inaturalist(tmp_path))
-    table = catalogue.tables["labels"]
+    catalog = read_inaturalist(write_inaturalist(tmp_path))
+    table = catalog.tables["labels"]
     folders = {name: f"train_val2018/{group}/{number}/" for number, name, group, *_ in SPECIES}
-    assert len(catalogue) == 26
-    for path, number in zip(catalogue.paths, table.numbers, strict=True):
+    assert len(catalog) == 26
+    for path, number in zip(catalog.paths, table.numbers, strict=True):
         assert path.startswith(folders[table.names[number]])
 
 
@@ -68,19 +68,19 @@ def test_hidden_names_need_the_published_list(tmp_path):
     for file in ("train2018.json", "val2018.json"):
         edit(tmp_path / file, lambda content: content.update(categories=categories()))
         edit(tmp_path / file, lambda content: content["categories"][0].update(name="Apteryx"))  # a genus, no species
-    catalogue = read_inaturalist(tmp_path)
-    assert catalogue.find("Agaricales").classes == FUNGI
-    assert catalogue.find("Aves", "class").classes == (*BIRDS, "Apteryx")
+    catalog = read_inaturalist(tmp_path)
+    assert catalog.find("Agaricales").classes == FUNGI
+    assert catalog.find("Aves", "class").classes == (*BIRDS, "Apteryx")
 
 
 def test_2017_has_supercategories(tmp_path):
-    catalogue = read_inaturalist(write_inaturalist(tmp_path, 2017))
-    assert show(catalogue.definitions) == [
+    catalog = read_inaturalist(write_inaturalist(tmp_path, 2017))
+    assert show(catalog.definitions) == [
         ("Aves", "", (*BIRDS, "Apteryx owenii"), {"train": 12, "val": 6}),
         ("Fungi", "", FUNGI, {"train": 3, "val": 2}),
     ]
-    assert catalogue.kinds == ("supercategory",)
-    assert catalogue.warnings == ()
+    assert catalog.kinds == ("supercategory",)
+    assert catalog.warnings == ()
 
 
 def test_which_year_is_meant(tmp_path):
@@ -159,7 +159,7 @@ def test_broken_annotations_are_refused_by_record(tmp_path, file, damage, compla
 
 def test_one_file_in_both_splits_is_refused(tmp_path):
     write_inaturalist(tmp_path)
-    train = read_inaturalist(tmp_path, cache=False).paths[2]
+    train = read_inaturalist(tmp_path).paths[2]
     edit(tmp_path / "val2018.json", change("images", 5, file_name=train))
     with pytest.raises(DataError, match=r"val2018\.json, images, record 5: .* of .*train2018\.json, images, record 2"):
         read_inaturalist(tmp_path)
@@ -184,7 +184,7 @@ def test_an_id_that_means_two_species_is_refused(tmp_path, file):
         r"val\.json, categories: the id (3|40) has '.*' as its name, and in .*train\.json '.*take all files from one"
     )
     with pytest.raises(DataError, match=words):
-        read_inaturalist(tmp_path, cache=False)
+        read_inaturalist(tmp_path)
 
 
 @pytest.mark.parametrize("field", ["name", "supercategory", "kingdom", "phylum", "class", "order", "family", "genus"])
@@ -193,17 +193,17 @@ def test_a_category_of_which_two_files_tell_other_things_is_refused(tmp_path, fi
     edit(tmp_path / "val.json", lambda content: content["categories"][2].update({field: "Other"}))
     words = rf"val\.json, categories: the id 57 has 'Other' as its {field}, and in .*train\.json '"
     with pytest.raises(DataError, match=words):
-        read_inaturalist(tmp_path, cache=False)
+        read_inaturalist(tmp_path)
     edit(tmp_path / "val.json", lambda content: content["categories"][2].pop(field))
     with pytest.raises(DataError, match=r"it has no name" if field == "name" else rf"has None as its {field}"):
-        read_inaturalist(tmp_path, cache=False)
+        read_inaturalist(tmp_path)
 
 
 def test_hidden_categories_are_those_of_the_other_file(tmp_path):
     write_inaturalist(tmp_path)
     edit(tmp_path / "val2018.json", exchange(3, 11))
     with pytest.raises(DataError, match=r"the id 3 has '11' as its name, and in .*train2018\.json '3'"):
-        read_inaturalist(tmp_path, cache=False)
+        read_inaturalist(tmp_path)
 
 
 def test_names_are_compared_with_all_that_is_not_hidden(tmp_path):
@@ -211,19 +211,19 @@ def test_names_are_compared_with_all_that_is_not_hidden(tmp_path):
     edit(tmp_path / "a" / "categories.json", exchange(3, 41))
     words = r"categories\.json, categories: the id 3 has 'Fungi' as its supercategory, and in .*train2018\.json 'Aves'"
     with pytest.raises(DataError, match=words):
-        read_inaturalist(tmp_path / "a", cache=False)
+        read_inaturalist(tmp_path / "a")
     # Where nothing is hidden, the names must be the same ones; what only one file tells is no contradiction.
     write_inaturalist(tmp_path / "b", obfuscated=False)
     (tmp_path / "b" / "categories.json").write_text((tmp_path / "a" / "categories.json").read_text())
     with pytest.raises(DataError, match=r"the id 3 has 'Amanita muscaria' as its name, and in .* 'Corvus corax'"):
-        read_inaturalist(tmp_path / "b", cache=False)
+        read_inaturalist(tmp_path / "b")
     edit(tmp_path / "b" / "categories.json", exchange(3, 41))
     edit(tmp_path / "b" / "categories.json", lambda content: [one.pop("supercategory") for one in content])
-    assert read_inaturalist(tmp_path / "b", cache=False).find("Agaricales").classes == FUNGI
+    assert read_inaturalist(tmp_path / "b").find("Agaricales").classes == FUNGI
     # Names of other birds altogether are not hidden ones.
     edit(tmp_path / "b" / "categories.json", lambda content: [one.update(name=f"X {one['id']}") for one in content])
     with pytest.raises(DataError, match=r"as its name, and in"):
-        read_inaturalist(tmp_path / "b", cache=False)
+        read_inaturalist(tmp_path / "b")
 
 
 def test_words_that_stand_for_hidden_ones_are_not_compared(tmp_path):
@@ -238,7 +238,7 @@ def test_words_that_stand_for_hidden_ones_are_not_compared(tmp_path):
                 for c in content["categories"]
             ],
         )
-    assert read_inaturalist(tmp_path, cache=False).find("Agaricales").classes == FUNGI
+    assert read_inaturalist(tmp_path).find("Agaricales").classes == FUNGI
 
 
 def test_a_list_of_names_of_another_year_is_refused(tmp_path):
@@ -261,19 +261,19 @@ def test_species_of_one_name_are_told_apart(tmp_path):
     edit(
         tmp_path / "categories.json", lambda content: [c.update(name="Corvus corax") for c in content if c["id"] == 11]
     )
-    catalogue = read_inaturalist(tmp_path)
-    assert catalogue.find("Corvidae").classes == ("Corvus corax (3)", "Corvus corax (11)")
-    assert catalogue.task("Corvidae", split="train").counts.tolist() == [4, 3]
+    catalog = read_inaturalist(tmp_path)
+    assert catalog.find("Corvidae").classes == ("Corvus corax (3)", "Corvus corax (11)")
+    assert catalog.task("Corvidae", split="train").counts.tolist() == [4, 3]
 
 
 def test_images_that_are_missing_are_listed_when_a_task_is_read(tmp_path):
-    catalogue = read_inaturalist(write_inaturalist(tmp_path))
-    for number, path in enumerate(catalogue.paths):
+    catalog = read_inaturalist(write_inaturalist(tmp_path))
+    for number, path in enumerate(catalog.paths):
         if "/11/" in path and number % 2:
             (tmp_path / path).unlink()
-    assert len(catalogue.task("Agaricales")) == 5
+    assert len(catalog.task("Agaricales")) == 5
     with pytest.raises(BadImagesError, match=r"train2018\.json.*there is no such file"):
-        catalogue.task("Passeriformes")
-    task = catalogue.task("Passeriformes", allow_bad=True)
+        catalog.task("Passeriformes")
+    task = catalog.task("Passeriformes", allow_bad=True)
     assert (len(task), task.counts.tolist()[0], task.counts.tolist()[2]) == (14 - len(task.bad), 6, 3)
     assert {item.reason for item in task.bad} == {"there is no such file"}

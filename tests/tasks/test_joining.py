@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks import BadImage
-from task2vec.tasks.joining import join_tasks
+from task2vec.tasks import BadImage, join_tasks
 from tests.tasks.shades import contents, make_task
 
 

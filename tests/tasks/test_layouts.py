@@ -5,7 +5,7 @@ import json
 import pytest
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.layouts import read_catalogue, recognise_layout
+from task2vec.tasks import read_catalog, recognize_layout
 from tests.tasks.birds import make_cub
 from tests.tasks.dresses import make_deepfashion
 from tests.tasks.published import write_imaterialist, write_inaturalist
@@ -26,33 +26,33 @@ from tests.tasks.published import write_imaterialist, write_inaturalist
 )
 def test_a_dataset_is_known_by_its_files(tmp_path, make, layout, name):
     make(tmp_path)
-    assert recognise_layout(tmp_path) == layout
-    assert read_catalogue(tmp_path).name == name
-    assert read_catalogue(tmp_path, layout=layout).name == name
+    assert recognize_layout(tmp_path) == layout
+    assert read_catalog(tmp_path).name == name
+    assert read_catalog(tmp_path, layout=layout).name == name
 
 
 def test_names_of_labels_are_handed_on(tmp_path):
     write_imaterialist(tmp_path)
     labels = tmp_path / "mine.csv"
     (tmp_path / "iMat_fashion_2018_label_map_228.csv").rename(labels)
-    assert read_catalogue(tmp_path, labels=labels).find("Black").group == "color"
+    assert read_catalog(tmp_path, labels=labels).find("Black").group == "color"
     make_cub(tmp_path / "birds")
     with pytest.raises(UsageError, match="only imaterialist has one"):
-        read_catalogue(tmp_path / "birds", labels=labels)
+        read_catalog(tmp_path / "birds", labels=labels)
 
 
 def test_what_is_unknown_or_unclear_is_refused(tmp_path):
-    assert recognise_layout(tmp_path) is None
+    assert recognize_layout(tmp_path) is None
     with pytest.raises(DataError, match="has no files of a dataset that we know"):
-        read_catalogue(tmp_path)
+        read_catalog(tmp_path)
     with pytest.raises(DataError, match="nowhere is not a folder"):
-        read_catalogue(tmp_path / "nowhere")
+        read_catalog(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="no reader for 'cifar'"):
-        read_catalogue(tmp_path, layout="cifar")
+        read_catalog(tmp_path, layout="cifar")
     (tmp_path / "train.json").write_text(json.dumps({"rows": [1, 2, 3]}))
-    assert recognise_layout(tmp_path) is None
+    assert recognize_layout(tmp_path) is None
     make_cub(tmp_path)
     make_deepfashion(tmp_path)
     with pytest.raises(UsageError, match="files of cub200 and deepfashion"):
-        recognise_layout(tmp_path)
-    assert read_catalogue(tmp_path, layout="cub200").name == "cub200"
+        recognize_layout(tmp_path)
+    assert read_catalog(tmp_path, layout="cub200").name == "cub200"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from task2vec.errors import UsageError
-from task2vec.tasks.samples import sample_tasks
+from task2vec.tasks import sample_tasks
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.splitting import share_out
+from task2vec.tasks.subsets import share_out
 from tests.tasks.shades import make_task
 
 

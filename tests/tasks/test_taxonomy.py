@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.taxonomy import Taxon, Taxonomy
-from task2vec.tasks.taxonomy_joining import KNOWN_RANKS, MAIN_RANKS
+from task2vec.tasks.taxonomy import KNOWN_RANKS, MAIN_RANKS, Taxon, Taxonomy
 from tests.oracles.tree_walk import common_taxon, height, walk
 
 LIFE = Taxonomy(

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from task2vec.errors import DataError, UsageError
+from task2vec.tasks import read_inaturalist_taxonomy, read_taxonomy
+from task2vec.tasks.inaturalist import RANKS as INATURALIST_RANKS
 from task2vec.tasks.taxonomy import Taxonomy
-from task2vec.tasks.taxonomy_readers import INATURALIST_RANKS, read_inaturalist_taxonomy, read_taxonomy
 from tests.oracles.tree_walk import height, walk
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

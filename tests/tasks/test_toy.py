@@ -5,7 +5,8 @@ import pytest
 
 import task2vec
 from task2vec.errors import UsageError
-from task2vec.tasks.toy import FEWEST_CLUSTERS, MOST_CLUSTERS, draw_partitions, read_point, toy_tasks
+from task2vec.tasks import toy_tasks
+from task2vec.tasks.synthetic import MAX_CLUSTERS, MIN_CLUSTERS, draw_partitions, read_point
 
 SIDE = 12
 
@@ -50,7 +51,7 @@ def test_both_classes_are_always_there(tasks):
 
 def test_the_number_of_clusters_spans_its_range():
     clusters = [partition.clusters for partition in draw_partitions(count=150, side=SIDE, seed=3)]
-    assert set(clusters) == set(range(FEWEST_CLUSTERS, MOST_CLUSTERS + 1))
+    assert set(clusters) == set(range(MIN_CLUSTERS, MAX_CLUSTERS + 1))
     # Uniform: no number is drawn three times as often as it should be.
     assert np.bincount(clusters).max() < 3 * 150 / 14
 
@@ -88,7 +89,7 @@ def test_impossible_numbers_are_refused_with_their_value(arguments):
 
 
 def test_more_tasks_than_a_grid_holds_are_refused(monkeypatch):
-    monkeypatch.setattr("task2vec.tasks.toy._PATIENCE", 3)
+    monkeypatch.setattr("task2vec.tasks.synthetic._PATIENCE", 3)
     with pytest.raises(UsageError, match="larger side"):
         toy_tasks(count=2000, side=8)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from task2vec.atlas.canvas import save_picture, write_whole
-from task2vec.tasks.cells import defuse
+from task2vec.text import escape_formula
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +46,7 @@ def _cell(value: Any) -> Any:
     if value is None:
         return ""
     if isinstance(value, str):
-        return defuse(value)
+        return escape_formula(value)
     if isinstance(value, float) or hasattr(value, "dtype"):
         number = float(value)
         return f"{number:.6g}" if math.isfinite(number) else ""

@@ -31,10 +31,10 @@ class Request:
 
 def read_task(request: Request, *, allow_bad: bool, workers: int | None) -> "Task":
     """The task of the request, under the name that was asked for or its own."""
-    from task2vec.tasks.layouts import read_catalogue
+    from task2vec.tasks import read_catalog
 
     check_there(request.folder)
-    catalogue = read_catalogue(request.folder, layout=request.layout, labels=request.labels, progress=is_watched())
+    catalogue = read_catalog(request.folder, layout=request.layout, labels=request.labels, progress=is_watched())
     for warning in catalogue.warnings:
         say(f"warning: {printable(warning)}")
     task = catalogue.task(
@@ -44,7 +44,7 @@ def read_task(request: Request, *, allow_bad: bool, workers: int | None) -> "Tas
         images=request.draw,
         seed=request.seed,
         allow_bad=allow_bad,
-        workers=workers,
+        num_workers=workers,
         progress=is_watched(),
     )
     return task if request.name is None else replace(task, name=request.name)

@@ -93,7 +93,7 @@ def diversity(
 def _check_count(task: "Task", drawing: dict[str, Any], seed: int) -> None:
     """Refuses, before the minutes of work, what has too few images."""
     from task2vec.distance.batches import FEWEST_BATCHES
-    from task2vec.tasks.batches import draw_batches
+    from task2vec.tasks import draw_batches
 
     if (count := len(draw_batches(task, **drawing, seed=seed))) < FEWEST_BATCHES:
         raise UsageError(

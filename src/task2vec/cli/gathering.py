@@ -13,8 +13,7 @@ from task2vec.errors import BadImagesError, DataError, NothingToTellError, Resou
 from task2vec.text import printable
 
 if TYPE_CHECKING:
-    from task2vec.tasks import BadImage, Task
-    from task2vec.tasks.catalogue import Catalogue
+    from task2vec.tasks import BadImage, Catalog, Task
 
 TABLE, FOLDER = "table", "folder"
 NOTHING_TO_TELL = (
@@ -88,8 +87,8 @@ def sort_paths(paths: Sequence[Path], wanted: Wanted) -> dict[Path, str]:
         UsageError: A path is given twice, is not there or is none of these, a folder has no such split, or an option
             is given that is for none of them.
     """
+    from task2vec.tasks import recognize_layout
     from task2vec.tasks.folder import find_split
-    from task2vec.tasks.layouts import recognise_layout
 
     sorts: dict[Path, str] = {}
     for path in paths:
@@ -98,7 +97,7 @@ def sort_paths(paths: Sequence[Path], wanted: Wanted) -> dict[Path, str]:
         if is_table(path):
             sorts[path] = TABLE
         else:
-            sorts[path] = wanted.layout or recognise_layout(path) or FOLDER
+            sorts[path] = wanted.layout or recognize_layout(path) or FOLDER
     _refuse_strays(set(sorts.values()), wanted)
     for path, sort in sorts.items():
         if sort == FOLDER and wanted.split is not None:
@@ -131,16 +130,16 @@ def _read(path: Path, sort: str, wanted: Wanted, found: Gathered) -> "Iterator[T
         table = wanted.table if sort == TABLE else {}
         yield read_own(path, table=table, split=wanted.split, allow_bad=wanted.allow_bad, workers=wanted.workers)
         return
-    from task2vec.tasks.layouts import read_catalogue
+    from task2vec.tasks import read_catalog
 
     labels = wanted.labels if sort == "imaterialist" else None
-    catalogue = read_catalogue(path, layout=sort, labels=labels, progress=is_watched())
+    catalogue = read_catalog(path, layout=sort, labels=labels, progress=is_watched())
     for warning in catalogue.warnings:
         say(f"warning: {printable(warning)}")
     yield from _read_tasks(catalogue, wanted, found)
 
 
-def _read_tasks(catalogue: "Catalogue", wanted: Wanted, found: Gathered) -> "list[Task]":
+def _read_tasks(catalogue: "Catalog", wanted: Wanted, found: Gathered) -> "list[Task]":
     """The tasks of a published dataset; those that cannot be read or told apart fail, and leave the others be."""
     if wanted.names:
         chosen = [catalogue.find(name, wanted.kind) for name in dict.fromkeys(wanted.names)]
@@ -152,7 +151,7 @@ def _read_tasks(catalogue: "Catalogue", wanted: Wanted, found: Gathered) -> "lis
     else:
         chosen = list(catalogue.definitions if wanted.kind is None else catalogue.of_kind(wanted.kind))
     drawn = {"split": wanted.split, "images": wanted.draw, "seed": wanted.seed}
-    reading = {"allow_bad": wanted.allow_bad, "workers": wanted.workers, "progress": is_watched()}
+    reading = {"allow_bad": wanted.allow_bad, "num_workers": wanted.workers, "progress": is_watched()}
     called = partial(catalogue.name_task, split=wanted.split)
     while chosen:
         try:

@@ -35,7 +35,7 @@ def is_table(path: Path) -> bool:
     if path.suffix.lower() in TABLES and not path.is_dir():
         return True
     if path.is_file():
-        from task2vec.tasks.foreign import refuse_archive
+        from task2vec.tasks.folder import refuse_archive
 
         refuse_archive(path)
         raise UsageError(
@@ -59,17 +59,16 @@ def read_own(
     Raises:
         UsageError: It is a published dataset, whose tasks are many.
     """
-    from task2vec.tasks import read_folder, read_table
+    from task2vec.tasks import read_folder, read_table, recognize_layout
     from task2vec.tasks.folder import SPLIT_NAMES, list_folders
-    from task2vec.tasks.layouts import recognise_layout
 
     asked = {key: value for key, value in table.items() if value}
     read = partial(read_table, **asked) if is_table(path) else partial(read_folder, split=split)
-    known = recognise_layout(path) if path.is_dir() else None
+    known = recognize_layout(path) if path.is_dir() else None
     # Its splits would pass for classes.
     if known is not None and split is None and {name.lower() for name in list_folders(path)} <= set(SPLIT_NAMES):
         raise _many_tasks(path, known)
-    reading = {"name": name, "allow_bad": allow_bad, "workers": workers, "progress": is_watched()}
+    reading = {"name": name, "allow_bad": allow_bad, "num_workers": workers, "progress": is_watched()}
     try:
         return tell_bad(read, path, root=find_root(path, table=table, split=split), **reading)
     except BadImagesError:

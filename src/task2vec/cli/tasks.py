@@ -16,8 +16,7 @@ from task2vec.errors import UsageError
 from task2vec.text import printable
 
 if TYPE_CHECKING:
-    from task2vec.tasks.catalogue import Catalogue
-    from task2vec.tasks.definitions import TaskDefinition
+    from task2vec.tasks import Catalog, TaskDefinition
 
 # More rows than a person would read; JSON has them all.
 MOST_ROWS = 50
@@ -75,13 +74,13 @@ def tasks(
 
 def _describe(dataset: Path, asked: Asked) -> dict[str, Any]:
     """What the dataset holds, as plain values."""
-    from task2vec.tasks.layouts import read_catalogue, recognise_layout
+    from task2vec.tasks import read_catalog, recognize_layout
 
-    if is_table(dataset) or (asked.layout is None and recognise_layout(dataset) is None):
+    if is_table(dataset) or (asked.layout is None and recognize_layout(dataset) is None):
         return _describe_own(dataset, asked)
     if strays := name_options(asked.table | {"allow_bad": asked.allow_bad}):
         raise UsageError(f"{strays} cannot be meant for '{dataset}', which is no task of your own. Leave it out.")
-    catalogue = read_catalogue(dataset, layout=asked.layout, labels=asked.labels, progress=is_watched())
+    catalogue = read_catalog(dataset, layout=asked.layout, labels=asked.labels, progress=is_watched())
     chosen = catalogue.definitions if asked.kind is None else catalogue.of_kind(asked.kind)
     return {
         "dataset": catalogue.name,
@@ -115,7 +114,7 @@ def _describe_own(dataset: Path, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _count_splits(catalogue: "Catalogue", split: str | None) -> dict[str, int]:
+def _count_splits(catalogue: "Catalog", split: str | None) -> dict[str, int]:
     names = catalogue.splits.names if split is None else (split,)
     return {name: len(catalogue.splits.rows(name)) for name in names}
 

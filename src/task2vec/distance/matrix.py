@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.errors import DataError, MissingExtraError, ResourceError, UsageError
-from task2vec.tasks.cells import defuse
+from task2vec.text import escape_formula
 
 if TYPE_CHECKING:
     from pandas import DataFrame  # pyright: ignore[reportMissingImports]
@@ -111,9 +111,9 @@ class DistanceMatrix:
         path = Path(path)
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([self.kind, *map(defuse, self.columns)])
+        writer.writerow([self.kind, *map(escape_formula, self.columns)])
         rows = zip(self.rows, self.values.tolist(), strict=True)
-        writer.writerows([defuse(name), *map(repr, row)] for name, row in rows)
+        writer.writerows([escape_formula(name), *map(repr, row)] for name, row in rows)
         unfinished = None
         try:
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:

@@ -5,8 +5,7 @@ from task2vec.embedding.settings import EmbedSettings
 from task2vec.embedding.value import Embedding
 from task2vec.engine import Engine
 from task2vec.probe import Probe
-from task2vec.tasks import Task
-from task2vec.tasks.batches import draw_batches
+from task2vec.tasks import Task, draw_batches
 
 
 def embed_batches(

@@ -31,8 +31,7 @@ from task2vec.head import TrainingSplits, fit_split_heads, make_training_splits,
 from task2vec.library import Expert, MeasuredError
 from task2vec.probe import Probe
 from task2vec.progress import Report, show_progress
-from task2vec.tasks import Images, Task
-from task2vec.tasks.ordering import canonical_order
+from task2vec.tasks import Images, Task, canonical_order
 
 # What errors are measured on: a pretrained network, an expert trained here, or an entry of a library.
 Model = Probe | TrainedExpert | Expert

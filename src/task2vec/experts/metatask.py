@@ -30,7 +30,7 @@ from task2vec.errors import DataError, ResourceError, UsageError
 from task2vec.library import Expert, MeasuredError
 from task2vec.probe import FilterLayer
 from task2vec.storage import write_whole
-from task2vec.tasks.cells import defuse
+from task2vec.text import escape_formula
 
 SCHEMA = 1
 BUNDLE = "metatask.safetensors"
@@ -356,7 +356,7 @@ class MetaTask:
         for place in zip(*np.nonzero(~np.isnan(self.errors)), strict=True):
             task, model = self.tasks[place[0]], self.models[place[1]]
             ends = ["" if np.isnan(end[place]) else repr(float(end[place])) for end in (self.low, self.high)]
-            names = map(defuse, (task.name, task.fingerprint, model.name, self.protocols[place[2]]))
+            names = map(escape_formula, (task.name, task.fingerprint, model.name, self.protocols[place[2]]))
             error = repr(float(self.errors[place]))
             rows.writerow([*names, self.seeds[place[3]], error, *ends, int(self.has_seen[place[:2]])])
         try:

@@ -20,8 +20,7 @@ from typing import Literal
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks import Task
-from task2vec.tasks.splitting import choose_half
+from task2vec.tasks import Task, choose_half
 
 CLASSIFIERS = ("logistic", "achille2019")
 MEASURES = ("usual", "balanced", "precision")

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from task2vec.errors import MissingExtraError
 from task2vec.storage import write_whole
-from task2vec.tasks.cells import defuse
-from task2vec.text import format_percent, pluralize, printable
+from task2vec.text import escape_formula, format_percent, pluralize, printable
 
 if TYPE_CHECKING:
     import pandas
@@ -183,7 +182,9 @@ class Recommendation:
         table = csv.DictWriter(text, [*names, "is_loadable"], lineterminator="\n")
         table.writeheader()
         for row in self._list_rows():
-            table.writerow({name: defuse(value) if isinstance(value, str) else value for name, value in row.items()})
+            table.writerow(
+                {name: escape_formula(value) if isinstance(value, str) else value for name, value in row.items()}
+            )
         write_whole(Path(path), text.getvalue().encode())
         return Path(path)
 

@@ -1,56 +1,31 @@
-"""A folder of class folders becomes a task.
+"""A folder of class folders becomes a task, and a folder of splits becomes one task per split.
 
 Classes lie directly below the root and images directly in their class: the depth is fixed, so no link can make the
-reader walk in circles. Nothing is followed out of the root, and nothing is left out without a word.
+reader walk in circles. Nothing is followed out of the root, and whatever is ignored is reported as a warning.
 """
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.check import quote
-from task2vec.tasks.files import read_files
-from task2vec.tasks.foreign import refuse_archive, refuse_huggingface
-from task2vec.tasks.images import BadImage
-from task2vec.tasks.task import Task
+from task2vec.tasks.images import BadImage, inspect_files
+from task2vec.tasks.task import Task, make_file_task, quote, renumber
 
-# Names that announce an image. Those that we cannot read are listed as bad, and not passed over.
-READABLE = "jpg jpeg jpe jfif mpo png apng gif bmp dib tif tiff webp ppm pgm pbm pnm pfm"
-UNREADABLE = "heic heif avif jp2 j2k jxl tga psd ico svg"
-IMAGE_SUFFIXES = frozenset(f".{ending}" for ending in f"{READABLE} {UNREADABLE}".split())
-# First bytes that no text begins with; for files whose name does not tell.
+# Names of image files. Those with an unsupported format are listed as bad, not ignored.
+SUPPORTED = "jpg jpeg jpe jfif mpo png apng gif bmp dib tif tiff webp ppm pgm pbm pnm pfm"
+UNSUPPORTED = "heic heif avif jp2 j2k jxl tga psd ico svg"
+IMAGE_SUFFIXES = frozenset(f".{ending}" for ending in f"{SUPPORTED} {UNSUPPORTED}".split())
+# First bytes that no text begins with, for files without an image suffix.
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
-
-# What the parts of a dataset are called, in the usual order.
+# zip, gzip, bzip2, xz, zstd, 7z and rar; a tar has its mark at byte 257.
+ARCHIVE_STARTS = (b"PK\3\4", b"PK\5\6", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
+# Usual names of splits, in the usual order.
 SPLIT_NAMES = ("train", "training", "trainval", "val", "valid", "validation", "dev", "eval", "test", "testing")
-
-
-@dataclass
-class Findings:
-    """What lies in the folder, gathered while it is listed."""
-
-    classes: list[str] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
-    refused: list[BadImage] = field(default_factory=list)
-    ignored: list[str] = field(default_factory=list)
-    stray: list[str] = field(default_factory=list)
-    unfollowed: list[str] = field(default_factory=list)
-
-    def remarks(self) -> list[str]:
-        """One warning for each kind of thing that was passed over, with its number and an example."""
-        kinds = (
-            ("not images and were ignored", self.ignored),
-            ("images outside of every class folder and were ignored", self.stray),
-            ("links to folders and were not followed", self.unfollowed),
-        )
-        told = [f"entries that are {what}: {len(names)}, such as {names[0]!r}" for what, names in kinds if names]
-        if {name.lower() for name in self.classes} <= set(SPLIT_NAMES):
-            told.append(f"the classes are called like splits: {quote(self.classes)}; were class folders meant inside?")
-        return told
 
 
 def read_folder(
@@ -59,7 +34,7 @@ def read_folder(
     split: str | None = None,
     name: str | None = None,
     allow_bad: bool = False,
-    workers: int | None = None,
+    num_workers: int | None = None,
     progress: bool = False,
 ) -> Task:
     """The task of a folder that holds one folder of images per class.
@@ -70,9 +45,9 @@ def read_folder(
     Args:
         folder: The root; its folders are the classes, and their names the class names.
         split: Read the class folders of this folder below the root, such as "train"; `read_splits` reads them all.
-        name: What to call the task; the name of the folder if not given.
+        name: The name of the task; the name of the folder if not given.
         allow_bad: Go on when more than 5 % of the images cannot be read.
-        workers: Threads that decode; chosen from the number of processors if not given. It does not change the task.
+        num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
@@ -95,39 +70,106 @@ def read_folder(
     if not root.is_dir():
         refuse_archive(root)
         raise DataError(
-            f"{folder} is {'not a folder' if root.exists() else 'not there'}, so there are no class folders to read. "
-            "Name a folder with one folder of images per class, or a CSV or Parquet table (read_table, embed FILE)."
+            f"{folder} {'is not a folder' if root.exists() else 'does not exist'}, so there are no class folders to "
+            "read. Name a folder with one folder of images per class, or a CSV or Parquet table (read_table)."
         )
-    called = root.name or str(root)
+    default_name = root.name or str(root)
     if split is not None:
-        root, called = find_split(root, split), f"{called} ({split})"
-    found = _list_root(root)
-    if not found.paths and not found.refused:
-        refuse_huggingface(root)
-    return read_files(
+        root, default_name = find_split(root, split), f"{default_name} ({split})"
+    classes, paths, labels, refused, warnings = _list_root(root)
+    name = default_name if name is None else name
+    return make_file_task(
         root,
-        found.paths,
-        np.asarray(found.labels, dtype=np.int64),
-        classes=found.classes,
-        name=called if name is None else name,
+        paths,
+        np.asarray(labels, dtype=np.int64),
+        inspect_files(root, paths, name=name, num_workers=num_workers, progress=progress),
+        classes=classes,
+        name=name,
         source=str(folder) if split is None else os.path.join(folder, split),
         allow_bad=allow_bad,
-        workers=workers,
-        progress=progress,
-        refused=found.refused,
-        remarks=found.remarks(),
+        refused=refused,
+        warnings=warnings,
     )
+
+
+def read_splits(
+    folder: str | os.PathLike[str],
+    *,
+    splits: Sequence[str] | None = None,
+    name: str | None = None,
+    allow_bad: bool = False,
+    num_workers: int | None = None,
+    progress: bool = False,
+) -> dict[str, Task]:
+    """The tasks of train, val, test and so on below one folder, by the name of the split.
+
+    Classes that all splits have come first and have the same number in all of them. A class that is missing in a split
+    is not a class there; a warning reports that, and images that are in two splits.
+
+    Args:
+        folder: The root; its folders are the splits, and theirs are the classes.
+        splits: Which folders to read; all that are named like a split if not given.
+        name: The name of the dataset; the name of the folder if not given.
+        allow_bad: Go on when more than 5 % of the images of a split cannot be read.
+        num_workers: Threads that decode; chosen from the number of processors if not given. The tasks are the same.
+        progress: Show a progress bar when reading takes longer than two seconds.
+
+    Raises:
+        BadImagesError: More than 5 % of the images of a split cannot be read, and `allow_bad` is false.
+        DataError: There is no split, or one of them is not a task.
+        UsageError: A named split does not exist.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as root:
+        ...     for shade, place in enumerate(("train/dawn", "train/dusk", "val/dawn", "val/dusk")):
+        ...         Path(root, place).mkdir(parents=True)
+        ...         Image.new("L", (8, 8), shade).save(Path(root, place, "1.png"))
+        ...     read_splits(root, name="skies")
+        {'train': Task(skies (train), 2 images, 2 classes), 'val': Task(skies (val), 2 images, 2 classes)}
+    """
+    root = Path(folder)
+    if splits is None:
+        found = [name for name in list_folders(root) if _is_split(root / name)] if root.is_dir() else []
+        splits = sorted(found, key=lambda name: (SPLIT_NAMES.index(name.lower()), name))
+        if not splits:
+            raise DataError(
+                f"{root} has no split: no folder like 'train', 'val' or 'test' with class folders inside. "
+                "Name them with splits=[...], or read a folder of classes with read_folder."
+            )
+    name = root.resolve().name if name is None else name
+    options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
+    tasks = {split: read_folder(folder, split=split, name=f"{name} ({split})", **options) for split in splits}
+    shared = set.intersection(*(set(task.classes) for task in tasks.values()))
+    every = sorted({kind for task in tasks.values() for kind in task.classes})
+    return {split: _match_split(split, task, shared, every, tasks) for split, task in tasks.items()}
+
+
+def _match_split(split: str, task: Task, shared: set[str], every: list[str], tasks: dict[str, Task]) -> Task:
+    """The task with shared classes first, and warnings about classes that it lacks and images that it shares."""
+    order = sorted(range(len(task.classes)), key=lambda number: (task.classes[number] not in shared, number))
+    warnings = []
+    missing = [kind for kind in every if kind not in task.classes]
+    if missing:
+        warnings.append(f"classes of other splits that have no image here: {quote(missing)}")
+    for other, theirs in tasks.items():
+        common = set(task.digests) & set(theirs.digests) if other != split else set()
+        if common:
+            first = next(row for row, digest in enumerate(task.digests) if digest in common)
+            warnings.append(f"images that are also in {other!r}: {len(common)}, such as {task.images.name(first)!r}")
+    classes = tuple(task.classes[number] for number in order)
+    return replace(task, targets=renumber(task.targets, order), classes=classes, warnings=(*warnings, *task.warnings))
 
 
 def find_split(root: Path, split: str) -> Path:
-    """The folder of a split, which must lie directly below the root; another is refused."""
-    there = list_folders(root)
-    if split in there:
-        return root / split
-    raise UsageError(
-        f"{root} has no split {split!r}: its folders are {quote(there, 20) or 'none'}, and another would make another "
-        "task. Name one of them."
-    )
+    """The folder of a split, which must lie directly below the root."""
+    folders = list_folders(root)
+    if split not in folders:
+        raise UsageError(
+            f"{root} has no split {split!r}: its folders are {quote(folders, 20) or 'none'}. Name one of them."
+        )
+    return root / split
 
 
 def list_folders(root: Path) -> list[str]:
@@ -135,61 +177,109 @@ def list_folders(root: Path) -> list[str]:
     return [entry.name for entry in _sorted_entries(root) if _is_folder(entry) and not entry.is_symlink()]
 
 
-def looks_like_split(folder: Path) -> bool:
-    """Whether a folder is named like a split and holds folders of images."""
-    if folder.name.lower() not in SPLIT_NAMES:
-        return False
-    return any(_is_folder(entry) and _holds_images(entry) for entry in _sorted_entries(folder))
+def refuse_archive(place: Path) -> None:
+    """Raise `DataError` if a regular file is an archive, recognized by its first bytes."""
+    start = _read_start(place, 262) if place.is_file() else b""
+    if start.startswith(ARCHIVE_STARTS) or start[257:] == b"ustar":
+        raise DataError(
+            f"{place} is an archive. Archives are not unpacked: they could write anywhere and grow to any size. Unpack "
+            "it into an empty folder yourself, and name the folder that holds the class folders."
+        )
 
 
-def _list_root(root: Path) -> Findings:
-    """All that lies in the root and in its class folders, in the order of the names."""
-    found = Findings()
+def refuse_huggingface(place: Path, sign: str) -> DataError:
+    """The error for a Hugging Face dataset where a folder of class folders or a table of paths is expected."""
+    return DataError(
+        f"{place} is a Hugging Face dataset ({sign}): its images are inside its data files. In Python: "
+        f"task2vec.embed(task2vec.from_huggingface({str(place)!r})). The command line does not read them."
+    )
+
+
+def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadImage], list[str]]:
+    """Classes, paths, labels, refused images and warnings of a root, in the order of the names."""
+    classes, paths, labels, refused = [], [], [], []
+    ignored, stray, unfollowed = [], [], []
     for entry in _sorted_entries(root):
         if _is_folder(entry) and entry.is_symlink():
-            _refuse_if_out(entry, root)
-            found.unfollowed.append(entry.name)
-        elif _is_folder(entry):
-            found.classes.append(entry.name)
-            _list_class(root, entry.name, found)
+            if _leads_out(entry, root):
+                raise DataError(
+                    f"the class folder {entry.path} is a link that leads out of {root}, to "
+                    f"{os.path.realpath(entry.path)}. Links out of the root are not followed, so that no private file "
+                    "is read. Copy or move the class folder there."
+                )
+            unfollowed.append(entry.name)
+        elif not _is_folder(entry):
+            (stray if _is_image(entry) else ignored).append(entry.name)
         else:
-            (found.stray if _is_image(entry) else found.ignored).append(entry.name)
-    if not found.classes:
-        refuse_huggingface(root)
-        lying = f"{len(found.stray)} images lie in it directly" if found.stray else "it holds no folder"
+            for inner in _sorted_entries(root / entry.name):
+                path = f"{entry.name}/{inner.name}"
+                if not _is_folder(inner) and _is_image(inner):
+                    paths.append(path)
+                    labels.append(len(classes))
+                elif _is_folder(inner) and inner.is_symlink() and _leads_out(inner, root):
+                    refused.append(BadImage(path, "a link to a folder outside of the root"))
+                elif _is_folder(inner) and inner.is_symlink():
+                    unfollowed.append(path)
+                elif _is_folder(inner) and _holds_images(inner):
+                    raise _nested(root, entry.name, inner.name)
+                else:
+                    ignored.append(path)
+            classes.append(entry.name)
+    if not paths and not refused:
+        signs = [sign for sign in ("dataset_dict.json", "state.json") if (root / sign).is_file()] or _find_data(root)
+        if signs:
+            raise refuse_huggingface(root, f"it has {signs[0]}")
+    if not classes:
+        found = f"{len(stray)} images lie in it directly" if stray else "it has no folder"
         raise DataError(
-            f"{root} has no class folders ({lying}), so no image has a label. "
+            f"{root} has no class folders ({found}), so no image has a label. "
             "Put the images of each class into a folder of its own below it."
         )
+    kinds = {
+        "not images and were ignored": ignored,
+        "images outside of every class folder and were ignored": stray,
+        "links to folders and were not followed": unfollowed,
+    }
+    warnings = [
+        f"entries that are {what}: {len(names)}, such as {names[0]!r}" for what, names in kinds.items() if names
+    ]
+    if {name.lower() for name in classes} <= set(SPLIT_NAMES):
+        warnings.append(f"the classes are named like splits: {quote(classes)}; are the class folders inside them?")
+    return classes, paths, labels, refused, warnings
+
+
+def _nested(root: Path, kind: str, inner: str) -> DataError:
+    """The error for a folder of images inside a class folder."""
+    if _is_split(root / kind):
+        return DataError(
+            f"{root} has {kind!r} with class folders inside, such as {inner!r}: that is a split, not a class. "
+            f"Choose it (split={kind!r}, --split {kind}), or read all of them in Python: read_splits({str(root)!r})."
+        )
+    return DataError(
+        f"{root / kind} contains the folder {inner!r} with images of its own, so it is unclear which label is meant. "
+        f"Pass {root / kind} itself if its folders are the classes, or move the images up into the class folder."
+    )
+
+
+def _is_split(folder: Path) -> bool:
+    """Whether a folder is named like a split and holds folders of images."""
+    return folder.name.lower() in SPLIT_NAMES and any(
+        _is_folder(entry) and _holds_images(entry) for entry in _sorted_entries(folder)
+    )
+
+
+def _find_data(root: Path) -> list[str]:
+    """Arrow and Parquet files in the folder or in a folder below it."""
+    found = []
+    for folder in (root, *(root / name for name in list_folders(root))):
+        try:
+            with os.scandir(folder) as entries:
+                names = sorted(entry.name for entry in islice(entries, 1000))
+        except OSError:
+            continue
+        names = [name for name in names if os.path.splitext(name)[1].lower() in (".arrow", ".parquet")]
+        found += [str((folder / name).relative_to(root)) for name in names]
     return found
-
-
-def _list_class(root: Path, kind: str, found: Findings) -> None:
-    """Add the images of the newest class; a folder of images inside it is refused."""
-    for entry in _sorted_entries(root / kind):
-        path = f"{kind}/{entry.name}"
-        if _is_folder(entry) and entry.is_symlink():
-            if _leads_out(entry, root):
-                found.refused.append(BadImage(path, "a link to a folder outside of the root"))
-            else:
-                found.unfollowed.append(path)
-        elif _is_folder(entry) and _holds_images(entry):
-            if looks_like_split(root / kind):
-                raise DataError(
-                    f"{root} holds {kind!r} with class folders inside, such as {entry.name!r}: that is a split and not "
-                    f"a class. Say which (split={kind!r}, --split {kind}), or read all of them in Python: "
-                    f"read_splits({str(root)!r})."
-                )
-            raise DataError(
-                f"{root / kind} holds the folder {entry.name!r} with images of its own: classes inside classes leave "
-                f"open which label is meant. Pass {root / kind} itself if its folders are the classes, or move the "
-                "images up into the class folder."
-            )
-        elif not _is_folder(entry) and _is_image(entry):
-            found.paths.append(path)
-            found.labels.append(len(found.classes) - 1)
-        else:
-            found.ignored.append(path)
 
 
 def _sorted_entries(folder: Path) -> list[os.DirEntry]:
@@ -199,21 +289,11 @@ def _sorted_entries(folder: Path) -> list[os.DirEntry]:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
         raise DataError(
-            f"{folder} cannot be listed ({error.strerror}), so its images are unknown. Mend its permissions."
+            f"{folder} cannot be listed ({error.strerror}), so its images are unknown. Fix its permissions."
         ) from error
 
 
-def _refuse_if_out(entry: os.DirEntry, root: Path) -> None:
-    """Raise `DataError` if a class folder is a link out of the root: without it the task would be another."""
-    if _leads_out(entry, root):
-        raise DataError(
-            f"the class folder {entry.path} is a link that leads out of {root}, to {os.path.realpath(entry.path)}: "
-            "links are not followed out of the root, lest private files be read. Copy or move the class folder there."
-        )
-
-
 def _leads_out(entry: os.DirEntry, root: Path) -> bool:
-    """Whether a link leads out of the root."""
     return not Path(os.path.realpath(entry.path)).is_relative_to(root)
 
 
@@ -231,20 +311,25 @@ def _holds_images(folder: os.DirEntry) -> bool:
 
 
 def _has_image_suffix(name: str) -> bool:
-    """Whether a name announces an image; hidden files (._photo.jpg of some systems) never do."""
+    """Whether a file is named like an image; hidden files (._photo.jpg of some systems) never are."""
     return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES and not name.startswith(".")
 
 
 def _is_image(entry: os.DirEntry) -> bool:
-    """Whether an entry that is not a folder means to be an image, by its name or else by its first bytes."""
+    """Whether an entry that is not a folder is an image, by its name or else by its first bytes."""
     if _has_image_suffix(entry.name):
         return True
-    # Nothing outside is opened, and no pipe, which would never answer.
+    # Nothing outside is opened, and no pipe, which would block.
     if entry.name.startswith(".") or entry.is_symlink() or not entry.is_file():
         return False
-    try:
-        with open(entry.path, "rb") as file:
-            start = file.read(12)
-    except OSError:
-        return False
+    start = _read_start(Path(entry.path), 12)
     return start.startswith(IMAGE_STARTS) or (start[:4] == b"RIFF" and start[8:] == b"WEBP")
+
+
+def _read_start(file: Path, size: int) -> bytes:
+    """The first bytes of a file; none of one that may not be read."""
+    try:
+        with file.open("rb") as content:
+            return content.read(size)
+    except OSError:
+        return b""

@@ -1,45 +1,46 @@
 """A Hugging Face dataset becomes a task: its stored bytes, hashed and decoded as files are, and its own class names.
 
-The images are read undecoded, so that the same file gives the same digest here and in a folder, and a damaged one is
-named by its row instead of stopping everything. Nothing is fetched unless asked for.
+The images are read undecoded, so that the same file has the same digest here and in a folder, and a damaged one is
+reported by its row instead of stopping everything. Nothing is downloaded unless asked for: `datasets.load_dataset`
+contacts the hub for every name, so without `download` a cached dataset is opened by its Arrow files.
 """
 
-import hashlib
 import os
-import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from PIL import Image
 
-from task2vec.errors import DataChangedError, DataError
-from task2vec.progress import track
-from task2vec.tasks.check import remark
-from task2vec.tasks.decode import decode
-from task2vec.tasks.files import MAX_FILE_BYTES, choose_workers, read_inside, refuse_if_many
-from task2vec.tasks.huggingface_columns import find_columns, read_labels
-from task2vec.tasks.huggingface_source import import_datasets, open_source
-from task2vec.tasks.images import BadImage
-from task2vec.tasks.task import Task
+from task2vec.errors import DataError, DatasetNotFoundError, MissingExtraError, Task2VecError, UsageError
+from task2vec.tasks.images import MAX_FILE_BYTES, BadImage, inspect_images, load_unchanged, read_inside
+from task2vec.tasks.task import Task, make_task, quote, refuse_regression
+from task2vec.tasks.torch_dataset import number_classes
 
 if TYPE_CHECKING:
     import datasets
 
-# Rows whose bytes are in memory at a time.
-CHUNK = 64
+# Readers of the `datasets` package that give images and open nothing that could run code.
+SAFE_READERS = ("arrow", "csv", "imagefolder", "json", "parquet")
+FLOATS = ("float", "double", "decimal")
+_HUB_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SHARD = re.compile(r"^(.*-)(\d{5})(-of-)(\d{5})(.*)$")
+# Rows whose bytes are fetched at a time.
+_ROWS = 64
+_Labels = tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class RowImages:
-    """The images of some rows of a dataset, which must still have the bytes that `digests` were taken of.
+    """The images of some rows of a dataset, which must still have the bytes that `digests` were computed from.
 
-    Rows are fetched one at a time behind a lock, for nobody promises that a dataset may be read by several threads;
-    decoding, which takes the time, is not behind it.
+    Rows are fetched one at a time behind a lock, since a dataset need not be thread-safe; decoding is not locked.
     """
 
     dataset: Any
@@ -56,20 +57,10 @@ class RowImages:
         return len(self.rows)
 
     def load(self, index: int) -> Image.Image:
-        """The image at `index`, decoded; `DataChangedError` if its bytes are not those that were checked."""
-        try:
-            with self.lock:
-                cell = self.dataset[self.rows[index]][self.column]
-            data = _read_cell(cell, self.home)
-            is_same, cause = hashlib.sha256(data).hexdigest() == self.digests[index], "its bytes are others"
-        except DataError as error:
-            data, is_same, cause = b"", False, str(error)
-        if not is_same:
-            raise DataChangedError(
-                f"{self.names[index]} changed after the task was read ({cause}): the result would mix two states of "
-                "the data. Read the task again when nothing writes to it."
-            )
-        return decode(data)
+        """The image at `index`, decoded; `DataChangedError` if its bytes changed."""
+        with self.lock:
+            cell = self.dataset[self.rows[index]][self.column]
+        return load_unchanged(partial(_read_cell, cell, self.home), self.digests[index], self.names[index])
 
     def name(self, index: int) -> str:
         """The row, and the path that the dataset gives for it."""
@@ -86,7 +77,7 @@ def from_huggingface(
     download: bool = False,
     name: str | None = None,
     allow_bad: bool = False,
-    workers: int | None = None,
+    num_workers: int | None = None,
     progress: bool = False,
 ) -> Task:
     """The task of a Hugging Face dataset.
@@ -101,10 +92,10 @@ def from_huggingface(
         config: Which configuration, of a folder or name that has several.
         image_column: The column of images.
         label_columns: One column of classes, or several of 0 and 1 for multi-label.
-        download: Allow fetching a dataset that is not on this machine. Scripts are never run.
-        name: What to call the task; the name of the dataset if not given.
+        download: Allow downloading a dataset that is not on this machine. Scripts are never run.
+        name: The name of the task; the name of the dataset if not given.
         allow_bad: Go on when more than 5 % of the images cannot be read.
-        workers: Threads that decode; chosen from the number of processors if not given. It does not change the task.
+        num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
@@ -126,70 +117,54 @@ def from_huggingface(
         >>> from_huggingface(skies, name="skies")
         Task(skies, 4 images, 2 classes)
     """
-    hf = import_datasets()
-    opened = open_source(hf, dataset, split=split, config=config, download=download, progress=progress)
-    table, told = opened.dataset, list(opened.warnings)
-    if table.format["type"] == "custom":
-        told.append("the dataset's transform was not applied: images are read as they are stored")
-    image_column, wanted = find_columns(hf, table.features, image_column, label_columns)
-    called = opened.name if name is None else name
-    labels, classes, remarks = read_labels(hf, table.with_format(None), wanted)
-    cells = _undecoded(hf, table, image_column)
-    bar = partial(track, total=len(cells), what=f"reading {called}", progress=progress)
-    outcomes = list(bar(_survey(cells, image_column, opened.home, workers)))
-    good = [row for row, outcome in enumerate(outcomes) if outcome.digest]
-    bad = tuple(BadImage(outcome.name, outcome.reason) for outcome in outcomes if not outcome.digest)
-    if not allow_bad:
-        refuse_if_many(bad, len(good), opened.source)
-    names, digests = (tuple(getattr(outcomes[row], part) for row in good) for part in ("name", "digest"))
-    images = RowImages(cells, image_column, tuple(good), names, digests, opened.home)
-    told += [*remarks, *remark(labels[good], classes, digests, images.name)]
     try:
-        return Task(called, images, labels[good], classes, digests, bad, tuple(told), opened.source)
-    except DataError as error:
-        raise DataError(f"{opened.source}: {error}{f' {len(bad)} images were bad.' if bad else ''}") from None
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """What a row is called, and the SHA-256 of its image or the reason why it has none."""
-
-    name: str
-    digest: str = ""
-    reason: str = ""
-
-
-def _undecoded(hf: Any, table: Any, column: str) -> Any:
-    """The image column alone, as stored bytes and path; formats and transforms of the user's dataset stay his own."""
-    try:
-        return table.with_format(None).select_columns([column]).cast_column(column, hf.Image(decode=False))
-    except Exception as error:  # datasets and pyarrow refuse in many words
-        raise DataError(
-            f"column {column!r} holds no images ({str(error).splitlines()[0][:200]}), so there is nothing to embed. "
-            "Name the column of images with image_column."
+        import datasets as hf
+    except ImportError as error:
+        raise MissingExtraError(
+            "Hugging Face datasets need the datasets package, and that is not installed. "
+            "Run: pip install 'task2vec[hf]'"
         ) from error
-
-
-def _survey(table: Any, column: str, home: Path | None, workers: int | None) -> Iterator[_Outcome]:
-    """The outcome of every row in turn; bytes of a few rows are in memory at a time."""
-    # Pillow warns of odd metadata; what matters of it is in the outcome (see tasks/files.py).
-    with warnings.catch_warnings(), ThreadPoolExecutor(choose_workers(workers), "task2vec-read") as pool:
-        warnings.simplefilter("ignore")
-        for start in range(0, len(table), CHUNK):
-            cells = table[start : start + CHUNK][column]
-            yield from pool.map(partial(_inspect, home=home), range(start, start + len(cells)), cells)
-
-
-def _inspect(row: int, cell: dict[str, Any] | None, home: Path | None) -> _Outcome:
-    """The outcome of one row; its pixels are dropped."""
-    path = (cell or {}).get("path")
-    name = f"row {row} ({path})" if path else f"row {row}"
+    table, default_name, home, warnings = _open(hf, dataset, split, config, download, progress)
+    name = default_name if name is None else name
+    if table.format["type"] == "custom":
+        warnings.append("the dataset's transform was not applied: images are read as they are stored")
+    image_column, label_columns = _find_columns(hf, table.features, image_column, label_columns)
+    labels, classes, label_warnings = _read_labels(hf, table.with_format(None), label_columns)
     try:
-        data = _read_cell(cell, home)
-        decode(data)
-    except DataError as error:
-        return _Outcome(name, reason=str(error))
-    return _Outcome(name, digest=hashlib.sha256(data).hexdigest())
+        cells = table.with_format(None).select_columns([image_column])
+        cells = cells.cast_column(image_column, hf.Image(decode=False))
+    except Exception as error:  # datasets and pyarrow raise errors of many types
+        raise DataError(
+            f"column {image_column!r} holds no images ({str(error).splitlines()[0][:200]}). Name the column of images "
+            "with image_column."
+        ) from error
+    names: list[str] = []
+    reads = _list_reads(cells, image_column, home, names)
+    outcomes = inspect_images(reads, len(cells), name=name, num_workers=num_workers, progress=progress)
+    good = tuple(row for row, outcome in enumerate(outcomes) if isinstance(outcome, str))
+    digests = tuple(outcome for outcome in outcomes if isinstance(outcome, str))
+    return make_task(
+        RowImages(cells, image_column, good, tuple(names[row] for row in good), digests, home),
+        labels[list(good)],
+        digests,
+        classes=classes,
+        name=name,
+        source=str(dataset) if isinstance(dataset, (str, os.PathLike)) else type(dataset).__name__,
+        bad=[outcome for outcome in outcomes if isinstance(outcome, BadImage)],
+        allow_bad=allow_bad,
+        warnings=(*warnings, *label_warnings),
+    )
+
+
+def _list_reads(
+    table: Any, column: str, home: Path | None, names: list[str]
+) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Name and bytes of every row; the names are collected. Bytes of a few rows are in memory at a time."""
+    for start in range(0, len(table), _ROWS):
+        for row, cell in enumerate(table[start : start + _ROWS][column], start=start):
+            path = (cell or {}).get("path")
+            names.append(f"row {row} ({path})" if path else f"row {row}")
+            yield names[-1], partial(_read_cell, cell, home)
 
 
 def _read_cell(cell: dict[str, Any] | None, home: Path | None) -> bytes:
@@ -203,12 +178,315 @@ def _read_cell(cell: dict[str, Any] | None, home: Path | None) -> bytes:
     if path is None:
         raise DataError("there is no image in this row")
     if "://" in path or "::" in path:
-        raise DataError(f"it lies elsewhere, at {path}, and nothing is fetched while reading")
-    if home is not None and not (home / path).resolve().is_relative_to(home):
+        raise DataError(f"it is remote, at {path}, and nothing is downloaded while reading")
+    if home is None:  # the caller's own dataset may name any file of this machine, also relative to his folder
+        return read_inside(Path(Path(path).resolve().anchor), str(Path(path).resolve()))
+    if not (home / path).resolve().is_relative_to(home):
         raise DataError(
-            f"it lies outside of the dataset's folder, at {path}, where nothing is read unless you open the dataset "
+            f"it is outside of the dataset's folder, at {path}; such files are read only if you open the dataset "
             "yourself and pass the object"
         )
-    if home is None:  # the caller's own dataset may name any file of this machine, also from where he stands
-        return read_inside(Path(Path(path).resolve().anchor), str(Path(path).resolve()))
     return read_inside(home, path)
+
+
+# --- where a dataset comes from --------------------------------------------------------------------------------------
+
+
+def _open(
+    hf: Any, dataset: Any, split: str | None, config: str | None, download: bool, progress: bool
+) -> tuple[Any, str, Path | None, list[str]]:
+    """One split, its name, the folder that the files it names must not leave (None: any), and warnings."""
+    if not isinstance(dataset, (str, os.PathLike)):
+        if not isinstance(dataset, (hf.Dataset, hf.DatasetDict)):
+            raise UsageError(
+                f"a {type(dataset).__name__} is neither a Dataset nor a DatasetDict, and a task is read more than "
+                "once, in any order. Pass load_dataset(..., streaming=False), a path or a name; from_dataset takes "
+                "other datasets."
+            )
+        if config is not None:
+            raise UsageError(f"config={config!r} is for paths and names; this dataset is open already. Leave it out.")
+        chosen, which = _choose_split(hf, dataset, split, type(dataset).__name__)
+        name = chosen.info.dataset_name or type(dataset).__name__
+        return chosen, f"{name} ({which})" if which else name, None, []
+    place, home, warnings = Path(dataset).expanduser(), None, []
+    name = os.fspath(dataset)
+    with _quiet(hf, progress):
+        if place.exists():
+            found, home = _open_local(hf, place, config), _find_home(place)
+            name = place.resolve().name if place.is_dir() else place.stem
+        elif name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:  # no name on the hub
+            raise DataError(f"{dataset} does not exist, so there is no dataset to read. Check the path.")
+        elif cached := _find_cached(hf, name, config):
+            found = _attempt(lambda: _open_cached(hf, cached[0]), name)
+            if len(cached) > 1:
+                warnings.append(f"versions of the dataset in the cache: {len(cached)}; the newest was read")
+        elif download:
+            found = _attempt(lambda: hf.load_dataset(name, config), name)
+        else:
+            raise DatasetNotFoundError(
+                f"the dataset '{name}'{f' ({config})' if config else ''} is not on this machine: there is no such "
+                "folder, and it is not in the cache of datasets. Nothing is downloaded without being asked. "
+                "Pass download=True, or a local folder."
+            )
+    chosen, which = _choose_split(hf, found, split, name)
+    return chosen, f"{name} ({which})" if which else name, home, warnings
+
+
+def _choose_split(hf: Any, found: Any, split: str | None, name: str) -> tuple[Any, str]:
+    """The split that is meant, and its name where there was a choice."""
+    if isinstance(found, hf.Dataset):
+        if split is not None and str(found.split) != split:
+            own = "no split" if found.split is None else f"only the split {str(found.split)!r}"
+            raise UsageError(f"'{name}' has {own}, not {split!r}. Leave split out, or pass the whole dataset.")
+        return found, ""
+    if split is None and len(found) == 1:
+        return next(iter(found.values())), ""
+    if split not in found:
+        what = "several splits" if split is None else f"no split {split!r}"
+        raise UsageError(
+            f"'{name}' has {what}, and each is another task. Pass split= one of {quote(list(found), 20)}; join_tasks "
+            "joins splits."
+        )
+    return found[split], str(split)
+
+
+def _open_local(hf: Any, place: Path, config: str | None) -> Any:
+    """The dataset of a Parquet file, of a folder written by `save_to_disk`, or of a folder of data files."""
+    if place.is_file():
+        if place.suffix.lower() != ".parquet":
+            raise UsageError(f"{place} is neither a folder nor a .parquet file. Pass one; read_table reads .csv files.")
+        return _attempt(lambda: hf.Dataset.from_parquet(str(place)), place)
+    if (place / "dataset_dict.json").is_file() or (place / "state.json").is_file():
+        found = _attempt(lambda: hf.load_from_disk(str(place)), place)
+        parts = found.values() if isinstance(found, hf.DatasetDict) else [found]
+        _check_files(place, [file["filename"] for part in parts for file in part.cache_files])
+        return found
+    _refuse_remote(place)
+    builder = _attempt(lambda: hf.load_dataset_builder(os.path.join(".", place), config), place)
+    reader = type(builder).__module__.split(".")[-1]
+    if reader not in SAFE_READERS:
+        raise DataError(
+            f"{place} would be read as {reader!r}, which holds no images or could run code. "
+            f"Supported are {quote(SAFE_READERS, 20)}."
+        )
+    _check_files(place, [str(file) for files in (builder.config.data_files or {}).values() for file in files])
+
+    def prepare() -> Any:
+        builder.download_and_prepare()
+        return builder.as_dataset()
+
+    return _attempt(prepare, place)
+
+
+def _refuse_remote(place: Path) -> None:
+    """Raise `DataError` if the card of a local folder refers to remote files, which would be downloaded."""
+    from huggingface_hub import DatasetCard
+
+    card, settings = place / "README.md", place / ".huggingface.yaml"
+    text = settings.read_text(encoding="utf-8", errors="replace") if settings.is_file() else ""
+    if card.is_file():
+        text += str(_attempt(lambda: DatasetCard.load(card).data.to_dict(), card).get("configs", ""))
+    if "://" in text:
+        raise DataError(
+            f"{place} names remote data files (in README.md or .huggingface.yaml), and nothing is downloaded without "
+            "being asked. Download them into the folder, or pass the dataset's name with download=True."
+        )
+
+
+def _check_files(place: Path, files: list[str]) -> None:
+    """Raise `DataError` for data files outside of the folder, and for missing shards."""
+    home = _find_home(place)
+    outside = [file for file in files if not Path(file).resolve().is_relative_to(home)]
+    if outside:
+        raise DataError(
+            f"{place} names data files outside of it ({quote(outside)}), which could be private. "
+            "Copy them into the folder."
+        )
+    for shard in filter(None, map(_SHARD.match, files)):
+        start, _, between, total, end = shard.groups()
+        # Names may end in a hash of each shard; then only the number of shards can be compared.
+        parts = {other for other in files if other.startswith(start) and f"{between}{total}" in other}
+        if len(parts) < int(total):
+            raise DataError(
+                f"{place} has {len(parts)} of {int(total)} shards '{Path(start).name}*{between}{total}{end}', so "
+                "images are missing. Complete the download."
+            )
+
+
+def _find_home(place: Path) -> Path:
+    """The folder that a local dataset must not leave; in the hub's cache files are links into a folder beside."""
+    resolved = place.resolve() if place.is_dir() else place.resolve().parent
+    for folder in (resolved, *resolved.parents):
+        if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("datasets--"):
+            return folder.parent.parent
+    return resolved
+
+
+def _find_cached(hf: Any, name: str, config: str | None) -> list[Path]:
+    """The folders of a prepared dataset in the cache, newest first, all of one configuration."""
+    from datasets.naming import camelcase_to_snakecase
+
+    owner, _, last = name.rpartition("/")
+    folder = "___".join([*([owner] if owner else []), camelcase_to_snakecase(last)])
+    root = Path(hf.config.HF_DATASETS_CACHE).expanduser() / folder
+    # Folders of the hub are named by a commit or an older, longer hash; shorter ones come from local folders.
+    found = [info.parent for info in root.glob("*/*/*/dataset_info.json") if _HUB_HASH.fullmatch(info.parent.name)]
+    configs = sorted({place.parts[-3] for place in found})
+    if config is None and len(configs) > 1:
+        raise UsageError(
+            f"'{name}' is in the cache with several configurations, and each is another dataset. "
+            f"Pass config= one of {quote(configs, 20)}."
+        )
+    chosen = [place for place in found if config in (None, place.parts[-3])]
+    return sorted(chosen, key=lambda place: place.stat().st_mtime, reverse=True)
+
+
+def _open_cached(hf: Any, place: Path) -> Any:
+    """The splits of a prepared dataset: its Arrow files, in the order of their shards."""
+    info = hf.DatasetInfo.from_directory(str(place))
+    splits = {}
+    for split, facts in (info.splits or {}).items():
+        ending = re.compile(rf"-{re.escape(split)}(-\d{{5}}-of-\d{{5}})?\.arrow$")
+        files = sorted(str(file) for file in place.glob("*.arrow") if ending.search(file.name))
+        parts = [hf.Dataset.from_file(file, info=info.copy(), split=hf.NamedSplit(split)) for file in files]
+        count = sum(map(len, parts))
+        if count != facts.num_examples:
+            raise DataError(
+                f"the cache has {count} of {facts.num_examples} rows of the split {split!r} in {place}, so images are "
+                "missing. Remove that folder and download the dataset again with download=True."
+            )
+        splits[split] = hf.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
+    return hf.DatasetDict(splits)
+
+
+def _attempt(open_it: Callable[[], Any], what: object) -> Any:
+    """The result of `open_it`; whatever the `datasets` package raises becomes a `DataError` that names the dataset."""
+    try:
+        return open_it()
+    except (Task2VecError, MemoryError):
+        raise
+    except Exception as error:  # errors of datasets, pyarrow, fsspec, the hub, and built-in ones
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
+        raise DataError(
+            f"'{what}' cannot be opened as a Hugging Face dataset ({type(error).__name__}: {reason}). Check the name, "
+            "the config and the files; read_folder and read_table read plain folders and tables."
+        ) from error
+
+
+@contextmanager
+def _quiet(hf: Any, progress: bool) -> Iterator[None]:
+    """No progress bars of the `datasets` package unless asked for; the user's setting is restored."""
+    hide = not progress and not hf.are_progress_bars_disabled()
+    if hide:
+        hf.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if hide:
+            hf.enable_progress_bars()
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+def _find_columns(
+    hf: Any, features: Any, image_column: str | None, label_columns: str | Sequence[str] | None
+) -> tuple[str, list[str]]:
+    """The image column and the label columns: those named, else the only ones of a suitable type."""
+    shown = ", ".join(f"{column!r} ({str(kind)[:40]})" for column, kind in features.items())
+    labels = [label_columns] if isinstance(label_columns, str) else None if label_columns is None else [*label_columns]
+    named = [*([] if image_column is None else [image_column]), *(labels or [])]
+    missing = [column for column in named if column not in features]
+    if missing or len(set(named)) < len(named) or labels == []:
+        what = f"there is no column {quote(missing)}" if missing else "a column is named twice, or no label column"
+        raise UsageError(f"{what}; the columns are {shown}. Name image_column and label_columns, each once.")
+    images = [column for column, kind in features.items() if isinstance(kind, hf.Image)]
+    if image_column is None and len(images) != 1:
+        what = f"several columns hold images ({quote(images)})" if images else "no column is of the type Image"
+        raise UsageError(f"{what}, so image_column is needed; the columns are {shown}. Pass image_column=...")
+    if labels is None:
+        candidates = [[column] for column, kind in features.items() if isinstance(kind, hf.ClassLabel)]
+        candidates += [[column] for column, kind in features.items() if _is_label_list(hf, kind)]
+        flags = [column for column, kind in features.items() if _is_value(hf, kind, "bool")]
+        candidates += [flags] if flags else []
+        rest = [column for column, kind in features.items() if not isinstance(kind, hf.Image)]
+        if not candidates and len(rest) == 1 and _is_value(hf, features[rest[0]], *FLOATS):
+            refuse_regression(f"column {rest[0]!r}")
+        if not candidates:
+            raise UsageError(f"no column is of the type ClassLabel; the columns are {shown}. Pass label_columns=...")
+        if len(candidates) > 1:
+            raise UsageError(
+                f"several columns may be the labels ({'; or '.join(map(quote, candidates))}), and each makes another "
+                f"task. Pass one: label_columns={candidates[0][0]!r}."
+            )
+        labels = candidates[0]
+    return images[0] if image_column is None else image_column, labels
+
+
+def _read_labels(hf: Any, table: Any, columns: list[str]) -> _Labels:
+    """Targets, class names and warnings of the label columns of all rows."""
+    for column in columns:
+        if _is_value(hf, table.features[column], *FLOATS):
+            refuse_regression(f"column {column!r}")
+    if len(columns) > 1:
+        return _read_binary(table, columns)
+    column, kind = columns[0], table.features[columns[0]]
+    is_list, is_class = _is_label_list(hf, kind), isinstance(kind, hf.ClassLabel)
+    if not (is_list or is_class or _is_value(hf, kind, "bool", "int", "uint", "string", "large_string")):
+        raise DataError(
+            f"column {column!r} is {kind}, which is no class. Pass label_columns=... with a column of class labels, "
+            "integers or text, or several of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."
+        )
+    values = table.select_columns(columns)[:][column]
+    if is_list:
+        names = kind.feature.names
+        targets = np.zeros((len(values), len(names)), dtype=np.uint8)
+        for row, numbers in enumerate(values):
+            targets[row, [_check(column, row, n, names) for n in _check(column, row, numbers)]] = 1
+        present = np.flatnonzero(targets.any(axis=0)).tolist()
+        absent = [name for number, name in enumerate(names) if number not in set(present)]
+        warnings = (f"classes without an item, left out: {quote(absent)}",) if absent and values else ()
+        return targets[:, present], tuple(names[number] for number in present), warnings
+    cells = [_check(column, row, value, kind.names if is_class else None) for row, value in enumerate(values)]
+    if is_class or _is_value(hf, kind, "bool"):
+        names = kind.names if is_class else (f"not {column}", column)
+        return number_classes(np.asarray(cells, dtype=np.int64), names, None, lambda row: f"row {row}")
+    kinds, targets = np.unique(np.array(cells, dtype=object), return_inverse=True)
+    return targets, tuple(map(str, kinds)), ()
+
+
+def _read_binary(table: Any, columns: list[str]) -> _Labels:
+    """Several columns of 0 and 1 as a multi-label task of their names."""
+    targets = np.zeros((len(table), len(columns)), dtype=np.uint8)
+    for place, column in enumerate(columns):
+        values = table.select_columns([column])[:][column]
+        for row, value in enumerate(values):
+            if value not in (0, 1) or isinstance(value, float):
+                raise DataError(
+                    f"column {column!r}, row {row}: {value!r} is not 0 or 1, as it must be with several label columns. "
+                    "For one class per image pass that column alone as label_columns."
+                )
+        targets[:, place] = values
+    return targets, tuple(columns), ()
+
+
+def _check(column: str, row: int, value: Any, names: Sequence[str] | None = None) -> Any:
+    """The value of a label cell, which must exist and, for class labels, be one of the classes."""
+    is_missing = bool(value is None or value == "" or (names is not None and value == -1))
+    if is_missing or (names is not None and value not in range(len(names))):
+        why = "is missing" if is_missing else f"is not one of the {len(names or ())} classes"
+        raise DataError(
+            f"column {column!r}, row {row}: the label {value!r} {why}. Test splits are often published without labels: "
+            "choose another split, or filter such rows out."
+        )
+    return value
+
+
+def _is_value(hf: Any, kind: Any, *types: str) -> bool:
+    """Whether a feature is a plain value of a type that begins like one of `types`."""
+    return isinstance(kind, hf.Value) and kind.dtype.startswith(types)
+
+
+def _is_label_list(hf: Any, kind: Any) -> bool:
+    """Whether a feature is a list of class labels, under any of the names that `datasets` has had for lists."""
+    return isinstance(kind, (hf.Sequence, hf.LargeList)) and isinstance(kind.feature, hf.ClassLabel)

@@ -1,47 +1,84 @@
-"""Where the pixels of a task come from, and what is said of a picture that gives none."""
+"""Images of a task: decoded in one defined way, read only while they are unchanged, reported when they are unreadable.
 
+Pillow alone is not enough: it only warns at 144 megapixels, saturates 16-bit greys to white, ignores the EXIF
+orientation, and shows the colour hidden behind transparent pixels. A `DataError` raised here holds the reason alone;
+the readers add the path.
+"""
+
+import hashlib
+import os
+import stat
+import warnings
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
+from functools import cached_property, partial
+from io import BytesIO
+from itertools import accumulate, islice
+from pathlib import Path
 from typing import Protocol
 
-from PIL import Image
+import numpy as np
+from PIL import Image, ImageFile, UnidentifiedImageError
+
+from task2vec.errors import BadImagesError, DataChangedError, DataError, UsageError
+from task2vec.progress import track
+
+MAX_PIXELS = 50_000_000
+# Four 16-bit channels of the largest accepted image, uncompressed: no valid file is larger.
+MAX_FILE_BYTES = 8 * MAX_PIXELS
+MAX_BAD_SHARE = 0.05
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
+# EXIF tag 0x0112: how the stored rows and columns must be rotated for the image to stand upright.
+ORIENTATION_TAG = 0x0112
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# Images passed to the threads at a time, so that a million of them do not queue in memory.
+_CHUNK = 256
+# A pipe is opened without waiting for a writer, and a link is not opened at all.
+_OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOFOLLOW"))
 
 
 @dataclass(frozen=True)
 class BadImage:
-    """A picture that could not be read: where it lies, and why it gives no pixels."""
+    """An image that could not be read: its path, and the reason."""
 
     path: str
     reason: str
 
 
 class Images(Protocol):
-    """The pictures of a task, decoded one at a time so that memory does not grow with their number."""
+    """The images of a task, decoded one at a time so that memory does not grow with their number."""
 
     @property
     def is_threadsafe(self) -> bool:
-        """Whether `load` may run in several threads at once: true for files, false for somebody else's dataset."""
+        """Whether several threads may call `load` at once: true for files, false for the user's own datasets."""
         ...
 
     def __len__(self) -> int:
-        """The number of pictures."""
+        """The number of images."""
         ...
 
     def load(self, index: int) -> Image.Image:
-        """Picture `index`, upright, RGB, 8 bit; `DataChangedError` if it is not what it was when the task was read."""
+        """Image `index`, upright 8-bit RGB; `DataChangedError` if it changed after the task was read."""
         ...
 
     def name(self, index: int) -> str:
-        """What to call picture `index` in a message: a path below the root, or "item 17"."""
+        """The name of image `index` in messages: a path below the root, or "item 17"."""
         ...
 
 
 @dataclass(frozen=True)
 class ChosenImages:
-    """Some pictures of `source`, in the order of `indices`."""
+    """Some images of `source`, in the order of `indices`."""
 
     source: Images
     indices: Sequence[int]
@@ -52,11 +89,11 @@ class ChosenImages:
         return self.source.is_threadsafe
 
     def __len__(self) -> int:
-        """The number of chosen pictures."""
+        """The number of chosen images."""
         return len(self.indices)
 
     def load(self, index: int) -> Image.Image:
-        """The chosen picture at `index`, as its source loads it."""
+        """The chosen image at `index`, as its source loads it."""
         return self.source.load(self.indices[index])
 
     def name(self, index: int) -> str:
@@ -64,9 +101,16 @@ class ChosenImages:
         return self.source.name(self.indices[index])
 
 
+def choose_images(images: Images, indices: Sequence[int]) -> ChosenImages:
+    """The images at `indices`; a choice from a choice refers to the first source, so that calls do not nest."""
+    if isinstance(images, ChosenImages):
+        return ChosenImages(images.source, [images.indices[index] for index in indices])
+    return ChosenImages(images, list(indices))
+
+
 @dataclass(frozen=True)
 class JoinedImages:
-    """The pictures of several sources one after the other; `labels` tell in messages which source is meant."""
+    """The images of several sources one after the other; `labels` name the sources in messages."""
 
     parts: tuple[Images, ...]
     labels: tuple[str, ...]
@@ -77,16 +121,16 @@ class JoinedImages:
         return all(part.is_threadsafe for part in self.parts)
 
     def __len__(self) -> int:
-        """The number of pictures of all sources together."""
+        """The number of images of all sources together."""
         return self._ends[-1]
 
     def load(self, index: int) -> Image.Image:
-        """The picture at `index`, as its source loads it."""
+        """The image at `index`, as its source loads it."""
         part, within = self._find(index)
         return self.parts[part].load(within)
 
     def name(self, index: int) -> str:
-        """The label of the source and what the source calls the picture."""
+        """The label of the source and the name that the source gives to the image."""
         part, within = self._find(index)
         return f"{self.labels[part]}: {self.parts[part].name(within)}"
 
@@ -95,13 +139,196 @@ class JoinedImages:
         return list(accumulate(len(part) for part in self.parts))
 
     def _find(self, index: int) -> tuple[int, int]:
-        """The source that holds picture `index`, and its place there."""
         part = bisect_right(self._ends, index)
         return part, index - (self._ends[part - 1] if part else 0)
 
 
-def choose_images(images: Images, indices: Sequence[int]) -> ChosenImages:
-    """The pictures at `indices`; a choice from a choice refers to the first source, so that calls do not pile up."""
-    if isinstance(images, ChosenImages):
-        return ChosenImages(images.source, [images.indices[index] for index in indices])
-    return ChosenImages(images, list(indices))
+@dataclass(frozen=True)
+class FileImages:
+    """The images at `paths` below `root`, which must still have the bytes that `digests` were computed from."""
+
+    root: Path
+    paths: tuple[str, ...]
+    digests: tuple[str, ...]
+    is_threadsafe: bool = True
+
+    def __len__(self) -> int:
+        """The number of files."""
+        return len(self.paths)
+
+    def load(self, index: int) -> Image.Image:
+        """The image at `index`, decoded; `DataChangedError` if the file changed."""
+        path = self.paths[index]
+        return load_unchanged(partial(read_inside, self.root, path), self.digests[index], str(self.root / path))
+
+    def name(self, index: int) -> str:
+        """The path of the file below the root."""
+        return self.paths[index]
+
+
+def decode(data: bytes) -> Image.Image:
+    """The image that `data` encodes, as upright 8-bit RGB; of an animation, its first frame.
+
+    The content decides, not the file name. A `DataError` gives the reason if there is no image.
+    """
+    if ImageFile.LOAD_TRUNCATED_IMAGES:
+        raise UsageError(
+            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, so a truncated file would pass as a partly grey image and "
+            "nothing would report it. Set it to False before reading a task."
+        )
+    if not data:
+        raise DataError("the file is empty")
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as image:
+            return to_rgb(image)
+    except (DataError, MemoryError):
+        raise
+    except UnidentifiedImageError:
+        raise DataError(f"not a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image, or its header is damaged") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise DataError(f"its header claims more than {MAX_PIXELS // 10**6} megapixels") from None
+    except Exception as error:  # a damaged file makes Pillow raise almost anything: OSError, SyntaxError, struct.error
+        raise DataError(f"damaged or truncated ({error or type(error).__name__})") from error
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """An opened image as upright 8-bit RGB: 16-bit values divided by 257, transparency composited on white."""
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise DataError(f"its header claims {width} x {height} pixels, more than {MAX_PIXELS // 10**6} megapixels")
+    image.load()
+    try:
+        turn = UPRIGHT.get(int(image.getexif().get(ORIENTATION_TAG, 1)))
+    except Exception:  # the pixels are intact; broken metadata is no reason to lose them
+        turn = None
+    if image.mode == "F" or image.mode.startswith("I"):
+        image = _to_eight_bit_grey(image)
+    elif image.has_transparency_data:
+        layer = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+    if image.mode != "RGB":
+        image = image.convert("RGB")
+    return image if turn is None else image.transpose(turn)
+
+
+def _to_eight_bit_grey(image: Image.Image) -> Image.Image:
+    """An image of 16-bit integers or of floats in [0, 1] as 8-bit grey; any other scale is refused."""
+    values = np.asarray(image)
+    if image.mode == "F":
+        if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
+            raise DataError("its floating-point pixels are not all in [0, 1], so their scale is unknown")
+        return Image.fromarray(np.rint(values * 255).astype(np.uint8))
+    # Pillow opens a 16-bit PGM or PNG as mode "I", but also TIFFs of 32-bit integers, which have no agreed scale.
+    if image.mode == "I" and image.format not in ("PNG", "PPM"):
+        raise DataError("its pixels are 32-bit integers, which have no agreed scale: save it with 8 or 16 bits")
+    grey = np.rint(values / 257).astype(np.uint8)
+    transparent = image.info.get("transparency")
+    if isinstance(transparent, int):
+        grey[values == transparent] = 255
+    return Image.fromarray(grey)
+
+
+def load_unchanged(read: Callable[[], bytes], digest: str, name: str) -> Image.Image:
+    """The decoded image whose bytes `read` returns; `DataChangedError` if they are not those of `digest`."""
+    try:
+        data = read()
+        reason = "" if hashlib.sha256(data).hexdigest() == digest else "its bytes are different"
+    except DataError as error:
+        data, reason = b"", str(error)
+    if reason:
+        raise DataChangedError(
+            f"{name} changed after the task was read ({reason}), so the result would mix two states of the data. "
+            "Read the task again when nothing writes to it."
+        )
+    return decode(data)
+
+
+def read_inside(root: Path, path: str) -> bytes:
+    """The bytes of the regular file `path` below the resolved folder `root`; `DataError` with the reason otherwise."""
+    try:
+        place = (root / path).resolve(strict=True)
+        status = place.stat()
+        if not place.is_relative_to(root):
+            raise DataError(f"it leads out of the root folder, to {place}")
+        if not stat.S_ISREG(status.st_mode):
+            raise DataError("it is not a regular file")
+        if status.st_size > MAX_FILE_BYTES:
+            raise DataError(f"the file has {status.st_size} bytes, more than any image of 50 megapixels needs")
+        return _read_as_seen(place, status)
+    except DataError:
+        raise
+    except FileNotFoundError:
+        raise DataError("there is no such file") from None
+    except (OSError, RuntimeError, ValueError) as error:  # no permission, a loop of links, a NUL in the path
+        raise DataError(f"the file cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def _read_as_seen(place: Path, seen: os.stat_result) -> bytes:
+    """The bytes of the very file whose status was checked: a pipe or a link may have replaced it since."""
+    with open(os.open(place, _OPEN_FLAGS), "rb") as file:
+        now = os.fstat(file.fileno())
+        if (now.st_dev, now.st_ino, now.st_mode) != (seen.st_dev, seen.st_ino, seen.st_mode):
+            raise DataError("another file replaced it while it was read")
+        data = file.read(seen.st_size + 1)
+    if len(data) != seen.st_size:
+        raise DataError("its length changed while it was read")
+    return data
+
+
+def inspect_files(
+    root: Path, paths: Sequence[str], *, name: str, num_workers: int | None, progress: bool
+) -> list[str | BadImage]:
+    """For every path, in order, the SHA-256 of a file that decodes, or the reason why it does not."""
+    reads = ((path, partial(read_inside, root, path)) for path in paths)
+    return inspect_images(reads, len(paths), name=name, num_workers=num_workers, progress=progress)
+
+
+def inspect_images(
+    reads: Iterable[tuple[str, Callable[[], bytes]]], total: int, *, name: str, num_workers: int | None, progress: bool
+) -> list[str | BadImage]:
+    """The outcome of every image, given as its name and a function that returns its bytes; the pixels are dropped."""
+    num_workers = min(8, os.cpu_count() or 1) if num_workers is None else num_workers
+    if num_workers < 1:
+        raise UsageError(f"num_workers={num_workers} (--num-workers) reads nothing. Give 1 or more, or leave it out.")
+    # Pillow warns of odd metadata and large headers; what matters is in the outcome. Filtered here and not in `decode`:
+    # the filters belong to the whole process, and threads would restore each other's.
+    with warnings.catch_warnings(), ThreadPoolExecutor(num_workers, "task2vec-read") as pool:
+        warnings.simplefilter("ignore")
+        outcomes = _map_in_chunks(pool, iter(reads))
+        return list(track(outcomes, total, what=f"reading {name}", progress=progress))
+
+
+def _map_in_chunks(
+    pool: ThreadPoolExecutor, reads: Iterator[tuple[str, Callable[[], bytes]]]
+) -> Iterator[str | BadImage]:
+    while chunk := list(islice(reads, _CHUNK)):
+        yield from pool.map(_inspect, chunk)
+
+
+def _inspect(named: tuple[str, Callable[[], bytes]]) -> str | BadImage:
+    name, read = named
+    try:
+        data = read()
+        decode(data)
+    except DataError as error:
+        return BadImage(name, str(error))
+    return hashlib.sha256(data).hexdigest()
+
+
+def refuse_if_many(bad: Sequence[BadImage], n_good: int, source: str) -> None:
+    """Raise `BadImagesError` if more than 5 % of the images are bad: the rest may not represent the task."""
+    total = len(bad) + n_good
+    if len(bad) > MAX_BAD_SHARE * total:
+        raise BadImagesError(
+            f"{source}: {len(bad)} of {total} images cannot be read, more than {MAX_BAD_SHARE:.0%}, so the rest may "
+            f"not represent the task.{format_bad(bad)} Repair or remove them, or pass allow_bad=True (--allow-bad).",
+            bad=tuple(bad),
+        )
+
+
+def format_bad(bad: Sequence[BadImage], at_most: int = 5) -> str:
+    """The first few bad images with their reasons, as the end of a message."""
+    if not bad:
+        return ""
+    shown = "; ".join(f"{item.path!r}: {item.reason}" for item in bad[:at_most])
+    return f" Bad: {shown}{f'; and {len(bad) - at_most} more' if len(bad) > at_most else ''}."

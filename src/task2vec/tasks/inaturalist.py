@@ -1,41 +1,46 @@
-"""iNaturalist as published: files of annotations with categories, and images below the same folder.
+"""iNaturalist as published: annotation files with categories, and images below the same folder.
 
     inat2018/  train2018.json  val2018.json  categories.json  train_val2018/Aves/2761/4a7d....jpg
     inat2021/  train.json (or train_mini.json)  val.json  train/02912_Animalia_..._corax/3f1c....jpg  val/...
 
-The annotations of 2018 and 2019 hide all names behind numbers, as in their competitions; the names were published later
-as categories.json, which then must lie beside them. Those of 2017 tell a supercategory and no other rank.
+The annotations of 2018 and 2019 replace all names by numbers, as in their competitions; the names were published later
+as categories.json, which must be in the same folder. Those of 2017 have a supercategory and no other rank.
 """
 
+import json
 import os
 from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.catalogue import Catalogue
-from task2vec.tasks.check import quote
-from task2vec.tasks.definitions import Splits, define_by_taxon, tell_apart
-from task2vec.tasks.json_records import Record, read_records
-from task2vec.tasks.label_tables import ClassTable
-from task2vec.tasks.matching import match_annotations, take_id
-from task2vec.tasks.parsed import parse_once
-from task2vec.tasks.paths import PathPacker, Paths, check_path
-from task2vec.tasks.taxonomy import Taxonomy
-from task2vec.tasks.taxonomy_readers import INATURALIST_RANKS, place_categories, read_categories
+from task2vec.tasks.catalog import (
+    Catalog,
+    ClassTable,
+    Splits,
+    check_path,
+    damaged,
+    deduplicate_names,
+    define_by_taxon,
+    find_repeated,
+    match_annotations,
+    read_records,
+    take_id,
+)
+from task2vec.tasks.task import quote
+from task2vec.tasks.taxonomy import Taxonomy, collect_lineages
 
-SPLITS = ("train", "val")
 KINDS = ("order", "class", "family", "supercategory")
-# Counts up when the same files give another catalogue.
-_READER = "inaturalist 2"
+RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
+MAX_CATEGORIES_BYTES = 1 << 26
 _FILES = {year: (f"train{year}.json", f"val{year}.json") for year in (2017, 2018, 2019)}
 _FILES[2021] = ("train.json", "val.json")
 _MINI = "train_mini.json"
-# What a category tells of its species.
-_TOLD = ("name", "supercategory", *INATURALIST_RANKS)
+_NAMES = "categories.json"
+
+_Categories = dict[int, dict]
 
 
 def read_inaturalist(
@@ -44,22 +49,20 @@ def read_inaturalist(
     year: int | None = None,
     mini: bool = False,
     name: str | None = None,
-    cache: bool = True,
     progress: bool = False,
-) -> Catalogue:
-    """The catalogue of iNaturalist 2017, 2018, 2019 or 2021: species to tell apart within an order, class or family.
+) -> Catalog:
+    """The catalog of iNaturalist 2017, 2018, 2019 or 2021: the species of an order, class or family.
 
     Tasks are those taxa in which at least two species have an image; the one with the most training images comes first
-    within its kind. The group of an order is its class, that of a family its order. A species of which the categories
-    tell no order belongs to no task by order. The paper counts 207 orders: whether ours are as many cannot be checked
-    without the data, and depends on the year (its text does not tell which) and on how orders of one species count.
+    within its kind. The group of an order is its class, that of a family its order. A species without an order belongs
+    to no task by order. The paper counts 207 orders: whether ours are as many cannot be checked without the data, and
+    depends on the year (which the paper does not give) and on how orders of one species count.
 
     Args:
-        folder: Where the files of annotations lie, unpacked; the paths of images begin there.
+        folder: The folder with the unpacked annotation files; the paths of images begin there.
         year: Which of them to read, if the folder has several.
         mini: Of 2021, the smaller training set (train_mini.json).
-        name: What to call the catalogue; "inaturalist" and the year if not given.
-        cache: Keep the parsed form in the user's cache folder, and use it while the files stay as they are.
+        name: The name of the catalog; "inaturalist" and the year if not given.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
@@ -77,221 +80,216 @@ def read_inaturalist(
         ...         labels = [{"id": n, "image_id": n, "category_id": n % 3} for n in range(6)]
         ...         content = {"images": images, "categories": species, "annotations": labels}
         ...         _ = Path(folder, f"{split}.json").write_text(json.dumps(content))
-        ...     catalogue = read_inaturalist(folder, cache=False)
-        >>> catalogue
-        Catalogue(inaturalist2021, 12 images, train and val, tasks: 1 order, 1 class)
-        >>> catalogue.find("Passeriformes").classes
+        ...     catalog = read_inaturalist(folder)
+        >>> catalog
+        Catalog(inaturalist2021, 12 images, train and val, tasks: 1 order, 1 class)
+        >>> catalog.find("Passeriformes").classes
         ('Corvus corax', 'Turdus merula')
     """
     root = Path(folder)
     year = _find_year(root, year)
     if mini and year != 2021:
-        raise UsageError(f"mini=True asks for {_MINI}, which only 2021 has, and this is {year}. Leave it out.")
-    train, val = _FILES[year]
-    files = [root / (_MINI if mini else train), root / val]
-    _check_files(root, files, mini)
-    names = root / "categories.json"
-    catalogue = parse_once(
-        lambda: _parse(root, files, names if names.is_file() else None, progress),
-        reader=_READER,
-        files=[*files, names] if names.is_file() else files,
-        cache=cache,
-    )
-    return replace(catalogue, name=f"inaturalist{year}{' mini' if mini else ''}" if name is None else name)
-
-
-def _find_year(root: Path, year: int | None) -> int:
-    """The year asked for, or the only one that lies in the folder."""
-    if year is not None:
-        if year not in _FILES:
-            raise UsageError(f"year={year!r} is no iNaturalist that can be read. Choose one of {list(_FILES)}.")
-        return year
-    found = [year for year, (train, _) in _FILES.items() if (root / train).is_file()]
-    if 2021 not in found and (root / _MINI).is_file():
-        found.append(2021)
-    if len(found) > 1:
-        raise UsageError(f"{root} holds iNaturalist of several years. Pass year=, one of {found}.")
-    if not found:
-        wanted = [train for train, _ in _FILES.values()]
-        raise DataError(
-            f"{root} is no folder with annotations of iNaturalist: it has none of {quote(wanted)}, so there are no "
-            "labels. Pass the folder that holds them, unpacked from their archives."
-        )
-    return found[0]
-
-
-def _check_files(root: Path, files: Sequence[Path], mini: bool) -> None:
-    """Raise `DataError` if a file of annotations is missing."""
-    missing = [file.name for file in files if not file.is_file()]
+        raise UsageError(f"mini=True needs {_MINI}, which only 2021 has, and this is {year}. Leave it out.")
+    places = [root / (_MINI if mini else _FILES[year][0]), root / _FILES[year][1]]
+    missing = [file.name for file in places if not file.is_file()]
     if missing:
-        hint = (
-            "Pass mini=True to read train_mini.json." if not mini and (root / _MINI).is_file() else "Unpack it there."
-        )
-        raise DataError(f"{root} has no {quote(missing)}, so a part of the dataset has no labels. {hint}")
-
-
-@dataclass(frozen=True)
-class _Annotations:
-    """One file: the image row and the category id of every annotation, and the list of categories."""
-
-    file: Path
-    rows: np.ndarray
-    category_ids: np.ndarray
-    categories: list[Record]
-
-
-def _parse(root: Path, files: Sequence[Path], names: Path | None, progress: bool) -> Catalogue:
-    """The catalogue of the files for training and validation, with the categories of a third if there is one."""
-    packer = PathPacker()
-    parts = [_read_annotations(file, packer, progress) for file in files]
-    categories, ids = _settle_categories(parts, names)
+        is_mini = not mini and (root / _MINI).is_file()
+        hint = "Pass mini=True to read train_mini.json." if is_mini else "Unpack it there."
+        raise DataError(f"{root} has no {quote(missing)}, so a split has no labels. {hint}")
+    paths: list[str] = []
+    parts = [_read_annotations(file, paths, progress) for file in places]
+    categories = _merge_categories(places, [part[2] for part in parts], root / _NAMES)
+    names = tuple(deduplicate_names([str(one["name"]) for one in categories.values()], categories))
     table = ClassTable(
-        np.concatenate([_number_classes(part, ids) for part in parts]),
-        tuple(tell_apart([str(category["name"]) for category in categories], ids)),
+        np.concatenate(
+            [_number_classes(file, *part[:2], list(categories)) for file, part in zip(places, parts, strict=True)]
+        ),
+        names,
     )
-    named = [{**category, "name": name} for category, name in zip(categories, table.names, strict=True)]
-    taxonomy = place_categories(named, files[0] if names is None else names)
-    codes = np.repeat(np.arange(len(parts), dtype=np.uint8), [len(part.rows) for part in parts])
-    splits, paths = Splits(codes, SPLITS), packer.pack()
-    _refuse_repeated(paths, parts)
-    return Catalogue(
-        "inaturalist",
+    codes = np.repeat(np.arange(2, dtype=np.uint8), [len(part[0]) for part in parts])
+    if repeated := find_repeated(paths):
+        starts = (0, len(parts[0][0]))
+        first, second = (f"{places[codes[row]]}, images, record {row - starts[codes[row]]}" for row in repeated)
+        raise damaged(second, f"the file {paths[repeated[1]]!r} is that of {first} too")
+    named = [{**category, "name": name} for category, name in zip(categories.values(), names, strict=True)]
+    taxonomy, splits = _make_taxonomy(named, places[0]), Splits(codes, ("train", "val"))
+    order = taxonomy.ranks.index("order") if "order" in taxonomy.ranks else None
+    lost = [] if order is None else [leaf for leaf, lineage in taxonomy.lineages.items() if not lineage[order]]
+    return Catalog(
+        f"inaturalist{year}{' mini' if mini else ''}" if name is None else name,
         root,
         paths,
         splits,
         {"labels": table},
         define_by_taxon(table, taxonomy, splits, ranks=KINDS),
-        tuple(str(file) for file in files),
+        tuple(map(str, places)),
         taxonomy,
-        _remark(taxonomy),
+        (f"species without an order, in no task by order: {len(lost)}, such as {quote(lost, 3)}",) if lost else (),
     )
 
 
-def _read_annotations(file: Path, packer: PathPacker, progress: bool) -> _Annotations:
-    """The content of one file; its paths go to the packer."""
+def read_inaturalist_taxonomy(
+    file: str | os.PathLike[str], *, class_field: str = "name", root: str = "life"
+) -> Taxonomy:
+    """The taxonomy of iNaturalist's categories, of any year: `categories.json`, or an annotation file that has them.
+
+    Categories with kingdom, phylum, class, order, family and genus (2018 and later) give these ranks; those that have
+    only a supercategory (2017) give that one rank. All files of a year have the same categories, so use the smallest;
+    those of 2018 and 2019 have numbers for names, as in the competition, unless `categories.json` is used.
+
+    Args:
+        file: A JSON list of categories, or an object that holds it as "categories".
+        class_field: The field with the class names of your tasks: "name", "id" (the folders of 2018 and 2019) or
+            "image_dir_name" (those of 2021).
+        root: The name of the taxon that contains all.
+
+    Raises:
+        DataError: The file has no such categories, or a class has two places.
+
+    Example:
+        >>> import tempfile
+        >>> finch = {"id": 7, "name": "Fringilla coelebs", "supercategory": "Aves", "order": "Passeriformes"}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "categories.json")
+        ...     _ = file.write_text(json.dumps([finch]))
+        ...     read_inaturalist_taxonomy(file, class_field="id").lineages["7"]
+        ('Passeriformes',)
+    """
+    return _make_taxonomy(_read_categories(Path(file)), Path(file), class_field=class_field, root=root)
+
+
+def _read_categories(file: Path) -> list[dict]:
+    """The categories of a JSON list, or of an object that has them."""
+    try:
+        with file.open(encoding="utf-8-sig") as source:
+            is_list = source.read(1 << 10).lstrip()[:1] == "["
+        if not is_list:
+            found = [record for _, _, record in read_records(file, ["categories"])]
+        elif file.stat().st_size > MAX_CATEGORIES_BYTES:
+            raise damaged(file, f"it has more than {MAX_CATEGORIES_BYTES >> 20} MB")
+        else:
+            found = json.loads(file.read_text(encoding="utf-8-sig"))
+    except DataError:
+        raise
+    except (ValueError, OSError, RecursionError) as error:
+        raise damaged(file, f"it cannot be read as JSON ({error})") from error
+    if not found or not all(isinstance(one, dict) for one in found):
+        raise damaged(file, "it has no list of categories")
+    return found
+
+
+def _make_taxonomy(
+    categories: Sequence[Mapping[str, object]], place: Path, *, class_field: str = "name", root: str = "life"
+) -> Taxonomy:
+    """The taxonomy of categories that were read from `place`."""
+    ranks = tuple(rank for rank in RANKS if any(rank in category for category in categories)) or ("supercategory",)
+    nameless = [number for number, category in enumerate(categories) if class_field not in category]
+    if nameless or not any(rank in category for category in categories for rank in ranks):
+        lacking = f"category {nameless[0]} has no field {class_field!r}" if nameless else "no category has a rank"
+        raise DataError(
+            f"{place}: {lacking} (the first has {quote(list(categories[0]), 20)}), so it has no place in a tree. "
+            "Use the categories as published, and name the classes with class_field."
+        )
+    rows = (
+        (f"category {number}", category[class_field], [category.get(rank) for rank in ranks])
+        for number, category in enumerate(categories)
+    )
+    return Taxonomy(ranks, collect_lineages(place, rows), root)
+
+
+def _find_year(root: Path, year: int | None) -> int:
+    """The year asked for, or the only one in the folder."""
+    if year is not None and year not in _FILES:
+        raise UsageError(f"year={year!r} is not supported. Choose one of {list(_FILES)}.")
+    found = [known for known, (train, _) in _FILES.items() if (root / train).is_file()]
+    if 2021 not in found and (root / _MINI).is_file():
+        found.append(2021)
+    if year is None and len(found) > 1:
+        raise UsageError(f"{root} has iNaturalist of several years. Pass year=, one of {found}.")
+    if year is None and not found:
+        raise DataError(
+            f"{root} has no annotations of iNaturalist: none of {quote([train for train, _ in _FILES.values()])}. Pass "
+            "the folder that holds them, unpacked from their archives."
+        )
+    return found[0] if year is None else year
+
+
+def _read_annotations(file: Path, paths: list[str], progress: bool) -> tuple[np.ndarray, array, _Categories]:
+    """The image row and the category id of every annotation, and the categories by id; paths are collected."""
     image_ids, annotated, category_ids = array("q"), array("q"), array("q")
-    categories: list[Record] = []
+    categories: list[dict] = []
     place = str(file)
     for key, number, record in read_records(file, ("images", "annotations", "categories"), progress=progress):
         where = f"{place}, {key}, record {number}"
         if key == "images":
             image_ids.append(take_id(record, "id", where))
-            packer.append(check_path(record.get("file_name"), where))
+            paths.append(check_path(record.get("file_name"), where))
         elif key == "annotations":
             annotated.append(take_id(record, "image_id", where))
             category_ids.append(take_id(record, "category_id", where))
         else:
             categories.append(record)
     if not image_ids or not categories:
-        raise DataError(f"{file} lists no {'categories' if image_ids else 'images'}, so there is no task in it.")
-    return _Annotations(file, match_annotations(file, image_ids, annotated), np.asarray(category_ids), categories)
+        raise damaged(file, f"it has no {'categories' if image_ids else 'images'}")
+    return match_annotations(file, image_ids, annotated), category_ids, _by_id(file, categories)
 
 
-def _settle_categories(parts: Sequence[_Annotations], names: Path | None) -> tuple[list[Record], list[int]]:
-    """The categories by ascending id, and their ids; those of all files must be the same species."""
-    sources = [(part.file, part.categories) for part in parts]
-    if names is not None:
-        sources.append((names, read_categories(names)))
-    (first, _), (last, categories) = sources[0], sources[-1]
-    by_id = [_by_id(file, found) for file, found in sources]
-    for (file, _), found in zip(sources[1:], by_id[1:], strict=True):
-        torn = sorted(found.keys() ^ by_id[0].keys())
-        if torn:
-            raise DataError(
-                f"{first} and {file} have different categories, such as id {torn[0]}, so that a label would mean no "
-                "species or another one. They are of different years or damaged: take all files from one year."
-            )
-        _check_species(first, by_id[0], file, found, are_names=file == names)
-    if names is None and _hides_names(categories):
-        raise DataError(
-            f"{last} hides the names of its categories (the first is {categories[0].get('name')!r}), so there are no "
-            "orders to name tasks by. Unpack categories.json into the same folder: the names as published after the "
-            "competition, which stand among the downloads of that year (repository visipedia/inat_comp on GitHub)."
-        )
-    return list(by_id[-1].values()), list(by_id[-1])
-
-
-def _check_species(
-    first: Path, known: dict[int, Record], file: Path, found: dict[int, Record], *, are_names: bool
-) -> None:
-    """Raise `DataError` if an id means other species in two files; `are_names` if the second tells what is hidden."""
-    hidden = set()
-    if are_names and _hides_names(known.values()):
-        for field in _TOLD:
-            words, published = ({_tell(one, field) for one in some.values()} - {""} for some in (known, found))
-            # Numbers, or whatever stands for a name, are none of the published words; a few may be by chance.
-            if 2 * len(words & published) <= len(words):
-                hidden.add(field)
-    for key, one in known.items():
-        for field in _TOLD:
-            is_told = field not in hidden and (not are_names or (field in one and field in found[key]))
-            if is_told and _tell(one, field) != _tell(found[key], field):
-                raise DataError(
-                    f"{file}, categories: the id {key} has {found[key].get(field)!r} as its {field}, and in {first} "
-                    f"{one.get(field)!r}, so that a label would mean another species. They are of different years or "
-                    "damaged: take all files from one year, unchanged."
-                )
-
-
-def _hides_names(categories: Iterable[Record]) -> bool:
-    """Whether no category has a name of two words, as species have."""
-    return not any(" " in _tell(category, "name") for category in categories)
-
-
-def _tell(category: Record, field: str) -> str:
-    """What a category tells in a field, as text; "" if nothing."""
-    value = category.get(field)
-    return "" if value is None else str(value).strip()
-
-
-def _by_id(file: Path, categories: Sequence[Record]) -> dict[int, Record]:
+def _by_id(file: Path, categories: Sequence[dict]) -> _Categories:
     """The categories by ascending id; an id that occurs twice is refused, and so is a category without a name."""
-    found: dict[int, Record] = {}
+    found: _Categories = {}
     for number, category in enumerate(categories):
         where = f"{file}, categories, record {number}"
         key = take_id(category, "id", where)
         if key in found or "name" not in category:
-            what = f"the id {key} is that of an earlier one" if key in found else "it has no name"
-            raise DataError(f"{where}: {what}, so a label would be unclear. Take the dataset's own file, unchanged.")
+            raise damaged(where, f"the id {key} is that of an earlier one too" if key in found else "it has no name")
         found[key] = category
     return dict(sorted(found.items()))
 
 
-def _number_classes(part: _Annotations, ids: Sequence[int]) -> np.ndarray:
-    """(images,) for every image of a file the place of its category among the ids, which ascend."""
-    known = np.asarray(ids, np.int64)
-    places = np.searchsorted(known, part.category_ids)
-    unknown = np.flatnonzero(np.append(known, -1)[places] != part.category_ids)
-    if len(unknown):
+def _merge_categories(files: Sequence[Path], parts: Sequence[_Categories], names: Path) -> _Categories:
+    """The categories by ascending id, with their published names; all files must have the same species.
+
+    Hidden names are not among the published words, so only words that are can contradict.
+    """
+    known, is_hidden = parts[0], not any(" " in str(one["name"]) for one in parts[0].values())
+    sources = [(files[1], parts[1])]
+    if names.is_file():
+        sources.append((names, _by_id(names, _read_categories(names))))
+    elif is_hidden:
         raise DataError(
-            f"{part.file}, annotations, record {unknown[0]}: the category id {part.category_ids[unknown[0]]} has no "
-            "entry in categories, so the species is unknown. Take the dataset's own file, unchanged."
+            f"{files[0]} hides the names of its categories (the first is {next(iter(known.values()))['name']!r}), so "
+            "tasks have no names. Unpack categories.json into the same folder: it is among the downloads of that year "
+            "(repository visipedia/inat_comp on GitHub)."
         )
-    numbers = np.empty(len(part.rows), np.int32)
-    numbers[part.rows] = places
+    for file, found in sources:
+        if found.keys() != known.keys():
+            raise damaged(
+                file, f"its categories are not those of {files[0]}, such as id {min(found.keys() ^ known.keys())}"
+            )
+        for field in ("name", "supercategory", *RANKS):
+            words = {_text(one, field) for one in found.values()}
+            for key, one in known.items():
+                mine, theirs = _text(one, field), _text(found[key], field)
+                is_told = field in one and field in found[key] and (not is_hidden or mine in words)
+                if mine != theirs and (file != names or is_told):
+                    raise damaged(
+                        f"{file}, categories", f"the id {key} has {theirs!r} as its {field}, and in {files[0]} {mine!r}"
+                    )
+    return sources[-1][1]
+
+
+def _text(category: dict, field: str) -> str:
+    """The value of a field as text; "" if there is none."""
+    value = category.get(field)
+    return "" if value is None else str(value).strip()
+
+
+def _number_classes(file: Path, rows: np.ndarray, category_ids: array, ids: Sequence[int]) -> np.ndarray:
+    """(images,) for every image of a file the place of its category among the ids."""
+    place_of = {key: place for place, key in enumerate(ids)}
+    numbers = np.empty(len(rows), np.int32)
+    for record, (row, key) in enumerate(zip(rows.tolist(), category_ids, strict=True)):
+        if key not in place_of:
+            raise damaged(f"{file}, annotations, record {record}", f"the category id {key} has no entry in categories")
+        numbers[row] = place_of[key]
     return numbers
-
-
-def _refuse_repeated(paths: Paths, parts: Sequence[_Annotations]) -> None:
-    """Raise `DataError` if two records mean one file: it would be trained on and tested, or have two labels."""
-    repeated = paths.find_repeated()
-    if repeated is None:
-        return
-    starts = np.cumsum([0, *(len(part.rows) for part in parts)])
-    told = []
-    for row in repeated:
-        number = int(np.searchsorted(starts, row, side="right")) - 1
-        told.append(f"{parts[number].file}, images, record {row - starts[number]}")
-    raise DataError(
-        f"{told[1]}: the file {paths[repeated[1]]!r} is that of {told[0]} already, so one image would count twice. "
-        "Take the dataset's own files, unchanged."
-    )
-
-
-def _remark(taxonomy: Taxonomy) -> tuple[str, ...]:
-    """A warning of species that belong to no task by order."""
-    if "order" not in taxonomy.ranks:
-        return ()
-    level = taxonomy.ranks.index("order")
-    lost = [leaf for leaf, lineage in taxonomy.lineages.items() if not lineage[level]]
-    return (f"species without an order, in no task by order: {len(lost)}, such as {quote(lost, 3)}",) if lost else ()

@@ -3,26 +3,24 @@
 import csv
 import os
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from task2vec.errors import DataError, MissingExtraError, UsageError
-from task2vec.tasks.check import quote
-from task2vec.tasks.files import read_files
-from task2vec.tasks.foreign import refuse_embedded_images
-from task2vec.tasks.regression import refuse_regression
-from task2vec.tasks.task import Task
+from task2vec.tasks.folder import refuse_huggingface
+from task2vec.tasks.images import inspect_files
+from task2vec.tasks.task import Task, make_file_task, quote, refuse_regression
 
 SUFFIXES = (".csv", ".parquet", ".pq")
 PATH = "path"
-# What a Parquet table may take in memory: its size many times over, and a gigabyte in any case.
-LEAST_ROOM, MOST_GROWTH = 1 << 30, 50
-CELL_BYTES = 40  # of a number in a list
-BATCH = 1 << 14
 BINARY = {"0": 0, "0.0": 0, "False": 0, "false": 0, "1": 1, "1.0": 1, "True": 1, "true": 1}
+# A Parquet table may need this many times its size in memory, and a gigabyte in any case.
+MIN_MEMORY, MAX_GROWTH = 1 << 30, 50
+CELL_BYTES = 40  # of a number in a list
+BATCH_ROWS = 1 << 14
 
 
 class Columns(dict[str, list]):
@@ -30,8 +28,8 @@ class Columns(dict[str, list]):
 
     lines: Sequence[int] = ()
 
-    def tell_row(self, row: int) -> str:
-        """Where a row stands: its line, or its number, both counted from 1 as editors and people do."""
+    def format_row(self, row: int) -> str:
+        """The line of a row in the file, or its number, both counted from 1."""
         return f"line {self.lines[row]}" if self.lines else f"row {row + 1}"
 
 
@@ -43,29 +41,29 @@ def read_table(
     label_columns: str | Sequence[str] | None = None,
     name: str | None = None,
     allow_bad: bool = False,
-    workers: int | None = None,
+    num_workers: int | None = None,
     progress: bool = False,
 ) -> Task:
     r"""The task of a CSV or Parquet table with one image per row.
 
-    One label column makes a single-label task, its values verbatim the class names. Several make a multi-label task of
-    their 0 and 1, the columns' names being the classes.
+    One label column makes a single-label task; its values are the class names, verbatim. Several make a multi-label
+    task of their 0 and 1; the column names are the classes.
 
     Args:
         table: A file ending in .csv or .parquet; its first row or its schema names the columns.
         root: The folder that the paths are relative to and must not leave; the table's own folder if not given.
         path_column: The column of paths.
         label_columns: The columns of labels; all but the path column if not given.
-        name: What to call the task; the table's name without its ending if not given.
+        name: The name of the task; the file name without its ending if not given.
         allow_bad: Go on when more than 5 % of the images cannot be read.
-        workers: Threads that decode; chosen from the number of processors if not given. It does not change the task.
+        num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
         progress: Show a progress bar when reading takes longer than two seconds.
 
     Raises:
         BadImagesError: More than 5 % of the images cannot be read, and `allow_bad` is false.
         DataError: The table is not a task: it has no path or no label, or several label columns are not 0 and 1.
         MissingExtraError: The table is Parquet and pyarrow is not installed.
-        UsageError: A column that was named is not there or named twice, or there is no such root.
+        UsageError: A named column does not exist or is named twice, or the root is not a folder.
 
     Example:
         >>> import tempfile
@@ -84,26 +82,23 @@ def read_table(
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
     wanted = [column for column in columns if column != path_column] if label_columns is None else list(label_columns)
     _check_columns(place, columns, [path_column, *wanted])
-    paths = _check_cells(place, columns, path_column)
+    paths = _read_names(place, columns, path_column)
     if len(wanted) == 1:
-        cells = _check_cells(place, columns, wanted[0])
+        cells = _read_names(place, columns, wanted[0])
         classes = sorted(set(cells))
         _refuse_decimals(place, wanted[0], classes)
         number = {kind: index for index, kind in enumerate(classes)}
         labels = np.asarray([number[cell] for cell in cells], dtype=np.int64)
     else:
         classes = wanted
-        labels = np.asarray([_binary(place, columns, column) for column in wanted], dtype=np.uint8).T
-    return read_files(
-        _check_root(place.parent if root is None else Path(root)),
-        paths,
-        labels,
-        classes=classes,
-        name=place.stem if name is None else name,
-        source=str(table),
-        allow_bad=allow_bad,
-        workers=workers,
-        progress=progress,
+        labels = np.asarray([_read_binary(place, columns, column) for column in wanted], dtype=np.uint8).T
+    folder = place.parent if root is None else Path(root)
+    if not folder.is_dir():
+        raise UsageError(f"the root {folder} is not a folder. Pass the folder that holds the images: root=, --root.")
+    name, folder = place.stem if name is None else name, folder.resolve()
+    outcomes = inspect_files(folder, paths, name=name, num_workers=num_workers, progress=progress)
+    return make_file_task(
+        folder, paths, labels, outcomes, classes=classes, name=name, source=str(table), allow_bad=allow_bad
     )
 
 
@@ -129,27 +124,29 @@ def _read_csv(place: Path) -> Columns:
             rows, lines, end = [], array("q"), reader.line_num
             for row in reader:
                 begin, end = end + 1, reader.line_num
-                if not row:
-                    continue
-                if len(row) != len(header):
+                if row and len(row) != len(header):
                     raise DataError(
-                        f"{place}, line {begin}: {len(row)} cells where the header has {len(header)}, so "
-                        "values stand in the wrong columns. Separate by commas, and quote cells that contain one."
+                        f"{place}, line {begin}: {len(row)} cells where the header has {len(header)}, so values are in "
+                        "the wrong columns. Separate cells by commas, and quote cells that contain one."
                     )
-                rows.append(row)
-                lines.append(begin)
+                if row:
+                    rows.append(row)
+                    lines.append(begin)
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(f"{place} cannot be read as CSV ({error}). Save it as comma-separated UTF-8 text.") from error
     if len(set(header)) < len(header):
         twice = [column for column in dict.fromkeys(header) if header.count(column) > 1]
-        raise DataError(f"{place} has two columns of one name ({quote(twice)}): which is meant? Rename one.")
+        raise DataError(f"{place} has two columns with the same name ({quote(twice)}). Rename one.")
     columns = Columns({column: [row[index] for row in rows] for index, column in enumerate(header)})
     columns.lines = lines
     return columns
 
 
 def _read_parquet(place: Path, path_column: str | None) -> Columns:
-    """The columns of a Parquet file."""
+    """The columns of a Parquet file, equal texts kept once; refused if they need far more memory than the file's size.
+
+    A few bytes of such a file may stand for any number of rows, and for a text of any length.
+    """
     try:
         from pyarrow import ArrowException, parquet, types
     except ImportError as error:
@@ -158,46 +155,41 @@ def _read_parquet(place: Path, path_column: str | None) -> Columns:
         ) from error
     try:
         schema = parquet.read_schema(place)
-        if path_column is not None:
-            refuse_embedded_images(place, schema, path_column)
-        texts = [field.name for field in schema if types.is_string(field.type) or types.is_large_string(field.type)]
+        kinds = {field.name: field.type for field in schema}
+        if path_column is not None and (path_column not in kinds or types.is_struct(kinds[path_column])):
+            for name, kind in kinds.items():
+                if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+                    raise refuse_huggingface(place, f"its column {name!r} holds the images themselves")
+        texts = [name for name, kind in kinds.items() if types.is_string(kind) or types.is_large_string(kind)]
         with parquet.ParquetFile(place, read_dictionary=texts) as file:
-            return _take_batches(file, place)
+            rows, groups = file.metadata.num_rows, range(file.num_row_groups)
+            left = max(MIN_MEMORY, MAX_GROWTH * place.stat().st_size)
+            stored = sum(file.metadata.row_group(group).total_byte_size for group in groups)
+            _check_memory(left - max(stored, CELL_BYTES * rows * len(kinds)), place)
+            columns = Columns({name: [] for name in kinds})
+            for batch in file.iter_batches(batch_size=BATCH_ROWS):
+                left -= batch.nbytes + CELL_BYTES * batch.num_rows * batch.num_columns
+                _check_memory(left, place)
+                for name, cells in zip(batch.schema.names, batch.columns, strict=True):
+                    columns[name] += _take_cells(cells)
+            return columns
     except DataError:
         raise
     except (ArrowException, OSError, ValueError) as error:
         raise DataError(f"{place} cannot be read as Parquet ({error}). Write it again, or save it as CSV.") from error
 
 
-def _take_batches(file: Any, place: Path) -> Columns:
-    """The columns of an open Parquet file, equal texts kept once; `DataError` if they take far more room than the file.
-
-    A few bytes of such a file may stand for any number of rows, and for a text of any length.
-    """
-    size, groups = place.stat().st_size, range(file.num_row_groups)
-    room = max(LEAST_ROOM, MOST_GROWTH * size)
-    columns = Columns({name: [] for name in file.schema_arrow.names})
-    _check_room(room - sum(file.metadata.row_group(group).total_byte_size for group in groups), place)
-    _check_room(room - CELL_BYTES * file.metadata.num_rows * len(columns), place)
-    for batch in file.iter_batches(batch_size=BATCH):
-        room -= batch.nbytes + CELL_BYTES * batch.num_rows * batch.num_columns
-        _check_room(room, place)
-        for name, cells in zip(batch.schema.names, batch.columns, strict=True):
-            columns[name] += _take_cells(cells)
-    return columns
-
-
-def _check_room(left: int, place: Path) -> None:
-    """Raise `DataError` if there is no room left."""
+def _check_memory(left: int, place: Path) -> None:
+    """Raise `DataError` if no memory is left for a Parquet table."""
     if left < 0:
         raise DataError(
-            f"{place} has {place.stat().st_size} bytes, and its cells would fill the memory, as those of no list of "
-            "images do. Check who made it; save it as CSV if it is meant so."
+            f"{place} has {place.stat().st_size} bytes, and its cells would fill the memory, unlike any list of "
+            "images. Check where it comes from; save it as CSV if it is valid."
         )
 
 
 def _take_cells(cells: Any) -> list:
-    """The cells of a column as Python values; a text that a dictionary holds once is made once."""
+    """The cells of a column as Python values; a text that a dictionary holds once is created once."""
     if not hasattr(cells, "dictionary"):
         return cells.to_pylist()
     values = cells.dictionary.to_pylist()
@@ -205,19 +197,19 @@ def _take_cells(cells: Any) -> list:
 
 
 def _check_columns(place: Path, columns: Columns, wanted: list[str]) -> None:
-    """Raise an error unless every wanted column is there, once, and there is a label column among them."""
+    """Raise an error unless every wanted column exists, once, and there is a label column among them."""
     missing = [column for column in wanted if column not in columns]
     if missing or len(wanted) < 2 or len(set(wanted)) < len(wanted):
         what = f"has no column {quote(missing)}" if missing else "needs one path column and at least one label column"
         is_named = len(set(wanted)) < len(wanted) or any(column != PATH for column in missing)
         raise (UsageError if is_named else DataError)(
-            f"{place} {what}; its columns are {quote(list(columns), 20)}, and images or labels would be missing. "
+            f"{place} {what}; its columns are {quote(list(columns), 20)}. "
             "Name them, each once: path_column= and label_columns= (--path-column, --label-column)."
         )
 
 
 def _refuse_decimals(place: Path, column: str, classes: list[str]) -> None:
-    """Raise `DataError` if all labels are numbers and one of them is a decimal number: that is measured, not named."""
+    """Raise `DataError` if all labels are numbers and one of them is a decimal number."""
     try:
         decimal = [cell for cell in classes if float(cell) % 1]
     except ValueError:  # a name among them
@@ -226,45 +218,29 @@ def _refuse_decimals(place: Path, column: str, classes: list[str]) -> None:
         refuse_regression(f"{place}, column {column!r}", example=decimal[0])
 
 
-def _check_cells(place: Path, columns: Columns, column: str) -> list[str]:
+def _read_names(place: Path, columns: Columns, column: str) -> list[str]:
     """The cells of a column as text; an empty, missing or floating-point one names neither a file nor a class."""
-    return [
-        _as_name(value, lambda row=row: f"{place}, {columns.tell_row(row)}, column {column!r}")
-        for row, value in enumerate(columns[column])
-    ]
+    for row, value in enumerate(columns[column]):
+        is_missing = value is None or (isinstance(value, str) and value.strip().lower() in ("", "nan"))
+        if is_missing or isinstance(value, float):
+            where = f"{place}, {columns.format_row(row)}, column {column!r}"
+            if isinstance(value, float) and value == value:
+                refuse_regression(where, example=repr(value))
+            raise DataError(
+                f"{where}: {value!r} is missing, so the image has no path or class. "
+                "Fill it in, write classes as integers or text, or drop the row."
+            )
+    return [str(value) for value in columns[column]]
 
 
-def _as_name(value: object, tell: Callable[[], str]) -> str:
-    """The cell as text, if it names anything."""
-    is_missing = value is None or (isinstance(value, str) and value.strip().lower() in ("", "nan"))
-    if isinstance(value, float) and value == value:
-        refuse_regression(tell(), example=repr(value))
-    if is_missing or isinstance(value, float):
-        raise DataError(
-            f"{tell()}: {value!r} is missing, so the image has no path or class. "
-            "Fill it in, write classes as whole numbers or text, or drop the row."
-        )
-    return str(value)
-
-
-def _binary(place: Path, columns: Columns, column: str) -> list[int]:
+def _read_binary(place: Path, columns: Columns, column: str) -> list[int]:
     """The 0 and 1 of one column of a multi-label table; anything else is refused by its row."""
     cells = columns[column]
-    values = [BINARY.get(str(cell).strip()) for cell in cells]
-    if None in values:
-        row = values.index(None)
+    values = [BINARY.get(str(cell).strip(), -1) for cell in cells]
+    if -1 in values:
+        row = values.index(-1)
         raise DataError(
-            f"{place}, {columns.tell_row(row)}, column {column!r}: {cells[row]!r} is not 0 or 1, as several label "
-            "columns must be: nothing else says yes or no. For one class per image name that column alone: "
-            "label_columns= (--label-column)."
+            f"{place}, {columns.format_row(row)}, column {column!r}: {cells[row]!r} is not 0 or 1, as it must be with "
+            "several label columns. For one class per image name that column alone: label_columns= (--label-column)."
         )
-    return [value for value in values if value is not None]
-
-
-def _check_root(root: Path) -> Path:
-    """The resolved root, which must be a folder."""
-    if not root.is_dir():
-        raise UsageError(
-            f"the root {root} is not a folder, so no path leads anywhere. Give the folder of the images: root=, --root."
-        )
-    return root.resolve()
+    return values

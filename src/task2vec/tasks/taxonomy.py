@@ -1,29 +1,41 @@
-"""A taxonomy: the tree above the classes of tasks, and how far apart two of them lie in it.
+"""A taxonomy: the tree above the classes of tasks, and the distances between classes in it.
 
-A taxon is its whole lineage, not its name: the genus Oenanthe of the birds and the one of the parsleys stay apart, and
-no tree can have a cycle. A rank may be empty, as in many real lists; the lineage then skips it. It follows that a
-family given once below its order and once without an order is two taxa.
+A taxon is its whole lineage, not its name: the genus Oenanthe of the birds and that of the parsleys stay apart, and no
+tree can have a cycle. A rank may be empty, as in many real lists; the lineage then skips it. It follows that a family
+given once below its order and once without an order is two taxa.
 
-Two distances between classes a and b, both from the lowest taxon c that holds the two:
+Two distances between classes a and b, both from the lowest taxon c that contains both:
 
 * graph: the edges from a up to c and down to b. Every rank that a lineage has adds an edge, every rank it skips none;
-* ultrametric: the height of c, which its rank alone decides: 0 for a class with itself, 1 for the finest rank, 2 for
+* ultrametric: the height of c, which depends on its rank alone: 0 for a class with itself, 1 for the finest rank, 2 for
   the next, and one more than the number of ranks for the root. Ranks that a lineage skips do not change it, and
   d(a, c) <= max(d(a, b), d(b, c)).
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.check import quote
+from task2vec.tasks.table import read_columns
+from task2vec.tasks.task import quote
 
 KINDS = ("graph", "ultrametric")
 ROOT, LEAF = "root", "class of a task"
-# Rows of a matrix of distances that are worked on at a time, so that nothing but the result grows with the square.
+# The ranks of biology that lists of species use, the broadest first.
+KNOWN_RANKS = (
+    "domain", "kingdom", "subkingdom", "phylum", "subphylum", "superclass", "class", "subclass", "infraclass",
+    "superorder", "order", "suborder", "infraorder", "superfamily", "family", "subfamily", "tribe", "genus", "subgenus",
+    "species", "subspecies",
+)  # fmt: skip
+MAIN_RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")
+# Rows of a distance matrix that are computed at a time, so that only the result grows with the square.
 _ROWS = 256
 
 
@@ -41,7 +53,7 @@ class Taxon:
     above: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """The name with its rank, as for a caption; the root and the classes have no rank to tell."""
+        """The name with its rank; the root and the classes have none."""
         return self.name if self.rank in (ROOT, LEAF) else f"{self.name} ({self.rank})"
 
 
@@ -52,7 +64,7 @@ class Taxonomy:
     Attributes:
         ranks: Names of the ranks, the broadest first, without the classes themselves.
         lineages: For every class its taxon at each rank, "" where it has none.
-        root: What to call the taxon that holds all.
+        root: The name of the taxon that contains all.
 
     Example:
         >>> birds = {
@@ -81,8 +93,8 @@ class Taxonomy:
         ranks = tuple(self.ranks)
         if len(set(ranks)) < len(ranks) or {"", ROOT, LEAF} & set(ranks):
             raise UsageError(
-                f"the ranks {quote(ranks, 20)} cannot be told apart: each needs a name of its own, and neither "
-                f"'{ROOT}' nor '{LEAF}', which are taken. Rename them."
+                f"the ranks {quote(ranks, 20)} need different names, and none may be '', '{ROOT}' or '{LEAF}'. "
+                "Rename them."
             )
         lineages = {name: tuple(lineage) for name, lineage in self.lineages.items()}
         uneven = [name for name, lineage in lineages.items() if len(lineage) != len(ranks)]
@@ -117,18 +129,18 @@ class Taxonomy:
         return tuple(self._taxon(int(number)) for number in self.ancestors([name])[0] if number >= 0)
 
     def lowest_common_ancestor(self, names: Sequence[str]) -> Taxon:
-        """The smallest taxon that holds all classes `names`; a single class is its own."""
+        """The smallest taxon that contains all classes `names`; a single class is its own."""
         rows = self.ancestors(names)
         if not len(rows):
-            raise UsageError("no class was named, so there is no taxon that holds them all. Name at least one.")
+            raise UsageError("no class was named, so there is no common ancestor. Name at least one.")
         return self._taxon(int(rows[0, (rows == rows[0]).all(axis=0) & (rows[0] >= 0)][-1]))
 
     def graph_distance(self, a: str, b: str) -> int:
-        """The number of edges on the way from class `a` to class `b`."""
+        """The number of edges on the path from class `a` to class `b`."""
         return int(self.distance_matrix([a], [b])[0, 0])
 
     def ultrametric(self, a: str, b: str) -> int:
-        """The height of the lowest taxon that holds both: 0 for one class, 1 for the finest rank, and so on up."""
+        """The height of the lowest taxon that contains both: 0 for one class, 1 for the finest rank, and so on up."""
         return int(self.distance_matrix([a], [b], kind="ultrametric")[0, 0])
 
     def distance_matrix(
@@ -157,9 +169,9 @@ class Taxonomy:
         unknown = [name for name in dict.fromkeys(names) if name not in self._rows]
         if unknown:
             raise DataError(
-                f"the taxonomy ({self!r}) does not know {len(unknown)} of {len(names)} classes: {quote(unknown)}, so "
-                "their distances are not defined. Its classes look like "
-                f"{quote(self.classes[:3])}: read it by the column that holds the names of your classes, or add them."
+                f"{len(unknown)} of {len(names)} classes are not in the taxonomy ({self!r}): {quote(unknown)}. Its "
+                f"classes look like {quote(self.classes[:3])}: read it by the column that holds the names of your "
+                "classes, or add them."
             )
         return self._tree.numbers[[self._rows[name] for name in names]]
 
@@ -182,18 +194,18 @@ class Taxonomy:
     ) -> "Taxonomy":
         """One taxonomy of several, below a common root.
 
-        Ranks of one name are one rank, so that heights agree. A class that several parts know must have the same
-        lineage in all; it is then one class.
+        Ranks of one name are one rank, so that heights agree. A class of several parts must have the same lineage in
+        all; it is then one class.
 
         Args:
-            parts: The taxonomies by a name of your choice, which serves to tell them apart here.
+            parts: The taxonomies by a name of your choice, which identifies them here.
             above: For parts that begin below others: the taxa above them, as {"kingdom": "Animalia", ...}, or as names
                 alone, which then stand for kingdom, phylum, class, order and so on.
-            root: What to call the taxon that holds all.
+            root: The name of the taxon that contains all.
 
         Raises:
             DataError: A class has two places.
-            UsageError: Nothing says which of two ranks is the broader, or two parts say the opposite.
+            UsageError: It is unclear which of two ranks is the broader, or two parts contradict each other.
 
         Example:
             >>> birds = Taxonomy(("order",), {"raven": ("Passeriformes",)})
@@ -206,10 +218,25 @@ class Taxonomy:
             >>> both.ultrametric("raven", "rose"), both.graph_distance("raven", "rose")
             (5, 8)
         """
-        from task2vec.tasks.taxonomy_joining import join_lineages
-
-        ranks, lineages = join_lineages(parts, above or {})
-        return Taxonomy(ranks, lineages, root)
+        above = above or {}
+        if not parts or any(name not in parts for name in above):
+            raise UsageError(f"cannot join {quote(list(parts))} with taxa above {quote(list(above))}. Use their names.")
+        paths = {name: _name_ranks(name, above.get(name, {})) for name in parts}
+        chains = {name: (*paths[name], *part.ranks) for name, part in parts.items()}
+        for name, chain in chains.items():
+            twice = [rank for rank in dict.fromkeys(chain) if chain.count(rank) > 1]
+            if twice:
+                raise UsageError(f"{name!r} has the rank {quote(twice)} itself. Leave it out of above=.")
+        ranks = order_ranks(chains.values())
+        places: dict[str, tuple[str, tuple[str, ...]]] = {}
+        for name, part in parts.items():
+            for leaf, lineage in part.lineages.items():
+                given = dict(zip(chains[name], (*paths[name].values(), *lineage), strict=True))
+                place = tuple(given.get(rank, "") for rank in ranks)
+                first, known = places.setdefault(leaf, (name, place))
+                if known != place:
+                    raise _two_places(leaf, f"{first}: {_show_lineage(known)}", f"{name}: {_show_lineage(place)}")
+        return Taxonomy(ranks, {leaf: place for leaf, (_, place) in places.items()}, root)
 
     @cached_property
     def _rows(self) -> dict[str, int]:
@@ -217,7 +244,7 @@ class Taxonomy:
 
     @cached_property
     def _tree(self) -> "_Tree":
-        return _grow(self.lineages)
+        return _build_tree(self.lineages)
 
     def _taxon(self, number: int) -> Taxon:
         """The taxon of that number, with the names above it."""
@@ -243,12 +270,6 @@ class Taxonomy:
         return found
 
 
-def check_kind(kind: str) -> None:
-    """Refuses a distance that no tree has."""
-    if kind not in KINDS:
-        raise UsageError(f"kind={kind!r} is no distance in a tree. Choose one of {', '.join(KINDS)}.")
-
-
 @dataclass(frozen=True)
 class _Tree:
     """Numbered taxa, 0 being the root: those of every class by level, and the parent, level, depth and name of each."""
@@ -260,8 +281,8 @@ class _Tree:
     names: list[str]
 
 
-def _grow(lineages: Mapping[str, tuple[str, ...]]) -> _Tree:
-    """The tree of the lineages: a taxon is known by the number of its parent, its level and its name."""
+def _build_tree(lineages: Mapping[str, tuple[str, ...]]) -> _Tree:
+    """The tree of the lineages: a taxon is identified by the number of its parent, its level and its name."""
     known: dict[tuple[int, int, str], int] = {}
     parents, levels, depths, names = [0], [0], [0], [""]
     rows = []
@@ -282,3 +303,142 @@ def _grow(lineages: Mapping[str, tuple[str, ...]]) -> _Tree:
             row.append(at)
         rows.append(row)
     return _Tree(np.array(rows, np.int32), parents, np.array(levels, np.int16), np.array(depths, np.int16), names)
+
+
+def check_kind(kind: str) -> None:
+    """Raise `UsageError` for an unknown kind of tree distance."""
+    if kind not in KINDS:
+        raise UsageError(f"kind={kind!r} is no distance in a tree. Choose one of {', '.join(KINDS)}.")
+
+
+def order_ranks(chains: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """All ranks, the broadest first, in the one order that agrees with all chains and with the known ranks."""
+    chains = [tuple(chain) for chain in chains]
+    present = dict.fromkeys(rank for chain in chains for rank in chain)
+    graph: dict[str, set[str]] = {rank: set() for rank in present}
+    for chain in [*chains, tuple(rank for rank in KNOWN_RANKS if rank in present)]:
+        for broader, finer in pairwise(chain):
+            graph[finer].add(broader)
+    sorter = TopologicalSorter(graph)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise UsageError(
+            f"the ranks are given in two opposite orders ({' > '.join(reversed(error.args[1]))}). Name ranks from the "
+            "broadest to the finest everywhere."
+        ) from None
+    ranks: list[str] = []
+    while sorter.is_active():
+        ready = sorter.get_ready()
+        if len(ready) > 1:
+            raise UsageError(
+                f"it is unclear which of the ranks {quote(sorted(ready))} is the broadest, and heights depend on it. "
+                "Give ranks that mean the same one name, ranks={'order': 'order_2011'} when reading, or name in "
+                "above= the taxa of the other ranks."
+            )
+        ranks.extend(ready)
+        sorter.done(*ready)
+    return tuple(ranks)
+
+
+def read_taxonomy(
+    table: str | os.PathLike[str],
+    class_column: str,
+    *,
+    ranks: Sequence[str] | Mapping[str, str] | None = None,
+    root: str = "life",
+) -> Taxonomy:
+    r"""The taxonomy of a CSV or Parquet table with one class per row and one column per rank.
+
+    An empty cell skips a rank. Rows may repeat, as long as a class has one lineage.
+
+    Args:
+        table: A file ending in .csv or .parquet.
+        class_column: The column of classes, named as in the tasks, verbatim.
+        ranks: The columns of ranks from the broadest to the finest, or {rank: column} where a column has another name
+            than its rank. If not given: the columns named by a rank of biology, in its order.
+        root: The name of the taxon that contains all.
+
+    Raises:
+        DataError: The table is no taxonomy: a column is missing, or a class has no name or two places.
+        UsageError: No column is named by a known rank, or the ranks are not given from the broadest to the finest.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     table = Path(folder, "birds.csv")
+        ...     _ = table.write_text("bird,family,order\nraven,Corvidae,Passeriformes\nkiwi,Apterygidae,\n")
+        ...     read_taxonomy(table, "bird")
+        Taxonomy(2 classes, order > family)
+    """
+    place = Path(table)
+    columns = read_columns(place)
+    if ranks is None:
+        known = {column: column.strip().lower() for column in columns if column != class_column}
+        pairs = [(rank, column) for rank in KNOWN_RANKS for column in known if known[column] == rank]
+    elif isinstance(ranks, Mapping):
+        pairs = list(ranks.items())
+    else:
+        pairs = [(rank, rank) for rank in ([ranks] if isinstance(ranks, str) else ranks)]
+    chosen = dict(pairs)
+    if not chosen or len({class_column, *chosen.values()}) < len(pairs) + 1:
+        what = "a rank or a column is named twice" if chosen else "no column is named by a rank"
+        raise UsageError(
+            f"{place}: {what}; the columns are {quote(list(columns), 20)}. "
+            "Name the ranks from the broadest to the finest: ranks=('order', 'family')."
+        )
+    order_ranks([tuple(chosen)])
+    missing = [column for column in (class_column, *chosen.values()) if column not in columns]
+    if missing:
+        raise DataError(
+            f"{place} has no column {quote(missing)}; its columns are {quote(list(columns), 20)}. Name them with "
+            "class_column and ranks."
+        )
+    cells = zip(columns[class_column], *(columns[column] for column in chosen.values()), strict=True)
+    rows = ((columns.format_row(row), leaf, lineage) for row, (leaf, *lineage) in enumerate(cells))
+    return Taxonomy(tuple(chosen), collect_lineages(place, rows), root)
+
+
+def collect_lineages(place: Path, rows: Iterable[tuple[str, object, Sequence[object]]]) -> dict[str, tuple[str, ...]]:
+    """The lineage of every class; a class without a name or with two lineages is refused by its row."""
+    lineages: dict[str, tuple[str, ...]] = {}
+    for row, cell, cells in rows:
+        where = f"{place}, {row}"
+        taxa = [_to_text(taxon, where).strip() for taxon in cells]
+        leaf, lineage = _to_text(cell, where), tuple("" if taxon.lower() == "nan" else taxon for taxon in taxa)
+        if not leaf.strip():
+            raise DataError(f"{where}: the class has no name. Fill it in or drop it.")
+        known = lineages.setdefault(leaf, lineage)
+        if known != lineage:
+            raise _two_places(leaf, _show_lineage(known), f"{_show_lineage(lineage)} in {where}")
+    return lineages
+
+
+def _to_text(cell: object, where: str) -> str:
+    """Text or an integer as text, a missing value as ""; other values are refused."""
+    if cell is None or cell != cell:  # NaN, which Parquet may hold for a missing value
+        return ""
+    if isinstance(cell, bool) or not isinstance(cell, str | int):
+        raise DataError(f"{where}: {cell!r} is neither text nor an integer, so it names no taxon. Correct it.")
+    return str(cell)
+
+
+def _name_ranks(name: str, above: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    """The taxa above a part by their rank."""
+    if isinstance(above, str) or (not isinstance(above, Mapping) and len(above) > len(MAIN_RANKS)):
+        raise UsageError(f"above={{{name!r}: {above!r}}} has no taxa by rank. Pass {{'kingdom': 'Animalia', ...}}.")
+    path = dict(above) if isinstance(above, Mapping) else dict(zip(MAIN_RANKS, above, strict=False))
+    return {rank: taxon for rank, taxon in path.items() if taxon}
+
+
+def _show_lineage(names: Iterable[str]) -> str:
+    """A lineage on one line, without the ranks it skips."""
+    return " > ".join(filter(None, names)) or "(directly below the root)"
+
+
+def _two_places(leaf: str, first: str, second: str) -> DataError:
+    """The error for a class that has two places in a tree."""
+    return DataError(
+        f"class {leaf!r} has two places in the taxonomy ({first}; {second}), so its distances are undefined. "
+        "Correct one, or name the classes by a column that distinguishes them."
+    )

@@ -1,4 +1,4 @@
-"""Tasks of a catalogue: found by name, drawn by seed, every file read once, every label where it belongs."""
+"""Tasks of a catalog: found by name, drawn by seed, every file read once, every label where it belongs."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-import task2vec.tasks.files as files
+import task2vec.tasks.images as files
 from task2vec.errors import BadImagesError, DataError, UsageError
-from task2vec.tasks import Catalogue, TaskDefinition
-from task2vec.tasks.definitions import Splits, define_attributes, define_by_taxon, define_groups
-from task2vec.tasks.drawing import draw_by_class, make_rng, take_for_attributes
-from task2vec.tasks.label_tables import AttributeTable, ClassTable
+from task2vec.tasks import Catalog, TaskDefinition
+from task2vec.tasks.catalog import (
+    AttributeTable,
+    ClassTable,
+    Splits,
+    define_attributes,
+    define_by_taxon,
+    define_groups,
+    draw_by_class,
+    draw_for_attributes,
+)
+from task2vec.tasks.subsets import make_rng
 from task2vec.tasks.taxonomy import Taxonomy
 
 BIRDS = ("raven", "jay", "robin", "kiwi", "emu", "dodo")
@@ -42,7 +50,7 @@ def make_birds(folder, counts=(12, 6, 3, 4, 1, 2)):
     paint_all(folder, paths)
     table = ClassTable(numbers, BIRDS)
     definitions = define_by_taxon(table, TREE, splits, ranks=("order", "family", "genus"))
-    return Catalogue("birds", folder, paths, splits, {"labels": table}, definitions, ("birds.txt",), TREE)
+    return Catalog("birds", folder, paths, splits, {"labels": table}, definitions, ("birds.txt",), TREE)
 
 
 # red is common, striped rare, golden rarest; "warm" is unknown for every fourth image.
@@ -55,12 +63,12 @@ def make_hats(folder, count=60):
     known = np.ones_like(yes)
     known[::4, 3] = False
     groups = ("color", "pattern", "color", "feeling", "color")
-    table = AttributeTable.pack(yes & known, COLOURS, known=known, groups=groups)
+    table = AttributeTable(np.where(known, yes, -1).astype(np.int8), COLOURS, groups=groups)
     splits = Splits(np.repeat([0, 1, 2], [count - 20, 10, 10]).astype(np.uint8), ("train", "val", "test"))
     paths = [f"{number:03}.png" for number in range(count)]
     paint_all(folder, paths, mark=9)
     definitions = define_attributes(table, splits) + define_groups(table, splits)
-    return Catalogue("hats", folder, paths, splits, {"labels": table}, definitions), yes, known
+    return Catalog("hats", folder, paths, splits, {"labels": table}, definitions), yes, known
 
 
 def rows_of(task):
@@ -107,7 +115,7 @@ def test_definitions_are_sorted_by_training_images_and_counted_by_split(tmp_path
         for code, split in enumerate(birds.splits.names):
             assert one.counts[split] == int(np.isin(numbers[codes == code], one.members).sum())
     assert [one.group for one in birds.definitions] == ["", "", "Passeriformes"]
-    assert repr(birds) == "Catalogue(birds, 28 images, train and val, tasks: 2 order, 1 family)"
+    assert repr(birds) == "Catalog(birds, 28 images, train and val, tasks: 2 order, 1 family)"
 
 
 def test_taxa_of_one_name_are_told_apart_by_what_holds_them():
@@ -147,7 +155,7 @@ def test_a_name_is_found_or_refused_with_what_could_be_meant(tmp_path):
         birds.task("Corvidae", split="test")
     hats, *_ = make_hats(tmp_path)
     assert hats.find("red").kind == "attribute"
-    both = Catalogue(
+    both = Catalog(
         "both",
         tmp_path,
         birds.paths,
@@ -214,7 +222,7 @@ def test_rare_attributes_come_first(seed, images, least):
     order = [0, 2, 1]
 
     def draw(count):
-        taken = take_for_attributes(lambda n: values[:, n], order, total=50, images=count, least=least)
+        taken = draw_for_attributes(values, order, images=count, least=least)
         return np.flatnonzero(taken)
 
     chosen = draw(images)
@@ -298,7 +306,7 @@ def test_nothing_is_opened_before_a_task_is_asked_for(tmp_path):
     birds = make_birds(tmp_path)
     for path in birds.paths:
         (tmp_path / path).unlink()
-    again = Catalogue("birds", tmp_path, birds.paths, birds.splits, birds.tables, birds.definitions)
+    again = Catalog("birds", tmp_path, birds.paths, birds.splits, birds.tables, birds.definitions)
     assert len(again.definitions) == 3
     with pytest.raises(BadImagesError, match="there is no such file"):
         again.task("Corvidae")
@@ -343,16 +351,16 @@ def test_parts_that_do_not_fit_are_refused(tmp_path):
     splits = Splits(np.array([0, 0], np.uint8), ("train",))
     one = TaskDefinition("t", "order", ("a", "b"), {"train": 2}, (0, 1))
     with pytest.raises(DataError, match=r"different lengths \(paths: 3, splits: 2, table 'labels': 2"):
-        Catalogue("x", tmp_path, ["1", "2", "3"], splits, {"labels": table}, (one,))
+        Catalog("x", tmp_path, ["1", "2", "3"], splits, {"labels": table}, (one,))
     with pytest.raises(DataError, match="'2' has the split code 1"):
         wrong = Splits(np.array([0, 1], np.uint8), ("train",))
-        Catalogue("x", tmp_path, ["1", "2"], wrong, {"labels": table}, (one,))
+        Catalog("x", tmp_path, ["1", "2"], wrong, {"labels": table}, (one,))
     with pytest.raises(DataError, match="two tasks are called"):
-        Catalogue("x", tmp_path, ["1", "2"], splits, {"labels": table}, (one, one))
+        Catalog("x", tmp_path, ["1", "2"], splits, {"labels": table}, (one, one))
     for lost in (
         TaskDefinition("t", "order", ("a", "b"), {}, (0, 2)),
         TaskDefinition("t", "order", ("a", "b"), {}, (-1, 0)),
         TaskDefinition("t", "order", ("a", "b"), {}, (0, 1), "other"),
     ):
         with pytest.raises(DataError, match="does not have"):
-            Catalogue("x", tmp_path, ["1", "2"], splits, {"labels": table}, (lost,))
+            Catalog("x", tmp_path, ["1", "2"], splits, {"labels": table}, (lost,))

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.decode import FORMATS, decode
+from task2vec.tasks.images import FORMATS, decode
 
 
 def encode(image: Image.Image, form: str = "PNG", **options) -> bytes:

@@ -1,0 +1,895 @@
+"""A published dataset by its own annotation files: every task in it, and no image opened before one is asked for.
+
+A reader (`read_inaturalist`, ...) parses the annotations into a `Catalog`; a task is read from it by name. Only then
+are its files read, hashed and decoded, as those of any folder are. Draws are seeded, and the same whatever else was
+drawn before; a draw of 2,000 images contains the draw of 500 with the same seed.
+"""
+
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from task2vec.errors import BadImagesError, DataError, NothingToTellError, UsageError
+from task2vec.progress import track
+from task2vec.tasks.images import inspect_files
+from task2vec.tasks.subsets import make_rng
+from task2vec.tasks.task import Task, count_images, make_file_task, quote
+from task2vec.tasks.taxonomy import Taxonomy
+
+ATTRIBUTE, ATTRIBUTE_GROUP = "attribute", "attribute group"
+# "cub200-paper" is CUB-200 with the taxonomy of the paper, for those who ask for it.
+LAYOUTS = ("cub200", "cub200-paper", "inaturalist", "imaterialist", "deepfashion")
+# Files that only one dataset has.
+_SIGNS = {
+    "cub200": ("image_class_labels.txt", "CUB_200_2011/image_class_labels.txt"),
+    "inaturalist": ("train2017.json", "train2018.json", "train2019.json", "train_mini.json"),
+    "imaterialist": ("iMat_fashion_2018_label_map_228.csv",),
+    "deepfashion": ("Anno/list_attr_img.txt", "Anno_coarse/list_attr_img.txt"),
+}
+# Two datasets have a train.json; a field of their images distinguishes them.
+_FIELDS = {"inaturalist": b'"file_name"', "imaterialist": b'"imageId"'}
+
+
+@dataclass(frozen=True)
+class TaskDefinition:
+    """A task that a catalog can read: its classes, and the number of its images.
+
+    Attributes:
+        name: Unique within its kind, such as "Passeriformes".
+        kind: "order", "class", "family", "category", "attribute" or "attribute group".
+        classes: The classes; of an attribute `("not NAME", "NAME")`.
+        counts: The number of images by split; of attributes, those for which they are known.
+        members: Places of the classes or attributes in the catalog's table.
+        table: Which of the catalog's tables; most have one.
+        group: What it belongs to: the taxonomic class of an order, the type of an attribute.
+        is_multilabel: Whether an image may have any number of the classes.
+        positives: Of attributes, the number of images by split that have it; of groups, any of it. Else empty.
+
+    Example:
+        >>> ravens = TaskDefinition("Corvidae", "family", ("raven", "jay"), {"train": 60, "val": 20}, (3, 5))
+        >>> ravens
+        TaskDefinition(Corvidae, family, 2 classes, train 60, val 20)
+        >>> ravens.total
+        80
+    """
+
+    name: str
+    kind: str
+    classes: tuple[str, ...]
+    counts: Mapping[str, int] = field(hash=False)
+    members: tuple[int, ...]
+    table: str = "labels"
+    group: str = ""
+    is_multilabel: bool = False
+    positives: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def __repr__(self) -> str:
+        """The definition in one line."""
+        images = ", ".join(f"{split} {count}" for split, count in self.counts.items())
+        return f"TaskDefinition({self.name}, {self.kind}, {len(self.classes)} classes, {images})"
+
+    @property
+    def total(self) -> int:
+        """The number of images of all splits."""
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """The split of every image, as a code, and the names of the codes; the first split is the training set.
+
+    Example:
+        >>> splits = Splits(np.array([0, 0, 1], np.uint8), ("train", "val"))
+        >>> splits.rows("val").tolist(), splits.count(np.array([0, 1]))
+        ([2], {'train': 2, 'val': 0})
+    """
+
+    codes: np.ndarray
+    names: tuple[str, ...]
+
+    def rows(self, split: str | None) -> np.ndarray:
+        """The rows of the images of a split; of all for None."""
+        if split is None:
+            return np.arange(len(self.codes))
+        if split not in self.names:
+            raise UsageError(f"there is no split {split!r}. Choose one of {list(self.names)}.")
+        return np.flatnonzero(self.codes == self.names.index(split))
+
+    def count(self, rows: np.ndarray) -> dict[str, int]:
+        """How many of the rows are in each split."""
+        return dict(zip(self.names, np.bincount(self.codes[rows], minlength=len(self.names)).tolist(), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTable:
+    """One class per image: (images,) `numbers`, each the place of the class in `names`."""
+
+    numbers: np.ndarray
+    names: tuple[str, ...]
+
+    def __post_init__(self):
+        """Refuse numbers without a name, and names of two classes."""
+        _check_names(self.names)
+        wrong = self.numbers.ndim != 1 or self.numbers.dtype.kind not in "iu"
+        if wrong or (self.numbers.size and not 0 <= self.numbers.min() <= self.numbers.max() < len(self.names)):
+            raise DataError(f"the class numbers are not integers from 0 to {len(self.names) - 1}. Correct the reader.")
+
+    def __len__(self) -> int:
+        """The number of images."""
+        return len(self.numbers)
+
+    def select(self, definition: TaskDefinition, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of the rows that belong to the definition, and their labels."""
+        place = np.full(len(self.names), -1, np.int64)
+        place[list(definition.members)] = np.arange(len(definition.members))
+        labels = place[self.numbers[rows]]
+        return rows[labels >= 0], labels[labels >= 0]
+
+
+@dataclass(frozen=True, eq=False)
+class AttributeTable:
+    """Many attributes per image.
+
+    Attributes:
+        values: (images, attributes) int8: 1 positive, 0 negative, -1 unknown.
+        names: The attributes.
+        groups: What each attribute belongs to, such as "color"; "" for nothing.
+    """
+
+    values: np.ndarray
+    names: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        """Refuse values that do not fit the names."""
+        _check_names(self.names)
+        if not self.groups:
+            object.__setattr__(self, "groups", ("",) * len(self.names))
+        shape = (len(self.values), len(self.names))
+        if self.values.dtype != np.int8 or self.values.shape != shape or len(self.groups) != len(self.names):
+            raise DataError(
+                f"{len(self.names)} attributes have {len(self.groups)} groups and {self.values.dtype} values of shape "
+                f"{self.values.shape}, where int8 of shape {shape} is needed. Correct the reader."
+            )
+
+    def __len__(self) -> int:
+        """The number of images."""
+        return len(self.values)
+
+    def select(self, definition: TaskDefinition, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of the rows for which all attributes of the definition are known, and their labels."""
+        values = self.values[rows[:, None], list(definition.members)]
+        is_known = (values >= 0).all(axis=1)
+        labels = values[is_known].astype(np.uint8) if definition.is_multilabel else values[is_known, 0].astype(np.int64)
+        return rows[is_known], labels
+
+
+def _check_names(names: Sequence[str]) -> None:
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise DataError(f"two attributes or classes are called {twice[0]!r}, so the name is ambiguous. Rename one.")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Catalog:
+    """The images, labels, splits and tasks of a published dataset; print it for a summary.
+
+    Attributes:
+        name: The names of its tasks begin with it.
+        root: The folder that the paths begin in.
+        paths: The path of every image below the root.
+        splits: The split of every image.
+        tables: The labels of every image, by the name of the table; most datasets have one, "labels".
+        definitions: The tasks.
+        sources: The annotation files that were read.
+        taxonomy: The tree above the classes, where the dataset has one.
+        warnings: What looks odd in the annotations and was accepted.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> table = AttributeTable(np.array([[1], [0], [1], [0]], np.int8), ("red",))
+        >>> splits = Splits(np.array([0, 0, 0, 1], np.uint8), ("train", "val"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     paths = [f"{number}.png" for number in range(4)]
+        ...     for number, path in enumerate(paths):
+        ...         Image.new("RGB", (8, 8), (60 * number, 0, 0)).save(Path(folder, path))
+        ...     definitions = define_attributes(table, splits)
+        ...     dresses = Catalog("dresses", Path(folder), paths, splits, {"labels": table}, definitions)
+        ...     task = dresses.task("red", split="train")
+        >>> dresses
+        Catalog(dresses, 4 images, train and val, tasks: 1 attribute)
+        >>> task, task.classes
+        (Task(dresses: red (train), 3 images, 2 classes), ('not red', 'red'))
+    """
+
+    name: str
+    root: Path
+    paths: Sequence[str]
+    splits: Splits
+    tables: Mapping[str, ClassTable | AttributeTable]
+    definitions: tuple[TaskDefinition, ...]
+    sources: tuple[str, ...] = ()
+    taxonomy: Taxonomy | None = None
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        """Refuse parts that do not fit each other, so that no reader can shift a label."""
+        object.__setattr__(self, "root", Path(os.path.realpath(self.root)))
+        lengths = {"paths": len(self.paths), "splits": len(self.splits.codes)}
+        lengths |= {f"table {name!r}": len(table) for name, table in self.tables.items()}
+        twice = [pair for pair, times in Counter((one.kind, one.name) for one in self.definitions).items() if times > 1]
+        if len(set(lengths.values())) > 1:
+            wrong = f"its parts have different lengths ({lengths}), so labels would be shifted"
+        elif (self.splits.codes >= len(self.splits.names)).any():
+            wrong = f"an image has a split code outside of {list(self.splits.names)}"
+        elif twice:
+            wrong = f"two tasks are called {twice[0]}"
+        else:
+            lost = [one for one in self.definitions if not self._has_members(one)]
+            if not lost:
+                return
+            wrong = f"{lost[0]} has classes that the table {lost[0].table!r} does not have"
+        raise DataError(f"{self.name}: {wrong}. Correct the reader, or use the published files.")
+
+    def _has_members(self, one: TaskDefinition) -> bool:
+        table = self.tables.get(one.table)
+        return table is not None and all(0 <= number < len(table.names) for number in one.members)
+
+    def __len__(self) -> int:
+        """The number of images."""
+        return len(self.paths)
+
+    def __repr__(self) -> str:
+        """The catalog in one line."""
+        kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(one.kind for one in self.definitions).items())
+        return f"Catalog({self.name}, {len(self)} images, {' and '.join(self.splits.names)}, tasks: {kinds})"
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of its tasks."""
+        return tuple(dict.fromkeys(one.kind for one in self.definitions))
+
+    def of_kind(self, kind: str) -> tuple[TaskDefinition, ...]:
+        """All tasks of a kind, in the order of the reader."""
+        if kind not in self.kinds:
+            raise UsageError(f"{self.name} has no tasks of kind {kind!r}. Choose one of {list(self.kinds)}.")
+        return tuple(one for one in self.definitions if one.kind == kind)
+
+    def find(self, name: str | TaskDefinition, kind: str | None = None) -> TaskDefinition:
+        """The definition of that name; if none or several have it, it is refused with suggestions.
+
+        Args:
+            name: The name as in `definitions`.
+            kind: The kind of task, where several have the name.
+        """
+        if isinstance(name, TaskDefinition):
+            if name not in self.definitions:
+                raise UsageError(f"{name} is not in {self.name}. Use a definition of this catalog.")
+            return name
+        among = self.definitions if kind is None else self.of_kind(kind)
+        found = [one for one in among if one.name == name]
+        if len(found) > 1:
+            kinds = [one.kind for one in found]
+            raise UsageError(f"{self.name} has several tasks {name!r}. Choose the kind (kind=, --kind): {kinds}.")
+        if not found:
+            lowered = {one.name.lower(): one.name for one in among}
+            close = [lowered[match] for match in get_close_matches(str(name).lower(), lowered, n=5)]
+            hint = f"Did you mean {quote(close)}?" if close else f"To list them: task2vec tasks {self.root}"
+            of = "" if kind is None else f" of kind {kind!r}"
+            raise UsageError(f"{self.name} has no task {name!r}{of} among its {len(among)}. {hint}")
+        return found[0]
+
+    def name_task(self, name: str, split: str | None = None) -> str:
+        """The name of a task once it is read: the catalog, the definition, and the split if there is one."""
+        return f"{self.name}: {name}{'' if split is None else f' ({split})'}"
+
+    def task(
+        self,
+        name: str | TaskDefinition,
+        *,
+        kind: str | None = None,
+        split: str | None = None,
+        images: int | None = None,
+        seed: int = 0,
+        least: int = 10,
+        allow_bad: bool = False,
+        num_workers: int | None = None,
+        progress: bool = False,
+    ) -> Task:
+        """One task, with its images read, hashed and decoded once.
+
+        Args:
+            name: The name of a definition, or the definition.
+            kind: The kind of task, where several have the name.
+            split: The images of one split, such as "train"; of all if not given.
+            images: Draw that many without replacement, each class its equal share as far as it has images; of a group
+                of attributes as `tasks` does. All if not given.
+            seed: Another seed draws other images.
+            least: For a group of attributes: the positive and negative images that each should have.
+            allow_bad: Go on when more than 5 % of the images cannot be read.
+            num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
+            progress: Show a progress bar when reading takes longer than two seconds.
+
+        Raises:
+            BadImagesError: More than 5 % of the images cannot be read, and `allow_bad` is false.
+            DataError: Fewer than two classes have images in the split.
+            UsageError: There is no such task or split.
+        """
+        definition, draw = self.find(name, kind), _Draw(images, seed, least, split)
+        choice = self._choose(definition, self.splits.rows(split), draw)
+        return self._read([choice], draw, allow_bad, num_workers, progress)[0]
+
+    def tasks(
+        self,
+        names: Sequence[str | TaskDefinition] | None = None,
+        *,
+        kind: str | None = None,
+        split: str | None = None,
+        images: int | None = None,
+        seed: int = 0,
+        least: int = 10,
+        allow_bad: bool = False,
+        num_workers: int | None = None,
+        progress: bool = False,
+    ) -> list[Task]:
+        """Several tasks; a file that they share is read, hashed and decoded once.
+
+        Tasks by class are drawn one by one, `images` for each. Tasks by attribute share one draw of `images`, so that
+        all of them can be embedded in the same passes: every attribute, the rarest first, gets up to `least` positive
+        and `least` negative images, and random ones fill the rest. The task of an attribute then consists of the drawn
+        images for which it is known.
+
+        Args:
+            names: Names or definitions; all of the kind if not given.
+            kind: The kind of tasks; needed where `names` are not given and there are several kinds.
+            split: As for `task`.
+            images: As for `task`, but one draw for all attributes.
+            seed: As for `task`.
+            least: The positive and negative images that every attribute should have in the common draw.
+            allow_bad: As for `task`.
+            num_workers: As for `task`.
+            progress: As for `task`.
+
+        Raises:
+            BadImagesError: More than 5 % of the images of some task cannot be read, and `allow_bad` is false; all such
+                tasks are named, and no task is returned.
+            NothingToTellError: Some of the tasks have fewer than two classes in the split or draw; all of them are
+                named, and it holds their definitions.
+        """
+        if isinstance(names, str):
+            raise UsageError(f"one name, {names!r}, was given where a list is expected. Pass [{names!r}], or use task.")
+        if names is None and kind is None and len(self.kinds) > 1:
+            raise UsageError(f"{self.name} has tasks of several kinds. Choose one (kind=, --kind): {list(self.kinds)}.")
+        if names is None:
+            definitions = list(self.definitions if kind is None else self.of_kind(kind))
+        else:
+            definitions = [self.find(name, kind) for name in names]
+        rows, draw = self.splits.rows(split), _Draw(images, seed, least, split)
+        choices: dict[TaskDefinition, _Choice] = {}
+        for name, table in self.tables.items():
+            here = [one for one in definitions if one.table == name]
+            if isinstance(table, AttributeTable) and here:
+                common = _draw_common(table, here, rows, draw)
+                choices |= {one: (one, *table.select(one, common)) for one in here}
+            else:
+                choices |= {one: self._choose(one, rows, draw) for one in here}
+        return self._read([choices[one] for one in definitions], draw, allow_bad, num_workers, progress)
+
+    def _choose(self, definition: TaskDefinition, among: np.ndarray, draw: "_Draw") -> "_Choice":
+        """The rows and labels of a task, drawn for it alone."""
+        table = self.tables[definition.table]
+        rows, labels = table.select(definition, among)
+        if draw.images is None or not len(rows):
+            return definition, rows, labels
+        if definition.is_multilabel and isinstance(table, AttributeTable):
+            return (definition, *table.select(definition, _draw_common(table, [definition], rows, draw)))
+        rng = make_rng(draw.seed, f"{definition.table}/{definition.kind}/{definition.name}")
+        chosen = draw_by_class(labels, draw.images, rng)
+        return definition, rows[chosen], labels[chosen]
+
+    def _read(
+        self, choices: Sequence["_Choice"], draw: "_Draw", allow_bad: bool, num_workers: int | None, progress: bool
+    ) -> list[Task]:
+        """The tasks of rows and labels; every file is read once."""
+        settled = [_drop_empty(*choice) for choice in choices]
+        lacking = tuple(choice[0] for choice, one in zip(choices, settled, strict=True) if one is None)
+        if lacking:
+            where = f"split {draw.split!r}" if draw.split else "the images drawn"
+            raise NothingToTellError(
+                f"{self.name}: {len(lacking)} of {len(choices)} tasks have fewer than two classes with images in "
+                f"{where} ({quote([one.name for one in lacking])}). Leave them out, or use more images or another "
+                "split (`task2vec tasks`, or a definition's counts and positives, show how many there are).",
+                lacking,
+            )
+        rows = np.unique(np.concatenate([choice[1] for choice in choices])) if choices else np.zeros(0, np.int64)
+        paths = [self.paths[row] for row in rows.tolist()]
+        outcomes = inspect_files(self.root, paths, name=self.name, num_workers=num_workers, progress=progress)
+        source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), draw.describe())))
+        tasks, failed = [], {}
+        for (definition, own, _), (labels, classes, warnings) in zip(choices, filter(None, settled), strict=True):
+            places = np.searchsorted(rows, own).tolist()
+            try:
+                task = make_file_task(
+                    self.root,
+                    [paths[place] for place in places],
+                    labels,
+                    [outcomes[place] for place in places],
+                    classes=classes,
+                    name=self.name_task(definition.name, draw.split),
+                    source=source,
+                    allow_bad=allow_bad,
+                    warnings=warnings,
+                )
+            except BadImagesError as error:
+                failed[definition.name] = error
+            else:
+                tasks.append(task)
+        if failed:
+            name, first = next(iter(failed.items()))
+            if len(choices) == 1:
+                raise first
+            raise BadImagesError(
+                f"{self.name}: {len(failed)} of {len(choices)} tasks have too many images that cannot be read "
+                f"({quote(list(failed), 20)}). Leave these tasks out to read the others. The first, {name!r}: {first}",
+                tuple(dict.fromkeys(image for error in failed.values() for image in error.bad)),
+                tuple(failed),
+            )
+        return tasks
+
+
+# --- draws -----------------------------------------------------------------------------------------------------------
+
+_Choice = tuple[TaskDefinition, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """How many images (None for all), by which seed, how many of each value of an attribute, and of which split."""
+
+    images: int | None
+    seed: int
+    least: int
+    split: str | None
+
+    def __post_init__(self):
+        for name, value, fewest in (("images", self.images, 2), ("least", self.least, 0)):
+            is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if value is not None and (not is_integer or value < fewest):
+                option = " (--max-images)" if name == "images" else ""
+                raise UsageError(f"{name}={value!r}{option} must be an integer, {fewest} or more.")
+
+    def describe(self) -> str:
+        """How it differs from all images, for the source of a task."""
+        drawn = "" if self.images is None else f"up to {self.images} images drawn by seed {self.seed}"
+        return ", ".join(filter(None, (self.split and f"split {self.split}", drawn)))
+
+
+def _draw_common(
+    table: AttributeTable, definitions: Sequence[TaskDefinition], rows: np.ndarray, draw: _Draw
+) -> np.ndarray:
+    """The rows that tasks of one table of attributes share."""
+    if draw.images is None:
+        return rows
+    shuffled = rows[make_rng(draw.seed, f"{definitions[0].table}/attributes").permutation(len(rows))]
+    values = table.values[shuffled]
+    positive, known = (np.count_nonzero(values >= least, axis=0) for least in (1, 0))
+    rarity = np.minimum(positive, known - positive)
+    numbers = sorted({number for one in definitions for number in one.members})
+    rarest_first = sorted(numbers, key=rarity.__getitem__)
+    return np.sort(shuffled[draw_for_attributes(values, rarest_first, images=draw.images, least=draw.least)])
+
+
+def draw_by_class(labels: np.ndarray, images: int, rng: np.random.Generator) -> np.ndarray:
+    """Places of `images` labels, ascending: every class gets the same number as far as it has them.
+
+    Example:
+        >>> labels = np.array([0] * 50 + [1] * 50 + [2] * 3)
+        >>> chosen = draw_by_class(labels, 23, make_rng(0, "birds"))
+        >>> np.bincount(labels[chosen]).tolist()
+        [10, 10, 3]
+    """
+    if images >= len(labels):
+        return np.arange(len(labels))
+    order = rng.permutation(len(labels))
+    classes = rng.permutation(int(labels.max()) + 1)
+    # The rank of every image within its class; the first of each class come before all second ones, and so on.
+    by_class = np.argsort(labels[order], kind="stable")
+    sizes = np.bincount(labels, minlength=len(classes))
+    starts = np.cumsum(sizes) - sizes
+    rank = np.empty(len(labels), np.int64)
+    rank[order[by_class]] = np.arange(len(labels)) - np.repeat(starts, sizes)
+    turn = np.argsort(classes)[labels]
+    return np.sort(np.lexsort((turn, rank))[:images])
+
+
+def draw_for_attributes(values: np.ndarray, numbers: Sequence[int], *, images: int, least: int) -> np.ndarray:
+    """A mask of images to use for all attributes, from the front; shuffle the rows of `values` before.
+
+    Every attribute, the rarest first, gets up to `least` positive and `least` negative images; the first ones fill the
+    rest.
+
+    Args:
+        values: (images, attributes) 1, 0, or -1 for unknown.
+        numbers: The attributes, the rarest first.
+        images: How many to choose.
+        least: The positive and negative images that every attribute should have.
+
+    Example:
+        >>> values = np.zeros((1000, 2), np.int8)
+        >>> values[-4:, 0] = values[::2, 1] = 1
+        >>> np.flatnonzero(draw_for_attributes(values, [0, 1], images=20, least=3)).tolist()
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 996, 997, 998]
+    """
+    is_chosen = np.zeros(len(values), bool)
+    left = images
+    for number in numbers:
+        for wanted in (1, 0):
+            matches = values[:, number] == wanted
+            lacking = min(left, least - int((matches & is_chosen).sum()))
+            if lacking > 0:
+                found = np.flatnonzero(matches & ~is_chosen)[:lacking]
+                is_chosen[found] = True
+                left -= len(found)
+    is_chosen[np.flatnonzero(~is_chosen)[: max(left, 0)]] = True
+    return is_chosen
+
+
+def _drop_empty(
+    definition: TaskDefinition, _: np.ndarray, labels: np.ndarray
+) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]] | None:
+    """Labels, classes and warnings without classes that have no image; None if fewer than two classes are left."""
+    classes, is_multilabel = definition.classes, labels.ndim == 2
+    counts = count_images(labels, len(classes))
+    is_kept = (counts > 0) & (counts < len(labels)) if is_multilabel else counts > 0
+    kept = np.flatnonzero(is_kept)
+    if len(kept) < (1 if is_multilabel else 2):
+        return None
+    absent = [classes[number] for number in np.flatnonzero(~is_kept)]
+    what = "attributes with one value for all images" if is_multilabel else "classes without an image"
+    warnings = (f"{what}, left out: {len(absent)}, such as {quote(absent, 3)}",) if absent else ()
+    labels = labels[:, kept] if is_multilabel else np.searchsorted(kept, labels)
+    return labels, tuple(classes[number] for number in kept), warnings
+
+
+# --- definitions -----------------------------------------------------------------------------------------------------
+
+
+def define_by_taxon(
+    table: ClassTable, taxonomy: Taxonomy, splits: Splits, *, ranks: Sequence[str]
+) -> tuple[TaskDefinition, ...]:
+    """One task for every taxon of each rank, between its classes that have images, if they are two or more.
+
+    Within a rank, the task with the most images of the first split comes first. The group of a task is the next broader
+    taxon of the taxonomy; it distinguishes taxa of one name. Ranks that the taxonomy does not have give no task.
+
+    Example:
+        >>> table = ClassTable(np.array([0, 0, 1, 1, 2, 3]), ("raven", "robin", "kiwi", "wren"))
+        >>> passerine = ("Aves", "Passeriformes")
+        >>> tree = {"raven": passerine, "robin": passerine, "kiwi": ("Aves", "Apterygiformes"), "wren": passerine}
+        >>> splits = Splits(np.array([0, 1, 0, 1, 0, 0], np.uint8), ("train", "val"))
+        >>> define_by_taxon(table, Taxonomy(("class", "order"), tree), splits, ranks=("order",))
+        (TaskDefinition(Passeriformes, order, 3 classes, train 3, val 2),)
+    """
+    size = len(table.names)
+    images = np.stack(
+        [np.bincount(table.numbers[splits.codes == code], minlength=size) for code in range(len(splits.names))]
+    )
+    present = np.flatnonzero(images.sum(axis=0)).tolist()
+    definitions = []
+    for rank in (rank for rank in ranks if rank in taxonomy.ranks):
+        level = taxonomy.ranks.index(rank)
+        members: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for number in present:
+            lineage = taxonomy.lineages[table.names[number]]
+            if lineage[level]:
+                members[lineage[: level + 1]].append(number)
+        usable = {taxon: numbers for taxon, numbers in members.items() if len(numbers) > 1}
+        above = [next((name for name in reversed(taxon[:-1]) if name), "") for taxon in usable]
+        names = deduplicate_names([taxon[-1] for taxon in usable], above)
+        found = []
+        for name, group, numbers in zip(names, above, usable.values(), strict=True):
+            classes = tuple(table.names[number] for number in numbers)
+            counts = dict(zip(splits.names, images[:, numbers].sum(axis=1).tolist(), strict=True))
+            found.append(TaskDefinition(name, rank, classes, counts, tuple(numbers), group=group))
+        definitions += sorted(found, key=lambda one: (-one.counts[splits.names[0]], one.name))
+    return tuple(definitions)
+
+
+def define_attributes(table: AttributeTable, splits: Splits) -> tuple[TaskDefinition, ...]:
+    """One binary task for every attribute, in the order of the table.
+
+    Example:
+        >>> table = AttributeTable(np.array([[1, 0], [0, -1], [1, 1]], np.int8), ("red", "floral"))
+        >>> red, floral = define_attributes(table, Splits(np.array([0, 0, 1], np.uint8), ("train", "val")))
+        >>> red.classes, dict(floral.counts), dict(floral.positives)
+        (('not red', 'red'), {'train': 1, 'val': 1}, {'train': 0, 'val': 1})
+    """
+    parts = [table.values[splits.codes == code] for code in range(len(splits.names))]
+    positive, known = ([np.count_nonzero(part >= least, axis=0).tolist() for part in parts] for least in (1, 0))
+    return tuple(
+        TaskDefinition(
+            name,
+            ATTRIBUTE,
+            (f"not {name}", name),
+            {split: counts[number] for split, counts in zip(splits.names, known, strict=True)},
+            (number,),
+            group=group,
+            positives={split: counts[number] for split, counts in zip(splits.names, positive, strict=True)},
+        )
+        for number, (name, group) in enumerate(zip(table.names, table.groups, strict=True))
+    )
+
+
+def define_groups(table: AttributeTable, splits: Splits) -> tuple[TaskDefinition, ...]:
+    """One multi-label task for every named group of attributes, over the images for which all of them are known.
+
+    Example:
+        >>> values = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 0]], np.int8)
+        >>> table = AttributeTable(values, ("red", "blue", "floral"), groups=("color", "color", "pattern"))
+        >>> splits = Splits(np.zeros(3, np.uint8), ("train",))
+        >>> [(one.name, one.classes, dict(one.positives)) for one in define_groups(table, splits)]
+        [('color', ('red', 'blue'), {'train': 2}), ('pattern', ('floral',), {'train': 1})]
+    """
+    definitions = []
+    for group in dict.fromkeys(filter(None, table.groups)):
+        members = tuple(number for number, name in enumerate(table.groups) if name == group)
+        values = table.values[:, members]
+        rows = np.flatnonzero((values >= 0).all(axis=1))
+        classes, counts = tuple(table.names[number] for number in members), splits.count(rows)
+        positives = splits.count(rows[(values[rows] == 1).any(axis=1)])
+        definitions.append(
+            TaskDefinition(group, ATTRIBUTE_GROUP, classes, counts, members, "labels", group, True, positives)
+        )
+    return tuple(definitions)
+
+
+def deduplicate_names(names: Sequence[str], marks: Iterable[object]) -> list[str]:
+    """The names; where several are the same, each with its mark.
+
+    Example:
+        >>> deduplicate_names(["Oenanthe", "Corvus", "Oenanthe"], ["birds", "birds", "parsleys"])
+        ['Oenanthe (birds)', 'Corvus', 'Oenanthe (parsleys)']
+    """
+    times = Counter(names)
+    return [f"{name} ({mark})" if times[name] > 1 else name for name, mark in zip(names, marks, strict=True)]
+
+
+# --- annotation files ------------------------------------------------------------------------------------------------
+
+# Characters of the largest record: without a limit, one missing quote would load the whole file.
+MAX_RECORD = 1 << 20
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
+
+def damaged(where: object, what: str) -> DataError:
+    """The error for an annotation file that is not as published."""
+    return DataError(f"{where}: {what}, so labels would be wrong or missing. Use the published file, unchanged.")
+
+
+def read_records(file: Path, keys: Sequence[str], *, progress: bool = False) -> Iterator[tuple[str, int, dict]]:
+    """Every record of the arrays `keys` of a JSON object, as (key, number from 0, record), in the order of the file.
+
+    A file like {"info": {...}, "images": [{...}, ...], "annotations": [...]} is decoded record by record: the largest
+    has more than a gigabyte, of which `json.load` would make several.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "train.json")
+        ...     _ = file.write_text('{"info": {"year": 2018}, "images": [{"id": 7}, {"id": 9}]}')
+        ...     list(read_records(file, ["images"]))
+        [('images', 0, {'id': 7}), ('images', 1, {'id': 9})]
+    """
+    decoder = json.JSONDecoder()
+    text, at, key, number = "", 0, "", 0
+    seen: list[str] = []
+
+    def peek() -> str:
+        """The next character that is not blank, behind which a whole record is in memory; "" at the end."""
+        nonlocal text, at
+        at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
+        while len(text) - at < MAX_RECORD and (chunk := next(chunks, "")):
+            text, at = text[at:] + chunk, 0
+            at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
+        return text[at : at + 1]
+
+    def expect(mark: str) -> None:
+        nonlocal at
+        if peek() != mark:
+            raise ValueError(f"{peek()!r} where {mark!r} is expected")
+        at += 1
+
+    def decode() -> Any:
+        nonlocal at
+        peek()
+        found, at = decoder.raw_decode(text, at)
+        return found
+
+    try:
+        with file.open(encoding="utf-8-sig") as source:
+            total = -(-file.stat().st_size // (4 * MAX_RECORD))
+            chunks = iter(partial(source.read, 4 * MAX_RECORD), "")
+            chunks = track(chunks, total, what=f"reading {file.name} (4 MB)", progress=progress)
+            expect("{")
+            while peek() != "}":
+                if seen:
+                    expect(",")
+                key, number = decode(), 0
+                expect(":")
+                if key in seen or (key in keys and peek() != "["):
+                    raise ValueError("the key occurs twice, or is no list")
+                seen.append(key)
+                if peek() != "[":
+                    decode()
+                    continue
+                expect("[")
+                while peek() != "]":
+                    if number:
+                        expect(",")
+                    record = decode()
+                    if key in keys:
+                        if not isinstance(record, dict):
+                            raise ValueError("it has no fields")
+                        yield key, number, record
+                    number += 1
+                expect("]")
+            expect("}")
+            if peek():
+                raise ValueError("more text after the end")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error) or "nested too deeply"
+        raise damaged(f"{file}, {key!r}, record {number}", f"it is damaged or not JSON of records ({reason})") from None
+    missing = [key for key in keys if key not in seen]
+    if missing:
+        raise damaged(file, f"it has no {quote(missing)}, only {quote(seen, 20)}")
+
+
+def take_id(record: Mapping[str, object], name: str, where: str) -> int:
+    """The integer in a field of a record, also if it is written as text of digits.
+
+    Example:
+        >>> take_id({"image_id": 17}, "image_id", "train.json"), take_id({"imageId": "17"}, "imageId", "train.json")
+        (17, 17)
+    """
+    value = record.get(name)
+    if type(value) is str and value.isdecimal() and value.isascii() and str(int(value[:20])) == value:
+        value = int(value)
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise damaged(where, f"{value!r} as its {name!r} is not an id" if name in record else f"it has no {name!r}")
+    return value
+
+
+def match_annotations(file: Path, image_ids: Sequence[int], annotated_ids: Sequence[int]) -> np.ndarray:
+    """For every annotation the row of its image; every image must have one annotation, and vice versa.
+
+    Example:
+        >>> match_annotations(Path("train.json"), [30, 4, 12], [12, 30, 4]).tolist()
+        [2, 0, 1]
+    """
+    rows: dict[int, int] = {}
+    for record, key in enumerate(image_ids):
+        if rows.setdefault(key, record) != record:
+            raise damaged(f"{file}, images, record {record}", f"the id {key} is that of record {rows[key]} too")
+    labelled: dict[int, int] = {}
+    for record, key in enumerate(annotated_ids):
+        where = f"{file}, annotations, record {record}"
+        if key not in rows:
+            raise damaged(where, f"the image id {key} has no entry in images")
+        if labelled.setdefault(key, record) != record:
+            raise damaged(where, f"the image {key} is labelled in record {labelled[key]} too")
+    missing = next((key for key in rows if key not in labelled), None)
+    if missing is not None:
+        raise damaged(f"{file}, images, record {rows[missing]}", f"the image {missing} has no annotation")
+    return np.fromiter((rows[key] for key in annotated_ids), np.int64, len(annotated_ids))
+
+
+def check_path(path: object, where: str) -> str:
+    """The path, if it is text that stays below its root; `where` begins the message if not.
+
+    Example:
+        >>> check_path("train/Aves/1.jpg", "images.txt, line 1")
+        'train/Aves/1.jpg'
+        >>> check_path("../secret.jpg", "images.txt, line 2")
+        Traceback (most recent call last):
+        task2vec.errors.DataError: images.txt, line 2: '../secret.jpg' is not a path below the dataset's folder, ...
+    """
+    if isinstance(path, str) and path.strip():
+        is_absolute = path.startswith(("/", "\\")) or path[1:3] in (":\\", ":/")
+        climbs = ".." in path and ".." in path.replace("\\", "/").split("/")
+        if not (is_absolute or climbs or any(c < " " or "\ud800" <= c <= "\udfff" for c in path)):
+            return path
+    raise damaged(where, f"{path!r} is not a path below the dataset's folder")
+
+
+def find_repeated(paths: Sequence[str]) -> tuple[int, int] | None:
+    """The rows of the first path that occurs a second time, or None."""
+    rows: dict[str, int] = {}
+    return next(((first, row) for row, path in enumerate(paths) if (first := rows.setdefault(path, row)) != row), None)
+
+
+# --- layouts ---------------------------------------------------------------------------------------------------------
+
+
+def recognize_layout(folder: str | os.PathLike[str]) -> str | None:
+    """The published dataset whose files are in the folder, such as "cub200", or None.
+
+    Raises:
+        UsageError: It has the files of several.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "image_class_labels.txt").write_text("1 1")
+        ...     recognize_layout(folder)
+        'cub200'
+    """
+    root = Path(folder)
+    found = {name for name, signs in _SIGNS.items() if any((root / sign).is_file() for sign in signs)}
+    try:
+        with (root / "train.json").open("rb") as file:
+            start = file.read(1 << 16)
+    except OSError:
+        start = b""
+    found |= {name for name, sign in _FIELDS.items() if sign in start}
+    if len(found) > 1:
+        raise UsageError(
+            f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as), or give each a folder "
+            "of its own."
+        )
+    return found.pop() if found else None
+
+
+def read_catalog(
+    folder: str | os.PathLike[str],
+    *,
+    layout: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> Catalog:
+    """The catalog of a published dataset, by the reader for its files.
+
+    Args:
+        folder: The folder with the dataset's unpacked archives.
+        layout: Which dataset it is, one of `LAYOUTS`; recognized by its files if not given.
+        labels: Of iMaterialist, the table of the labels' names.
+        progress: Show a progress bar when reading takes longer than two seconds.
+
+    Raises:
+        DataError: The folder is no known dataset, or the dataset is damaged.
+        UsageError: There is no such layout, or the folder has the files of several datasets.
+    """
+    from task2vec.tasks import cub200, deepfashion, imaterialist, inaturalist
+
+    root = Path(folder)
+    layout = layout or recognize_layout(root)
+    if labels is not None and layout != "imaterialist":
+        raise UsageError(
+            f"labels={str(labels)!r} (--labels) was given for {root}, and only imaterialist has one. Leave it out."
+        )
+    if layout in ("cub200", "cub200-paper"):
+        return cub200.read_cub200(root, taxonomy="traditional" if layout == "cub200" else "paper")
+    if layout == "deepfashion":
+        return deepfashion.read_deepfashion(root, progress=progress)
+    if layout == "imaterialist":
+        return imaterialist.read_imaterialist(root, labels=labels, progress=progress)
+    if layout == "inaturalist":
+        others = ("train.json", *_SIGNS[layout][:3])
+        is_mini = (root / "train_mini.json").is_file() and not any((root / name).is_file() for name in others)
+        return inaturalist.read_inaturalist(root, mini=is_mini, progress=progress)
+    if layout is not None:
+        raise UsageError(f"there is no layout {layout!r}. Choose one of {', '.join(LAYOUTS)}.")
+    wrong = "has no files of a known dataset" if root.is_dir() else "is not a folder"
+    raise DataError(
+        f"{root} {wrong}, so there are no tasks to list. Known are {', '.join(LAYOUTS)}, as unpacked from their "
+        "archives; a folder of class folders is one task of its own."
+    )

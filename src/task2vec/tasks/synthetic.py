@@ -1,0 +1,450 @@
+"""Synthetic tasks that need no network: eight sample tasks, and the toy tasks of Achille 2019.
+
+The sample tasks come in pairs that vary one thing: the same pixels under other labels (digits and their parity, photos
+and coin flips), the same labels on other pixels (plain and cluttered shapes). Difficulty runs from trivial (colours) to
+impossible (coin flips). A painter takes a random generator and a side in pixels and returns one RGB image; painters of
+one task differ only in what determines the class.
+
+A toy task divides the unit square into two regions ("Example toy task embedding"): a uniform grid of points is
+clustered by k-means, and half of the clusters make one class. All toy tasks of a call have the same points, so they
+differ in their labels alone. A point is an image of one pixel, which goes through the ordinary `embed`. Red and green
+hold the column and the row of the point as they are, not stretched to 255: `read_point` divides them by side - 1, and
+the quotient of two small integers is the same float wherever it is computed. Blue is 255, read as 1: the input that a
+filter's bias multiplies.
+"""
+
+import colorsys
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from task2vec.errors import UsageError
+from task2vec.tasks.task import Task
+
+SIDE = 96
+# Below this, ten classes have too few images each for cross-validation.
+MIN_IMAGES = 20
+MIN_CLUSTERS, MAX_CLUSTERS = 3, 16
+# Sixteen clusters of four points; and the number of values that a byte has.
+MIN_SIDE, MAX_SIDE = 8, 256
+# Drawn this much larger and then shrunk, for soft edges.
+_OVERSAMPLING = 4
+# Repeated clusterings in a row after which the grid is too coarse for more tasks.
+_PATIENCE = 300
+
+Painter = Callable[[np.random.Generator, int], Image.Image]
+
+
+@dataclass(frozen=True)
+class PilImages:
+    """Images that are held in memory."""
+
+    pictures: tuple[Image.Image, ...]
+    is_threadsafe: bool = True
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.pictures)
+
+    def load(self, index: int) -> Image.Image:
+        """A copy of one image, so that no caller can change the task."""
+        return self.pictures[index].copy()
+
+    def name(self, index: int) -> str:
+        """How messages call one image."""
+        return f"item {index}"
+
+
+def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ...]:
+    """Eight small tasks of different kind and difficulty, made or shipped on this machine.
+
+    Args:
+        images_per_task: how many images each task gets, spread evenly over its classes.
+        seed: another seed draws other images of the same kinds.
+
+    Example:
+        >>> [task.name for task in sample_tasks(images_per_task=40)][:3]
+        ['digits', 'digit parity', 'shapes']
+    """
+    if images_per_task < MIN_IMAGES:
+        raise UsageError(
+            f"images_per_task={images_per_task} is too few: ten classes could not be cross-validated. "
+            f"Ask for at least {MIN_IMAGES}."
+        )
+    digits, values = _draw_digits(images_per_task, np.random.default_rng([seed, 0]))
+    crops, photos = _cut_crops(images_per_task, np.random.default_rng([seed, 1]))
+    coins = np.random.default_rng([seed, 2]).permutation(np.arange(images_per_task) % 2)
+    return (
+        _make_task("digits", digits, values, [str(digit) for digit in range(10)]),
+        _make_task("digit parity", digits, values % 2, ["even", "odd"]),
+        _paint_task("shapes", _SHAPES, images_per_task, np.random.default_rng([seed, 3])),
+        _paint_task("cluttered shapes", _CLUTTERED_SHAPES, images_per_task, np.random.default_rng([seed, 4])),
+        _paint_task("textures", _TEXTURES, images_per_task, np.random.default_rng([seed, 5])),
+        _paint_task("colours", _COLOURS, images_per_task, np.random.default_rng([seed, 6])),
+        _make_task("photos", crops, photos, ["temple", "flower"]),
+        _make_task("coin flips", crops, coins, ["heads", "tails"]),
+    )
+
+
+def _make_task(name: str, pictures: Sequence[Image.Image], targets: np.ndarray, classes: Sequence[str]) -> Task:
+    digests = tuple(hashlib.sha256(f"{p.mode} {p.size} ".encode() + p.tobytes()).hexdigest() for p in pictures)
+    return Task(
+        name=name,
+        images=PilImages(tuple(pictures)),
+        targets=np.asarray(targets, dtype=np.int64),
+        classes=tuple(classes),
+        digests=digests,
+        source="task2vec.sample_tasks",
+    )
+
+
+def _paint_task(
+    name: str,
+    painters: dict[str, Callable[[np.random.Generator, int], Image.Image]],
+    count: int,
+    rng: np.random.Generator,
+) -> Task:
+    targets = np.arange(count) % len(painters)
+    paint = list(painters.values())
+    return _make_task(name, [paint[target](rng, SIDE) for target in targets], targets, list(painters))
+
+
+def _draw_digits(count: int, rng: np.random.Generator) -> tuple[list[Image.Image], np.ndarray]:
+    """Handwritten digits of scikit-learn, equally many of each, inked on paper."""
+    from sklearn.datasets import load_digits
+
+    levels, values = load_digits(return_X_y=True)
+    order = rng.permutation(len(values))
+    by_digit = [order[values[order] == digit] for digit in range(10)]
+    if count > 10 * min(len(rows) for rows in by_digit):
+        raise UsageError(
+            f"images_per_task={count} is too many: scikit-learn ships 174 of the rarest digit. Ask for 1740 or less."
+        )
+    chosen = [by_digit[i % 10][i // 10] for i in range(count)]
+    return [_paint_digit(levels[row].reshape(8, 8), rng, SIDE) for row in chosen], np.asarray(values)[chosen]
+
+
+def _cut_crops(count: int, rng: np.random.Generator) -> tuple[list[Image.Image], np.ndarray]:
+    """Random square crops of the two photographs that scikit-learn ships."""
+    from sklearn.datasets import load_sample_image
+
+    photographs = [Image.fromarray(load_sample_image(name)) for name in ("china.jpg", "flower.jpg")]
+    targets = np.arange(count) % len(photographs)
+    return [_cut_crop(photographs[target], rng) for target in targets], targets
+
+
+def _cut_crop(photograph: Image.Image, rng: np.random.Generator) -> Image.Image:
+    edge = int(rng.integers(160, 340))
+    left = int(rng.integers(0, photograph.width - edge + 1))
+    top = int(rng.integers(0, photograph.height - edge + 1))
+    return photograph.resize((SIDE, SIDE), Image.Resampling.LANCZOS, box=(left, top, left + edge, top + edge))
+
+
+# --- painters ---------------------------------------------------------------------------------------------------------
+
+
+def _paint_digit(levels: np.ndarray, rng: np.random.Generator, side: int) -> Image.Image:
+    """One 8 x 8 digit of scikit-learn (levels 0 to 16), inked on paper."""
+    framed = np.pad(levels / 16 * 255, 1).astype(np.uint8)
+    page = Image.fromarray(framed).resize((side, side), Image.Resampling.BICUBIC)
+    strength = np.clip((np.asarray(page, dtype=np.float64) / 255 - 0.25) / 0.4, 0, 1)[..., None]
+    paper = _rgb(0.08 + 0.06 * rng.random(), 0.05 + 0.08 * rng.random(), 0.93 + 0.05 * rng.random())
+    ink = _rgb(0.55 + 0.15 * rng.random(), 0.55 + 0.3 * rng.random(), 0.2 + 0.2 * rng.random())
+    grain = rng.normal(0, 2.0, (side, side, 1))
+    return _image((1 - strength) * paper + strength * ink + grain)
+
+
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def _polygon(corners: int, *, inner: float = 1.0) -> list[tuple[float, float]]:
+    """Corners of a regular polygon on the unit circle; with `inner` below 1, of a star."""
+    steps = corners if inner == 1.0 else 2 * corners
+    radii = [1.0 if inner == 1.0 or step % 2 == 0 else inner for step in range(steps)]
+    angles = [2 * math.pi * step / steps for step in range(steps)]
+    return [(r * math.cos(a), r * math.sin(a)) for r, a in zip(radii, angles, strict=True)]
+
+
+_CROSS = [(x / 1.05, y / 1.05) for x, y in [
+    (-0.33, -1), (0.33, -1), (0.33, -0.33), (1, -0.33), (1, 0.33), (0.33, 0.33),
+    (0.33, 1), (-0.33, 1), (-0.33, 0.33), (-1, 0.33), (-1, -0.33), (-0.33, -0.33),
+]]  # fmt: skip
+
+_OUTLINES: dict[str, list[tuple[float, float]]] = {
+    "circle": _polygon(64),
+    "triangle": _polygon(3),
+    "square": _polygon(4),
+    "star": _polygon(5, inner=0.42),
+    "cross": _CROSS,
+}
+
+
+def _place(
+    outline: list[tuple[float, float]], rng: np.random.Generator, canvas: int, radius: tuple[float, float]
+) -> list[tuple[float, float]]:
+    """The outline turned, scaled (as a share of the canvas) and moved at random, whole within the canvas."""
+    size = rng.uniform(*radius) * canvas
+    turn = rng.uniform(0, 2 * math.pi)
+    x, y = rng.uniform(size, canvas - size, 2)
+    cos, sin = size * math.cos(turn), size * math.sin(turn)
+    return [(x + cos * u - sin * v, y + sin * u + cos * v) for u, v in outline]
+
+
+def _paint_shape(name: str, rng: np.random.Generator, side: int) -> Image.Image:
+    """One large shape on a plain, softly lit ground."""
+    canvas = side * _OVERSAMPLING
+    hue = rng.random()
+    picture = Image.new("RGB", (canvas, canvas), _bytes(_rgb(hue, 0.15, 0.95)))
+    figure = _bytes(_rgb(hue + rng.uniform(0.3, 0.7), rng.uniform(0.5, 0.8), rng.uniform(0.45, 0.75)))
+    ImageDraw.Draw(picture).polygon(_place(_OUTLINES[name], rng, canvas, (0.25, 0.4)), fill=figure)
+    return picture.resize((side, side), Image.Resampling.LANCZOS)
+
+
+def _paint_cluttered_shape(name: str, rng: np.random.Generator, side: int) -> Image.Image:
+    """One small shape among strokes and shards of similar colours, under noise."""
+    canvas = side * _OVERSAMPLING
+    hue = rng.random()
+    picture = Image.new("RGB", (canvas, canvas), _bytes(_rgb(hue, 0.25, 0.6)))
+    draw = ImageDraw.Draw(picture)
+
+    def colour() -> tuple[int, int, int]:
+        return _bytes(_rgb(hue + rng.normal(0, 0.12), rng.uniform(0.2, 0.6), rng.uniform(0.3, 0.9)))
+
+    for _ in range(22):
+        shard = [(float(x), float(y)) for x, y in rng.uniform(-1, 1, (3, 2))]
+        draw.polygon(_place(shard, rng, canvas, (0.05, 0.16)), fill=colour())
+        draw.line(_place([(-1, 0), (1, 0)], rng, canvas, (0.1, 0.35)), fill=colour(), width=int(canvas * 0.012))
+    figure = _bytes(_rgb(hue + 0.5 + rng.normal(0, 0.12), rng.uniform(0.3, 0.6), rng.uniform(0.5, 0.9)))
+    draw.polygon(_place(_OUTLINES[name], rng, canvas, (0.11, 0.17)), fill=figure)
+    small = np.asarray(picture.resize((side, side), Image.Resampling.LANCZOS), dtype=np.float64)
+    return _image(small + rng.normal(0, 14, small.shape))
+
+
+# --- textures --------------------------------------------------------------------------------------------------------
+
+
+def _turned_grid(rng: np.random.Generator, side: int, period: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """Two coordinates of a plane turned at random, in units of a random period."""
+    turn = rng.uniform(0, 2 * math.pi)
+    rows, columns = np.mgrid[0:side, 0:side] / rng.uniform(*period)
+    u = math.cos(turn) * columns + math.sin(turn) * rows + rng.random()
+    return u, math.cos(turn) * rows - math.sin(turn) * columns + rng.random()
+
+
+def _clouds(rng: np.random.Generator, side: int, power: float) -> np.ndarray:
+    """Noise whose amplitude falls with frequency to the given power, in [0, 1]."""
+    frequency = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None, :])
+    frequency[0, 0] = 1.0
+    spectrum = np.fft.rfft2(rng.standard_normal((side, side))) / frequency**power
+    spectrum[0, 0] = 0.0
+    field = np.fft.irfft2(spectrum, (side, side))
+    return np.clip(0.5 + 0.2 * field / field.std(), 0, 1)
+
+
+def _weave_stripes(rng: np.random.Generator, side: int) -> np.ndarray:
+    u, _ = _turned_grid(rng, side, (10, 18))
+    return 0.5 + 0.5 * np.sin(2 * math.pi * u)
+
+
+def _weave_checks(rng: np.random.Generator, side: int) -> np.ndarray:
+    u, v = _turned_grid(rng, side, (16, 28))
+    return np.clip(0.5 + 4 * np.sin(2 * math.pi * u) * np.sin(2 * math.pi * v), 0, 1)
+
+
+def _weave_dots(rng: np.random.Generator, side: int) -> np.ndarray:
+    u, v = _turned_grid(rng, side, (11, 18))
+    return np.clip(4 * (0.34 - np.hypot(u % 1 - 0.5, v % 1 - 0.5)) + 0.5, 0, 1)
+
+
+def _weave_rings(rng: np.random.Generator, side: int) -> np.ndarray:
+    """Year rings, warped as in wood."""
+    u, v = _turned_grid(rng, side, (10, 16))
+    warp = 1.6 * (_clouds(rng, side, 1.6) - 0.5)
+    return 0.5 + 0.5 * np.sin(2 * math.pi * (np.hypot(u - rng.uniform(-3, 3), 0.45 * v) + warp))
+
+
+def _weave_clouds(rng: np.random.Generator, side: int) -> np.ndarray:
+    return _clouds(rng, side, 1.7)
+
+
+def _weave_grain(rng: np.random.Generator, side: int) -> np.ndarray:
+    return _clouds(rng, side, 0.25)
+
+
+def _paint_texture(
+    weave: Callable[[np.random.Generator, int], np.ndarray], rng: np.random.Generator, side: int
+) -> Image.Image:
+    """A texture between two random tones of one hue, under a little noise."""
+    hue = rng.random()
+    dark = _rgb(hue, rng.uniform(0.3, 0.7), rng.uniform(0.2, 0.45))
+    light = _rgb(hue + rng.normal(0, 0.06), rng.uniform(0.1, 0.4), rng.uniform(0.75, 0.98))
+    share = weave(rng, side)[..., None]
+    return _image((1 - share) * dark + share * light + rng.normal(0, 4, (side, side, 3)))
+
+
+# --- colours ---------------------------------------------------------------------------------------------------------
+
+
+def _paint_colour(hue: float, rng: np.random.Generator, side: int) -> Image.Image:
+    """Soft clouds in shades of one colour."""
+    shade = _clouds(rng, side, 2.0)[..., None]
+    near = hue + rng.uniform(-0.025, 0.025)
+    deep = _rgb(near, rng.uniform(0.75, 0.95), rng.uniform(0.5, 0.7))
+    pale = _rgb(near, rng.uniform(0.45, 0.65), rng.uniform(0.88, 1.0))
+    return _image((1 - shade) * deep + shade * pale)
+
+
+# --- pixels ----------------------------------------------------------------------------------------------------------
+
+
+def _rgb(hue: float, saturation: float, value: float) -> np.ndarray:
+    return 255 * np.array(colorsys.hsv_to_rgb(hue % 1.0, saturation, value))
+
+
+def _bytes(rgb: np.ndarray) -> tuple[int, int, int]:
+    red, green, blue = (round(float(channel)) for channel in rgb)
+    return red, green, blue
+
+
+def _image(pixels: np.ndarray) -> Image.Image:
+    return Image.fromarray(np.clip(np.round(pixels), 0, 255).astype(np.uint8))
+
+
+def _bind(paint: Callable[..., Image.Image], first: object) -> Painter:
+    return lambda rng, side: paint(first, rng, side)
+
+
+_SHAPES: dict[str, Painter] = {name: _bind(_paint_shape, name) for name in _OUTLINES}
+_CLUTTERED_SHAPES: dict[str, Painter] = {name: _bind(_paint_cluttered_shape, name) for name in _OUTLINES}
+_TEXTURES: dict[str, Painter] = {
+    "stripes": _bind(_paint_texture, _weave_stripes),
+    "checks": _bind(_paint_texture, _weave_checks),
+    "dots": _bind(_paint_texture, _weave_dots),
+    "wood": _bind(_paint_texture, _weave_rings),
+    "clouds": _bind(_paint_texture, _weave_clouds),
+    "grain": _bind(_paint_texture, _weave_grain),
+}
+_COLOURS: dict[str, Painter] = {
+    "red": _bind(_paint_colour, 0.0),
+    "yellow": _bind(_paint_colour, 0.15),
+    "green": _bind(_paint_colour, 0.36),
+    "blue": _bind(_paint_colour, 0.6),
+    "violet": _bind(_paint_colour, 0.79),
+}
+
+
+# --- toy tasks --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """One way to cut the square: in how many clusters, and which points of the grid (row by row) are positive."""
+
+    clusters: int
+    is_positive: np.ndarray
+
+
+def toy_tasks(*, count: int = 64, side: int = 32, seed: int = 0) -> tuple[Task, ...]:
+    """Different binary tasks on one grid of points, each point a picture of one pixel.
+
+    The grid is cut by k-means into k clusters, k uniform from 3 to 16, and k // 2 of them, drawn at random, are
+    positive. (For odd k one could round up as well: it would swap the two classes, which play the same role.) No two
+    tasks are equal or each other's complement.
+
+    Args:
+        count: how many tasks.
+        side: points along each side of the square; a task has side x side of them.
+        seed: another seed draws other tasks.
+
+    Example:
+        >>> tasks = toy_tasks(count=3, side=12)
+        >>> tasks[0]
+        Task(toy 0, 144 images, 2 classes)
+        >>> read_point(tasks[0].images.load(143), side=12)
+        (1.0, 1.0, 1.0)
+    """
+    return label_grid(draw_partitions(count=count, side=side, seed=seed), side=side)
+
+
+def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...]:
+    """The cuts behind `toy_tasks`, which know their number of clusters."""
+    _check(count, side, seed)
+    rng = np.random.default_rng(seed)
+    partitions, taken = [], {bytes(side * side)}  # all points in one class is no task
+    for _ in range(count):
+        clusters = int(rng.integers(MIN_CLUSTERS, MAX_CLUSTERS + 1))
+        for _ in range(_PATIENCE):
+            is_positive = _label_clusters(clusters, side, rng)
+            # A task and its complement are the same task, so both have the key that calls the first point negative.
+            key = (is_positive ^ is_positive[0]).tobytes()
+            if key not in taken:
+                break
+        else:
+            raise UsageError(
+                f"count={count} different toy tasks do not fit on a grid of side={side}: {_PATIENCE} ways in a row to "
+                f"cut it into {clusters} clusters were there already. Ask for fewer tasks, or for a larger side."
+            )
+        taken.add(key)
+        is_positive.setflags(write=False)
+        partitions.append(Partition(clusters, is_positive))
+    return tuple(partitions)
+
+
+def label_grid(partitions: Sequence[Partition], *, side: int) -> tuple[Task, ...]:
+    """One task per partition, all on the same pictures."""
+    images = PilImages(tuple(Image.new("RGB", (1, 1), (int(i), int(j), 255)) for i, j in _grid(side)))
+    digests = tuple(hashlib.sha256(b"RGB (1, 1) " + picture.tobytes()).hexdigest() for picture in images.pictures)
+    width = len(str(len(partitions) - 1))
+    return tuple(
+        Task(
+            name=f"toy {number:0{width}}",
+            images=images,
+            targets=partition.is_positive.astype(np.int64),
+            classes=("negative", "positive"),
+            digests=digests,
+            source="task2vec.toy_tasks",
+        )
+        for number, partition in enumerate(partitions)
+    )
+
+
+def read_point(image: Image.Image, *, side: int) -> tuple[float, float, float]:
+    """x, y and 1 of the point that a picture of `toy_tasks` is: column and row divided by side - 1, exactly."""
+    column, row, full = image.tobytes()[:3]
+    return column / (side - 1), row / (side - 1), full / 255
+
+
+def _check(count: int, side: int, seed: int) -> None:
+    if count < 1:
+        raise UsageError(f"count={count} toy tasks leave nothing to embed. Ask for at least 1; the paper has 64.")
+    if not MIN_SIDE <= side <= MAX_SIDE:
+        raise UsageError(
+            f"side={side} is no side for a grid of toy tasks: it must hold {MAX_CLUSTERS} clusters, and a byte must "
+            f"hold its columns. Choose one from {MIN_SIDE} to {MAX_SIDE}."
+        )
+    if seed < 0:
+        raise UsageError(f"seed={seed} is negative, and the generators take no such seed. Choose 0 or more.")
+
+
+def _label_clusters(clusters: int, side: int, rng: np.random.Generator) -> np.ndarray:
+    """Which points of the grid are positive after k-means from a random start.
+
+    Clustered are columns and rows, not x and y: sums of whole numbers are exact, so the centres do not depend on the
+    order in which scikit-learn's threads add up their parts.
+    """
+    from sklearn.cluster import KMeans
+
+    points = _grid(side).astype(np.float64)
+    start = int(rng.integers(1 << 31))
+    owner = KMeans(clusters, n_init=1, random_state=start).fit_predict(points)  # type: ignore[arg-type]
+    return np.isin(owner, rng.permutation(clusters)[: clusters // 2])
+
+
+def _grid(side: int) -> np.ndarray:
+    """(side * side, 2) column and row of every point, row by row."""
+    rows, columns = np.indices((side, side))
+    return np.stack([columns.ravel(), rows.ravel()], axis=1)

@@ -1,0 +1,330 @@
+"""Any map-style dataset of (image, label) pairs becomes a task; torch is welcome here but never imported."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from PIL import Image
+
+from task2vec.errors import DataChangedError, DataError, NotFiniteError, UsageError
+from task2vec.progress import track
+from task2vec.tasks.images import BadImage, to_rgb
+from task2vec.tasks.task import NameOf, Task, check_labels, count_images, find_warnings, quote, refuse_regression
+
+# Items that are read twice, spread over the dataset: a flip with probability 0.1 escapes 32 of them once in 600 times,
+# and is then found when the image is loaded again.
+READ_TWICE = 32
+
+
+class MapDataset(Protocol):
+    """What `from_dataset` needs: a length, and items by number."""
+
+    def __len__(self) -> int:
+        """The number of items."""
+        ...
+
+    def __getitem__(self, index: int, /) -> object:
+        """Item `index`, a pair of image and label."""
+        ...
+
+
+@dataclass(frozen=True)
+class DatasetImages:
+    """The images of a dataset, which must still have the pixels that `digests` were computed from."""
+
+    dataset: MapDataset
+    items: tuple[int, ...]
+    digests: tuple[str, ...]
+    is_threadsafe: bool = False
+
+    def __len__(self) -> int:
+        """The number of items."""
+        return len(self.digests)
+
+    def load(self, index: int) -> Image.Image:
+        """The image at `index`; `DataChangedError` if its pixels changed."""
+        try:
+            image, _ = read_item(self.dataset, self.items[index])
+        except UnreadableItemError as error:
+            raise DataChangedError(f"{error} It could be read when the task was made.") from error
+        if digest_pixels(image) != self.digests[index]:
+            raise DataChangedError(_format_changed(self.items[index]))
+        return image
+
+    def name(self, index: int) -> str:
+        """The number of the item, as text."""
+        return f"item {self.items[index]}"
+
+
+class UnreadableItemError(DataError):
+    """An item without an image: the dataset raised an error, or the image file is damaged."""
+
+    def __init__(self, message: str, reason: str = ""):  # unpickling recreates the error from its message alone
+        super().__init__(message)
+        self.reason = reason
+
+
+def from_dataset(
+    dataset: MapDataset,
+    *,
+    classes: Sequence[str] | None = None,
+    name: str | None = None,
+    allow_bad: bool = False,
+    progress: bool = False,
+) -> Task:
+    """The task of a map-style dataset whose items are (image, label).
+
+    Images may be PIL images, arrays (height, width, channels), or tensors (channels, height, width); numbers are 8-bit
+    integers or floats in [0, 1]. A label is a class index, or a row of 0 and 1 for multi-label. Classes that no item
+    belongs to are left out, with a warning. Datasets of torchvision work as they are, without a random transform.
+
+    An item that raises stops the reading, whatever their share: unlike a damaged file it may be a mistake in the
+    dataset's own code, and its label is lost with it.
+
+    Args:
+        dataset: Any object with a length and items by number: a torch dataset, or a list of pairs.
+        classes: Names of the classes; the dataset's own names if they fit, else the numbers of the labels.
+        name: The name of the task; the type of the dataset if not given.
+        allow_bad: Leave out items that raise or whose image is damaged, and list them in `Task.bad`.
+        progress: Show a progress bar when reading takes longer than two seconds.
+
+    Raises:
+        DataError: An item that is no such pair, pixels of unknown scale, a dataset whose items change (augmentation).
+        NotFiniteError: A pixel is NaN or infinite.
+
+    Example:
+        >>> import numpy as np
+        >>> pixels = np.arange(4 * 8 * 8 * 3, dtype=np.uint8).reshape(4, 8, 8, 3)
+        >>> from_dataset([(pixels[0], 0), (pixels[1], 1), (pixels[2] // 2, 1)], name="stripes")
+        Task(stripes, 3 images, 2 classes)
+    """
+    kind = type(dataset).__name__
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise UsageError(
+            f"a {kind} has no length or no items by number, and a task is read more than once, in any order. Pass a "
+            "map-style dataset; list(dataset) makes one of a small stream."
+        )
+    rows = track(_read_rows(dataset, allow_bad), len(dataset), what=f"reading {name or kind}", progress=progress)
+    good, bad = [], []
+    for item, row in enumerate(rows):
+        bad.append(row) if isinstance(row, BadImage) else good.append((item, *row))
+    items, digests, labels = ([row[part] for row in good] for part in range(3))
+    images = DatasetImages(dataset, tuple(items), tuple(digests))
+    for row, label in enumerate(labels):
+        if label.shape != labels[0].shape or label.dtype.kind not in "biuf" or label.ndim > 1:
+            raise DataError(
+                f"{images.name(row)}: its label {label.tolist()!r} is neither a class index nor a row of 0 and 1 like "
+                f"that of {images.name(0)}. Return one integer, or one 0 or 1 per class."
+            )
+    stacked = np.asarray(labels)
+    own = find_class_names(dataset, is_multilabel=stacked.ndim == 2)
+    targets, names, warnings = number_classes(stacked, classes, own, images.name)
+    warnings = (*warnings, *find_warnings(targets, names, digests, images.name))
+    return Task(name or kind, images, targets, names, images.digests, tuple(bad), warnings, kind)
+
+
+def _read_rows(dataset: MapDataset, allow_bad: bool) -> Iterator[tuple[str, np.ndarray] | BadImage]:
+    """Digest and label of every item in turn; some are read twice, and refused if they differ."""
+    total = len(dataset)
+    twice = set(np.linspace(0, total - 1, min(total, READ_TWICE)).astype(int).tolist())
+    for index in range(total):
+        try:
+            image, label = read_item(dataset, index)
+            digest = digest_pixels(image)
+            if index in twice:
+                again, label_again = read_item(dataset, index)
+                if digest_pixels(again) != digest or repr(label) != repr(label_again):  # as text: NaN differs from NaN
+                    raise DataError(_format_changed(index))
+            yield digest, label
+        except UnreadableItemError as error:
+            if not allow_bad:
+                raise
+            yield BadImage(f"item {index}", error.reason)
+
+
+def read_item(dataset: MapDataset, index: int) -> tuple[Image.Image, np.ndarray]:
+    """The RGB image and the label of one item; `DataError` names the item if it is no such pair."""
+    kind = type(dataset).__name__
+    try:
+        pair: Any = dataset[index]
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise UnreadableItemError(
+            f"item {index} of the {kind} cannot be read ({error!r}), so the task would miss it. Fix it, or pass "
+            "allow_bad=True to leave such items out and list them.",
+            repr(error),
+        ) from error
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        shown = f"a dict of {', '.join(map(repr, pair))}" if isinstance(pair, dict) else f"a {type(pair).__name__}"
+        fix = "Use from_huggingface" if type(dataset).__module__.startswith("datasets") else "Return (image, label)"
+        raise DataError(f"item {index} of the {kind} is not a pair of image and label but {shown}. {fix}.")
+    try:
+        return to_image(pair[0]), _to_label(pair[1])
+    except (NotFiniteError, DataError) as error:
+        raise type(error)(f"item {index}: {error}") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever Pillow raises for a lazily opened file
+        raise UnreadableItemError(f"item {index}: its image is damaged or truncated ({error})", str(error)) from error
+
+
+def _to_label(label: object) -> np.ndarray:
+    """The label as an array; targets of detection, segmentation and of several types at once are refused by name."""
+    parts: Sequence[Any] = label if isinstance(label, (list, tuple)) else [label]
+    if isinstance(label, Image.Image):
+        what = "an image, as for segmentation"
+    elif any(isinstance(part, dict) for part in parts):
+        what = "made of boxes or annotations (dict), as for detection"
+    elif isinstance(label, (list, tuple)) and any(
+        isinstance(part, Image.Image) or _to_array(part).ndim > 0 for part in parts
+    ):
+        what = f"{len(parts)} targets at once ({', '.join(type(part).__name__ for part in parts)})"
+    else:
+        return _to_array(label)
+    raise DataError(
+        f"its label is {what}, which is no class. Choose one type of target (target_type=, target_types=), or give the "
+        "dataset a target_transform that returns a class index or a row of 0 and 1."
+    )
+
+
+def to_image(image: object) -> Image.Image:
+    """A PIL image, an array (height, width, channels) or a tensor (channels, height, width) as 8-bit RGB."""
+    if isinstance(image, Image.Image):
+        return to_rgb(image)
+    pixels = _to_array(image)
+    is_tensor = hasattr(image, "detach")
+    if is_tensor and pixels.ndim == 3:
+        pixels = np.moveaxis(pixels, 0, -1)
+    if pixels.ndim == 3 and pixels.shape[-1] == 1:
+        pixels = pixels[:, :, 0]
+    if 0 in pixels.shape or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] in (3, 4))):
+        layout = "(channels, height, width) for a tensor" if is_tensor else "(height, width, channels) for an array"
+        raise DataError(
+            f"its image is a {type(image).__name__} of shape {np.shape(pixels)}. Return a PIL image, or {layout}, "
+            "with 1, 3 or 4 channels."
+        )
+    if pixels.dtype != np.uint8:
+        pixels = _to_eight_bit(pixels)
+    return to_rgb(Image.fromarray(np.ascontiguousarray(pixels)))
+
+
+def _to_eight_bit(pixels: np.ndarray) -> np.ndarray:
+    """Floats in [0, 1] times 255; everything else has no agreed scale."""
+    if pixels.dtype.kind != "f":
+        raise DataError(f"its pixels are {pixels.dtype}, whose scale is unknown. Return uint8, or floats in [0, 1].")
+    if not np.isfinite(pixels).all():
+        raise NotFiniteError("its image has a NaN or infinite pixel, and so would the embedding. Fix the transform.")
+    if pixels.min() < 0 or pixels.max() > 1:
+        raise DataError(
+            f"its pixels range from {pixels.min():.4g} to {pixels.max():.4g}, outside of [0, 1], so their scale is "
+            "unknown. Leave Normalize out of the transform: the probe has its own; divide 0 to 255 by 255."
+        )
+    return np.rint(pixels * 255).astype(np.uint8)
+
+
+def digest_pixels(image: Image.Image) -> str:
+    """SHA-256 of mode, size and pixels."""
+    header = f"{image.mode} {image.width} {image.height}\n".encode()
+    return hashlib.sha256(header + image.tobytes()).hexdigest()
+
+
+def _format_changed(index: int) -> str:
+    """The message for an item that differs each time it is read."""
+    return (
+        f"item {index} of the dataset is not the same when read twice, so the embedding would differ with every run. "
+        "Switch augmentation off (RandomCrop, RandomHorizontalFlip, ...) and keep the data unchanged."
+    )
+
+
+def _to_array(value: object) -> np.ndarray:
+    """An array of anything that holds numbers; tensors are recognized by their methods, without importing torch."""
+    if hasattr(value, "detach"):
+        tensor: Any = value
+        value = (tensor.double() if tensor.is_floating_point() else tensor).detach().cpu()  # numpy has no bfloat16
+    try:
+        return np.asarray(value)
+    except ValueError:  # a ragged list
+        return np.asarray(None)
+
+
+def number_classes(
+    labels: np.ndarray, given: Sequence[str] | None, own: Sequence[str] | None, name_of: NameOf
+) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
+    """Targets, class names and warnings; names are those given, else the dataset's own where they fit, else numbers."""
+    if labels.dtype.kind == "b":
+        labels = labels.astype(np.uint8)
+    _refuse_decimals(labels, name_of)
+    is_multilabel = labels.ndim == 2
+    is_integer = labels.dtype.kind in "iu" and labels.size > 0
+    needed = labels.shape[1] if is_multilabel else int(labels.max()) + 1 if is_integer else 0
+    if given is None and own is not None and (len(own) == needed or (len(own) > needed and not is_multilabel)):
+        given = own
+    if given is not None and len(given) != needed and is_multilabel:
+        raise DataError(f"{len(given)} class names were given for rows of {needed} values. Pass {needed} names.")
+    targets = check_labels(labels, needed if given is None else len(given), name_of)
+    if is_multilabel:
+        return targets, tuple(map(str, range(needed))) if given is None else tuple(given), ()
+    if given is None:
+        present, targets = np.unique(targets, return_inverse=True)
+        return targets, tuple(str(number) for number in present), ()
+    counts = count_images(targets, len(given))
+    absent = [kind for kind, count in zip(given, counts, strict=True) if count == 0]
+    warnings = (f"classes without an item, left out: {quote(absent)}",) if absent else ()
+    present = np.flatnonzero(counts).tolist()
+    return np.searchsorted(present, targets), tuple(given[number] for number in present), warnings
+
+
+def _refuse_decimals(labels: np.ndarray, name_of: NameOf) -> None:
+    """Raise `DataError` for labels that are decimal numbers; rows that are all 0 and 1 may be stored as floats."""
+    if labels.dtype.kind != "f" or not labels.size:
+        return
+    rows = labels.reshape(len(labels), -1)
+    missing = np.flatnonzero(np.isnan(rows).any(axis=1))
+    if len(missing):
+        raise DataError(
+            f"the label of {name_of(missing[0])} (row {missing[0]}) is {labels[missing[0]].tolist()!r}: it is missing. "
+            "Fill it in or leave the image out."
+        )
+    # A clear example first: 0.5 rather than 1.0.
+    odd = [*np.flatnonzero((rows != np.floor(rows)).any(axis=1)), *(range(len(rows)) if labels.ndim == 1 else ())]
+    odd += np.flatnonzero(((rows != 0) & (rows != 1)).any(axis=1)).tolist()
+    if odd:
+        refuse_regression(f"the label of {name_of(odd[0])} (row {odd[0]})", example=repr(labels[odd[0]].tolist()))
+
+
+def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | None:
+    """The class names of a torchvision dataset, or of one with the same attributes; None if it has none.
+
+    Example:
+        >>> class Pets(list):
+        ...     classes = ["cat", ("dog", "hound")]
+        >>> find_class_names(Pets(), is_multilabel=False)
+        ['cat', 'dog, hound']
+    """
+    kind = type(dataset)
+    if kind.__name__ == "Subset" and kind.__module__.startswith("torch.utils.data"):
+        return find_class_names(getattr(dataset, "dataset", None), is_multilabel=is_multilabel)
+    if is_multilabel:
+        names = getattr(dataset, "attr_names", None) or getattr(dataset, "classes", None)
+        # CelebA's header ends in a blank, and torchvision keeps the empty name behind it.
+        return _to_names(names[:-1] if isinstance(names, (list, tuple)) and names and names[-1] == "" else names)
+    if getattr(dataset, "_target_types", None) == ["binary-category"]:  # OxfordIIITPet: `classes` are the 37 breeds
+        return _to_names(getattr(dataset, "bin_classes", None))
+    numbers = getattr(dataset, "class_to_idx", None)
+    by_number = isinstance(numbers, Mapping) and sorted(numbers.values()) == list(range(len(numbers)))
+    return (
+        _to_names(getattr(dataset, "classes", None))
+        or _to_names(getattr(dataset, "categories", None))  # Caltech101 and 256
+        or _to_names(sorted(numbers, key=numbers.__getitem__) if isinstance(numbers, Mapping) and by_number else None)
+    )
+
+
+def _to_names(names: object) -> list[str] | None:
+    """A list of names, synonyms (as ImageNet has them) joined into one; None for anything else."""
+    if not isinstance(names, (list, tuple)) or not names:
+        return None
+    words = [", ".join(map(str, name)) if isinstance(name, tuple) else name for name in names]
+    return words if all(isinstance(word, str) for word in words) else None
