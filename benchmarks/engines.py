@@ -23,7 +23,7 @@ from typing import Any
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 
-from task2vec.engine import Engine, Unit, open_engine  # noqa: E402
+from task2vec.parallel import Backend, Unit, open_backend  # noqa: E402
 
 EMPTY, BUSY, ROUNDS, MILLISECONDS = 400, 40, 5, 50
 
@@ -46,7 +46,7 @@ def measure(plan) -> tuple[dict[str, object], list]:
     print(f"\n(e) engines: {cores} workers, {EMPTY} empty units, {BUSY} of about {MILLISECONDS} ms", flush=True)
     with ExitStack() as stack:
         engines = {
-            name: stack.enter_context(open_engine(name, workers=None if name == "serial" else cores, threads=1))
+            name: stack.enter_context(open_backend(name, jobs=None if name == "serial" else cores, threads=1))
             for name in names
         }
         count = _calibrate()
@@ -75,7 +75,7 @@ def _describe(name: str, start: float, taken: dict[str, dict[str, list[float]]])
     }
 
 
-def _measure_rounds(engines: dict[str, Engine], count: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+def _measure_rounds(engines: dict[str, Backend], count: int, rounds: int) -> dict[str, dict[str, list[float]]]:
     """Seconds of every engine in every round, for both kinds of units."""
     taken: dict[str, dict[str, list[float]]] = {name: {"empty": [], "busy": []} for name in engines}
     for _ in range(rounds):
@@ -85,7 +85,7 @@ def _measure_rounds(engines: dict[str, Engine], count: int, rounds: int) -> dict
     return taken
 
 
-def _run(engine: Engine, counts: list[int]) -> float:
+def _run(engine: Backend, counts: list[int]) -> float:
     """Seconds that an engine takes for units of so many numbers each."""
     units = [Unit(str(number), count) for number, count in enumerate(counts)]
     began = time.perf_counter()

@@ -106,7 +106,7 @@ def _our_point(fitted: Fitted, truth: Tensor, budget: int, engine: str, shared_s
     """Mean error and median seconds of several seeds; fewer where the budget is large and seeds hardly differ."""
     seeds = 2 if plan.is_quick else max(2, min(8, 1600 // budget))
     found = [
-        estimate(fitted, EmbedSettings(method="direct", images=budget, engine=engine, seed=seed), plan.clock)
+        estimate(fitted, EmbedSettings(method="direct", max_samples=budget, seed=seed), plan.clock)
         for seed in range(seeds)
     ]
     return Point(

@@ -24,7 +24,7 @@ from PIL import Image  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.measure import Plan, Verdict, describe_machine, show_table, wall_clock  # noqa: E402
-from task2vec.embedding.run import tensor_cores  # noqa: E402
+from task2vec.embedding.batching import tensor_cores  # noqa: E402
 from task2vec.experts.recipes import Recipe  # noqa: E402
 from task2vec.experts.train import (  # noqa: E402
     compute_features,

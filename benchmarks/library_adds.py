@@ -24,7 +24,7 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 import numpy as np  # noqa: E402
 
 from task2vec.embedding import Embedding  # noqa: E402
-from task2vec.embedding.store import encode_embedding  # noqa: E402
+from task2vec.embedding.embedding import encode_embedding  # noqa: E402
 from task2vec.library import Library  # noqa: E402
 from task2vec.probe import FilterLayer  # noqa: E402
 

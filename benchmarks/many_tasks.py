@@ -37,7 +37,8 @@ from benchmarks.measure import (  # noqa: E402
     use_processor_time,
     wall_clock,
 )
-from task2vec.embedding.run import measure_with_halves, prepare_steps, tensor_cores  # noqa: E402
+from task2vec.embedding.batching import tensor_cores  # noqa: E402
+from task2vec.embedding.single import measure_with_halves, prepare_job  # noqa: E402
 from task2vec.progress import silent  # noqa: E402
 
 TASKS, PAIRS = 256, 400
@@ -57,7 +58,7 @@ def measure(
     plan: Plan, *, name: str | None = None, size: int | None = None, part: int = 1, alone: int = 4
 ) -> tuple[dict[str, object], list[Verdict]]:
     """Seconds per task of all ways, their ratios, and how far the numbers are apart."""
-    settings = t2v.EmbedSettings(images=PAIRS // part)
+    settings = t2v.EmbedSettings(max_samples=PAIRS // part)
     side = size or (64 if plan.device == "cpu" else SIZE)
     weights = resnet_weights(plan.shared) if name == RESNET else None
     probe = t2v.load_probe(name or "tf_efficientnet_lite0", weights=weights, size=side)
@@ -135,7 +136,7 @@ def measure_alone(
         embedding, seconds = timed(lambda: t2v.embed(tasks[number], probe, **one), plan.clock)  # noqa: B023
         found["alone"].append(seconds)
         found["embeddings"].append(embedding)
-        steps = prepare_steps(tasks[number], probe, **one)
+        steps = prepare_job(tasks[number], probe, **one)
         with tensor_cores(steps.pixels.device):
             features = steps.features(silent)
         again = lambda: measure_with_halves(tasks[number], steps, features, silent)  # noqa: B023, E731

@@ -100,18 +100,18 @@ def _peak(count: int, keeps_pixels: bool) -> dict[str, int]:
 def _embed_and_report(count: int, keeps_pixels: bool) -> None:
     """Embeds `count` painted images and prints the peak and what it should be made of, in bytes."""
     import task2vec as t2v
-    from task2vec.embedding import pixels
+    from task2vec.embedding import batching
 
     if not keeps_pixels:
-        pixels.CACHE_BYTES["cpu"] = 0
+        batching.CACHE_BYTES["cpu"] = 0
     probe = t2v.load_probe(size=SIZE)
     before = _peak_bytes()
-    t2v.embed(paint_task(count), probe, settings=t2v.EmbedSettings(images=50), device="cpu")
+    t2v.embed(paint_task(count), probe, settings=t2v.EmbedSettings(max_samples=50), device="cpu")
     report = {
         "peak": _peak_bytes(),
         "before": before,
         "features": count * probe.feature_dim * 4,
-        "pixels": min(count * 3 * SIZE * SIZE, pixels.CACHE_BYTES["cpu"]),
+        "pixels": min(count * 3 * SIZE * SIZE, batching.CACHE_BYTES["cpu"]),
     }
     print(json.dumps(report))
 

@@ -27,8 +27,10 @@ from benchmarks.measure import show_table  # noqa: E402
 from benchmarks.real_tasks import read_tasks  # noqa: E402
 from benchmarks.robust import load_probe  # noqa: E402
 from task2vec.distance import NoisyDistance, with_error  # noqa: E402
-from task2vec.distance.correction import find_directions  # noqa: E402
-from task2vec.distance.noise import find_dose  # noqa: E402
+from task2vec.distance.noise import (  # noqa: E402
+    find_directions,
+    find_noise,
+)
 
 DRAWS = ("A", "B")
 
@@ -39,7 +41,7 @@ def gather(arguments: argparse.Namespace) -> int:
     tasks = [task for _, task in read_tasks(arguments.shared / "data") if len(task) >= 2 * arguments.images]
     print(f"{len(tasks)} tasks of at least {2 * arguments.images} images", flush=True)
     for task in tasks:
-        settings = t2v.EmbedSettings(images=arguments.pairs, seed=arguments.seed)
+        settings = t2v.EmbedSettings(max_samples=arguments.pairs, seed=arguments.seed)
         parts = [("whole", task, settings)]
         for name, own in zip(DRAWS, draw_twice(task, arguments.images, seed=arguments.seed), strict=True):
             parts.append((name, task.subset(own), replace(settings, halves=True)))
@@ -151,7 +153,7 @@ def find_nearest(matrix: np.ndarray) -> np.ndarray:
 
 def tell_shape(one: list[t2v.Embedding], other: list[t2v.Embedding]) -> dict[str, object]:
     """How much of the noise lies in one direction, and what that has to do with the penalty of the head."""
-    doses = np.stack([find_dose(e) for e in (*one, *other)])
+    doses = np.stack([find_noise(e) for e in (*one, *other)])
     doses -= doses.mean(1, keepdims=True)
     (axis,) = find_directions(doses, 1)
     moved = np.stack([np.log(a.vector) - np.log(b.vector) for a, b in zip(one, other, strict=True)])

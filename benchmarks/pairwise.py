@@ -33,8 +33,10 @@ from benchmarks.measure import (  # noqa: E402
     use_processor_time,
     wall_clock,
 )
-from task2vec.distance import pairwise_from_logs  # noqa: E402
-from task2vec.distance.symmetric import symmetric_from_logs  # noqa: E402
+from task2vec.distance import (  # noqa: E402
+    pairwise_from_logs,
+    symmetric_from_logs,
+)
 
 TASKS, FILTERS = 1460, 8512
 FASTER, MEMORY, ERROR = 200, 2.0, 1e-6

@@ -27,8 +27,11 @@ from benchmarks import old_variational  # noqa: E402
 from benchmarks.material import RESNET  # noqa: E402
 from benchmarks.measure import show_table  # noqa: E402
 from benchmarks.robust import Trace, load_probe, read_task  # noqa: E402
-from task2vec.embedding.run import prepare_steps, tensor_cores  # noqa: E402
-from task2vec.embedding.steps import Steps  # noqa: E402
+from task2vec.embedding.batching import tensor_cores  # noqa: E402
+from task2vec.embedding.single import (  # noqa: E402
+    Job,
+    prepare_job,
+)
 from task2vec.embedding.variational import MOST_DRIFT, draw_batches, train_head  # noqa: E402
 from task2vec.fisher import NoisyNetwork, minimise  # noqa: E402
 from task2vec.progress import silent  # noqa: E402
@@ -42,7 +45,7 @@ def main() -> int:
     variational = t2v.VariationalSettings(draws=arguments.draws, batch=arguments.batch)
     settings = t2v.EmbedSettings(beta=arguments.beta, seed=arguments.seed, variational=variational)
     probe = load_probe(arguments)
-    steps = prepare_steps(read_task(arguments), probe, settings=settings, device=arguments.device)
+    steps = prepare_job(read_task(arguments), probe, settings=settings, device=arguments.device)
     plain = probe.prepare(device=steps.pixels.device, dtype=steps.passes.dtype, fold=False, flip=False)
     runners = {
         "old": (replace(steps, network=plain), arguments.epochs),
@@ -69,7 +72,7 @@ def main() -> int:
     return 0
 
 
-def run(name: str, steps: Steps, total: int, *, seed: int) -> Trace:
+def run(name: str, steps: Job, total: int, *, seed: int) -> Trace:
     """The course of one whole embedding of `total` noisy steps."""
     settings = steps.settings.variational
     steps = replace(steps, settings=replace(steps.settings, seed=steps.settings.seed + 100 * seed))

@@ -27,9 +27,12 @@ from scipy.stats import spearmanr  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import RESNET, resnet_weights  # noqa: E402
 from benchmarks.real_tasks import read_tasks  # noqa: E402
-from task2vec.embedding.prior import fitted_prior  # noqa: E402
-from task2vec.embedding.run import prepare_steps, tensor_cores  # noqa: E402
-from task2vec.embedding.steps import Steps  # noqa: E402
+from task2vec.embedding.batching import tensor_cores  # noqa: E402
+from task2vec.embedding.single import (  # noqa: E402
+    Job,
+    fitted_prior,
+    prepare_job,
+)
 from task2vec.embedding.variational import draw_batches, train_head  # noqa: E402
 from task2vec.fisher import NoisyNetwork, minimise, probabilities  # noqa: E402
 from task2vec.head import Head, fit_head  # noqa: E402
@@ -64,7 +67,7 @@ def main() -> int:
         seed=arguments.seed,
         variational=t2v.VariationalSettings(epochs=arguments.epochs, draws=arguments.draws, batch=arguments.batch),
     )
-    steps = prepare_steps(
+    steps = prepare_job(
         read_task(arguments), probe, settings=settings, device=arguments.device, batch_size=arguments.batch_size
     )
     with tensor_cores(steps.pixels.device):
@@ -89,7 +92,7 @@ def read_task(arguments: argparse.Namespace) -> t2v.Task:
     return next(task for _, task in read_tasks(data) if task.name == arguments.task)
 
 
-def run(steps: Steps, arguments: argparse.Namespace) -> dict[str, object]:
+def run(steps: Job, arguments: argparse.Namespace) -> dict[str, object]:
     """Closed form and optimisation at one head: its own converged one, or the paper's that is trained along."""
     head, features, seconds = _fit(steps)
     training, beta = steps.settings.variational, steps.settings.beta / len(steps.task)
@@ -141,7 +144,7 @@ def both(arguments: argparse.Namespace) -> int:
     found: dict[str, list] = {}
     for dataset, task in read_tasks(arguments.shared / "data"):
         settings = t2v.EmbedSettings(beta=arguments.beta, seed=arguments.seed)
-        steps = prepare_steps(task, probe, settings=settings, device=arguments.device)
+        steps = prepare_job(task, probe, settings=settings, device=arguments.device)
         with tensor_cores(steps.pixels.device):
             head, features, seconds = _fit(steps)
             p = probabilities(head.logits(features), is_multilabel=False).cpu()
@@ -165,7 +168,7 @@ def both(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def fisher_at(steps: Steps, features: torch.Tensor, head: Head, method: str, images: int | None = None) -> torch.Tensor:
+def fisher_at(steps: Job, features: torch.Tensor, head: Head, method: str, images: int | None = None) -> torch.Tensor:
     """The Fisher of every image and label at `head`, or of some that are drawn."""
     settings = replace(steps.settings, method=method)
     settings = settings if images is None else replace(settings, seeds="balanced", images=images)
@@ -195,7 +198,7 @@ class Trace:
         return torch.stack(self.rows)
 
 
-def _fit(steps: Steps) -> tuple[Head, torch.Tensor, dict[str, float]]:
+def _fit(steps: Job) -> tuple[Head, torch.Tensor, dict[str, float]]:
     begin = time.perf_counter()
     features = steps.features(silent)
     middle = time.perf_counter()

@@ -23,8 +23,8 @@ from scipy.stats import spearmanr  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import load_probes  # noqa: E402
 from benchmarks.measure import Plan, show_table  # noqa: E402
-from task2vec.distance.symmetric import symmetric_from_logs  # noqa: E402
-from task2vec.embedding.prior import fitted_prior, fixed_prior  # noqa: E402
+from task2vec.distance import symmetric_from_logs  # noqa: E402
+from task2vec.embedding.single import fitted_prior, fixed_prior  # noqa: E402
 
 BETA = 1e-7
 

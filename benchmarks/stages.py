@@ -12,12 +12,10 @@ from torch import Tensor
 
 import task2vec as t2v
 from benchmarks.measure import timed
-from task2vec.distance.symmetric import symmetric_from_logs
-from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.prior import fixed_prior
-from task2vec.embedding.run import prepare_steps
+from task2vec.distance import symmetric_from_logs
+from task2vec.embedding.batching import Pixels
 from task2vec.embedding.settings import EmbedSettings
-from task2vec.embedding.steps import Steps
+from task2vec.embedding.single import Job, fixed_prior, prepare_job
 from task2vec.fisher import FisherEstimate, probabilities
 from task2vec.head import Head, fit_head
 from task2vec.progress import silent
@@ -27,7 +25,7 @@ from task2vec.progress import silent
 class Fitted:
     """A task up to its head, and the seconds that the feature pass (with decoding) and the fit took."""
 
-    run: Steps
+    run: Job
     head: Head
     p: Tensor
     feature_seconds: float
@@ -49,12 +47,12 @@ class Fitted:
         return self.run.task
 
 
-def start(task: t2v.Task, probe: t2v.Probe, *, settings: EmbedSettings, device: str = "cpu") -> Steps:
+def start(task: t2v.Task, probe: t2v.Probe, *, settings: EmbedSettings, device: str = "cpu") -> Job:
     """An embedding about to begin: the network is ready, no image has been decoded."""
-    return prepare_steps(task, probe, settings=settings, device=device)
+    return prepare_job(task, probe, settings=settings, device=device)
 
 
-def fit(run: Steps, clock: Callable[[], float]) -> Fitted:
+def fit(run: Job, clock: Callable[[], float]) -> Fitted:
     """The first two stages: features and head."""
     features, feature_seconds = timed(lambda: run.features(silent), clock)
     classes = len(run.task.classes)

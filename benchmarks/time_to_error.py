@@ -70,7 +70,7 @@ def seconds_of(task, probe, budgets: dict[str, int], plan: Plan) -> dict[str, fl
         *_, last = old_fisher(fitted, batches=_OLD_BATCHES, clock=plan.clock, seed=turn)
         taken["old"].append(last.seconds * DRAWS / (_OLD_BATCHES * BATCH))
         for engine in ENGINES:
-            options = EmbedSettings(method="direct", images=budgets[engine], engine=engine, seed=turn)
+            options = EmbedSettings(method="direct", max_samples=budgets[engine], seed=turn)
             taken[engine].append(estimate(fitted, options, plan.clock)[1])
     whole = {name: fitted.seconds + statistics.median(values) for name, values in taken.items()}
     return {**whole, "shared": fitted.seconds}

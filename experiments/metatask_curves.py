@@ -9,7 +9,7 @@ import torch
 import task2vec as t2v
 from experiments.metatask_plan import SIZE, PlannedExpert
 from experiments.metatask_studio import Studio
-from task2vec.embedding.run import tensor_cores
+from task2vec.embedding.batching import tensor_cores
 from task2vec.experts.linear_probe import measure_cells, plan_cells
 from task2vec.experts.protocol import ErrorProtocol, Shots, choose_test_half, choose_training
 from task2vec.experts.recipes import Recipe

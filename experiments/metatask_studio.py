@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 import task2vec as t2v
 from experiments.metatask_plan import CANVAS, SIZE, MetaTaskPlan, PlannedExpert
-from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.run import tensor_cores
-from task2vec.embedding.union import gather_images
+from task2vec.embedding.batching import Pixels, tensor_cores
+from task2vec.embedding.many import gather_images
 from task2vec.errors import UsageError
 from task2vec.experts.checkpoint import count_gmacs, count_parameters
 from task2vec.experts.linear_probe import CellPlan, plan_cells, predict_cells, score_cell
@@ -66,7 +65,7 @@ class Studio:
         self.canonical = unique
         self.places = dict(zip(unique, places, strict=True))
         wide = replace(self.base("resnet34"), preprocess=Preprocess(size=(CANVAS, CANVAS), resize=CANVAS))
-        self.pixels = Pixels(images, wide, device=device, workers=workers)
+        self.pixels = Pixels(images, wide, device=device, num_workers=workers)
         for _ in self.pixels.batches(range(len(self.pixels)), 512):
             pass  # decoded once, and kept
         self.cells = {

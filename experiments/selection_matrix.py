@@ -20,7 +20,7 @@ from experiments.selection_settings import (
 )
 from task2vec.atlas.canvas import import_figure
 from task2vec.atlas.palette import GREY, INK
-from task2vec.distance.asymmetric import ALPHA
+from task2vec.distance import ALPHA
 from task2vec.experts.metatask import SYMMETRIC, MetaTask
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from experiments.selection_settings import (
     write_outcome,
     write_text,
 )
-from task2vec.engine import Engine, Unit, borrow_engine
 from task2vec.experts.metatask import MetaTask
+from task2vec.parallel import Backend, Unit, borrow_backend
 from task2vec.select.evaluate import Evaluation, compare_paired, draw_weights, evaluate, find_interval
 from task2vec.select.strategies import STRATEGIES
 
@@ -44,30 +44,28 @@ class Probing:
     measured: MetaTask
 
     def open(self) -> Callable[[tuple[Setting, str]], Iterator[tuple[Evaluation, np.ndarray | None]]]:
-        """A function from a setting and a space to what is found there; see `task2vec.engine.Work`."""
+        """A function from a setting and a space to what is found there; see `task2vec.parallel.Work`."""
         return self._try
 
     def _try(self, asked: tuple[Setting, str]) -> Iterator[tuple[Evaluation, np.ndarray | None]]:
         setting, space = asked
         evidence = gather(self.measured, setting, split_space(space))
         wanted = [*CHOICES, *(BASELINES if space == list_spaces(self.measured)[0] else ())]
-        yield (
-            evaluate(evidence, [name for name in wanted if name in STRATEGIES], resamples=1),
-            np.array([task.images for task in evidence.tasks]),
-        )
+        found = evaluate(evidence, [name for name in wanted if name in STRATEGIES], resamples=1)
+        yield found, np.array([task.images for task in evidence.tasks])
 
 
 def make_probes(
     measured: MetaTask,
     folder: Path,
     *,
-    engine: Engine | str = "serial",
+    backend: Backend | str = "serial",
     step: Callable[[str], None] = lambda words: None,
 ) -> Made:
-    """The table as a picture, as CSV, and in Markdown; `engine` says who computes, and changes nothing."""
+    """The table as a picture, as CSV, and in Markdown; `backend` says who computes, and changes nothing."""
     rows: list[Row] = []
     claims = []
-    tried = _try_all(measured, engine, step)
+    tried = _try_all(measured, backend, step)
     for setting in list_settings(measured):
         own = {space: tried[f"{setting}, {space}"] for space in list_spaces(measured)}
         for space, (found, images) in own.items():
@@ -81,13 +79,13 @@ def make_probes(
 
 
 def _try_all(
-    measured: MetaTask, engine: Engine | str, step: Callable[[str], None]
+    measured: MetaTask, backend: Backend | str, step: Callable[[str], None]
 ) -> dict[str, tuple[Evaluation, np.ndarray | None]]:
     """What is found in all settings with all probes, by their names."""
     asked = {f"{setting}, {space}": (setting, space) for setting in list_settings(measured)
              for space in list_spaces(measured)}  # fmt: skip
     found: dict[str, tuple[Evaluation, np.ndarray | None]] = {}
-    with borrow_engine(engine) as opened:
+    with borrow_backend(backend) as opened:
         for result in opened.run(Probing(measured), [Unit(*each) for each in asked.items()]):
             if result.failure is not None:
                 raise result.failure.error()

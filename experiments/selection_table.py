@@ -24,8 +24,8 @@ from experiments.selection_settings import (
     write_text,
 )
 from experiments.selection_verdicts import judge_table
-from task2vec.engine import Engine, Unit, borrow_engine
 from task2vec.experts.metatask import MetaTask
+from task2vec.parallel import Backend, Unit, borrow_backend
 from task2vec.select.evaluate import Evaluation, Leave, evaluate
 from task2vec.select.strategies import STRATEGIES, find_strategy
 
@@ -59,7 +59,7 @@ class Comparison:
     strategies: Sequence[str] | None
 
     def open(self) -> Callable[[tuple[Setting, Leave]], Iterator[Compared]]:
-        """A function from a setting, and what is left out, to what is found; see `task2vec.engine.Work`."""
+        """A function from a setting, and what is left out, to what is found; see `task2vec.parallel.Work`."""
         return self._compare
 
     def _compare(self, asked: tuple[Setting, Leave]) -> Iterator[Compared]:
@@ -71,7 +71,7 @@ def make_table(
     folder: Path,
     *,
     strategies: Sequence[str] | None = None,
-    engine: Engine | str = "serial",
+    backend: Backend | str = "serial",
     step: Callable[[str], None] = lambda words: None,
 ) -> Made:
     """The table as a picture, as CSV with all numbers, and in Markdown; what it says to the paper's claims.
@@ -80,10 +80,10 @@ def make_table(
         measured: the errors.
         folder: for the files.
         strategies: names; None for all.
-        engine: who computes: "serial", "pool", or what `open_engine` gives. It changes nothing.
+        backend: who computes: "serial", "processes", or what `open_backend` returns. It changes nothing.
         step: told what is done.
     """
-    compared = _compare_all(measured, strategies, engine, step)
+    compared = _compare_all(measured, strategies, backend, step)
     rows = [_tell(one, row) for one in compared for row in one.rows]
     numbers = {"probe": " ".join(choose_space(measured)), "comparisons": [_describe(one) for one in compared]}
     files = write_outcome(folder, "table1", rows=rows, numbers=numbers, figure=draw_table(compared))
@@ -94,14 +94,14 @@ def make_table(
 
 
 def _compare_all(
-    measured: MetaTask, strategies: Sequence[str] | None, engine: Engine | str, step: Callable[[str], None]
+    measured: MetaTask, strategies: Sequence[str] | None, backend: Backend | str, step: Callable[[str], None]
 ) -> list[Compared]:
     """All settings and ways of leaving out, in their order, whoever has finished first."""
     for name in strategies or ():
         find_strategy(name)  # an unknown one is refused at once
     asked = {f"{setting}, {LEAVES[leave]}": (setting, leave) for setting in list_settings(measured) for leave in LEAVES}
     found: dict[str, Compared] = {}
-    with borrow_engine(engine) as opened:
+    with borrow_backend(backend) as opened:
         for result in opened.run(Comparison(measured, strategies), [Unit(*each) for each in asked.items()]):
             if result.failure is not None:
                 raise result.failure.error()

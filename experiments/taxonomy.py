@@ -16,7 +16,7 @@ from experiments.collection import Collection
 from experiments.taxonomy_attributes import Family
 from experiments.taxonomy_store import load_compact, method_of, save_compact
 from experiments.taxonomy_tree import Forest
-from task2vec.embedding.kept import is_same, name_file
+from task2vec.embedding import is_same, name_file
 from task2vec.errors import DataError, EmbeddingFileError, Task2VecError
 
 DOMAIN = "domain"

@@ -18,7 +18,7 @@ from safetensors.numpy import save as save_tensors
 
 import task2vec as t2v
 from task2vec.atlas.canvas import write_whole
-from task2vec.embedding.store import hash_content
+from task2vec.embedding.embedding import hash_content
 from task2vec.errors import DataError, EmbeddingFileError, UsageError
 from task2vec.probe import FilterLayer
 

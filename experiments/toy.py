@@ -191,7 +191,7 @@ def _run_trial(seed: int, count: int, side: int, progress: Callable[[str], None]
 def _embed_all(tasks: "Sequence[Task]", probe: "Probe") -> Space:
     with _single_thread():
         size = len(tasks[0])
-        common: dict[str, Any] = {"device": "cpu", "workers": 1, "batch_size": size}
+        common: dict[str, Any] = {"device": "cpu", "num_workers": 1, "batch_size": size}
         embeddings = tuple(embed(task, probe, settings=SETTINGS, **common) for task in tasks)
         # The domain embedding knows the pictures and nothing else, so tasks that share them share it.
         domains = {task.digests: task for task in tasks}

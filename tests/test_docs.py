@@ -59,7 +59,7 @@ RUN = {
 def test_snippets_run(page, tmp_path, monkeypatch):
     """In the order of the page, in one namespace, one folder and one library."""
     monkeypatch.chdir(tmp_path)
-    few = {**t2v.embed.__kwdefaults__, "settings": t2v.EmbedSettings(images=GRADIENTS)}
+    few = {**t2v.embed.__kwdefaults__, "settings": t2v.EmbedSettings(max_samples=GRADIENTS)}
     monkeypatch.setattr(t2v.embed, "__kwdefaults__", few)
     text = "\n".join(snippet.text for snippet in RUN[page])
     for folder in ("my_photos", "other_photos"):

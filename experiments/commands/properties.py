@@ -65,7 +65,7 @@ def properties(
 
     import_figure()  # asked for now and not after minutes of work
     check_device(device)
-    settings = task2vec.EmbedSettings(images=images, method=method, seed=seed)
+    settings = task2vec.EmbedSettings(max_samples=images, method=method, seed=seed)
     loaded = task2vec.load_probe(probe, weights=weights, size=size)
     folder = make_folder(out)
     collection = _gather(data, task or [], seed=seed, is_quick=quick)

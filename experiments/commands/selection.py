@@ -32,7 +32,7 @@ Strategies = Annotated[
     list[str] | None, typer.Option("--strategy", help="Table 1: only these; repeat it for more. Default: all.")
 ]
 Workers = Annotated[
-    Literal["serial", "pool"], typer.Option("--engine", help="Tables: by this process, or by one for each core.")
+    Literal["serial", "processes"], typer.Option("--backend", help="Tables: by this process, or by one for each core.")
 ]
 OUT = Path("task2vec-selection")
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -43,12 +43,12 @@ def tables(
     out: Out = OUT,
     bundle: Bundle = None,
     strategy: Strategies = None,
-    engine: Workers = "pool",
+    backend: Workers = "processes",
     as_json: AsJson = False,
 ) -> None:
     """Table 1 (ways of choosing) and Table 2 (choice of probe), as Markdown, figures and CSV."""
-    table = partial(_table, strategies=strategy, engine=engine)
-    _run({"table 1": table, "table 2": partial(_probes, engine=engine)}, out, bundle, as_json)
+    table = partial(_table, strategies=strategy, backend=backend)
+    _run({"table 1": table, "table 2": partial(_probes, backend=backend)}, out, bundle, as_json)
 
 
 def violins(out: Out = OUT, bundle: Bundle = None, as_json: AsJson = False) -> None:
@@ -76,7 +76,7 @@ def make_all(
     bundle: Bundle = None,
     points: Curves = None,
     strategy: Strategies = None,
-    engine: Workers = "pool",
+    backend: Workers = "processes",
     as_json: AsJson = False,
 ) -> None:
     """All tables and figures about choosing an expert, in minutes."""
@@ -85,8 +85,8 @@ def make_all(
         "violins": _violins,
         "matrix": _matrix,
         "curves": partial(_curves, table=points),
-        "table 1": partial(_table, strategies=strategy, engine=engine),
-        "table 2": partial(_probes, engine=engine),
+        "table 1": partial(_table, strategies=strategy, backend=backend),
+        "table 2": partial(_probes, backend=backend),
     }
     _run(makers, out, bundle, as_json, has_claims=True)
 
@@ -142,17 +142,17 @@ def _table(
     folder: Path,
     step: Callable[[str], None],
     strategies: Sequence[str] | None = None,
-    engine: str = "serial",
+    backend: str = "serial",
 ) -> "Made":
     from experiments.selection_table import make_table
 
-    return make_table(measured, folder, strategies=strategies, engine=engine, step=step)
+    return make_table(measured, folder, strategies=strategies, backend=backend, step=step)
 
 
-def _probes(measured: "MetaTask", folder: Path, step: Callable[[str], None], engine: str = "serial") -> "Made":
+def _probes(measured: "MetaTask", folder: Path, step: Callable[[str], None], backend: str = "serial") -> "Made":
     from experiments.selection_probes import make_probes
 
-    return make_probes(measured, folder, engine=engine, step=step)
+    return make_probes(measured, folder, backend=backend, step=step)
 
 
 def _violins(measured: "MetaTask", folder: Path, step: Callable[[str], None]) -> "Made":
@@ -173,7 +173,9 @@ def _matrix(measured: "MetaTask", folder: Path, step: Callable[[str], None]) -> 
     return make_matrices(measured, folder)
 
 
-def _curves(measured: "MetaTask", folder: Path, step: Callable[[str], None], table: Path | None = None) -> "Made":
+def _curves(
+    measured: "MetaTask", folder: Path, step: Callable[[str], None], table: Path | None = None
+) -> "Made":
     from experiments.selection_curves import make_curves
 
     return make_curves(measured, folder, table=table)

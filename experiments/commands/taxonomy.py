@@ -144,7 +144,7 @@ def _settle(
 
     training = task2vec.VariationalSettings(epochs=epochs)
     return tuple(
-        task2vec.EmbedSettings(images=images, method=method, seed=seed, l2=l2, variational=training)
+        task2vec.EmbedSettings(max_samples=images, method=method, seed=seed, l2=l2, variational=training)
         for method in methods
     )
 

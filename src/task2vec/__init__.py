@@ -9,8 +9,9 @@ Example:
     True
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from task2vec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from task2vec import distance, errors
@@ -21,13 +22,12 @@ if TYPE_CHECKING:
         TaskResult,
         VariationalSettings,
         embed,
+        embed_batches,
         embed_domain,
         embed_many,
         load_embedding,
         trivial,
     )
-    from task2vec.embedding.batches import embed_batches
-    from task2vec.engine import open_engine
     from task2vec.experts import (
         ErrorProtocol,
         ExpertResult,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from task2vec.experts.error_matrix import error_matrix
     from task2vec.library import Expert, Library, MeasuredError
+    from task2vec.parallel import open_backend
     from task2vec.probe import Probe, list_probes, load_probe
     from task2vec.select import (
         Evaluation,
@@ -61,16 +62,10 @@ if TYPE_CHECKING:
         Catalog,
         Task,
         TaskDefinition,
-        Taxonomy,
         from_dataset,
-        from_huggingface,
         join_tasks,
         read_catalog,
-        read_cub200,
-        read_deepfashion,
         read_folder,
-        read_imaterialist,
-        read_inaturalist,
         read_inaturalist_taxonomy,
         read_splits,
         read_table,
@@ -78,6 +73,12 @@ if TYPE_CHECKING:
         sample_tasks,
         toy_tasks,
     )
+    from task2vec.tasks.cub200 import read_cub200
+    from task2vec.tasks.deepfashion import read_deepfashion
+    from task2vec.tasks.huggingface import from_huggingface
+    from task2vec.tasks.imaterialist import read_imaterialist
+    from task2vec.tasks.inaturalist import read_inaturalist
+    from task2vec.tasks.taxonomy import Taxonomy
 
 __version__ = "0.1.0"
 
@@ -127,7 +128,7 @@ __all__ = [
     "load_probe",
     "metatask_from_csv",
     "metatask_from_library",
-    "open_engine",
+    "open_backend",
     "read_catalog",
     "read_cub200",
     "read_deepfashion",
@@ -147,83 +148,9 @@ __all__ = [
     "trivial",
 ]
 
-# Which room each public name comes from; `None` stands for a room that is itself public.
-_ROOMS: dict[str, str | None] = {
-    "metatask_from_library": "select",
-    "metatask_from_csv": "select",
-    "TaskInfo": "experts",
-    "ModelInfo": "experts",
-    "MetaTask": "experts",
-    "BadImage": "tasks",
-    "Catalog": "tasks",
-    "DomainEmbedding": "embedding",
-    "EmbedSettings": "embedding",
-    "Embedding": "embedding",
-    "ErrorProtocol": "experts",
-    "Evaluation": "select",
-    "Expert": "library",
-    "ExpertResult": "experts",
-    "Library": "library",
-    "MeasuredError": "library",
-    "Probe": "probe",
-    "Recipe": "experts",
-    "Recommendation": "select",
-    "Task": "tasks",
-    "TaskDefinition": "tasks",
-    "TaskResult": "embedding",
-    "Taxonomy": "tasks",
-    "TrainedExpert": "experts",
-    "VariationalSettings": "embedding",
-    "bundled_metatask": "experts",
-    "distance": None,
-    "embed": "embedding",
-    "embed_batches": "embedding.batches",
-    "embed_domain": "embedding",
-    "embed_many": "embedding",
-    "error_matrix": "experts.error_matrix",
-    "errors": None,
-    "evaluate": "select.evaluate",
-    "fit_model_space": "select",
-    "from_dataset": "tasks",
-    "from_huggingface": "tasks",
-    "join_tasks": "tasks",
-    "linear_error": "experts",
-    "list_probes": "probe",
-    "load_embedding": "embedding",
-    "load_expert": "experts",
-    "load_metatask": "experts",
-    "load_probe": "probe",
-    "open_engine": "engine",
-    "read_catalog": "tasks",
-    "read_cub200": "tasks",
-    "read_deepfashion": "tasks",
-    "read_folder": "tasks",
-    "read_imaterialist": "tasks",
-    "read_inaturalist": "tasks",
-    "read_inaturalist_taxonomy": "tasks",
-    "read_splits": "tasks",
-    "read_table": "tasks",
-    "read_taxonomy": "tasks",
-    "recommend": "select.recommend",
-    "sample_tasks": "tasks",
-    "score_features": "select",
-    "toy_tasks": "tasks",
-    "train_expert": "experts",
-    "train_experts": "experts",
-    "trivial": "embedding",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Return the public name, importing its room the first time (PEP 562)."""
-    if name not in _ROOMS:
-        raise AttributeError(f"module 'task2vec' has no attribute {name!r}")
-    room = _ROOMS[name]
-    value = import_module(f"task2vec.{name}") if room is None else getattr(import_module(f"task2vec.{room}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__)
 
 
 def __dir__() -> list[str]:
-    """Return the public names, also those not yet imported."""
+    """The public names, including those not yet imported."""
     return sorted(__all__)

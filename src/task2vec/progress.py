@@ -20,10 +20,10 @@ def silent(_: str, __: int) -> Callable[[int], None]:
 
 
 @contextmanager
-def show_progress(show: bool) -> Iterator[Report]:
-    """A function that opens a bar for a stage of so many steps and returns what moves it on."""
-    if not show:
-        yield silent
+def show_progress(show: bool | Report) -> Iterator[Report]:
+    """A function that opens a bar for a stage of so many steps and returns what advances it; a given one as it is."""
+    if callable(show) or not show:
+        yield show if callable(show) else silent
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -48,19 +48,19 @@ def show_progress(show: bool) -> Iterator[Report]:
 
 
 def _print_lines() -> Report:
-    """A report that says now and then how far its stages are."""
+    """A report that prints the progress of its stages from time to time."""
     totals: dict[str, int] = {}
     counts: dict[str, int] = {}
-    begin = said = time.monotonic()
+    begin = printed = time.monotonic()
 
     def advance(stage: str, done: int) -> None:
-        nonlocal said
+        nonlocal printed
         counts[stage] += done
         now = time.monotonic()
-        if now - said >= PAUSE:
-            said = now
+        if now - printed >= PAUSE:
+            printed = now
             stages = ", ".join(f"{name} {counts[name]} of {total}" for name, total in totals.items())
-            with suppress(BrokenPipeError):  # nobody listening is no reason to stop working
+            with suppress(BrokenPipeError):  # a closed pipe is no reason to stop working
                 sys.stderr.write(f"{now - begin:.0f} s: {stages}\n")
                 sys.stderr.flush()
 

@@ -39,7 +39,7 @@ def test_one_collection_is_what_python_finds(call, folders):
     result = call("diversity", folders[0], "--json", "--seed", 3, *SMALL)
     assert result.exit_code == 0, result.stderr
     report = json.loads(result.stdout)
-    settings = EmbedSettings(images=6, l2=0.01, seed=3)
+    settings = EmbedSettings(max_samples=6, l2=0.01, seed=3)
     task = read_folder(folders[0])
     made = embed_batches(task, make_tiny(), classes=2, images=2, seed=3, settings=settings, device="cpu")
     wanted = distance.diversity(*made, device="cpu")

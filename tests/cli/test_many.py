@@ -112,7 +112,7 @@ def test_folders_tables_and_published_datasets_in_one_run(call, data, tmp_path, 
     for name, one in kept.items():
         head = one.provenance["head"]
         assert rows[name][2:] == [f"{100 * head['cv_error']:.1f}", "%", f"{one.norm():.3g}", *rows[name][5:]]
-    settings = task2vec.EmbedSettings(images=6, l2=0.01)
+    settings = task2vec.EmbedSettings(max_samples=6, l2=0.01)
     birds = task2vec.read_cub200(data / "cub").task("Cuculidae", split="train")
     alone = task2vec.embed(birds, make_tiny(), settings=settings, device="cpu")
     np.testing.assert_allclose(kept["cub200: Cuculidae (train)"].fisher, alone.fisher, rtol=1e-4, atol=1e-12)
@@ -313,7 +313,7 @@ def test_a_real_interrupt_then_the_same_command(data, tmp_path):
     slow = TINY + (
         "import signal, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from task2vec.embedding.value import Embedding\n"
+        "from task2vec.embedding.embedding import Embedding\n"
         "save = Embedding.save\n"
         "Embedding.save = lambda *args: (time.sleep(0.5), save(*args))[1]\n"
     )

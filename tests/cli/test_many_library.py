@@ -24,15 +24,15 @@ def empty_folder(tmp_path, monkeypatch):
 @pytest.fixture
 def computed(monkeypatch):
     """The names of tasks that were really embedded: one list for each run."""
-    from task2vec.embedding import together
+    from task2vec.embedding import many
 
-    embed, names = together.Group.embed, []
+    embed, names = many.Group.embed, []
 
     def count(self, jobs, *args, **options):
         names.extend(job.task.name for job in jobs)
         return embed(self, jobs, *args, **options)
 
-    monkeypatch.setattr(together.Group, "embed", count)
+    monkeypatch.setattr(many.Group, "embed", count)
     return names
 
 
@@ -110,7 +110,7 @@ def test_an_interrupted_run_is_noted_and_goes_on(call, data, computed, monkeypat
 
 def make_read_only(monkeypatch, own_library):
     Library.open(own_library).close()
-    monkeypatch.setattr("task2vec.library.library._cannot_write", lambda folder: True)
+    monkeypatch.setattr("task2vec.library.library.cannot_write", lambda folder: True)
 
 
 def test_a_library_that_takes_nothing_is_refused_before_the_work(call, data, computed, own_library, monkeypatch):  # noqa: F811

@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from task2vec.distance import pairwise, pairwise_corrected
-from task2vec.distance.correction import find_directions
-from task2vec.distance.noise import find_dose, take_off
+from task2vec.distance.noise import find_directions, find_noise, subtract_floor
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError, UsageError
 from tests.distance.material import make
 from tests.oracles import slow_distances
@@ -117,7 +116,7 @@ def test_equals_the_definition(directions):
         for j in range(i):
             value = apart(logs[i] - logs[j])
             floor = (apart(doses[i] + doses[j]) + apart(doses[i] - doses[j])) / 2
-            assert found[i, j] == pytest.approx(float(take_off(np.array(value), np.array(floor))), abs=2e-6)
+            assert found[i, j] == pytest.approx(float(subtract_floor(np.array(value), np.array(floor))), abs=2e-6)
 
 
 def test_filters_that_are_dead_in_both_do_not_count_whoever_else_is_there():
@@ -158,7 +157,7 @@ def test_factors_change_nothing(world):
 
 
 def test_how_far_tasks_lie_along_the_direction_changes_nothing(world):
-    doses = np.array([find_dose(one) for one in world.embeddings])
+    doses = np.array([find_noise(one) for one in world.embeddings])
     (axis,) = find_directions(doses - doses.mean(1, keepdims=True), 1)
     steps = 3 * np.random.default_rng(0).normal(size=20)
     moved = [

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from task2vec.distance.domain import domain
+from task2vec.distance import domain
 from task2vec.embedding.domain import DomainEmbedding
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
 

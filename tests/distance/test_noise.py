@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from task2vec.distance import NoisyDistance, symmetric, with_error
-from task2vec.distance.noise import find_basis, find_dose, find_floor, take_off
+from task2vec.distance.noise import find_basis, find_floor, find_noise, subtract_floor
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError
 from tests.distance.material import make
 from tests.oracles.normal_spread import spread_distance
@@ -112,7 +112,7 @@ def test_steps_and_floors_by_hand():
     halves = [np.array([[1.0, 4.0], [4.0, 1.0]]), np.array([[2.0, 2.0], [1.0, 4.0]])]
     a, b = (replace(make(fisher, prior=1e-12), halves=h) for fisher, h in zip(([2, 2], [1, 4]), halves, strict=True))
     e_a, e_b = np.log([1 / 4, 4]) / 2, np.log([2, 1 / 2]) / 2
-    np.testing.assert_allclose(find_dose(a), e_a, rtol=1e-10)
+    np.testing.assert_allclose(find_noise(a), e_a, rtol=1e-10)
     found = with_error(a, b)
 
     def apart(u):
@@ -123,12 +123,12 @@ def test_steps_and_floors_by_hand():
     assert found.floor == pytest.approx((apart(e_a + e_b) + apart(e_a - e_b)) / 2)
     steps = [(apart(u + e) - apart(u - e)) / 2 for e in (e_a, e_b)]
     assert found.stderr == pytest.approx(math.hypot(*steps)) and found.stderr > 0.1
-    assert found.corrected == pytest.approx(float(take_off(np.array(found.value), np.array(found.floor))))
+    assert found.corrected == pytest.approx(float(subtract_floor(np.array(found.value), np.array(found.floor))))
 
 
 def test_the_prior_of_the_whole_stands_beside_the_halves():
     a = replace(make([1.0, 1.0], prior=[1.0, 1e-3]), halves=np.array([[1.0, 2.0], [3.0, 0.0]]))
-    np.testing.assert_allclose(find_dose(a), np.log([2 / 4, 2.001 / 0.001]) / 2)
+    np.testing.assert_allclose(find_noise(a), np.log([2 / 4, 2.001 / 0.001]) / 2)
 
 
 # --- what must hold ---
@@ -214,12 +214,12 @@ VARIANCES = [1e-8, 1e-4, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0, 100.0, 1e4]
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_variances_are_taken_off_as_the_integral_says(variance, noise):
     value, floor = (np.array(spread_distance(v)) for v in (variance + noise, noise))
-    left = take_off(value, floor)
+    left = subtract_floor(value, floor)
     # The curve has 100 points a decade, and tails beyond 1 in 4000 are cut: so exact are the variances.
     room = 1e-3 * variance + 2e-4 * (variance + noise)
     low = variance - room
     assert math.copysign(spread_distance(abs(low)), low) <= left <= spread_distance(variance + room)
-    assert take_off(floor, value) == -left
+    assert subtract_floor(floor, value) == -left
 
 
 def test_the_integral_is_the_mean_of_many_filters():
@@ -232,21 +232,21 @@ def test_the_integral_is_the_mean_of_many_filters():
 
 def test_no_floor_takes_nothing_off():
     values = np.concatenate([[0, 1e-300, 1e-12], np.linspace(0.001, 0.9999, 999)])
-    np.testing.assert_allclose(take_off(values, np.zeros_like(values)), values, rtol=1e-9, atol=0)
+    np.testing.assert_allclose(subtract_floor(values, np.zeros_like(values)), values, rtol=1e-9, atol=0)
 
 
 def test_more_distance_leaves_more_and_more_noise_less():
     values = np.linspace(0, 1, 400)
     for floor in (0.0, 0.01, 0.3, 0.9):
-        assert (np.diff(take_off(values, np.full(400, floor))) > 0).all()
-        assert (np.diff(take_off(np.full(400, floor), values)) < 0).all()
-    left = take_off(np.array([0.1, 0.3, 0.2]), np.array([0.2, 0.3, 0.1]))
+        assert (np.diff(subtract_floor(values, np.full(400, floor))) > 0).all()
+        assert (np.diff(subtract_floor(np.full(400, floor), values)) < 0).all()
+    left = subtract_floor(np.array([0.1, 0.3, 0.2]), np.array([0.2, 0.3, 0.1]))
     assert left[0] < 0 == left[1] < left[2]
 
 
 def test_the_ends_are_borne():
     ends = np.array([0, 5e-324, 1e-300, 1e-17, 0.5, 1 - 1e-6, np.nextafter(1, 0), 1.0])
-    left = take_off(ends[:, None], ends[None])
+    left = subtract_floor(ends[:, None], ends[None])
     assert np.isfinite(left).all() and (abs(left) <= 1).all()
     assert (np.diag(left) == 0).all()
     np.testing.assert_array_equal(left, -left.T)

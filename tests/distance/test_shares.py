@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from task2vec.distance import symmetric
-from task2vec.distance.shares import split_symmetric
+from task2vec.distance import split_symmetric, symmetric
 from task2vec.errors import ProbeMismatchError
 from tests.cli.material import make
 

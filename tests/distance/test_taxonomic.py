@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from task2vec.distance.taxonomic import taxonomic, taxonomic_matrix
+from task2vec.distance import taxonomic, taxonomic_matrix
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import from_dataset
 from task2vec.tasks.taxonomy import Taxonomy

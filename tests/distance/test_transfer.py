@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from task2vec.distance.transfer import transfer
+from task2vec.distance import transfer
 from task2vec.errors import DataError, UsageError
 
 

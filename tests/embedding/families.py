@@ -7,8 +7,8 @@ from task2vec.embedding import Embedding, EmbedSettings
 from task2vec.tasks import Task, from_dataset
 from tests.embedding.conftest import make_attributes, pictures
 
-CHOSEN = EmbedSettings(images=30, dtype="float64")  # the penalty by cross-validation, which takes most of the time
-FINE = EmbedSettings(images=30, dtype="float64", l2=0.05)
+CHOSEN = EmbedSettings(max_samples=30, dtype="float64")  # the penalty by cross-validation, which takes most of the time
+FINE = EmbedSettings(max_samples=30, dtype="float64", l2=0.05)
 
 
 def ask(images, labels, name) -> Task:

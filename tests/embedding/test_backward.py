@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from task2vec.embedding import columns
-from task2vec.embedding.backward import Backward, Part
-from task2vec.embedding.halving import Halving
+from task2vec.embedding import batching
+from task2vec.embedding.batching import Backward, OomRetry, Part
 from task2vec.errors import ResourceError
 from task2vec.fisher import Accumulator, Ledger
 from tests.embedding.families import out_of_memory
@@ -23,7 +22,7 @@ COSTS = {"cpu": (1.5, 0), "cuda": (0.3, 32), "pairs": (0.0, 10_000)}
 
 @pytest.fixture(params=list(COSTS))
 def costs(request, monkeypatch):
-    for table, cost in zip((columns._FORWARD, columns._IDLE), COSTS[request.param], strict=True):
+    for table, cost in zip((batching._FORWARD, batching._IDLE), COSTS[request.param], strict=True):
         monkeypatch.setitem(table, "cpu", cost)
     return request.param
 
@@ -72,7 +71,7 @@ def make_passes(batch_size, *, padding=1):
 
     probe = SimpleNamespace(feature_dim=FEATURES)
     return SimpleNamespace(
-        probe=probe, dtype=torch.float64, batch_size=batch_size, memory=Halving("a formula"), input=fill_up
+        probe=probe, dtype=torch.float64, batch_size=batch_size, memory=OomRetry("a formula"), input=fill_up
     )
 
 
@@ -152,12 +151,12 @@ def test_images_that_fill_up_a_batch_count_nothing(costs):
 
 @pytest.mark.parametrize("numbers", [1, 4, 30, 100])
 def test_seeds_take_no_more_room_than_they_may(numbers, costs, monkeypatch):
-    monkeypatch.setattr("task2vec.embedding.backward._SEEDS", numbers * FEATURES)
+    monkeypatch.setattr("task2vec.embedding.batching._SEEDS", numbers * FEATURES)
     parts, engine = make_parts(0, tasks=5, images=8, terms=4), Formula()
     sizes, rows = [], engine.rows_by_seed
     engine.rows_by_seed = lambda images, seeds, keys: (sizes.append(seeds.shape[:2]), rows(images, seeds, keys))[1]
     assert_same(*run(parts, 8, engine=engine))
-    assert all(slots * columns <= numbers or slots == 1 for slots, columns in sizes)
+    assert all(slots * batching <= numbers or slots == 1 for slots, batching in sizes)
     assert max(slots for slots, _ in sizes) > 1 or numbers < 30
 
 

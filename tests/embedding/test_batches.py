@@ -8,7 +8,7 @@ from task2vec.errors import DataError, Task2VecError
 from task2vec.tasks import draw_batches
 from tests.tiny_probe import make_tiny
 
-SMALL = EmbedSettings(images=6, l2=0.01)
+SMALL = EmbedSettings(max_samples=6, l2=0.01)
 
 
 @pytest.fixture(scope="module")

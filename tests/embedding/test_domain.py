@@ -7,7 +7,7 @@ import torch
 from experiments.toy_probes import make_polynomial_probe
 from task2vec.embedding import EmbedSettings
 from task2vec.embedding.domain import DomainEmbedding, domain_of, embed_domain
-from task2vec.embedding.run import prepare_steps
+from task2vec.embedding.single import prepare_job
 from task2vec.errors import DataError, NotFiniteError, UsageError
 from task2vec.progress import silent
 from task2vec.tasks import from_dataset, toy_tasks
@@ -62,7 +62,7 @@ def test_other_images_do_change_it(probe, domain):
 @pytest.mark.parametrize("as_array", [False, True])
 def test_ready_features_give_the_same(probe, domain, as_array):
     task = make_task()
-    features = prepare_steps(task, probe, settings=EmbedSettings()).features(silent)
+    features = prepare_job(task, probe, settings=EmbedSettings()).features(silent)
     found = domain_of(features.numpy() if as_array else features, task, probe=probe)
     assert found.mean.tobytes() == domain.mean.tobytes()
     assert found.second_moment.tobytes() == domain.second_moment.tobytes()

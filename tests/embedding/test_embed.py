@@ -12,9 +12,8 @@ from torch.nn import functional
 
 from task2vec.distance import symmetric
 from task2vec.embedding import EmbedSettings, embed, trivial
-from task2vec.embedding.passes import Passes
-from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.prior import fixed_prior
+from task2vec.embedding.batching import Passes, Pixels
+from task2vec.embedding.single import fixed_prior
 from task2vec.errors import ResourceError, UsageError
 from task2vec.fisher import PerSampleFisher, closed_form
 from task2vec.fisher.posterior import WIDEST
@@ -76,7 +75,7 @@ def test_attributes_equal_the_definition_from_end_to_end(probe, method):
 def test_attributes_by_sampling(probe):
     task = make_attributes(20)
     exact = embed(task, probe, settings=EmbedSettings(seeds="all", dtype="float64"))
-    sampled = embed(task, probe, settings=EmbedSettings(images=40, dtype="float64"))
+    sampled = embed(task, probe, settings=EmbedSettings(max_samples=40, dtype="float64"))
     assert sampled.provenance["counts"]["backpropagated"] in (39, 40, 41)
     assert sampled.provenance["head"] == exact.provenance["head"]
     assert symmetric(sampled, exact) < 0.02
@@ -85,8 +84,7 @@ def test_attributes_by_sampling(probe):
 
 def test_the_fast_engine_estimates_the_same(probe, task):
     exact, fast = (
-        embed(task, probe, settings=EmbedSettings(method="direct", seeds="all", engine=engine))
-        for engine in ("exact", "fast")
+        embed(task, probe, settings=EmbedSettings(method="direct", seeds="all")) for engine in ("exact", "fast")
     )
     assert not np.array_equal(exact.fisher, fast.fisher)
     assert symmetric(exact, fast) < 0.02
@@ -95,19 +93,23 @@ def test_the_fast_engine_estimates_the_same(probe, task):
 
 def test_a_requested_precision_ends_the_run_early(probe):
     task = make_task((80, 80, 80))
-    whole = embed(task, probe, settings=EmbedSettings(images=240))
+    whole = embed(task, probe, settings=EmbedSettings(max_samples=240))
     loose = 1.5 * whole.provenance["relative_error"]
-    early = embed(task, probe, settings=EmbedSettings(images=240, precision=loose))
+    early = embed(task, probe, settings=EmbedSettings(max_samples=240, rel_tol=loose))
     assert early.provenance["relative_error"] <= loose
     assert early.provenance["counts"]["images_used"] < whole.provenance["counts"]["images_used"]
     assert symmetric(early, whole) < 0.1
-    strict = embed(task, probe, settings=EmbedSettings(images=240, precision=1e-6))  # cannot be reached: all are used
+    strict = embed(
+        task, probe, settings=EmbedSettings(max_samples=240, rel_tol=1e-6)
+    )  # cannot be reached: all are used
     assert np.allclose(strict.fisher, whole.fisher, rtol=1e-4, atol=whole.fisher.max() * 1e-6)
 
 
 def test_stated_relative_error_shrinks_with_images(probe):
     task = make_task((40, 40, 40))
-    errors = [embed(task, probe, settings=EmbedSettings(images=n)).provenance["relative_error"] for n in (12, 24, 360)]
+    errors = [
+        embed(task, probe, settings=EmbedSettings(max_samples=n)).provenance["relative_error"] for n in (12, 24, 360)
+    ]
     assert errors[0] > errors[1] > errors[2] > 0
 
 
@@ -170,7 +172,7 @@ def test_few_images_are_kept_and_the_numbers_do_not_depend_on_it(probe, task, mo
     monkeypatch.setattr(
         Pixels, "load", lambda self, index: (loads.append(index not in self.kept), load(self, index))[1]
     )
-    monkeypatch.setattr("task2vec.embedding.pixels.CACHE_BYTES", {"cpu": 3 * 50 * 50 * 4, "cuda": 0})
+    monkeypatch.setattr("task2vec.embedding.batching.CACHE_BYTES", {"cpu": 3 * 50 * 50 * 4, "cuda": 0})
     after = embed(task, probe)
     assert np.array_equal(before.fisher, after.fisher)
     assert sum(loads) > 22 + 10  # all but four images were decoded for each pass
@@ -242,7 +244,7 @@ def test_bfloat16_is_close_to_itself_and_marked(probe, task):
 
 
 def test_provenance_tells_the_story(probe, task):
-    embedding = embed(task, probe, settings=EmbedSettings(images=30, seed=3))
+    embedding = embed(task, probe, settings=EmbedSettings(max_samples=30, seed=3))
     story = embedding.provenance
     assert story["task_fingerprint"] == task.fingerprint and story["probe_fingerprint"] == probe.fingerprint
     assert story["settings"]["images"] == 30 and story["settings"]["seed"] == 3

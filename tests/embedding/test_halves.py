@@ -8,9 +8,8 @@ import torch
 from PIL import Image
 
 from task2vec.embedding import Embedding, EmbedSettings, VariationalSettings, embed, load_embedding, trivial
-from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.run import prepare_steps
-from task2vec.embedding.steps import split_steps
+from task2vec.embedding.batching import Pixels
+from task2vec.embedding.single import prepare_job, split_steps
 from task2vec.errors import DataError, EmbeddingFileError
 from task2vec.fisher import PerSampleFisher
 from task2vec.tasks import from_dataset
@@ -18,7 +17,7 @@ from tests.embedding.conftest import make_attributes, make_task, pictures
 from tests.embedding.test_methods import make_tiny
 from tests.embedding.test_store import make, write
 
-SMALL = EmbedSettings(images=24, halves=True)
+SMALL = EmbedSettings(max_samples=24, split_half=True)
 TRAINING = VariationalSettings(epochs=3, head_epochs=2, draws=64, batch=16, rate=0.3, head_rate=0.05)
 TASKS = {"classes": make_task, "attributes": make_attributes, "rare": lambda: make_task((7, 5, 4, 1, 1))}
 
@@ -35,7 +34,7 @@ def reference(tiny):
 
 def split(task, probe, settings=SMALL):
     """The steps of the whole, and which images go to each half."""
-    steps = prepare_steps(task, probe, settings=settings, device="cpu")
+    steps = prepare_job(task, probe, settings=settings, device="cpu")
     return steps, [own.numpy() for own, _ in split_steps(steps)]
 
 
@@ -46,9 +45,9 @@ def split(task, probe, settings=SMALL):
     "settings",
     [
         SMALL,
-        EmbedSettings(images=25, halves=True, method="direct", engine="fast", balance=False, l2=0.1),
-        EmbedSettings(seeds="all", halves=True, dtype="float64"),
-        EmbedSettings(method="variational", halves=True, variational=TRAINING),
+        EmbedSettings(max_samples=25, split_half=True, method="direct", balance=False, l2=0.1),
+        EmbedSettings(seeds="all", split_half=True, dtype="float64"),
+        EmbedSettings(method="variational", split_half=True, variational=TRAINING),
     ],
     ids=["robust", "direct", "all pairs", "variational"],
 )
@@ -70,13 +69,13 @@ def test_halves_of_a_larger_probe_are_what_they_would_be_alone(probe):
     found = embed(task, probe, settings=SMALL, batch_size=5)
     steps, owners = split(task, probe)
     for half, images in zip(found.halves, owners, strict=True):
-        alone = embed(steps.task.subset(images), probe, settings=EmbedSettings(images=12))
+        alone = embed(steps.task.subset(images), probe, settings=EmbedSettings(max_samples=12))
         assert np.allclose(half, alone.fisher, rtol=1e-3, atol=alone.fisher.max() * 1e-5)
 
 
 @pytest.mark.parametrize("method", ["robust", "direct", "variational"])
 def test_the_whole_does_not_know_of_its_halves(tiny, method):
-    settings = EmbedSettings(images=24, method=method, variational=TRAINING)
+    settings = EmbedSettings(max_samples=24, method=method, variational=TRAINING)
     plain, halved = (embed(make_task(), tiny, settings=replace(settings, halves=h)) for h in (False, True))
     assert plain.halves is None and halved.halves.shape == (2, len(halved))
     for name in ("fisher", "stderr", "prior"):
@@ -179,13 +178,13 @@ def test_kept_images_are_decoded_once(tiny, monkeypatch):
 
 def test_images_that_are_not_kept_give_the_same_halves(tiny, reference, monkeypatch):
     for room in (0, 5 * 3 * 8 * 8 * 4):
-        monkeypatch.setattr("task2vec.embedding.pixels.CACHE_BYTES", {"cpu": room})
+        monkeypatch.setattr("task2vec.embedding.batching.CACHE_BYTES", {"cpu": room})
         assert embed(make_task(), tiny, settings=SMALL).halves.tobytes() == reference.halves.tobytes()
 
 
 def test_parts_have_the_pixels_of_their_images_and_forget_with_the_whole(tiny):
     task = make_task()
-    whole = Pixels(task.images, tiny, device=torch.device("cpu"), workers=1)
+    whole = Pixels(task.images, tiny, device=torch.device("cpu"), num_workers=1)
     list(whole.batches(range(0, 22, 3), 4))
     part = whole.part([3, 4, 18], task.subset([3, 4, 18]).images)
     assert sorted(part.kept) == [0, 2] and part.room == whole.room

@@ -8,7 +8,7 @@ from task2vec.embedding import EmbedSettings, embed
 from task2vec.tasks import from_dataset, read_folder
 from tests.embedding.conftest import WAYS, make_attributes, make_task, pictures
 
-SAMPLED = EmbedSettings(images=30)
+SAMPLED = EmbedSettings(max_samples=30)
 
 
 def numbers(embedding):
@@ -67,10 +67,10 @@ def test_workers_and_repetition_give_the_same_file(probe, tmp_path, way):
         image.save(tmp_path / "photos" / str(label) / f"{i}.png")
     task = read_folder(tmp_path / "photos")
     assert task.images.is_threadsafe  # or more workers would be one worker
-    settings = EmbedSettings(*way, images=30)
+    settings = EmbedSettings(*way, max_samples=30)
     files = []
     for run, workers in enumerate((1, 2, 2, 7)):
-        file = embed(task, probe, settings=settings, workers=workers).save(tmp_path / f"{run}.t2v.safetensors")
+        file = embed(task, probe, settings=settings, num_workers=workers).save(tmp_path / f"{run}.t2v.safetensors")
         files.append(file.read_bytes())
     assert len(set(files)) == 1
     again = embed(read_folder(tmp_path / "photos"), probe, settings=settings).save(tmp_path / "again.t2v.safetensors")
@@ -85,7 +85,7 @@ def test_the_second_embedding_equals_the_first_whatever_came_between(probe, refe
 @pytest.mark.parametrize("way", WAYS)
 def test_batch_size_in_double_precision(probe, way):
     task = make_task((30, 25, 15))
-    settings = EmbedSettings(*way, images=80, dtype="float64")
+    settings = EmbedSettings(*way, max_samples=80, dtype="float64")
     found = [embed(task, probe, settings=settings, batch_size=size) for size in (7, 32, 64)]
     for other in found[1:]:
         assert np.allclose(other.fisher, found[0].fisher, rtol=1e-9, atol=0)
@@ -95,14 +95,14 @@ def test_batch_size_in_double_precision(probe, way):
 @pytest.mark.parametrize("way", WAYS)
 def test_batch_size_in_single_precision(probe, way):
     task = make_task((30, 25, 15))
-    found = [embed(task, probe, settings=EmbedSettings(*way, images=80), batch_size=size) for size in (7, 32, 64)]
+    found = [embed(task, probe, settings=EmbedSettings(*way, max_samples=80), batch_size=size) for size in (7, 32, 64)]
     for other in found[1:]:
         assert symmetric(other, found[0]) < 1e-4
 
 
 def test_seeds_change_the_draw_and_little_else(probe):
     task = make_task((30, 25, 15))
-    one, two = (embed(task, probe, settings=EmbedSettings(images=60, seed=s)) for s in (0, 1))
+    one, two = (embed(task, probe, settings=EmbedSettings(max_samples=60, seed=s)) for s in (0, 1))
     assert not np.array_equal(one.fisher, two.fisher)
     assert one.provenance["head"] == two.provenance["head"]
     gap = np.abs(one.fisher - two.fisher)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from task2vec.embedding import embed, embed_many, load_embedding
-from task2vec.embedding.kept import find_kept, find_place, name_file, open_folder
+from task2vec.embedding import embed, embed_many, load_embedding, name_file
+from task2vec.embedding.embedding import find_kept, find_place, open_folder
 from task2vec.errors import UsageError
 from task2vec.fisher import PerSampleFisher
 from tests.embedding.conftest import make_task
@@ -35,7 +35,7 @@ def nothing_runs(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("this was to be found, not computed")
 
-    monkeypatch.setattr("task2vec.embedding.pixels.Pixels.load", refuse)
+    monkeypatch.setattr("task2vec.embedding.batching.Pixels.load", refuse)
     monkeypatch.setattr(PerSampleFisher, "rows_by_seed", refuse)
 
 
@@ -128,7 +128,7 @@ def test_a_file_that_is_no_such_embedding_stays(tmp_path, foreign):
 
 def test_embeddings_of_an_older_recipe_are_made_anew_and_stay(tmp_path, monkeypatch):
     (task,) = ask_binary(1)
-    monkeypatch.setattr("task2vec.embedding.run.RECIPE", 1)
+    monkeypatch.setattr("task2vec.embedding.single.RECIPE", 1)
     old = next(embed_many([task], TINY, settings=FINE, folder=tmp_path))
     monkeypatch.undo()
     new = next(embed_many([task], TINY, settings=FINE, folder=tmp_path))

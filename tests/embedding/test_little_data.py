@@ -24,7 +24,7 @@ def probe():
 
 
 def from_trivial(task, probe):
-    embedding = embed(task, probe, settings=EmbedSettings(images=12))
+    embedding = embed(task, probe, settings=EmbedSettings(max_samples=12))
     assert np.isfinite(embedding.vector).all() and embedding.provenance["settings"]["method"] == "robust"
     return symmetric(embedding, trivial(embedding))
 

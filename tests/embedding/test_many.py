@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from task2vec.embedding import EmbedSettings, VariationalSettings, embed, embed_many
-from task2vec.embedding.passes import Passes
-from task2vec.embedding.pixels import Pixels
+from task2vec.embedding.batching import Passes, Pixels
 from task2vec.errors import ProbeError, ResourceError, UsageError
 from task2vec.fisher import PerSampleFisher
 from task2vec.head import fit_heads
@@ -86,7 +85,7 @@ def test_halves_of_tasks_with_copies():
 def test_a_larger_probe_in_both_precisions(probe, way):
     tasks = [*make_family("classes"), make_family("attributes")[0]]
     for dtype, error in (("float64", 1e-9), ("float32", 1e-5))[: 2 if way == WAYS[0] else 1]:
-        settings = EmbedSettings(*way, images=24, dtype=dtype, l2=0.05, seed=3)
+        settings = EmbedSettings(*way, max_samples=24, dtype=dtype, l2=0.05, seed=3)
         found = embed_all(tasks, probe, settings=settings, batch_size=7)
         assert_same(found, [embed(task, probe, settings=settings) for task in tasks], error)
 
@@ -110,7 +109,7 @@ def test_arguments_that_change_no_number(options):
 def test_seeds_that_do_not_fit_at_once_change_no_number(monkeypatch):
     wanted, forward = embed_alone("mixed", FINE), []
     for limit in (1 << 26, 200):
-        monkeypatch.setattr("task2vec.embedding.backward._SEEDS", limit)
+        monkeypatch.setattr("task2vec.embedding.batching._SEEDS", limit)
         with monkeypatch.context() as patch:
             counts = Counts(patch)
             assert_same(embed_all(make_family("mixed")), wanted)
@@ -127,14 +126,14 @@ def test_heads_that_do_not_fit_at_once_are_fitted_in_halves(monkeypatch):
             raise torch.cuda.OutOfMemoryError("CUDA out of memory (pretended)")
         return fit(features, targets, **options)
 
-    monkeypatch.setattr("task2vec.embedding.together.fit_heads", guarded)
+    monkeypatch.setattr("task2vec.embedding.many.fit_heads", guarded)
     assert_same(embed_all(make_family("binary")), embed_alone("binary", FINE))
     assert max(asked) > 2
 
 
 @pytest.mark.parametrize("together", [1, 2, 5])
-def test_tasks_at_a_time_change_no_number(monkeypatch, together):
-    monkeypatch.setattr("task2vec.embedding.together._TOGETHER", together)
+def test_tasks_at_a_time_change_no_number(monkeypatch, many):
+    monkeypatch.setattr("task2vec.embedding.many._TOGETHER", many)
     # Room for the features of some 12 images: families fall apart.
     gigabytes = 2 * 12 * 4 * tiny().feature_dim / 2**30
     assert_same(embed_all(make_family("mixed"), gigabytes=gigabytes), embed_alone("mixed", FINE))
@@ -199,7 +198,7 @@ def test_tasks_on_the_same_images_share_all_but_the_way_back(monkeypatch):
 
 
 def test_parts_of_a_family_go_forward_once_each(monkeypatch):
-    monkeypatch.setattr("task2vec.embedding.together._TOGETHER", 4)
+    monkeypatch.setattr("task2vec.embedding.many._TOGETHER", 4)
     counts = Counts(monkeypatch)
     embed_all(ask_binary(12))
     assert len(counts.decoded) == counts.features == 20
@@ -214,11 +213,11 @@ def test_methods_with_draws_of_their_own_share_images_and_features(monkeypatch, 
 
 
 def test_heads_on_the_same_images_are_fitted_together(monkeypatch):
-    from task2vec.embedding import together
+    from task2vec.embedding import many
 
-    sizes, fit = [], together.fit_heads
+    sizes, fit = [], many.fit_heads
     monkeypatch.setattr(
-        together, "fit_heads", lambda x, targets, **rest: (sizes.append(len(targets)), fit(x, targets, **rest))[1]
+        many, "fit_heads", lambda x, targets, **rest: (sizes.append(len(targets)), fit(x, targets, **rest))[1]
     )
     embed_all([*ask_binary(5), *make_family("classes")])
     assert sorted(sizes) == [1, 1, 1, 5]
@@ -260,7 +259,7 @@ def test_results_come_before_later_groups_are_touched(monkeypatch):
 
 
 def test_results_come_before_later_tasks_of_their_group_are_run(monkeypatch, tmp_path):
-    monkeypatch.setattr("task2vec.embedding.together._TOGETHER", 2)
+    monkeypatch.setattr("task2vec.embedding.many._TOGETHER", 2)
     counts = Counts(monkeypatch)
     results = embed_many(ask_binary(6), tiny(), settings=FINE, folder=tmp_path)
     next(results)

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from task2vec.embedding import EmbedSettings, embed_many, load_embedding
-from task2vec.engine import open_engine
 from task2vec.errors import DataError, UsageError, WorkError
+from task2vec.parallel import open_backend
 from task2vec.tasks import Images, Task
 from tests.embedding.conftest import pictures
 from tests.embedding.families import ask, ask_binary, mixed_family
 from tests.embedding.test_methods import make_tiny
 from tests.engine.embedded import embed_bytes, to_bytes
 
-SETTINGS = EmbedSettings(images=20, l2=0.1)
+SETTINGS = EmbedSettings(max_samples=20, l2=0.1)
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ def spoil(task: Task, how: str) -> Task:
 
 @pytest.fixture(scope="module")
 def pool():
-    with open_engine("pool", workers=2, threads=1) as engine:
+    with open_backend("pool", jobs=2, threads=1) as engine:
         yield engine
 
 
 def run(tasks, engine, **options):
     """The results in the order of their tasks."""
-    found = list(embed_many(tasks, make_tiny(), settings=SETTINGS, engine=engine, **options))
+    found = list(embed_many(tasks, make_tiny(), settings=SETTINGS, backend=engine, **options))
     assert sorted(result.number for result in found) == list(range(len(tasks)))
     return sorted(found, key=lambda result: result.number)
 
@@ -77,8 +77,8 @@ def test_the_same_bytes_whoever_computes(pool):
 def test_the_same_bytes_for_families_of_tasks(pool, tmp_path):
     tasks = mixed_family()
     wanted = [to_bytes(result.embedding) for result in run(tasks, None)]
-    with open_engine("pool", workers=1, threads=1) as single:
-        for engine, folder in ((open_engine("serial", threads=1), None), (single, None), (pool, tmp_path)):
+    with open_backend("pool", jobs=1, threads=1) as single:
+        for engine, folder in ((open_backend("serial", threads=1), None), (single, None), (pool, tmp_path)):
             found = run(tasks, engine, folder=folder)
             assert [to_bytes(result.embedding) for result in found] == wanted
     assert len(list(tmp_path.iterdir())) == len(tasks)
@@ -118,7 +118,7 @@ def test_tasks_of_a_group_that_were_told_before_it_failed_stay_told():
         """Does a group twice, the first time halfway, and fails in the end."""
 
         def run(self, work, units):
-            from task2vec.engine import Failure, Result
+            from task2vec.parallel import Failure, Result
 
             (unit,) = units
             values = list(work.open()(unit.payload))
@@ -134,9 +134,9 @@ def test_tasks_of_a_group_that_were_told_before_it_failed_stay_told():
 def test_arguments_are_refused_at_the_call_and_devices_by_the_workers(pool):
     tasks = [make_task(0)]
     with pytest.raises(UsageError, match="batch_size=0"):
-        embed_many(tasks, make_tiny(), engine=pool, batch_size=0)
+        embed_many(tasks, make_tiny(), backend=pool, batch_size=0)
     with pytest.raises(UsageError, match="no engine 'sparks'"):
-        list(embed_many(tasks, make_tiny(), engine="sparks"))
-    results = embed_many(tasks, make_tiny(), engine=pool, device="nowhere")
+        list(embed_many(tasks, make_tiny(), backend="sparks"))
+    results = embed_many(tasks, make_tiny(), backend=pool, device="nowhere")
     with pytest.raises(UsageError, match="device 'nowhere' cannot be used here"):
         list(results)

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from task2vec.embedding import embed, embed_many
-from task2vec.embedding.passes import Passes
+from task2vec.embedding.batching import Passes
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, ResourceError, Task2VecError
 from task2vec.fisher import PerSampleFisher
 from task2vec.tasks import from_dataset, read_folder
@@ -86,7 +86,7 @@ def test_a_file_that_goes_away_between_the_passes(folders, monkeypatch, others):
     tasks, root = folders
     settings = replace(FINE, seeds="all", **others)
     wanted = [embed(task, TINY, settings=settings) for task in tasks]
-    monkeypatch.setattr("task2vec.embedding.pixels.CACHE_BYTES", {"cpu": 0, "cuda": 0})
+    monkeypatch.setattr("task2vec.embedding.batching.CACHE_BYTES", {"cpu": 0, "cuda": 0})
     features = Passes.features
 
     def then_delete(passes, pixels, report):
@@ -104,8 +104,8 @@ def test_a_file_that_goes_away_between_the_passes(folders, monkeypatch, others):
 def test_a_file_that_goes_away_while_results_are_told_fails_what_is_left(folders, monkeypatch):
     (task, *_), root = folders
     tasks = [replace(task, name=f"the same {number}") for number in range(3)]
-    monkeypatch.setattr("task2vec.embedding.pixels.CACHE_BYTES", {"cpu": 0, "cuda": 0})
-    monkeypatch.setattr("task2vec.embedding.together._TOGETHER", 1)
+    monkeypatch.setattr("task2vec.embedding.batching.CACHE_BYTES", {"cpu": 0, "cuda": 0})
+    monkeypatch.setattr("task2vec.embedding.many._TOGETHER", 1)
     results = embed_many(tasks, TINY, settings=replace(FINE, seeds="all"))
     told = [next(results)]
     (root / "from 0" / "class 1" / "7.png").unlink()

@@ -14,9 +14,8 @@ from torch import nn
 
 from task2vec.distance import symmetric
 from task2vec.embedding import EmbedSettings, VariationalSettings, embed, load_embedding
-from task2vec.embedding.passes import Passes
-from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.run import prepare_steps
+from task2vec.embedding.batching import Passes, Pixels
+from task2vec.embedding.single import prepare_job
 from task2vec.embedding.variational import draw_batches, train_head
 from task2vec.errors import NotFiniteError, ProbeError, SettingsMismatchError
 from task2vec.probe.preprocess import Preprocess
@@ -106,9 +105,9 @@ def test_methods_are_never_compared_with_one_another(tiny):
 
 def test_the_robust_method_needs_no_fast_engine(tiny):
     task = make_task()
-    exact, fast = (embed(task, tiny, settings=EmbedSettings(engine=engine)) for engine in ("exact", "fast"))
+    exact, fast = (embed(task, tiny, settings=EmbedSettings()) for engine in ("exact", "fast"))
     assert numbers(exact) == numbers(fast)
-    direct = [embed(task, make_wide(), settings=EmbedSettings("direct", engine=e)) for e in ("exact", "fast")]
+    direct = [embed(task, make_wide(), settings=EmbedSettings("direct")) for e in ("exact", "fast")]
     assert numbers(direct[0]) != numbers(direct[1])
 
 
@@ -132,13 +131,13 @@ def test_progress_is_shown_where_nobody_looks(tiny, method, capsys):
 
 @pytest.mark.parametrize("gradient", ["curvature", "noise"])
 def test_the_seed_decides_everything(tiny, tmp_path, gradient):
-    training = VariationalSettings(epochs=2, head_epochs=1, draws=32, batch=16, gradient=gradient)
+    training = VariationalSettings(epochs=2, head_epochs=1, draws=32, batch=16)
     files = []
     for run, seed in enumerate((0, 0, 1)):
         torch.manual_seed(run)  # nobody's global randomness matters
         settings = settings_of("variational", training=training, seed=seed)
         files.append(
-            embed(make_task(), tiny, settings=settings, workers=1 + run).save(tmp_path / str(run)).read_bytes()
+            embed(make_task(), tiny, settings=settings, num_workers=1 + run).save(tmp_path / str(run)).read_bytes()
         )
     assert files[0] == files[1] != files[2]
     state = torch.get_rng_state()
@@ -150,7 +149,7 @@ def test_the_seed_decides_which_images_are_drawn_and_how_the_head_begins(tiny):
     drawn, heads = [], []
     for seed in (0, 0, 1):
         settings = settings_of("variational", seed=seed)
-        steps = prepare_steps(make_task(), tiny, settings=settings, device="cpu", workers=1)
+        steps = prepare_job(make_task(), tiny, settings=settings, device="cpu", num_workers=1)
         features = steps.features(silent)
         drawn.append(torch.cat([images.mean((1, 2, 3)) for images, _ in draw_batches(steps, 3)]))
         heads.append(train_head(steps, features, silent)[0])
@@ -185,7 +184,7 @@ def test_training_is_in_the_settings(tiny):
     }
     assert told["head"] == "joint" and told["gradient"] == "curvature"
     assert embedding.provenance["counts"]["backpropagated"] == 4 * 5 * 8
-    by_noise = VariationalSettings(epochs=4, head_epochs=2, draws=33, batch=8, gradient="noise")
+    by_noise = VariationalSettings(epochs=4, head_epochs=2, draws=33, batch=8)
     noisy = embed(task, tiny, settings=settings_of("variational", training=by_noise))
     assert noisy.provenance["counts"]["backpropagated"] == 2 * 4 * 5 * 8  # every image under noise and its opposite
 
@@ -213,7 +212,7 @@ def test_images_are_drawn_uniformly_over_classes(tiny):
     training = VariationalSettings(draws=4000, batch=100)
     for balance, expected in ((True, [1 / 3] * 3), (False, [1 / 20, 3 / 20, 16 / 20])):
         settings = settings_of("variational", training=training, balance=balance)
-        steps = prepare_steps(make_task((16, 3, 1)), tiny, settings=settings, device="cpu", workers=1)
+        steps = prepare_job(make_task((16, 3, 1)), tiny, settings=settings, device="cpu", num_workers=1)
         steps.features(silent)
         drawn = list(draw_batches(steps, 40))
         assert [len(images) for images, _ in drawn] == [100] * 40
@@ -228,7 +227,7 @@ def test_drawn_images_keep_their_labels(tiny, is_kept):
     shades = np.repeat([20, 120, 220], 5)
     task = from_dataset([(Image.new("RGB", (8, 8), (int(s) + i % 3,) * 3), int(s)) for i, s in enumerate(shades)])
     settings = settings_of("variational", training=VariationalSettings(draws=60, batch=30))
-    steps = prepare_steps(task, tiny, settings=settings, device="cpu", workers=2)
+    steps = prepare_job(task, tiny, settings=settings, device="cpu", num_workers=2)
     if is_kept:
         for _ in steps.pixels.batches(range(len(task) - 1, -1, -1), 4):  # in whatever order they were read
             pass
@@ -247,7 +246,7 @@ def test_numbers_do_not_depend_on_which_images_are_kept(tiny, monkeypatch):
     before = embed(make_task(), tiny, settings=settings_of("variational"))
     loads, load = [], Pixels.load
     monkeypatch.setattr(Pixels, "load", lambda self, i: (loads.append(i not in self.kept), load(self, i))[1])
-    monkeypatch.setattr("task2vec.embedding.pixels.CACHE_BYTES", {"cpu": 3 * 3 * 8 * 8, "cuda": 0})
+    monkeypatch.setattr("task2vec.embedding.batching.CACHE_BYTES", {"cpu": 3 * 3 * 8 * 8, "cuda": 0})
     after = embed(make_task(), tiny, settings=settings_of("variational"))
     assert numbers(before) == numbers(after) and sum(loads) > 22 + 60
 
@@ -269,7 +268,7 @@ def test_batches_that_were_filled_up_for_a_gpu_lose_what_was_added(tiny, monkeyp
 def test_the_head_learns_and_stays_if_fixed(tiny):
     task = make_task((30, 30), seed=3)
     training = VariationalSettings(draws=320, batch=32, head_epochs=10, head_rate=1e-2)
-    steps = prepare_steps(task, tiny, settings=settings_of("variational", training=training), device="cpu", workers=1)
+    steps = prepare_job(task, tiny, settings=settings_of("variational", training=training), device="cpu", num_workers=1)
     features = steps.features(silent)
     weight, bias = train_head(steps, features, silent)
     right = (features @ weight.T + bias).argmax(1) == steps.targets
@@ -303,7 +302,7 @@ def test_a_run_that_has_converged_says_so_without_a_warning(converged):
 
 
 def test_a_run_that_has_not_converged_says_so_with_the_remedy(tiny):
-    training = VariationalSettings(epochs=2, head_epochs=1, draws=16, batch=16, gradient="noise")
+    training = VariationalSettings(epochs=2, head_epochs=1, draws=16, batch=16)
     embedding = embed(make_task(), tiny, settings=settings_of("variational", training=training))
     story = embedding.provenance["variational"]
     assert story["has_converged"] is False and is_sound(embedding)
@@ -335,7 +334,7 @@ def test_training_ends_where_the_closed_form_says(tiny, converged):
 def test_images_of_one_colour_are_never_nan(tiny, shade, gradient):
     image = Image.new("RGB", (8, 8), (shade,) * 3)
     task = from_dataset([(image, i % 2) for i in range(8)])
-    training = VariationalSettings(epochs=2, head_epochs=1, draws=16, batch=8, gradient=gradient)
+    training = VariationalSettings(epochs=2, head_epochs=1, draws=16, batch=8)
     for method in METHODS:
         assert is_sound(embed(task, tiny, settings=settings_of(method, training=training)))
 
@@ -397,7 +396,7 @@ def test_features_that_overflow_under_noise_name_a_layer(gradient):
 @pytest.mark.parametrize("gradient", ["curvature", "noise"])
 def test_half_precision_trains_as_single_precision_does(tiny, gradient):
     """Steps of 0.01 on a logarithm near 10 are below the resolution of bfloat16."""
-    training = VariationalSettings(epochs=4, head_epochs=1, draws=160, batch=16, head="fixed", gradient=gradient)
+    training = VariationalSettings(epochs=4, head_epochs=1, draws=160, batch=16, head="fixed")
     moved = []
     for dtype in ("float32", "bfloat16"):
         start, end = (

@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from task2vec.embedding import Embedding, load_embedding
-from task2vec.embedding.store import SCHEMA, hash_content, save_embedding
+from task2vec.embedding.embedding import SCHEMA, hash_content, save_embedding
 from task2vec.errors import EmbeddingFileError, ResourceError
 from task2vec.probe import FilterLayer
 

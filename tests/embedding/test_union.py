@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from task2vec.embedding.union import gather_images, group_tasks
+from task2vec.embedding.many import gather_images, group_tasks
 from task2vec.tasks import Task
 from tests.embedding.families import FAMILIES, mixed_family
 

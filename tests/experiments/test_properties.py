@@ -40,13 +40,13 @@ def samples():
 @pytest.fixture(scope="module")
 def embedder():
     """The default probe at a size at which an embedding takes half a second."""
-    return Embedder(t2v.load_probe(size=32), t2v.EmbedSettings(images=12), "cpu")
+    return Embedder(t2v.load_probe(size=32), t2v.EmbedSettings(max_samples=12), "cpu")
 
 
 @pytest.fixture(scope="module")
 def tiny():
     """A random network of a few filters."""
-    return lambda **options: Embedder(make_case("odd"), t2v.EmbedSettings(images=6), "cpu", **options)
+    return lambda **options: Embedder(make_case("odd"), t2v.EmbedSettings(max_samples=6), "cpu", **options)
 
 
 def rng(seed=0):
@@ -136,7 +136,7 @@ def test_one_image_per_class_is_a_task(samples, embedder):
 
 
 def test_measured_numbers_are_those_of_the_embedding(samples, tiny):
-    embedding = t2v.embed(samples["colours"], make_case("odd"), settings=t2v.EmbedSettings(images=6), device="cpu")
+    embedding = t2v.embed(samples["colours"], make_case("odd"), settings=t2v.EmbedSettings(max_samples=6), device="cpu")
     row = properties.measure(embedding)
     assert row["norm"] == embedding.norm()
     assert row["distance"] == t2v.distance.symmetric(embedding, t2v.trivial(embedding))

@@ -27,9 +27,9 @@ from experiments.selection_settings import (
 from experiments.selection_table import LEAVES, Comparison, make_table
 from experiments.selection_violins import make_violins
 from task2vec.distance import asymmetric
-from task2vec.engine import Unit, open_engine
 from task2vec.errors import DataError
 from task2vec.experts.metatask import MetaTask
+from task2vec.parallel import Unit, open_backend
 from task2vec.select.evaluate import evaluate
 from tests.experiments.selection_world import LABELS, TAXA, make_world, name_task
 
@@ -137,7 +137,7 @@ def test_the_text_and_the_numbers_agree(table):
 
 def test_workers_find_the_same_as_this_process(table):
     work, asked = Comparison(make_world(), FEW_STRATEGIES), (HALF, "task")
-    with open_engine("pool", workers=1) as engine:
+    with open_backend("pool", jobs=1) as engine:
         found = [result.value for result in engine.run(work, [Unit("a", asked)]) if not result.is_last]
     wanted = next(iter(work.open()(asked)))
     assert found[0].setting == HALF

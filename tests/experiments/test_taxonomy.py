@@ -23,12 +23,12 @@ from experiments.taxonomy_rows import (
 )
 from experiments.taxonomy_store import load_compact, save_compact
 from experiments.taxonomy_tree import choose_ranks, find_group, join_datasets, plant
-from task2vec.embedding.kept import is_same, name_file
+from task2vec.embedding import is_same, name_file
 from task2vec.errors import DataError, EmbeddingFileError, UsageError
 from tests.tiny_probe import make_tiny
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-SMALL = t2v.EmbedSettings(images=6, l2=1e-2)
+SMALL = t2v.EmbedSettings(max_samples=6, l2=1e-2)
 
 # Families of an order share a hue, so that relatives look alike.
 LIFE = {

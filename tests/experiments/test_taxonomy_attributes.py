@@ -93,7 +93,9 @@ def test_questions_about_one_set_have_one_domain_to_the_bit():
         assert (domain.mean == domains[0].mean).all()
         assert (domain.second_moment == domains[0].second_moment).all()
     assert (domains[3].mean != domains[0].mean).any()
-    tasks = [t2v.embed(task, probe, settings=t2v.EmbedSettings(images=6), device="cpu") for task in family.first[:2]]
+    tasks = [
+        t2v.embed(task, probe, settings=t2v.EmbedSettings(max_samples=6), device="cpu") for task in family.first[:2]
+    ]
     assert t2v.distance.symmetric(*tasks) > 1e-3
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from task2vec.engine import open_engine
+from task2vec.parallel import open_backend
 
 
 @pytest.fixture(scope="package")
 def pool():
     """Two processes for all tests: each takes longer to import torch than for all that it is asked to do."""
-    with open_engine("pool", workers=2, threads=1) as engine:
+    with open_backend("pool", jobs=2, threads=1) as engine:
         yield engine

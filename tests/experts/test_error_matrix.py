@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from task2vec.engine import Failure, Result, open_engine
 from task2vec.errors import ConflictError, DataError, UsageError
 from task2vec.experts import ErrorProtocol, linear_error
 from task2vec.experts import error_matrix as work
 from task2vec.experts.error_matrix import error_matrix
 from task2vec.library import Expert, Library, MeasuredError
+from task2vec.parallel import Failure, Result, open_backend
 from task2vec.select import metatask_from_library
 from tests.experts.material import make_model, make_task, make_tasks
 
@@ -186,7 +186,7 @@ def test_an_expert_that_cannot_be_loaded_fails_alone(tasks, experts, whole, monk
 def test_values_that_come_again_are_taken_once(tasks, experts, library):
     class Twice:
         def __init__(self):
-            self.engine = open_engine("serial")
+            self.engine = open_backend("serial")
 
         def run(self, work, units):
             for result in self.engine.run(work, units):
@@ -281,7 +281,7 @@ def test_what_cannot_be_meant_is_refused(tasks, experts):
 def test_a_unit_that_fails_in_the_middle_loses_the_rest_alone(tasks, experts, whole):
     class Dying:
         def __init__(self):
-            self.engine = open_engine("serial")
+            self.engine = open_backend("serial")
 
         def run(self, work, units):
             for unit in units:

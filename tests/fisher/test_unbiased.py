@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 
 from task2vec.embedding import EmbedSettings
-from task2vec.embedding.run import prepare_steps
+from task2vec.embedding.single import prepare_job
 from task2vec.fisher import Draw, probabilities
 from task2vec.head import fit_head
 from task2vec.probe import Preprocess, make_probe
@@ -54,8 +54,8 @@ def setting():
     """A run up to the draw, and the exact Fisher by enumeration."""
     torch.manual_seed(0)
     probe = make_probe("tiny", Tiny().eval(), ("fc",), Preprocess(size=(8, 8), resize=8), source="test")
-    settings = EmbedSettings(method="direct", images=24, l2=1e-3, dtype="float64")
-    run = prepare_steps(make_task(), probe, settings=settings, device="cpu", workers=1, batch_size=16)
+    settings = EmbedSettings(method="direct", max_samples=24, l2=1e-3, dtype="float64")
+    run = prepare_job(make_task(), probe, settings=settings, device="cpu", num_workers=1, batch_size=16)
     features = run.features(silent)
     head = fit_head(features, run.targets, classes=4, l2=settings.l2)
     p = probabilities(head.logits(features), is_multilabel=False)

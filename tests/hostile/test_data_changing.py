@@ -38,16 +38,16 @@ def test_d11_a_file_that_changed_after_reading_stops_the_embedding_by_name(tmp_p
     task = read_folder(make_folder(tmp_path, cats=8, dogs=8))
     change(tmp_path / "dogs" / "003.png")
     with pytest.raises(DataChangedError, match=r"dogs/003\.png.*Read the task again") as caught:
-        embed(task, make_tiny(), settings=EmbedSettings(images=8))
+        embed(task, make_tiny(), settings=EmbedSettings(max_samples=8))
     assert caught.value.exit_code == 3
 
 
 def test_d11_what_is_added_or_renamed_after_reading_is_not_in_the_task(tmp_path):
     task = read_folder(make_folder(tmp_path, cats=8, dogs=8))
-    before = embed(task, make_tiny(), settings=EmbedSettings(images=8))
+    before = embed(task, make_tiny(), settings=EmbedSettings(max_samples=8))
     paint(tmp_path / "cats" / "new.png", 9)
     (tmp_path / "birds").mkdir()
-    after = embed(task, make_tiny(), settings=EmbedSettings(images=8))
+    after = embed(task, make_tiny(), settings=EmbedSettings(max_samples=8))
     assert (before.fisher == after.fisher).all()
     assert after.provenance["counts"]["images"] == 16
 

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from task2vec.engine import open_engine
 from task2vec.errors import ResourceError
 from task2vec.library import Library
+from task2vec.parallel import open_backend
 from tests.command import START
 from tests.embedding.test_many_engines import make_task, run, spoil
 from tests.engine.test_pool import wait_until
@@ -126,7 +126,7 @@ def test_a_pool_that_is_stopped_ten_times(folders, tmp_path):
 @pytest.mark.long
 def test_a_task_that_kills_its_process_is_told_and_the_rest_goes_on():
     tasks = [make_task(number) for number in range(4)]
-    with open_engine("pool", workers=2, threads=1) as pool:
+    with open_backend("pool", jobs=2, threads=1) as pool:
         found = run([spoil(task, "kill") if task is tasks[1] else task for task in tasks], pool)
     assert [result.embedding is None for result in found] == [False, True, False, False]
     assert isinstance(found[1].error, ResourceError)

@@ -25,7 +25,7 @@ def memory():
     return int(line.split()[1]) / 1024
 
 runs, warm = int(sys.argv[1]), int(sys.argv[2])
-probe, settings = make_tiny(), EmbedSettings(images=12, l2=0.1)
+probe, settings = make_tiny(), EmbedSettings(max_samples=12, l2=0.1)
 for number in range(runs):
     embedding = embed(make_task(counts=(6, 6), seed=number), probe, settings=settings)
     if number + 1 in (warm, runs):

@@ -4,7 +4,7 @@ import csv
 
 import numpy as np
 
-from task2vec.distance.matrix import DistanceMatrix
+from task2vec.distance import DistanceMatrix
 from task2vec.experts import MetaTask, ModelInfo, TaskInfo
 from task2vec.select import Recommendation, Row
 

@@ -152,7 +152,7 @@ def test_the_same_run_twice_gives_the_same_bytes(tmp_path):
         torch.manual_seed(run)
         np.random.seed(run)
         random.seed(run)  # nobody's global randomness matters
-        files.append(embed(make_task(), probe, workers=workers).save(tmp_path / f"{run}").read_bytes())
+        files.append(embed(make_task(), probe, num_workers=workers).save(tmp_path / f"{run}").read_bytes())
     assert files[0] == files[1]
 
 

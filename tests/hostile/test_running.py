@@ -117,7 +117,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from task2vec.embedding import EmbedSettings, embed_many
 from tests.embedding.families import ask_binary
 from tests.embedding.test_methods import make_tiny
-settings = EmbedSettings(images=20, l2=0.1)
+settings = EmbedSettings(max_samples=20, l2=0.1)
 for result in embed_many(ask_binary(20), make_tiny(), settings=settings, folder=sys.argv[1], gigabytes=1e-9):
     print(result.task, "found" if result.is_found else "made", flush=True)
     time.sleep(0.02)  # so that a signal comes while there is still something to do

@@ -70,7 +70,7 @@ def _embed_all(tasks: "Sequence[Task]") -> "list[Embedding]":
     import task2vec
 
     probe = task2vec.load_probe(size=SIZE)
-    settings = task2vec.EmbedSettings(images=BACKPROPAGATED)
+    settings = task2vec.EmbedSettings(max_samples=BACKPROPAGATED)
     embeddings = []
     with watch_steps(len(tasks)) as advance:
         for task in tasks:
@@ -147,7 +147,7 @@ def _recommend(task: "Task") -> "Recommendation":
 
     say(f"which network suits '{task.name}'? ...")
     like = next(iter(task2vec.bundled_metatask().spaces.values()))
-    settings = task2vec.EmbedSettings(images=BACKPROPAGATED)
+    settings = task2vec.EmbedSettings(max_samples=BACKPROPAGATED)
     return task2vec.recommend(task2vec.embed(task, task2vec.load_probe(size=image_size(like)), settings=settings))
 
 

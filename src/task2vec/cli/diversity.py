@@ -14,7 +14,7 @@ from task2vec.errors import UsageError
 from task2vec.text import printable
 
 if TYPE_CHECKING:
-    from task2vec.distance.batches import CrossDiversity, Diversity
+    from task2vec.distance import CrossDiversity, Diversity
     from task2vec.tasks import Task
 
 HOW_TO_READ = (
@@ -42,11 +42,11 @@ def diversity(
     size: options.Size = None,
     download: options.Download = False,
     method: options.Method = None,
-    images: options.ImageCount = None,
+    max_samples: options.MaxSamples = None,
     l2: options.L2 = None,
     seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
     device: options.Device = None,
-    workers: options.Workers = None,
+    num_workers: options.Workers = None,
     allow_bad: options.AllowBad = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -60,21 +60,21 @@ def diversity(
     import task2vec
     from task2vec.distance import cross_diversity
     from task2vec.distance import diversity as measure
-    from task2vec.embedding.batches import embed_batches
+    from task2vec.embedding import embed_batches
 
-    given: dict[str, Any] = {"method": method, "images": images, "l2": l2, "seed": seed}
+    given: dict[str, Any] = {"method": method, "max_samples": max_samples, "l2": l2, "seed": seed}
     settings = options.choose_settings(given, epochs=None)
     loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
     drawing: dict[str, Any] = {"batches": batches, "classes": None if all_classes else classes, "images": per_class}
     sides, paths = [], [path] if other is None else [path, other]
-    tasks = [read_own(each, table={}, split=None, allow_bad=allow_bad, workers=workers) for each in paths]
+    tasks = [read_own(each, table={}, split=None, allow_bad=allow_bad, workers=num_workers) for each in paths]
     for each, task in zip(paths, tasks, strict=True):
         say_bad(task.bad, root=each)
         _check_count(task, drawing, seed)
     _tell_shared(tasks)
     for each, task in zip(paths, tasks, strict=True):
         say(f"embedding batches of {printable(each)} ...")
-        how: dict[str, Any] = {"device": device, "workers": workers, "progress": is_watched()}
+        how: dict[str, Any] = {"device": device, "num_workers": num_workers, "progress": is_watched()}
         sides.append(embed_batches(task, loaded, **drawing, seed=seed, settings=settings, **how))
     found = [measure(*side, kind=kind, device=device) for side in sides]
     cross = None
@@ -92,7 +92,7 @@ def diversity(
 
 def _check_count(task: "Task", drawing: dict[str, Any], seed: int) -> None:
     """Refuses, before the minutes of work, what has too few images."""
-    from task2vec.distance.batches import FEWEST_BATCHES
+    from task2vec.distance import FEWEST_BATCHES
     from task2vec.tasks import draw_batches
 
     if (count := len(draw_batches(task, **drawing, seed=seed))) < FEWEST_BATCHES:

@@ -51,16 +51,15 @@ def embed(
     labels: Annotated[Path | None, typer.Option(help="With --task: iMaterialist's table of names of labels.")] = None,
     method: options.Method = None,
     epochs: options.Epochs = None,
-    fisher: options.FisherEngine = None,
-    images: options.ImageCount = None,
-    halves: options.Halves = False,
-    precision: options.Precision = None,
+    max_samples: options.MaxSamples = None,
+    split_half: options.SplitHalf = False,
+    rel_tol: options.RelTol = None,
     l2: options.L2 = None,
     beta: options.Beta = None,
     seed: options.Seed = None,
     dtype: options.Dtype = None,
     device: options.Device = None,
-    workers: options.Workers = None,
+    num_workers: options.Workers = None,
     batch_size: options.BatchSize = None,
     allow_bad: options.AllowBad = False,
     as_json: options.AsJson = False,
@@ -71,14 +70,14 @@ def embed(
     not computed again. Every image that cannot be read is named; nothing is skipped in silence.
     """
     begin = time.perf_counter()
-    given = {"method": method, "engine": fisher, "images": images, "precision": precision, "l2": l2, "beta": beta}
-    given |= {"seed": seed, "dtype": dtype, "halves": halves}
+    given = {"method": method, "max_samples": max_samples, "rel_tol": rel_tol, "l2": l2, "beta": beta}
+    given |= {"seed": seed, "dtype": dtype, "split_half": split_half}
     wish = Wish(
         path=path,
         settings=options.choose_settings(given, epochs=epochs),
         probe=probe,
         loading={"weights": weights, "size": size, "download": download},
-        how={"device": device, "workers": workers, "batch_size": batch_size},
+        how={"device": device, "num_workers": num_workers, "batch_size": batch_size},
         table={"root": root, "path_column": path_column, "label_columns": label_column},
         catalogue={"kind": kind, "layout": layout, "split": split, "draw": draw, "labels": labels},
         task_name=task_name,

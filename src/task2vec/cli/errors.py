@@ -68,12 +68,12 @@ def error_matrix(
     root: options.Root = None,
     size: Annotated[int | None, typer.Option(help="Models: side of the images in pixels.")] = None,
     download: options.Download = False,
-    engine: options.EngineName = "serial",
+    backend: options.BackendName = "serial",
     jobs: options.Jobs = None,
     threads: options.Threads = None,
     address: options.Address = None,
     device: options.Device = None,
-    workers: options.Workers = None,
+    num_workers: options.Workers = None,
     batch_size: options.BatchSize = None,
     allow_bad: options.AllowBad = False,
     as_json: options.AsJson = False,
@@ -100,15 +100,15 @@ def error_matrix(
         seed=0,
         is_one_vs_rest=False,
         allow_bad=allow_bad,
-        workers=workers,
+        workers=num_workers,
     )
     protocols = _make_protocols(train or ["half"], classifier, measure)
     sorts = sort_paths(paths, wanted)
-    from task2vec.engine import open_engine
     from task2vec.library import Library
+    from task2vec.parallel import open_backend
 
-    how = {"device": device, "num_workers": workers, "batch_size": batch_size, "download": download}
-    with Library.open(library) as opened, open_engine(engine, workers=jobs, threads=threads, address=address) as runner:
+    how = {"device": device, "num_workers": num_workers, "batch_size": batch_size, "download": download}
+    with Library.open(library) as opened, open_backend(backend, jobs=jobs, threads=threads, address=address) as runner:
         found = [find_expert(name, opened, size=size, download=download) for name in dict.fromkeys(experts)]
         run = Run(opened, gather_tasks(sorts, wanted), protocols, seeds)
         warn_of(run.gathered.tasks)

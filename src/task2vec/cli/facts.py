@@ -84,7 +84,7 @@ def _word_effort(facts: dict[str, Any]) -> str:
 
 def _word_noise(facts: dict[str, Any]) -> str:
     floor, is_part = facts["noise"]["floor"], facts["noise"]["basis"] == "stderr"
-    more, mend = (" or more", "; --halves tells all of it") if is_part else ("", "")
+    more, mend = (" or more", "; --split-half measures all of it") if is_part else ("", "")
     return f"{floor:.3f}{more}, the distance of two such embeddings of this task{mend}"
 
 

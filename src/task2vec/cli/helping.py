@@ -12,10 +12,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Published datasets": ("task_name", "task_names", "kind", "layout", "draw", "labels", "one_vs_rest"),
     "Probe": ("probe", "weights", "size", "download"),
     "What changes the numbers": (
-        *("method", "epochs", "fisher", "images", "halves", "precision", "l2", "beta", "seed", "dtype"),
+        *("method", "epochs", "max_samples", "split_half", "rel_tol", "l2", "beta", "seed", "dtype"),
         *("recipe", "draws"),
     ),
-    "Speed and memory": ("device", "workers", "batch_size", "gigabytes", "engine", "jobs", "threads", "address"),
+    "Speed and memory": ("device", "num_workers", "batch_size", "gigabytes", "backend", "jobs", "threads", "address"),
     "Library": ("library", "no_library", "tags"),
 }
 # Python's names of types, and what a person writes there.

@@ -125,7 +125,7 @@ def make_embedding(wish: Wish, *, before: "Callable[[Task, Probe], None] | None"
 
 def read_wish(wish: Wish) -> "Task":
     """The task at a path, by the reader that its kind asks for."""
-    path, how = wish.path, {"allow_bad": wish.allow_bad, "workers": wish.how.get("workers")}
+    path, how = wish.path, {"allow_bad": wish.allow_bad, "workers": wish.how.get("num_workers")}
     if wish.task_name is not None:
         _refuse_options(path, wish.table, "with --task")
         request = Request(path, wish.task_name, **wish.catalogue, seed=wish.settings.seed, name=wish.name)

@@ -60,19 +60,18 @@ def embed_many(
     download: options.Download = False,
     method: options.Method = None,
     epochs: options.Epochs = None,
-    fisher: options.FisherEngine = None,
-    images: options.ImageCount = None,
-    halves: options.Halves = False,
-    precision: options.Precision = None,
+    max_samples: options.MaxSamples = None,
+    split_half: options.SplitHalf = False,
+    rel_tol: options.RelTol = None,
     l2: options.L2 = None,
     beta: options.Beta = None,
     seed: options.Seed = None,
     dtype: options.Dtype = None,
     device: options.Device = None,
-    workers: options.Workers = None,
+    num_workers: options.Workers = None,
     batch_size: options.BatchSize = None,
     gigabytes: Annotated[float, typer.Option(help="About how much memory features and sums may take.")] = 2.0,
-    engine: options.EngineName = "serial",
+    backend: options.BackendName = "serial",
     jobs: options.Jobs = None,
     threads: options.Threads = None,
     address: options.Address = None,
@@ -85,8 +84,8 @@ def embed_many(
     run again, computes what is missing.
     """
     begin = time.perf_counter()
-    given = {"method": method, "engine": fisher, "images": images, "precision": precision, "l2": l2, "beta": beta}
-    given |= {"seed": seed, "dtype": dtype, "halves": halves}
+    given = {"method": method, "max_samples": max_samples, "rel_tol": rel_tol, "l2": l2, "beta": beta}
+    given |= {"seed": seed, "dtype": dtype, "split_half": split_half}
     settings = options.choose_settings(given, epochs=epochs)
     wanted = Wanted(
         table={"root": root, "path_column": path_column, "label_columns": label_column},
@@ -99,22 +98,27 @@ def embed_many(
         seed=settings.seed,
         is_one_vs_rest=one_vs_rest,
         allow_bad=allow_bad,
-        workers=workers,
+        workers=num_workers,
     )
     if no_library and out is None:
         raise UsageError("--no-library without --out: nothing would be kept. Name a folder for files: --out DIR")
     sorts = sort_paths(paths, wanted)
     import task2vec
-    from task2vec.engine import open_engine
+    from task2vec.parallel import open_backend
 
     loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
-    how: dict[str, Any] = {"device": device, "workers": workers, "batch_size": batch_size, "gigabytes": gigabytes}
+    how: dict[str, Any] = {
+        "device": device,
+        "num_workers": num_workers,
+        "batch_size": batch_size,
+        "gigabytes": gigabytes,
+    }
     run = Run(loaded, settings, out, is_silent=as_json)
     with suppress(Interrupted), _leave_nothing_empty(out), ExitStack() as stack:
         # Refuses what cannot work, before anything is read.
-        if engine != "serial" or (jobs, threads, address) != (None, None, None):
-            opened = open_engine(engine, workers=jobs, threads=threads, address=address)
-            how["engine"] = stack.enter_context(opened)
+        if backend != "serial" or (jobs, threads, address) != (None, None, None):
+            opened = open_backend(backend, jobs=jobs, threads=threads, address=address)
+            how["backend"] = stack.enter_context(opened)
         task2vec.embed_many([], loaded, settings=settings, folder=out, **how)
         if not no_library:
             run.open_shelf(stack, library, tags=tags or (), paths=paths)
@@ -183,7 +187,7 @@ class Run:
         self.tasks, self.failed = gathered.tasks, gathered.failed
         if not self.tasks:
             return
-        where = {"folder": self.folder, "shelf": self.shelf}
+        where = {"folder": self.folder, "library": self.shelf}
         results = task2vec.embed_many(
             self.tasks, self.probe, settings=self.settings, **where, progress=is_watched(), **how
         )
@@ -230,10 +234,10 @@ class Run:
 
     def _find_file(self, task: "Task") -> str | None:
         """The file that a task was written to, if one was."""
-        from task2vec.embedding.kept import find_place
+        from task2vec.embedding.embedding import find_saved
 
         if self.folder is not None:
-            return str(find_place(self.folder, task, self.probe, settings=self.settings))
+            return str(find_saved(self.folder, task, self.probe, settings=self.settings)[0])
         saved = self.shelf.saved.get(task.fingerprint) if self.shelf else None
         return None if saved is None else str(saved)
 

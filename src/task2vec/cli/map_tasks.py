@@ -114,6 +114,6 @@ def _choose(
 
 def _name_space(entry: "EmbeddingEntry") -> str:
     """What two embeddings must have in common to be compared."""
-    from task2vec.distance.kind import SCALING
+    from task2vec.distance import SCALING
 
     return json.dumps([entry.probe_fingerprint, [entry.settings.get(name) for name in SCALING]])

@@ -81,7 +81,7 @@ def _list_spaces(library: "Library", *, without: str | None) -> list[dict[str, A
 
 def warn_of_strangers(task: "Task", probe: "Probe", *, settings: "EmbedSettings", library: Path | None) -> None:
     """Says before the work if nothing in the library will be comparable with what comes of it, and what is there."""
-    from task2vec.distance.kind import SCALING
+    from task2vec.distance import SCALING
 
     opened = open_if_any(library)
     if opened is None:

@@ -34,16 +34,13 @@ Method = Annotated[
     typer.Option(help="Which Fisher; variational is slow, for a GPU. Default: robust."),
 ]
 Epochs = Annotated[int | None, typer.Option(help="Of the variational method; default: 10.")]
-FisherEngine = Annotated[
-    Literal["exact", "fast"] | None, typer.Option("--fisher", help="How the Fisher is computed; default: exact.")
-]
-ImageCount = Annotated[
+MaxSamples = Annotated[
     int | None, typer.Option(help="How many (image, label) pairs to back-propagate at most; default: 400.")
 ]
-Halves = Annotated[
-    bool, typer.Option("--halves", help="Embed both halves too, to tell the noise: twice the gradients, two heads.")
+SplitHalf = Annotated[
+    bool, typer.Option("--split-half", help="Also embed two halves, to measure the noise: twice the gradients.")
 ]
-Precision = Annotated[float | None, typer.Option(help="Stop at this relative error, e.g. 0.05; default: do not.")]
+RelTol = Annotated[float | None, typer.Option(help="Stop at this relative error, e.g. 0.05; default: do not.")]
 L2 = Annotated[float | None, typer.Option("--l2", help="Penalty of the head; default: cross-validated.")]
 Beta = Annotated[float | None, typer.Option(help="Weight of the prior; default: 1e-7.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of all randomness; default: 0.")]
@@ -56,11 +53,11 @@ BatchSize = Annotated[int | None, typer.Option(help="Images per pass; default: b
 AllowBad = Annotated[bool, typer.Option("--allow-bad", help="Go on with over 5 % unreadable images.")]
 
 # Who computes, which does not change them either.
-EngineName = Annotated[
-    Literal["serial", "pool", "ray"],
-    typer.Option("--engine", help="Who computes: this process, a pool of processes, or Ray."),
+BackendName = Annotated[
+    Literal["serial", "processes", "ray"],
+    typer.Option("--backend", help="Who computes: this process, processes of this machine, or Ray."),
 ]
-Jobs = Annotated[int | None, typer.Option(help="How many workers pool or ray have; default: one per core.")]
+Jobs = Annotated[int | None, typer.Option(help="How many units are computed at a time; default: one per core.")]
 Threads = Annotated[int | None, typer.Option(help="How many threads each of them computes with; default: its share.")]
 Address = Annotated[
     str | None, typer.Option(help="Of a Ray cluster: auto, HOST:PORT, ray://HOST:PORT; default: one is started here.")

@@ -35,7 +35,7 @@ def check_place(place: Path, task: "Task", probe: "Probe", settings: "EmbedSetti
     if not place.exists():
         return
     import task2vec
-    from task2vec.embedding.kept import is_same
+    from task2vec.embedding import is_same
 
     mend = "Choose another --out, or overwrite it with --force."
     try:

@@ -77,7 +77,7 @@ def recommend(
     draw: Annotated[int | None, typer.Option(help="With --task: read this many of its images, drawn by seed.")] = None,
     labels: Annotated[Path | None, typer.Option(help="With --task: iMaterialist's table of names of labels.")] = None,
     device: options.Device = None,
-    workers: options.Workers = None,
+    num_workers: options.Workers = None,
     batch_size: options.BatchSize = None,
     allow_bad: options.AllowBad = False,
     as_json: options.AsJson = False,
@@ -93,11 +93,11 @@ def recommend(
     check_file(csv, option="--csv", is_forced=force)
     from types import SimpleNamespace
 
-    how = {"device": device, "workers": workers, "batch_size": batch_size}
+    how = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     chosen = [one for text in candidates or () for one in text.split(",") if one] or None
     options = {"evidence": evidence, "candidates": chosen, "shots": regime, "strategy": strategy}
     options |= {"max_params": max_params, "max_time": max_time, "download": download, "progress": is_watched()}
-    options |= {"device": device, "num_workers": workers, "batch_size": batch_size}
+    options |= {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     asked = SimpleNamespace(evidence=evidence, download=download, options=options)
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
     catalogue = {"kind": kind, "layout": layout, "split": split, "draw": draw, "labels": labels}

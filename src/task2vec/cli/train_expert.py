@@ -48,12 +48,12 @@ def train_expert(
     root: options.Root = None,
     split: Annotated[str | None, typer.Option(help="Only the images of train, val or test.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
-    engine: options.EngineName = "serial",
+    backend: options.BackendName = "serial",
     jobs: options.Jobs = None,
     threads: options.Threads = None,
     address: options.Address = None,
     device: options.Device = None,
-    workers: options.Workers = None,
+    num_workers: options.Workers = None,
     allow_bad: options.AllowBad = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -64,8 +64,8 @@ def train_expert(
     CPU this takes hours for a large network: choose a small --size, few --epochs or few --draws.
     """
     begin = time.perf_counter()
-    from task2vec.engine import open_engine
     from task2vec.experts.train import train_experts
+    from task2vec.parallel import open_backend
     from task2vec.probe import load_probe
 
     chosen = _choose_recipe(recipe, {"epochs": epochs, "draws": draws})
@@ -73,7 +73,7 @@ def train_expert(
     check_folder(out, option="--out")
     warn_size(size)
     table = {"root": root, "path_column": path_column, "label_columns": label_column}
-    reading = {"table": table, "split": split, "allow_bad": allow_bad, "workers": workers}
+    reading = {"table": table, "split": split, "allow_bad": allow_bad, "workers": num_workers}
     tasks, names, failed = _read(paths, name, reading)
     if not tasks:
         raise typer.Exit(failed[0][1].exit_code)
@@ -84,7 +84,7 @@ def train_expert(
     with ExitStack() as stack:
         if shelf is not None:
             shelf.begin(stack, "train-expert", {"recipe": chosen.name, "tasks": [task.name for task in tasks]})
-        runner = stack.enter_context(open_engine(engine, workers=jobs, threads=threads, address=address))
+        runner = stack.enter_context(open_backend(backend, jobs=jobs, threads=threads, address=address))
         how: dict[str, Any] = {"backend": runner, "seed": seed, "device": device, "replace_other": force}
         made = train_experts(tasks, base, chosen, folder=out, names=names, progress=True, **how)
         for result in _go_on(made, out):

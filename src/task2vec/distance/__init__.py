@@ -1,29 +1,42 @@
-"""Pairs of embeddings become numbers, and many embeddings a table of them."""
+"""Distances between embeddings: of one pair, of all pairs of a collection, with their noise, and references."""
 
-from task2vec.distance.asymmetric import asymmetric
-from task2vec.distance.batches import CrossDiversity, Diversity, cross_diversity, diversity
-from task2vec.distance.correction import pairwise_corrected
-from task2vec.distance.domain import domain
-from task2vec.distance.gaussian import jeffreys, kl
-from task2vec.distance.kind import Distance, check_comparable
-from task2vec.distance.logs import centred_log_euclidean, correlation, log_euclidean
-from task2vec.distance.matrix import DistanceMatrix
-from task2vec.distance.noise import NoisyDistance, find_floor, with_error
-from task2vec.distance.pairwise import KINDS, cdist, pairwise, pairwise_from_logs
-from task2vec.distance.symmetric import symmetric
-from task2vec.distance.taxonomic import taxonomic, taxonomic_matrix
-from task2vec.distance.transfer import transfer
-from task2vec.distance.values import cosine, euclidean, jensen_shannon
+from task2vec.distance.distances import (
+    ALPHA,
+    KINDS,
+    SCALING,
+    Distance,
+    asymmetric,
+    centred_log_euclidean,
+    check_comparable,
+    correlation,
+    cosine,
+    euclidean,
+    jeffreys,
+    jensen_shannon,
+    kl,
+    log_euclidean,
+    split_symmetric,
+    symmetric,
+    symmetric_from_logs,
+    symmetric_from_sums,
+    symmetric_to_rows,
+)
+from task2vec.distance.diversity import FEWEST_BATCHES, CrossDiversity, Diversity, cross_diversity, diversity
+from task2vec.distance.noise import NoisyDistance, find_basis, find_floor, pairwise_corrected, with_error
+from task2vec.distance.pairwise import DistanceMatrix, pairwise, pairwise_from_logs
+from task2vec.distance.references import domain, taxonomic, taxonomic_matrix, transfer
 
 __all__ = [
+    "ALPHA",
+    "FEWEST_BATCHES",
     "KINDS",
+    "SCALING",
     "CrossDiversity",
     "Distance",
     "DistanceMatrix",
     "Diversity",
     "NoisyDistance",
     "asymmetric",
-    "cdist",
     "centred_log_euclidean",
     "check_comparable",
     "correlation",
@@ -32,6 +45,7 @@ __all__ = [
     "diversity",
     "domain",
     "euclidean",
+    "find_basis",
     "find_floor",
     "jeffreys",
     "jensen_shannon",
@@ -40,7 +54,11 @@ __all__ = [
     "pairwise",
     "pairwise_corrected",
     "pairwise_from_logs",
+    "split_symmetric",
     "symmetric",
+    "symmetric_from_logs",
+    "symmetric_from_sums",
+    "symmetric_to_rows",
     "taxonomic",
     "taxonomic_matrix",
     "transfer",

@@ -2,53 +2,68 @@
 
 An embedding is an estimate, and noise moves two estimates apart, never together: the symmetric distance depends on the
 spread of u = log a - log b over the filters, and the noise of both adds its own. So two estimates of one task are not
-at distance zero, and tasks of few images look farther from everything than they are.
+at distance zero, and tasks with few images look farther from everything than they are.
 
-Let e_a be one dose of noise: a vector as large as the error of log a. Then
+Let e_a be a noise sample: a vector as large as the error of log a. Then
 
-* the floor is the distance that the doses alone make, between two embeddings of one task;
-* the correction takes the noise off where it was added, as a variance. If u is normal with mean zero and variance v,
-  the distance is g(v) = 2 t / (1 + t) with t = E[tanh^2(u / 2)]: half of v for near tasks, and saturating at one. Hence
-  corrected = g(g^-1(distance) - g^-1(floor)). Below the floor it is negative: that is what no difference looks like.
-  Where one task has many times the Fisher of the other, the mean of u is large and too little is taken off;
-* the standard error is how far the distance moves with a dose of either sign. It comes from one split of each task, so
-  it is right in the mean square over many pairs, and rough for a single one.
+* the noise floor is the distance that noise alone produces between two embeddings of one task;
+* the correction subtracts the noise as a variance, which is how it was added. If u is normal with mean zero and
+  variance v, the distance is g(v) = 2 t / (1 + t) with t = E[tanh^2(u / 2)]: half of v for near tasks, saturating at
+  one. Hence corrected = g(g^-1(distance) - g^-1(floor)). It is negative below the floor.
+  Where one task has many times the Fisher of the other, the mean of u is large and the correction is too small;
+* the standard error is the change of the distance with a noise sample of either sign. It comes from one split of each
+  task, so it is right in the mean square over many pairs, and rough for a single one.
 
-Where the dose comes from:
+Where the noise sample comes from:
 
-* "halves": e = (log a_1 - log a_2) / 2, from two halves of the task that were embedded by themselves
-  (`EmbedSettings(halves=True)`), each beside the prior of the whole. The logarithm of a half has twice the variance of
-  the whole, so half of the difference has that of the whole. Halves know all that other images would change: the images
-  themselves, the head, its penalty. (The latter grows as images get fewer and keeps halves together, so that floors
+* "halves": e = (log a_1 - log a_2) / 2, from two halves of the task that were embedded separately
+  (`EmbedSettings(split_half=True)`), each with the prior of the whole. The logarithm of a half has twice the variance
+  of the whole, so half of the difference has that of the whole. Halves include all that other images would change: the
+  images themselves, the head, its penalty. (The penalty grows as images get fewer and keeps halves together, so floors
   are still a little low: see docs/distances.md.)
-* "stderr": e = stderr / vector, filter by filter, with signs of their own. It holds the head fixed, so it knows a part
-  of the noise only (and of the variational method, only that of the optimisation): real floors are higher. How the
-  filters move together is not known, and so no standard error is either: it is NaN.
+* "stderr": e = stderr / vector, filter by filter, with independent signs. The head is held fixed, so this is only a
+  part of the noise (for the variational method, only that of the optimisation): real floors are higher. The correlation
+  between filters is not known, and hence no standard error: it is NaN.
+
+In a whole collection the noise has a common shape: other images lead cross-validation to another penalty, the penalty
+decides how confident the head is, and that moves the Fisher of all tasks in the same way, by a common factor and from
+early layers to late ones or back. So `pairwise_corrected` centres the logs, projects out the direction in which the
+noise samples of all tasks are largest, and subtracts the floors that are left. Every noise sample is projected along a
+direction found without it, since a direction fits too well what it was found from. Tasks differ along that direction
+for good reasons, too (it goes with difficulty), so this is not the paper's distance without its noise, but the part of
+it that can be trusted.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from scipy.special import erfinv
 
-from task2vec.distance.kind import check_comparable, find_dead
-from task2vec.distance.symmetric import symmetric_from_logs
+from task2vec.distance.distances import check_comparable, find_counted, find_dead, symmetric_from_logs
+from task2vec.distance.pairwise import DistanceMatrix, pairwise_from_logs
 from task2vec.embedding import Embedding
+from task2vec.errors import UsageError
+from task2vec.progress import Report, silent
 
-# Places at which a normal distribution is looked at.
-_PLACES = 2000
+# Quantiles at which a normal distribution is evaluated.
+_QUANTILES = 2000
+# Fewer tasks than this show no common direction; each direction takes so many tasks.
+_FEWEST, _TASKS_PER_DIRECTION = 8, 4
+# Parts of the collection whose noise is projected along directions found in the rest.
+_FOLDS = 8
 
 
 @dataclass(frozen=True)
 class NoisyDistance:
-    """A symmetric distance and how far to believe it.
+    """A symmetric distance and how reliable it is.
 
     Attributes:
         value: the distance as it is.
         stderr: its standard error; NaN if the basis is "stderr".
-        floor: the distance that noise alone would make between two such embeddings of one task.
+        floor: the distance that noise alone would produce between two such embeddings of one task.
         corrected: the distance without the part that the noise has added; near zero, also below, for the same task.
         basis: "halves" if all of the noise is known, "stderr" if only that of the images under a fixed head is.
     """
@@ -69,32 +84,38 @@ class NoisyDistance:
 def with_error(a: Embedding, b: Embedding) -> NoisyDistance:
     """The symmetric distance of two tasks with its standard error, noise floor and corrected value.
 
-    If both embeddings have halves these tell the noise, else their standard errors do. The noise of the two is taken
-    for independent: of tasks that share images the floor is too high. An embedding and itself share all of it.
+    The noise is that of the halves if both embeddings have them, else that of the standard errors. The noise of the two
+    is assumed independent: for tasks that share images the floor is too high.
 
     Example:
         >>> from task2vec.probe import FilterLayer
-        >>> layers, story = (FilterLayer("conv", "convolution", 2, 9, 0.1),), {"probe_fingerprint": "p"}
+        >>> layers, provenance = (FilterLayer("conv", "convolution", 2, 9, 0.1),), {"probe_fingerprint": "p"}
         >>> prior = np.full(2, 1e-9)
         >>> values = np.array([1.0, 2.0]), np.array([2.0, 1.0])
-        >>> a, b = (Embedding("task", "net", x, x / 5, prior, layers, story) for x in values)
+        >>> a, b = (Embedding("task", "net", x, x / 5, prior, layers, provenance) for x in values)
         >>> print(with_error(a, b))
         0.200 (noise floor 0.038 or more; corrected 0.178)
     """
-    check_comparable(a, b)
-    counted = ~(find_dead(a) & find_dead(b))
+    counted = find_counted(a, b)
     if not counted.any():
         return NoisyDistance(0.0, 0.0, 0.0, 0.0, "stderr")
     u = np.log(a.vector[counted]) - np.log(b.vector[counted])
     if "stderr" in (find_basis(a), find_basis(b)):
-        return _from_stderr(u, (a.stderr / a.vector)[counted], (b.stderr / b.vector)[counted])
-    return _from_halves(u, find_dose(a)[counted], find_dose(b)[counted])
+        noise = np.hypot(*((one.stderr / one.vector)[counted] for one in (a, b)))
+        basis, floor, stderr = "stderr", _distance(_expand_normal(noise)), math.nan
+    else:
+        e_a, e_b = (find_noise(one)[counted] for one in (a, b))
+        basis, floor = "halves", (_distance(e_a + e_b) + _distance(e_a - e_b)) / 2
+        stderr = math.hypot(*((_distance(u + e) - _distance(u - e)) / 2 for e in (e_a, e_b)))
+    value = _distance(u)
+    corrected = float(subtract_floor(np.array(value), np.array(floor))) if u.any() else 0.0
+    return NoisyDistance(value, stderr, floor, corrected, basis)
 
 
 def find_floor(embedding: Embedding) -> float:
-    """The noise floor of one task: the symmetric distance of two such embeddings of it, by what its own noise is.
+    """The noise floor of one task: the symmetric distance of two such embeddings of it, from its own noise.
 
-    There is one dose of noise and not two, so it is counted with both variances at once: u = sqrt(2) e.
+    There is one noise sample and not two, so it is counted with both variances at once: u = sqrt(2) e.
 
     Example:
         >>> from task2vec.probe import FilterLayer
@@ -108,65 +129,139 @@ def find_floor(embedding: Embedding) -> float:
     if not counted.any():
         return 0.0
     if embedding.halves is None:
-        e = _spread_out((embedding.stderr / embedding.vector)[counted])
+        e = _expand_normal((embedding.stderr / embedding.vector)[counted])
     else:
-        e = find_dose(embedding)[counted]
+        e = find_noise(embedding)[counted]
     return _distance(math.sqrt(2) * e)
 
 
 def find_basis(embedding: Embedding) -> str:
-    """What tells the noise of an embedding: "halves", or for want of them "stderr"."""
+    """What the noise of an embedding is known from: "halves", or else "stderr"."""
     return "stderr" if embedding.halves is None else "halves"
 
 
-def find_dose(embedding: Embedding) -> np.ndarray:
-    """(filters,) one dose of noise in the logarithm of the vector, from the halves of the task."""
+def find_noise(embedding: Embedding) -> np.ndarray:
+    """(filters,) a noise sample of the logarithm of the vector, from the halves of the task."""
     assert embedding.halves is not None
     one, other = np.log(embedding.halves + embedding.prior)
     return (one - other) / 2
 
 
-def _from_halves(u: np.ndarray, e_a: np.ndarray, e_b: np.ndarray) -> NoisyDistance:
-    floor = (_distance(e_a + e_b) + _distance(e_a - e_b)) / 2
-    steps = [(_distance(u + e) - _distance(u - e)) / 2 for e in (e_a, e_b)]
-    return _judge(u, floor, math.hypot(*steps), "halves")
-
-
-def _from_stderr(u: np.ndarray, e_a: np.ndarray, e_b: np.ndarray) -> NoisyDistance:
-    return _judge(u, _distance(_spread_out(np.hypot(e_a, e_b))), math.nan, "stderr")
-
-
-def _spread_out(e: np.ndarray) -> np.ndarray:
-    """Normal noise of the size `e` in every filter, by three places side by side: its sums are exact to fifth order."""
+def _expand_normal(e: np.ndarray) -> np.ndarray:
+    """Normal noise of size `e` in every filter, by three points (0, ±sqrt 3 e): its sums are exact to fifth order."""
     return np.concatenate([np.zeros(4 * len(e)), math.sqrt(3) * e, -math.sqrt(3) * e])
 
 
-def _judge(u: np.ndarray, floor: float, stderr: float, basis: str) -> NoisyDistance:
-    value = _distance(u)
-    corrected = float(take_off(np.array(value), np.array(floor))) if u.any() else 0.0
-    return NoisyDistance(value, stderr, floor, corrected, basis)
-
-
-def take_off(values: np.ndarray, floors: np.ndarray) -> np.ndarray:
-    """The distances that are left when the variances behind `floors` are taken off those behind `values`.
+def subtract_floor(values: np.ndarray, floors: np.ndarray) -> np.ndarray:
+    """The distances that are left when the variances behind `floors` are subtracted from those behind `values`.
 
     Example:
-        >>> take_off(np.array([0.02, 0.3, 0.3, 0.01]), np.array([0.01, 0.3, 0.0, 0.02])).round(3)
+        >>> subtract_floor(np.array([0.02, 0.3, 0.3, 0.01]), np.array([0.01, 0.3, 0.0, 0.02])).round(3)
         array([ 0.01,  0.  ,  0.3 , -0.01])
     """
-    variances, distances = _curve()
+    variances, distances = _variance_curve()
     left = np.interp(values, distances, variances) - np.interp(floors, distances, variances)
     return np.sign(left) * np.interp(np.abs(left), variances, distances)
 
 
 @lru_cache(maxsize=1)
-def _curve() -> tuple[np.ndarray, np.ndarray]:
-    """Variances of u and the distances g that they make, from zero to nearly one."""
-    places = np.sqrt(2) * erfinv(np.linspace(-1, 1, 2 * _PLACES + 1)[1::2])  # one in the middle of every equal part
+def _variance_curve() -> tuple[np.ndarray, np.ndarray]:
+    """Variances of u and the distances g(v), from zero to nearly one."""
+    quantiles = np.sqrt(2) * erfinv(np.linspace(-1, 1, 2 * _QUANTILES + 1)[1::2])  # the middle of every equal part
     variances = np.concatenate([[0.0], np.geomspace(1e-9, 1e9, 1801)])
-    t = np.array([np.square(np.tanh(np.sqrt(v) / 2 * places)).mean() for v in variances])
+    t = np.array([np.square(np.tanh(np.sqrt(v) / 2 * quantiles)).mean() for v in variances])
     return variances, 2 * t / (1 + t)
 
 
 def _distance(u: np.ndarray) -> float:
-    return symmetric_from_logs(u, np.zeros_like(u))
+    return float(symmetric_from_logs(u, np.zeros_like(u)))
+
+
+def pairwise_corrected(
+    embeddings: Sequence[Embedding],
+    *,
+    directions: int | None = None,
+    device: str | None = None,
+    report: Report = silent,
+) -> DistanceMatrix:
+    """The symmetric distances of all embeddings, which need halves, without their noise; some may be negative.
+
+    Args:
+        embeddings: made with `EmbedSettings(split_half=True)`.
+        directions: how many directions of noise to project out; None takes one, if there are at least eight tasks.
+        device: "cpu", "cuda"; None uses a GPU if there is one.
+        report: opens a progress bar, see `task2vec.progress`.
+
+    Example:
+        >>> from task2vec.probe import FilterLayer
+        >>> layers, provenance = (FilterLayer("conv", "convolution", 3, 9, 0.1),), {"probe_fingerprint": "p"}
+        >>> def make(name, *fisher):
+        ...     rest = np.zeros(3), np.full(3, 1e-9), layers, provenance, np.outer([0.9, 1.1], fisher)
+        ...     return Embedding(name, "net", np.array(fisher), *rest)
+        >>> pairwise_corrected([make("cats", 1.0, 2.0, 3.0), make("dogs", 2.0, 4.0, 7.0)], device="cpu").values.round(3)
+        array([[0.   , 0.003],
+               [0.003, 0.   ]])
+    """
+    embeddings = list(embeddings)
+    _check_collection(embeddings, directions)
+    dead = np.stack([find_dead(one) for one in embeddings])
+    logs = _centre(np.log(np.stack([one.vector for one in embeddings])), dead)
+    noise = np.where(dead, 0, _centre(np.stack([find_noise(one) for one in embeddings]), dead))
+    count = (1 if len(embeddings) >= _FEWEST else 0) if directions is None else directions
+    if count:
+        logs = _project_out(logs, find_directions(noise, count), dead)
+        folds = [np.arange(len(noise)) % _FOLDS == fold for fold in range(_FOLDS)]
+        rest = np.empty_like(noise)
+        for own in folds:
+            rest[own] = _project_out(noise[own], find_directions(noise[~own], count), dead[own])
+        noise = rest
+    values = pairwise_from_logs(logs, dead=dead, device=device, report=report)
+    near, far = (
+        pairwise_from_logs(noise, others=sign * noise, dead=dead, others_dead=dead, device=device) for sign in (1, -1)
+    )
+    floors = (near + far) / 2
+    values = subtract_floor(values, (floors + floors.T) / 2)  # blocks of two lists are symmetric to rounding only
+    np.fill_diagonal(values, 0)
+    names = tuple(one.task for one in embeddings)
+    return DistanceMatrix(values, names, names, "corrected")
+
+
+def _project_out(rows: np.ndarray, axes: np.ndarray, dead: np.ndarray) -> np.ndarray:
+    """The rows without their parts along the axes; filters that are dead have no part."""
+    along = np.where(dead, 0, rows) @ axes.T
+    return rows - np.where(dead, 0, along @ axes)
+
+
+def find_directions(noise: np.ndarray, count: int) -> np.ndarray:
+    """(count, filters) orthonormal: the directions in which the rows are largest; fewer if the rows have no more.
+
+    A filter that is alive in only one half of a task would have a huge value, so values are cut at a factor of e.
+    """
+    noise = np.clip(noise, -1, 1)
+    sizes, vectors = np.linalg.eigh(noise @ noise.T)
+    chosen = [index for index in np.argsort(-sizes)[:count] if sizes[index] > 1e-12 * max(sizes[-1], 1e-300)]
+    return np.array([vectors[:, index] @ noise / np.sqrt(sizes[index]) for index in chosen]).reshape(-1, noise.shape[1])
+
+
+def _centre(rows: np.ndarray, dead: np.ndarray) -> np.ndarray:
+    """The rows less their means over the filters that are not dead."""
+    live = ~dead
+    return rows - (np.where(live, rows, 0).sum(1) / np.maximum(live.sum(1), 1))[:, None]
+
+
+def _check_collection(embeddings: Sequence[Embedding], directions: int | None) -> None:
+    if len(embeddings) < 2:
+        raise UsageError(f"{len(embeddings)} embeddings have no distances between them. Pass at least two.")
+    bare = [one.task for one in embeddings if one.halves is None]
+    if bare:
+        raise UsageError(
+            f"'{bare[0]}'{f' and {len(bare) - 1} more have' if len(bare) > 1 else ' has'} no halves, so the noise is "
+            "not known and cannot be subtracted. Embed again with EmbedSettings(split_half=True) (--split-half)."
+        )
+    if directions is not None and not 0 <= directions <= len(embeddings) // _TASKS_PER_DIRECTION:
+        raise UsageError(
+            f"{directions} directions of noise cannot be found from {len(embeddings)} tasks: each takes at least "
+            f"{_TASKS_PER_DIRECTION}. Use a smaller directions=, or 0."
+        )
+    for one in embeddings:
+        check_comparable(embeddings[0], one)

@@ -1,35 +1,165 @@
-"""Many embeddings become a table of distances."""
+"""Tables of distances: every pair of many embeddings.
 
-from collections.abc import Sequence
+The symmetric distance of a pair needs two sums over the filters, of q = b / (a + b) and of q^2 (`symmetric_from_sums`):
+one addition, one division and two sums per filter, no exponential. Each q is computed in float32 from values scaled by
+the filter's geometric mean; the sums over some thousand filters are added in float64. Rounding is about 1e-7 of q, and
+what is left of p.p after subtracting is large if b is the smaller of the two: so tasks are taken in the order of their
+mean logarithm. Exceptions:
+
+- a filter whose values spread over more than e^30 on either side is computed from logarithms in float64;
+- a filter that is dead in some tasks gets a term in its denominator that is huge when it is dead in both and zero
+  otherwise: then it adds nothing to either sum, and is not counted;
+- a pair for which p.p is still small, or q.q vanishes, or whose distance is less than rounding is computed by the
+  formula itself in float64.
+
+The other distances are computed by their formulas in blocks of pairs. Memory is that of input, result and one block.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from task2vec.distance.asymmetric import Asymmetric, asymmetric
-from task2vec.distance.gaussian import jeffreys, kl
-from task2vec.distance.kind import Distance, check_comparable, find_dead
-from task2vec.distance.logs import centred_log_euclidean, correlation, log_euclidean
-from task2vec.distance.matrix import DistanceMatrix
-from task2vec.distance.symmetric import symmetric
-from task2vec.distance.values import cosine, euclidean, jensen_shannon
+from task2vec.distance.distances import (
+    BELOW_ONE,
+    Asymmetric,
+    Distance,
+    check_comparable,
+    find_dead,
+    find_kind,
+    symmetric,
+    symmetric_from_sums,
+)
 from task2vec.embedding import Embedding, trivial
-from task2vec.errors import DataError, UsageError
+from task2vec.errors import DataError, MissingExtraError, ResourceError, UsageError
 from task2vec.progress import Report, silent
+from task2vec.storage import write_whole
+from task2vec.text import escape_formula
 
-KINDS: dict[str, Distance] = {
-    kind.name: kind
-    for kind in (
-        symmetric,
-        asymmetric,
-        cosine,
-        euclidean,
-        kl,
-        jeffreys,
-        jensen_shannon,
-        correlation,
-        log_euclidean,
-        centred_log_euclidean,
-    )
-}
+if TYPE_CHECKING:
+    import torch
+    from pandas import DataFrame  # pyright: ignore[reportMissingImports]
+    from torch import Tensor
+
+# Numbers of a block that fit into a processor's cache or keep a GPU busy: of sums and, in float64, of formulas.
+SUM_BLOCK = {"cpu": 1 << 19, "cuda": 1 << 24}
+FORMULA_BLOCK = {"cpu": 1 << 18, "cuda": 1 << 23}
+# Rows whose sums are held at a time, rows of one block, and filters that are summed in float32.
+GROUP, ROWS, CHUNK = 64, {"cpu": 1, "cuda": 16}, 2048
+WIDEST = 30.0
+# The product of two is the largest power of ten in float32.
+HUGE = 1e19
+SMALLEST_SHARE, SMALLEST_SQUARES, SMALLEST_DISTANCE = 1 / 8, 1e-25, 1e-6
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DistanceMatrix:
+    """Distances of tasks (rows) from tasks (columns).
+
+    NumPy, SciPy and scikit-learn take it where they take an array, the latter as metric="precomputed".
+
+    Attributes:
+        values: (rows, columns) in float64, read-only.
+        rows: names of the tasks; the sources, where the distance has a direction.
+        columns: names of the tasks; the targets.
+        kind: name of the distance.
+
+    Example:
+        >>> import numpy as np
+        >>> table = DistanceMatrix(np.array([[0.0, 0.2], [0.2, 0.0]]), ("cats", "dogs"), ("cats", "dogs"), "symmetric")
+        >>> table, table.nearest("cats", 1)
+        (DistanceMatrix(symmetric, 2 x 2 tasks), [('dogs', 0.2)])
+    """
+
+    values: np.ndarray
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    kind: str
+
+    def __post_init__(self):
+        """Refuse names that do not fit the numbers, and make the numbers read-only."""
+        values = np.array(self.values, dtype=np.float64, order="C")
+        object.__setattr__(self, "rows", tuple(self.rows))
+        object.__setattr__(self, "columns", tuple(self.columns))
+        if values.shape != self.shape:
+            raise DataError(
+                f"a matrix of shape {values.shape} cannot hold the distances of {len(self.rows)} tasks from "
+                f"{len(self.columns)}: each row and each column needs one name."
+            )
+        values.setflags(write=False)
+        object.__setattr__(self, "values", values)
+
+    def __repr__(self) -> str:
+        """The table in one line."""
+        return f"DistanceMatrix({self.kind}, {len(self.rows)} x {len(self.columns)} tasks)"
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self.rows), len(self.columns)
+
+    @property
+    def T(self) -> "DistanceMatrix":
+        """Columns as rows."""
+        return DistanceMatrix(self.values.T, self.columns, self.rows, self.kind)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The values, for NumPy: a copy unless that is forbidden, since some libraries write into what they get."""
+        return np.array(self.values, dtype=dtype, copy=copy is not False)
+
+    def nearest(self, name: str, k: int = 5) -> list[tuple[str, float]]:
+        """The `k` columns closest to the row `name`, the closest first; among the rows' own tasks, without itself.
+
+        Ties are in the order of the columns. Where the distance has a direction rows are sources: use `.T` to rank the
+        sources for a target.
+        """
+        if self.rows.count(name) != 1:
+            known = "no row is" if name not in self.rows else "several rows are"
+            raise UsageError(
+                f"{known} called '{name}' in {self!r}, so its neighbours are not defined. "
+                f"Rows are: {', '.join(self.rows[:8])}{', ...' if len(self.rows) > 8 else ''}"
+            )
+        if k < 1:
+            raise UsageError(f"k={k} neighbours cannot be listed. Use 1 or more.")
+        own = self.rows.index(name)
+        row, is_square = self.values[own], self.rows == self.columns
+        order = [index for index in np.argsort(row, kind="stable") if not (is_square and index == own)]
+        return [(self.columns[index], float(row[index])) for index in order[:k]]
+
+    def to_pandas(self) -> "DataFrame":
+        """A data frame with the tasks as index and columns."""
+        try:
+            from pandas import DataFrame  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise MissingExtraError(
+                "to_pandas() needs pandas, which is not installed. Install it: pip install pandas; or use save_csv()"
+            ) from error
+        return DataFrame(self.values.copy(), index=list(self.rows), columns=list(self.columns))
+
+    def save_csv(self, path: str | Path) -> Path:
+        """Writes the table to `path`, whole or not at all, and returns it; the numbers keep all their digits."""
+        path, text = Path(path), io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([self.kind, *map(escape_formula, self.columns)])
+        rows = zip(self.rows, self.values.tolist(), strict=True)
+        writer.writerows([escape_formula(name), *map(repr, row)] for name, row in rows)
+        try:
+            write_whole(path, text.getvalue().encode())
+        except OSError as error:
+            raise ResourceError(
+                f"cannot write the distances to '{path}': {error.strerror}. No partial file was left. Choose another "
+                "path."
+            ) from error
+        return path
 
 
 def pairwise(
@@ -42,34 +172,33 @@ def pairwise(
 ) -> DistanceMatrix:
     """The distances of all embeddings from each other, or from `others`.
 
-    They are those of `kind` called on each pair, within 1e-6 for the symmetric and the asymmetric distance, which are
+    They equal those of `kind` called on each pair: within 1e-6 for the symmetric and the asymmetric distance, which are
     computed in float32 where that suffices, and to rounding for the others.
 
     Args:
         embeddings: the rows; sources, if the distance has a direction.
         kind: a name from `KINDS`, or a distance: `replace(asymmetric, alpha=0.3)`.
         others: the columns, if they are not the rows.
-        device: "cpu", "cuda"; None takes a GPU if there is one.
+        device: "cpu", "cuda"; None uses a GPU if there is one.
         report: opens a progress bar, see `task2vec.progress`.
 
     Example:
         >>> from task2vec.probe import FilterLayer
-        >>> layers, story = (FilterLayer("conv", "convolution", 2, 9, 0.1),), {"probe_fingerprint": "p"}
+        >>> layers, provenance = (FilterLayer("conv", "convolution", 2, 9, 0.1),), {"probe_fingerprint": "p"}
         >>> fishers = {"cats": [1.0, 2.0], "dogs": [1.0, 2.5], "cars": [2.0, 1.0]}
         >>> prior = np.full(2, 1e-9)
-        >>> made = [Embedding(n, "net", np.array(f), prior, prior, layers, story) for n, f in fishers.items()]
+        >>> made = [Embedding(n, "net", np.array(f), prior, prior, layers, provenance) for n, f in fishers.items()]
         >>> pairwise(made, device="cpu").nearest("cats", 1)
         [('dogs', 0.00...)]
     """
     kind, embeddings = find_kind(kind), list(embeddings)
-    others = None if others is None else list(others)
-    columns = embeddings if others is None else others
+    columns = embeddings if others is None else list(others)
     if not embeddings or not columns:
-        raise UsageError("there is nothing to compare: the list of embeddings is empty. Give at least one.")
-    for one in (*embeddings, *(others or ())):
+        raise UsageError("the list of embeddings is empty, so there is nothing to compare. Pass at least one.")
+    for one in (*embeddings, *columns):
         check_comparable(embeddings[0], one)
     logs, dead = _stack(embeddings)
-    other_logs, other_dead = (None, None) if others is None else _stack(others)
+    other_logs, other_dead = (None, None) if others is None else _stack(columns)
     base = symmetric if isinstance(kind, Asymmetric) else kind
     values = pairwise_from_logs(
         logs, base, others=other_logs, dead=dead, others_dead=other_dead, device=device, report=report
@@ -78,26 +207,6 @@ def pairwise(
         values = values - kind.alpha * np.array([[symmetric(one, trivial(one))] for one in embeddings])
     names = [tuple(one.task for one in side) for side in (embeddings, columns)]
     return DistanceMatrix(values, names[0], names[1], kind.name)
-
-
-def cdist(
-    rows: Sequence[Embedding],
-    columns: Sequence[Embedding],
-    kind: str | Distance = "symmetric",
-    *,
-    device: str | None = None,
-    report: Report = silent,
-) -> DistanceMatrix:
-    """The distances of `rows` from `columns`: `pairwise` with `others`, by the name that SciPy gives it.
-
-    Example:
-        >>> from task2vec.probe import FilterLayer
-        >>> layers, story = (FilterLayer("conv", "convolution", 2, 9, 0.1),), {"probe_fingerprint": "p"}
-        >>> one = Embedding("cats", "net", np.ones(2), np.ones(2), np.ones(2), layers, story)
-        >>> cdist([one], [one, one], device="cpu")
-        DistanceMatrix(symmetric, 1 x 2 tasks)
-    """
-    return pairwise(rows, kind, others=columns, device=device, report=report)
 
 
 def pairwise_from_logs(
@@ -110,41 +219,51 @@ def pairwise_from_logs(
     device: str | None = None,
     report: Report = silent,
 ) -> np.ndarray:
-    """The distances (rows, columns) of log-embeddings (tasks, filters), without their stories.
+    """The distances (rows, columns) of log-embeddings (tasks, filters), without names or provenance.
 
-    Nobody checks here that the rows belong together. `dead` says which filters have no Fisher (none, if left out);
-    those that are dead in both tasks do not count. The asymmetric distance needs priors as well and is not known here.
+    Whether the rows are comparable is not checked. `dead` marks filters without Fisher information (None: there are
+    none); those that are dead in both tasks do not count. The asymmetric distance needs priors and is not available.
 
     Example:
         >>> pairwise_from_logs(np.log([[1.0, 2.0], [2.0, 1.0]]), device="cpu").round(6)
         array([[0. , 0.2],
                [0.2, 0. ]])
     """
-    from task2vec.distance.blocks import measure_blocks
+    import torch
+
+    from task2vec.embedding.batching import choose_device
 
     kind = find_kind(kind)
     if isinstance(kind, Asymmetric):
         raise UsageError(
-            "the asymmetric distance needs the prior of every source, which logs alone do not tell. Use "
+            "the asymmetric distance needs the prior of every source, which logs do not contain. Use "
             "pairwise(embeddings, 'asymmetric'), or subtract alpha times each row's distance from its prior."
         )
-    rows, dead_rows = _check_side(logs, dead)
-    columns, dead_columns = (None, dead_rows) if others is None else _check_side(others, others_dead)
-    if columns is not None and columns.shape[1] != rows.shape[1]:
+    sides = [_check_side(logs, dead)] + ([] if others is None else [_check_side(others, others_dead)])
+    if sides[-1][0].shape[1] != sides[0][0].shape[1]:
         raise DataError(
-            f"log-embeddings of {rows.shape[1]} and of {columns.shape[1]} filters cannot be compared: they come from "
-            "different probes. Embed all tasks with one."
+            f"log-embeddings of {sides[0][0].shape[1]} and of {sides[-1][0].shape[1]} filters cannot be compared: they "
+            "come from different probes. Embed all tasks with one."
         )
-    return measure_blocks(rows, columns, kind, dead=(dead_rows, dead_columns), device=device, report=report)
-
-
-def find_kind(kind: str | Distance) -> Distance:
-    """The distance of that name."""
-    if isinstance(kind, Distance):
-        return kind
-    if kind not in KINDS:
-        raise UsageError(f"there is no distance called '{kind}'. Choose one of: {', '.join(KINDS)}")
-    return KINDS[kind]
+    where = choose_device(device)
+    given = [_Side(*(torch.from_numpy(array).to(where) for array in side)) for side in sides]
+    is_once = others is None and kind.is_symmetric
+    step = report("distances", len(logs))
+    if kind.name == "symmetric":
+        found = _measure_by_sums(given[0], given[-1], step)
+    else:
+        found = _measure_by_formula(given[0], given[-1], kind, is_once=is_once, step=step)
+    values = found.cpu().numpy()
+    for row, column in np.argwhere(np.isnan(values)):
+        if is_once and row > column:
+            values[row, column] = values[column, row]
+            continue
+        counted = ~(sides[0][1][row] & sides[-1][1][column])
+        pair = sides[0][0][row][counted], sides[-1][0][column][counted]
+        values[row, column] = kind.from_logs(*pair) if counted.any() else 0
+    if others is None:
+        np.fill_diagonal(values, 0)
+    return values
 
 
 def _stack(embeddings: Sequence[Embedding]) -> tuple[np.ndarray, np.ndarray]:
@@ -156,11 +275,179 @@ def _check_side(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, 
     logs = np.ascontiguousarray(logs, dtype=np.float64)
     if logs.ndim != 2 or 0 in logs.shape or not np.isfinite(logs).all():
         raise DataError(
-            f"log-embeddings are a finite matrix (tasks, filters), and this one has shape {logs.shape}"
-            f"{'' if np.isfinite(logs).all() else ' and holds NaN or infinity'}. Take the log of Embedding.vector, "
+            f"log-embeddings must be a finite matrix (tasks, filters); this one has shape {logs.shape}"
+            f"{'' if np.isfinite(logs).all() else ' and contains NaN or infinity'}. Take the log of Embedding.vector, "
             "which is positive."
         )
     dead = np.zeros(logs.shape, dtype=bool) if dead is None else np.ascontiguousarray(dead, dtype=bool)
     if dead.shape != logs.shape:
         raise DataError(f"'dead' has shape {dead.shape} and the logs {logs.shape}: one entry per filter is needed.")
     return logs, dead
+
+
+class _Side(NamedTuple):
+    """Some tasks: their log-embeddings (tasks, filters) in float64, and which filters are dead."""
+
+    logs: "Tensor"
+    dead: "Tensor"
+
+
+class _Chunk(NamedTuple):
+    """Some filters of all tasks: values in float32, or logs in float64, and HUGE where dead if some share it."""
+
+    rows: "Tensor"
+    columns: "Tensor"
+    are_logs: bool
+    dead_rows: "Tensor | None"
+    dead_columns: "Tensor | None"
+
+
+def _measure_by_formula(
+    rows: _Side, columns: _Side, kind: Distance, *, is_once: bool, step: Callable[[int], None]
+) -> "Tensor":
+    """The formula on all pairs, above the diagonal and mirrored if once is enough."""
+    device = rows.logs.device
+    width = max(1, FORMULA_BLOCK.get(device.type, FORMULA_BLOCK["cpu"]) // rows.logs.shape[1])
+    result = rows.logs.new_zeros(len(rows.logs), len(columns.logs))
+    has_shared_dead = bool((rows.dead.any(0) & columns.dead.any(0)).any())
+    for row in range(len(result)):
+        for some in _slices(row + 1 if is_once else 0, len(columns.logs), width):
+            counted = ~(rows.dead[row] & columns.dead[some]) if has_shared_dead else None
+            found = kind.from_logs(rows.logs[row][None], columns.logs[some], counted)
+            result[row, some] = found if counted is None else found.masked_fill(~counted.any(-1), 0)
+        step(1)
+    return result + result.T if is_once else result
+
+
+def _measure_by_sums(rows: _Side, columns: _Side, step: Callable[[int], None]) -> "Tensor":
+    """The symmetric distance of all pairs, tasks being taken from the largest to the smallest."""
+    import torch
+
+    is_square, device = rows is columns, rows.logs.device
+    means = [side.logs.mean(1) for side in (rows, columns)]
+    orders = [mean.argsort(descending=True) for mean in means]
+    one = _Side(*(part[orders[0]] for part in rows))
+    other = one if is_square else _Side(*(part[orders[1]] for part in columns))
+    chunks = _make_chunks(one, other)
+    is_shared = one.dead.any(0) & other.dead.any(0)
+    dead = [side.dead[:, is_shared].float() for side in (one, other)]
+    # For every row, the columns before its place belong to larger tasks.
+    places = torch.searchsorted(-means[1][orders[1]], -means[0][orders[0]]).tolist()
+    found = torch.empty(len(one.logs), len(other.logs), dtype=torch.float64, device=device)
+
+    def fill(group: slice) -> int:
+        buffer = torch.empty(SUM_BLOCK.get(device.type, SUM_BLOCK["cpu"]), dtype=torch.float32, device=device)
+        sums = torch.zeros(2, group.stop - group.start, found.shape[1], dtype=torch.float64, device=device)
+        for chunk in chunks:
+            sums += _sum_group(chunk, group, range(len(places)) if is_square else places, buffer, sums)
+        shared = dead[0][group] @ dead[1].T  # small whole numbers, exact in float32
+        found[group] = _finish(sums, one.logs.shape[1] - shared.double())
+        return group.stop - group.start
+
+    for done in run_side_by_side(fill, _slices(0, len(found), GROUP), device):
+        step(done)
+    if is_square:
+        found = found.triu_(1)
+        found += found.T.clone()
+    result = torch.empty_like(found)
+    result[orders[0][:, None], orders[1]] = found
+    return result
+
+
+def run_side_by_side(work: Callable[[slice], int], parts: Iterable[slice], device: "torch.device") -> Iterator[int]:
+    """What `work` returns for every part; on a CPU each part has one thread, and as many run as torch would use.
+
+    The blocks are small. If each one were shared between the threads, these would wait for each other most of the time,
+    and endlessly on a busy machine.
+    """
+    if device.type != "cpu":
+        yield from map(work, parts)
+        return
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    def work_alone(part: slice) -> int:
+        torch.get_num_threads()  # a thread's first call sets its number, so it comes before the limit
+        with threadpool_limits(1, "openmp"):
+            return work(part)
+
+    pool = ThreadPoolExecutor(torch.get_num_threads())
+    try:
+        yield from pool.map(work_alone, parts)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _make_chunks(rows: _Side, columns: _Side) -> list[_Chunk]:
+    """The filters in groups that are treated alike, each in pieces of at most CHUNK."""
+    import torch
+
+    middle = (rows.logs.sum(0) + columns.logs.sum(0)) / (len(rows.logs) + len(columns.logs))
+    spread = torch.maximum(*[(side.logs - middle).abs_().amax(0) for side in (rows, columns)])
+    is_wide, is_shared = spread > WIDEST, rows.dead.any(0) & columns.dead.any(0)
+    sides = [rows] if rows is columns else [rows, columns]
+    chunks = []
+    for wide, shared in ((False, False), (False, True), (True, False), (True, True)):
+        members = torch.nonzero((is_wide == wide) & (is_shared == shared)).flatten()
+        for some in members.split(CHUNK) if len(members) else ():
+            parts = [side.logs[:, some] - middle[some] for side in sides]
+            parts = parts if wide else [part.exp_().float() for part in parts]
+            masks = [(side.dead[:, some] * HUGE).to(parts[0].dtype) for side in sides] if shared else [None]
+            chunks.append(_Chunk(parts[0], parts[-1], wide, masks[0], masks[-1]))
+    return chunks
+
+
+def _sum_group(chunk: _Chunk, group: slice, places: Sequence[int], buffer: "Tensor", like: "Tensor") -> "Tensor":
+    """The chunk's part of the two sums of some rows, shaped like `like`: zero before their places if square."""
+    is_square = chunk.rows is chunk.columns
+    sums = chunk.rows.new_zeros(like.shape)
+    for rows in _slices(group.start, group.stop, ROWS.get(like.device.type, 1)):
+        part = sums[:, rows.start - group.start : rows.stop - group.start]
+        width = max(1, len(buffer) // ((rows.stop - rows.start) * chunk.rows.shape[1]))
+        place = places[rows.start if is_square else (rows.start + rows.stop) // 2]
+        for columns in _slices(place, like.shape[2], width):
+            _sum_block(chunk, rows, columns, is_row_smaller=False, buffer=buffer, sums=part[:, :, columns])
+        for columns in () if is_square else _slices(0, place, width):
+            _sum_block(chunk, rows, columns, is_row_smaller=True, buffer=buffer, sums=part[:, :, columns])
+    sums = sums.double()
+    sums[1].square_()
+    return sums
+
+
+def _sum_block(
+    chunk: _Chunk, rows: slice, columns: slice, *, is_row_smaller: bool, buffer: "Tensor", sums: "Tensor"
+) -> None:
+    """Writes the chunk's sums of q and roots of the sums of q^2, for `rows` with `columns`, to `sums`."""
+    import torch
+
+    a, b = chunk.rows[rows, None], chunk.columns[None, columns]
+    small, large = (a, b) if is_row_smaller else (b, a)
+    dead = None
+    if chunk.dead_rows is not None and chunk.dead_columns is not None:
+        dead = chunk.dead_rows[rows, None], chunk.dead_columns[None, columns]
+    if chunk.are_logs:
+        q = torch.sigmoid(small - large)
+        if dead is not None:
+            q.masked_fill_((dead[0] > 0) & (dead[1] > 0), 0)
+    else:
+        shape = (len(a), b.shape[1], a.shape[2])
+        q = torch.add(a, b, out=buffer[: shape[0] * shape[1] * shape[2]].view(shape))
+        if dead is not None:
+            q.addcmul_(*dead)
+        torch.div(small, q, out=q)
+    torch.sum(q, -1, out=sums[0])
+    torch.linalg.vector_norm(q, dim=-1, out=sums[1])
+
+
+def _finish(sums: "Tensor", counted: "Tensor") -> "Tensor":
+    """The distances from the two sums and the number of filters that count; NaN where float32 does not suffice."""
+    s, v = sums
+    distance, pp = symmetric_from_sums(s, v, counted)
+    doubtful = (pp < SMALLEST_SHARE * counted) | (v < SMALLEST_SQUARES * counted) | (distance < SMALLEST_DISTANCE)
+    distance = distance.clamp_max(BELOW_ONE).masked_fill(doubtful, float("nan"))
+    return distance.masked_fill(counted == 0, 0)
+
+
+def _slices(start: int, stop: int, width: int) -> Iterator[slice]:
+    """Slices from `start` to `stop` of at most `width`."""
+    return (slice(at, min(at + width, stop)) for at in range(start, stop, width))

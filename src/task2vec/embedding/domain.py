@@ -1,4 +1,4 @@
-"""The domain of a task: what its images look like to a probe, without their labels.
+"""The domain of a task: its images as a probe sees them, without their labels.
 
 The baseline of Achille 2019: mean and second moment of the probe's pooled features z over the images. It depends on
 p(x) alone, so tasks that label the same images differently have the same domain, to the bit. The second moment is the
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from task2vec.embedding.settings import EmbedSettings
 from task2vec.errors import DataError, NotFiniteError, UsageError
+from task2vec.progress import Report, show_progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +46,7 @@ class DomainEmbedding:
             if values.ndim != 1 or not values.size or not np.isfinite(values).all():
                 raise DataError(
                     f"'{name}' of the domain of '{self.task}' has shape {values.shape} or values that are not finite: "
-                    "it is no vector of moments. Pass one number per feature."
+                    "it is not a vector of moments. Pass one number per feature."
                 )
             values.setflags(write=False)
             object.__setattr__(self, name, values)
@@ -89,18 +91,18 @@ def embed_domain(
     *,
     dtype: str = "float32",
     device: str | None = None,
-    workers: int | None = None,
+    num_workers: int | None = None,
     batch_size: int | None = None,
-    progress: bool = False,
+    progress: bool | Report = False,
 ) -> DomainEmbedding:
     """The domain embedding of `task` by `probe` (the default one if None): one pass over the images, no labels.
 
     Args:
-        task: what `read_folder` and its siblings give.
-        probe: what `load_probe` gives.
+        task: what `read_folder` and its siblings return.
+        probe: what `load_probe` returns.
         dtype: arithmetic of the probe, as in `EmbedSettings`; the only argument that changes the numbers.
-        device: "cpu", "cuda"; None takes a GPU if there is one.
-        workers: threads that decode images; None takes one per core.
+        device: "cpu", "cuda"; None uses a GPU if there is one.
+        num_workers: threads that decode images; None takes one per core.
         batch_size: images per step; None chooses one.
         progress: show a progress bar on standard error.
 
@@ -112,31 +114,26 @@ def embed_domain(
         >>> len(domain), bool((domain.mean == embed_domain(parity, probe).mean).all())
         (1280, True)
     """
-    # Embeddings are read and compared without torch; whoever makes one needs it.
-    from task2vec.embedding.run import prepare_steps, tensor_cores
-    from task2vec.embedding.settings import EmbedSettings
+    # Domain embeddings are compared without torch; computing one needs it.
+    from task2vec.embedding.single import prepare_job
     from task2vec.probe import load_probe
-    from task2vec.progress import show_progress
 
-    probe = probe or load_probe()
-    settings = EmbedSettings(dtype=dtype)
-    steps = prepare_steps(task, probe, settings=settings, device=device, workers=workers, batch_size=batch_size)
-    with show_progress(progress) as report, tensor_cores(steps.pixels.device):
-        features = steps.features(report)
-    return domain_of(features, task, probe=probe, dtype=dtype)
+    probe, settings = probe or load_probe(), EmbedSettings(dtype=dtype)
+    job = prepare_job(task, probe, settings=settings, device=device, num_workers=num_workers, batch_size=batch_size)
+    with show_progress(progress) as report:
+        return domain_of(job.features(report), task, probe=probe, dtype=dtype)
 
 
 def domain_of(
     features: "Tensor | np.ndarray", task: "Task", *, probe: "Probe", dtype: str = "float32"
 ) -> DomainEmbedding:
-    """The domain embedding from the features that `probe` gave for the images of `task`, without a second pass.
+    """The domain embedding from the features of the images of `task` by `probe`, without a second pass.
 
     Args:
-        features: (images, features) as `Steps.features` gives them, on any device. Their order is of no importance
-            beyond rounding.
+        features: (images, features), on any device. Their order does not matter beyond rounding.
         task: whose images these are.
-        probe: that gave them.
-        dtype: arithmetic that the probe ran in.
+        probe: the probe.
+        dtype: arithmetic of the probe.
 
     Raises:
         NotFiniteError: A feature is NaN or infinite.
@@ -152,12 +149,12 @@ def domain_of(
     if rows.shape != (len(task), probe.feature_dim):
         raise UsageError(
             f"the features have shape {rows.shape}, and '{task.name}' by probe '{probe.name}' has "
-            f"{(len(task), probe.feature_dim)} (images, features): they belong to something else. Pass all of its own."
+            f"{(len(task), probe.feature_dim)} (images, features). Pass the features of all its images by this probe."
         )
     if not np.isfinite(rows).all():
         raise NotFiniteError(
-            f"a feature of '{task.name}' is not finite, which would spoil the whole domain. Look at the images, or use "
-            "dtype='float32' if another was chosen."
+            f"a feature of '{task.name}' is not finite, which would spoil the domain embedding. Check the images, or "
+            "use dtype='float32' if another was chosen."
         )
     return DomainEmbedding(
         task=task.name,

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.union import gather_images, group_tasks
-from task2vec.engine import Engine, Failure, Unit, borrow_engine
+from task2vec.embedding.batching import Pixels
+from task2vec.embedding.many import gather_images, group_tasks
 from task2vec.errors import ConflictError, DataError, Task2VecError, UsageError
 from task2vec.experts.checkpoint import (
     ExpertProbe,
@@ -32,6 +31,7 @@ from task2vec.experts.linear_probe import (
 from task2vec.experts.metatask import CellFailure, MetaTask, ModelInfo, TaskInfo, build_metatask
 from task2vec.experts.protocol import ErrorProtocol
 from task2vec.library import Expert, Library, MeasuredError
+from task2vec.parallel import Backend, Failure, Unit, borrow_backend
 from task2vec.probe import Probe
 from task2vec.progress import show_progress, silent
 from task2vec.tasks import Task
@@ -53,7 +53,7 @@ def error_matrix(
     protocols: Sequence[ErrorProtocol] = (ErrorProtocol(),),
     seeds: Sequence[int] = (0,),
     library: Library | None = None,
-    backend: str | Engine | None = None,
+    backend: str | Backend | None = None,
     trained_on: Mapping[str, Task | Iterable[Task]] | None = None,
     device: str | None = None,
     num_workers: int | None = None,
@@ -98,7 +98,7 @@ def error_matrix(
     run.find_seen(trained_on)
     run.on_cell = on_cell or (lambda _: None)
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
-    with run.record(), show_progress(progress) as report, borrow_engine(backend or "serial") as opened:
+    with run.record(), show_progress(progress) as report, borrow_backend(backend or "serial") as opened:
         run.begin()
         count = len(run.tasks) * len(run.models)
         step = report("cells", count)
@@ -319,7 +319,7 @@ def _key(error: MeasuredError) -> tuple[str, str, str, int]:
 
 @dataclass(frozen=True)
 class CellWork:
-    """All that workers need: see `task2vec.engine.Work`."""
+    """All that workers need: see `task2vec.parallel.Work`."""
 
     tasks: tuple[Task, ...]
     models: tuple[Model, ...]

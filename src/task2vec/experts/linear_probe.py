@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from task2vec.embedding.passes import refuse_infinite
-from task2vec.embedding.run import prepare_passes, tensor_cores
+from task2vec.embedding.batching import prepare_passes, refuse_infinite, tensor_cores
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.errors import UsageError
 from task2vec.experts.checkpoint import TrainedExpert, load_expert
@@ -137,7 +136,7 @@ def prepare_features(
     batch_size: int | None = None,
 ):
     """A network made ready, and the images that it will see."""
-    options = {"device": device, "workers": num_workers, "batch_size": batch_size}
+    options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     return prepare_passes(images, probe, settings=EmbedSettings(), **options)
 
 
@@ -288,7 +287,7 @@ def _fit_classifiers(
     parts = plan.parts if len(rows) == len(plan.parts) else plan.parts.only(rows)
     classifier, epochs = kind
     if classifier == "logistic":
-        logits = fit_split_heads(features, parts, dtype=dtype).logits
+        logits = fit_split_heads(features, parts, dtype=dtype)
     else:
         draws = torch.stack([plan.draw(row, epochs) for row in rows])
         recipe = ACHILLE2019

@@ -25,7 +25,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from task2vec.embedding import Embedding, trivial
-from task2vec.embedding.store import hash_content
+from task2vec.embedding.embedding import hash_content
 from task2vec.errors import DataError, ResourceError, UsageError
 from task2vec.library import Expert, MeasuredError
 from task2vec.probe import FilterLayer
@@ -782,8 +782,8 @@ def find_shots(key: str) -> str:
 
 
 def stack_rows(embeddings: Sequence[Embedding]) -> np.ndarray | None:
-    """Embeddings as rows in single precision, if they fit into it; see `task2vec.library.rows`."""
-    from task2vec.library.rows import make_row
+    """Embeddings as rows in single precision, if they fit into it; see `task2vec.library.search`."""
+    from task2vec.library.search import make_row
 
     rows = [make_row(one) for one in embeddings]
     found = [row for row in rows if row is not None]
@@ -792,14 +792,15 @@ def stack_rows(embeddings: Sequence[Embedding]) -> np.ndarray | None:
 
 def measure_from(embedding: Embedding, others: Sequence[Embedding], rows: np.ndarray | None) -> np.ndarray:
     """The symmetric distances of an embedding from others, with their `stack_rows`; without torch."""
-    from task2vec.library.rows import distances, make_row
+    from task2vec.library.row_distance import symmetric_to_rows
+    from task2vec.library.search import make_row
 
     row = make_row(embedding)
     if row is None or rows is None:
         from task2vec.distance import symmetric
 
         return np.array([symmetric(embedding, other) for other in others])
-    return distances(row, rows)
+    return symmetric_to_rows(row, rows)
 
 
 def measure_distances(embeddings: Sequence[Embedding]) -> np.ndarray:

@@ -22,12 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from task2vec.embedding.device import choose_device
-from task2vec.embedding.kept import name_file
-from task2vec.embedding.pixels import Pixels
-from task2vec.embedding.run import tensor_cores
-from task2vec.engine import Engine, Unit, borrow_engine
-from task2vec.engine.serial import SerialEngine
+from task2vec.embedding import name_file
+from task2vec.embedding.batching import Pixels, choose_device, tensor_cores
 from task2vec.errors import NotFiniteError, Task2VecError, UsageError
 from task2vec.experts.checkpoint import (
     SUFFIX,
@@ -42,6 +38,7 @@ from task2vec.experts.checkpoint import (
 from task2vec.experts.recipes import EpochMetrics, Recipe, find_recipe
 from task2vec.head import fit_head
 from task2vec.library import Expert
+from task2vec.parallel import Backend, SerialBackend, Unit, borrow_backend
 from task2vec.probe import Probe, load_probe
 from task2vec.probe.preprocess import Preprocess
 from task2vec.probe.probe import make_probe
@@ -199,7 +196,7 @@ class TrainingImages:
 def prepare_images(task: Task, base: Probe, *, device: torch.device, num_workers: int | None = None) -> TrainingImages:
     """The images of a task in its order, as its expert will see them, none of them decoded yet."""
     wide = replace(base, preprocess=_widen(base.preprocess)) if isinstance(base.preprocess, Preprocess) else base
-    pixels = Pixels(task.images, wide, device=device, workers=num_workers or os.cpu_count() or 1)
+    pixels = Pixels(task.images, wide, device=device, num_workers=num_workers or os.cpu_count() or 1)
     return TrainingImages(pixels, task.targets, base.size, base.preprocess.normalise)
 
 
@@ -522,7 +519,7 @@ def train_experts(
     *,
     folder: str | Path,
     names: Sequence[str] | None = None,
-    backend: str | Engine = "serial",
+    backend: str | Backend = "serial",
     replace_other: bool = False,
     seed: int = 0,
     device: str | None = None,
@@ -559,9 +556,9 @@ def train_experts(
                 units.append(Unit(str(number), (task, name, file)))
             except Task2VecError as error:
                 yield ExpertResult(number, task.name, name, error=error)
-        with borrow_engine(backend) as opened, show_progress(progress) as report:
+        with borrow_backend(backend) as opened, show_progress(progress) as report:
             step, settled = report("experts", len(units)), set()
-            is_here = progress and isinstance(opened, SerialEngine)
+            is_here = progress and isinstance(opened, SerialBackend)
             watched = replace(work, options=work.options | {"progress": report}) if is_here else work
             for result in opened.run(watched, units):
                 number = int(result.key)

@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from task2vec.distance.kind import SCALING
+from task2vec.distance import SCALING
 from task2vec.embedding import Embedding
 from task2vec.errors import (
     DataError,
@@ -223,7 +223,7 @@ def metatask_from_library(
     experts = {expert.name: expert for expert in library.experts()}
     seen = {(expert.task, name) for name, expert in experts.items() if expert.task is not None}
     for run in library.runs():
-        seen |= {(pair[0], pair[1]) for pair in run.story.get(_SEEN_PAIRS, ())} if run.what == _RUN else set()
+        seen |= {(pair[0], pair[1]) for pair in run.details.get(_SEEN_PAIRS, ())} if run.what == _RUN else set()
     models = _list_models([expert for name, expert in experts.items() if name in measured], entries)
     taken = {task.fingerprint for task in kept}
     wanted = dict.fromkeys(model.source_fingerprint for model in models)

@@ -932,7 +932,7 @@ def time_network(
     """Seconds for 1,000 images of `size` pixels: the median of three passes over eight."""
     import torch
 
-    from task2vec.embedding.device import choose_device
+    from task2vec.embedding.batching import choose_device
 
     where = choose_device(device)
     network = network.to(where).eval()

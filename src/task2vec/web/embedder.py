@@ -41,21 +41,16 @@ def embed_folder(wish: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -
     check_place(wish["folder"])
     tell({"stage": "loading the probe", "done": 0, "total": 0})
     # Not before: torch takes seconds, and a folder that is no task needs none.
-    from task2vec.embedding import EmbedSettings
-    from task2vec.embedding.run import measure_with_halves, prepare_steps, tensor_cores
+    from task2vec.embedding import EmbedSettings, embed
     from task2vec.probe import load_probe
 
     probe = load_probe(like.probe, size=wish.get("size") or image_size(like))
     method = (like.provenance.get("settings") or {}).get("method") or "robust"
-    settings = EmbedSettings(method=method, images=wish.get("images") or EmbedSettings().images)
+    settings = EmbedSettings(method=method, max_samples=wish.get("images") or EmbedSettings().max_samples)
     with Library.open(Path(wish["library"])) as library:
         found = library.find(task, probe, settings=settings)
         if found is None:
-            steps = prepare_steps(task, probe, settings=settings)
-            report = make_report(tell)
-            with tensor_cores(steps.pixels.device):
-                features = steps.features(report)
-            found = measure_with_halves(task, steps, features, report)
+            found = embed(task, probe, settings=settings, progress=make_report(tell))
             check_place(wish["folder"])  # images were read until now
             tell({"stage": "keeping", "done": 0, "total": 0})
             library.add(found, source=task.source)

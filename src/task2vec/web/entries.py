@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from task2vec.distance.kind import SCALING
+from task2vec.distance import SCALING
 from task2vec.experts.metatask import MetaTask
 from task2vec.library import MeasuredError
 from task2vec.library.entries import EmbeddingEntry, TaskEntry

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from task2vec.distance.asymmetric import ALPHA
+from task2vec.distance import ALPHA, split_symmetric, symmetric
 from task2vec.distance.noise import find_floor, with_error
-from task2vec.distance.shares import split_symmetric
-from task2vec.distance.symmetric import symmetric
 from task2vec.embedding import Embedding, trivial
 from task2vec.experts.protocol import wilson_interval
 from task2vec.select.evidence import image_size

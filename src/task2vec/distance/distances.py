@@ -1,0 +1,413 @@
+"""The ten distances between task embeddings. Every formula exists once, for one pair and for blocks of pairs.
+
+A formula takes log-embeddings (..., filters) in float64, as NumPy arrays or torch tensors that broadcast against each
+other, and which filters count (None: all); it returns one number per pair. Logarithms keep extreme scales finite.
+
+Two embeddings are compared on the filters that have Fisher information in at least one of them. A filter that is dead
+in both holds only the priors, which depend on the number of images and not on the task: counted in, such filters would
+change the distance of any two tasks. The paper's formula has 0 / 0 there.
+
+The symmetric distance of Achille 2019 is the cosine distance between a / (a + b) and b / (a + b); with
+u = log a - log b these are sigmoid(u) and sigmoid(-u). It is no metric: from (1, 1) over (1, 3) to (1, 9) it is 0.264,
+directly 0.352.
+
+The asymmetric distance is d(source -> target) = d_sym(source, target) - alpha d_sym(source, t0). The trivial task t0 is
+the source's own prior: a source far from it is complex, and models of complex tasks are good starting points. It may be
+negative.
+
+Example:
+    >>> import numpy as np
+    >>> from task2vec.embedding import Embedding
+    >>> from task2vec.probe import FilterLayer
+    >>> layers, prior = (FilterLayer("conv", "convolution", 2, 9, 0.1),), np.full(2, 1e-9)
+    >>> provenance = {"probe_fingerprint": "p", "settings": {}}
+    >>> a = Embedding("a", "net", np.array([1.0, 2.0]), np.zeros(2), prior, layers, provenance)
+    >>> b = Embedding("b", "net", np.array([2.0, 1.0]), np.zeros(2), prior, layers, provenance)
+    >>> round(symmetric(a, b), 6), symmetric(a, a)
+    (0.2, 0.0)
+    >>> asymmetric(a, b) < asymmetric(a, b, alpha=0)
+    True
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from task2vec.embedding import Embedding, trivial
+from task2vec.errors import ProbeMismatchError, SettingsMismatchError, UsageError
+
+ALPHA = 0.15
+# Settings that change the scale of the numbers: embeddings that differ in one of them are not compared.
+SCALING = ("method", "dtype", "beta", "balance", "head")
+# The symmetric distance of positive vectors is below one; rounding must not exceed it.
+BELOW_ONE = float(np.nextafter(1, 0))
+# exp of more than 709 is infinite; this leaves room for a sum.
+_LARGEST_LOG_RATIO = 690.0
+# Row kernel: rows compared at once (few enough for a processor's cache), filters summed in float32, and the mean square
+# and the distance below which float32 sums have lost their digits.
+_ROWS, _FILTERS = 8, 2048
+_SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-25, 1e-4
+
+# A NumPy array or a torch tensor.
+Array = Any
+
+
+@dataclass(frozen=True)
+class Distance:
+    """A distance between tasks: call it with two embeddings.
+
+    Attributes:
+        name: its key in `task2vec.distance.KINDS`.
+        from_logs: the formula: log-embeddings, log-embeddings, which filters count.
+        is_symmetric: d(a, b) equals d(b, a), to the last bit.
+        is_metric: it obeys the triangle inequality among tasks without dead filters (a filter that is left out for one
+            pair and counted for another can break it).
+        highest: the largest possible value. The smallest is 0, except for the asymmetric distance.
+        lower_is_closer: true of every distance here; for callers that handle similarities as well.
+    """
+
+    name: str
+    from_logs: Callable[..., Array]
+    is_symmetric: bool = True
+    is_metric: bool = False
+    highest: float = math.inf
+    lower_is_closer: bool = True
+
+    def __call__(self, a: Embedding, b: Embedding) -> float:
+        """The distance from `a` to `b`; embeddings of different probes or settings are refused."""
+        counted = find_counted(a, b)
+        return float(self.from_logs(np.log(a.vector[counted]), np.log(b.vector[counted]))) if counted.any() else 0.0
+
+
+@dataclass(frozen=True)
+class Asymmetric(Distance):
+    """The asymmetric distance with its weight of complexity; to change it: `replace(asymmetric, alpha=0.3)`.
+
+    Attributes:
+        alpha: weight of the source's complexity; 0.15 in the paper.
+    """
+
+    alpha: float = ALPHA
+
+    def __post_init__(self):
+        """Refuse a weight that would favour simple sources."""
+        _check_alpha(self.alpha)
+
+    def __call__(self, a: Embedding, b: Embedding, *, alpha: float | None = None) -> float:
+        """The distance from the source `a` to the target `b`."""
+        alpha = self.alpha if alpha is None else _check_alpha(alpha)
+        return symmetric(a, b) - alpha * symmetric(a, trivial(a))
+
+
+def _check_alpha(alpha: float) -> float:
+    if not 0 <= alpha < math.inf:
+        raise UsageError(
+            f"alpha={alpha} is not a valid weight: a negative one would rank the simplest model first, and an infinite "
+            f"one would hide the tasks. Use 0 or more; the paper uses {ALPHA}."
+        )
+    return alpha
+
+
+def find_counted(a: Embedding, b: Embedding) -> np.ndarray:
+    """Which filters count for a pair of comparable embeddings: those that are not dead in both."""
+    check_comparable(a, b)
+    return ~(find_dead(a) & find_dead(b))
+
+
+def find_dead(embedding: Embedding) -> np.ndarray:
+    """True for every filter without any Fisher information."""
+    return embedding.fisher == 0
+
+
+def check_comparable(a: Embedding, b: Embedding) -> None:
+    """Refuses embeddings whose coordinates or scales have different meanings."""
+    for one in (a, b):
+        if not isinstance(one, Embedding):
+            raise UsageError(
+                f"a {type(one).__name__} is not a task embedding, so it cannot be compared with one. Pass what embed() "
+                "or load_embedding() returns (distance.domain compares domains)."
+            )
+        if one.probe_fingerprint == "unknown":
+            raise ProbeMismatchError(
+                f"the embedding of '{one.task}' does not record its probe, so its coordinates may mean anything. "
+                f"Embed it again: task2vec embed {one.task}"
+            )
+    if a.probe_fingerprint != b.probe_fingerprint:
+        same_name = " under the same name but with other weights or another image size" if a.probe == b.probe else ""
+        raise ProbeMismatchError(
+            f"cannot compare '{a.task}' with '{b.task}': they were embedded by different probes ({a.probe} and "
+            f"{b.probe}{same_name}), so their coordinates mean different filters. Embed one again: "
+            f"task2vec embed --probe {a.probe} {b.task}"
+        )
+    for name in SCALING:
+        one, other = (e.provenance.get("settings", {}).get(name) for e in (a, b))
+        if one != other:
+            classes = {"balance": "EmbedSettings", "head": "VariationalSettings"}
+            fix = f"{classes[name]}({name}={one!r})" if name in classes else f"task2vec embed --{name} {one} {b.task}"
+            raise SettingsMismatchError(
+                f"cannot compare '{a.task}' with '{b.task}': they were embedded with {name}={one} and {name}={other}, "
+                f"which changes the numbers themselves. Embed one again: {fix}"
+            )
+
+
+# --- formulas ---------------------------------------------------------------------------------------------------------
+
+
+def _module_of(array: Array) -> Any:
+    """NumPy or torch, whichever made the array; the functions used here have the same names in both."""
+    return np if isinstance(array, np.ndarray) else sys.modules["torch"]
+
+
+def _mask(values: Array, counted: Array | None, fill: float) -> Array:
+    return values if counted is None else _module_of(values).where(counted, values, fill)
+
+
+def _mean(values: Array, counted: Array | None) -> Array:
+    return values.mean(-1) if counted is None else _mask(values, counted, 0.0).sum(-1) / counted.sum(-1)
+
+
+def _is_flat(values: Array, counted: Array | None) -> Array:
+    """Whether all values that count are the same."""
+    xp = _module_of(values)
+    return xp.amax(_mask(values, counted, -math.inf), -1) == xp.amin(_mask(values, counted, math.inf), -1)
+
+
+def _normalize(values: Array) -> Array:
+    return values / (values * values).sum(-1)[..., None] ** 0.5
+
+
+def _direction(logs: Array) -> Array:
+    """The unit vector along exp(logs), scaled by the largest value first; -inf stands for what does not count."""
+    xp = _module_of(logs)
+    return _normalize(xp.exp(logs - xp.amax(logs, -1)[..., None]))
+
+
+def _half_square(difference: Array, highest: float) -> Array:
+    """1 - cos of two unit vectors is |x - y|^2 / 2: no cancellation for vectors that are nearly the same."""
+    return _module_of(difference).clip((difference * difference).sum(-1) / 2, 0, highest)
+
+
+def _split_shares(log_a: Array, log_b: Array, counted: Array | None) -> Array:
+    """Difference of the unit vectors along a / (a + b) and b / (a + b): half of its squares sum to the distance."""
+    xp = _module_of(log_a)
+    u = log_a - log_b
+    zero = xp.zeros_like(u)
+    p, q = (_direction(_mask(-xp.logaddexp(zero, sign * u), counted, -math.inf)) for sign in (-1, 1))
+    return p - q
+
+
+def symmetric_from_logs(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+    """The cosine distance between a / (a + b) and b / (a + b)."""
+    return _half_square(_split_shares(log_a, log_b, counted), BELOW_ONE)
+
+
+def _cosine(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+    """1 - cos(a, b), between 0 and 1 since all entries are positive."""
+    a, b = (_direction(_mask(each, counted, -math.inf)) for each in (log_a, log_b))
+    return _half_square(a - b, 1.0)
+
+
+def _euclidean(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+    """|a - b|. The largest filters dominate; the paper warns of it for that reason."""
+    xp = _module_of(log_a)
+    log_a, log_b = (_mask(each, counted, -math.inf) for each in (log_a, log_b))
+    largest = xp.maximum(xp.amax(log_a, -1), xp.amax(log_b, -1))
+    difference = xp.abs(xp.exp(log_a - largest[..., None]) - xp.exp(log_b - largest[..., None]))
+    scale = xp.amax(difference, -1)
+    scaled = difference / (scale + (scale == 0))[..., None]
+    return (scaled * scaled).sum(-1) ** 0.5 * scale * xp.exp(largest)
+
+
+def _kl(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+    """KL(N(0, 1/a) || N(0, 1/b)) = (b/a - 1 - log(b/a)) / 2: an embedding holds precisions. Mean over the filters."""
+    xp = _module_of(log_a)
+    ratio = xp.clip(log_b - log_a, None, _LARGEST_LOG_RATIO)
+    return xp.clip(_mean((xp.expm1(ratio) - ratio) / 2, counted), 0, None)
+
+
+def _jeffreys(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+    """KL in both directions, cosh(u) - 1 with u = log a - log b. Mean over the filters."""
+    xp = _module_of(log_a)
+    half = xp.sinh(xp.clip(log_a - log_b, -_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO) / 2)
+    return _mean(2 * half * half, counted)
+
+
+def _jensen_shannon(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+    """Root of the Jensen-Shannon divergence in bits between a / sum(a) and b / sum(b): between 0 and 1.
+
+    The root, and not the divergence, is a metric (Endres and Schindelin 2003).
+    """
+    xp = _module_of(log_a)
+    masked = (_mask(each, counted, -math.inf) for each in (log_a, log_b))
+    log_p, log_q = (each - _log_sum(each)[..., None] for each in masked)
+    v = _mask(xp.abs(log_p - log_q), counted, 0.0)
+    # With t = (p - q) / (p + q) a filter adds (p + q) / 4 ((1 + t) log(1 + t) + (1 - t) log(1 - t)). In v = 2 atanh(t)
+    # this is (p + q) / 4 (v t - 2 log cosh(v / 2)), whose first form does not cancel for small v.
+    t = xp.tanh(v / 2)
+    small = xp.clip(t, None, 0.5)
+    near, far = xp.log1p(-small * small), 2 * math.log(2) - v - 2 * xp.log1p(xp.exp(-v))
+    parts = (xp.exp(log_p) + xp.exp(log_q)) / 4 * (v * t + xp.where(t < 0.5, near, far))
+    return xp.clip(parts.sum(-1) / math.log(2), 0, 1) ** 0.5
+
+
+def _log_sum(logs: Array) -> Array:
+    xp = _module_of(logs)
+    largest = xp.amax(logs, -1)
+    return largest + xp.log(xp.exp(logs - largest[..., None]).sum(-1))
+
+
+def _correlation(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+    """1 - Pearson's correlation of the logs, between 0 and 2.
+
+    A constant embedding has no shape to correlate: it is at 0 from another constant one and at 1 from all others.
+    """
+    xp = _module_of(log_a)
+    flat_a, flat_b = _is_flat(log_a, counted), _is_flat(log_b, counted)
+    shapes = []
+    for logs, is_flat in ((log_a, flat_a), (log_b, flat_b)):
+        centred = _mask(logs - _mean(logs, counted)[..., None], counted, 0.0)
+        largest = xp.amax(xp.abs(centred), -1)
+        scaled = centred / (largest + (largest == 0))[..., None]
+        shapes.append(scaled / ((scaled * scaled).sum(-1) + is_flat)[..., None] ** 0.5)
+    distance = _half_square(shapes[0] - shapes[1], 2.0)
+    return xp.where(flat_a & flat_b, 0.0, xp.where(flat_a | flat_b, 1.0, distance))
+
+
+def _log_euclidean(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+    """Root mean square of u = log a - log b: by how many e-folds a typical filter differs."""
+    u = log_a - log_b
+    return _mean(u * u, counted) ** 0.5
+
+
+def _centred_log_euclidean(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
+    """Standard deviation of u = log a - log b, blind to a common factor; its square is 2 d_sym for near tasks."""
+    u = log_a - log_b
+    centred = u - _mean(u, counted)[..., None]
+    return _module_of(u).where(_is_flat(u, counted), 0.0, _mean(centred * centred, counted) ** 0.5)
+
+
+symmetric = Distance("symmetric", symmetric_from_logs, highest=1.0)
+asymmetric = Asymmetric("asymmetric", symmetric_from_logs, is_symmetric=False, highest=1.0)
+cosine = Distance("cosine", _cosine, highest=1.0)
+euclidean = Distance("euclidean", _euclidean, is_metric=True)
+kl = Distance("kl", _kl, is_symmetric=False)
+jeffreys = Distance("jeffreys", _jeffreys)
+jensen_shannon = Distance("jensen_shannon", _jensen_shannon, is_metric=True, highest=1.0)
+correlation = Distance("correlation", _correlation, highest=2.0)
+log_euclidean = Distance("log_euclidean", _log_euclidean, is_metric=True)
+centred_log_euclidean = Distance("centred_log_euclidean", _centred_log_euclidean, is_metric=True)
+
+KINDS: dict[str, Distance] = {
+    kind.name: kind
+    for kind in (
+        symmetric,
+        asymmetric,
+        cosine,
+        euclidean,
+        kl,
+        jeffreys,
+        jensen_shannon,
+        correlation,
+        log_euclidean,
+        centred_log_euclidean,
+    )
+}
+
+
+def find_kind(kind: str | Distance) -> Distance:
+    """The distance of that name."""
+    if isinstance(kind, Distance):
+        return kind
+    if kind not in KINDS:
+        raise UsageError(f"there is no distance called '{kind}'. Choose one of: {', '.join(KINDS)}")
+    return KINDS[kind]
+
+
+def split_symmetric(a: Embedding, b: Embedding) -> np.ndarray:
+    """(filters,) the part of every filter in the symmetric distance of two tasks; 0 where it is dead in both.
+
+    The distance is half of the squared distance of two unit vectors, so the parts sum to it.
+    """
+    counted = find_counted(a, b)
+    parts = np.zeros(len(a))
+    if counted.any():
+        parts[counted] = np.square(_split_shares(np.log(a.vector[counted]), np.log(b.vector[counted]), None)) / 2
+    return parts
+
+
+# --- sums for many pairs ----------------------------------------------------------------------------------------------
+
+
+def symmetric_from_sums(s: Array, v: Array, count: Array | float) -> tuple[Array, Array]:
+    """The symmetric distance from s = sum of q and v = sum of q^2 over `count` filters, and p.p.
+
+    With q = b / (a + b) and p = 1 - q:  p.p = n - 2 s + v,  q.q = v,  p.q = s - v,  (p.p) (q.q) - (p.q)^2 = n v - s^2.
+    The smaller p.p is beside `count`, the less of it is left by rounding.
+    """
+    pp = count - 2 * s + v
+    root = _module_of(s).clip(pp * v, 0, None) ** 0.5
+    return (count * v - s * s) / (root * (root + s - v)), pp
+
+
+def symmetric_to_rows(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The symmetric distance of `query` (filters,) from each of `rows` (n, filters), float32, within 1e-6.
+
+    An entry is Fisher + prior, negative where the filter is dead, with a size between 1e-37 and 1e37: then no logarithm
+    is needed. Equal rows are at exactly 0.
+
+    Example:
+        >>> symmetric_to_rows(np.float32([1, 2]), np.float32([[2, 1], [1, 2]])).round(6)
+        array([0.2, 0. ])
+    """
+    sums, counted = _sum_dead(query, rows)
+    sizes = np.abs(query)
+    # Divided by infinity, a filter that is dead in the query is zero in p and q, and adds nothing here.
+    below = np.where(query < 0, np.inf, sizes)
+    buffer = np.empty((3, min(_ROWS, len(rows)), len(query)), dtype=np.float32)
+    for at in range(0, len(rows), _ROWS):
+        some = rows[at : at + _ROWS]
+        p, q, share = buffer[:, : len(some)]
+        np.abs(some, out=q)
+        np.add(below, q, out=share)
+        np.reciprocal(share, out=share)
+        q *= share
+        np.multiply(sizes, share, out=p)
+        sums[:, at : at + _ROWS] += _sum_squares(p, q)
+    pp, qq, pq = sums
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = 1 - pq / np.sqrt(pp * qq)
+    is_exact = (np.minimum(pp, qq) > _SMALLEST_SQUARES * counted) & (found > _SMALLEST_DISTANCE)
+    for at in np.flatnonzero(~is_exact):
+        found[at] = _measure_in_float64(query, rows[at])
+    return np.minimum(found, BELOW_ONE)
+
+
+def _sum_dead(query: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the filters that are dead in the query but not in the row add to the sums, and how many count in all."""
+    dead = np.flatnonzero(query < 0)
+    others = rows[:, dead]
+    is_alive = others > 0
+    sizes = np.abs(query[dead])
+    share = is_alive / (sizes + np.abs(others))
+    return _sum_squares(sizes * share, others * share), len(query) - len(dead) + np.count_nonzero(is_alive, axis=1)
+
+
+def _sum_squares(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """The sums of p^2, q^2 and p q of every row, in float64 over some thousand filters each."""
+    sums = np.zeros((3, len(p)))
+    for at in range(0, p.shape[1], _FILTERS):
+        one, other = p[:, at : at + _FILTERS], q[:, at : at + _FILTERS]
+        sums += np.vecdot(one, one), np.vecdot(other, other), np.vecdot(one, other)
+    return sums
+
+
+def _measure_in_float64(query: np.ndarray, row: np.ndarray) -> float:
+    counted = (query > 0) | (row > 0)
+    if not counted.any() or np.array_equal(query, row):
+        return 0.0
+    log_a, log_b = (np.log(np.abs(one[counted].astype(np.float64))) for one in (query, row))
+    return float(symmetric_from_logs(log_a, log_b))

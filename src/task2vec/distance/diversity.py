@@ -1,0 +1,237 @@
+"""How diverse a collection is: the expected distance between the embeddings of two of its batches.
+
+The diversity coefficient of Miranda et al. (2022) and Lee et al. (2023), with two additions:
+
+* the **error**. Pairs share batches, so n (n - 1) / 2 distances are far from independent, and the usual standard error
+  of their mean would be much too small. The mean over pairs is a U-statistic; the jackknife over batches (leave out one
+  with all its pairs) estimates its error, too large rather than too small on average (Efron and Stein, 1981).
+* the **noise floor**. Two batches of the same classes are not at distance zero, because their images differ. A twin has
+  the same classes as its batch and other images: the mean distance of twins is what a uniform collection shows. Only
+  what exceeds it is diversity.
+
+For two collections the reference is their own diversity: batches of two identical collections are as far apart as
+batches of one. The excess is half of an energy distance (Szekely and Rizzo, 2013), about zero for identical ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from task2vec.distance.distances import Distance, find_kind
+from task2vec.distance.pairwise import pairwise
+from task2vec.embedding import Embedding
+from task2vec.errors import UsageError
+
+FEWEST_BATCHES = 3
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number with its standard error by the jackknife over batches."""
+
+    value: float
+    stderr: float
+
+    def __str__(self) -> str:
+        """The number and its error."""
+        return f"{self.value:.3f} ± {self.stderr:.3f}"
+
+
+@dataclass(frozen=True)
+class Diversity:
+    """The distances between the batches of one collection.
+
+    Attributes:
+        coefficient: the mean distance of two batches.
+        floor: the mean distance of a batch from its twin: what noise alone produces. None without twins.
+        excess: the coefficient minus the floor, with its own error; about zero for a uniform collection.
+        batches: their number.
+        kind: name of the distance.
+    """
+
+    coefficient: Spread
+    floor: Spread | None
+    excess: Spread | None
+    batches: int
+    kind: str
+
+    def __str__(self) -> str:
+        """The coefficient in one line."""
+        beyond = f"; noise floor {self.floor}; excess {self.excess}" if self.floor else ""
+        return f"{self.coefficient} ({self.batches} batches{beyond})"
+
+
+@dataclass(frozen=True)
+class CrossDiversity:
+    """The distances between the batches of two collections.
+
+    Attributes:
+        coefficient: the mean distance between a batch of one and a batch of the other.
+        alignment: 1 minus the coefficient: 1 if all batches are the same. None for distances without a maximum of 1.
+        own: the mean of the two collections' own coefficients: what two identical collections would show.
+        excess: the coefficient minus that; about zero for identical collections.
+        batches: their numbers.
+        kind: name of the distance.
+    """
+
+    coefficient: Spread
+    alignment: Spread | None
+    own: Spread
+    excess: Spread
+    batches: tuple[int, int]
+    kind: str
+
+    def __str__(self) -> str:
+        """The coefficient in one line."""
+        counts = "{} and {} batches".format(*self.batches)
+        return f"{self.coefficient} ({counts}; own {self.own}; excess {self.excess})"
+
+
+def diversity(
+    batches: Sequence[Embedding],
+    twins: Sequence[Embedding] | None = None,
+    *,
+    kind: str | Distance = "symmetric",
+    device: str | None = None,
+) -> Diversity:
+    """The mean distance between the batches of a collection, its error, and how much of it is noise.
+
+    It depends on the size of the batches: fewer images make more noise. Compare collections by batches of one size.
+
+    Args:
+        batches: embeddings of batches that share no images; at least three.
+        twins: for each batch one with the same classes and other images (`embed_batches` makes both). They give the
+            noise floor, and count as batches, too.
+        kind: a symmetric distance, by its name in `KINDS`.
+        device: "cpu", "cuda"; None uses a GPU if there is one.
+
+    Example:
+        >>> from task2vec.probe import FilterLayer
+        >>> layers, prior = (FilterLayer("conv", "convolution", 2, 9, 0.1),), np.full(2, 1e-9)
+        >>> fishers = [[1.0, 2.0], [1.0, 2.5], [2.0, 1.0], [2.0, 1.5]]
+        >>> provenance = {"probe_fingerprint": "p"}
+        >>> batches = [Embedding(f"{f}", "net", np.array(f), prior, prior, layers, provenance) for f in fishers]
+        >>> print(diversity(batches, device="cpu"))
+        0.125 ± 0.044 (4 batches)
+    """
+    kind = _check_kind(kind)
+    _check_counts("batches", batches, twins)
+    apart = _measure((batches, twins), (batches, twins), kind, device)
+    coefficient = _Jackknife(_mean_of_pairs(apart), [_mean_of_pairs(_without(apart, i)) for i in range(len(apart))])
+    if twins is None:
+        return Diversity(coefficient.spread(), None, None, len(batches), kind.name)
+    near = np.diagonal(pairwise(batches, kind, others=twins, device=device).values)
+    floor = _Jackknife(float(near.mean()), [float(np.delete(near, i).mean()) for i in range(len(near))])
+    return Diversity(coefficient.spread(), floor.spread(), coefficient.minus(floor).spread(), len(batches), kind.name)
+
+
+def cross_diversity(
+    batches: Sequence[Embedding],
+    others: Sequence[Embedding],
+    *,
+    twins: tuple[Sequence[Embedding], Sequence[Embedding]] | None = None,
+    kind: str | Distance = "symmetric",
+    device: str | None = None,
+) -> CrossDiversity:
+    """The mean distance between the batches of two collections, its error, and what two identical ones would show.
+
+    Args:
+        batches: embeddings of batches of one collection; at least three.
+        others: those of the other, of the same size.
+        twins: of the batches and of the others; they count as batches, too.
+        kind: a symmetric distance, by its name in `KINDS`.
+        device: "cpu", "cuda"; None uses a GPU if there is one.
+
+    Example:
+        >>> from task2vec.probe import FilterLayer
+        >>> layers, prior = (FilterLayer("conv", "convolution", 2, 9, 0.1),), np.full(2, 1e-9)
+        >>> fishers, provenance = [[1.0, 2.0], [1.0, 2.5], [1.0, 1.8]], {"probe_fingerprint": "p"}
+        >>> ones = [Embedding(f"{f}", "net", np.array(f), prior, prior, layers, provenance) for f in fishers]
+        >>> others = [Embedding(f"{f}", "net", np.array(f[::-1]), prior, prior, layers, provenance) for f in fishers]
+        >>> print(cross_diversity(ones, others, device="cpu"))
+        0.220 ± 0.033 (3 and 3 batches; own 0.007 ± 0.005; excess 0.213 ± 0.031)
+    """
+    kind = _check_kind(kind)
+    sides = [(batches, None if twins is None else twins[0]), (others, None if twins is None else twins[1])]
+    for name, side in zip(("batches", "others"), sides, strict=True):
+        _check_counts(name, *side)
+    one, other, across = (_measure(a, b, kind, device) for a, b in [(sides[0],) * 2, (sides[1],) * 2, tuple(sides)])
+    rows, columns = range(len(one)), range(len(other))
+    cross = _Jackknife(
+        float(across.mean()),
+        [float(np.delete(across, i, axis=0).mean()) for i in rows],
+        [float(np.delete(across, j, axis=1).mean()) for j in columns],
+    )
+    alone = [_mean_of_pairs(one), _mean_of_pairs(other)]
+    own = _Jackknife(
+        sum(alone) / 2,
+        [(_mean_of_pairs(_without(one, i)) + alone[1]) / 2 for i in rows],
+        [(alone[0] + _mean_of_pairs(_without(other, j))) / 2 for j in columns],
+    )
+    counts = len(batches), len(others)
+    alignment = Spread(1 - cross.value, cross.spread().stderr) if kind.highest == 1 else None
+    return CrossDiversity(cross.spread(), alignment, own.spread(), cross.minus(own).spread(), counts, kind.name)
+
+
+class _Jackknife:
+    """A number, and what it is without each of the batches, of one collection or of several independent ones."""
+
+    def __init__(self, value: float, *without: Sequence[float]):
+        """Keep them."""
+        self.value, self.without = value, [np.array(each) for each in without]
+
+    def minus(self, other: "_Jackknife") -> "_Jackknife":
+        """The difference of two numbers from the same batches."""
+        pairs = zip(self.without, other.without, strict=True)
+        return _Jackknife(self.value - other.value, *((a - b).tolist() for a, b in pairs))
+
+    def spread(self) -> Spread:
+        """The number with its standard error: the variances of independent collections add up."""
+        parts = [(len(each) - 1) / len(each) * float(np.square(each - each.mean()).sum()) for each in self.without]
+        return Spread(self.value, float(np.sqrt(sum(parts))))
+
+
+Side = tuple[Sequence[Embedding], Sequence[Embedding] | None]
+
+
+def _measure(side: Side, other: Side, kind: Distance, device: str | None) -> np.ndarray:
+    """(batches, batches) distances, each the mean over both twins of both; nothing but pairs of different ones counts.
+
+    A batch and its twin are one draw, and left out together.
+    """
+    rows, columns = ([each for each in pair if each is not None] for pair in (side, other))
+    return np.mean([pairwise(a, kind, others=b, device=device).values for a in rows for b in columns], axis=0)
+
+
+def _mean_of_pairs(apart: np.ndarray) -> float:
+    """The mean over all pairs of different batches."""
+    count = len(apart)
+    return float((apart.sum() - np.trace(apart)) / (count * (count - 1)))
+
+
+def _without(apart: np.ndarray, number: int) -> np.ndarray:
+    return np.delete(np.delete(apart, number, axis=0), number, axis=1)
+
+
+def _check_kind(kind: str | Distance) -> Distance:
+    found = find_kind(kind)
+    if not found.is_symmetric:
+        raise UsageError(
+            f"'{found.name}' has a direction, and two batches have none: the result would depend on their order. Use a "
+            "symmetric distance such as symmetric or cosine."
+        )
+    return found
+
+
+def _check_counts(name: str, batches: Sequence[Embedding], twins: Sequence[Embedding] | None) -> None:
+    if len(batches) < FEWEST_BATCHES:
+        raise UsageError(
+            f"{len(batches)} {name} are too few to estimate diversity and its error. Embed at least {FEWEST_BATCHES}; "
+            "ten or more are better."
+        )
+    if twins is not None and len(twins) != len(batches):
+        raise UsageError(
+            f"there are {len(twins)} twins for {len(batches)} {name}, and each batch needs its own. Pass what "
+            "embed_batches returns, in its order."
+        )

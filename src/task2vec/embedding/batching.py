@@ -1,0 +1,485 @@
+"""How images go through the probe: decoded by threads, in batches that fit into memory, forward and backward.
+
+The backward passes of any number of tasks on the same images share the forward pass. Every task has drawn pairs of an
+image and a term of its own. A batch is made of columns, which go forward once, and of slots, in each of which all
+columns go back. An image may take several columns: with one, its batch has as many slots as the image has pairs, most
+of them empty where other images have few; with a column for every pair nothing is empty, and the image goes forward
+once for each. The best number lies between, and minimises the cost
+
+    (columns + idle) x (forward + slots)
+
+in backward passes of one image. Images with the most pairs come first, so those of a batch have about as many. Pairs of
+an image are run in their order, as many in a slot as it has columns: then at most one task is ever in the middle of its
+pairs of an image, so that a single row per image is enough for sums that wait.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from task2vec.embedding.settings import EmbedSettings
+from task2vec.errors import NotFiniteError, ResourceError, UsageError
+from task2vec.fisher import Ledger, NoisyNetwork, PerSampleFisher
+from task2vec.probe import PreparedNetwork, Probe
+from task2vec.progress import Report
+from task2vec.tasks import Images
+
+# Decoded images are kept for the second pass up to this many bytes; more of them are decoded again.
+CACHE_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
+BATCH_SIZE = {"cpu": 16, "cuda": 128}
+# A GPU prepares its kernels for every new batch size, which can take seconds: batches fill up to multiples of this.
+_STEP = 32
+# What happens once per column, with all that is remembered of the layers' inputs, in backward passes with their
+# reductions. Measured: 0.5 to 1.7 on a CPU, by probe and method, the default one 1.6; 0.25 to 0.45 on an H200.
+_FORWARD = {"cpu": 1.5, "cuda": 0.3}
+# How many images a GPU could run while the host starts the kernels of a pass: 14 to 300 on an H200.
+_IDLE = {"cpu": 0, "cuda": 32}
+# Numbers in the seeds of one forward pass, all its slots together; for the other slots a batch goes forward again.
+_SEEDS = 1 << 26
+
+
+def choose_device(name: str | None) -> torch.device:
+    """The device of that name, or a GPU if there is one and none was named."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+        return device
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(
+            f"device '{name}' cannot be used here ({str(error).splitlines()[0]}). Leave it out, or use --device cpu."
+        ) from error
+
+
+@contextmanager
+def tensor_cores(device: torch.device) -> Iterator[None]:
+    """Lets a GPU multiply float32 in TF32, its fast path, in the block; a CPU is not affected."""
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+class Pixels:
+    """Preprocessed images for one probe, on the device where they will be used.
+
+    What is cached depends on bytes only, never on the number of images, and the numbers do not depend on the cache.
+    """
+
+    def __init__(self, images: Images, probe: Probe, *, device: torch.device, num_workers: int):
+        self.images, self.probe, self.device = images, probe, device
+        self.num_workers = num_workers if images.is_threadsafe else 1
+        self.kept: dict[int, Tensor] = {}
+        self.parts: list[Pixels] = []
+        self.room = CACHE_BYTES.get(device.type, CACHE_BYTES["cpu"])
+        if device.type == "cuda":
+            self.room = min(self.room, torch.cuda.mem_get_info(device)[0] // 4)
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.images)
+
+    def part(self, indices: Sequence[int], images: Images) -> "Pixels":
+        """The pixels of some of the images, which are `images`; those in the cache are not decoded again."""
+        pixels = Pixels(images, self.probe, device=self.device, num_workers=self.num_workers)
+        pixels.kept = {new: self.kept[old] for new, old in enumerate(indices) if old in self.kept}
+        pixels.room = self.room
+        self.parts.append(pixels)
+        return pixels
+
+    def batches(self, indices: Sequence[int], size: int) -> Iterator[tuple[list[int], Tensor]]:
+        """Runs of `size` indices with their stacked tensors."""
+        return self.runs(list(indices[start : start + size]) for start in range(0, len(indices), size))
+
+    def runs(self, runs: Iterable[list[int]]) -> Iterator[tuple[list[int], Tensor]]:
+        """Runs of indices with their stacked tensors, one run being decoded while another is used."""
+        with ThreadPoolExecutor(self.num_workers) as pool:
+
+            def begin(run: list[int]) -> tuple[list[int], list[Future[Tensor]]]:
+                return run, [pool.submit(self.load, index) for index in run]
+
+            begun = map(begin, runs)
+            ahead = next(begun, None)
+            while ahead is not None:
+                run, loading = ahead
+                ahead = next(begun, None)
+                try:
+                    tensors = [future.result().to(self.device, non_blocking=True) for future in loading]
+                except BaseException:
+                    pool.shutdown(cancel_futures=True)
+                    raise
+                self._keep(run, tensors)
+                yield run, torch.stack(tensors)
+
+    def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
+        """Batches of images that recur often: from one tensor, if all images are in the cache."""
+        if len(self.kept) < len(self):
+            yield from (pixels for _, pixels in self.batches(indices, size))
+            return
+        whole = torch.stack([self.kept[index] for index in range(len(self))])
+        self.kept = dict(enumerate(whole))
+        for some in torch.tensor(indices, device=self.device).split(size):
+            yield whole[some]
+
+    def forget(self) -> None:
+        """Empties the cache, here and in parts, and caches nothing more: memory is short."""
+        self.kept, self.room = {}, 0
+        for part in self.parts:
+            part.forget()
+
+    def load(self, index: int) -> Tensor:
+        """One image as a tensor, decoded if it is not in the cache; `DataError` if it cannot be."""
+        if index in self.kept:
+            return self.kept[index]
+        tensor = self.probe.preprocess(self.images.load(index))
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise NotFiniteError(
+                f"'{self.images.name(index)}' becomes NaN or infinity under the probe's transform, which would spoil "
+                "the embedding. Check the image and the transform."
+            )
+        return tensor
+
+    def _keep(self, indices: list[int], tensors: list[Tensor]) -> None:
+        for index, tensor in zip(indices, tensors, strict=True):
+            size = tensor.numel() * tensor.element_size()
+            if index not in self.kept and size <= self.room:
+                self.kept[index] = tensor
+                self.room -= size
+
+
+class OomRetry:
+    """Runs work on batches no larger than what has fitted into memory so far; the numbers stay the same."""
+
+    def __init__(self, what: str, *, on_shortage: Callable[[], None] = lambda: None):
+        """`what` is named in errors; `on_shortage` frees what can be spared."""
+        self.what, self.on_shortage = what, on_shortage
+        self.largest: int | None = None
+
+    def shrink(self, count: int) -> None:
+        """Notes that `count` images at a time are too many."""
+        self.largest = (count + 1) // 2
+        self.on_shortage()
+        torch.cuda.empty_cache()
+        warnings.warn(f"GPU memory ran out: continuing with batches of {self.largest} images", stacklevel=3)
+
+    def run(self, work: Callable[..., Tensor], parts: Sequence[Any]) -> Tensor:
+        """`work` on `parts`, sequences with one entry per image, or on their halves as often as memory requires."""
+        count = len(parts[0])
+        if self.largest is None or count <= self.largest:
+            try:
+                return work(*parts)
+            except torch.cuda.OutOfMemoryError as error:
+                if count == 1:
+                    raise ResourceError(
+                        f"the GPU has not enough memory for a single image: {self.what}. Use a smaller size (--size) "
+                        "or the CPU (--device cpu)."
+                    ) from error
+            self.shrink(count)
+        middle = (count + 1) // 2
+        return torch.cat([self.run(work, [p[:middle] for p in parts]), self.run(work, [p[middle:] for p in parts])])
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A prepared probe, and how it is run."""
+
+    probe: Probe
+    network: PreparedNetwork
+    dtype: torch.dtype
+    batch_size: int
+    memory: OomRetry
+
+    def input(self, pixels: Tensor) -> Tensor:
+        """What the network takes: normalised, and on a GPU with the last image repeated up to a multiple of `_STEP`.
+
+        Nothing is filled up where memory is short, batches are small, or images go one by one anyway.
+        """
+        images = self.probe.preprocess.normalise(pixels, self.dtype)
+        if not images.is_cuda:
+            return images
+        if self.memory.largest is None and self.batch_size >= _STEP and self.network.is_batched:
+            images = torch.cat([images, images[-1:].expand(-len(images) % _STEP, -1, -1, -1)])
+        return images.contiguous(memory_format=torch.channels_last)
+
+    def features(self, pixels: Pixels, report: Report) -> Tensor:
+        """(n, d) pooled features of every image, float32 (float64 if asked)."""
+        dtype = torch.promote_types(self.dtype, torch.float32)
+        kept = torch.empty(len(pixels), self.probe.feature_dim, dtype=dtype, device=pixels.device)
+        step = report("features", len(pixels))
+        with tensor_cores(pixels.device):
+            for indices, some in pixels.batches(range(len(pixels)), self.batch_size):
+                kept[indices] = self.memory.run(self._features, [some]).to(kept)
+                step(len(indices))
+        return kept
+
+    @torch.inference_mode()
+    def _features(self, pixels: Tensor) -> Tensor:
+        return self.network.module(self.input(pixels))[: len(pixels)]
+
+
+def prepare_passes(
+    images: Images,
+    probe: Probe,
+    *,
+    settings: EmbedSettings,
+    device: str | None = None,
+    num_workers: int | None = None,
+    batch_size: int | None = None,
+) -> tuple[Passes, Pixels]:
+    """The probe made ready to run, and the images that it will see, none of them decoded yet."""
+    if any(count is not None and count < 1 for count in (num_workers, batch_size)):
+        raise UsageError(
+            f"num_workers={num_workers} and batch_size={batch_size} must be at least 1. Leave them out to have them "
+            "chosen."
+        )
+    where, dtype = choose_device(device), getattr(torch, settings.dtype)
+    pixels = Pixels(images, probe, device=where, num_workers=num_workers or os.cpu_count() or 1)
+    network = probe.prepare(device=where, dtype=dtype)
+    if settings.method == "variational":
+        NoisyNetwork(network, probe.layers)  # refuses a probe with layers that cannot take noise
+    what = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
+    memory = OomRetry(what, on_shortage=pixels.forget)
+    return Passes(probe, network, dtype, batch_size or BATCH_SIZE.get(where.type, 16), memory), pixels
+
+
+def refuse_infinite(features: Tensor, name_of: Callable[[int], str]) -> None:
+    """Raises `NotFiniteError` if the features of some image are not finite, and names it."""
+    is_bad = ~torch.isfinite(features).all(1)
+    if bool(is_bad.any()):
+        raise infinite_features(name_of(int(torch.nonzero(is_bad)[0])))
+
+
+def infinite_features(image: str) -> NotFiniteError:
+    """The error for an image whose features are not finite."""
+    return NotFiniteError(
+        f"the probe's features of '{image}' are not finite, so no head can be fitted and nothing was saved. "
+        "Check the image, or use dtype='float32' if another was chosen."
+    )
+
+
+# --- backward passes --------------------------------------------------------------------------------------------------
+
+
+def count_images(counts: Tensor, most: int, *, device: torch.device) -> int:
+    """How many of the first images make up the next batch, of at most `most` columns.
+
+    `counts` are the pairs of each image, descending.
+    """
+    slots, columns = _list_layouts(counts[:most], most)
+    images = (columns.cumsum(1) <= most).sum(1)
+    ends = images[:, None] - 1
+    pairs = counts.cumsum(0)[ends[:, 0]]
+    costs = _find_costs(columns.cumsum(1).gather(1, ends)[:, 0], slots, device) / pairs
+    return int(images[costs.argmin()])
+
+
+def assign_columns(counts: Tensor, most: int, *, device: torch.device) -> Tensor:
+    """(images,) the columns that each image of a batch takes, at most `most` in all; none where it has no pairs.
+
+    `counts` are the pairs of each image; there are no more images than columns.
+    """
+    slots, columns = _list_layouts(counts, most)
+    total = columns.sum(1)
+    costs = _find_costs(total, slots, device).masked_fill(total > most, torch.inf)
+    return columns[costs.argmin()]
+
+
+def _list_layouts(counts: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """(choices,) slots with which the image with the most pairs takes 1, 2, ... columns; (choices, images) columns."""
+    highest = int(counts.max())
+    slots = (-(-highest // torch.arange(1, min(most, highest) + 1))).unique()
+    return slots, -(-counts // slots[:, None])
+
+
+def _find_costs(columns: Tensor, slots: Tensor, device: torch.device) -> Tensor:
+    kind = device.type if device.type in _FORWARD else "cpu"
+    return (columns + _IDLE[kind]) * (_FORWARD[kind] + slots)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The pairs of one task; all but `weight` has an entry for each of them.
+
+    Attributes:
+        images: the image of the pair, by its number among the common images; pairs of one image lie together.
+        vectors: (m, c) the gradient at the logits, times the root of the pair's weight.
+        weight: (c, d) of the head.
+        inclusion: probability that the image was drawn.
+        weights: of the image.
+    """
+
+    images: Tensor
+    vectors: Tensor
+    weight: Tensor
+    inclusion: Tensor
+    weights: Tensor
+
+
+def make_keys(digests: Sequence[str], *, seed: int) -> list[int]:
+    """One number per image, from its content and the seed: what random signs are drawn from."""
+    return [int(digest[:16], 16) ^ seed for digest in digests]
+
+
+class Backward:
+    """Runs the pairs of all parts, and enters their rows into the ledger."""
+
+    def __init__(
+        self,
+        passes: Passes,
+        engine: PerSampleFisher,
+        pixels: Pixels,
+        *,
+        parts: Sequence[Part],
+        keys: Sequence[int],
+        ledger: Ledger,
+    ):
+        """`keys` are those of the common images (see `make_keys`)."""
+        self.passes, self.engine, self.pixels, self.parts, self.keys = passes, engine, pixels, parts, keys
+        self.ledger = ledger
+        images = torch.cat([part.images for part in parts])
+        order = torch.argsort(images, stable=True)  # by image, then by task, then as drawn
+        images = images[order]
+        self.owners = torch.cat([torch.full_like(part.images, number) for number, part in enumerate(parts)])[order]
+        self.places = torch.cat([torch.arange(len(part.images)) for part in parts])[order]
+        self.inclusion = torch.cat([part.inclusion for part in parts])[order]
+        self.weights = torch.cat([part.weights for part in parts])[order]
+        self.goes_on = torch.zeros(len(images), dtype=torch.bool)  # whether the next pair is of the same image and task
+        self.goes_on[:-1] = (images[1:] == images[:-1]) & (self.owners[1:] == self.owners[:-1])
+        self.counts = torch.bincount(images, minlength=len(pixels))
+        self.starts = self.counts.cumsum(0) - self.counts
+
+    @property
+    def most(self) -> int:
+        """Columns of the largest batch that may fit into memory."""
+        return min(self.passes.batch_size, self.passes.memory.largest or self.passes.batch_size)
+
+    def run(self, images: Sequence[int], step: Callable[[int], None]) -> None:
+        """Runs all pairs of the given images."""
+        with tensor_cores(self.pixels.device):
+            for numbers, pixels in self.pixels.runs(self._plan(torch.tensor(images))):
+                batch = _Batch(self, numbers)
+                self.passes.memory.run(batch.run, [pixels, torch.arange(len(numbers))])
+                step(int(self.counts[numbers].sum()))
+
+    def _plan(self, images: Tensor) -> Iterator[list[int]]:
+        """The images of one batch after the other; the size is computed each time, for memory may have run out."""
+        order = images[torch.argsort(self.counts[images], descending=True, stable=True)]
+        while len(order):
+            end = count_images(self.counts[order[: self.most]], self.most, device=self.pixels.device)
+            yield order[:end].tolist()
+            order = order[end:]
+
+    def seeds(self, pairs: Tensor) -> Tensor:
+        """(m, d) gradients at the pooled features of the pairs with the given numbers."""
+        found = torch.empty(len(pairs), self.passes.probe.feature_dim, dtype=self.passes.dtype)
+        owners = self.owners[pairs]
+        for owner in owners.unique().tolist():
+            own, part = torch.nonzero(owners == owner).flatten(), self.parts[owner]
+            found[own] = (part.vectors[self.places[pairs[own]]] @ part.weight).to(found)
+        return found.to(self.pixels.device, non_blocking=True)
+
+    def enter(self, rows: Tensor, pairs: Tensor, terms: Tensor) -> None:
+        """Enters finished rows into the accounts of the tasks; `pairs` are their last ones."""
+        inclusion, weights = self.inclusion[pairs], self.weights[pairs]
+        self.ledger.add(rows, self.owners[pairs], inclusion=inclusion, terms=terms, weights=weights)
+
+
+class _Batch:
+    """Some images in backward passes; what is done stays done if memory runs out and the rest goes on in halves."""
+
+    def __init__(self, backward: Backward, images: list[int]):
+        self.backward, self.images = backward, torch.tensor(images)
+        self.done = torch.zeros(len(images), dtype=torch.long)
+        self.sums: Tensor | None = None  # rows of images that have not come to the last of a task's pairs
+        self.terms = torch.zeros(len(images), dtype=torch.long)
+
+    def run(self, pixels: Tensor, places: Tensor) -> Tensor:
+        """Runs what is not done of the images at `places` of the batch."""
+        backward, counts = self.backward, self.backward.counts[self.images[places]]
+        while bool((left := counts - self.done[places]).any()):
+            columns = assign_columns(left, backward.most, device=backward.pixels.device)
+            try:
+                self._pass(pixels, places, left, columns)
+                continue
+            except torch.cuda.OutOfMemoryError:
+                if int(columns.max()) == 1:  # fewer columns are fewer images
+                    raise
+            backward.passes.memory.shrink(int(columns.sum()))
+            backward.passes.memory.run(self.run, [pixels, places])
+        return pixels.new_zeros(len(places))
+
+    def _pass(self, pixels: Tensor, places: Tensor, left: Tensor, columns: Tensor) -> None:
+        """One forward pass, and the backward passes of what is `left` of each image, as far as seeds may be held."""
+        backward, passes, device = self.backward, self.backward.passes, pixels.device
+        owners = torch.repeat_interleave(columns)  # the image of each column
+        within = torch.arange(len(owners)) - (columns.cumsum(0) - columns)[owners]
+        slots = int((-(-left // columns.clamp_min(1))).max())
+        slots = min(slots, max(1, _SEEDS // (len(owners) * passes.probe.feature_dim)))
+        order = torch.arange(slots)[:, None] * columns[owners] + within  # (slots, columns): which of its image's pairs
+        is_filled = order < left[owners]
+        images = self.images[places]
+        numbers = (backward.starts[images] + self.done[places])[owners] + order
+        inputs = passes.input(pixels if bool((columns == 1).all()) else pixels[_send(owners, device)])
+        seeds = torch.zeros(slots, len(inputs), passes.probe.feature_dim, dtype=passes.dtype, device=device)
+        seeds[tuple(_send(torch.nonzero(is_filled), device).T)] = backward.seeds(numbers[is_filled])
+        keys = [backward.keys[image] for image in images[owners].tolist()]
+        keys += keys[-1:] * (len(inputs) - len(keys))
+        for slot, rows in enumerate(backward.engine.rows_by_seed(inputs, seeds, keys)):
+            filled = torch.nonzero(is_filled[slot]).flatten()
+            self._take(rows[_send(filled, device)], places[owners[filled]], numbers[slot, filled])
+
+    def _take(self, rows: Tensor, places: Tensor, pairs: Tensor) -> None:
+        """Takes in the rows of one slot, which lie image by image, and adds up those of one image and task.
+
+        Nothing is noted before all is done that may run out of memory: the slot is run again then, and counts once.
+        """
+        done = torch.bincount(places, minlength=len(self.images))
+        is_end = ~self.backward.goes_on[pairs] | _is_last(places)
+        group = is_end.cumsum(0) - is_end.long()
+        if not bool(is_end.all()):
+            sums = rows.new_zeros(int(is_end.sum()), rows.shape[1])
+            rows = sums.index_add_(0, _send(group, rows.device), rows)
+        self._settle(rows, places[is_end], pairs[is_end], torch.bincount(group))
+        self.done += done
+
+    def _settle(self, rows: Tensor, places: Tensor, pairs: Tensor, terms: Tensor) -> None:
+        """Enters the sums that complete a task's share of an image; the others wait for the next slot."""
+        device, is_open = rows.device, self.backward.goes_on[pairs]
+        last = torch.nonzero(_is_last(places)).flatten()  # what each image ends with
+        first = torch.cat([last.new_zeros(1), last[:-1] + 1])
+        terms[first] += self.terms[places[first]]
+        sums, into, waiting = self.sums, _send(places[last], device), None
+        if sums is None and bool(is_open.any()):
+            sums = rows.new_zeros(len(self.images), rows.shape[1])
+        if sums is not None:
+            rows = rows.index_add_(0, _send(first, device), sums[into])
+            waiting = torch.where(_send(is_open[last], device)[:, None], rows[_send(last, device)], 0)
+        closed = torch.nonzero(~is_open).flatten()
+        if len(closed) < len(rows):
+            rows = rows[_send(closed, device)]
+        if len(closed):
+            self.backward.enter(rows, pairs[closed], terms[closed])
+        if sums is not None and waiting is not None:
+            self.sums = sums.index_copy_(0, into, waiting)
+        self.terms[places[last]] = torch.where(is_open[last], terms[last], 0)
+
+
+def _is_last(places: Tensor) -> Tensor:
+    """Whether the next place is another one."""
+    return torch.cat([places[1:] != places[:-1], places.new_ones(1, dtype=torch.bool)])
+
+
+def _send(small: Tensor, device: torch.device) -> Tensor:
+    """A tensor on the device of the rows, without waiting for what that is busy with."""
+    return small.to(device, non_blocking=True)

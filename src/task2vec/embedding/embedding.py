@@ -1,0 +1,302 @@
+"""The embedding: one number per filter with its standard error and prior, its provenance, and its file.
+
+A file is safetensors with one JSON text beside the arrays and a SHA-256 over both: safetensors itself loads a flipped
+byte or a NaN without complaint. The same embedding gives the same bytes: no time is written, and the metadata is a
+single entry (the format keeps several in no fixed order).
+"""
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from task2vec.embedding.settings import RECIPE, EmbedSettings
+from task2vec.errors import DataError, EmbeddingFileError, ResourceError
+from task2vec.probe import FilterLayer
+from task2vec.storage import write_whole
+
+if TYPE_CHECKING:
+    from task2vec.embedding.domain import DomainEmbedding
+    from task2vec.probe import Probe
+    from task2vec.tasks import Task
+
+SCHEMA = 1
+SUFFIX = ".t2v.safetensors"
+_ARRAYS = ("fisher", "prior", "stderr")
+_LARGEST = 1 << 30
+_LONGEST_NAME = 120
+# A temporary file older than this was left by a writer that was killed.
+_ORPHAN_SECONDS = 3600
+_EMBED_AGAIN = "embed the task again: task2vec embed FOLDER"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Embedding:
+    """A task as a vector.
+
+    Attributes:
+        task: name of the task.
+        probe: name of the probe.
+        fisher: mean Fisher information of each filter.
+        stderr: its standard error (how far it would change with other images of the same kind, the head being fixed;
+            for the variational method, only how far its optimisation still moves).
+        prior: the value of a task without information.
+        layers: name and number of filters of each layer, in the order of the numbers.
+        provenance: fingerprints of task and probe, settings, versions, counts, head metrics, effective images.
+        halves: the Fisher of two halves of the task, each embedded by itself, with `EmbedSettings(split_half=True)`:
+            what other images of the same kind would have changed, head included (see `task2vec.distance.with_error`).
+    """
+
+    task: str
+    probe: str
+    fisher: np.ndarray
+    stderr: np.ndarray
+    prior: np.ndarray
+    layers: tuple[FilterLayer, ...]
+    provenance: dict[str, Any] = field(default_factory=dict)
+    halves: np.ndarray | None = None
+
+    def __post_init__(self):
+        """Refuse arrays that do not fit together or are not finite, and make them read-only."""
+        filters = sum(layer.filters for layer in self.layers)
+        for name in (*_ARRAYS, "halves"):
+            if getattr(self, name) is None:
+                continue
+            values = np.array(getattr(self, name), dtype=np.float64, order="C")  # a copy: the caller's stays writable
+            if values.shape != ((2, filters) if name == "halves" else (filters,)):
+                raise DataError(
+                    f"'{name}' has shape {values.shape}, and the layers have {filters} filters: they do not belong "
+                    "together."
+                )
+            is_low = values <= 0 if name == "prior" else values < 0
+            if not np.isfinite(values).all() or is_low.any():
+                raise DataError(
+                    f"'{name}' of the embedding of '{self.task}' has values that no Fisher can have (NaN, infinite or "
+                    "negative)."
+                )
+            values.setflags(write=False)
+            object.__setattr__(self, name, values)
+
+    def __repr__(self) -> str:
+        """The embedding in one line."""
+        images = self.provenance.get("counts", {}).get("images", "?")
+        return f"Embedding({self.task}, probe={self.probe}, {len(self.fisher)} filters, {images} images)"
+
+    def __len__(self) -> int:
+        """Number of filters."""
+        return len(self.fisher)
+
+    @property
+    def vector(self) -> np.ndarray:
+        """Fisher plus prior: positive everywhere, the vector that distances compare."""
+        return self.fisher + self.prior
+
+    @property
+    def probe_fingerprint(self) -> str:
+        """SHA-256 of the probe's weights and preprocessing: only equal ones can be compared."""
+        return self.provenance.get("probe_fingerprint", "unknown")
+
+    def norm(self) -> float:
+        """L1 norm of the Fisher: a measure of the task's difficulty for this probe."""
+        return float(self.fisher.sum())
+
+    def layer_slices(self) -> dict[str, slice]:
+        """Where each layer's filters lie in the arrays."""
+        ends = np.cumsum([layer.filters for layer in self.layers])
+        return {
+            layer.name: slice(int(end) - layer.filters, int(end)) for layer, end in zip(self.layers, ends, strict=True)
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the embedding to `path`, whole or not at all (safetensors with its SHA-256), and returns it."""
+        path = Path(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, encode_embedding(self))
+        except OSError as error:
+            raise ResourceError(
+                f"cannot write the embedding to '{path}': {error.strerror}. No partial file was left. Choose another "
+                "path: --out FILE"
+            ) from error
+        return path
+
+
+def trivial(embedding: Embedding) -> Embedding:
+    """The trivial embedding beside `embedding`: the prior alone, t0 of the asymmetric distance.
+
+    Example:
+        >>> import numpy as np
+        >>> layer = FilterLayer("conv", "convolution", 2, 9, 0.1)
+        >>> one = np.ones(2)
+        >>> trivial(Embedding("birds", "net", one, one, one / 4, (layer,))).vector
+        array([0.25, 0.25])
+    """
+    nothing = np.zeros_like(embedding.fisher)
+    return replace(embedding, task=f"trivial ({embedding.task})", fisher=nothing, stderr=nothing, halves=None)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def encode_embedding(embedding: Embedding) -> bytes:
+    """The embedding as the content of a file."""
+    arrays = {name: getattr(embedding, name) for name in _ARRAYS}
+    if embedding.halves is not None:
+        arrays["halves"] = embedding.halves
+    story = {
+        "schema": SCHEMA,
+        "task": embedding.task,
+        "probe": embedding.probe,
+        "layers": [list(asdict(layer).values()) for layer in embedding.layers],
+        "provenance": embedding.provenance,
+    }
+    text = json.dumps(story, sort_keys=True, allow_nan=False)
+    envelope = json.dumps({"sha256": hash_content(text, arrays), "story": text})
+    return save_tensors(arrays, metadata={"task2vec": envelope})
+
+
+def load_embedding(path: str | Path) -> Embedding:
+    """The embedding saved at `path`, after checking format, schema, hash and values.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> layer = FilterLayer("conv", "convolution", 2, 9, 0.1)
+        >>> one = np.ones(2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Embedding("birds", "net", one, one, one, (layer,)).save(f"{folder}/birds.t2v.safetensors")
+        ...     load_embedding(file)
+        Embedding(birds, probe=net, 2 filters, ? images)
+    """
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST:
+            raise EmbeddingFileError(
+                f"'{path}' has {size} bytes, and no embedding is larger than {_LARGEST}: it is some other file. Check "
+                f"the path, or {_EMBED_AGAIN}"
+            )
+        content = path.read_bytes()
+    except OSError as error:
+        raise EmbeddingFileError(
+            f"cannot read '{path}': {error.strerror}. Check the path, or embed the task: task2vec embed FOLDER"
+        ) from error
+    return decode_embedding(content, path)
+
+
+def decode_embedding(content: bytes, path: str | Path) -> Embedding:
+    """The embedding in `content`; `path` is where that came from, for error messages."""
+    try:
+        arrays = load_tensors(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        envelope = json.loads(header["__metadata__"]["task2vec"])
+        text = envelope["story"]
+        story = json.loads(text)
+        schema, found = story["schema"], hash_content(text, arrays)
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise EmbeddingFileError(
+            f"'{path}' is not a task2vec embedding, or it is damaged ({type(error).__name__}), so nothing in it can be "
+            f"trusted; {_EMBED_AGAIN}"
+        ) from error
+    if schema != SCHEMA:
+        is_newer = isinstance(schema, int) and schema > SCHEMA
+        raise EmbeddingFileError(
+            f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else; "
+            f"{'upgrade: pip install -U task2vec' if is_newer else _EMBED_AGAIN}"
+        )
+    if set(arrays) - {"halves"} != set(_ARRAYS) or envelope.get("sha256") != found:
+        raise EmbeddingFileError(
+            f"'{path}' was changed after it was saved: its SHA-256 does not match its content. Restore a good copy, or "
+            f"{_EMBED_AGAIN}"
+        )
+    try:
+        layers = tuple(FilterLayer(*fields) for fields in story["layers"])
+        return Embedding(story["task"], story["probe"], layers=layers, provenance=story["provenance"], **arrays)
+    except (DataError, KeyError, TypeError, AttributeError) as error:
+        raise EmbeddingFileError(f"'{path}' does not hold a valid embedding ({error}); {_EMBED_AGAIN}") from error
+
+
+def hash_content(text: str, arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of a text and of arrays with their names, types and shapes."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
+# --- embeddings of earlier runs ---------------------------------------------------------------------------------------
+
+
+class Store(Protocol):
+    """Where embeddings are looked up before they are computed, and kept after: a library, for instance."""
+
+    def find(self, task: "Task", probe: "Probe", *, settings: EmbedSettings) -> Embedding | None:
+        """The embedding that embedding this task by this probe with these settings would give again, if present."""
+        ...
+
+    def keep(self, embedding: Embedding, *, source: str) -> None:
+        """Stores an embedding; `source` is where its task was read from."""
+        ...
+
+
+def is_same(
+    known: "Embedding | DomainEmbedding", task: "Task", probe: "Probe", *, settings: EmbedSettings | None = None
+) -> bool:
+    """Whether embedding the task by this probe with these settings would give the known embedding again."""
+    wanted: dict[str, object] = {"task_fingerprint": task.fingerprint, "probe_fingerprint": probe.fingerprint}
+    if settings is not None:
+        wanted["settings"] = json.loads(json.dumps(settings.as_dict()))
+        wanted["recipe"] = RECIPE
+    return all(known.provenance.get(key) == value for key, value in wanted.items())
+
+
+def name_file(task: "Task", suffix: str = SUFFIX) -> str:
+    """The file name of a task: its name if that is a safe one, else what is safe of it and the task's fingerprint."""
+    clean = re.sub(r"[^\w.-]", "_", task.name, flags=re.ASCII).lstrip(".")[:_LONGEST_NAME]
+    return f"{clean if clean == task.name else f'{clean}-{task.fingerprint[:8]}'}{suffix}"
+
+
+def open_folder(folder: Path) -> Path:
+    """The folder, made if it does not exist, without temporary files of writers that were killed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        for orphan in folder.glob(f".*{SUFFIX}.*.partial"):
+            if time() - orphan.stat().st_mtime > _ORPHAN_SECONDS:
+                orphan.unlink(missing_ok=True)
+    except OSError as error:
+        raise ResourceError(
+            f"embeddings cannot be written to '{folder}': {error.strerror}. They would be lost. Choose another folder."
+        ) from error
+    return folder
+
+
+def find_saved(folder: Path, task: "Task", probe: "Probe", *, settings: EmbedSettings) -> tuple[Path, Embedding | None]:
+    """Where the embedding of `task` lies or belongs in `folder`, and the embedding if a run would give it again.
+
+    It lies under the task's name, if nothing else has that; otherwise the name gets a hash of all that makes the
+    embedding, so that nothing but itself is ever overwritten. A damaged file counts as something else.
+    """
+    name = name_file(task)
+    parts = [task.fingerprint, probe.fingerprint, settings.as_dict(), RECIPE]
+    own = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    first, second = folder / name, folder / f"{name.removesuffix(SUFFIX)}-{own}{SUFFIX}"
+    for place in (first, second):
+        try:
+            known = load_embedding(place) if place.exists() else None
+        except EmbeddingFileError:
+            continue
+        if known is not None and is_same(known, task, probe, settings=settings):
+            return place, known
+    return (second if os.path.lexists(first) else first), None

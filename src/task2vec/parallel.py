@@ -1,0 +1,682 @@
+"""Units of work, done in this process, by processes of this machine or by a Ray cluster, with the same results.
+
+Units are idempotent: one whose process dies is done again, three times in all, and then fails by name; the others go
+on. Values travel pickled, as they always do between Python processes. A pickle can run code, so only what our own
+processes have packed is unpacked, from a pipe or a cluster of one's own, never from a file.
+"""
+
+import copyreg
+import hashlib
+import importlib
+import io
+import logging
+import math
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+import weakref
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
+from multiprocessing.reduction import ForkingPickler
+from types import ModuleType
+from typing import Any, Protocol
+
+from task2vec import errors
+from task2vec.errors import MissingExtraError, ResourceError, Task2VecError, UsageError, WorkError
+
+BACKENDS = ("serial", "processes", "ray")
+MOST_ATTEMPTS = 3
+_FRAMES = 8  # of a traceback: enough to find the place
+# Read by the linear algebra libraries when they are loaded.
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# Read by Ray when it is imported or started: no usage reports, no change of CUDA_VISIBLE_DEVICES, nothing printed among
+# our results, and memory that runs out counts as a death. A Ray of our own listens on loopback only.
+_RAY_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+    "RAY_task_oom_retries": str(MOST_ATTEMPTS - 1),
+}
+_RAY_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+# Seconds until an address counts as silent, and how often Ray is started on a busy machine.
+_RAY_PATIENCE, _RAY_STARTS = 10.0, 3
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One piece of work: its name in results and failures, and a value that describes what is to be done."""
+
+    key: str
+    payload: Any
+
+
+class Work(Protocol):
+    """How units are done. It travels to each worker once and is opened there, so that what it loads stays warm."""
+
+    def open(self) -> Callable[[Any], Iterable[Any]]:
+        """A function from a payload to its values."""
+        ...
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a unit failed.
+
+    Attributes:
+        kind: the class of the error; of one that was raised on purpose, its name in `task2vec.errors`.
+        message: its text.
+        exit_code: of the command line.
+        attempts: how often the unit was begun.
+        traceback: where it happened, for debugging.
+    """
+
+    kind: str
+    message: str
+    exit_code: int = 1
+    attempts: int = 1
+    traceback: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        """The failure for an error, as plain values that travel.
+
+        Example:
+            >>> Failure.of(KeyError("weights")).kind
+            'KeyError'
+        """
+        known = next((base for base in type(error).__mro__ if vars(errors).get(base.__name__) is base), type(error))
+        is_ours = isinstance(error, Task2VecError)
+        return cls(
+            kind=known.__name__ if is_ours else type(error).__name__,
+            message=str(error),
+            exit_code=error.exit_code if is_ours else Task2VecError.exit_code,
+            traceback="".join(traceback.format_exception(error, limit=-_FRAMES, chain=False)),
+        )
+
+    def error(self) -> Task2VecError:
+        """The error to raise or report: of its own class if it was raised on purpose, else `WorkError`.
+
+        Example:
+            >>> Failure("DataError", "no images", exit_code=3).error()
+            DataError('no images')
+            >>> Failure("ZeroDivisionError", "division by zero").error()
+            WorkError('ZeroDivisionError: division by zero')
+        """
+        own = vars(errors).get(self.kind)
+        if isinstance(own, type) and issubclass(own, Task2VecError):
+            return own(self.message)
+        return WorkError(f"{self.kind}: {self.message}")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One value of a unit, or its end.
+
+    The values of a unit come in their order, from other processes all at once when it is finished. Its end comes once,
+    without a value: `is_last`, with a `failure` if it failed.
+    """
+
+    key: str
+    value: Any = None
+    failure: Failure | None = None
+    is_last: bool = False
+
+
+class Backend(AbstractContextManager["Backend"]):
+    """Does units of work; use it in a `with` block, so that its workers end."""
+
+    @abstractmethod
+    def run(self, work: Work, units: Iterable[Unit]) -> Iterator[Result]:
+        """The values of all units as they are finished, and the end of each.
+
+        A unit that fails is reported, and the others go on. Units are requested when a worker is free. Work that cannot
+        be opened ends the run with its error. Closing the iterator ends the run and its workers.
+        """
+
+    def close(self) -> None:
+        """Ends all workers, if there are any."""
+
+    def __exit__(self, *_: object) -> None:
+        """Closes the backend."""
+        self.close()
+
+
+def open_backend(
+    name: str = "serial",
+    *,
+    jobs: int | None = None,
+    threads: int | None = None,
+    address: str | None = None,
+    gpus: float | None = None,
+) -> Backend:
+    """A backend; all of them give the same results.
+
+    On a CPU numerical results have the same bytes only if `threads` is the same, too: a sum that is split among threads
+    is rounded differently. Backend, number of jobs and order of units change nothing.
+
+    Args:
+        name: "serial" (this process), "processes" (of this machine) or "ray" (a Ray cluster).
+        jobs: how many units are done at a time; None takes one per core, on a Ray with GPUs one per GPU.
+        threads: threads of each job; None divides the cores among the jobs, and leaves them as set for "serial".
+        address: of a Ray cluster: "auto" for the one that this machine is part of, HOST:PORT, or ray://HOST:10001.
+            None starts Ray on this machine, for as long as the backend is open.
+        gpus: GPUs of each Ray job, or a fraction of one; None divides all there are.
+
+    Example:
+        >>> class Squares:
+        ...     def open(self):
+        ...         return lambda count: (number**2 for number in range(count))
+        >>> with open_backend("serial") as backend:
+        ...     [result.value for result in backend.run(Squares(), [Unit("a", 3)]) if not result.is_last]
+        [0, 1, 4]
+    """
+    if name not in BACKENDS:
+        raise UsageError(f"there is no backend {name!r}. Choose one of {', '.join(BACKENDS)} (--backend).")
+    if any(count is not None and count < 1 for count in (jobs, threads)):
+        raise UsageError(
+            f"jobs={jobs} (--jobs) and threads={threads} (--threads) must be at least 1. Leave them out to have them "
+            "chosen."
+        )
+    if name == "serial" and jobs not in (None, 1):
+        raise UsageError(
+            f"jobs={jobs} (--jobs) needs several processes, and backend 'serial' is this process alone. Use "
+            "backend='processes' (--backend processes)."
+        )
+    if name != "ray" and (address is not None or gpus is not None):
+        what = f"address={address!r} (--address)" if address is not None else f"gpus={gpus}"
+        raise UsageError(f"{what} is for Ray, not for backend '{name}'. Add backend='ray' (--backend ray).")
+    if gpus is not None and not gpus >= 0:
+        raise UsageError(f"gpus={gpus} is not a number of GPUs. Use 1, a fraction such as 0.5, or leave it out.")
+    if name == "ray":
+        return RayBackend(jobs=jobs, threads=threads, address=address, gpus=gpus)
+    cores = os.cpu_count() or 1
+    jobs = jobs or cores
+    return SerialBackend(threads) if name == "serial" else ProcessBackend(jobs, threads or max(1, cores // jobs))
+
+
+@contextmanager
+def borrow_backend(backend: Backend | str) -> Iterator[Backend]:
+    """The backend of that name, closed at the end of the block; one that is open already stays open."""
+    with open_backend(backend) if isinstance(backend, str) else nullcontext(backend) as opened:
+        yield opened
+
+
+@dataclass
+class SerialBackend(Backend):
+    """Units one after the other, in this process: nothing travels, so anything can be worked on."""
+
+    threads: int | None = None
+
+    def run(self, work: Work, units: Iterable[Unit]) -> Iterator[Result]:
+        """See `Backend.run`."""
+        with limit_threads(self.threads):
+            do = work.open()
+            for unit in units:
+                failure = None
+                try:
+                    for value in do(unit.payload):
+                        yield Result(unit.key, value)
+                except Exception as error:
+                    failure = Failure.of(error)
+                yield Result(unit.key, failure=failure, is_last=True)
+
+
+# --- what happens in a worker -----------------------------------------------------------------------------------------
+
+
+class _WholePickler(ForkingPickler):
+    """Packs tensors with their numbers, where torch would let both processes share the sender's memory."""
+
+    def __init__(self, file: io.BytesIO):
+        super().__init__(file, 5)
+        self.dispatch_table = copyreg.dispatch_table
+
+
+def pack(value: Any, what: str = "") -> bytes:
+    """The value as bytes; if `what` is named, what cannot be packed is a UsageError."""
+    file = io.BytesIO()
+    try:
+        _WholePickler(file).dump(value)
+    except Exception as error:
+        if not what:
+            raise
+        raise UsageError(
+            f"{what} cannot be sent to another process ({type(error).__name__}: {error}). Use backend='serial' "
+            "(--backend serial), or make it of plain values, files and classes of a module."
+        ) from error
+    return file.getvalue()
+
+
+def unpack(content: bytes, what: str = "the result") -> Any:
+    """What `pack` has packed in one of our processes."""
+    try:
+        return ForkingPickler.loads(content)  # type: ignore[attr-defined]
+    except Exception as error:
+        raise UsageError(
+            f"{what} cannot be opened in another process ({type(error).__name__}: {error}): it may use classes that "
+            "only one process knows. Define them in a module that can be imported, or use backend='serial' "
+            "(--backend serial)."
+        ) from error
+
+
+# The work that this worker process has open, by its hash, or why it cannot be opened.
+_opened: dict[str, Callable[[Any], Iterable[Any]] | Failure] = {}
+
+
+def perform(key: str, load_work: Callable[[], bytes], payload: bytes | None) -> bytes:
+    """Opens the work if it is not open yet, and does a unit: packed values, failure, and whether opening failed."""
+    if key not in _opened:
+        _opened.clear()
+        try:
+            _opened[key] = unpack(load_work(), "the work").open()
+        except Exception as error:
+            _opened[key] = Failure.of(error)
+    do, values, failure = _opened[key], [], None
+    if isinstance(do, Failure):
+        return pack(([], do, True))
+    try:
+        for value in () if payload is None else do(unpack(payload, "this unit")):
+            values.append(pack(value))
+    except Exception as error:
+        failure = Failure.of(error)
+    return pack((values, failure, False))
+
+
+def _read_results(unit: Unit, content: bytes, attempts: int) -> Iterator[Result]:
+    """The results of a unit from what `perform` returned."""
+    values, failure, is_broken = unpack(content)
+    if is_broken:
+        raise failure.error()
+    yield from (Result(unit.key, unpack(value)) for value in values)
+    yield Result(unit.key, failure=failure and replace(failure, attempts=attempts), is_last=True)
+
+
+def _give_up(unit: Unit, cause: str) -> Result:
+    """The result of a unit whose process died too often."""
+    reason = ResourceError(
+        f"'{unit.key}' was given up: its process died {MOST_ATTEMPTS} times ({cause}). Memory may have run out: use "
+        "fewer jobs (--jobs), or run it alone with backend='serial'."
+    )
+    return Result(unit.key, failure=replace(Failure.of(reason), attempts=MOST_ATTEMPTS), is_last=True)
+
+
+def use_threads(count: int) -> None:
+    """Computes with so many threads from now on: libraries yet to be loaded, and torch if it is loaded already."""
+    os.environ.update(dict.fromkeys(_THREADS, str(count)))
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(count)
+
+
+@contextmanager
+def limit_threads(count: int | None, *, here: bool = True) -> Iterator[None]:
+    """So many threads in the block, in processes that are started in it and, if `here`, in this one; None: as set."""
+    if count is None:
+        yield
+        return
+    before = {name: os.environ.pop(name, None) for name in _THREADS}
+    torch = sys.modules.get("torch") if here else None
+    threads = torch.get_num_threads() if torch else None
+    os.environ.update(dict.fromkeys(_THREADS, str(count)))
+    try:
+        if here:
+            use_threads(count)
+        yield
+    finally:
+        for name in _THREADS:
+            os.environ.pop(name, None)
+        os.environ.update({name: value for name, value in before.items() if value is not None})
+        if torch is not None:
+            torch.set_num_threads(threads)
+
+
+# --- processes of this machine ----------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Attempt:
+    """A unit, ready to travel, and how often its process has died."""
+
+    unit: Unit
+    payload: bytes
+    deaths: int = 0
+
+
+def _pack_units(units: Iterable[Unit]) -> Iterator[_Attempt | Result]:
+    """Each unit ready to travel, or the failure of one that cannot."""
+    for unit in units:
+        try:
+            yield _Attempt(unit, pack(unit.payload, f"'{unit.key}'"))
+        except UsageError as error:
+            yield Result(unit.key, failure=Failure.of(error), is_last=True)
+
+
+class _Process:
+    """A pool of one process, so that a broken pool identifies the unit that broke it."""
+
+    def __init__(self, threads: int):
+        context = multiprocessing.get_context("spawn")  # threads and GPUs do not survive a fork
+        self.pool = ProcessPoolExecutor(1, context, initializer=_begin_process)
+        with limit_threads(threads, here=False), _hold_interrupts():
+            self.opening: Future[Any] = self.pool.submit(int)
+        self.process = next(iter(self.pool._processes.values()))
+        self.key = ""
+
+    def submit(self, key: str, work: bytes, payload: bytes) -> Future[bytes]:
+        """Has the process do a unit, after opening the work unless it has."""
+        if self.key != key:
+            self.key, self.opening = key, self.pool.submit(_perform_here, key, work, None)
+        return self.pool.submit(_perform_here, key, b"", payload)
+
+    @property
+    def has_opened(self) -> bool:
+        """Whether the process came so far as to begin with units."""
+        return self.opening.done() and not self.opening.cancelled() and self.opening.exception() is None
+
+    def describe_end(self) -> str:
+        """How the process ended."""
+        self.process.join(2.0)
+        code = self.process.exitcode or 0
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _perform_here(key: str, work: bytes, payload: bytes | None) -> bytes:
+    return perform(key, lambda: work, payload)
+
+
+def _end_processes(processes: Iterable[_Process]) -> None:
+    """Ends them all, whatever they are doing, and waits until they are gone."""
+    gone = list(processes)
+    for one in gone:
+        one.process.terminate()
+    for one in gone:
+        one.process.join(2.0)
+        if one.process.is_alive():
+            one.process.kill()
+            one.process.join()
+        one.pool.shutdown(wait=False, cancel_futures=True)
+        _alive.discard(one)
+
+
+# At exit Python waits until all pools have finished their units, so those that nobody closed are ended before.
+_alive: set[_Process] = set()
+threading._register_atexit(lambda: _end_processes(_alive))  # type: ignore[attr-defined]
+
+
+def _begin_process() -> None:
+    """Leaves Ctrl-C, which reaches all processes of a terminal, to the parent, and ends if the parent is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        while parent.is_alive() and os.getppid() == parent.pid:  # the latter if others hold the parent's files open
+            parent.join(1.0)
+        os._exit(1)
+
+
+@contextmanager
+def _hold_interrupts() -> Iterator[None]:
+    """A process started in the block receives no Ctrl-C until it unblocks it; one that comes meanwhile waits."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # started by the first process, it would unblock interrupts again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class ProcessBackend(Backend):
+    """Processes of this machine, which are started when there are units for them and stay until it is closed."""
+
+    def __init__(self, jobs: int, threads: int):
+        self.jobs, self.threads = jobs, threads
+        self.idle: list[_Process] = []
+        self.processes: set[_Process] = set()
+        weakref.finalize(self, _end_processes, self.processes)
+
+    def run(self, work: Work, units: Iterable[Unit]) -> Iterator[Result]:
+        """See `Backend.run`; a process that dies is replaced, and its unit tried three times in all."""
+        content = pack(work, "the work")
+        key = hashlib.sha256(content).hexdigest()
+        fresh, again = _pack_units(units), deque[_Attempt]()
+        busy: dict[Future[bytes], tuple[_Process, _Attempt]] = {}
+        false_starts, is_done = 0, False
+        try:
+            while not is_done:
+                while len(busy) < self.jobs:
+                    attempt = again.popleft() if again else next(fresh, None)
+                    if isinstance(attempt, Result):
+                        yield attempt
+                    elif attempt is None:
+                        break
+                    else:
+                        process, future = self._submit(key, content, attempt.payload)
+                        busy[future] = process, attempt
+                # A process that left a child with its pipes open is dead although its pool does not notice.
+                wait(busy, timeout=1.0, return_when=FIRST_COMPLETED)
+                ended = [f for f, (process, _) in busy.items() if f.done() or process.process.exitcode is not None]
+                for future in ended:
+                    process, attempt = busy.pop(future)
+                    try:
+                        found = future.result(timeout=0)
+                    except (BrokenProcessPool, CancelledError, TimeoutError):
+                        cause = process.describe_end()
+                        self._end([process])
+                        if process.has_opened:
+                            attempt.deaths += 1
+                        else:
+                            false_starts += 1
+                            _check_starts(false_starts, cause)
+                        if attempt.deaths == MOST_ATTEMPTS:
+                            yield _give_up(attempt.unit, cause)
+                        else:
+                            again.appendleft(attempt)
+                        continue
+                    false_starts = 0
+                    self.idle.append(process)
+                    yield from _read_results(attempt.unit, found, attempt.deaths + 1)
+                is_done = not busy and not again and not ended
+        finally:
+            if not is_done:
+                self.close()
+
+    def _submit(self, key: str, work: bytes, payload: bytes) -> tuple[_Process, Future[bytes]]:
+        """A unit given to a free process, or to a new one."""
+        while True:
+            if not self.idle:
+                process = _Process(self.threads)
+                self.processes.add(process)
+                _alive.add(process)
+            else:
+                process = self.idle.pop()
+            try:
+                return process, process.submit(key, work, payload)
+            except BrokenProcessPool:  # it died while it had nothing to do
+                self._end([process])
+
+    def _end(self, processes: Iterable[_Process]) -> None:
+        gone = list(processes)
+        _end_processes(gone)
+        self.processes.difference_update(gone)
+
+    def close(self) -> None:
+        """Ends all processes, whatever they are doing."""
+        self.idle.clear()
+        self._end(self.processes)
+
+
+def _check_starts(count: int, cause: str) -> None:
+    if count >= MOST_ATTEMPTS:
+        raise ResourceError(
+            f"{count} worker processes in a row died before they could begin ({cause}). In a script, put the call "
+            "under `if __name__ == '__main__':`, because each worker imports the script; if memory is short, use fewer "
+            "jobs (--jobs) or backend='serial'."
+        )
+
+
+# --- Ray --------------------------------------------------------------------------------------------------------------
+
+
+class RayBackend(Backend):
+    """Tasks of a Ray cluster, retried by Ray. If no cluster is named, Ray is started here, without a dashboard."""
+
+    def __init__(self, *, jobs: int | None, threads: int | None, address: str | None, gpus: float | None):
+        self.ray = import_ray(is_alone=address is None)
+        is_ours = connect_ray(self.ray, address, cores=jobs)
+        found = self.ray.cluster_resources()
+        cores, cards = int(found.get("CPU", 1)), found.get("GPU", 0)
+        self.jobs = jobs or int(cards) or max(1, cores)
+        self.threads = threads or max(1, cores // self.jobs)
+        self.task = self.ray.remote(
+            max_retries=MOST_ATTEMPTS - 1,
+            max_calls=0,  # workers with a GPU stay warm, too
+            # Cores are counted where others may want them.
+            num_cpus=0 if is_ours or self.jobs > cores else 1,
+            num_gpus=share_gpus(cards, self.jobs, gpus),
+            scheduling_strategy="SPREAD",
+        )(_make_task())
+        self._end = weakref.finalize(self, self.ray.shutdown) if is_ours else None
+
+    def run(self, work: Work, units: Iterable[Unit]) -> Iterator[Result]:
+        """See `Backend.run`; a task whose process or machine is lost is tried three times in all."""
+        content = pack(work, "the work")
+        key, stored = hashlib.sha256(content).hexdigest(), self.ray.put(content)
+        paths = [os.path.abspath(path) for path in sys.path]
+        paths = [path for path in paths if not path.startswith((sys.prefix, sys.base_prefix))]
+        fresh = _pack_units(units)
+        busy: dict[Any, Unit] = {}
+        try:
+            while True:
+                while len(busy) < self.jobs and (attempt := next(fresh, None)) is not None:
+                    if isinstance(attempt, Result):
+                        yield attempt
+                    else:
+                        call = self.task.remote(paths, self.threads, key, [stored], attempt.payload)
+                        busy[call] = attempt.unit
+                if not busy:
+                    return
+                for call in self.ray.wait(list(busy), num_returns=1)[0]:
+                    yield from self._fetch(call, busy.pop(call))
+        finally:
+            for call in busy if self.ray.is_initialized() else ():
+                self.ray.cancel(call, force=True)
+
+    def _fetch(self, call: Any, unit: Unit) -> Iterator[Result]:
+        try:
+            found = self.ray.get(call)
+        except self.ray.exceptions.RayTaskError as error:  # errors of the work are results, so this is the cluster's
+            raise ResourceError(
+                f"a worker of Ray cannot begin ({_shorten(error)}). All machines of the cluster need the same Python, "
+                "Ray and task2vec. Install them there: pip install 'task2vec[ray]'"
+            ) from error
+        except self.ray.exceptions.RayError as error:
+            yield _give_up(unit, f"Ray: {type(error).__name__}")
+            return
+        yield from _read_results(unit, found, 1)
+
+    def close(self) -> None:
+        """Ends Ray if it was started here; the cluster of an address is left as it was."""
+        if self._end is not None:
+            self._end()
+
+
+def _make_task() -> Callable[..., bytes]:
+    """What runs in the cluster; a function within a function travels whole, so it exists before task2vec is found."""
+
+    def do_unit(paths: list[str], threads: int, key: str, stored: list[Any], payload: bytes) -> bytes:
+        import sys
+
+        import ray  # pyright: ignore[reportMissingImports]
+
+        sys.path[:0] = [path for path in paths if path not in sys.path]
+        from task2vec.parallel import perform, use_threads
+
+        use_threads(threads)
+        return perform(key, lambda: ray.get(stored[0]), payload)
+
+    return do_unit
+
+
+def import_ray(*, is_alone: bool = True) -> ModuleType:
+    """Ray, if it is installed."""
+    for name, value in (_RAY_ENVIRONMENT | (_RAY_ALONE if is_alone else {})).items():
+        os.environ.setdefault(name, value)
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise MissingExtraError(
+            "backend 'ray' needs Ray, which is not installed. Install it: pip install 'task2vec[ray]'; or use "
+            "backend='processes' (--backend processes), the processes of this machine."
+        ) from error
+
+
+def share_gpus(cards: float, jobs: int, wanted: float | None) -> float:
+    """The GPUs of each job: as wanted if there are so many, else an even share, so that all jobs can run.
+
+    Example:
+        >>> share_gpus(8, 8, None), share_gpus(2, 3, None), share_gpus(0, 4, None)
+        (1.0, 0.5, 0)
+    """
+    if wanted is None:
+        return 1 / math.ceil(jobs / cards) if cards else 0
+    if wanted * jobs > cards:
+        raise UsageError(
+            f"{jobs} jobs with gpus={wanted:g} each need {wanted * jobs:g} GPUs, and Ray has {cards:g}: some would "
+            "wait forever. Use fewer jobs (--jobs) or a smaller share."
+        )
+    return wanted
+
+
+def connect_ray(ray: ModuleType, address: str | None, *, cores: int | None) -> bool:
+    """Joins the cluster at an address, or starts Ray on this machine; returns whether it was started."""
+    if ray.is_initialized():
+        return False
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "address": address or "local"}
+    if address is None:
+        options |= {"include_dashboard": False, "num_cpus": max(cores or 0, os.cpu_count() or 1)}
+    handler = signal.getsignal(signal.SIGTERM)  # Ray installs one that prints pages of addresses
+    for starts_left in reversed(range(_RAY_STARTS if address is None else 1)):
+        try:
+            host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+            if host and port.isdecimal():  # Ray itself would try for minutes
+                socket.create_connection((host, int(port)), timeout=_RAY_PATIENCE).close()
+            ray.init(**options)
+            break
+        except Exception as error:
+            if starts_left:
+                ray.shutdown()
+                continue
+            reason = _shorten(error)
+            raise ResourceError(
+                f"Ray cannot be started here ({reason}). Use --backend processes instead."
+                if address is None
+                else f"Ray cannot be reached at '{address}' ({reason}). Start a cluster with `ray start --head`; if it "
+                "requires a token, set RAY_AUTH_MODE=token. Or leave out --address."
+            ) from error
+        finally:
+            if threading.current_thread() is threading.main_thread() and handler is not None:
+                signal.signal(signal.SIGTERM, handler)
+    return address is None
+
+
+def _shorten(error: Exception) -> str:
+    """An error of Ray in one line; the last one of a traceback."""
+    lines = str(error).strip().splitlines() or [""]
+    return lines[-1] if "Traceback" in str(error) else f"{type(error).__name__}: {lines[0]}"

@@ -1,0 +1,445 @@
+"""Every backend makes the same of the same units; processes that die are replaced, and none stays behind."""
+
+import importlib.util
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import task2vec as t2v
+from task2vec.errors import BadImagesError, DataError, MissingExtraError, ResourceError, UsageError, WorkError
+from task2vec.parallel import (
+    Failure,
+    Unit,
+    borrow_backend,
+    connect_ray,
+    limit_threads,
+    open_backend,
+    pack,
+    share_gpus,
+    unpack,
+)
+from tests.cases import make_case
+from tests.parallel_work import (
+    CASES,
+    Broken,
+    Counting,
+    Dying,
+    Locking,
+    OddDataError,
+    Remembering,
+    Threads,
+    check_case,
+    check_deaths,
+    check_large,
+    check_laziness,
+    check_travel,
+    check_warmth,
+    embed_bytes,
+    gather,
+)
+
+ROOT = Path(__file__).parents[1]
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: task2vec[ray]")
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Two processes for many tests: starting them takes most of the time."""
+    with open_backend("processes", jobs=2, threads=1) as backend:
+        yield backend
+
+
+@pytest.fixture
+def serial():
+    with open_backend("serial") as backend:
+        yield backend
+
+
+@pytest.fixture(params=["serial", "processes"])
+def backend(request):
+    """Either; Ray is tried in a process of its own."""
+    return request.getfixturevalue(request.param)
+
+
+# --- the same results -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_the_table(backend, case):
+    check_case(backend, case)
+
+
+def test_units_are_requested_when_a_worker_is_free(processes, serial):
+    check_laziness(processes, most=2)
+    check_laziness(serial, most=1)
+
+
+def test_work_stays_open_and_large_values_travel(processes):
+    check_warmth(processes, jobs=2)
+    check_large(processes)
+
+
+def test_an_error_of_the_units_themselves_is_raised(backend):
+    def ask():
+        yield Unit("a", 1)
+        raise KeyError("no more units")
+
+    with pytest.raises(KeyError, match="no more units"):
+        list(backend.run(Counting(), ask()))
+    check_case(backend, "values in their order")
+
+
+def test_what_cannot_travel_fails_by_name_and_works_here(processes, serial):
+    check_travel(processes)
+    assert gather(serial, Locking(threading.Lock()), [Unit("a", 1)])[1] == {"a": None}
+    with pytest.raises(UsageError, match="this work has no handle"):
+        list(serial.run(Broken(), [Unit("a", 1)]))
+
+
+def test_what_travels_shares_no_memory_with_what_was_sent():
+    tensor = torch.arange(6.0)
+    there = unpack(pack({"tensor": tensor, "view": tensor[2:4]}))
+    there["tensor"][0] = 99
+    assert not tensor.is_shared() and tensor[0] == 0
+    assert torch.equal(there["view"], tensor[2:4])
+
+
+def test_a_probe_travels_without_what_was_made_of_it_here():
+    probe = make_case("odd")
+    images = torch.zeros(2, 3, *probe.size)
+    wanted = probe.prepare().module(images)
+    there = unpack(pack(probe))
+    assert (there.fingerprint, there._prepared) == (probe.fingerprint, {}) and probe._prepared
+    assert torch.equal(there.prepare().module(images), wanted)
+
+
+@pytest.mark.parametrize("name", ["serial", "processes"])
+def test_threads_of_a_worker(name, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    before = torch.get_num_threads()
+    with open_backend(name, threads=3) as backend:
+        values, _ = gather(backend, Threads(), [Unit("a", None)])
+    ((threads, variable),) = values["a"]
+    # MKL, on Intel's processors, takes no more threads than there are cores.
+    assert variable == "3" and threads in (3, min(3, os.cpu_count() or 1))
+    assert (torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]) == (before, "7")
+
+
+def test_threads_are_set_back(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError), limit_threads(before + 1):
+        assert torch.get_num_threads() == before + 1 == int(os.environ["OMP_NUM_THREADS"])
+        raise KeyError
+    assert torch.get_num_threads() == before and "OMP_NUM_THREADS" not in os.environ
+
+
+def test_a_failure_becomes_the_error_that_it_was():
+    kinds = {DataError("a"): DataError, OddDataError("b"): DataError, KeyError("c"): WorkError}
+    for error, kind in {**kinds, BadImagesError("d", ("x",)): BadImagesError}.items():
+        failure = Failure.of(error)
+        again = failure.error()
+        assert type(again) is kind and str(error) in str(again)
+        assert again.exit_code == failure.exit_code
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("spark", {}, "no backend 'spark'.*serial, processes, ray"),
+        ("processes", {"jobs": 0}, "jobs=0"),
+        ("serial", {"threads": -1}, "threads=-1"),
+        ("serial", {"jobs": 2}, "--backend processes"),
+        ("processes", {"address": "auto"}, "--backend ray"),
+        ("serial", {"gpus": 1}, "gpus=1 is for Ray"),
+        ("ray", {"gpus": float("nan")}, "gpus=nan"),
+    ],
+)
+def test_invalid_arguments_are_refused(name, options, words):
+    with pytest.raises(UsageError, match=words):
+        open_backend(name, **options)
+
+
+def test_a_backend_is_borrowed_by_name_or_as_it_is(serial):
+    with borrow_backend(serial) as same:
+        assert same is serial
+    with borrow_backend("serial") as other:
+        assert list(other.run(Counting(), [])) == []
+
+
+def test_the_examples_of_the_page_run(capsys):
+    page = next((ROOT / "docs").rglob("engine.md"), None) or next((ROOT / "docs").rglob("backend*.md"), None)
+    if page is None:
+        pytest.skip("the page has moved")
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block.replace("size=64", "size=32").replace("[2:5]", "[2:3]"), page.name, "exec"), {})
+    shapes, *lines = capsys.readouterr().out.splitlines()
+    assert shapes.split()[0] == "shapes" and float(shapes.split()[1]) > 0
+    assert lines == ["a 0", "a 1", "a 4", "a end", "b TypeError"]
+
+
+# --- death ------------------------------------------------------------------------------------------------------------
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process runs; one that has ended and waits to be noticed does not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def wait_until(is_so, seconds=20.0):
+    """Whether it becomes so in time."""
+    end = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.02)
+    return is_so()
+
+
+def find_session(session: int) -> list[str]:
+    """The processes of a session that are alive."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, own = place.read_text().rsplit(")", 1)[1].split()[:4]
+            if int(own) == session and state != "Z":
+                found.append((place.parent / "cmdline").read_text())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+@needs_proc
+def test_units_of_processes_that_are_killed_are_tried_again(processes, tmp_path):
+    check_deaths(processes, tmp_path, cause="signal 9)")
+    check_case(processes, "values in their order")
+
+
+@needs_proc
+def test_a_worker_that_dies_while_idle_is_replaced(processes):
+    values, _ = gather(processes, Remembering(), [Unit(str(number), 0.01) for number in range(4)])
+    for process in {found[0][0] for found in values.values()}:
+        os.kill(process, signal.SIGKILL)
+    check_case(processes, "one poisoned among fifty")
+
+
+@needs_proc
+def test_death_is_noticed_though_a_child_holds_the_pipes(tmp_path):
+    with open_backend("processes", jobs=1) as backend:
+        _, ends = gather(backend, Dying(tmp_path, leaves_child=True), [Unit("a", ("a", 99))])
+    children = [int(line) for line in (tmp_path / "a").read_text().split()]
+    assert "died 3 times" in ends["a"].message and len(children) == 3
+    for child in filter(is_alive, children):
+        os.kill(child, signal.SIGKILL)
+
+
+def test_processes_that_die_before_they_begin_end_the_run():
+    before = set(multiprocessing.active_children())
+    with open_backend("processes", jobs=2) as backend, pytest.raises(ResourceError, match=r"exit code 7.*__main__"):
+        list(backend.run(Broken(is_fatal=True), [Unit("a", 1)]))
+    assert set(multiprocessing.active_children()) == before
+
+
+@needs_proc
+@pytest.mark.parametrize("way", ["abandoned", "closed", "forgotten"])
+def test_no_process_stays_behind(way):
+    before = {child.pid for child in multiprocessing.active_children()}
+    backend = open_backend("processes", jobs=2, threads=1)
+    results = backend.run(Remembering(), [Unit(str(number), 0.0 if number < 2 else 60.0) for number in range(6)])
+    next(results)
+    own = {child.pid for child in multiprocessing.active_children()} - before
+    assert own
+    if way == "abandoned":
+        del results
+    elif way == "closed":
+        backend.close()
+    else:
+        del backend, results
+    assert wait_until(lambda: not any(map(is_alive, own)))
+    if way == "abandoned":
+        check_case(backend, "values in their order")
+        backend.close()
+
+
+SCRIPT = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may hand on that interrupts are ignored
+from task2vec.parallel import Unit, open_backend
+from tests.parallel_work import Remembering
+if __name__ == "__main__":
+    with open_backend("processes", jobs=2, threads=1) as backend:
+        seen = set()
+        def ask():
+            while len(seen) < 2:
+                yield Unit(f"short", 0.02)
+            yield from (Unit(f"long {n}", 60.0) for n in range(4))
+        for result in backend.run(Remembering(), ask()):
+            if result.value is not None and result.value[0] not in seen:
+                seen.add(result.value[0])
+                print(result.value[0], flush=True)
+"""
+
+UNCLOSED = """
+from task2vec.parallel import Unit, open_backend
+from tests.parallel_work import Remembering
+if __name__ == "__main__":
+    backend = open_backend("processes", jobs=2, threads=1)
+    results = backend.run(Remembering(), [Unit("short", 0.1), Unit("long", 60.0)])
+    print(next(results).value[0], flush=True)
+"""
+
+
+def start_script(tmp_path, text):
+    place = tmp_path / "script.py"
+    place.write_text(text)
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, place], stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True
+    )
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("whom", "stop"),
+    [
+        ("group", signal.SIGINT),
+        ("parent", signal.SIGKILL),
+        pytest.param("parent", signal.SIGINT, marks=pytest.mark.long),
+        pytest.param("parent", signal.SIGTERM, marks=pytest.mark.long),
+    ],
+)
+def test_workers_end_with_their_parent(tmp_path, stop, whom):
+    with start_script(tmp_path, SCRIPT) as process:
+        workers = {int(process.stdout.readline()) for _ in range(2)}
+        assert len(workers) == 2 and all(map(is_alive, workers))
+        (os.killpg if whom == "group" else os.kill)(process.pid, stop)
+        errors = process.communicate(timeout=60)[1]
+    assert process.returncode != 0
+    assert wait_until(lambda: not any(map(is_alive, workers)))
+    assert errors.count("Traceback") == (stop == signal.SIGINT)  # of the script itself; workers print nothing
+
+
+@pytest.mark.long
+def test_a_script_without_a_guard_is_explained(tmp_path):
+    bare = SCRIPT.replace('if __name__ == "__main__":', "if True:")
+    with start_script(tmp_path, bare) as process:
+        errors = process.communicate(timeout=100)[1]
+    assert process.returncode == 1
+    assert "put the call under `if __name__ == '__main__':`" in errors.splitlines()[-1]
+
+
+@needs_proc
+def test_processes_that_nobody_closes_end_with_python(tmp_path):
+    with start_script(tmp_path, UNCLOSED) as process:
+        out, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert wait_until(lambda: not is_alive(int(out)))
+
+
+# --- Ray --------------------------------------------------------------------------------------------------------------
+
+
+def run_ray(what: str, tmp_path: Path) -> tuple[list[dict], subprocess.Popen, str]:
+    """What `tests.parallel_ray` prints, in a process of its own: tests reach no network, and Ray needs loopback."""
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.Popen(
+        [sys.executable, "-m", "tests.parallel_ray", what, str(tmp_path)],
+        cwd=ROOT,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    out, errors = done.communicate(timeout=400)
+    return [json.loads(line) for line in out.splitlines()], done, errors
+
+
+@needs_ray
+@needs_proc
+def test_ray_does_what_the_other_backends_do(tmp_path):
+    from tests.parallel_ray import CHECKS
+
+    lines, done, errors = run_ray("checks", tmp_path)
+    found = {line["check"]: line["error"] for line in lines}
+    assert {name: found.get(name, errors) for name in CHECKS} == dict.fromkeys(CHECKS, None)
+    assert done.returncode == 0
+    assert wait_until(lambda: not find_session(done.pid)), find_session(done.pid)
+
+
+@needs_ray
+@pytest.mark.long
+def test_two_jobs_share_a_gpu_and_a_third_waits(tmp_path):
+    (found,), done, errors = run_ray("gpus", tmp_path)
+    assert done.returncode == 0, errors
+    assert found == {"met": [["0", True], ["0", True]], "left": 0, "third_waits": True, "third": ["0", True]}
+
+
+@needs_ray
+@pytest.mark.long
+def test_a_machine_of_a_cluster_is_lost(tmp_path):
+    (found,), done, errors = run_ray("nodes", tmp_path)
+    assert done.returncode == 0, errors
+    assert found == {"units": 12, "failures": 0, "is_left_running": True}
+
+
+def test_without_ray_the_error_names_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[ray\]'"):
+        open_backend("ray")
+
+
+class SlowRay:
+    """A Ray that is up after some failures."""
+
+    def __init__(self, failures):
+        self.failures, self.calls = failures, []
+
+    def is_initialized(self):
+        return False
+
+    def init(self, **options):
+        self.calls.append("init")
+        if len(self.calls) < 2 * self.failures + 1:
+            raise RuntimeError("the agent did not start")
+
+    def shutdown(self):
+        self.calls.append("shutdown")
+
+
+def test_ray_is_started_again_if_it_did_not_come_up():
+    slow = SlowRay(2)
+    assert connect_ray(slow, None, cores=1)
+    assert slow.calls == ["init", "shutdown", "init", "shutdown", "init"]
+    with pytest.raises(ResourceError, match="the agent did not start"):
+        connect_ray(SlowRay(3), None, cores=1)
+
+
+def test_gpus_are_shared():
+    assert [share_gpus(*case) for case in [(8, 8, None), (8, 4, None), (0, 5, None), (2, 4, 0.5)]] == [1, 1, 0, 0.5]
+    assert share_gpus(2, 5, None) == pytest.approx(1 / 3)  # three on one, two on the other
+    with pytest.raises(UsageError, match=r"5 jobs with gpus=0\.5 each need 2\.5 GPUs, and Ray has 2"):
+        share_gpus(2, 5, 0.5)
+
+
+def test_embeddings_have_the_same_bytes_whoever_computes():
+    assert t2v.open_backend is open_backend
+    threads = torch.get_num_threads()
+    with open_backend("processes", jobs=2, threads=threads) as backend:
+        assert embed_bytes(backend) == embed_bytes(None)
