@@ -58,7 +58,7 @@ endef
 QUICK := tests/test_import.py tests/test_reference.py tests/probe/test_load.py tests/fisher/test_per_sample.py \
 	tests/head/test_fit.py tests/distance/test_symmetric.py tests/embedding/test_store.py tests/embedding/test_embed.py \
 	tests/library/test_library.py tests/tasks/test_folder.py tests/tasks/test_table.py tests/tasks/test_huggingface.py \
-	tests/engine/test_ray.py tests/atlas/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py tests/web/test_api.py \
+	tests/engine/test_ray.py tests/plots/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py tests/web/test_api.py \
 	tests/hostile/test_web_serve.py tests/hostile/test_web_connections.py
 # Old versions may warn of one another: what they say is shown, and is no failure.
 define try

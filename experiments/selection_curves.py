@@ -14,11 +14,9 @@ import numpy as np
 
 from experiments.property_claims import FAILS, HOLDS, PARTLY, Claim
 from experiments.selection_settings import Made, Row, Setting, gather, list_settings, write_outcome
-from task2vec.atlas.canvas import import_figure
-from task2vec.atlas.labels import shorten
-from task2vec.atlas.palette import INK, PAPER_WIDTH, style_axes
 from task2vec.errors import DataError
 from task2vec.experts.metatask import MetaTask
+from task2vec.plots import INK, PAPER_WIDTH, import_figure, shorten, style_axes
 from task2vec.select.strategies import STRATEGIES, find_strategy
 
 if TYPE_CHECKING:

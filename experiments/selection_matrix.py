@@ -18,10 +18,9 @@ from experiments.selection_settings import (
     word_task,
     write_outcome,
 )
-from task2vec.atlas.canvas import import_figure
-from task2vec.atlas.palette import GREY, INK
 from task2vec.distance import ALPHA
 from task2vec.experts.metatask import SYMMETRIC, MetaTask
+from task2vec.plots import GREY, INK, import_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,10 +19,8 @@ from experiments.selection_settings import (
     split_space,
     write_outcome,
 )
-from task2vec.atlas.canvas import import_figure
-from task2vec.atlas.palette import INK, MARKS, PAPER_WIDTH, style_axes
-from task2vec.atlas.scatter import scale_norms
 from task2vec.experts.metatask import MetaTask
+from task2vec.plots import INK, MARKS, PAPER_WIDTH, import_figure, scale_norms, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,7 +127,7 @@ def _norms(evidence) -> np.ndarray:
     return evidence.norms["symmetric"][: len(evidence.tasks)]
 
 
-def _count(values: np.ndarray | None, number: int) -> int:
+def _count(values: Sequence[int | None], number: int) -> int:
     assert values is not None
     return int(values[number])
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from experiments.outcome import write_figure, write_rows
 from experiments.property_claims import Claim
-from task2vec.atlas.canvas import write_whole
-from task2vec.atlas.labels import shorten
 from task2vec.experts.metatask import MetaTask
+from task2vec.plots import shorten, write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -134,7 +133,7 @@ def word_task(name: str) -> str:
 
 def colour_datasets(datasets: Sequence[str]) -> dict[str, str]:
     """A colour for every dataset, that of a stranger from what is left."""
-    from task2vec.atlas.palette import COLOURS
+    from task2vec.plots import COLOURS
 
     known = {name: DATASETS[name] for name in dict.fromkeys(datasets) if name in DATASETS}
     spare = [colour for colour in COLOURS if colour not in known.values()]
@@ -148,7 +147,7 @@ def write_outcome(
     """The figure as `name`.png and .pdf, its rows as .csv, and its numbers as .json."""
     pictures = [] if figure is None else write_figure(figure, folder, name)
     path = folder / f"{name}.json"
-    write_whole(path, (json.dumps(_plain(numbers), indent=1, allow_nan=False) + "\n").encode())
+    write_file(path, (json.dumps(_plain(numbers), indent=1, allow_nan=False) + "\n").encode())
     return [*pictures, write_rows(rows, folder, name), path]
 
 
@@ -162,7 +161,7 @@ def write_claims(made: Sequence[Made], folder: Path) -> Made:
 
 def write_text(folder: Path, name: str, text: str) -> Path:
     """A text with a line end after it."""
-    write_whole(folder / name, f"{text}\n".encode())
+    write_file(folder / name, f"{text}\n".encode())
     return folder / name
 
 

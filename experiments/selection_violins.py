@@ -21,9 +21,8 @@ from experiments.selection_settings import (
     word_task,
     write_outcome,
 )
-from task2vec.atlas.canvas import import_figure
-from task2vec.atlas.palette import INK, PAPER_WIDTH, style_axes
 from task2vec.experts.metatask import MetaTask
+from task2vec.plots import INK, PAPER_WIDTH, import_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -95,8 +95,8 @@ def _run(makers: dict[str, Maker], out: Path, bundle: Path | None, as_json: bool
     """Makes one after the other, and tells what they say; on disk as well, if that is all that there is to say."""
     begin = time.perf_counter()
     say("loading the meta-task ...")
-    from task2vec.atlas.canvas import import_figure, make_folder
     from task2vec.experts.metatask import bundled_metatask, load_metatask
+    from task2vec.plots import import_figure, make_folder
 
     import_figure()  # asked for now and not after minutes of work
     measured = bundled_metatask() if bundle is None else load_metatask(bundle)
@@ -173,9 +173,7 @@ def _matrix(measured: "MetaTask", folder: Path, step: Callable[[str], None]) -> 
     return make_matrices(measured, folder)
 
 
-def _curves(
-    measured: "MetaTask", folder: Path, step: Callable[[str], None], table: Path | None = None
-) -> "Made":
+def _curves(measured: "MetaTask", folder: Path, step: Callable[[str], None], table: Path | None = None) -> "Made":
     from experiments.selection_curves import make_curves
 
     return make_curves(measured, folder, table=table)

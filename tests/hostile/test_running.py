@@ -87,9 +87,9 @@ def test_a_missing_extra_is_one_line_with_the_command(tmp_path):
         "import sys; sys.modules['matplotlib'] = None\n"
         "from task2vec.cli import app, exits\n"
         "import numpy as np\n"
-        "from task2vec.atlas import draw_distance_matrix\n"
+        "from task2vec.plots import draw_matrix\n"
         "def draw():\n"
-        "    draw_distance_matrix(np.zeros((2, 2)), ['a', 'b'], path='x.png')\n"
+        "    draw_matrix(np.zeros((2, 2)), ['a', 'b'], out='x.png')\n"
         "app.app.command()(exits.guarded(draw))\n" + START
     )
     result = run_command("draw", python=blocked, cwd=tmp_path)

@@ -40,7 +40,7 @@ def demo(
     a network for one of them.
     """
     begin = time.perf_counter()
-    from task2vec.atlas.canvas import make_folder
+    from task2vec.plots import make_folder
 
     make_folder(out)
     import task2vec
@@ -89,12 +89,12 @@ def _draw(distances: list[list[float]], tasks: "Sequence[Task]", out: Path) -> s
     """The path of the picture, or nothing but a hint where matplotlib is missing."""
     import numpy as np
 
-    from task2vec.atlas import draw_distance_matrix
+    from task2vec.plots import draw_matrix
 
     thumbnails = [[task.images.load(index) for index in (0, 1)] for task in tasks]
     names = [task.name for task in tasks]
     try:
-        return str(draw_distance_matrix(np.array(distances), names, path=out / "distances.png", thumbnails=thumbnails))
+        return str(draw_matrix(np.array(distances), names, out=out / "distances.png", thumbnails=thumbnails)[0])
     except MissingExtraError as error:
         say(f"no picture: {error}")
         return None

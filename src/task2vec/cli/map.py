@@ -19,8 +19,8 @@ from task2vec.text import printable
 if TYPE_CHECKING:
     import numpy as np
 
-    from task2vec.atlas import TaskFacts
     from task2vec.embedding import Embedding
+    from task2vec.plots import TaskFacts
 
 HOW_TO_READ = (
     "How to read it: tasks that stand together are alike. How far apart groups stand means little on a map; the matrix "
@@ -57,7 +57,7 @@ def draw_map(
     Writes a page to walk about on (map.html), the map and the matrix of distances as pictures, and their numbers.
     """
     begin = time.perf_counter()
-    from task2vec.atlas.canvas import import_figure, make_folder
+    from task2vec.plots import import_figure, make_folder
 
     import_figure()  # asked for now and not after the work
     if files and (asked := name_options({"tag": tag, "probe": probe, "library": library})):
@@ -116,22 +116,22 @@ def _draw(
     """The report of what was drawn: the map of the known tasks, the placed ones on it, the matrix of all."""
     import numpy as np
 
-    from task2vec import atlas
+    from task2vec import plots
 
     names = [embedding.task for _, embedding in tasks]
     known = len(tasks) - placed
     say(f"laying out {known} tasks ...")
-    laid = atlas.lay_out(distances[:known, :known], names[:known])
-    places = np.vstack([laid.places, laid.place(distances[known:, :known])]) if placed else laid.places
+    laid = plots.lay_out(distances[:known, :known], names[:known])
+    places = np.vstack([laid.positions, laid.place(distances[known:, :known])]) if placed else laid.positions
     title, note = f"{len(tasks)} tasks", f"{kind} distance, {laid.describe()}"
     say("drawing ...")
     facts = [_state_facts(embedding) for _, embedding in tasks]
-    page = atlas.write_page(
+    page = plots.write_page(
         places, names, path=out / "map.html", distances=distances, groups=groups, facts=facts, placed=placed,
         title=title, note=note,
     )  # fmt: skip
-    drawn = atlas.draw_map(places, names, out=out / "map", groups=groups, placed=placed, title=f"{title}: {note}")
-    matrix = atlas.draw_tree(distances, names, out=out / "matrix", groups=groups, title=f"{kind} distance")
+    drawn = plots.draw_map(places, names, out=out / "map", groups=groups, placed=placed, title=f"{title}: {note}")
+    matrix = plots.draw_matrix(distances, names, out=out / "matrix", groups=groups, title=f"{kind} distance")
     nearest = [
         {"task": names[row], "nearest": names[near], "distance": float(distances[row, near])}
         for row in range(known, len(tasks))
@@ -143,7 +143,7 @@ def _draw(
 
 def _state_facts(embedding: "Embedding") -> "TaskFacts":
     """What an embedding says of its task; what a stranger's file does not say, or not as a number, is left out."""
-    from task2vec.atlas import TaskFacts
+    from task2vec.plots import TaskFacts
 
     def find(part: str, key: str) -> Any:
         told = embedding.provenance.get(part)

@@ -39,33 +39,34 @@ def serve(
 
     Only this machine can see it, unless --host says otherwise. Ctrl-C ends it.
     """
-    from task2vec.web.server import check_extra, run, take_port, word_address
-    from task2vec.web.settings import ServeSettings
+    from task2vec.web import check_extra, format_address, run, take_port
+
+    check_extra()
+    from task2vec.web import ServeSettings
 
     token = token or os.environ.get(TOKEN) or None  # looked up here: not every version of typer does
     settings = ServeSettings(library=library, roots=tuple(roots or ()), host=host, token=token)
     if library is not None and library.exists() and not library.is_dir():
         raise UsageError(f"'{library}' is a file, and a library is a folder. Name its folder: --library DIR")
-    check_extra()
     listening, is_another = take_port(host, port)
-    from task2vec.web.app import make_app
+    from task2vec.web import make_app
 
     number = listening.getsockname()[1]
     app = make_app(settings)
-    app.served.world.look()  # a damaged library is better told now than to a visitor
+    app.state.read_view()  # a damaged library is better reported now than to a visitor
     if is_another:
-        say(f"port 8765 is in use, so it is {number}")
+        say(f"port 8765 is in use, using {number}")
 
-    def tell() -> None:
-        print(f"serving '{printable(app.served.world.name)}' on {word_address(settings, number)}", flush=True)
+    def announce() -> None:
+        print(f"serving '{printable(app.state.folder.name)}' on {format_address(settings, number)}", flush=True)
         if settings.token is not None:
-            say(f"open it with the token: {word_address(settings, number)}?token=...")
-        say("Ctrl-C ends it")
+            say(f"open it with the token: {format_address(settings, number)}?token=...")
+        say("press Ctrl-C to stop")
         if is_opened and _has_screen():
-            # Others see the arguments of a browser's process: a code that is good for once, and not the token.
-            webbrowser.open(word_address(settings, number, code=app.issue_code()))
+            # Other users see the arguments of a browser's process: a code that works once, not the token.
+            webbrowser.open(format_address(settings, number, code=app.issue_code()))
 
-    run(app, listening, when_ready=tell)
+    run(app, listening, when_ready=announce)
 
 
 def _has_screen() -> bool:

@@ -792,7 +792,7 @@ def stack_rows(embeddings: Sequence[Embedding]) -> np.ndarray | None:
 
 def measure_from(embedding: Embedding, others: Sequence[Embedding], rows: np.ndarray | None) -> np.ndarray:
     """The symmetric distances of an embedding from others, with their `stack_rows`; without torch."""
-    from task2vec.library.row_distance import symmetric_to_rows
+    from task2vec.distance import symmetric_to_rows
     from task2vec.library.search import make_row
 
     row = make_row(embedding)

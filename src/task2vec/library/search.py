@@ -36,11 +36,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from task2vec.distance import symmetric
+from task2vec.distance import symmetric, symmetric_to_rows
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, UsageError
 from task2vec.library.database import read_blob, renew_after_fork
-from task2vec.library.row_distance import symmetric_to_rows
 from task2vec.progress import Report, silent
 
 # From this many embeddings of a space on, its sketches are used.
