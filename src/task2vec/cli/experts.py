@@ -117,7 +117,8 @@ def _save_expert(library: "Library", task: Any, result: "ExpertResult", *, is_fo
     """Adds an expert with its task to the library; another expert of its name is kept, and a warning printed."""
     try:
         library.add(task)
-        library.add(result.entry, replace=is_forced)
+        if result.entry is not None:
+            library.add(result.entry, replace=is_forced)
     except ConflictError as error:
         output.say(f"warning: {printable(error)}; --force")
 
