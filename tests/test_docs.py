@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 import task2vec as t2v
-from task2vec.cli.main import app
+from task2vec.cli.app import app
 from tests.documents import PAGES, ROOT, Snippet, make_photos, read_snippets, read_text
 
 # Commands that no test can run, and why.
