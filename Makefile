@@ -31,7 +31,7 @@ paper: $(READY)  ## Make every table and figure of the paper that the bundled me
 	$(BIN)/python -m experiments.selection all
 
 test-hostile: $(READY)  ## All attacks of tests/hostile, and all that takes long elsewhere
-	$(BIN)/pytest tests/hostile tests/library tests/engine tests/experts tests/web
+	$(BIN)/pytest tests/hostile tests/library tests/test_parallel.py tests/experts tests/web
 
 package: $(READY)  ## Build sdist and wheel, and try the wheel in an empty environment elsewhere
 	PYTHON=$(CURDIR)/$(BIN)/python .ci/package
@@ -56,9 +56,9 @@ endef
 
 # A quick part of the tests that meets every package: networks, Fisher, heads, files, tables, pictures, pages, commands.
 QUICK := tests/test_import.py tests/test_reference.py tests/probe/test_load.py tests/fisher/test_per_sample.py \
-	tests/head/test_fit.py tests/distance/test_symmetric.py tests/embedding/test_store.py tests/embedding/test_embed.py \
+	tests/head/test_fit.py tests/distance/test_distances.py tests/embedding/test_file.py tests/embedding/test_embed.py \
 	tests/library/test_library.py tests/tasks/test_folder.py tests/tasks/test_table.py tests/tasks/test_huggingface.py \
-	tests/engine/test_ray.py tests/atlas/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py tests/web/test_api.py \
+	tests/test_parallel.py tests/atlas/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py tests/web/test_api.py \
 	tests/hostile/test_web_serve.py tests/hostile/test_web_connections.py
 # Old versions may warn of one another: what they say is shown, and is no failure.
 define try

@@ -20,7 +20,7 @@ from tests.documents import PAGES, ROOT, Snippet, make_photos, read_snippets, re
 # Pages whose Python another test runs, since it needs a stage of its own.
 RUN_ELSEWHERE = {
     "docs/datasets.md": "tests/tasks/test_datasets_page.py",
-    "docs/engine.md": "tests/engine/test_engine_page.py",
+    "docs/engine.md": "tests/test_parallel.py",
     "docs/errors.md": "tests/experts/test_errors_page.py",
     "docs/evaluation.md": "tests/select/test_evaluation_page.py",
     "docs/library.md": "tests/library/test_library_page.py",
