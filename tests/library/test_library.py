@@ -1,6 +1,5 @@
 """The library as users see it: adding, finding, removing, names, places, and what is refused."""
 
-import re
 from pathlib import Path
 
 import numpy as np
