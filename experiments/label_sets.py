@@ -1,10 +1,10 @@
 """Label sets of the same images: families of binary attribute tasks that differ in their labels alone.
 
 The paper's fashion tasks have many attributes ("is it denim?") on one set of images, and domain embeddings, which see
-no labels, collapse into one point there. Here the attributes are the largest taxa of a dataset ("is it a warbler?"),
-and for painted images, whose attributes are drawn independently, "large", "warm" and so on. Each label set is used twice,
-on two disjoint sets of images: an embedding that depends on the labels finds the same label set again among those of
-the other images.
+no labels, collapse into one point there. Here the attributes are the largest taxa of a dataset ("is it a warbler?")
+and, for painted images, whose attributes are drawn independently, "large", "warm" and so on. Each label set is used
+twice, on two disjoint sets of images: an embedding that depends on the labels finds the same label set again among
+those of the other images.
 """
 
 import colorsys

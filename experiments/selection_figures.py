@@ -138,7 +138,7 @@ def _draw_norm_panel(
     floor = float(np.median([row[space] for row in rows])) / _SPAN
     for row in rows:
         norm, error, colour, is_far = row[space], 100 * row["optimum"], colours[row["dataset"]], row[space] < floor
-        look = {"color": "white", "edgecolors": colour} if is_far else {"color": colour, "edgecolors": "white"}
+        look: Row = {"color": "white", "edgecolors": colour} if is_far else {"color": colour, "edgecolors": "white"}
         axes.scatter(max(norm, floor), error, s=20, marker=marks[row["dataset"]], alpha=0.85,
                      linewidths=0.9 if is_far else 0.4, **look)  # fmt: skip
         if is_far:
@@ -154,14 +154,8 @@ def _draw_norm_panel(
 # --- violins: the errors of all experts on every task, with the selected and the generic one marked -------------------
 
 _LOOKS: dict[str, Row] = {
-    "combined": {"marker": "x", "color": SELECTED, "markersize": 4.2, "markeredgewidth": 1.3, "zorder": 5},
-    "asymmetric": {
-        "marker": "o",
-        "color": PAPERS,
-        "markerfacecolor": "none",
-        "markersize": 4.6,
-        "markeredgewidth": 1.0,
-    },
+    "combined": {"marker": "x", "color": SELECTED, "markersize": 4.2, "markeredgewidth": 1.3, "zorder": 4},
+    "asymmetric": {"marker": "o", "color": PAPERS, "markerfacecolor": "none", "markersize": 4.6, "zorder": 4},
 }
 # More tasks than this are in two rows.
 _MOST_COLUMNS = 26
@@ -239,7 +233,7 @@ def _draw_columns(axes: "Axes", rows: Sequence[Row], means: np.ndarray, strategi
         if "generic_error" in row:
             axes.scatter([place], [100 * row["generic_error"]], s=17, marker="v", color=GENERIC, linewidths=0, zorder=3)
         for name in strategies:
-            axes.plot([place], [100 * row[f"{name}_error"]], linestyle="none", **({"zorder": 4} | _LOOKS[name]))
+            axes.plot([place], [100 * row[f"{name}_error"]], linestyle="none", **_LOOKS[name])
 
 
 def _judge_violins(rows: Sequence[Row], family: str, strategies: Sequence[str]) -> list[Claim]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -59,7 +59,8 @@ PAPER_TASKS = ("cub_Icteridae", "cub_Piciformes", "flowers_Asterales", "flowers_
 PAPER_KINDS = ("generic", "network", "half", "whole")
 # Errors by training size: of these tasks, by the generic expert and by halves of each domain.
 CURVE_TASKS, CURVE_KINDS = ("cub_Icteridae", "flowers_Asterales", "dogs_toy", "clothing10"), ("generic", "half")
-CURVE_SHOTS, CURVE_SEEDS = (2, 5, 10, 20, "half"), (0, 1)
+CURVE_SEEDS = (0, 1)
+CURVE_SHOTS: tuple[int | Literal["half"], ...] = (2, 5, 10, 20, "half")
 # Whole networks are tuned for this long: twice the time changes little on so few images.
 TUNING = t2v.Recipe("tuning", epochs=2, draws=8_000, rate=0.01)
 WEIGHTS = {"resnet34": "resnet34_body.fp16.safetensors", "mobilenet_v2": "mobilenet_v2.fp16.safetensors",
@@ -182,7 +183,7 @@ class Studio:
         for one in (one for one in self.plan.tasks if one.task.name in CURVE_TASKS):
             task, rows = self.tasks[one.task.fingerprint], self.rows[one.task.fingerprint]
             fewest = int(task.counts.min()) // 2
-            shots = [each for each in CURVE_SHOTS if each == "half" or each < fewest]
+            shots = [each for each in CURVE_SHOTS if isinstance(each, str) or each < fewest]
             plan = self._plan(task, [t2v.ErrorProtocol(shots=each) for each in shots], CURVE_SEEDS)
             own = features[torch.from_numpy(rows).to(self.device)]
             for protocol, seed, predicted in predict_cells(own, plan):

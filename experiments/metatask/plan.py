@@ -6,7 +6,7 @@ where the domain carries nothing: species, family and order, one taxon against t
 The experts of the second family were trained on other pictures than its tasks have, of the same birds.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -233,7 +233,7 @@ def describe_picture(pixels: np.ndarray) -> dict[str, float]:
     around = luma[:-2, 1:-1] + luma[2:, 1:-1] + luma[1:-1, :-2] + luma[1:-1, 2:]
     tall, wide = height // 4, width // 4
     coarse = luma[: 4 * tall, : 4 * wide].reshape(tall, 4, wide, 4).mean((1, 3))
-    coarse_energy = float(sum(part**2 for part in np.gradient(coarse)).mean())
+    coarse_energy = float(np.square(np.gradient(coarse)).sum(0).mean())
     a, b, c = (across**2).sum(), (down**2).sum(), (down * across).sum()
     red, green, blue = np.moveaxis(picture, 2, 0)
     chroma = picture.max(2) - picture.min(2)
@@ -267,14 +267,10 @@ def label_statistic(
         (array([0, 0, 1, 1, 2, 2]), ('low', 'medium', 'high'))
     """
     values = numbers[name]
-    named: dict[str, Callable[[], tuple[np.ndarray, tuple[str, ...]]]] = {
-        "hue": lambda: (
-            sum(((values >= start) & (values < end)) * number for number, (start, end) in enumerate(_HUES.values(), 1)),
-            ("red or violet", *_HUES),
-        ),
-        "direction": lambda: (np.round(values / 45).astype(np.int64) % 4, ("across", "rising", "down", "falling")),
-    }
-    if name in named:
-        return named[name]()
+    if name == "hue":
+        is_named = [(values >= start) & (values < end) for start, end in _HUES.values()]
+        return np.select(is_named, range(1, len(_HUES) + 1), 0), ("red or violet", *_HUES)
+    if name == "direction":
+        return np.round(values / 45).astype(np.int64) % 4, ("across", "rising", "down", "falling")
     ends = np.quantile(values if reference is None else reference, [1 / 3, 2 / 3])
     return np.searchsorted(ends, values), ("low", "medium", "high")

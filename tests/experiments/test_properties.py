@@ -86,8 +86,9 @@ def test_the_committed_claims_follow_from_the_committed_rows():
     found = make_claims({**rows, "relabelled": [moved]})
     assert [claim.claim for claim in found] == [row["claim"] for row in wanted]
     for claim, row in zip(found, wanted, strict=True):
-        if "filters move" not in claim.measured:
-            assert (claim.measured, claim.verdict) == (row["measured"], row["verdict"])
+        if not claim.measured.startswith(("rho", "0 of")):  # rounded rows have ties, which move a rho by 0.01
+            assert claim.measured == row["measured"]
+        assert claim.verdict == row["verdict"]
 
 
 def test_a_collection_is_read_by_taxon_and_by_folder(tmp_path):
@@ -143,7 +144,7 @@ def test_cases_are_planned_with_their_kinds():
 
 def test_the_command_on_a_small_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(t2v, "load_probe", lambda *_, **__: make_tiny(), raising=False)
-    data = write_collection(tmp_path / "data")
+    data = write_collection(tmp_path / "data") / "dogs"
     result = run(properties.app, "--data", data, "--out", tmp_path / "out", "--quick", "--max-samples", 6)
     assert "names and order change no bit: 0 of 28 filters move" in result.stdout
     made = {path.name for path in (tmp_path / "out").iterdir()}

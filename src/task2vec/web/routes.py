@@ -16,12 +16,11 @@ from task2vec import __version__
 from task2vec.distance import ALPHA, split_symmetric, symmetric
 from task2vec.distance.noise import find_floor, with_error
 from task2vec.embedding import Embedding, trivial
-from task2vec.experts.scoring import score_wrong
+from task2vec.experts.metatask import find_shots
+from task2vec.experts.protocol import wilson_interval
 from task2vec.plots.layout import link_tasks, order_leaves
-from task2vec.select.evidence.spaces import side_of
-from task2vec.select.knowledge.knowing import list_errors
-from task2vec.select.knowledge.regimes import choose_regime, find_training
-from task2vec.select.recommendation.recommending import recommend
+from task2vec.select.evidence import choose_shots, image_size, list_library_errors
+from task2vec.select.recommend import recommend
 from task2vec.web import schemas
 from task2vec.web.schemas import Job
 from task2vec.web.security import RequestError, hide_file
@@ -123,12 +122,12 @@ async def describe_task(request: Request, task: TaskId) -> Response:
         counts = [schemas.ClassCount(name=name, count=count) for name, count in zip(names, entry.counts, strict=False)]
         interval = None
         if one.head_error is not None and one.images > 0:
-            score = score_wrong(one.head_error * one.images, one.images)
+            score = wilson_interval(one.head_error * one.images, one.images)
             interval = [score.low, score.high]
         probe = {
             "probe": embedding.probe,
             "probe_fingerprint": embedding.probe_fingerprint[:8],
-            "image_size": side_of(embedding),
+            "image_size": image_size(embedding),
         }
         return schemas.Task(
             **dict(one),
@@ -312,7 +311,7 @@ async def list_models(request: Request, shots: Shots = None) -> Response:
     state = state_of(request)
 
     def make(view: View) -> schemas.ModelList:
-        chosen = choose_regime((), state.metatask.protocols, wanted=shots)
+        chosen = choose_shots((), state.metatask.protocols, wanted=shots)
         found = _list_bundled_models(state, chosen) + (_list_own_models(state, chosen) if view.has_errors else [])
         found.sort(key=lambda model: (model.mean_error is None, model.mean_error or 0.0, model.name))
         return schemas.ModelList(shots=chosen, models=found)
@@ -323,7 +322,7 @@ async def list_models(request: Request, shots: Shots = None) -> Response:
 def _list_bundled_models(state: State, shots: str) -> list[schemas.Model]:
     """The models of the meta-task; an error counts if the model has not seen the task."""
     metatask = state.metatask
-    protocol = next(at for at, key in enumerate(metatask.protocols) if find_training(key) == shots)
+    protocol = next(at for at, key in enumerate(metatask.protocols) if find_shots(key) == shots)
     errors = np.where(metatask.is_candidate, metatask.errors[:, :, protocol].mean(axis=2), np.nan)
     found = []
     for column, model in enumerate(metatask.experts):
@@ -351,7 +350,7 @@ def _list_own_models(state: State, shots: str) -> list[schemas.Model]:
     if library is None:
         return []
     cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for error in list_errors(library, shots):
+    for error in list_library_errors(library, shots):
         cells[error.expert][error.task].append(error.error)
     names = {task.fingerprint: task.name for task in library.tasks()}
     found = []
