@@ -25,8 +25,7 @@ from scipy.stats import spearmanr  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import missing_material, read_taxon, resnet_weights  # noqa: E402
 from benchmarks.measure import describe_machine, show_table  # noqa: E402
-from task2vec.experts.cells import measure_cells, plan_cells  # noqa: E402
-from task2vec.experts.extractors import compute_features, prepare_features  # noqa: E402
+from task2vec.experts.linear_probe import compute_features, measure_cells, plan_cells, prepare_features  # noqa: E402  # noqa: E402
 from task2vec.progress import silent  # noqa: E402
 
 SIZES, SEEDS, MOST_IMAGES = (128, 64), (0, 1, 2), 300

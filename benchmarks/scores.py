@@ -23,7 +23,7 @@ from torch import Tensor  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import SIZE, missing_material  # noqa: E402
 from benchmarks.measure import describe_machine, show_table  # noqa: E402
-from task2vec.experts.extractors import compute_features, prepare_features  # noqa: E402
+from task2vec.experts.linear_probe import compute_features, prepare_features  # noqa: E402
 from task2vec.progress import silent  # noqa: E402
 from task2vec.select import SCORES  # noqa: E402
 

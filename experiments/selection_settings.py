@@ -12,14 +12,13 @@ import numpy as np
 
 from experiments.outcome import write_figure, write_rows
 from experiments.property_claims import Claim
-from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.experts.metatask import MetaTask
 from task2vec.plots import shorten, write_file
-from task2vec.select.evidence.sources import from_measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from task2vec.select.evidence import Evidence
+    from task2vec.experts.metatask import MetaTask
 
 # The probe of the paper; the offline one stands beside it.
 PROBES = ("resnet34", "tf_efficientnet_lite0")
@@ -75,7 +74,7 @@ class Made:
     missing: list[str] = field(default_factory=list)
 
 
-def list_settings(measured: MeasuredMetaTask) -> list[Setting]:
+def list_settings(measured: MetaTask) -> list[Setting]:
     """The families of a meta-task by its training sizes, the largest size first."""
     families = dict.fromkeys(task.family for task in measured.tasks)
     sizes = [part.removeprefix("train ") for name in measured.protocols for part in name.split(", ") if "train" in part]
@@ -83,14 +82,14 @@ def list_settings(measured: MeasuredMetaTask) -> list[Setting]:
     return [Setting(family, size) for family in families for size in ordered]
 
 
-def list_spaces(measured: MeasuredMetaTask) -> list[str]:
+def list_spaces(measured: MetaTask) -> list[str]:
     """The probes and methods ("resnet34 robust") that tasks have distances by, those of the paper's method first."""
     names = dict.fromkeys([*measured.distances, *measured.embeddings])
     first = [f"{probe} {METHOD}" for probe in PROBES]
     return sorted(names, key=lambda name: (first.index(name) if name in first else len(first), name))
 
 
-def choose_space(measured: MeasuredMetaTask) -> tuple[str, str]:
+def choose_space(measured: MetaTask) -> tuple[str, str]:
     """The probe and method of the figures: the paper's, or else the first that there is."""
     return split_space(list_spaces(measured)[0])
 
@@ -106,16 +105,16 @@ def split_space(name: str) -> tuple[str, str]:
     return probe, method
 
 
-def gather(measured: MeasuredMetaTask, setting: Setting, space: tuple[str, str] | None = None) -> "Evidence":
+def gather(measured: MetaTask, setting: Setting, space: tuple[str, str] | None = None) -> "MetaTask":
     """The evidence of one comparison by one probe and method."""
     rows = [row for row, task in enumerate(measured.tasks) if task.family == setting.family]
     return gather_all(measured, setting.protocol, space or choose_space(measured)).only(rows)
 
 
 @lru_cache(maxsize=32)
-def gather_all(measured: MeasuredMetaTask, protocol: str, space: tuple[str, str]) -> "Evidence":
+def gather_all(measured: MetaTask, protocol: str, space: tuple[str, str]) -> "MetaTask":
     """The evidence of all families at once; kept, for where distances are not in the bundle they take seconds."""
-    return from_measured(measured, protocol, probe=space[0], method=space[1])
+    return measured.select(protocol, probe=space[0], method=space[1])
 
 
 def word_task(name: str) -> str:

@@ -72,7 +72,7 @@ def test_snippets_run(page, tmp_path, monkeypatch):
         if snippet.kind == "python":
             exec(compile(snippet.text, snippet.place, "exec"), names)
         else:
-            run_shell(snippet, cheap=["--images", str(GRADIENTS), *small])
+            run_shell(snippet, cheap=["--max-samples", str(GRADIENTS), *small])
 
 
 def run_shell(snippet: Snippet, *, cheap: list[str]) -> None:

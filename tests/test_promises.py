@@ -67,4 +67,4 @@ def test_every_file_of_attacks_is_in_the_table():
 
 def test_the_words_about_the_exit_codes_have_their_test():
     (_, name, _) = TEST.findall(PAGE.split("## Running")[1].split("The exit codes")[1])[0]
-    assert name in find_tests("tests/cli/test_exits.py")
+    assert name in find_tests("tests/cli/test_output.py")

@@ -32,14 +32,14 @@ SLOWLY = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may hand on that interrupts are ignored
 import task2vec
-from task2vec.cli import many
+from task2vec.cli.embed import EmbedRun
 from tests.tiny_probe import make_tiny
 task2vec.load_probe = lambda *args, **options: make_tiny()
-take = many.Run._take
-def take_slowly(run, result):  # so that a signal comes while there is still something to do
+describe = EmbedRun._describe
+def describe_slowly(*args):  # so that a signal comes while there is still something to do
     time.sleep(0.03)
-    return take(run, result)
-many.Run._take = take_slowly
+    return describe(*args)
+EmbedRun._describe = describe_slowly
 """
 
 
@@ -59,21 +59,8 @@ def folders(tmp_path_factory):
 
 def embed(folders, library, *, jobs, stop=None, after=0, seed=0):
     """What was told of each task until the command was stopped, a moment after so many had been made."""
-    options = [
-        "--engine",
-        "pool",
-        "--jobs",
-        str(jobs),
-        "--threads",
-        "1",
-        "--library",
-        library,
-        "--images",
-        "6",
-        "--l2",
-        "0.1",
-    ]
-    command = [sys.executable, "-c", SLOWLY + START, "embed-many", *map(str, [*folders, *options])]
+    options = ["--backend", "processes", "--jobs", jobs, "--library", library, "--max-samples", "6", "--l2", "0.1"]
+    command = [sys.executable, "-c", SLOWLY + START, "embed", *map(str, [*folders, *options])]
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "COLUMNS": "100"}
     told: dict[str, str] = {}
     with subprocess.Popen(

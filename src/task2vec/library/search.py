@@ -61,7 +61,7 @@ _PROJECT = 64  # vectors that are projected at once
 _SEED = 20190610
 _GOOD_RECALL = 0.98
 _THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-_REFIT = "Fit the sketches again: task2vec library check-search --refit"
+_REFIT = "Fit the sketches again: Library.refit_search()"
 
 Load = Callable[[int], Embedding | None]
 
@@ -497,7 +497,7 @@ class Search:
         elif known.sketcher is None:
             advice = f"There are no sketches, so all embeddings are compared. {_REFIT}"
         elif recall < _GOOD_RECALL:
-            advice = f"Some neighbours are missed. {_REFIT}; or compare all: task2vec nearest --exact"
+            advice = f"Some neighbours are missed. {_REFIT}; or compare all: Library.nearest(..., exact=True)"
         else:
             advice = "Nothing to do."
         return SearchReport(len(ids), len(asked), recall, (middle - begin) / count, (end - middle) / count, advice)

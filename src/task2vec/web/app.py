@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from task2vec import __version__
 from task2vec.errors import Task2VecError
-from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.experts import MetaTask
 from task2vec.web.routes import router
 from task2vec.web.schemas import ErrorResponse, Problem
 from task2vec.web.security import SecureApp, ServeSettings, respond, respond_to_error
@@ -31,7 +31,7 @@ _ERRORS = {
 _DESCRIBED = f"The API is described in {BASE}/openapi.json"
 
 
-def make_app(settings: ServeSettings, *, metatask: MeasuredMetaTask | None = None) -> SecureApp:
+def make_app(settings: ServeSettings, *, metatask: MetaTask | None = None) -> SecureApp:
     """The application behind all security checks, for any ASGI server; `.state` is what it holds.
 
     Args:

@@ -300,12 +300,12 @@ def embed_folder(request: Mapping[str, Any], send: Callable[[dict[str, Any]], No
     Raises:
         DataError: The folder, or one above it, was replaced by a link since it was offered.
     """
-    from task2vec.experts.measured import bundled_metatask
+    from task2vec.experts import bundled_metatask
     from task2vec.library import Library, identify
-    from task2vec.select.evidence.spaces import list_spaces, side_of
+    from task2vec.select.evidence import image_size
     from task2vec.tasks import read_folder
 
-    like = next(iter(list_spaces(bundled_metatask()).values()))
+    like = next(iter(bundled_metatask().spaces.values()))
     send({"stage": "reading images", "done": 0, "total": 0})
     check_folder(request["folder"])
     task = read_folder(request["folder"], name=request["name"])
@@ -315,7 +315,7 @@ def embed_folder(request: Mapping[str, Any], send: Callable[[dict[str, Any]], No
     from task2vec.embedding import EmbedSettings, embed
     from task2vec.probe import load_probe
 
-    probe = load_probe(like.probe, size=request.get("size") or side_of(like))
+    probe = load_probe(like.probe, size=request.get("size") or image_size(like))
     method = (like.provenance.get("settings") or {}).get("method") or "robust"
     settings = EmbedSettings(method=method, max_samples=request.get("max_samples") or EmbedSettings().max_samples)
     with Library.open(Path(request["library"])) as library:

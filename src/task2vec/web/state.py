@@ -22,13 +22,13 @@ from starlette.responses import Response
 from task2vec.distance import SCALING, symmetric_to_rows
 from task2vec.embedding import Embedding
 from task2vec.errors import LibraryError, MissingExtraError, Task2VecError
-from task2vec.experts.measured import MeasuredMetaTask, bundled_metatask
+from task2vec.experts import MetaTask, bundled_metatask
 from task2vec.library import Library, MeasuredError, find_library
 from task2vec.library.database import find_file
 from task2vec.library.entries import TaskEntry
 from task2vec.library.search import Sketcher, fit_sketcher, sign_vector
 from task2vec.plots.layout import TaskMap, lay_out
-from task2vec.select.evidence.spaces import list_spaces, word_space
+from task2vec.select.evidence import format_space
 from task2vec.web.jobs import Folders, Jobs, make_id
 from task2vec.web.schemas import Map, MapProgress, Point, Schema, Space, TaskSummary
 from task2vec.web.security import RequestError, ServeSettings, unknown
@@ -153,7 +153,7 @@ class _Layout:
 class State:
     """What the routes work with, for any number of threads."""
 
-    def __init__(self, settings: ServeSettings, *, metatask: MeasuredMetaTask | None = None):
+    def __init__(self, settings: ServeSettings, *, metatask: MetaTask | None = None):
         """The library need not exist yet."""
         self.settings, self.metatask = settings, metatask or bundled_metatask()
         self.folder = find_library(settings.library).resolve()
@@ -346,7 +346,7 @@ class State:
 
     def _list_spaces(self, members: Mapping[str, Sequence[Entry]], counts: Mapping[str, int]) -> dict[str, Space]:
         """The spaces by id: first the default probe's, unless the whole library is in others."""
-        usual = next(iter(list_spaces(self.metatask).values()), None)
+        usual = next(iter(self.metatask.spaces.values()), None)
         first = "" if usual is None else name_space(usual.probe_fingerprint, usual.provenance.get("settings"))
         if any(counts.values()) and not counts.get(first):
             first = max(counts, key=lambda space: counts[space])
@@ -365,7 +365,7 @@ class State:
         """The name of a space, from any of its embeddings that can be read."""
         for entry in sorted(entries, key=lambda one: not one.is_bundled)[:3] if space not in self._space_names else ():
             with suppress(Task2VecError):
-                self._space_names[space] = word_space(self.load(entry))
+                self._space_names[space] = format_space(self.load(entry))
                 break
         return self._space_names.get(space, "unreadable embeddings")
 
@@ -524,7 +524,7 @@ def _list_library(tasks: Iterable[TaskEntry], errors: Iterable[MeasuredError]) -
     return list(found.values())
 
 
-def _list_bundled(metatask: MeasuredMetaTask) -> Iterable[Entry]:
+def _list_bundled(metatask: MetaTask) -> Iterable[Entry]:
     """The tasks of a meta-task in every space of its embeddings; errors are those of the last protocol."""
     means = np.where(metatask.is_candidate, metatask.errors[:, :, -1].mean(axis=2), np.nan)
     for name, embeddings in metatask.embeddings.items():
