@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.library_truth import find_neighbours
 from benchmarks.simulated_library import RESULTS, Simulation
 from experiments.taxonomy_store import load_compact
-from task2vec.library.row_distance import symmetric_to_rows
+from task2vec.distance import symmetric_to_rows
 from task2vec.library.search import SIZE, fit_sketcher, make_block, make_row
 
 NEAREST = 10

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 
 from benchmarks.simulated_library import DATASET, TASK, Simulation
-from task2vec.library.row_distance import symmetric_to_rows
+from task2vec.distance import symmetric_to_rows
 
 Neighbours = tuple[np.ndarray, np.ndarray]
 _CHUNK = {"cpu": 500, "cuda": 2048}

@@ -19,10 +19,23 @@ def fingerprint_of(seed):
     return f"{seed:064x}"
 
 
-def make(name, seed, *, numbers=None, filters=FILTERS, probe="net", halves=None, settings=None, **story):
+def make(
+    name,
+    seed,
+    *,
+    numbers=None,
+    filters=FILTERS,
+    fisher=None,
+    prior=1e-3,
+    probe="net",
+    halves=None,
+    settings=None,
+    **provenance,
+):
     """The embedding of the task of that seed; `numbers` is the seed of its values, if they are to be others."""
-    fisher = np.exp(np.random.default_rng(seed if numbers is None else numbers).normal(size=filters))
-    layers = (FilterLayer("conv", "convolution", filters, 9, 0.1),)
+    if fisher is None:
+        fisher = np.exp(np.random.default_rng(seed if numbers is None else numbers).normal(size=filters))
+    layers = (FilterLayer("conv", "convolution", len(fisher), 9, 0.1),)
     told = {
         "task_fingerprint": fingerprint_of(seed),
         "probe_fingerprint": PROBE,
@@ -34,7 +47,7 @@ def make(name, seed, *, numbers=None, filters=FILTERS, probe="net", halves=None,
         "head": {"cv_error": 0.1},
         "versions": {"torch": "2.11"},
     }
-    return Embedding(name, probe, fisher, fisher / 10, np.full(filters, 1e-3), layers, told | story, halves)
+    return Embedding(name, probe, fisher, fisher / 10, np.full(len(fisher), prior), layers, told | provenance, halves)
 
 
 def read_bytes(folder):

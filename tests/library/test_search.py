@@ -1,0 +1,374 @@
+"""Neighbours are found exactly, or by sketches; where a row cannot be used, the embedding itself is compared."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import task2vec as t2v
+from task2vec.distance import symmetric
+from task2vec.errors import DataError, UsageError
+from task2vec.library import Library
+from task2vec.library.search import (
+    BLOCK,
+    Sketcher,
+    count_candidates,
+    find_candidates,
+    fit_sketcher,
+    make_block,
+    make_row,
+    sign_vector,
+)
+from tests.library.making import change, make
+
+# Of the tasks with sketches: more than a sketch has numbers.
+FILTERS = 400
+NONE = np.empty(0, dtype=np.int64)
+
+
+def make_clusters(tasks, *, filters=FILTERS, seed=0, clusters=12, noise=0.1, own=0):
+    """Tasks around some centres; `own` moves the centres into directions that other seeds do not have."""
+    rng, centres = np.random.default_rng(seed), np.random.default_rng(own).normal(size=(clusters, filters))
+    logs = centres[rng.integers(clusters, size=tasks)] + noise * rng.normal(size=(tasks, filters))
+    logs += rng.normal(size=(tasks, 1))
+    return [make(f"{seed}-{number}", 1000 * (seed + 1) + number, fisher=np.exp(one)) for number, one in enumerate(logs)]
+
+
+def find_truth(library, embedding, k):
+    """The names and distances of the nearest, from the embeddings themselves."""
+    others = [library.get(task.fingerprint) for task in library.tasks()]
+    own = embedding.provenance["task_fingerprint"]
+    ranked = sorted(
+        (symmetric(embedding, one), one.task) for one in others if one.provenance["task_fingerprint"] != own
+    )
+    return [(name, pytest.approx(distance, abs=1e-6)) for distance, name in ranked[:k]]
+
+
+def nearest(library, what, k=5, **options):
+    return [(one.task.name, one.distance) for one in library.nearest(what, k, **options)]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Three hundred tasks with sketches."""
+    folder = tmp_path_factory.mktemp("large") / "library"
+    with Library.open(folder) as library:
+        library.add(*make_clusters(300))
+        library._search.sketch_from = 100
+        library.refit_search()
+    return folder
+
+
+@pytest.fixture
+def large(shared, tmp_path):
+    """A copy of it."""
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "library.sqlite").write_bytes((shared / "library.sqlite").read_bytes())
+    with open_sketched(tmp_path / "copy") as library:
+        yield library
+
+
+def open_sketched(folder):
+    library = Library.open(folder)
+    library._search.sketch_from = 100
+    return library
+
+
+def find_by(library, embedding, candidates, k=5):
+    """Names found among so many candidates."""
+    with library._database.read() as connection:
+        load = {"load": lambda number: None}
+        found = library._search.nearest(connection, 1, embedding, k=k, candidates=candidates, **load)
+        names = dict(connection.execute("SELECT e.id, t.name FROM embeddings e JOIN tasks t ON t.id = e.task"))
+    return [names[number] for number, _ in found]
+
+
+# --- exact -----------------------------------------------------------------------------------------------------------
+
+
+def test_neighbours_of_real_tasks(library):
+    real = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][:12]
+    known = make("", 0).provenance
+    real = [replace(one, provenance=known | one.provenance) for one in real]
+    library.add(*real[1:])
+    assert nearest(library, real[0]) == find_truth(library, real[0], 5)
+
+
+def test_equal_distances_are_ordered_by_id(library):
+    one = np.exp(np.random.default_rng(0).normal(size=60))
+    library.add(*(make(name, seed, fisher=one) for seed, name in enumerate("edcba")))
+    assert nearest(library, make("x", 99, fisher=one), 3) == [("e", 0.0), ("d", 0.0), ("c", 0.0)]
+    assert len(library.nearest("a", 100)) == 4
+
+
+def test_an_embedding_of_another_length_is_refused(filled):
+    change(filled, "UPDATE spaces SET filters = 49")
+    with pytest.raises(DataError, match="50 filters and its space 49"):
+        filled.add(make("new", 50))
+
+
+def test_an_unknown_space_is_named(filled):
+    with filled._database.read() as connection, pytest.raises(UsageError, match="no space 77"):
+        filled._search.nearest(connection, 77, make("a", 1), k=1, load=lambda number: None)
+
+
+def test_vectors_that_float32_cannot_hold_are_compared_all_the_same(large):
+    rng = np.random.default_rng(0)
+    vast = [make(f"vast {power}", power, fisher=np.exp(rng.normal(size=FILTERS)) * 10.0**power) for power in (80, 81)]
+    large.add(*vast)
+    assert change(large, "SELECT count(*) FROM embeddings e WHERE e.id NOT IN (SELECT embedding FROM rows)") == [(2,)]
+    query = make_clusters(1, seed=9)[0]
+    for what in (vast[0], query):
+        assert nearest(large, what, exact=True) == find_truth(large, what, 5)
+    assert nearest(large, make("query", 5, fisher=vast[1].fisher), 1) == [("vast 81", 0.0)]
+    assert large.verify().is_sound
+    large.refit_search()
+    assert change(large, "SELECT count(*) FROM sketches WHERE sketch IS NULL") == [(0,)]
+
+
+def test_rows():
+    dead = make("a", 1, fisher=np.array([2.0, 0.0, 1e-30]), prior=0.5)
+    assert make_row(dead).tolist() == [2.5, -0.5, 0.5] and make_row(dead).dtype == np.float32
+    assert sign_vector(dead).dtype == np.float64
+    for value in (1e-40, 1e39, 1e200):
+        assert make_row(make("a", 1, fisher=np.array([1.0, value]), prior=1e-60)) is None
+    assert make_row(make("a", 1, fisher=np.array([1.0, 0.0]), prior=1e-36)) is not None
+
+
+# --- sketches --------------------------------------------------------------------------------------------------------
+
+
+def test_sketches_find_what_comparing_all_finds(large):
+    for query in make_clusters(10, seed=9):
+        assert nearest(large, query) == nearest(large, query, exact=True)
+        assert find_by(large, query, 60) == [name for name, _ in nearest(large, query, exact=True)]
+    assert nearest(large, query) == find_truth(large, query, 5)
+
+
+def test_only_candidates_are_compared(large):
+    query = make_clusters(1, seed=9)[0]
+    assert len(find_by(large, query, 20, k=20)) == 20
+    assert max(symmetric(query, large.get(name)) for name in find_by(large, query, 20, k=20)) < 0.1  # its own cluster
+    assert len(large.nearest(query, 300, exact=True)) == 300
+    assert [count_candidates(entries) for entries in (10_000, 200_000, 1_000_000)] == [100, 200, 400]
+
+
+def test_other_processes_see_what_was_added_and_removed(large):
+    with open_sketched(large.folder) as other:
+        query = make_clusters(1, seed=11)[0]
+        asked = make("query", 5, fisher=query.fisher)
+        before = nearest(other, asked, 1)
+        large.add(query)
+        assert nearest(other, asked, 1) == nearest(large, asked, 1) == [("11-0", 0.0)]
+        assert change(large, "SELECT count(*) FROM sketches WHERE sketch IS NULL") == [(0,)]
+        large.remove("11-0")
+        assert nearest(other, asked, 1) == before
+        large.add(*make_clusters(50, seed=12, own=3))
+        large.refit_search()
+        assert nearest(other, asked) == find_truth(large, asked, 5)
+
+
+def test_an_addition_that_was_rolled_back_is_forgotten(large):
+    large.nearest("0-1")
+    new = make_clusters(2, seed=11)
+    with pytest.raises(UsageError):
+        large.add(new[0], "something else")
+    large.add(new[1])
+    assert nearest(large, make("query", 5, fisher=new[1].fisher), 1) == [("11-1", 0.0)]
+    assert nearest(large, make("query", 5, fisher=new[0].fisher), 1)[0][1] > 0
+
+
+def test_a_basis_is_fitted_from_some_number_on(library):
+    library._search.sketch_from = 100
+    library.add(*make_clusters(99, filters=60))
+    library.nearest("0-1")
+    library.refit_search()  # too few: nothing happens
+    assert change(library, "SELECT basis FROM spaces") == [(None,)]
+    library.add(*make_clusters(1, filters=60, seed=1))
+    steps = []
+    library.nearest("0-1", report=lambda stage, total: steps.append((stage, total)) or steps.append)
+    assert steps[0] == ("sketches", 100) and sum(steps[1:]) == 100
+    assert change(library, "SELECT count(sketch) FROM sketches") == [(100,)]
+
+
+def test_an_entry_without_a_sketch_is_always_compared(large):
+    query = large.get("0-5")
+    change(large, "UPDATE sketches SET sketch = NULL WHERE embedding IN (6, 7)")
+    change(large, "UPDATE sketches SET sketch = x'00' WHERE embedding = 8")
+    with open_sketched(large.folder) as other:
+        assert find_by(other, query, 1, k=1) == ["0-5"]
+        with other._database.read() as connection:
+            known = other._search.look(connection, 1)
+        found = find_candidates(known.blocks, np.zeros(130, np.float32), 1, without=np.array([7]))
+        assert {6, 8} <= set(found) and 7 not in found
+
+
+def test_candidates_of_several_blocks():
+    rng = np.random.default_rng(0)
+    sketches = rng.normal(size=(BLOCK + 1000, 5)).astype("<f4")
+    sketches[:, 3] = np.abs(sketches[:, 3])
+    entries = [(2 * number, one.tobytes()) for number, one in enumerate(sketches)]
+    blocks = [make_block(entries[:500], 5).join(make_block(entries[500:BLOCK], 5)), make_block(entries[BLOCK:], 5)]
+    query = np.abs(rng.normal(size=5)).astype(np.float32)
+    apart = np.square(sketches[:, :3] - query[:3]).sum(1) + 0.3 * (sketches[:, 3] ** 2 + query[3] ** 2)
+    order = np.argsort(apart * (1 + 0.085 * np.square(sketches[:, 4] - query[4])))
+    found = find_candidates(blocks, query, 40, without=2 * np.sort(order[:10]))
+    assert set(found) == set(2 * order[10:50])
+    assert len(find_candidates(blocks[:1], query, BLOCK + 900, without=NONE)) == BLOCK
+
+
+def test_threads_search_while_one_writes(large):
+    queries, wrong, stop = make_clusters(3, seed=9), [], threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            for query in queries:
+                found = large.nearest(query, 3)
+                if len(found) != 3 or found != sorted(found, key=lambda one: one.distance):
+                    wrong.append(found)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for seed in range(20, 24):
+        large.add(*make_clusters(5, seed=seed))
+        large.remove(f"{seed}-4")
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong and nearest(large, queries[0]) == find_truth(large, queries[0], 5)
+
+
+# --- checking --------------------------------------------------------------------------------------------------------
+
+
+def test_checking_the_search(large):
+    ((space, found),) = large.check_search(queries=20)
+    assert space["probe"] == "net" and (found.entries, found.queries, found.recall) == (300, 20, 1.0)
+    assert found.seconds_exact > 0 and found.seconds_sketch > 0 and found.advice == "Nothing to do."
+    large._search.sketch_from = 1000
+    assert "all are compared" in large.check_search(queries=3)[0][1].advice
+
+
+def test_checking_sees_what_is_missed(large):
+    # Sketches that contain nothing: what they propose is as good as drawn at random.
+    for number in range(1, 301):
+        change(
+            large, "UPDATE sketches SET sketch = ? WHERE embedding = ?", np.full(130, number, "<f4").tobytes(), number
+        )
+    with open_sketched(large.folder) as other:
+        ((_, found),) = other.check_search(queries=20)
+        assert 0.1 < found.recall < 0.7 and "missed" in found.advice and "--refit" in found.advice
+        other.refit_search()
+        assert other.check_search(queries=20)[0][1].recall == 1.0
+        change(other, "UPDATE spaces SET basis_sha256 = NULL, basis = NULL")
+        assert "no sketches" in other.check_search(queries=2)[0][1].advice
+
+
+def test_checking_nothing(library):
+    assert library.check_search() == []
+
+
+# --- the basis -------------------------------------------------------------------------------------------------------
+
+
+def make_vectors(tasks, *, rank=5, filters=300, seed=0, noise=0.0, size=0.5):
+    rng = np.random.default_rng(seed)
+    basis = np.random.default_rng(0).normal(size=(rank, filters))
+    logs = size * rng.normal(size=(tasks, rank)) @ basis + noise * rng.normal(size=(tasks, filters))
+    return np.exp(logs).astype(np.float32)
+
+
+def centred(vectors):
+    logs = np.log(np.abs(vectors.astype(np.float64)))
+    return logs - logs.mean(1, keepdims=True)
+
+
+def test_squared_distances_are_mean_squares_of_centred_logs():
+    vectors = make_vectors(80, size=0.2)
+    sketches = fit_sketcher(vectors, size=8, principal=8).project(vectors)
+    expected = np.square(centred(vectors)[3] - centred(vectors)[9]).mean()
+    assert np.square(sketches[3, :-2] - sketches[9, :-2]).sum() == pytest.approx(expected, rel=1e-4)
+
+
+def test_random_directions_stand_for_what_the_principal_ones_leave_out():
+    vectors = make_vectors(60, rank=40, size=0.1, filters=2000)
+    sketcher = fit_sketcher(vectors, size=400, principal=3)
+    assert sketcher.principal.shape == (2000, 3) and sketcher.random.shape == (2000, 397)
+    sketches, logs = sketcher.project(vectors), centred(vectors)
+    for one, other in ((3, 9), (10, 50), (0, 1)):
+        apart = logs[one] - logs[other]
+        held = np.square(sketches[one, :3] - sketches[other, :3]).sum()
+        rest = np.square(sketches[one, 3:-2] - sketches[other, 3:-2]).sum()
+        assert rest == pytest.approx(0.7 * (np.square(apart).mean() - held), rel=0.2)
+
+
+def test_the_directions_are_orthogonal():
+    sketcher = fit_sketcher(make_vectors(100, rank=20, size=0.1), size=30, principal=6)
+    every = np.concatenate([sketcher.principal, sketcher.random], axis=1).astype(float)
+    gram = every.T @ every
+    assert gram == pytest.approx(np.diag(np.diag(gram)), abs=1e-3)
+    assert np.diag(gram)[:6] == pytest.approx(np.ones(6), abs=1e-4)
+    assert np.diag(gram)[6:] == pytest.approx(np.full(24, 0.7 * 294 / 24), rel=1e-4)
+
+
+def test_a_common_factor_changes_the_level_alone():
+    vectors = make_vectors(60)
+    sketcher = fit_sketcher(vectors, size=6)
+    for factor in (1e6, 1e200):
+        one, larger = sketcher.project(vectors), sketcher.project(vectors.astype(np.float64) * factor)
+        assert larger[:, :-1] == pytest.approx(one[:, :-1], abs=1e-4)
+        assert larger[:, -1] - one[:, -1] == pytest.approx(np.full(60, np.log(factor)), rel=1e-4)
+
+
+def test_the_prior_of_a_dead_filter_does_not_matter():
+    vectors = make_vectors(60)
+    vectors[:, :50] *= np.where(np.random.default_rng(0).random((60, 50)) < 0.5, -1, 1).astype(np.float32)
+    sketcher = fit_sketcher(vectors, size=6)
+    other = np.where(vectors < 0, np.float32(1e-9) * vectors, vectors)
+    assert np.array_equal(sketcher.project(other), sketcher.project(vectors))
+    assert np.array_equal(fit_sketcher(other, size=6).mean, sketcher.mean)
+    assert np.abs(sketcher.project(np.abs(vectors)) - sketcher.project(vectors)).max() > 0.05  # that it is dead does
+
+
+def test_a_task_without_anything_alive_has_a_sketch():
+    vectors = make_vectors(60)
+    sketch = fit_sketcher(vectors, size=6).project(-vectors[:1] / vectors[:1] * np.float32(1e-5))
+    assert np.isfinite(sketch).all()
+    assert sketch[0, -1] == pytest.approx(np.log(1e-5), rel=1e-5)
+
+
+def test_one_outlying_filter_does_not_carry_a_task_away():
+    vectors = make_vectors(60, size=0.2)
+    sketcher = fit_sketcher(vectors, size=6)
+    far, farther = vectors[:1].copy(), vectors[:1].copy()
+    far[0, 7] *= 1e6
+    farther[0, 7] *= 1e12
+    assert np.abs(sketcher.project(far) - sketcher.project(vectors[:1])).max() < 0.3
+    assert np.abs(sketcher.project(farther) - sketcher.project(far)).max() < 0.2
+
+
+def test_what_the_principal_directions_leave_out_is_kept():
+    vectors = make_vectors(200, noise=0.1)
+    sketcher = fit_sketcher(vectors, size=9, principal=5)
+    parts, basis = np.clip(centred(vectors) - sketcher.mean, -2.5, 2.5), sketcher.principal.astype(float)
+    left = parts - parts @ basis @ basis.T
+    assert sketcher.project(vectors)[:, -2] == pytest.approx(np.sqrt(np.square(left).mean(1)), rel=1e-3)
+
+
+def test_directions_that_the_sample_does_not_have_are_drawn():
+    sketcher = fit_sketcher(make_vectors(100, size=0.1), size=24, principal=20)
+    assert 5 <= sketcher.principal.shape[1] < 12  # the rank, and what clipping adds
+    assert sketcher.width == 26
+    assert fit_sketcher(make_vectors(100, filters=10), size=24, principal=6).width == 12  # no more than filters
+    vectors = np.repeat(make_vectors(1), 5, axis=0)  # equal tasks
+    assert np.abs(fit_sketcher(vectors, size=4).project(vectors)[:, :-1]).max() < 1e-5
+
+
+def test_projecting_many_is_projecting_each_and_a_basis_comes_back():
+    vectors = make_vectors(150)
+    sketcher = fit_sketcher(vectors, size=6)
+    again = Sketcher.from_bytes(sketcher.to_bytes())
+    alone = np.concatenate([again.project(one[None]) for one in vectors])
+    assert sketcher.project(vectors) == pytest.approx(alone, abs=1e-5)
