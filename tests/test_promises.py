@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "promises.md").read_text(encoding="utf-8")
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 KINDS = {"D": 12, "N": 7, "W": 7, "S": 10, "R": 10}
 ATTACKS = [f"{kind}{number}" for kind, last in KINDS.items() for number in range(1, last + 1)]

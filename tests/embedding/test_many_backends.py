@@ -1,4 +1,4 @@
-"""Many tasks by whichever engine: N4, the same bytes; R3, what fails or dies is told by task, and the rest goes on."""
+"""Many tasks by every backend: the same bytes (N4); failures are reported by task (R3)."""
 
 import multiprocessing
 import os
@@ -11,12 +11,12 @@ import torch
 
 from task2vec.embedding import EmbedSettings, embed_many, load_embedding
 from task2vec.errors import DataError, UsageError, WorkError
-from task2vec.parallel import open_backend
+from task2vec.parallel import Failure, Result, open_backend
 from task2vec.tasks import Images, Task
 from tests.embedding.conftest import pictures
 from tests.embedding.families import ask, ask_binary, mixed_family
 from tests.embedding.test_methods import make_tiny
-from tests.engine.embedded import embed_bytes, to_bytes
+from tests.parallel_work import embed_bytes, to_bytes
 
 SETTINGS = EmbedSettings(max_samples=20, l2=0.1)
 
@@ -55,42 +55,42 @@ def spoil(task: Task, how: str) -> Task:
 
 
 @pytest.fixture(scope="module")
-def pool():
-    with open_backend("pool", jobs=2, threads=1) as engine:
-        yield engine
+def processes():
+    with open_backend("processes", jobs=2, threads=1) as backend:
+        yield backend
 
 
-def run(tasks, engine, **options):
+def run(tasks, backend, **options):
     """The results in the order of their tasks."""
-    found = list(embed_many(tasks, make_tiny(), settings=SETTINGS, backend=engine, **options))
+    found = list(embed_many(tasks, make_tiny(), settings=SETTINGS, backend=backend, **options))
     assert sorted(result.number for result in found) == list(range(len(tasks)))
     return sorted(found, key=lambda result: result.number)
 
 
-def test_the_same_bytes_whoever_computes(pool):
+def test_the_same_bytes_whoever_computes(processes):
     assert torch.get_num_threads() == 1
     wanted = embed_bytes(None)
     assert len({*wanted}) == 3
-    assert embed_bytes(pool) == wanted
+    assert embed_bytes(processes) == wanted
 
 
-def test_the_same_bytes_for_families_of_tasks(pool, tmp_path):
+def test_the_same_bytes_for_families_of_tasks(processes, tmp_path):
     tasks = mixed_family()
     wanted = [to_bytes(result.embedding) for result in run(tasks, None)]
-    with open_backend("pool", jobs=1, threads=1) as single:
-        for engine, folder in ((open_backend("serial", threads=1), None), (single, None), (pool, tmp_path)):
-            found = run(tasks, engine, folder=folder)
+    with open_backend("processes", jobs=1, threads=1) as single:
+        for backend, folder in ((open_backend("serial", threads=1), None), (single, None), (processes, tmp_path)):
+            found = run(tasks, backend, folder=folder)
             assert [to_bytes(result.embedding) for result in found] == wanted
     assert len(list(tmp_path.iterdir())) == len(tasks)
-    again = run(tasks, pool, folder=tmp_path)
+    again = run(tasks, processes, folder=tmp_path)
     assert all(result.is_found for result in again)
     assert [to_bytes(result.embedding) for result in again] == wanted
 
 
-def test_what_fails_is_told_by_task_and_the_rest_goes_on(pool, tmp_path):
+def test_failures_are_reported_by_task_and_the_rest_goes_on(processes, tmp_path):
     tasks = [make_task(number) for number in range(8)]
     spoiled = {3: "raise", 4: "lock", 6: "damage"}
-    found = run([spoil(t, spoiled[n]) if n in spoiled else t for n, t in enumerate(tasks)], pool, folder=tmp_path)
+    found = run([spoil(t, spoiled[n]) if n in spoiled else t for n, t in enumerate(tasks)], processes, folder=tmp_path)
     wanted = run(tasks, None)
     for number in set(range(8)) - set(spoiled):
         assert to_bytes(found[number].embedding) == to_bytes(wanted[number].embedding)
@@ -98,45 +98,38 @@ def test_what_fails_is_told_by_task_and_the_rest_goes_on(pool, tmp_path):
     kinds = {number: type(error) for number, error in errors.items()}
     assert kinds == {3: WorkError, 4: UsageError, 6: DataError}
     assert str(errors[3]) == "ZeroDivisionError: this picture cannot be divided"
-    assert "cannot be sent to another process" in str(errors[4]) and "--engine serial" in str(errors[4])
+    assert "cannot be sent to another process" in str(errors[4]) and "--backend serial" in str(errors[4])
     assert str(errors[6]) == "this picture is damaged"
     assert {load_embedding(place).task for place in tmp_path.iterdir()} == {f"task {n}" for n in (0, 1, 2, 5, 7)}
 
 
-def test_one_poisoned_task_among_fifty(pool):
+def test_arguments_are_refused_at_the_call_and_devices_by_the_workers(processes):
+    tasks = [make_task(0)]
+    with pytest.raises(UsageError, match="batch_size=0"):
+        embed_many(tasks, make_tiny(), backend=processes, batch_size=0)
+    with pytest.raises(UsageError, match="no backend 'sparks'"):
+        list(embed_many(tasks, make_tiny(), backend="sparks"))
+    results = embed_many(tasks, make_tiny(), backend=processes, device="nowhere")
+    with pytest.raises(UsageError, match="device 'nowhere' cannot be used here"):
+        list(results)
+
+
+def test_one_poisoned_task_among_fifty(processes):
     tasks = [make_task(number) for number in range(50)]
     tasks[17] = spoil(tasks[17], "raise")
-    found = run(tasks, pool)
+    found = run(tasks, processes)
     assert [result.number for result in found if result.embedding is None] == [17]
     assert found[17].task == "task 17" and isinstance(found[17].error, WorkError)
 
 
-def test_tasks_of_a_group_that_were_told_before_it_failed_stay_told():
-    tasks = ask_binary(4)
-
-    class Stumbling:
-        """Does a group twice, the first time halfway, and fails in the end."""
-
+def test_tasks_of_a_group_that_were_finished_before_it_failed_stay_finished():
+    class Failing:
         def run(self, work, units):
-            from task2vec.parallel import Failure, Result
-
             (unit,) = units
             values = list(work.open()(unit.payload))
-            yield from (Result(unit.key, value) for value in values[:2])
             yield from (Result(unit.key, value) for value in values[:3])
             yield Result(unit.key, failure=Failure("ResourceError", "it stumbled", 5, 3), is_last=True)
 
-    found = run(tasks, Stumbling())
+    found = run(ask_binary(4), Failing())
     assert [result.embedding is None for result in found] == [False, False, False, True]
     assert str(found[3].error) == "it stumbled"
-
-
-def test_arguments_are_refused_at_the_call_and_devices_by_the_workers(pool):
-    tasks = [make_task(0)]
-    with pytest.raises(UsageError, match="batch_size=0"):
-        embed_many(tasks, make_tiny(), backend=pool, batch_size=0)
-    with pytest.raises(UsageError, match="no engine 'sparks'"):
-        list(embed_many(tasks, make_tiny(), backend="sparks"))
-    results = embed_many(tasks, make_tiny(), backend=pool, device="nowhere")
-    with pytest.raises(UsageError, match="device 'nowhere' cannot be used here"):
-        list(results)

@@ -1,4 +1,4 @@
-"""The shared backward passes against a loop over tasks and images, with an engine that is a formula."""
+"""The shared backward passes against a loop over tasks and images, with rows that are a formula."""
 
 import warnings
 from types import SimpleNamespace
@@ -14,8 +14,6 @@ from tests.embedding.families import out_of_memory
 
 FEATURES, FILTERS = 4, 6
 MIX = torch.randn(FEATURES, FILTERS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-
 # What a forward pass costs, and how many images go for nothing: a CPU, a GPU, and a column for every pair that fits.
 COSTS = {"cpu": (1.5, 0), "cuda": (0.3, 32), "pairs": (0.0, 10_000)}
 
@@ -133,11 +131,11 @@ def assert_same(found, wanted):
         assert one.effective_images == pytest.approx(other.effective_images, rel=1e-12)
 
 
-@pytest.mark.parametrize("terms", [1, 2, 5])
-@pytest.mark.parametrize("tasks", [1, 2, 9])
+@pytest.mark.parametrize("terms", [1, 5])
+@pytest.mark.parametrize("tasks", [1, 9])
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
 def test_shared_passes_equal_a_loop_over_tasks_and_images(terms, tasks, batch_size, costs):
-    for seed in range(3):
+    for seed in range(2):
         engine = Formula()
         parts = make_parts(seed, tasks=tasks, images=8, terms=terms)
         assert_same(*run(parts, 8, batch_size=batch_size, engine=engine))
@@ -147,20 +145,6 @@ def test_shared_passes_equal_a_loop_over_tasks_and_images(terms, tasks, batch_si
 def test_images_that_fill_up_a_batch_count_nothing(costs):
     parts = make_parts(0, tasks=3, images=7, terms=3)
     assert_same(*run(parts, 7, batch_size=4, padding=4))
-
-
-@pytest.mark.parametrize("numbers", [1, 4, 30, 100])
-def test_seeds_take_no_more_room_than_they_may(numbers, costs, monkeypatch):
-    monkeypatch.setattr("task2vec.embedding.batching._SEEDS", numbers * FEATURES)
-    parts, engine = make_parts(0, tasks=5, images=8, terms=4), Formula()
-    sizes, rows = [], engine.rows_by_seed
-    engine.rows_by_seed = lambda images, seeds, keys: (sizes.append(seeds.shape[:2]), rows(images, seeds, keys))[1]
-    assert_same(*run(parts, 8, engine=engine))
-    assert all(slots * batching <= numbers or slots == 1 for slots, batching in sizes)
-    assert max(slots for slots, _ in sizes) > 1 or numbers < 30
-
-
-# --- the work ---
 
 
 def test_images_of_many_pairs_go_forward_once_and_few_slots_are_empty():
@@ -180,20 +164,12 @@ def draw_alone(counts):
 
 
 @pytest.mark.parametrize("costs", ["cuda"], indirect=True)
-@pytest.mark.parametrize("batch_size", [32, 128])
+@pytest.mark.parametrize("batch_size", [128])
 def test_one_image_of_many_pairs_does_not_empty_the_slots_of_a_large_batch(costs, batch_size):
     parts, engine = draw_alone([8, 6, 6, *[4] * 5, *[3] * 20, *[2] * 60, *[1] * 170]), Formula()
     assert_same(*run(parts, 258, batch_size=batch_size, engine=engine))
     assert engine.back < 1.1 * len(parts[0].images)
     assert sum(engine.forward) <= len(parts[0].images)
-
-
-@pytest.mark.parametrize("costs", ["cpu", "cuda"], indirect=True)
-def test_images_of_equally_many_pairs_take_one_column_each(costs):
-    engine = Formula()
-    parts = draw_alone([40] * 60)
-    assert_same(*run(parts, 60, batch_size=60, engine=engine))
-    assert engine.forward == [60] and engine.back == len(parts[0].images)
 
 
 @pytest.mark.parametrize("costs", ["cuda"], indirect=True)
@@ -203,20 +179,17 @@ def test_few_images_of_many_pairs_take_several_columns(costs):
     assert engine.slots < 64 / 4 and max(engine.forward) <= 64
 
 
-# --- memory ---
-
-
 @pytest.mark.parametrize("terms", [1, 4])
-@pytest.mark.parametrize("fails", [(1,), (2,), (5,), (3, 4), (2, 6, 9), tuple(range(4, 9))])
+@pytest.mark.parametrize("fails", [(1,), (5,), (2, 6, 9)])
 def test_memory_that_runs_out_between_slots_changes_no_number(fails, terms, costs):
-    for seed in range(4):
+    for seed in range(2):
         parts, engine = make_parts(seed, tasks=9, images=8, terms=terms), Formula(fails=fails)
         assert_same(*run(parts, 8, batch_size=8, engine=engine))
         assert len(engine.forward) > 1  # it was halved indeed
 
 
 @pytest.mark.parametrize("terms", [1, 4])
-@pytest.mark.parametrize("fails", [1, 2, 4])
+@pytest.mark.parametrize("fails", [1, 4])
 def test_memory_that_runs_out_while_rows_are_entered_changes_no_number(terms, fails, costs):
     refused = []
 
@@ -230,9 +203,9 @@ def test_memory_that_runs_out_while_rows_are_entered_changes_no_number(terms, fa
                 raise out_of_memory()
             super().add(rows, owners, **rest)
 
-    for seed in range(4):
+    for seed in range(2):
         assert_same(*run(make_parts(seed, tasks=9, images=8, terms=terms), 8, batch_size=8, ledger=Full))
-    assert len(refused) == 4
+    assert len(refused) == 2
 
 
 def test_columns_that_do_not_fit_become_fewer(costs):
@@ -260,9 +233,6 @@ def test_one_image_that_does_not_fit_is_an_error():
     engine.rows_by_seed = fail
     with pytest.raises(ResourceError, match="single image: a formula"):
         run(make_parts(0, tasks=2, images=4, terms=2), 4, engine=engine)
-
-
-# --- numbers that are not finite ---
 
 
 def test_a_row_that_is_not_finite_spoils_its_own_task_alone():
