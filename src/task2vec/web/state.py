@@ -530,11 +530,11 @@ def _list_bundled(metatask: MetaTask) -> Iterable[Entry]:
                 dataset=task.dataset,
                 taxon=task.family,
                 origin="bundled",
-                images=task.images,
-                classes=task.classes,
+                images=task.images or 0,
+                classes=task.classes or len(counts),
                 head_error=None if error is None else float(error),
                 norm=embedding.norm(),
                 best_error=None if np.isnan(means[row]).all() else float(np.nanmin(means[row])),
             )
-            counts = counts if len(counts) == task.classes else (0,) * task.classes
+            counts = counts if len(counts) == summary.classes else (0,) * summary.classes
             yield Entry(summary, task.fingerprint, name, counts, row=row)
