@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-NOTEBOOK = Path(__file__).resolve().parents[1] / "docs" / "notebook.ipynb"
+NOTEBOOK = Path(__file__).resolve().parents[1] / "docs" / "start" / "notebook.ipynb"
 # Nothing of it may reach the network.
 OFFLINE = """
 import socket
