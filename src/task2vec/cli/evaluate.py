@@ -100,8 +100,9 @@ def evaluate(
             say(f"all tasks of '{printable(family)}' are of one dataset: the other tasks that ship are learned from")
     chosen = None if not strategies else list(dict.fromkeys(["average_best", *strategies]))
     with show_progress(is_watched()) as report:
-        selection = {"shots": protocol, "probe": probe, "method": method, "family": family}
-        found = run(metatask, chosen, **selection, leave=leave, report=report)
+        space = (probe, method)
+        selected = metatask.select(protocol, probe=space[0], method=space[1])
+        found = run(selected, chosen, family=family, leave=leave, report=report)
     if csv is not None:
         found.to_csv(csv)
     if as_json:

@@ -21,6 +21,7 @@ from task2vec.experts.protocol import wilson_interval
 from task2vec.plots.layout import link_tasks, order_leaves
 from task2vec.select.evidence import choose_shots, image_size, list_library_errors
 from task2vec.select.recommend import recommend
+from task2vec.select.report import format_shots
 from task2vec.web import schemas
 from task2vec.web.schemas import Job
 from task2vec.web.security import RequestError, hide_file
@@ -264,42 +265,42 @@ async def recommend_model(request: Request, task: TaskId, shots: Shots = None) -
 def make_recommendation(state: State, view: View, task: str, shots: str | None) -> schemas.Recommendation:
     """The recommendation of `task2vec.recommend` for a task."""
     library = state.open_library() if view.has_errors else None  # without errors it adds nothing
-    found = recommend(state.load(view.find_entry(task)), evidence=state.metatask, library=library, regime=shots)
-    kinds = {model.name: model.kind for model in state.metatask.experts}
-    rows = [(row, kinds.get(row.expert, "library"), True) for row in found.rows]
+    found = recommend(state.load(view.find_entry(task)), evidence=state.metatask, library=library, shots=shots)
+    kinds = {model.name: model.kind for model in state.metatask.models}
+    rows = [(row, kinds.get(row.model, "library"), True) for row in found.rows]
     rows += [(row, "to be trained", False) for row in found.others]
     models = [
         schemas.RecommendedModel(
             rank=row.rank,
-            model=row.expert,
+            model=row.model,
             kind=kind,
             error=row.error,
             low=row.low,
             high=row.high,
             measured=row.measured,
-            p_best=row.chance,
+            p_best=row.p_best,
             gain=row.gain,
-            params=row.parameters,
-            gmacs=row.cost,
+            params=row.params,
+            gmacs=row.gmacs,
             nearest=row.nearest,
             nearest_distance=row.nearest_distance,
-            source_task=row.lesson,
-            is_average_best=row.is_static,
+            source_task=row.source_task,
+            is_average_best=row.is_average_best,
             is_available=is_available,
             load=hide_file(row.load),
             why=row.why,
         )
         for row, kind, is_available in rows
     ]
-    trained = "half of the images" if found.regime == "half" else f"{found.regime} images per class"
+    trained = format_shots(found.shots)
     return schemas.Recommendation(
         task=task,
         verdict=found.verdict,
         choice=found.choice,
-        is_confident=found.is_sure,
-        average_best=found.static,
+        is_confident=found.is_confident,
+        average_best=found.average_best,
         basis=f"{found.known}; test errors of linear classifiers on {trained}, predicted by '{found.strategy}'",
-        shots=found.regime,
+        shots=found.shots,
         notes=list(found.notes),
         models=models,
     )
@@ -311,7 +312,7 @@ async def list_models(request: Request, shots: Shots = None) -> Response:
     state = state_of(request)
 
     def make(view: View) -> schemas.ModelList:
-        chosen = choose_shots((), state.metatask.protocols, wanted=shots)
+        chosen = choose_shots((), state.metatask.protocols, shots=shots)
         found = _list_bundled_models(state, chosen) + (_list_own_models(state, chosen) if view.has_errors else [])
         found.sort(key=lambda model: (model.mean_error is None, model.mean_error or 0.0, model.name))
         return schemas.ModelList(shots=chosen, models=found)
@@ -325,20 +326,20 @@ def _list_bundled_models(state: State, shots: str) -> list[schemas.Model]:
     protocol = next(at for at, key in enumerate(metatask.protocols) if find_shots(key) == shots)
     errors = np.where(metatask.is_candidate, metatask.errors[:, :, protocol].mean(axis=2), np.nan)
     found = []
-    for column, model in enumerate(metatask.experts):
+    for column, model in enumerate(metatask.models):
         own = errors[:, column][np.isfinite(errors[:, column])]
         if not model.is_repeat:
             found.append(
                 schemas.Model(
                     name=model.name,
                     kind=model.kind,
-                    network=model.network,
+                    network=model.network or "",
                     origin="bundled",
-                    params=model.parameters,
-                    gmacs=model.cost,
+                    params=model.params,
+                    gmacs=model.gmacs,
                     mean_error=float(own.mean()) if len(own) else None,
                     tasks=len(own),
-                    source_task=model.lesson,
+                    source_task=model.source_task,
                 )
             )
     return found
