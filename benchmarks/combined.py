@@ -2,7 +2,8 @@
 
     python benchmarks/combined.py [--part candidates|abstaining|worlds|speed] [--out FOLDER]
 
-Prints the tables of docs/combined.md and writes them as CSV. Every figure is of tasks that were left out when it was
+Prints the tables of docs/explanation/selection.md and writes them as CSV.
+ Every figure is of tasks that were left out when it was
 fitted, scales and widths included.
 """
 
@@ -21,11 +22,7 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 import numpy as np  # noqa: E402
 
 from benchmarks.measure import show_table  # noqa: E402
-from task2vec.experts.metatask import (
-    SYMMETRIC,
-    MetaTask,
-    bundled_metatask,
-)
+from task2vec.experts.metatask import SYMMETRIC, MetaTask, bundled_metatask  # noqa: E402
 from task2vec.select.evaluate import Leave, evaluate  # noqa: E402
 from task2vec.select.evidence import Answer, Question  # noqa: E402
 from task2vec.select.strategies import Combined, Kernel, Static  # noqa: E402

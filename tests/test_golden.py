@@ -104,6 +104,10 @@ RENAMED: dict[str, str | None] = {
     "static": "average_best",
     "is_sure": "is_confident",
     "regime": "shots",
+    "settings.engine": None,
+    "settings.images": "max_samples",
+    "settings.precision": "rel_tol",
+    "settings.halves": "split_half",
 }
 # Times, places, keys (which hash the names of settings) and sentences.
 VOLATILE = {"seconds", "library", "written", "key", "versions", "verdict", "why", "notes", "known", "load", "words"}
@@ -112,7 +116,8 @@ VOLATILE = {"seconds", "library", "written", "key", "versions", "verdict", "why"
 def find_differences(old, new, tolerance: float, where: str = "") -> list[str]:
     """Where a frozen value and today's differ, through all fields and items."""
     if isinstance(old, dict):
-        names = {name: RENAMED.get(name, name) for name in old if name not in VOLATILE}
+        inside = where.rpartition(".")[2]
+        names = {name: RENAMED.get(f"{inside}.{name}", RENAMED.get(name, name)) for name in old if name not in VOLATILE}
         names = {name: today for name, today in names.items() if today is not None}
         missing = [f"{where}.{today} is missing" for today in names.values() if today not in new]
         pairs = [(old[name], new[today], today) for name, today in names.items() if today in new]

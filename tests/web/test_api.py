@@ -1,4 +1,4 @@
-"""The JSON API: what each route returns, against the functions of the package; and docs/web.md."""
+"""The JSON API: what each route returns, against the functions of the package; and docs/how-to/web.md."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ from tests.cli.material import FILTERS, make
 from tests.select.recommend_world import EXPERTS, TASKS, make_metatask
 from tests.web.serving import API, GOOD, HOME, WICKED, ask, find_id, serving
 
-DOCS = (Path(__file__).parents[2] / "docs" / "web.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[2] / "docs" / "how-to" / "web.md").read_text(encoding="utf-8")
 
 
 def embedding_of(name):

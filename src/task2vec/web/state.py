@@ -124,7 +124,8 @@ class View:
 class Chart:
     """The map of one space: the landmarks that it was made of, and the positions of all tasks.
 
-    Beyond 600 tasks, landmarks and all others are compared by sketches (docs/search.md), a thousand times faster.
+    Beyond 600 tasks, landmarks and all others are compared by sketches (docs/how-to/library.md), a thousand times
+    faster.
     """
 
     base: TaskMap
