@@ -108,6 +108,7 @@ def stop_again_and_again(folders, library, stops, *, jobs):
     return told
 
 
+@pytest.mark.long
 def test_a_command_that_is_stopped(folders, tmp_path):
     told = stop_again_and_again(folders, tmp_path, [(signal.SIGINT, 3)], jobs=1)
     assert 3 <= list(told.values()).count("found") < TASKS
