@@ -7,9 +7,8 @@ import numpy as np
 from benchmarks.library_truth import find_neighbours
 from benchmarks.simulated_library import RESULTS, Simulation
 from experiments.taxonomy_store import load_compact
-from task2vec.library.memory import Memory
-from task2vec.library.rows import distances, make_row
-from task2vec.library.sketch import SIZE, fit_sketcher
+from task2vec.distance import symmetric_to_rows
+from task2vec.library.search import SIZE, fit_sketcher, make_block, make_row
 
 NEAREST = 10
 _SAMPLE, _CHUNK, _NUMBERS = 1000, 250, 130
@@ -33,14 +32,14 @@ def compare_with_real() -> list[dict[str, object]]:
     made = [(simulation.rows(some), simulation.dataset[some]) for some in drawn]
     found = [_describe("real", [(rows[0][1], rows[0][2])]), _describe("simulated", made)]
     twice = Simulation(100, copies=2).rows(range(100))
-    same = [distances(twice[at], twice[at + 1 : at + 2])[0] for at in range(0, 100, 2)]
+    same = [symmetric_to_rows(twice[at], twice[at + 1 : at + 2])[0] for at in range(0, 100, 2)]
     return [*found, {"tasks": "one simulated task twice", "nearest": _quantiles(same), "within": "", "between": ""}]
 
 
 def _describe(name: str, libraries: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, object]:
     within, between, nearest = [], [], []
     for rows, datasets in libraries:
-        table = np.stack([distances(row, rows) for row in rows])
+        table = np.stack([symmetric_to_rows(row, rows) for row in rows])
         upper, is_same = np.triu_indices(len(rows), 1), datasets[:, None] == datasets
         within += table[upper][is_same[upper]].tolist()
         between += table[upper][~is_same[upper]].tolist()
@@ -85,10 +84,8 @@ def compare_methods(size: int, queries: int, candidates: Sequence[int], device: 
 
 
 def _score(sketches: np.ndarray, sketch: np.ndarray) -> np.ndarray:
-    """What the library's own memory says."""
-    memory = Memory(sketches.shape[1])
-    memory.add([(number, None, None, one.tobytes()) for number, one in enumerate(sketches)])
-    return np.concatenate([block.score(sketch) for block in memory.view().blocks])
+    """The library's own estimate."""
+    return make_block([(number, one.tobytes()) for number, one in enumerate(sketches)], sketches.shape[1]).score(sketch)
 
 
 def _euclid(points: np.ndarray, asked: np.ndarray) -> np.ndarray:
@@ -133,13 +130,12 @@ def _try(
     sketcher = fit_sketcher(rows[np.sort(rng.choice(known, _SAMPLE, replace=False))])
     asked = np.sort(first + rng.choice(len(rows) - first, queries, replace=False))
     sketches = sketcher.project(rows)
-    measured = np.stack([distances(rows[number], rows) for number in asked])
+    measured = np.stack([symmetric_to_rows(rows[number], rows) for number in asked])
     measured[np.arange(len(asked)), asked] = np.inf
     order = np.argsort(measured, axis=1, kind="stable")
     scores = np.stack([_score(sketches, sketches[number]) for number in asked])
     nearest = np.take_along_axis(measured, order[:, :NEAREST], axis=1)
     return {
         "10th nearest": float(np.median(nearest[:, -1])),
-        "explained": float(sketcher.explained(sketches[asked]).mean()),
         **_recalls(scores, asked, order[:, :NEAREST], candidates),
     }

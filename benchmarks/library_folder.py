@@ -1,12 +1,12 @@
-"""A library's index and rows, filled with simulated tasks, and questions to it with a clock and a scale beside."""
+"""A library's file, filled with rows and sketches of simulated tasks, and queries to it with a clock beside."""
 
+import hashlib
 import json
 import os
 import sqlite3
 import statistics
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,45 +16,42 @@ _ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 
 from task2vec.embedding import Embedding  # noqa: E402
-from task2vec.library.rows import Rows, checksum  # noqa: E402
-from task2vec.library.schema import create_tables  # noqa: E402
-from task2vec.library.search import Search  # noqa: E402
-from task2vec.library.sketch import fit_sketcher  # noqa: E402
-from task2vec.library.spaces import read_space, save_sketcher  # noqa: E402
+from task2vec.library.database import FILE, Database  # noqa: E402
+from task2vec.library.search import Search, find_candidates, fit_sketcher  # noqa: E402
 from task2vec.probe import FilterLayer  # noqa: E402
 
 NEAREST = 10
 # Up to so many tasks, all rows are written.
 MOST_ROWS = 100_000
 _CHUNK, _SAMPLE, _NEW = 500, 1000, 20
-_KEY = "5".zfill(64)
 _HERE: dict[str, object] = {}
 
 
 def build(folder: Path, simulation, asked: np.ndarray, *, most: int) -> dict[str, object]:
-    """Fills the folder, and tells how long it took; the tasks are called by their number + 1."""
-    connection = _connect(folder)
-    with _writing(connection):
-        create_tables(connection)
+    """Fills the library in the folder; the tasks have their number + 1 as id. Returns how long it took."""
+    database, search = Database(folder / FILE, read_only=False), Search()
+    with database.write() as connection:
         columns = "id, key, probe, probe_fingerprint, settings, filters"
-        told = (1, _KEY, "net", "p", "{}", simulation.filters)
-        connection.execute(f"INSERT INTO spaces({columns}) VALUES (?, ?, ?, ?, ?, ?)", told)
-    search = Search(folder)
-    starts, path = range(0, simulation.tasks, _CHUNK), search.folder / read_space(connection, 1).rows_name
-    _HERE.update(simulation=simulation, rows=Rows(path, simulation.filters))
+        values = (1, "5".zfill(64), "net", "p", "{}", simulation.filters)
+        connection.execute(f"INSERT INTO spaces({columns}) VALUES (?, ?, ?, ?, ?, ?)", values)
+    starts = range(0, simulation.tasks, _CHUNK)
+    _HERE.update(simulation=simulation)
     save_file(
         {"asked": asked, "queries": simulation.rows(asked), "new": type(simulation)(_NEW, seed=99).rows(range(_NEW))},
         folder / "questions.safetensors",
     )
     begin = time.perf_counter()
+    connection = _connect(folder)
     if simulation.tasks <= MOST_ROWS:
         _write_all(connection, starts)
-        with _writing(connection):
-            search.fit(connection, 1)
+        connection.execute("BEGIN IMMEDIATE")
+        search.fit(connection, 1, load=_refuse)
+        connection.execute("COMMIT")
     else:
-        _write_sketches(connection, search, starts)
+        _write_sketches(connection, starts)
         _write_candidates(connection, search, asked, most)
     connection.close()
+    database.close()
     return {"seconds to build": time.perf_counter() - begin}
 
 
@@ -62,33 +59,40 @@ def _write_all(connection: sqlite3.Connection, starts: range) -> None:
     """All rows, without sketches."""
     from benchmarks.library_truth import work_on_cores
 
-    _HERE["rows"].write(0, np.zeros(0, dtype=np.float32))
-    with _writing(connection):
-        for start, crcs in zip(starts, work_on_cores(_write_rows, starts), strict=True):
-            told = ((start + at + 1, start + at, crc) for at, crc in enumerate(crcs))
-            connection.executemany("INSERT INTO places(embedding, space, slot, crc) VALUES (?, 1, ?, ?)", told)
+    for at in range(0, len(starts), 20):
+        some = starts[at : at + 20]
+        connection.execute("BEGIN IMMEDIATE")
+        for start, rows in zip(some, work_on_cores(_make_rows, some), strict=True):
+            _insert(connection, range(start + 1, start + 1 + len(rows)), rows)
+        connection.execute("COMMIT")
 
 
-def _write_rows(start: int) -> list[int]:
+def _make_rows(start: int) -> np.ndarray:
     simulation = _HERE["simulation"]
-    made = simulation.rows(range(start, min(start + _CHUNK, simulation.tasks)))
-    _HERE["rows"].write(start, made)
-    return [checksum(row) for row in made]
+    return simulation.rows(range(start, min(start + _CHUNK, simulation.tasks)))
 
 
-def _write_sketches(connection: sqlite3.Connection, search: Search, starts: range) -> None:
+def _insert(connection: sqlite3.Connection, ids, rows: np.ndarray) -> None:
+    pairs = zip(ids, rows, strict=True)
+    connection.executemany("INSERT INTO rows VALUES (?, ?)", ((number, row.tobytes()) for number, row in pairs))
+    connection.executemany("INSERT OR IGNORE INTO sketches VALUES (?, 1, NULL)", ((number,) for number in ids))
+
+
+def _write_sketches(connection: sqlite3.Connection, starts: range) -> None:
     """All sketches, without rows."""
     from benchmarks.library_truth import work_on_cores
 
     simulation = _HERE["simulation"]
     sample = np.random.default_rng(0).choice(simulation.tasks, _SAMPLE, replace=False)
     _HERE["sketcher"] = fit_sketcher(simulation.rows(sample))
-    basis = save_sketcher(search.folder, read_space(connection, 1), _HERE["sketcher"], last=simulation.tasks)
-    with _writing(connection):
-        connection.execute("UPDATE spaces SET basis = ?, fitted_on = ?", (basis.to_bytes(), simulation.tasks))
-        for start, sketches in zip(starts, work_on_cores(_make_sketches, starts), strict=True):
-            told = ((start + at + 1, start + at, one.tobytes()) for at, one in enumerate(sketches))
-            connection.executemany("INSERT INTO places(embedding, space, slot, sketch) VALUES (?, 1, ?, ?)", told)
+    basis = _HERE["sketcher"].to_bytes()
+    connection.execute("BEGIN IMMEDIATE")
+    values = (basis, hashlib.sha256(basis).hexdigest())
+    connection.execute("UPDATE spaces SET basis = ?, basis_sha256 = ?", values)
+    for start, sketches in zip(starts, work_on_cores(_make_sketches, starts), strict=True):
+        pairs = ((start + at + 1, one.tobytes()) for at, one in enumerate(sketches))
+        connection.executemany("INSERT INTO sketches VALUES (?, 1, ?)", pairs)
+    connection.execute("COMMIT")
 
 
 def _make_sketches(start: int) -> np.ndarray:
@@ -97,30 +101,27 @@ def _make_sketches(start: int) -> np.ndarray:
 
 
 def _write_candidates(connection: sqlite3.Connection, search: Search, asked: np.ndarray, most: int) -> None:
-    """The rows that the queries will be compared with, each at its place."""
-    simulation, rows = _HERE["simulation"], _HERE["rows"]
-    _, view = search.look(connection, 1)
+    """The rows that the queries will be compared with."""
+    simulation, known = _HERE["simulation"], search.look(connection, 1)
     sketches = _HERE["sketcher"].project(simulation.rows(asked))
     found = [
-        view.find_candidates(sketch, most + 1, without=np.array([number + 1])).slots
+        find_candidates(known.blocks, sketch, most + 1, without=np.array([number + 1]))
         for sketch, number in zip(sketches, asked, strict=True)
     ]
-    with _writing(connection):
-        for slot in np.unique(np.concatenate(found)).tolist():
-            row = simulation.rows([slot])[0]
-            rows.write(slot, row)
-            connection.execute("UPDATE places SET crc = ? WHERE embedding = ?", (checksum(row), slot + 1))
-        connection.execute("UPDATE spaces SET changes = changes + 1")
+    connection.execute("BEGIN IMMEDIATE")
+    for number in np.unique(np.concatenate(found)).tolist():
+        _insert(connection, [number], simulation.rows([number - 1]))
+    connection.execute("COMMIT")
 
 
 def ask(folder: Path, candidates: list[int]) -> dict[str, object]:
     """Asks all questions; milliseconds are medians, memory is that of this process, which does nothing else."""
-    connection, search = _connect(folder), Search(folder)
+    connection, search = _connect(folder), Search()
     questions = load_file(folder / "questions.safetensors")
     numbers = (questions["asked"] + 1).tolist()
     asked = list(zip(map(_make_embedding, questions["queries"]), numbers, strict=True))
     bare, begin = _read_memory(), time.perf_counter()
-    _, view = search.look(connection, 1)
+    entries = len(search.look(connection, 1).ids)
     loaded = time.perf_counter() - begin
 
     def nearest(query: Embedding, own: int, **how) -> tuple[list[tuple[int, float]], float]:
@@ -137,13 +138,13 @@ def ask(folder: Path, candidates: list[int]) -> dict[str, object]:
         "query ms, slowest of 20": float(np.quantile(warm, 0.95)),
         "query ms, rows not in memory": statistics.median(first),
         **{f"query ms, {count} candidates": _median(answers[count]) for count in candidates},
-        "exact ms": nearest(*asked[0], exact=True)[1] if len(view) <= MOST_ROWS // 10 else None,
+        "exact ms": nearest(*asked[0], exact=True)[1] if entries <= MOST_ROWS // 10 else None,
         "load s": loaded,
         "memory before MB": bare,
         "memory MB": _read_memory(),
         "peak memory MB": _read_memory("VmHWM"),
-        "add ms": _add(connection, search, [_make_embedding(row) for row in questions["new"]], len(view)),
-        "index MB": (folder / "index.sqlite").stat().st_size / 1e6,
+        "add ms": _add(connection, search, [_make_embedding(row) for row in questions["new"]], entries),
+        "file MB": (folder / FILE).stat().st_size / 1e6,
     }
     numbers, apart = (
         {count: [[pair[which] for pair in found] for found, _ in answers[count]] for count in candidates}
@@ -161,9 +162,9 @@ def _add(connection: sqlite3.Connection, search: Search, new: list[Embedding], e
     taken = []
     for number, one in enumerate(new):
         begin = time.perf_counter()
-        with _writing(connection):
-            search.enter(connection, 1, entries + number + 1, one)
-            search.sync()
+        connection.execute("BEGIN IMMEDIATE")
+        search.enter(connection, 1, entries + number + 1, one)
+        connection.execute("COMMIT")
         taken.append(1000 * (time.perf_counter() - begin))
     found = search.nearest(connection, 1, new[-1], k=1, load=lambda number: None)
     assert found == [(entries + len(new), 0.0)], "a new task is not found"
@@ -183,12 +184,11 @@ def _refuse(number: int) -> Embedding:
 
 
 def _forget_rows(folder: Path) -> None:
-    """Lets the system forget the rows that it keeps in memory, where it can be told so."""
+    """Drops the file from the system's memory, where that is possible."""
     if hasattr(os, "posix_fadvise"):
-        for file in (folder / "search").glob("*.f32"):
-            with file.open("rb") as opened:
-                os.fsync(opened.fileno())
-                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        with (folder / FILE).open("rb") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _read_memory(name: str = "VmRSS") -> float:
@@ -201,17 +201,10 @@ def _read_memory(name: str = "VmRSS") -> float:
 
 
 def _connect(folder: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(folder / "index.sqlite", isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
+    """A connection that lets rows be without embeddings."""
+    connection = sqlite3.connect(folder / FILE, isolation_level=None)
     connection.execute("PRAGMA synchronous = FULL")
     return connection
-
-
-@contextmanager
-def _writing(connection: sqlite3.Connection):
-    connection.execute("BEGIN IMMEDIATE")
-    yield
-    connection.execute("COMMIT")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 
 from benchmarks.simulated_library import DATASET, TASK, Simulation
-from task2vec.library.rows import distances
+from task2vec.distance import symmetric_to_rows
 
 Neighbours = tuple[np.ndarray, np.ndarray]
 _CHUNK = {"cpu": 500, "cuda": 2048}
@@ -42,7 +42,7 @@ _HERE: dict[str, object] = {}
 def _compare(start: int) -> tuple[int, np.ndarray]:
     simulation, wanted = _HERE["simulation"], _HERE["wanted"]
     rows = simulation.rows(range(start, min(start + _CHUNK["cpu"], simulation.tasks)))
-    return start, np.stack([distances(one, rows) for one in wanted])
+    return start, np.stack([symmetric_to_rows(one, rows) for one in wanted])
 
 
 def _on_cores(simulation: Simulation, wanted: np.ndarray, starts: range):

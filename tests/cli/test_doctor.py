@@ -16,6 +16,7 @@ from task2vec.cli import checkups
 from task2vec.errors import LibraryError
 from tests.cli.material import make
 from tests.command import START, run_command
+from tests.library.making import change
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -91,14 +92,14 @@ def test_versions_that_do_not_fit(call, no_probe, monkeypatch):
 
 def test_a_library_with_tasks(call, no_probe, library):
     told, _ = look(call)
-    assert "3 tasks, 3 embeddings" in told["library"][0]["found"] and "schema 1" in told["library"][0]["found"]
+    assert "3 tasks, 3 embeddings" in told["library"][0]["found"] and "schema 2" in told["library"][0]["found"]
     assert str(library) in told["places"][0]["found"]
 
 
 def test_a_blob_that_is_shorter_or_gone_is_named(call, no_probe, library):
-    first, second, _ = sorted(library.glob("blobs/*/*.safetensors"))
-    first.write_bytes(first.read_bytes()[:-1])
-    second.unlink()
+    with Library.open(library) as opened:
+        change(opened, "UPDATE contents SET content = x'00' WHERE embedding = 1")
+        change(opened, "DELETE FROM contents WHERE embedding = 2")
     _, problems = look(call, code=4)
     assert len(problems) == 2 and all(re.match(r"task \d \(", one["problem"]) for one in problems)
     result = call("doctor")
@@ -109,19 +110,18 @@ def test_a_blob_that_is_shorter_or_gone_is_named(call, no_probe, library):
 def test_the_glance_agrees_with_verify(library):
     with Library.open(library) as opened:
         assert opened.glance().is_sound and opened.glance().entries == 3
-        victim = next(library.glob("blobs/*/*.safetensors"))
-        victim.write_bytes(victim.read_bytes() + b"\0")
+        change(opened, "UPDATE contents SET content = x'00' WHERE embedding = 1")
         (seen,), (read,) = opened.glance().problems, opened.verify().problems
         assert seen.entry == read.entry and "bytes" in seen.what
 
 
 @pytest.mark.parametrize("content", [b"no database at all" * 100, b""], ids=["text", "nothing"])
 def test_an_index_that_is_none(call, no_probe, library, content):
-    (library / "index.sqlite").write_bytes(content)
-    for file in library.glob("index.sqlite-*"):
+    (library / "library.sqlite").write_bytes(content)
+    for file in library.glob("library.sqlite-*"):
         file.unlink()
     _, problems = look(call, code=4)
-    assert "index.sqlite" in problems[0]["problem"]
+    assert "library.sqlite" in problems[0]["problem"]
 
 
 def test_a_file_where_the_library_should_be(call, no_probe, tmp_path):
@@ -152,14 +152,15 @@ def test_weights_that_are_another_file(call, monkeypatch):
 
 
 def test_the_environment_counts_more_than_the_library(call, no_probe, library, monkeypatch):
-    next(library.glob("blobs/*/*.safetensors")).unlink()
+    with Library.open(library) as opened:
+        change(opened, "DELETE FROM contents WHERE embedding = 1")
     monkeypatch.setattr(checkups, "_version_of", lambda name: None)
     _, problems = look(call, code=5)
     assert any(one["exit_code"] == LibraryError.exit_code for one in problems)
 
 
 def test_what_fails_while_it_is_looked_at_is_told_and_the_rest_too(call, no_probe, monkeypatch):
-    monkeypatch.setattr("task2vec.library.schema.SCHEMA", None)
+    monkeypatch.setattr("task2vec.library.database.SCHEMA", None)
     monkeypatch.setattr(checkups, "is_library", lambda folder: 1 / 0)
     told, (problem,) = look(call, code=5)
     assert "ZeroDivisionError" in problem["problem"] and told["bundle"][0]["problem"] == ""

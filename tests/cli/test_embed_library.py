@@ -14,6 +14,7 @@ import task2vec
 from task2vec import Library
 from task2vec.errors import ConflictError, LibraryError, ResourceError
 from tests.command import START, run_command
+from tests.library.making import spoil
 from tests.tiny_probe import make_tiny
 
 SMALL = ("--images", "6", "--l2", "0.01", "--device", "cpu")
@@ -156,10 +157,10 @@ def test_where_nothing_can_be_kept_it_is_a_file_and_a_warning(
         def refuse(*args, **options):
             raise ResourceError("the folder is closed. --library DIR")
 
-        monkeypatch.setattr("task2vec.library.library._make_folder", refuse)
+        monkeypatch.setattr("task2vec.library.database._check_place", refuse)
     elif trouble == "read-only":
         Library.open(own_library).close()
-        monkeypatch.setattr("task2vec.library.library._cannot_write", lambda folder: True)
+        monkeypatch.setattr("task2vec.library.library.cannot_write", lambda folder: True)
     else:
 
         @contextmanager
@@ -229,7 +230,7 @@ def test_what_another_process_added_meanwhile_is_not_overwritten(call, photos, o
 
 def test_a_damaged_library_stops_it_before_the_work(call, photos, own_library, computed):
     Library.open(own_library).close()
-    (Path(own_library) / "index.sqlite").write_bytes(b"garbage, which is no index of any library" * 100)
+    (Path(own_library) / "library.sqlite").write_bytes(b"garbage, which is no index of any library" * 100)
     result = call("embed", photos, *SMALL)
     assert result.exit_code == 4 and "--no-library" in result.stderr and computed == []
     assert call("embed", photos, "--no-library", *SMALL).exit_code == 0
@@ -237,8 +238,8 @@ def test_a_damaged_library_stops_it_before_the_work(call, photos, own_library, c
 
 def test_a_damaged_entry_is_made_anew(call, photos, own_library, computed):
     first = read(call("embed", photos, "--json", *SMALL))
-    (blob,) = Path(own_library).glob("blobs/*/*.safetensors")
-    blob.write_bytes(blob.read_bytes()[:-1])
+    with Library.open() as opened:
+        spoil(opened, "photos")
     result = call("embed", photos, *SMALL)
     assert result.exit_code == 0, result.stderr
     assert computed == ["photos"] * 2

@@ -39,18 +39,6 @@ LOOKS = [
 ]
 
 
-@pytest.mark.parametrize("command", LOOKS)
-def test_a_lost_index_is_no_empty_library(call, mine, command):
-    (mine / "index.sqlite").unlink()
-    result = call(*command.split(), "--library", mine)
-    assert result.exit_code == 4 and result.stdout == "", result.stderr
-    assert "the index was lost" in result.stderr
-    (mend,) = advised(result.stderr)
-    assert mend == ["task2vec", "library", "repair", "--library", str(mine)]
-    assert "3 embeddings in the new index" in call(*mend[1:]).stdout
-    assert call("library", "verify", "--library", mine).exit_code == 0
-
-
 def test_an_unfinished_repair_is_no_empty_library(call, mine):
     shutil.rmtree(mine)
     mine.mkdir()
@@ -76,7 +64,7 @@ def test_commands_on_standard_output_name_the_library_too(call, mine):
 
 
 def test_a_damaged_index_is_mended_where_it_lies(call, mine):
-    (mine / "index.sqlite").write_bytes(b"no index at all, and long enough to be taken for one" * 100)
+    (mine / "library.sqlite").write_bytes(b"no index at all, and long enough to be taken for one" * 100)
     result = call("library", "ls", "--library", mine)
     verify, repair = advised(result.stderr)
     assert verify == ["task2vec", "library", "verify", "--library", str(mine)]

@@ -110,7 +110,7 @@ def test_an_interrupted_run_is_noted_and_goes_on(call, data, computed, monkeypat
 
 def make_read_only(monkeypatch, own_library):
     Library.open(own_library).close()
-    monkeypatch.setattr("task2vec.library.library._cannot_write", lambda folder: True)
+    monkeypatch.setattr("task2vec.library.library.cannot_write", lambda folder: True)
 
 
 def test_a_library_that_takes_nothing_is_refused_before_the_work(call, data, computed, own_library, monkeypatch):  # noqa: F811

@@ -68,7 +68,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals 
 
 
 def list_known(folder):
-    if not (folder / "index.sqlite").exists():
+    if not (folder / "library.sqlite").exists():
         return set()
     with Library.open(folder) as library:
         return {(error.task, error.expert, error.protocol, str(error.seed)) for error in library.errors()}

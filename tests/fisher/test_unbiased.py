@@ -75,35 +75,38 @@ def distance(found, exact):
     return ((found - exact).abs() / exact).median().item()
 
 
+def estimates(setting, change=lambda draw: draw, **changes):
+    """One estimate for every seed; `change` may spoil the draw."""
+    run, head, p, _, _ = setting
+    seeded = [with_seed(run, seed, **changes) for seed in range(DRAWS)]
+    return [each.fisher(p, head, change(each.draw(p, head)), silent) for each in seeded]
+
+
+def stack(found):
+    return torch.stack([estimate.fisher for estimate in found])
+
+
+def check_mean(found, exact):
+    """The mean over all seeds is `exact`, within its error."""
+    gaps = (found.mean(0) - exact).abs() / (found.std(0) / DRAWS**0.5)
+    assert gaps.max() < 4.5 and gaps.square().mean() < 3
+
+
 @pytest.fixture(scope="module")
 def right(setting):
-    """(draws, filters): the estimator as it is."""
-    run, head, p, _, _ = setting
-    found = []
-    for seed in range(DRAWS):
-        seeded = with_seed(run, seed)
-        found.append(seeded.fisher(p, head, seeded.draw(p, head), silent).fisher)
-    return torch.stack(found)
+    """The estimator as it is, for every seed."""
+    return estimates(setting)
 
 
 def test_balanced_draws_are_unbiased(setting, right):
-    exact = setting[-1]
-    error = right.std(0) / DRAWS**0.5
-    gaps = (right.mean(0) - exact).abs() / error
-    assert gaps.max() < 4.5 and gaps.square().mean() < 3
-    assert distance(right.mean(0), exact) < 0.03
+    check_mean(stack(right), setting[-1])
+    assert distance(stack(right).mean(0), setting[-1]) < 0.03
 
 
 def test_plain_draws_are_unbiased_and_noisier(setting, right):
-    run, head, p, _, exact = setting
-    found = []
-    for seed in range(DRAWS):
-        seeded = with_seed(run, seed, seeds="plain")
-        found.append(seeded.fisher(p, head, seeded.draw(p, head), silent).fisher)
-    found = torch.stack(found)
-    gaps = (found.mean(0) - exact).abs() / (found.std(0) / DRAWS**0.5)
-    assert gaps.max() < 4.5 and gaps.square().mean() < 3
-    assert (found.var(0) / right.var(0)).median() > 1.5
+    found = stack(estimates(setting, seeds="plain"))
+    check_mean(found, setting[-1])
+    assert (found.var(0) / stack(right).var(0)).median() > 1.5
 
 
 def test_all_pairs_are_the_definition(setting):
@@ -130,13 +133,7 @@ def test_robust_draws_are_unbiased(setting):
     run, head, p, _, _ = setting
     everything = with_seed(run, 0, seeds="all", method="robust")
     exact = everything.fisher(p, head, everything.draw(p, head), silent).fisher
-    found = []
-    for seed in range(DRAWS):
-        seeded = with_seed(run, seed, method="robust")
-        found.append(seeded.fisher(p, head, seeded.draw(p, head), silent).fisher)
-    found = torch.stack(found)
-    gaps = (found.mean(0) - exact).abs() / (found.std(0) / DRAWS**0.5)
-    assert gaps.max() < 4.5 and gaps.square().mean() < 3
+    check_mean(stack(estimates(setting, method="robust")), exact)
 
 
 def score_vectors(setting):
@@ -167,7 +164,7 @@ def test_labels_from_the_data_would_be_detected(setting, right):
     scores, sizes = score_vectors(setting)
     own = scores[torch.arange(36), run.targets]
     wrong = (run.weights[:, None] * per_filter(own.square(), sizes)).mean(0)
-    assert distance(wrong, exact) > 5 * distance(right.mean(0), exact)
+    assert distance(wrong, exact) > 5 * distance(stack(right).mean(0), exact)
 
 
 def test_the_square_of_a_batch_mean_would_be_detected(setting, right):
@@ -183,37 +180,29 @@ def test_the_square_of_a_batch_mean_would_be_detected(setting, right):
         scaled.append(per_filter(total.square(), sizes))
         batch_means.append(per_filter((total / len(draw)).square(), sizes) * len(draw))
     for wrong in (scaled, batch_means):
-        assert distance(torch.stack(wrong).mean(0), exact) > 5 * distance(right.mean(0), exact)
+        assert distance(torch.stack(wrong).mean(0), exact) > 5 * distance(stack(right).mean(0), exact)
 
 
 def test_missing_importance_weights_would_be_detected(setting, right):
-    run, head, p, _, exact = setting
-    found = []
-    for seed in range(DRAWS):
-        seeded = with_seed(run, seed)
-        draw = seeded.draw(p, head)
-        uniform = torch.full_like(draw.inclusion, run.settings.images / (36 * 4))
-        found.append(seeded.fisher(p, head, Draw(draw.images, draw.terms, uniform, uniform), silent).fisher)
-    assert distance(torch.stack(found).mean(0), exact) > 5 * distance(right.mean(0), exact)
-    # Images weighted and labels not: the smaller slip.
-    found = []
-    for seed in range(DRAWS):
-        seeded = with_seed(run, seed)
-        draw = seeded.draw(p, head)
-        found.append(seeded.fisher(p, head, replace(draw, inclusion=draw.image_inclusion), silent).fisher)
-    assert distance(torch.stack(found).mean(0), exact) > 5 * distance(right.mean(0), exact)
+    run, *_, exact = setting
+    share = run.settings.images / (36 * 4)
+
+    def drop_all(draw):
+        uniform = torch.full_like(draw.inclusion, share)
+        return Draw(draw.images, draw.terms, uniform, uniform)
+
+    def drop_labels(draw):  # images weighted and labels not: the smaller mistake
+        return replace(draw, inclusion=draw.image_inclusion)
+
+    for change in (drop_all, drop_labels):
+        wrong = stack(estimates(setting, change)).mean(0)
+        assert distance(wrong, exact) > 5 * distance(stack(right).mean(0), exact)
 
 
-def test_stated_errors_are_the_real_ones(setting):
+def test_stated_errors_are_the_real_ones(setting, right):
     # Over the draws alone the variance must fit the design part of the stated one: what is stated, less var(y) / N.
     run, head, p, _, _ = setting
-    estimates = []
-    for seed in range(DRAWS):
-        seeded = with_seed(run, seed)
-        estimates.append(seeded.fisher(p, head, seeded.draw(p, head), silent))
-    variance = torch.stack([e.fisher for e in estimates]).var(0)
     everything = with_seed(run, 0, seeds="all")
     population = everything.fisher(p, head, everything.draw(p, head), silent).stderr.square()
-    stated = torch.stack([e.stderr for e in estimates]).square().mean(0) - population
-    ratio = (stated / variance).median().item()
-    assert 0.6 < ratio < 1.7
+    stated = torch.stack([estimate.stderr for estimate in right]).square().mean(0) - population
+    assert 0.6 < (stated / stack(right).var(0)).median().item() < 1.7

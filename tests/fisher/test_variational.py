@@ -246,19 +246,6 @@ def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):
     assert float(((mean - clean).abs() / clean).median()) > 0.02
 
 
-def test_the_gradient_of_the_head_is_that_of_the_mean_loss(probe, task):
-    images, targets, head = task
-    heads = tuple(part.clone().requires_grad_() for part in head)
-    nothing = torch.zeros(probe.n_filters).double()
-    network = noisy_network(probe)
-    fisher_under_noise(network, images, targets, nothing, heads, draw())
-    fixed = tuple(part.clone().requires_grad_() for part in head)
-    with torch.no_grad():
-        features = network.network.module(images)
-    expected = torch.autograd.grad(mean_loss(functional.linear(features, *fixed), targets), fixed)
-    assert all(torch.allclose(part.grad, want, rtol=1e-10) for part, want in zip(heads, expected, strict=True))
-
-
 # --- the run ---
 
 
@@ -278,12 +265,6 @@ def test_the_head_moves_only_if_it_may(probe, task):
     assert torch.equal(head[0], before[0]) and torch.equal(head[1], before[1])  # nor is the caller's ever touched
     assert not free.weight.requires_grad and math.isfinite(free.loss) and math.isfinite(free.kl)
     assert free.loss < held.loss + 0.05
-
-
-def test_the_same_generator_gives_the_same_run(probe, task):
-    one, same, other = (run(probe, *task, generator=draw(seed)) for seed in (7, 7, 8))
-    assert torch.equal(one.log_precision, same.log_precision) and one.loss == same.loss
-    assert not torch.equal(one.log_precision, other.log_precision)
 
 
 def test_a_start_away_from_the_minimum_comes_back_to_it(probe):
@@ -435,14 +416,5 @@ def test_a_step_that_reads_a_value_runs_without_a_recording():
     one, losses, replay = walk("cuda", is_recordable=True, does_read=True)
     other, same, _ = walk("cuda", is_recordable=False, does_read=True)
     assert replay.graph is None
-    torch.testing.assert_close(one, other)
-    assert losses == pytest.approx(same, rel=1e-5)
-
-
-@needs_cuda
-def test_a_batch_of_another_size_runs_as_written():
-    sizes = (4,) * 8 + (2,)
-    one, losses, _ = walk("cuda", is_recordable=True, sizes=sizes)
-    other, same, _ = walk("cuda", is_recordable=False, sizes=sizes)
     torch.testing.assert_close(one, other)
     assert losses == pytest.approx(same, rel=1e-5)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from task2vec.head import fit_head, fit_split_heads, make_training_splits, train_split_heads
+from task2vec.head import fit_split_heads, make_training_splits, train_split_heads
 from task2vec.head.cross_validation import FOLDS
 from task2vec.head.problem import Problem
 from tests.oracles import slow_parts
@@ -67,16 +67,6 @@ def test_a_plain_loop_over_splits_gives_the_same(kind, width):
     assert not chosen <= {GRID[0], GRID[-1]}, "some minimum should lie inside the grid, or the test shows little"
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_a_task_of_these_images_alone_has_the_same_head(kind):
-    classes, _ = KINDS[kind]
-    x, targets, _ = problem(kind)
-    (mask, *_) = train = masks(len(x))
-    found = fit(x, targets, train[:1], classes=classes, grid=(0.05,))
-    head = fit_head(torch.from_numpy(x[mask]), torch.from_numpy(targets[mask]), classes=classes, l2=0.05)
-    assert torch.allclose(found[0], head.logits(torch.from_numpy(x)), atol=1e-4)
-
-
 @pytest.mark.parametrize("width", [6, 120], ids=["many images", "many features"])
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_nothing_is_learned_from_images_outside_of_the_split(kind, width):
@@ -117,20 +107,6 @@ def test_splits_fitted_together_are_as_alone(kind, limits, monkeypatch):
         assert torch.allclose(found[part], own[0], atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_the_default_precision_predicts_the_same_classes(kind):
-    classes, is_multilabel = KINDS[kind]
-    x, targets, _ = problem(kind, count=300, width=20)
-    splits = make_training_splits(torch.from_numpy(targets), masks(300), classes=classes)
-    quick = fit_split_heads(torch.from_numpy(x).float(), splits)
-    exact = fit_split_heads(torch.from_numpy(x), splits, **FINE)
-    if is_multilabel:
-        is_other = ((quick > 0) != (exact > 0)).double().mean()
-    else:
-        is_other = (quick.argmax(2) != exact.argmax(2)).double().mean()
-    assert is_other < 0.01
-
-
 def test_many_classes_are_learned_too():
     # Each of them is a small part of the loss, so a gradient that looks small may be far from the end.
     classes, each = 100, 8
@@ -159,14 +135,6 @@ def test_classes_that_a_split_lacks_are_never_predicted():
     train = (targets != 3)[None]
     found = fit(x, targets, train, classes=4)
     assert 3 not in found[0].argmax(1)
-
-
-def test_some_of_the_splits():
-    x, targets, _ = problem("4 classes")
-    splits = make_training_splits(torch.from_numpy(targets), masks(len(x)), classes=4)
-    some = splits.only([2, 0])
-    assert np.array_equal(some.train, splits.train[[2, 0]]) and torch.equal(some.folds, splits.folds[[2, 0]])
-    assert torch.equal(some.weights, splits.weights[[2, 0]]) and len(some) == 2
 
 
 def test_a_gpu_out_of_memory_fits_fewer_heads_at_a_time(monkeypatch):

@@ -131,7 +131,7 @@ def fill(folder, limit, filters):
     with open_library(folder) as library:
         library.compact()
         found = library.verify()
-        say("after", len(library) - len(there), len(found.problems), found.orphans)
+        say("after", len(library) - len(there), len(found.problems))
 
 
 def visit(folder, owner):
@@ -151,22 +151,7 @@ def visit(folder, owner):
                 say("refused", error.exit_code)
 
 
-def migrate(folder, start):
-    """Opens a library of an older schema."""
-    from task2vec.library import schema
-
-    def rename(connection):
-        time.sleep(0.05)
-        connection.execute("ALTER TABLE old_runs RENAME TO runs")
-
-    schema.SCHEMA, schema.MIGRATIONS = 2, {1: rename}
-    while not Path(start).exists():
-        time.sleep(0.001)
-    with Library.open(folder) as library:
-        say("tasks", len(library))
-
-
-JOBS = {job.__name__: job for job in (add, churn, read, change, fill, visit, migrate)}
+JOBS = {job.__name__: job for job in (add, churn, read, change, fill, visit)}
 
 
 def main():

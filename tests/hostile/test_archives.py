@@ -83,7 +83,7 @@ def test_d12_an_archive_is_no_folder_of_images_and_is_not_unpacked(tmp_path, nam
     home = tmp_path / "a" / "b"
     home.mkdir(parents=True)
     place = ARCHIVES[name](home / name)
-    with pytest.raises(DataError, match=r"is an archive, and none is unpacked here.*Unpack it into an empty folder"):
+    with pytest.raises(DataError, match=r"is an archive. Archives are not unpacked.*Unpack it into an empty folder"):
         read_folder(place)
     assert list(tmp_path.rglob("*outside*")) == [] and list(home.iterdir()) == [place]
 
@@ -124,7 +124,7 @@ def test_d12_an_archive_is_no_library(tmp_path, name):
     home.mkdir(parents=True)
     place = ARCHIVES[name](home / name)
     with Library.open(tmp_path / "library") as library:
-        with pytest.raises(LibraryError, match="nothing of it was taken"):
+        with pytest.raises(LibraryError, match="nothing of it was imported"):
             library.merge(place)
         assert len(library) == 0
     assert list(tmp_path.rglob("*outside*")) == []
@@ -150,14 +150,14 @@ def repack(source, path, *, size=None):
 def test_d12_weights_that_unfold_are_refused(tmp_path):
     torch.save({"w": torch.zeros(100_000)}, tmp_path / "good.pth")
     assert read_weights(tmp_path / "good.pth")["w"].shape == (100_000,)
-    with pytest.raises(WeightsError, match=r"bytes unfold to \d+"):
+    with pytest.raises(WeightsError, match=r"bytes expand to \d+"):
         read_weights(repack(tmp_path / "good.pth", tmp_path / "packed.pth"))
 
 
 def test_d12_one_number_that_is_spread_over_a_gigabyte_is_refused(tmp_path):
     torch.save({"w": torch.zeros(1).as_strided((1 << 28,), (0,))}, tmp_path / "spread.pth")
     assert os.path.getsize(tmp_path / "spread.pth") < 10_000
-    with pytest.raises(WeightsError, match=r"'w' of .* takes more, as if to fill the memory"):
+    with pytest.raises(WeightsError, match=r"'w' of .* takes more and could fill the memory"):
         read_weights(tmp_path / "spread.pth")
 
 
@@ -195,7 +195,7 @@ def test_d12_ten_gigabytes_of_weights_in_ten_megabytes(tmp_path):
     env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", REFUSE, str(bomb)]
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
-    assert done.stdout.startswith("refused") and "unfold to" in done.stdout, done.stdout + done.stderr[-2000:]
+    assert done.stdout.startswith("refused") and "expand to" in done.stdout, done.stdout + done.stderr[-2000:]
     assert int(done.stdout.split()[1]) < 500, done.stdout  # megabytes
 
 
@@ -220,7 +220,7 @@ def write_parquet(path, *, rows, letters, groups=1):
 def test_d12_a_table_of_endless_rows_is_refused_before_it_is_read(tmp_path, monkeypatch):
     bomb = write_parquet(tmp_path / "bomb.parquet", rows=200_000, letters=10, groups=3)
     assert bomb.stat().st_size < 100_000
-    monkeypatch.setattr("task2vec.tasks.table.LEAST_ROOM", 1 << 24)
+    monkeypatch.setattr("task2vec.tasks.table.MIN_MEMORY", 1 << 24)
     monkeypatch.setattr("task2vec.tasks.table._take_cells", None)  # which would fail
     with pytest.raises(DataError, match=r"bomb\.parquet has \d+ bytes, and its cells would fill the memory"):
         read_table(bomb)

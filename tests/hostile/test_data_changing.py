@@ -13,7 +13,7 @@ from PIL import Image
 
 from task2vec.embedding import EmbedSettings, embed
 from task2vec.errors import DataChangedError, DataError
-from task2vec.tasks import images, read_folder
+from task2vec.tasks import folder, images, read_folder
 from tests.embedding.test_methods import make_tiny
 from tests.hostile.test_data import make_folder, paint
 
@@ -132,13 +132,13 @@ def test_d11_a_file_that_grows_or_shrinks_while_it_is_read(tmp_path, monkeypatch
 
 def test_d11_a_class_folder_that_goes_away_is_refused(tmp_path, monkeypatch):
     make_folder(tmp_path, cats=3, dogs=3)
-    survey = images.survey
+    inspect_files = folder.inspect_files
 
-    def remove_then_survey(*args, **options):
+    def remove_then_inspect(*args, **options):
         for place in (tmp_path / "dogs").iterdir():
             place.unlink()
-        return survey(*args, **options)
+        return inspect_files(*args, **options)
 
-    monkeypatch.setattr(images, "survey", remove_then_survey)
+    monkeypatch.setattr(folder, "inspect_files", remove_then_inspect)
     with pytest.raises(DataError, match=r"3 of 6 images cannot be read.*dogs/000.png.*no such file"):
         read_folder(tmp_path)

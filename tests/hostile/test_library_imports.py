@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from task2vec.embedding.embedding import encode_embedding
 from task2vec.errors import LibraryError, Task2VecError
-from task2vec.library import Expert, Library, MeasuredError, exchange
+from task2vec.library import Expert, Library, MeasuredError, export
 from tests.library.making import fingerprint_of, make, read_bytes
 
-MAGIC = exchange.MAGIC
+MAGIC = export.MAGIC
 SLOW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -163,8 +163,8 @@ def test_embeddings_that_are_pickles(home, tmp_path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
 def test_what_is_no_file(home, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    assert "no file" in refuse(home, tmp_path / "pipe")
-    assert "no file" in refuse(home, "/dev/zero")
+    assert "not a regular file" in refuse(home, tmp_path / "pipe")
+    assert "not a regular file" in refuse(home, "/dev/zero")
     assert "cannot read" in refuse(home, tmp_path / "none")
     refuse(home, tmp_path)  # a folder without a library
 
@@ -453,7 +453,7 @@ def test_ten_thousand_mutations(home, tmp_path):
         for number in range(10_000):
             path = write(tmp_path, mutate_everything(text, blobs, rng, is_fitting=bool(number % 2)))
             try:
-                with exchange.read_parcel(path):
+                with export.open_export(path):
                     taken += 1
             except LibraryError:
                 continue

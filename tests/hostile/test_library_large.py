@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from task2vec.library import Library
-from tests.library.making import make
+from tests.library.making import make, run_python
 
 TASKS, FILTERS = 5000, 2000
 SCRIPT = """
@@ -65,8 +65,14 @@ def test_five_thousand_tasks(large):
 
 @pytest.mark.long
 def test_five_thousand_tasks_after_a_crash(large):
-    """Opening sweeps, and lists every file for it."""
-    (large / "index.sqlite-wal").write_bytes(b"")
+    """Opening recovers what a killed process left in the WAL."""
+    script = (
+        "import os, sys\nfrom task2vec.library import Library\nfrom tests.library.making import make\n"
+        "library = Library.open(sys.argv[1])\n"
+        "library.add(*(make(f'late {seed}', seed, filters=2000) for seed in range(5000)), tags=['again'])\nos._exit(0)"
+    )
+    run_python(script, large)
+    assert (large / "library.sqlite-wal").stat().st_size
     root = Path(__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
     result = subprocess.run([sys.executable, "-c", SCRIPT, str(large)], env=env, capture_output=True, text=True)

@@ -43,7 +43,7 @@ TRAVERSALS = (
     "../../../../etc/passwd", "..%2f..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "..%252f..%252fetc%252fpasswd",
     "..\\..\\etc\\passwd", "%5c..%5c..%5cetc", "/etc/passwd", "%2fetc%2fpasswd", "//etc/passwd",
     "....//....//etc/passwd", "..;/..;/etc/passwd", "%c0%ae%c0%ae/etc/passwd", "%00/etc/passwd", "l-%00",
-    "index.sqlite", "../index.sqlite", "file:///etc/passwd", "~/.ssh/id_rsa", "C:\\Windows\\win.ini",
+    "library.sqlite", "../library.sqlite", "file:///etc/passwd", "~/.ssh/id_rsa", "C:\\Windows\\win.ini",
     "\\\\host\\share", ".", "..", "%2e%2e", "l-*", "l-%25", "' OR 1=1 --", "l-" + 20 * "0", 500 * "../",
 )  # fmt: skip
 

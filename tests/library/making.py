@@ -1,5 +1,8 @@
 """Small embeddings as `embed` makes them, and the bytes of a folder."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +19,23 @@ def fingerprint_of(seed):
     return f"{seed:064x}"
 
 
-def make(name, seed, *, numbers=None, filters=FILTERS, probe="net", halves=None, settings=None, **story):
+def make(
+    name,
+    seed,
+    *,
+    numbers=None,
+    filters=FILTERS,
+    fisher=None,
+    prior=1e-3,
+    probe="net",
+    halves=None,
+    settings=None,
+    **provenance,
+):
     """The embedding of the task of that seed; `numbers` is the seed of its values, if they are to be others."""
-    fisher = np.exp(np.random.default_rng(seed if numbers is None else numbers).normal(size=filters))
-    layers = (FilterLayer("conv", "convolution", filters, 9, 0.1),)
+    if fisher is None:
+        fisher = np.exp(np.random.default_rng(seed if numbers is None else numbers).normal(size=filters))
+    layers = (FilterLayer("conv", "convolution", len(fisher), 9, 0.1),)
     told = {
         "task_fingerprint": fingerprint_of(seed),
         "probe_fingerprint": PROBE,
@@ -31,7 +47,7 @@ def make(name, seed, *, numbers=None, filters=FILTERS, probe="net", halves=None,
         "head": {"cv_error": 0.1},
         "versions": {"torch": "2.11"},
     }
-    return Embedding(name, probe, fisher, fisher / 10, np.full(filters, 1e-3), layers, told | story, halves)
+    return Embedding(name, probe, fisher, fisher / 10, np.full(len(fisher), prior), layers, told | provenance, halves)
 
 
 def read_bytes(folder):
@@ -40,10 +56,32 @@ def read_bytes(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def find_blob(library, name):
-    """The file of the embedding of a task."""
+def change(library, statement, *values):
+    """Runs a statement on the tables of a library."""
+    with library._database.write() as connection:
+        return connection.execute(statement, values).fetchall()
+
+
+def read_content(library, name):
+    """The id and the bytes of the only embedding of a task."""
     (entry,) = library.task(name).embeddings
-    return library._blobs.path(entry.sha256)
+    ((content,),) = change(library, "SELECT content FROM contents WHERE embedding = ?", entry.id)
+    return entry.id, content
+
+
+def spoil(library, name, place=700, table="contents", column="content"):
+    """Flips a bit of a BLOB of the only embedding of a task."""
+    (entry,) = library.task(name).embeddings
+    ((blob,),) = change(library, f"SELECT {column} FROM {table} WHERE embedding = ?", entry.id)
+    damaged = bytearray(blob)
+    damaged[place] ^= 0x40
+    change(library, f"UPDATE {table} SET {column} = ? WHERE embedding = ?", bytes(damaged), entry.id)
+
+
+def run_python(script, *words):
+    """Runs a script in a process of its own."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", script, *map(str, words)], check=True, env=env, timeout=60)
 
 
 def flip(path, place, mask=0x40):

@@ -1,16 +1,27 @@
-"""The library from the door: removing, tagging, finding, noting runs, races between finding and reading."""
+"""The library as users see it: adding, finding, removing, names, places, and what is refused."""
 
-import os
-import subprocess
-import sys
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from task2vec import Library
+from task2vec.embedding import Embedding
 from task2vec.embedding.settings import RECIPE
-from task2vec.errors import LibraryError, NotInLibraryError, UsageError
-from task2vec.library import Expert, Library, MeasuredError, library
-from tests.library.making import find_blob, fingerprint_of, make
+from task2vec.errors import (
+    AmbiguousNameError,
+    ConflictError,
+    DataError,
+    LibraryError,
+    NotInLibraryError,
+    ResourceError,
+    Task2VecError,
+    UsageError,
+)
+from task2vec.library import Expert, MeasuredError, find_library, has_library, identify
+from task2vec.library.identity import describe_space, identify_with_task, is_same_vector, read_task
+from tests.library.making import PROBE, change, fingerprint_of, make, read_bytes, run_python
 
 
 def test_what_is_added_is_there_after_opening_again(filled):
@@ -55,14 +66,14 @@ def test_removing(filled):
         filled.remove_expert("e")
     with pytest.raises(NotInLibraryError):
         filled.remove("task 2")
-    assert filled.verify().is_sound and filled.verify().orphans == 0
+    assert filled.verify().is_sound
 
 
 def test_tags_and_names(filled):
     assert filled.tag("task 1", "a", "b").tags == ("a", "b", "small")
     assert filled.tag("task 1", "a", "unknown", remove=True).tags == ("b", "small")
     assert filled.rename("task 1", "new name").name == "new name"
-    assert filled.get("new name").task == "new name"  # the blob says "task 1"
+    assert filled.get("new name").task == "new name"  # its content says "task 1"
     with pytest.raises(UsageError):
         filled.rename("new name", " ")
 
@@ -88,37 +99,10 @@ def test_finding_what_was_embedded_already(filled):
     found = filled.find(task, probe, settings=settings)
     assert found is not None and np.array_equal(found.fisher, make("", 1).fisher)
     (entry,) = (one for one in filled.task("task 1").embeddings if one.recipe == RECIPE)
-    filled._blobs.path(entry.sha256).unlink()
+    change(filled, "DELETE FROM contents WHERE embedding = ?", entry.id)
     assert filled.find(task, probe, settings=settings) is None  # to be made again, which mends it
     probe.fingerprint = "cd" * 32
     assert filled.find(task, probe, settings=settings) is None
-
-
-def test_an_embedding_that_is_replaced_between_finding_and_reading(filled, monkeypatch):
-    load, calls = library.load_blob, []
-
-    def load_late(blobs, sha256, *, name):
-        if not calls:
-            calls.append(name)
-            with Library.open(filled.folder) as other:
-                other.add(make("task 1", 1, numbers=9), replace=True)
-        return load(blobs, sha256, name=name)
-
-    monkeypatch.setattr(library, "load_blob", load_late)
-    assert np.array_equal(filled.get("task 1").fisher, make("", 9).fisher)
-
-
-def test_an_embedding_that_is_removed_between_finding_and_reading(filled, monkeypatch):
-    load = library.load_blob
-
-    def load_late(blobs, sha256, *, name):
-        with Library.open(filled.folder) as other:
-            other.remove(name)
-        return load(blobs, sha256, name=name)
-
-    monkeypatch.setattr(library, "load_blob", load_late)
-    with pytest.raises(NotInLibraryError):
-        filled.get("task 1")
 
 
 def test_one_that_is_removed_between_finding_and_describing(filled, monkeypatch):
@@ -137,17 +121,18 @@ def test_one_that_is_removed_between_finding_and_describing(filled, monkeypatch)
     assert len(filled.nearest("task 0")) == 4
 
 
-def test_no_room_for_sketches_is_no_reason_not_to_answer(filled, monkeypatch):
+def test_no_space_for_sketches_is_no_reason_not_to_answer(filled, monkeypatch):
     filled._search.sketch_from = 3
 
-    def fail(*_):
-        raise OSError(28, "No space left on device")
+    def fail(*_, **__):
+        raise ResourceError("the disk is full. Nothing was changed. Free space.")
 
-    monkeypatch.setattr("task2vec.library.spaces.write_whole", fail)
+    monkeypatch.setattr(filled._search, "fit", fail)
     assert len(filled.nearest("task 0")) == 5
     monkeypatch.undo()
-    assert len(filled.nearest("task 0")) == 5 and list(filled.folder.glob("search/*.basis"))
-    assert filled.verify().is_sound
+    filled._search.sketch_from = 3
+    assert len(filled.nearest("task 0")) == 5
+    assert change(filled, "SELECT basis_sha256 IS NULL FROM spaces") == [(0,)] and filled.verify().is_sound
 
 
 def test_a_library_imports_no_torch(filled):
@@ -157,19 +142,460 @@ def test_a_library_imports_no_torch(filled):
         "library.tasks(), library.nearest('task 0'), library.verify(), library.close()\n"
         "assert 'torch' not in sys.modules"
     )
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    subprocess.run([sys.executable, "-c", script, str(filled.folder)], check=True, env=env)
+    run_python(script, filled.folder)
 
 
-def test_what_an_index_of_a_stranger_cannot_do(filled, tmp_path):
-    """Its entries name blobs outside of the library: these are neither read nor removed."""
-    outside = tmp_path / "xx" / "secret.t2v.safetensors"
-    outside.parent.mkdir()
-    outside.write_bytes(find_blob(filled, "task 2").read_bytes())
-    with filled._database.writing() as connection:
-        connection.execute("UPDATE embeddings SET sha256 = '/../../../xx/secret' WHERE id = 2")
-    with pytest.raises(LibraryError, match="no SHA-256"):
-        filled.get("task 1")
-    assert not filled.verify().is_sound
-    filled.remove("task 1")
-    assert outside.exists() and filled.verify().is_sound
+def test_the_file_itself_or_a_copy_of_it_can_be_opened(filled, tmp_path):
+    filled.close()
+    (tmp_path / "copy.sqlite").write_bytes((filled.folder / "library.sqlite").read_bytes())
+    with Library.open(tmp_path / "copy.sqlite") as copy, Library.open(tmp_path / "new") as new:
+        assert len(copy) == 6 and copy.verify().is_sound
+        assert new.merge(tmp_path / "copy.sqlite").added["embedding"] == 6
+
+
+def test_compacting_frees_the_space_of_what_was_removed(filled):
+    filled.add(*(make(f"large {seed}", 100 + seed, filters=30_000) for seed in range(3)))
+    for seed in range(3):
+        filled.remove(f"large {seed}")
+    sizes = filled.compact()
+    assert sizes["after"] < sizes["before"] - 1_000_000
+    assert sizes["after"] == (filled.folder / "library.sqlite").stat().st_size
+    assert filled.verify().is_sound and len(filled) == 6
+
+
+# --- W7: the same again, and something else under one key ---
+
+EXPERT = Expert("e", "timm", "resnet34", recipe={"epochs": 3}, parameters=21_000_000, cost=3)
+
+
+def read_closed(library):
+    """The bytes of a library that nobody has open."""
+    library.close()
+    return read_bytes(library.folder)
+
+
+def test_the_very_same_changes_no_byte(filled):
+    filled.add(EXPERT, MeasuredError(fingerprint_of(1), "e", 0.25, "p"))
+    before = read_closed(filled)
+    with Library.open(filled.folder) as library:
+        again = library.add(*(make(f"task {seed}", seed) for seed in range(6)), tags=["small"])
+        again += library.add(EXPERT, MeasuredError(fingerprint_of(1), "e", 0.25, "p"))
+        again += library.add(make("task 3", 3), replace=True)
+        assert not any(one.is_new for one in again)
+    assert read_closed(library) == before
+
+
+def test_other_numbers_under_one_key_are_refused_and_named(filled):
+    before = filled.get("task 2").fisher
+    with pytest.raises(ConflictError, match=r"'task 2'.*numbers differ.*replace=True") as caught:
+        filled.add(make("new", 50), make("task 2", 2, numbers=99))
+    assert caught.value.exit_code == 3
+    assert np.array_equal(filled.get("task 2").fisher, before)
+    assert len(filled) == 6 and "new" not in {task.name for task in filled.tasks()}
+    filled.compact()
+    assert filled.verify().is_sound
+
+
+def test_replace_takes_the_new_one_and_drops_the_old(filled):
+    (added,) = filled.add(make("task 2", 2, numbers=99), replace=True)
+    assert added.is_new and added.name == "task 2"
+    assert np.array_equal(filled.get("task 2").fisher, make("", 2, numbers=99).fisher)
+    assert change(filled, "SELECT count(*) FROM contents") == [(6,)]
+    near = {one.task.name: one.distance for one in filled.nearest("task 0")}
+    with Library.open(filled.folder) as library:
+        assert {one.task.name: one.distance for one in library.nearest("task 0")} == near
+    assert filled.verify().is_sound
+
+
+def test_the_same_task_under_another_name(filled):
+    (added,) = filled.add(make("another name", 2), tags=["new"], taxon="birds", source="there")
+    assert (added.is_new, added.name) == (False, "task 2")
+    task = filled.task("task 2")
+    assert (task.tags, task.taxon, task.source) == (("new", "small"), "birds", "there")
+    filled.add(make("another name", 2), taxon="plants", source="elsewhere")
+    assert (filled.task("task 2").taxon, filled.task("task 2").source) == ("birds", "there")
+    assert len(filled) == 6
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"settings": {"method": "direct", "seed": 0}},
+        {"settings": {"method": "robust", "seed": 1}},
+        {"probe_fingerprint": "cd" * 32},
+        {"recipe": 3},
+        {"recipe": None},
+    ],
+)
+def test_all_that_makes_an_embedding_is_in_its_key(filled, other):
+    (added,) = filled.add(make("task 2", 2, numbers=99, **other))
+    assert added.is_new and len(filled.task("task 2").embeddings) == 2
+
+
+def test_what_does_not_make_it_is_not(filled):
+    (added,) = filled.add(make("x", 2, versions={"torch": "9"}, device="cuda", probe="another name of the probe"))
+    assert not added.is_new
+
+
+def test_all_or_nothing(filled):
+    before = filled.stats()
+    with pytest.raises(NotInLibraryError):
+        filled.add(make("new", 60), EXPERT, MeasuredError(fingerprint_of(1), "unknown", 0.5, "p"))
+    with pytest.raises(UsageError, match="a str cannot be added"):
+        filled.add(make("new", 60), "task 1")
+    assert filled.stats() == before
+    assert filled.verify().is_sound
+
+
+def test_experts_and_errors_are_not_overwritten(filled):
+    error = MeasuredError(fingerprint_of(1), "e", 0.25, "p", seed=1, low=0.2, high=0.3, measured_by="me")
+    filled.add(EXPERT, error)
+    with pytest.raises(ConflictError, match="its cost differs"):
+        filled.add(Expert("e", "timm", "resnet34", recipe={"epochs": 3}, parameters=21_000_000, cost=4))
+    with pytest.raises(ConflictError, match=r"0\.2500.*0\.5000"):
+        filled.add(MeasuredError(fingerprint_of(1), "e", 0.5, "p", seed=1))
+    assert filled.experts() == [EXPERT] and filled.errors()[0].error == 0.25
+    filled.add(Expert("e", "file", "x.pt"), MeasuredError(fingerprint_of(1), "e", 0.5, "p", seed=1), replace=True)
+    assert filled.experts()[0].location == "x.pt"
+    assert [(one.error, one.low, one.measured_by) for one in filled.errors()] == [(0.5, None, "")]
+
+
+HUGE = 10**400
+BAD = [
+    ("Expert", {"name": "", "source": "timm", "location": "x"}),
+    ("Expert", {"name": None, "source": "timm", "location": "x"}),
+    ("Expert", {"name": "e", "source": "ftp", "location": "x"}),
+    ("Expert", {"name": "e\ud800", "source": "timm", "location": "x"}),
+    ("Expert", {"name": "e" * 70_000, "source": "timm", "location": "x"}),
+    ("Expert", {"name": "e", "source": "timm", "location": "x", "parameters": HUGE}),
+    ("Expert", {"name": "e", "source": "timm", "location": "x", "parameters": 1 << 63}),
+    ("Expert", {"name": "e", "source": "timm", "location": "x", "parameters": 1.5}),
+    ("Expert", {"name": "e", "source": "timm", "location": "x", "parameters": -1}),
+    ("Expert", {"name": "e", "source": "timm", "location": "x", "cost": HUGE}),
+    ("Expert", {"name": "e", "source": "timm", "location": "x", "cost": float("nan")}),
+    ("Expert", {"name": "e", "source": "timm", "location": "x", "input_size": True}),
+    ("Expert", {"name": "e", "source": "timm", "location": "x", "recipe": {"rate": float("inf")}}),
+    ("Expert", {"name": "e", "source": "timm", "location": "x", "recipe": {"rate": object()}}),
+    ("Expert", {"name": "e", "source": "timm", "location": "x", "sha256": 5}),
+    ("MeasuredError", {"task": "ab", "expert": "e", "error": 1.5, "protocol": "p"}),
+    ("MeasuredError", {"task": "ab", "expert": "e", "error": float("nan"), "protocol": "p"}),
+    ("MeasuredError", {"task": "ab", "expert": "e", "error": True, "protocol": "p"}),
+    ("MeasuredError", {"task": None, "expert": "e", "error": 2, "protocol": "p"}),
+    ("MeasuredError", {"task": "ab", "expert": "e", "error": 0.1, "protocol": None}),
+    ("MeasuredError", {"task": "ab", "expert": "e", "error": 0.1, "protocol": "p", "seed": HUGE}),
+    ("MeasuredError", {"task": "ab", "expert": "e", "error": 0.1, "protocol": "p", "seed": None}),
+    ("MeasuredError", {"task": "ab", "expert": "e", "error": 0.1, "protocol": "p", "seed": 1.0}),
+    ("MeasuredError", {"task": "ab", "expert": "e", "error": 0.1, "protocol": "p", "measured_by": None}),
+]
+
+
+@pytest.mark.parametrize(("kind", "told"), BAD)
+def test_what_is_no_expert_or_error(kind, told):
+    with pytest.raises(UsageError):
+        {"Expert": Expert, "MeasuredError": MeasuredError}[kind](**told)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "x" * 70_000, 5, b"x"])
+def test_texts_that_cannot_be_kept(filled, text):
+    before = filled.stats()
+    for told in ({"tags": [text]}, {"taxon": text}, {"source": text}):
+        with pytest.raises(Task2VecError):
+            filled.add(make("new", 60), **told)
+    with pytest.raises(Task2VecError):
+        filled.add(make(text, 60))
+    with pytest.raises(Task2VecError):
+        filled.rename("task 1", text)
+    with pytest.raises(Task2VecError):
+        filled.tag("task 1", text)
+    assert filled.stats() == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../etc/passwd", "a\nb", "\x1b[2J", "<script>", "=cmd()", "'; DROP TABLE tasks; --", "null\0byte", "%s {0}"],
+)
+def test_strange_names_are_kept_as_they_are(library, name):
+    library.add(make(name, 1), tags=[name], taxon=name, source=name)
+    library.add(make("other", 2))
+    task = library.task(name)
+    assert (task.name, task.tags, task.taxon, task.source) == (name, (name,), name, name)
+    assert library.get(name).task == name
+    assert library.nearest("other")[0].task.name == name
+    assert {path.name.partition("-")[0] for path in library.folder.iterdir()} == {"library.sqlite"}
+    assert library.remove(name) and len(library) == 1
+
+
+def test_a_single_tag_is_no_list_of_letters(library):
+    library.add(make("a", 1), tags="bird")
+    assert library.task("a").tags == ("bird",)
+    with pytest.raises(UsageError):
+        library.tag("a", " ")
+
+
+# --- names become entries ---
+
+
+def test_tasks_by_name_with_all_that_is_noted(library):
+    library.add(make("b", 2), tags=["y", "x"], taxon="birds", source="folder")
+    library.add(make("a", 1), make("a", 1, settings={"method": "direct", "seed": 0}))
+    one, two = library.tasks()
+    assert [one.name, two.name] == ["a", "b"]
+    assert (two.tags, two.taxon, two.source, two.images, two.counts) == (("x", "y"), "birds", "folder", 10, (5, 5))
+    assert [entry.settings["method"] for entry in one.embeddings] == ["robust", "direct"]
+    assert [task.name for task in library.tasks(tag="x")] == ["b"] and library.tasks(tag="z") == []
+    assert len(library.tasks(probe="net")) == 2 and library.tasks(probe="other") == []
+
+
+def test_digits_of_a_fingerprint_or_key(library):
+    library.add(make("low", 0xABCDEF), make("high", 0xABCDEF << 232))
+    key = library.task("low").embeddings[0].key
+    assert library.task("abcdef").name == "high"
+    assert library.get("ABCDEF00").task == "high"
+    assert library.get(key[:8]).task == library.get(key).task == "low"
+    for what in ("abc", "abcdef1", "0xabcdef", ""):
+        with pytest.raises(NotInLibraryError):
+            library.get(what)
+
+
+def test_digits_that_begin_two(library):
+    library.add(make("one", 0xABCD1 << 236), make("two", 0xABCD2 << 236))
+    with pytest.raises(AmbiguousNameError, match="2 tasks"):
+        library.task("abcd")
+    change(library, "UPDATE embeddings SET key = 'beef' || id")
+    with pytest.raises(AmbiguousNameError, match="keys of 2 embeddings begin with 'beef'"):
+        library.get("beef")
+
+
+def test_two_tasks_of_one_name(library):
+    library.add(make("birds", 1 << 240), make("birds", 2 << 240))
+    with pytest.raises(AmbiguousNameError, match="2 tasks") as caught:
+        library.get("birds")
+    assert fingerprint_of(1 << 240)[:8] in str(caught.value) and caught.value.exit_code == 2
+    for attempt in (
+        lambda: library.remove("birds"),
+        lambda: library.rename("birds", "x"),
+        lambda: library.tag("birds", "x"),
+    ):
+        with pytest.raises(AmbiguousNameError):
+            attempt()
+    assert len(library) == 2
+    library.remove(fingerprint_of(1 << 240))
+    assert library.get("birds").provenance["task_fingerprint"] == fingerprint_of(2 << 240)
+
+
+def test_one_task_with_several_embeddings(library):
+    direct = {"method": "direct", "seed": 0}
+    library.add(make("a", 1), make("a", 1, settings=direct), make("a", 1, probe="other", probe_fingerprint="cd" * 32))
+    with pytest.raises(AmbiguousNameError, match="3 embeddings"):
+        library.get("a")
+    assert library.get("a", probe="other").probe == "other" == library.get("a", probe="cdcd").probe
+    assert library.get("a", probe="net", method="direct").provenance["settings"] == direct
+    with pytest.raises(NotInLibraryError, match="no embedding by variational"):
+        library.get("a", method="variational")
+
+
+def test_help_for_a_name_that_is_not_there(filled):
+    with pytest.raises(NotInLibraryError, match="Did you mean 'task 1'") as caught:
+        filled.get("tsk 1")
+    assert caught.value.exit_code == 2 and not str(caught.value).startswith('"')
+    with pytest.raises(UsageError, match="not valid Unicode"):
+        filled.get("\udcff")
+
+
+def test_an_empty_library_is_friendly(library):
+    assert library.tasks() == library.experts() == library.errors() == library.runs() == []
+    with pytest.raises(NotInLibraryError, match="it is empty"):
+        library.get("birds")
+    assert library.nearest(make("a", 1)) == []
+    assert repr(library) == "Library(0 tasks, 0 embeddings, 0 experts, 0 errors)"
+
+
+def test_errors_by_protocol(filled):
+    filled.add(Expert("e", "timm", "x"), Expert("f", "hub", "y"))
+    cells = [("e", "p", 0), ("e", "p", 1), ("f", "q", 0)]
+    filled.add(
+        *(MeasuredError(fingerprint_of(1), expert, 0.5, protocol, seed=seed) for expert, protocol, seed in cells)
+    )
+    assert [(one.expert, one.protocol, one.seed) for one in filled.errors()] == cells
+    assert [one.expert for one in filled.errors("q")] == ["f"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "ask"),
+    [
+        ("UPDATE tasks SET classes = '[' WHERE id = 2", "tasks"),
+        ("UPDATE tasks SET counts = '5' WHERE id = 2", "tasks"),
+        ("UPDATE embeddings SET settings = '{' WHERE id = 2", "tasks"),
+        ("UPDATE spaces SET settings = '{'", "stats"),
+        ("UPDATE experts SET recipe = '[1]'", "experts"),
+        ("UPDATE experts SET source = 'ftp'", "experts"),
+        ("UPDATE errors SET error = 7", "errors"),
+        ("UPDATE runs SET details = 'x'", "runs"),
+    ],
+)
+def test_rows_that_are_damaged_say_so(filled, damage, ask):
+    filled.add(Expert("e", "timm", "x"), MeasuredError(fingerprint_of(1), "e", 0.5, "p"))
+    with filled.record("run"):
+        pass
+    change(filled, damage)
+    with pytest.raises(LibraryError, match="damaged") as caught:
+        getattr(filled, ask)()
+    assert caught.value.exit_code == 4
+
+
+# --- places ---
+
+
+def test_the_order_of_places(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    monkeypatch.setenv("TASK2VEC_LIBRARY", "/team")
+    assert find_library("mine") == Path("mine")
+    assert find_library("~/mine") == Path("/home/ada/mine")
+    assert find_library() == Path("/team")
+    monkeypatch.setenv("TASK2VEC_LIBRARY", "~/team")
+    assert find_library() == Path("/home/ada/team")
+    monkeypatch.setenv("TASK2VEC_LIBRARY", "")
+    assert find_library() == Path("/data/task2vec")
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert find_library() == Path("/home/ada/.local/share/task2vec")
+
+
+@pytest.mark.parametrize("given", [None, "~nobody-of-that-name/library"])
+def test_no_home(monkeypatch, given):
+    def fail(*_):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("TASK2VEC_LIBRARY")
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setattr(Path, "home", fail)
+    with pytest.raises(ResourceError, match="--library DIR") as caught:
+        find_library(given)
+    assert caught.value.exit_code == 5
+
+
+def test_a_home_that_cannot_be_written_to(monkeypatch, tmp_path):
+    (tmp_path / "home").write_text("a file: not even root can make a folder in it")
+    monkeypatch.delenv("TASK2VEC_LIBRARY")
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with pytest.raises(ResourceError, match="cannot be created") as caught:
+        Library.open()
+    assert caught.value.exit_code == 5
+
+
+def test_a_library_below_folders_that_are_not_there(tmp_path):
+    with Library.open(tmp_path / "a" / "b" / "ü %3F?#") as library:
+        assert len(library) == 0
+    assert has_library(tmp_path / "a" / "b" / "ü %3F?#") and not has_library(tmp_path)
+    assert (tmp_path / "a" / "b" / "ü %3F?#" / "library.sqlite").is_file()
+
+
+# --- identity ---
+
+
+def test_what_a_library_lists_of_an_embedding():
+    task, found = identify_with_task(make("birds", 3))
+    assert task.fingerprint == fingerprint_of(3)
+    assert (task.name, task.images, task.classes) == ("birds", 10, ("a", "b"))
+    assert (found.probe_fingerprint, found.recipe, found.cv_error) == (PROBE, 2, 0.1)
+    assert found.settings["method"] == "robust"
+    assert found.norm == pytest.approx(make("birds", 3).fisher.sum())
+
+
+def test_the_key_does_not_depend_on_the_order_of_settings():
+    one, other = ({"method": "robust", "seed": 0}, {"seed": 0, "method": "robust"})
+    assert identify(make("a", 1, settings=one)).key == identify(make("a", 1, settings=other)).key
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"seed": 2}, {"settings": {"method": "robust", "seed": 1}}, {"probe_fingerprint": "cd" * 32}, {"recipe": 1}],
+)
+def test_the_key_depends_on_all_that_makes_the_numbers(other):
+    told = {"seed": 1} | other
+    assert identify(make("a", 1)).key != identify(make("a", told.pop("seed"), **told)).key
+
+
+def test_spaces_are_of_one_probe_and_one_scale():
+    space = describe_space(make("a", 1))[0]
+    assert space == describe_space(make("b", 2, settings={"method": "robust", "seed": 9}))[0]
+    assert space == describe_space(make("b", 2, probe="the same under another name"))[0]
+    for other in ({"settings": {"method": "direct", "seed": 0}}, {"probe_fingerprint": "cd" * 32}, {"filters": 49}):
+        assert space != describe_space(make("b", 2, **other))[0]
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        {"task_fingerprint": None}, {"task_fingerprint": "../x"}, {"task_fingerprint": "ab"},
+        {"probe_fingerprint": "X" * 64}, {"settings": "x"}, {"settings": []},
+        {"settings": {"x": float("nan")}}, {"settings": {"x": {1, 2}}},
+        {"settings": {"x": "y" * 70_000}}, {"recipe": "2"}, {"recipe": -1}, {"recipe": True}, {"recipe": 1 << 60},
+        {"classes": "ab"}, {"classes": ["a"]}, {"classes": ["a", 5]}, {"counts": []}, {"counts": {}},
+        {"counts": {"images": -1, "per_class": [5, 5]}}, {"counts": {"images": 10, "per_class": [5]}},
+        {"counts": {"images": 10, "per_class": [5, -5]}}, {"counts": {"images": 10.0, "per_class": [5, 5]}},
+    ],
+)  # fmt: skip
+def test_provenance_that_is_invalid(story):
+    with pytest.raises(DataError, match="is incomplete"):
+        identify(make("a", 1, **story))
+
+
+@pytest.mark.parametrize(
+    "missing", ["task_fingerprint", "probe_fingerprint", "settings", "classes", "counts", "is_multilabel"]
+)
+def test_provenance_that_lacks_something(missing):
+    whole = make("a", 1)
+    story = {name: value for name, value in whole.provenance.items() if name != missing}
+    with pytest.raises(DataError, match=missing):
+        identify(Embedding("a", "net", whole.fisher, whole.stderr, whole.prior, whole.layers, story))
+
+
+@pytest.mark.parametrize("error", [None, "0.1", float("nan"), float("inf"), 10**400, -1, []])
+def test_an_error_that_is_none_is_not_listed(error):
+    assert identify(make("a", 1, head={"cv_error": error})).cv_error is None
+    assert identify(make("a", 1, head=error)).cv_error is None
+
+
+def test_the_same_numbers():
+    one, halves = make("a", 1), np.ones((2, 50))
+    assert is_same_vector(one, make("b", 2, numbers=1, versions={}))
+    assert not is_same_vector(one, make("a", 2))
+    assert not is_same_vector(one, make("a", 1, halves=halves)) and not is_same_vector(make("a", 1, halves=halves), one)
+    assert is_same_vector(make("a", 1, halves=halves), make("a", 1, halves=halves))
+    assert not is_same_vector(make("a", 1, halves=halves), make("a", 1, halves=2 * halves))
+
+
+def test_is_multilabel_only_if_it_is_true():
+    told = {"fingerprint": "ab" * 32, "name": "a", "images": 1, "classes": ["x"], "counts": [1]}
+    assert [read_task(told | {"is_multilabel": value}).is_multilabel for value in (True, False, "yes", 1)] == [
+        True, False, False, False,
+    ]  # fmt: skip
+
+
+# --- docs/library.md ---
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "library.md"
+
+
+def test_the_blocks_of_the_page_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 1
+    exec(compile(blocks[0], PAGE.name, "exec"), {})
+    told = capsys.readouterr().out.splitlines()
+    for line in (told[0], told[3], told[4]):
+        assert f"# {line}" in blocks[0]
+    assert told[1].startswith("digit parity 0.") and told[2].startswith("shapes 0.")
+    with Library.open("mine") as mine:
+        assert mine.task("digits").tags == ("sample",) and mine.errors()[0].error == 0.12
+
+
+def test_every_command_is_on_the_page():
+    from task2vec.cli.app import library
+
+    text = PAGE.read_text(encoding="utf-8")
+    for command in library.registered_commands:
+        name = command.name or command.callback.__name__.replace("_", "-")
+        assert re.search(rf"\b{name}\b", text), name

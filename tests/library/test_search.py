@@ -1,496 +1,374 @@
-"""Neighbours are found exactly, or by sketches; whatever is damaged, the embedding itself is compared."""
+"""Neighbours are found exactly, or by sketches; where a row cannot be used, the embedding itself is compared."""
 
-import sqlite3
-import subprocess
-import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import task2vec as t2v
 from task2vec.distance import symmetric
-from task2vec.errors import DataError, LibraryError, ProbeMismatchError, UsageError
-from task2vec.library import rows
-from task2vec.library.memory import BLOCK, Memory
-from task2vec.library.search import Search
-from tests.distance.material import make
-from tests.library.shelf import KEY, Shelf, load_real, make_clusters
+from task2vec.errors import DataError, UsageError
+from task2vec.library import Library
+from task2vec.library.search import (
+    BLOCK,
+    Sketcher,
+    count_candidates,
+    find_candidates,
+    fit_sketcher,
+    make_block,
+    make_row,
+    sign_vector,
+)
+from tests.library.making import change, make
 
 # Of the tasks with sketches: more than a sketch has numbers.
 FILTERS = 400
+NONE = np.empty(0, dtype=np.int64)
 
 
-def find_truth(shelf, embedding, k, *, without=()):
-    ranked = sorted((symmetric(embedding, one), number) for number, one in shelf.kept.items() if number not in without)
-    return [(number, pytest.approx(distance, abs=1e-6)) for distance, number in ranked[:k]]
+def make_clusters(tasks, *, filters=FILTERS, seed=0, clusters=12, noise=0.1, own=0):
+    """Tasks around some centres; `own` moves the centres into directions that other seeds do not have."""
+    rng, centres = np.random.default_rng(seed), np.random.default_rng(own).normal(size=(clusters, filters))
+    logs = centres[rng.integers(clusters, size=tasks)] + noise * rng.normal(size=(tasks, filters))
+    logs += rng.normal(size=(tasks, 1))
+    return [make(f"{seed}-{number}", 1000 * (seed + 1) + number, fisher=np.exp(one)) for number, one in enumerate(logs)]
 
 
-@pytest.fixture
-def small(tmp_path):
-    """Thirty tasks, all compared."""
-    shelf = Shelf(tmp_path, filters=60)
-    shelf.add(make_clusters(30))
-    return shelf
+def find_truth(library, embedding, k):
+    """The names and distances of the nearest, from the embeddings themselves."""
+    others = [library.get(task.fingerprint) for task in library.tasks()]
+    own = embedding.provenance["task_fingerprint"]
+    ranked = sorted(
+        (symmetric(embedding, one), one.task) for one in others if one.provenance["task_fingerprint"] != own
+    )
+    return [(name, pytest.approx(distance, abs=1e-6)) for distance, name in ranked[:k]]
 
 
-@pytest.fixture
-def large(tmp_path):
+def nearest(library, what, k=5, **options):
+    return [(one.task.name, one.distance) for one in library.nearest(what, k, **options)]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
     """Three hundred tasks with sketches."""
-    shelf = Shelf(tmp_path, filters=FILTERS, sketch_from=100)
-    shelf.add(make_clusters(300, FILTERS))
-    shelf.fit()
-    return shelf
+    folder = tmp_path_factory.mktemp("large") / "library"
+    with Library.open(folder) as library:
+        library.add(*make_clusters(300))
+        library._search.sketch_from = 100
+        library.refit_search()
+    return folder
 
 
-def test_neighbours_of_real_tasks(tmp_path):
-    real = load_real()
-    shelf = Shelf(tmp_path, filters=len(real[0]))
-    shelf.add(real[1:])
-    assert shelf.nearest(real[0], k=5) == find_truth(shelf, real[0], 5)
-    assert not shelf.loaded  # rows were enough
+@pytest.fixture
+def large(shared, tmp_path):
+    """A copy of it."""
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "library.sqlite").write_bytes((shared / "library.sqlite").read_bytes())
+    with open_sketched(tmp_path / "copy") as library:
+        yield library
 
 
-def test_a_task_is_its_own_nearest_unless_left_out(small):
-    assert small.nearest(small.kept[7], k=1) == [(7, 0.0)]
-    assert small.nearest(small.kept[7], k=3, without={7, 9}) == find_truth(small, small.kept[7], 3, without={7, 9})
+def open_sketched(folder):
+    library = Library.open(folder)
+    library._search.sketch_from = 100
+    return library
 
 
-def test_equal_distances_are_ordered_by_id(tmp_path):
-    shelf = Shelf(tmp_path, filters=60)
-    one = make_clusters(1)[0]
-    shelf.add([one] * 5)
-    assert shelf.nearest(one, k=3) == [(1, 0.0), (2, 0.0), (3, 0.0)]
+def find_by(library, embedding, candidates, k=5):
+    """Names found among so many candidates."""
+    with library._database.read() as connection:
+        load = {"load": lambda number: None}
+        found = library._search.nearest(connection, 1, embedding, k=k, candidates=candidates, **load)
+        names = dict(connection.execute("SELECT e.id, t.name FROM embeddings e JOIN tasks t ON t.id = e.task"))
+    return [names[number] for number, _ in found]
 
 
-def test_more_neighbours_than_there_are(small):
-    assert len(small.nearest(small.kept[1], k=100)) == 30
+# --- exact -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_space_has_no_neighbours(tmp_path):
-    assert Shelf(tmp_path, filters=60).nearest(make_clusters(1)[0]) == []
+def test_neighbours_of_real_tasks(library):
+    real = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][:12]
+    known = make("", 0).provenance
+    real = [replace(one, provenance=known | one.provenance) for one in real]
+    library.add(*real[1:])
+    assert nearest(library, real[0]) == find_truth(library, real[0], 5)
 
 
-def test_no_neighbours_cannot_be_asked_for(small):
-    with pytest.raises(UsageError, match="k=0"):
-        small.nearest(small.kept[1], k=0)
+def test_equal_distances_are_ordered_by_id(library):
+    one = np.exp(np.random.default_rng(0).normal(size=60))
+    library.add(*(make(name, seed, fisher=one) for seed, name in enumerate("edcba")))
+    assert nearest(library, make("x", 99, fisher=one), 3) == [("e", 0.0), ("d", 0.0), ("c", 0.0)]
+    assert len(library.nearest("a", 100)) == 4
 
 
-def test_an_unknown_space_is_named(small):
-    with pytest.raises(UsageError, match="no space 77"):
-        small.nearest(small.kept[1], space=77)
+def test_an_embedding_of_another_length_is_refused(filled):
+    change(filled, "UPDATE spaces SET filters = 49")
+    with pytest.raises(DataError, match="50 filters and its space 49"):
+        filled.add(make("new", 50))
 
 
-def test_spaces_do_not_mix(small):
-    other = small.add_space("f" * 64, 60)
-    ids = small.add(make_clusters(4, seed=5), space=other)
-    assert {one for one, _ in small.nearest(small.kept[1], space=other, k=50)} == set(ids)
-    assert not {one for one, _ in small.nearest(small.kept[1], k=50)} & set(ids)
+def test_an_unknown_space_is_named(filled):
+    with filled._database.read() as connection, pytest.raises(UsageError, match="no space 77"):
+        filled._search.nearest(connection, 77, make("a", 1), k=1, load=lambda number: None)
 
 
-def test_an_embedding_of_another_length_is_refused(small):
-    with pytest.raises(DataError, match="59 filters and its space 60"):
-        small.add(make_clusters(1, filters=59))
+def test_vectors_that_float32_cannot_hold_are_compared_all_the_same(large):
+    rng = np.random.default_rng(0)
+    vast = [make(f"vast {power}", power, fisher=np.exp(rng.normal(size=FILTERS)) * 10.0**power) for power in (80, 81)]
+    large.add(*vast)
+    assert change(large, "SELECT count(*) FROM embeddings e WHERE e.id NOT IN (SELECT embedding FROM rows)") == [(2,)]
+    query = make_clusters(1, seed=9)[0]
+    for what in (vast[0], query):
+        assert nearest(large, what, exact=True) == find_truth(large, what, 5)
+    assert nearest(large, make("query", 5, fisher=vast[1].fisher), 1) == [("vast 81", 0.0)]
+    assert large.verify().is_sound
+    large.refit_search()
+    assert change(large, "SELECT count(*) FROM sketches WHERE sketch IS NULL") == [(0,)]
 
 
-def test_a_space_whose_key_is_a_path_is_refused(small):
-    small.connection.execute("UPDATE spaces SET key = '../../../../../etc/passwd'")
-    with pytest.raises(LibraryError, match="no hash"):
-        small.nearest(small.kept[1])
+def test_rows():
+    dead = make("a", 1, fisher=np.array([2.0, 0.0, 1e-30]), prior=0.5)
+    assert make_row(dead).tolist() == [2.5, -0.5, 0.5] and make_row(dead).dtype == np.float32
+    assert sign_vector(dead).dtype == np.float64
+    for value in (1e-40, 1e39, 1e200):
+        assert make_row(make("a", 1, fisher=np.array([1.0, value]), prior=1e-60)) is None
+    assert make_row(make("a", 1, fisher=np.array([1.0, 0.0]), prior=1e-36)) is not None
 
 
 # --- sketches --------------------------------------------------------------------------------------------------------
 
 
 def test_sketches_find_what_comparing_all_finds(large):
-    for query in make_clusters(20, FILTERS, seed=9):
-        found = large.nearest(query, k=5, candidates=60)
-        assert found == large.nearest(query, k=5, exact=True) == find_truth(large, query, 5)
+    for query in make_clusters(10, seed=9):
+        assert nearest(large, query) == nearest(large, query, exact=True)
+        assert find_by(large, query, 60) == [name for name, _ in nearest(large, query, exact=True)]
+    assert nearest(large, query) == find_truth(large, query, 5)
 
 
 def test_only_candidates_are_compared(large):
-    query = make_clusters(1, FILTERS, seed=9)[0]
-    assert len(large.nearest(query, k=300, exact=True)) == 300
-    near = large.nearest(query, k=20, candidates=20)
-    assert len(near) == 20
-    clusters = {round(symmetric(query, large.kept[one]), 1) for one, _ in near}
-    assert max(clusters) < 0.1  # all of them of the query's own cluster
-
-
-def test_left_out_entries_take_no_candidate_away(large):
-    query = make_clusters(1, FILTERS, seed=9)[0]
-    nearest = [one for one, _ in large.nearest(query, k=10)]
-    again = large.nearest(query, k=5, candidates=5, without=set(nearest[:5]))
-    assert len(again) == 5 and not {one for one, _ in again} & set(nearest[:5])
-
-
-def test_a_new_task_is_found_without_a_new_basis(large):
-    before = large.connection.execute("SELECT basis, changes FROM spaces").fetchall()
-    large.nearest(large.kept[1])
-    new = make_clusters(1, FILTERS, seed=11)[0]
-    (number,) = large.add([new])
-    assert large.nearest(new, k=1, candidates=5) == [(number, 0.0)]
-    assert large.connection.execute("SELECT basis, changes FROM spaces").fetchall() == before
-
-
-def test_a_removed_task_is_found_no_more(large):
-    assert large.nearest(large.kept[5], k=1, candidates=5)[0][0] == 5
-    query = large.kept[5]
-    large.remove(5)
-    assert 5 not in {one for one, _ in large.nearest(query, k=50)}
+    query = make_clusters(1, seed=9)[0]
+    assert len(find_by(large, query, 20, k=20)) == 20
+    assert max(symmetric(query, large.get(name)) for name in find_by(large, query, 20, k=20)) < 0.1  # its own cluster
+    assert len(large.nearest(query, 300, exact=True)) == 300
+    assert [count_candidates(entries) for entries in (10_000, 200_000, 1_000_000)] == [100, 200, 400]
 
 
 def test_other_processes_see_what_was_added_and_removed(large):
-    other = Search(large.folder, sketch_from=100)
-    query = make_clusters(1, FILTERS, seed=11)[0]
-    large.nearest(query, search=other)
-    (number,) = large.add([query])
-    assert large.nearest(query, search=other, k=1) == [(number, 0.0)]
-    large.remove(number)
-    assert large.nearest(query, search=other, k=1)[0][0] != number
-    large.add(make_clusters(50, FILTERS, seed=12, own=3))
-    large.fit()
-    assert large.nearest(query, search=other, k=4, candidates=80) == find_truth(large, query, 4)
+    with open_sketched(large.folder) as other:
+        query = make_clusters(1, seed=11)[0]
+        asked = make("query", 5, fisher=query.fisher)
+        before = nearest(other, asked, 1)
+        large.add(query)
+        assert nearest(other, asked, 1) == nearest(large, asked, 1) == [("11-0", 0.0)]
+        assert change(large, "SELECT count(*) FROM sketches WHERE sketch IS NULL") == [(0,)]
+        large.remove("11-0")
+        assert nearest(other, asked, 1) == before
+        large.add(*make_clusters(50, seed=12, own=3))
+        large.refit_search()
+        assert nearest(other, asked) == find_truth(large, asked, 5)
 
 
 def test_an_addition_that_was_rolled_back_is_forgotten(large):
-    large.nearest(large.kept[1])
-    new = make_clusters(2, FILTERS, seed=11)
-    large.connection.execute("BEGIN IMMEDIATE")
-    large.search.enter(large.connection, large.space, 301, new[0])
-    large.connection.execute("ROLLBACK")
-    (number,) = large.add([new[1]])
-    assert number == 301
-    assert large.nearest(new[1], k=1) == [(301, 0.0)]
-    assert large.nearest(new[0], k=1)[0][1] > 0
+    large.nearest("0-1")
+    new = make_clusters(2, seed=11)
+    with pytest.raises(UsageError):
+        large.add(new[0], "something else")
+    large.add(new[1])
+    assert nearest(large, make("query", 5, fisher=new[1].fisher), 1) == [("11-1", 0.0)]
+    assert nearest(large, make("query", 5, fisher=new[0].fisher), 1)[0][1] > 0
 
 
-def test_a_basis_is_wanted_from_some_number_on(tmp_path):
-    shelf = Shelf(tmp_path, filters=60, sketch_from=100)
-    shelf.add(make_clusters(99))
-    assert not shelf.search.needs_fit(shelf.connection, shelf.space)
-    shelf.fit()  # too few: nothing happens
-    assert not list(tmp_path.rglob("*.basis"))
-    shelf.add(make_clusters(1, seed=1))
-    assert shelf.search.needs_fit(shelf.connection, shelf.space)
+def test_a_basis_is_fitted_from_some_number_on(library):
+    library._search.sketch_from = 100
+    library.add(*make_clusters(99, filters=60))
+    library.nearest("0-1")
+    library.refit_search()  # too few: nothing happens
+    assert change(library, "SELECT basis FROM spaces") == [(None,)]
+    library.add(*make_clusters(1, filters=60, seed=1))
     steps = []
-    shelf.fit(report=lambda stage, total: steps.append((stage, total)) or steps.append)
-    assert not shelf.search.needs_fit(shelf.connection, shelf.space)
+    library.nearest("0-1", report=lambda stage, total: steps.append((stage, total)) or steps.append)
     assert steps[0] == ("sketches", 100) and sum(steps[1:]) == 100
-    assert shelf.connection.execute("SELECT count(sketch) FROM places").fetchone()[0] == 100
-
-
-def test_without_its_basis_all_are_compared(large):
-    next(large.folder.rglob("*.basis")).unlink()
-    other = Search(large.folder, sketch_from=100)
-    query = make_clusters(1, FILTERS, seed=9)[0]
-    assert len(large.nearest(query, search=other, k=300, candidates=5)) == 300
-    assert other.needs_fit(large.connection, large.space)
-    large.fit()
-    assert len(large.nearest(query, search=other, k=300, candidates=300)) == 300
-    assert not other.needs_fit(large.connection, large.space)
-
-
-def test_a_damaged_basis_is_not_used(large):
-    file = next(large.folder.rglob("*.basis"))
-    content = bytearray(file.read_bytes())
-    content[-3] ^= 64
-    file.write_bytes(content)
-    other = Search(large.folder, sketch_from=100)
-    assert other.needs_fit(large.connection, large.space)
-    assert [number for number, _ in large.verify()] == [None]
-    assert "refit" in large.verify()[0][1]
+    assert change(library, "SELECT count(sketch) FROM sketches") == [(100,)]
 
 
 def test_an_entry_without_a_sketch_is_always_compared(large):
-    query = large.kept[5]
-    large.connection.execute("UPDATE places SET sketch = NULL WHERE embedding IN (5, 6)")
-    large.connection.execute("UPDATE places SET sketch = x'00' WHERE embedding = 7")
-    search = Search(large.folder, sketch_from=100)
-    assert large.nearest(query, search=search, k=1, candidates=1) == [(5, 0.0)]
-    _, view = search.look(large.connection, large.space)
-    found = view.find_candidates(np.zeros(130, np.float32), 1, without=np.array([6]))
-    assert {5, 7} <= set(found.ids) and 6 not in found.ids
-
-
-# --- damage ----------------------------------------------------------------------------------------------------------
-
-
-def spoil_row(shelf, number):
-    slot = shelf.connection.execute("SELECT slot FROM places WHERE embedding = ?", (number,)).fetchone()[0]
-    content = bytearray(shelf.rows_file.read_bytes())
-    content[slot * 4 * shelf.filters + 7] ^= 8
-    shelf.rows_file.write_bytes(content)
-
-
-def test_a_damaged_row_is_not_used_and_named(small):
-    spoil_row(small, 4)
-    assert small.nearest(small.kept[4], k=4) == find_truth(small, small.kept[4], 4)
-    assert small.loaded == [4]
-    assert [number for number, _ in small.verify()] == [4]
-    assert "is not that of its embedding" in small.verify()[0][1]
-
-
-def test_rows_that_are_missing_are_not_used_and_named(small):
-    with open(small.rows_file, "r+b") as file:
-        file.truncate(28 * 240 + 100)
-    assert small.nearest(small.kept[29], k=4) == find_truth(small, small.kept[29], 4)
-    assert small.loaded == [29, 30]
-    assert [number for number, _ in small.verify()] == [29, 30]
-
-
-def test_without_its_rows_everything_still_works(large):
-    large.rows_file.unlink()
-    query = make_clusters(1, FILTERS, seed=9)[0]
-    assert large.nearest(query, k=4) == find_truth(large, query, 4)
-    new = make_clusters(1, FILTERS, seed=13)
-    large.add(new)
-    assert large.nearest(new[0], k=1) == [(301, 0.0)]
-
-
-def test_the_row_of_another_task_is_named(small):
-    rows = small.rows_file.read_bytes()
-    small.rows_file.write_bytes(rows[240:480] + rows[240:])
-    small.connection.execute("UPDATE places SET crc = (SELECT crc FROM places WHERE embedding = 2) WHERE embedding = 1")
-    assert [number for number, _ in small.verify()] == [1]
-
-
-def test_a_wrong_sketch_is_named(large):
-    large.connection.execute(
-        "UPDATE places SET sketch = (SELECT sketch FROM places WHERE embedding = 2) WHERE embedding = 1"
-    )
-    assert [(number, "sketch" in text) for number, text in large.verify()] == [(1, True)]
-
-
-def test_a_whole_library_has_nothing_wrong(large):
-    assert large.verify() == []
-
-
-def test_an_entry_that_nothing_can_be_read_of_is_left_out(small):
-    spoil_row(small, 4)
-    found = small.nearest(small.kept[4], k=30, load=lambda number: None)
-    assert len(found) == 29 and 4 not in dict(found)
-    assert list(small.search.verify(small.connection, small.space, lambda number: None)) == []
-
-
-def test_vectors_that_float32_cannot_hold_are_compared_all_the_same(large):
-    rng = np.random.default_rng(0)
-    vast = [make(np.exp(rng.normal(size=FILTERS)) * 10.0**power) for power in (80, 81, -60)]
-    ids = large.add(vast)
-    assert large.connection.execute("SELECT count(*) FROM places WHERE slot IS NULL").fetchone()[0] == 3
-    assert large.nearest(vast[0], k=3, exact=True) == find_truth(large, vast[0], 3)
-    query = make_clusters(1, FILTERS, seed=9)[0]
-    assert large.nearest(query, k=303, exact=True) == find_truth(large, query, 303)
-    assert large.nearest(vast[1], k=1, candidates=5) == [(ids[1], 0.0)]
-    assert large.verify() == []
-    large.fit()  # their rows cannot be had, so they have no sketches and are always candidates
-    large.loaded.clear()
-    large.nearest(query, k=3, candidates=3)
-    assert sorted(large.loaded) == ids
-    large.fit(load=large.load)
-    assert large.connection.execute("SELECT count(*) FROM places WHERE sketch IS NULL").fetchone()[0] == 0
-
-
-def test_embeddings_of_another_probe_are_never_compared(small):
-    stranger = make(np.ones(60), fingerprint="q")
-    spoil_row(small, 4)
-    with pytest.raises(ProbeMismatchError):
-        small.nearest(stranger)
-
-
-# --- slots, generations, files ---------------------------------------------------------------------------------------
-
-
-def test_a_slot_is_given_once(small):
-    assert [slot for (slot,) in small.connection.execute("SELECT slot FROM places ORDER BY embedding")] == [*range(30)]
-    small.remove(30)
-    (number,) = small.add(make_clusters(1, seed=3))
-    assert small.connection.execute("SELECT slot FROM places WHERE embedding = ?", (number,)).fetchone()[0] == 30
-
-
-def test_the_tail_of_a_killed_writer_does_no_harm(small):
-    with open(small.rows_file, "ab") as file:
-        file.write(b"x" * 100)
-    (number,) = small.add(make_clusters(1, seed=3))
-    assert small.nearest(small.kept[number], k=1) == [(number, 0.0)]
-    assert small.verify() == [] and not [one for one in small.loaded if one != number and one > 31]
-
-
-def test_compacting_leaves_no_holes(large):
-    large.remove(*range(1, 201))
-    spoil_row(large, 250)
-    query = make_clusters(1, FILTERS, seed=9)[0]
-    other = Search(large.folder, sketch_from=100)
-    before = large.nearest(query, search=other, k=5)
-    old = large.rows_file
-    with large.writing() as connection:
-        large.search.compact(connection, large.space, load=large.load)
-    assert {path.name for path in old.parent.glob("*.f32")} == {f"{KEY[:16]}-0.f32", f"{KEY[:16]}-1.f32"}
-    with large.writing() as connection:
-        assert large.search.sweep(connection) == [old]
-    assert large.rows_file.stat().st_size == 100 * 4 * FILTERS
-    assert large.nearest(query, search=other, k=5) == large.nearest(query, k=5) == before
-    assert large.verify() == []
-    (number,) = large.add([query])
-    assert large.nearest(query, search=other, k=1) == [(number, 0.0)]
-
-
-def test_rows_are_on_the_disk_before_the_index_says_so(small, monkeypatch):
-    flushed = []
-    monkeypatch.setattr(rows.Rows, "sync", lambda self: flushed.append(self.path.name))
-    small.add(make_clusters(2, seed=3))
-    with small.writing() as connection:
-        small.search.compact(connection, small.space)
-    assert flushed == [f"{KEY[:16]}-0.f32", f"{KEY[:16]}-1.f32"]
-
-
-def test_compacting_without_embeddings_drops_what_cannot_be_read(small):
-    spoil_row(small, 4)
-    with small.writing() as connection:
-        small.search.compact(connection, small.space)
-    assert small.connection.execute("SELECT slot FROM places WHERE embedding = 4").fetchone() == (None,)
-    assert small.nearest(small.kept[4], k=4) == find_truth(small, small.kept[4], 4)
-
-
-def test_a_compaction_that_was_cut_off_is_done_again(small):
-    (small.folder / "search" / f"{KEY[:16]}-1.f32").write_bytes(b"x" * 99999)
-    with small.writing() as connection:
-        small.search.compact(connection, small.space)
-        small.search.sweep(connection)
-    assert small.rows_file.stat().st_size == 30 * 240
-    assert small.verify() == []
-
-
-def test_a_reader_that_looks_at_the_old_rows_is_not_misled(small):
-    known, _ = small.search.look(small.connection, small.space)
-    small.remove(3)
-    with small.writing() as connection:
-        small.search.compact(connection, small.space)
-        small.search.sweep(connection)
-    assert not known.rows.path.exists()
-    assert small.nearest(small.kept[5], k=3) == find_truth(small, small.kept[5], 3)
-
-
-def test_sweeping_takes_what_is_nobodys_and_leaves_the_rest(large):
-    folder = large.folder / "search"
-    mine = {path.name for path in folder.iterdir()}
-    for name in ("ffff-0.f32", f"{KEY[:16]}-7.f32", "old.basis", ".x.partial", "readme.txt"):
-        (folder / name).write_bytes(b"x")
-    with large.writing() as connection:
-        gone = large.search.sweep(connection)
-    assert {path.name for path in gone} == {"ffff-0.f32", f"{KEY[:16]}-7.f32", "old.basis", ".x.partial"}
-    assert {path.name for path in folder.iterdir()} == mine | {"readme.txt"}
-
-
-def test_nothing_to_sweep(tmp_path):
-    shelf = Shelf(tmp_path, filters=3)
-    assert shelf.search.sweep(shelf.connection) == []
-
-
-# --- many threads, many entries --------------------------------------------------------------------------------------
-
-
-def test_threads_search_while_one_writes(large):
-    queries, wrong, stop = make_clusters(5, FILTERS, seed=9), [], threading.Event()
-
-    def ask(seed):
-        connection = large.connect()
-        while not stop.is_set():
-            for query in queries:
-                found = large.search.nearest(connection, large.space, query, k=3, load=large.load)
-                if len(found) != 3 or found != sorted(found, key=lambda pair: pair[1]):
-                    wrong.append(found)
-        connection.close()
-
-    large.connection.execute("PRAGMA journal_mode = WAL")
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for seed in range(20, 30):
-        large.add(make_clusters(5, FILTERS, seed=seed))
-        large.remove(max(large.kept))
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert large.nearest(queries[0], k=5, candidates=150) == find_truth(large, queries[0], 5)
+    query = large.get("0-5")
+    change(large, "UPDATE sketches SET sketch = NULL WHERE embedding IN (6, 7)")
+    change(large, "UPDATE sketches SET sketch = x'00' WHERE embedding = 8")
+    with open_sketched(large.folder) as other:
+        assert find_by(other, query, 1, k=1) == ["0-5"]
+        with other._database.read() as connection:
+            known = other._search.look(connection, 1)
+        found = find_candidates(known.blocks, np.zeros(130, np.float32), 1, without=np.array([7]))
+        assert {6, 8} <= set(found) and 7 not in found
 
 
 def test_candidates_of_several_blocks():
     rng = np.random.default_rng(0)
     sketches = rng.normal(size=(BLOCK + 1000, 5)).astype("<f4")
     sketches[:, 3] = np.abs(sketches[:, 3])
-    memory = Memory(5)
-    entries = [(2 * number, number, 0, one.tobytes()) for number, one in enumerate(sketches)]
-    memory.add(entries[:500])
-    early = memory.view()
-    for at in range(500, len(entries), 8192):
-        memory.add(entries[at : at + 8192])
-    view = memory.view()
-    assert len(early) == 500 and len(view) == BLOCK + 1000
+    entries = [(2 * number, one.tobytes()) for number, one in enumerate(sketches)]
+    blocks = [make_block(entries[:500], 5).join(make_block(entries[500:BLOCK], 5)), make_block(entries[BLOCK:], 5)]
     query = np.abs(rng.normal(size=5)).astype(np.float32)
     apart = np.square(sketches[:, :3] - query[:3]).sum(1) + 0.3 * (sketches[:, 3] ** 2 + query[3] ** 2)
     order = np.argsort(apart * (1 + 0.085 * np.square(sketches[:, 4] - query[4])))
-    found = view.find_candidates(query, 40, without=2 * np.sort(order[:10]))
-    assert set(found.ids) == set(2 * order[10:50])
-    assert np.array_equal(found.slots, found.ids // 2)
-    assert len(early.find_candidates(query, 900, without=np.empty(0, dtype=np.int64))) == 500
+    found = find_candidates(blocks, query, 40, without=2 * np.sort(order[:10]))
+    assert set(found) == set(2 * order[10:50])
+    assert len(find_candidates(blocks[:1], query, BLOCK + 900, without=NONE)) == BLOCK
+
+
+def test_threads_search_while_one_writes(large):
+    queries, wrong, stop = make_clusters(3, seed=9), [], threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            for query in queries:
+                found = large.nearest(query, 3)
+                if len(found) != 3 or found != sorted(found, key=lambda one: one.distance):
+                    wrong.append(found)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for seed in range(20, 24):
+        large.add(*make_clusters(5, seed=seed))
+        large.remove(f"{seed}-4")
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong and nearest(large, queries[0]) == find_truth(large, queries[0], 5)
 
 
 # --- checking --------------------------------------------------------------------------------------------------------
 
 
-def test_checking_a_good_search(large):
-    found = large.search.check(large.connection, large.space, queries=20, k=5, load=large.load)
-    assert (found.entries, found.queries, found.recall) == (300, 20, 1.0)
-    assert found.explained > 0.9 and np.isnan(found.explained_since)
-    assert found.seconds_exact > 0 and found.seconds_sketch > 0
-    assert found.advice == "Nothing to do."
+def test_checking_the_search(large):
+    ((space, found),) = large.check_search(queries=20)
+    assert space["probe"] == "net" and (found.entries, found.queries, found.recall) == (300, 20, 1.0)
+    assert found.seconds_exact > 0 and found.seconds_sketch > 0 and found.advice == "Nothing to do."
+    large._search.sketch_from = 1000
+    assert "all are compared" in large.check_search(queries=3)[0][1].advice
 
 
 def test_checking_sees_what_is_missed(large):
-    # Sketches that say nothing: what they propose is as good as drawn at random.
-    blobs = [(np.full(130, number, "<f4").tobytes(), number) for number in large.kept]
-    with large.writing() as connection:
-        connection.executemany("UPDATE places SET sketch = ? WHERE embedding = ?", blobs)
-    found = large.search.check(large.connection, large.space, queries=20, k=5, load=large.load)
-    assert 0.1 < found.recall < 0.7
-    assert "missed" in found.advice
+    # Sketches that contain nothing: what they propose is as good as drawn at random.
+    for number in range(1, 301):
+        change(
+            large, "UPDATE sketches SET sketch = ? WHERE embedding = ?", np.full(130, number, "<f4").tobytes(), number
+        )
+    with open_sketched(large.folder) as other:
+        ((_, found),) = other.check_search(queries=20)
+        assert 0.1 < found.recall < 0.7 and "missed" in found.advice and "--refit" in found.advice
+        other.refit_search()
+        assert other.check_search(queries=20)[0][1].recall == 1.0
+        change(other, "UPDATE spaces SET basis_sha256 = NULL, basis = NULL")
+        assert "no sketches" in other.check_search(queries=2)[0][1].advice
 
 
-def test_checking_sees_strangers(large):
-    large.add(make_clusters(40, FILTERS, seed=1, own=77))
-    found = large.search.check(large.connection, large.space, queries=10, k=5, load=large.load)
-    assert found.explained_since < found.explained - 0.2
-    assert "task2vec library check-search --refit" in found.advice
-    large.fit()
-    found = large.search.check(large.connection, large.space, queries=10, k=5, load=large.load)
-    assert found.advice == "Nothing to do."
+def test_checking_nothing(library):
+    assert library.check_search() == []
 
 
-def test_checking_what_needs_none(small):
-    found = small.search.check(small.connection, small.space, queries=50, k=5, load=small.load)
-    assert (found.entries, found.queries, found.recall) == (30, 30, 1.0)
-    assert "all are compared" in found.advice
+# --- the basis -------------------------------------------------------------------------------------------------------
 
 
-def test_checking_nothing(tmp_path):
-    shelf = Shelf(tmp_path, filters=60)
-    found = shelf.search.check(shelf.connection, shelf.space, load=shelf.load)
-    assert (found.entries, found.queries, found.recall) == (0, 0, 1.0)
+def make_vectors(tasks, *, rank=5, filters=300, seed=0, noise=0.0, size=0.5):
+    rng = np.random.default_rng(seed)
+    basis = np.random.default_rng(0).normal(size=(rank, filters))
+    logs = size * rng.normal(size=(tasks, rank)) @ basis + noise * rng.normal(size=(tasks, filters))
+    return np.exp(logs).astype(np.float32)
 
 
-def test_searching_needs_no_torch():
-    code = "import sys, task2vec.library.search; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def centred(vectors):
+    logs = np.log(np.abs(vectors.astype(np.float64)))
+    return logs - logs.mean(1, keepdims=True)
 
 
-def test_the_index_answers_without_reading_everything(small):
-    """Finding the next slot must not grow with the library."""
-    asked = []
-    small.connection.set_trace_callback(asked.append)
-    small.add(make_clusters(1, seed=3))
-    small.connection.set_trace_callback(None)
-    (wanted,) = (one for one in asked if one.startswith("SELECT slot"))
-    plan = small.connection.execute(f"EXPLAIN QUERY PLAN {wanted}").fetchall()
-    assert "USING INDEX places_by_space" in plan[0][-1] and not any("TEMP B-TREE" in row[-1] for row in plan)
-    assert sqlite3.sqlite_version_info > (3, 37)  # STRICT tables
+def test_squared_distances_are_mean_squares_of_centred_logs():
+    vectors = make_vectors(80, size=0.2)
+    sketches = fit_sketcher(vectors, size=8, principal=8).project(vectors)
+    expected = np.square(centred(vectors)[3] - centred(vectors)[9]).mean()
+    assert np.square(sketches[3, :-2] - sketches[9, :-2]).sum() == pytest.approx(expected, rel=1e-4)
+
+
+def test_random_directions_stand_for_what_the_principal_ones_leave_out():
+    vectors = make_vectors(60, rank=40, size=0.1, filters=2000)
+    sketcher = fit_sketcher(vectors, size=400, principal=3)
+    assert sketcher.principal.shape == (2000, 3) and sketcher.random.shape == (2000, 397)
+    sketches, logs = sketcher.project(vectors), centred(vectors)
+    for one, other in ((3, 9), (10, 50), (0, 1)):
+        apart = logs[one] - logs[other]
+        held = np.square(sketches[one, :3] - sketches[other, :3]).sum()
+        rest = np.square(sketches[one, 3:-2] - sketches[other, 3:-2]).sum()
+        assert rest == pytest.approx(0.7 * (np.square(apart).mean() - held), rel=0.2)
+
+
+def test_the_directions_are_orthogonal():
+    sketcher = fit_sketcher(make_vectors(100, rank=20, size=0.1), size=30, principal=6)
+    every = np.concatenate([sketcher.principal, sketcher.random], axis=1).astype(float)
+    gram = every.T @ every
+    assert gram == pytest.approx(np.diag(np.diag(gram)), abs=1e-3)
+    assert np.diag(gram)[:6] == pytest.approx(np.ones(6), abs=1e-4)
+    assert np.diag(gram)[6:] == pytest.approx(np.full(24, 0.7 * 294 / 24), rel=1e-4)
+
+
+def test_a_common_factor_changes_the_level_alone():
+    vectors = make_vectors(60)
+    sketcher = fit_sketcher(vectors, size=6)
+    for factor in (1e6, 1e200):
+        one, larger = sketcher.project(vectors), sketcher.project(vectors.astype(np.float64) * factor)
+        assert larger[:, :-1] == pytest.approx(one[:, :-1], abs=1e-4)
+        assert larger[:, -1] - one[:, -1] == pytest.approx(np.full(60, np.log(factor)), rel=1e-4)
+
+
+def test_the_prior_of_a_dead_filter_does_not_matter():
+    vectors = make_vectors(60)
+    vectors[:, :50] *= np.where(np.random.default_rng(0).random((60, 50)) < 0.5, -1, 1).astype(np.float32)
+    sketcher = fit_sketcher(vectors, size=6)
+    other = np.where(vectors < 0, np.float32(1e-9) * vectors, vectors)
+    assert np.array_equal(sketcher.project(other), sketcher.project(vectors))
+    assert np.array_equal(fit_sketcher(other, size=6).mean, sketcher.mean)
+    assert np.abs(sketcher.project(np.abs(vectors)) - sketcher.project(vectors)).max() > 0.05  # that it is dead does
+
+
+def test_a_task_without_anything_alive_has_a_sketch():
+    vectors = make_vectors(60)
+    sketch = fit_sketcher(vectors, size=6).project(-vectors[:1] / vectors[:1] * np.float32(1e-5))
+    assert np.isfinite(sketch).all()
+    assert sketch[0, -1] == pytest.approx(np.log(1e-5), rel=1e-5)
+
+
+def test_one_outlying_filter_does_not_carry_a_task_away():
+    vectors = make_vectors(60, size=0.2)
+    sketcher = fit_sketcher(vectors, size=6)
+    far, farther = vectors[:1].copy(), vectors[:1].copy()
+    far[0, 7] *= 1e6
+    farther[0, 7] *= 1e12
+    assert np.abs(sketcher.project(far) - sketcher.project(vectors[:1])).max() < 0.3
+    assert np.abs(sketcher.project(farther) - sketcher.project(far)).max() < 0.2
+
+
+def test_what_the_principal_directions_leave_out_is_kept():
+    vectors = make_vectors(200, noise=0.1)
+    sketcher = fit_sketcher(vectors, size=9, principal=5)
+    parts, basis = np.clip(centred(vectors) - sketcher.mean, -2.5, 2.5), sketcher.principal.astype(float)
+    left = parts - parts @ basis @ basis.T
+    assert sketcher.project(vectors)[:, -2] == pytest.approx(np.sqrt(np.square(left).mean(1)), rel=1e-3)
+
+
+def test_directions_that_the_sample_does_not_have_are_drawn():
+    sketcher = fit_sketcher(make_vectors(100, size=0.1), size=24, principal=20)
+    assert 5 <= sketcher.principal.shape[1] < 12  # the rank, and what clipping adds
+    assert sketcher.width == 26
+    assert fit_sketcher(make_vectors(100, filters=10), size=24, principal=6).width == 12  # no more than filters
+    vectors = np.repeat(make_vectors(1), 5, axis=0)  # equal tasks
+    assert np.abs(fit_sketcher(vectors, size=4).project(vectors)[:, :-1]).max() < 1e-5
+
+
+def test_projecting_many_is_projecting_each_and_a_basis_comes_back():
+    vectors = make_vectors(150)
+    sketcher = fit_sketcher(vectors, size=6)
+    again = Sketcher.from_bytes(sketcher.to_bytes())
+    alone = np.concatenate([again.project(one[None]) for one in vectors])
+    assert sketcher.project(vectors) == pytest.approx(alone, abs=1e-5)

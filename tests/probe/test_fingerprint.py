@@ -1,7 +1,5 @@
 """A fingerprint stands for the weights, the image size and the transform, and for nothing else."""
 
-import copy
-
 import torch
 from torchvision import transforms
 
@@ -61,13 +59,3 @@ def test_size_and_transform_matter_and_their_spelling_does_not():
     assert len({fingerprint(module), fingerprint(module, 48), fingerprint(module, 40, shift)}) == 3
     spelt = load_probe(module, head="fc", transform=lambda image: transform_to(40)(image.copy())).fingerprint
     assert spelt == fingerprint(module)
-
-
-def test_size_of_a_named_probe_matters(tmp_path):
-    file = save(random_timm("test_resnet"), tmp_path / "w.pth")
-    assert len({load_probe("test_resnet", weights=file, size=s).fingerprint for s in (None, 48, 64)}) == 3
-
-
-def test_copies_agree():
-    module = odd()
-    assert fingerprint(copy.deepcopy(module)) == fingerprint(module)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from task2vec.errors import BadImagesError, DataError, UsageError
+from task2vec.errors import DataError, UsageError
 from task2vec.tasks.cub200 import paper_tasks, read_cub200
 from tests.tasks.birds import CLASSES, make_cub, write_lines
 
@@ -50,7 +50,7 @@ def test_the_readings_of_the_paper(tmp_path):
     assert sorted(by_name) == ["Corvidae", "Cuculiformes", "Passeridae"]
     assert set(by_name["Passeridae"].classes) == {"130.Tree_Sparrow", "118.House_Sparrow"}
     assert "004.Groove_billed_Ani" not in by_name["Cuculiformes"].classes
-    with pytest.raises(UsageError, match="'modern' is none that we ship"):
+    with pytest.raises(UsageError, match="there is no taxonomy='modern'"):
         read_cub200(tmp_path, taxonomy="modern")
 
 
@@ -69,13 +69,6 @@ def test_a_task_has_the_pixels_that_belong_to_its_labels(tmp_path, split):
         assert split is None or (green > 0) == (split == "train")
 
 
-def test_the_tree_is_that_of_inaturalist(tmp_path):
-    make_cub(tmp_path)
-    tree = read_cub200(tmp_path).taxonomy
-    assert tree.ranks == ("kingdom", "phylum", "class", "order", "family")
-    assert str(tree.lowest_common_ancestor(["029.American_Crow", "087.Mallard"])) == "Aves (class)"
-
-
 def test_the_folder_around_it_will_do(tmp_path):
     make_cub(tmp_path / "CUB_200_2011")
     (tmp_path / "attributes.txt").write_text("of the archive")
@@ -83,33 +76,23 @@ def test_the_folder_around_it_will_do(tmp_path):
     assert read_cub200(tmp_path).task("Corvidae").counts.tolist() == [3, 3]
 
 
-def test_a_missing_image_is_found_when_its_task_is_read(tmp_path):
-    told = make_cub(tmp_path)
-    gone = next(path for path, (name, _) in told.items() if name == "029.American_Crow")
-    (tmp_path / gone).unlink()
-    catalog = read_cub200(tmp_path)
-    assert len(catalog.task("Cuculiformes")) == 9
-    with pytest.raises(BadImagesError, match="1 of 6 images") as caught:
-        catalog.task("Corvidae")
-    assert [bad.path for bad in caught.value.bad] == [gone]
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new", "words"),
     [
-        ("image_class_labels", "12 31", "12 32", r"images\.txt, line 2: .*another folder than its class '032\.Mang"),
-        ("image_class_labels", "12 31", "12 33", r"image_class_labels\.txt, line 2: '33' is not the number of a class"),
-        ("image_class_labels", "12 31\n", "", r"images\.txt, line 2: image 12 is not in .*image_class_labels"),
-        ("image_class_labels", "12 31", "12", r"image_class_labels\.txt, line 2: '12' is not a number and"),
-        ("train_test_split", "34 1", "34 2", r"train_test_split\.txt, line 1: '2' is not 1 \(train\) or 0 \(test\)"),
-        ("train_test_split", "34 1", "35 1", r"images\.txt, line 24: image 34 is not in .*train_test_split"),
-        ("train_test_split", "33 1", "34 1", r"train_test_split\.txt, line 2: number 34 stands in line 1 already"),
-        ("images", "12 031", "11 031", r"images\.txt, line 2: number 11 stands in line 1 already"),
+        ("image_class_labels", "12 31", "12 32", r"images\.txt, line 2: .*not in the folder of its class '032\.Mang"),
+        ("image_class_labels", "12 31", "12 33", r"image_class_labels\.txt, line 2: '33' is not one of"),
+        ("image_class_labels", "12 31\n", "", r"image_class_labels\.txt: image 12 is not both here"),
+        ("train_test_split", "34 1", "34 2", r"train_test_split\.txt, line 1: '2' is not one of '1', '0'"),
+        ("train_test_split", "34 1", "35 1", r"train_test_split\.txt: image 34 is not both here"),
+        ("images", "12 031", "11 031", r"images\.txt, line 2: number 11 is in line 1 too"),
         ("images", "12 031", "² 031", r"images\.txt, line 2: '² 031.* is not a number and"),
-        ("images", "12 031", "x 031", r"images\.txt, line 2: 'x 031.* is not a number and"),
-        ("images", "31.Black_billed_Cuckoo/", "31.Black_billed_Cuckoo/../../", r"images\.txt, line 2: .*climbs out"),
+        (
+            "images",
+            "31.Black_billed_Cuckoo/",
+            "31.Black_billed_Cuckoo/../../",
+            r"images\.txt, line 2: .*is not a path below",
+        ),
         ("classes", "31 031.Black_billed_Cuckoo", "31 031.Dodo", r"classes\.txt, line 2: '031\.Dodo' is no class of"),
-        ("classes", "31 031.Black_billed_Cuckoo\n", "", r"image_class_labels\.txt, line 2: '31' is not the number"),
     ],
 )
 def test_lists_that_do_not_fit_are_refused_where_they_are_wrong(tmp_path, name, old, new, words):
@@ -129,7 +112,7 @@ def test_an_image_under_two_numbers_is_refused(tmp_path):
         lines = place.read_text().splitlines()
         again = next(line for line in lines if line.startswith("12 "))
         write_lines(place, [*lines, again.replace("12 ", "99 ", 1)])
-    with pytest.raises(DataError, match=r"images\.txt, line 25: .* stands in line 2 already"):
+    with pytest.raises(DataError, match=r"images\.txt, line 25: .* is in line 2 too"):
         read_cub200(tmp_path)
 
 
@@ -138,7 +121,7 @@ def test_folders_that_are_not_cub(tmp_path):
         read_cub200(tmp_path)
     make_cub(tmp_path)
     (tmp_path / "classes.txt").unlink()
-    with pytest.raises(DataError, match=r"classes\.txt cannot be read"):
+    with pytest.raises(DataError, match=r"classes\.txt: it cannot be read"):
         read_cub200(tmp_path)
 
 

@@ -2,16 +2,14 @@
 
 import sys
 import warnings
-import weakref
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 import task2vec.progress as progress_module
-from task2vec.errors import DataChangedError, DataError, UsageError
-from task2vec.tasks import images, read_folder
-from task2vec.tasks.images import decode
+from task2vec.errors import BadImagesError, DataError, UsageError
+from task2vec.tasks import read_folder, read_splits
 
 
 def paint(path: Path, shade: int) -> Path:
@@ -36,7 +34,6 @@ def make_folder(root: Path, **counts: int) -> Path:
         (["dataset_info.json", "state.json", "data-00000-of-00001.arrow"], "state.json"),
         (["dataset_dict.json", "train/state.json", "train/data-00000-of-00001.arrow"], "dataset_dict.json"),
         (["README.md", "data/train-00000-of-00001.parquet"], "data/train-00000-of-00001.parquet"),
-        (["train.parquet"], "train.parquet"),
     ],
 )
 def test_a_hugging_face_dataset_is_called_what_it_is(tmp_path, images, sign):
@@ -70,7 +67,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path):
     one, many = (read_folder(tmp_path, num_workers=workers) for workers in (1, 4))
     assert (one.digests, one.bad, one.fingerprint) == (many.digests, many.bad, many.fingerprint)
     assert one.targets.tolist() == many.targets.tolist()
-    with pytest.raises(UsageError, match=r"num_workers=0 \(--workers\)"):
+    with pytest.raises(UsageError, match=r"num_workers=0 \(--num-workers\)"):
         read_folder(tmp_path, num_workers=0)
 
 
@@ -110,18 +107,10 @@ def test_images_of_formats_that_are_not_read_are_bad_and_not_ignored(tmp_path):
     assert "not a JPEG" in task.bad[0].reason
 
 
-def test_images_beside_the_class_folders_are_warned_of(tmp_path):
-    paint(make_folder(tmp_path, cats=2, dogs=2) / "stray.png", 99)
-    task = read_folder(tmp_path)
-    assert len(task) == 4
-    assert "outside of every class folder" in task.warnings[0]
-    assert "'stray.png'" in task.warnings[0]
-
-
 def test_nested_classes_are_refused_with_the_folder_to_pass(tmp_path):
     make_folder(tmp_path / "birds", cats=2, dogs=2)
     make_folder(tmp_path / "apes", cats=2, dogs=2)
-    with pytest.raises(DataError, match=r"apes holds the folder 'cats'.*Pass .*apes itself"):
+    with pytest.raises(DataError, match=r"apes contains the folder 'cats'.*Pass .*apes itself"):
         read_folder(tmp_path)
     assert len(read_folder(tmp_path / "birds")) == 4
 
@@ -150,19 +139,8 @@ def test_a_split_that_is_not_there_is_refused_with_those_that_are(tmp_path):
 
 def test_classes_that_are_called_like_splits_are_warned_of(tmp_path):
     task = read_folder(make_folder(tmp_path, train=2, val=2))
-    assert task.warnings == ("the classes are called like splits: 'train', 'val'; were class folders meant inside?",)
+    assert task.warnings == ("the classes are named like splits: 'train', 'val'; are the class folders inside them?",)
     assert read_folder(make_folder(tmp_path / "x", train=2, bus=2)).warnings == ()
-
-
-def test_a_changed_file_is_not_loaded(tmp_path):
-    task = read_folder(make_folder(tmp_path, cats=2, dogs=2))
-    paint(tmp_path / "cats" / "00.png", 200)
-    (tmp_path / "dogs" / "01.png").unlink()
-    with pytest.raises(DataChangedError, match=r"00\.png changed"):
-        task.images.load(0)
-    with pytest.raises(DataChangedError, match="no such file"):
-        task.images.load(3)
-    assert task.images.load(1).size == (6, 6)
 
 
 def test_odd_metadata_makes_neither_noise_nor_a_bad_image(tmp_path):
@@ -197,24 +175,6 @@ def test_a_bar_appears_on_standard_error_only_when_asked_and_late(tmp_path, caps
     assert "p [bold]" in err
 
 
-def test_reading_keeps_no_pixels(tmp_path, monkeypatch):
-    """Of forty images, no more are alive at any time than one per worker and one that is about to go."""
-    made, most = [], 0
-
-    def decode_and_count(data):
-        nonlocal most
-        image = decode(data)
-        made.append(weakref.ref(image))
-        most = max(most, sum(one() is not None for one in made))
-        return image
-
-    monkeypatch.setattr(images, "decode", decode_and_count)
-    task = read_folder(make_folder(tmp_path, cats=20, dogs=20), num_workers=2)
-    assert (len(task), len(made)) == (40, 40)
-    assert most <= 3
-    assert all(one() is None for one in made)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
 def test_a_link_inside_the_root_is_an_image_like_any_other(tmp_path):
     make_folder(tmp_path, cats=2, dogs=2)
@@ -222,3 +182,82 @@ def test_a_link_inside_the_root_is_an_image_like_any_other(tmp_path):
     task = read_folder(tmp_path)
     assert task.counts.tolist() == [2, 3]
     assert any("different labels" in text and "'dogs/link.png'" in text for text in task.warnings)
+
+
+# --- splits -----------------------------------------------------------------------------------------------------------
+
+
+def make_splits(root, **splits):
+    """A folder for every split, with that many different images in every class."""
+    shade = 0
+    for split, counts in splits.items():
+        for kind, count in counts.items():
+            for number in range(count):
+                paint(root / split / kind / f"{number}.png", shade)
+                shade += 1
+    return root
+
+
+def facts(task):
+    """The folder of every image and the name of its class."""
+    folders = [task.images.name(row).split("/")[0] for row in range(len(task))]
+    return [(folder, task.classes[label]) for folder, label in zip(folders, task.targets.tolist(), strict=True)]
+
+
+def test_all_splits_are_read_in_the_usual_order(tmp_path):
+    counts = {"cats": 2, "dogs": 3}
+    root = make_splits(tmp_path / "pets", test=counts, train=counts, val=counts)
+    (root / "notes").mkdir()
+    (root / "README.md").write_text("pets")
+    tasks = read_splits(root)
+    assert list(tasks) == ["train", "val", "test"]
+    assert [task.name for task in tasks.values()] == ["pets (train)", "pets (val)", "pets (test)"]
+    assert {task.classes for task in tasks.values()} == {("cats", "dogs")}
+    assert all(task.warnings == () and task.counts.tolist() == [2, 3] for task in tasks.values())
+    assert tasks["test"].fingerprint == read_folder(root / "test").fingerprint
+    assert tasks["test"].source == str(root / "test")
+    assert read_splits(root, name="mine")["val"].name == "mine (val)"
+
+
+def test_classes_that_all_splits_have_keep_their_numbers(tmp_path):
+    root = make_splits(tmp_path, train={"ant": 2, "bee": 2, "cat": 1, "dog": 2}, val={"bee": 2, "cat": 2, "eel": 1})
+    tasks = read_splits(root)
+    assert tasks["train"].classes == ("bee", "cat", "ant", "dog")
+    assert tasks["val"].classes == ("bee", "cat", "eel")
+    for task in tasks.values():  # each image still has the name of the folder it lies in
+        assert all(folder == kind for folder, kind in facts(task))
+    assert tasks["train"].counts.tolist() == [2, 1, 2, 2]
+    assert tasks["train"].warnings[0] == "classes of other splits that have no image here: 'eel'"
+    assert tasks["val"].warnings[0] == "classes of other splits that have no image here: 'ant', 'dog'"
+    assert tasks["val"].fingerprint == read_folder(root / "val").fingerprint
+
+
+def test_images_in_two_splits_are_told(tmp_path):
+    root = make_splits(tmp_path, train={"a": 2, "b": 2}, val={"a": 2, "b": 2})
+    paint(root / "val" / "b" / "leak.png", 0)
+    tasks = read_splits(root)
+    assert tasks["val"].warnings == ("images that are also in 'train': 1, such as 'b/leak.png'",)
+    assert tasks["train"].warnings == ("images that are also in 'val': 1, such as 'a/0.png'",)
+
+
+def test_splits_of_other_names_are_read_if_named(tmp_path):
+    root = make_splits(tmp_path, fold1={"a": 2, "b": 2}, fold2={"a": 2, "b": 2})
+    with pytest.raises(DataError, match=r"has no split: no folder like 'train'.*splits="):
+        read_splits(root)
+    assert list(read_splits(root, splits=["fold2", "fold1"])) == ["fold2", "fold1"]
+    with pytest.raises(UsageError, match="no split 'fold3'"):
+        read_splits(root, splits=["fold1", "fold3"])
+    with pytest.raises(DataError, match="has no split"):
+        read_splits(tmp_path / "missing")
+    with pytest.raises(DataError, match="has no split"):
+        read_splits(make_splits(tmp_path, train={}, val={}))
+
+
+def test_bad_images_are_counted_by_split(tmp_path):
+    root = make_splits(tmp_path, train={"a": 30, "b": 30}, val={"a": 3, "b": 3})
+    (root / "train" / "a" / "0.png").write_bytes(b"no image")
+    assert [len(task.bad) for task in read_splits(root).values()] == [1, 0]
+    (root / "val" / "a" / "0.png").write_bytes(b"no image")
+    with pytest.raises(BadImagesError, match=r"val: 1 of 6 images"):
+        read_splits(root)
+    assert len(read_splits(root, allow_bad=True)["val"]) == 5

@@ -85,8 +85,9 @@ def test_other_modes_are_converted():
     assert np.abs(cmyk[0, 0].astype(int) - (255, 0, 0)).max() <= 3
 
 
-@pytest.mark.parametrize("form", ["PNG", "TIFF", "WEBP", "JPEG"])
-@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(
+    ("form", "orientation"), [*(("PNG", n) for n in range(1, 9)), ("TIFF", 6), ("WEBP", 6), ("JPEG", 6)]
+)
 def test_exif_orientation_is_honoured(form, orientation):
     """The stored picture is the upright one turned by the inverse, so that decoding must give the upright one again."""
     back = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # Pillow's numbers of the inverse operations
@@ -119,11 +120,10 @@ def test_of_an_animation_the_first_frame_counts(form):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("share", [0.3, 0.5, 0.9])
-def test_a_truncated_file_is_refused(form, share):
+def test_a_truncated_file_is_refused(form):
     data = encode(noise(), form)
     with pytest.raises(DataError, match=r"truncated|damaged"):
-        decode(data[: int(len(data) * share)])
+        decode(data[: len(data) // 2])
 
 
 def test_formats_that_were_not_invited_are_refused():

@@ -65,11 +65,6 @@ def test_grey_and_transparent_images_are_converted():
     assert from_dataset([(clear, 0), (array(1), 1)]).images.load(0).getpixel((0, 0)) == (255, 255, 255)
 
 
-def test_bfloat16_is_understood():
-    task = from_dataset([(torch.ones(3, 2, 2, dtype=torch.bfloat16), 0), (array(1), 1)])
-    assert task.images.load(0).getpixel((0, 0)) == (255, 255, 255)
-
-
 @pytest.mark.parametrize("label", [int, np.int64, np.uint8, torch.tensor, bool])
 def test_labels_may_be_any_whole_number(label):
     assert from_dataset(Pairs([label(0), label(1), label(1)])).targets.tolist() == [0, 1, 1]
@@ -103,26 +98,20 @@ def test_rows_of_zeros_and_ones_are_several_labels(row):
     ("labels", "message"),
     [
         ([0, 1, -1], r"item 2 \(row 2\) is -1"),
-        ([0.0, 1.5, 1.0], r"item 1 \(row 1\) holds decimal numbers \(such as 1\.5\).*regression is not supported yet"),
+        ([0.0, 1.5, 1.0], r"item 1 \(row 1\) holds decimal numbers \(such as 1\.5\).*regression is not supported"),
         ([0.0, 1.0, 1.0], r"item 0 \(row 0\) holds decimal numbers \(such as 0\.0\).*class numbers as integers"),
         ([0, float("nan"), 1], r"item 1 \(row 1\) is nan: it is missing"),
         ([[0.1, 0.9], [1.0, 0.0]], r"item 0 \(row 0\) .*\[0\.1, 0\.9\].*regression"),
         ([[0.0, 1.0], [2.0, 0.0]], r"item 1 \(row 1\) .*\[2\.0, 0\.0\].*regression"),
         ([0, {"boxes": [1]}, 1], "item 1: its label is made of boxes or annotations"),
-        ([[{"bbox": [1]}], [{"bbox": [2]}]], "item 0: its label is made of boxes"),
         ([[[0], [0, 1]], 1], r"item 0: its label is 2 targets at once \(list, list\)"),
         ([0, Image.new("L", (2, 2)), 1], "item 1: its label is an image, as for segmentation"),
         ([(0, Image.new("L", (2, 2)))] * 2, r"item 0: .*2 targets at once \(int, Image\).*target_types="),
-        ([(torch.tensor([0, 1]), torch.tensor(3))] * 2, r"item 0: .*2 targets at once \(Tensor, Tensor\)"),
         ([0, "cat", 1], "item 1: its label 'cat'"),
         ([0, [0, 1], 1], "item 1: its label"),
-        ([[0, 1], [0, 1, 1]], "item 1: its label"),
-        ([[0, 1], [0, 2]], r"item 1 \(row 1\)"),
         ([[0, 1], [1, float("nan")]], r"item 1 \(row 1\)"),
-        ([[[0, 1]], [[1, 0]]], "item 0: its label"),
         ([0, None, 1], "item 1: its label"),
         ([3, 3], "only one class"),
-        ([[0, 1], [1, 1]], "'1'"),
         ([], "no images"),
     ],
 )
@@ -141,7 +130,6 @@ def test_wrong_labels_are_refused_by_their_item(labels, message):
         (torch.zeros(6, 5, 3), r"item 1: .*\(channels, height, width\)"),
         (np.zeros((0, 4, 3), np.uint8), "item 1: .*shape"),
         ("picture.png", "item 1: .*str"),
-        (None, "item 1: .*NoneType"),
     ],
 )
 def test_images_of_unknown_scale_or_shape_are_refused(image, message):
@@ -177,7 +165,7 @@ def test_items_that_change_later_are_not_loaded():
 def test_items_that_are_no_pairs_are_refused():
     with pytest.raises(DataError, match=r"item 1 of the list .*not a pair"):
         from_dataset([(array(0), 0), array(1)])
-    with pytest.raises(DataError, match=r"item 0 .*not a pair .*dict of 'image', 'label': .*Return \(image, label\)"):
+    with pytest.raises(DataError, match=r"item 0 .*not a pair .*dict of 'image', 'label'.*Return \(image, label\)"):
         from_dataset([{"image": array(0), "label": 0}])
     with pytest.raises(DataError, match=r"item 0 .*not a pair .*tuple"):
         from_dataset([(array(0), 0, 1)])
@@ -219,33 +207,6 @@ def test_an_image_folder_gives_names_and_labels_of_its_own(tmp_path):
     noisy = torchvision.datasets.ImageFolder(tmp_path, transform=torchvision.transforms.ColorJitter(0.5))
     with pytest.raises(DataError, match=r"item 0 .*augmentation"):
         from_dataset(noisy)
-
-
-def test_fake_data_works():
-    fake = torchvision.datasets.FakeData(size=12, image_size=(3, 8, 8), num_classes=3)
-    task = from_dataset(fake)
-    assert (len(task), task.classes) == (12, ("0", "1", "2"))
-    assert task.targets.tolist() == [int(fake[item][1]) for item in range(12)]
-    shifted = torchvision.datasets.FakeData(12, (3, 8, 8), 3, target_transform=lambda label: (label + 1) % 3)
-    assert from_dataset(shifted).targets.tolist() == [(label + 1) % 3 for label in task.targets.tolist()]
-
-
-def test_cifar_as_published_gives_its_class_names(tmp_path, monkeypatch):
-    """The real class of torchvision on files in its own format, with ten pictures in all."""
-    import pickle
-
-    folder = tmp_path / "cifar-10-batches-py"
-    folder.mkdir()
-    pixels = np.random.default_rng(0).integers(0, 256, (10, 3072), dtype=np.uint8)
-    kinds = ["airplane", "automobile", "bird"]
-    (folder / "test_batch").write_bytes(pickle.dumps({"data": pixels, "labels": [2, 0, 1, 2, 0, 1, 2, 0, 1, 0]}))
-    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": kinds}))
-    monkeypatch.setattr(torchvision.datasets.CIFAR10, "_check_integrity", lambda self: True)
-    monkeypatch.setattr(torchvision.datasets.cifar, "check_integrity", lambda *arguments: True)
-    task = from_dataset(torchvision.datasets.CIFAR10(tmp_path, train=False))
-    assert (task.name, task.classes) == ("CIFAR10", tuple(kinds))
-    assert task.counts.tolist() == [4, 3, 3]
-    assert np.array_equal(np.asarray(task.images.load(3)), pixels[3].reshape(3, 32, 32).transpose(1, 2, 0))
 
 
 def make_pets(root, target_types):

@@ -39,7 +39,7 @@ def test_a_look_at_what_has_not_changed_reads_nothing(world, monkeypatch):
     view = world.look()
     monkeypatch.setattr(Library, "tasks", None)
     assert world.look() is view and world.peek() is view
-    os.utime(world.folder / "index.sqlite", ns=(time.time_ns(), time.time_ns()))
+    os.utime(world.folder / "library.sqlite", ns=(time.time_ns(), time.time_ns()))
     assert world.peek() is None
 
 

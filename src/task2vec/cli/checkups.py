@@ -133,7 +133,7 @@ def check_places(library: Path | None) -> Iterator[Finding]:
 def check_library(library: Path | None) -> Iterator[Finding]:
     """What the library holds, and a quick look at whether all of it is there."""
     from task2vec.library import Library
-    from task2vec.library.schema import SCHEMA
+    from task2vec.library.database import SCHEMA
 
     try:
         if not is_library(library):
@@ -147,7 +147,9 @@ def check_library(library: Path | None) -> Iterator[Finding]:
     held = f"{pluralize(stats['tasks'], 'task')}, {pluralize(stats['embeddings'], 'embedding')}, {word_bytes(stats['bytes'])}"
     yield Finding("entries", f"{held}, schema {SCHEMA}; all of it is read by: task2vec library verify")
     for problem in found.problems:
-        mend = "task2vec library repair" if problem.entry == "index" else "task2vec embed FOLDER, or a good copy of it"
+        mend = (
+            "task2vec library repair" if problem.entry == "library" else "task2vec embed FOLDER, or a good copy of it"
+        )
         yield Finding("entry", "damaged", f"{problem.entry}: {problem.what}", mend, LIBRARY)
 
 

@@ -21,7 +21,7 @@ MEND_EXPERT = (
     "Put the file back, train it again (task2vec train-expert FOLDER), or take the expert out: "
     "task2vec library rm-expert NAME"
 )
-MEND_INDEX = "The index is made anew by: task2vec library repair"
+MEND_INDEX = "To copy everything readable into a new file: task2vec library repair"
 
 
 def verify(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
@@ -38,23 +38,15 @@ def verify(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
     if as_json:
         told = {"library": folder, "is_sound": is_sound, "entries": found.entries}
         told |= {"problems": problems, "experts": [asdict(problem) for problem in found.experts]}
-        print_json(told | {"orphans": found.orphans, "strangers": found.strangers})
+        print_json(told)
     else:
         for problem in problems:
             say(f"damaged: {printable(problem['entry'])}: {printable(problem['what'])}")
-        if found.strangers:
-            known = "that the index does not know, as if an older one had been put back, and this takes in"
-            print(name_library(f"{pluralize(found.strangers, 'embedding')} {known}: task2vec library repair"))
-        if found.orphans:
-            left = (
-                f"{pluralize(found.orphans, 'file')} that no entry needs, and this takes away: task2vec library compact"
-            )
-            print(name_library(left))
         state = "sound" if is_sound else f"{pluralize(len(problems), 'problem')}"
         without = f", {pluralize(len(found.experts), 'expert')} without its file" if found.experts else ""
         print(f"{state}: {pluralize(found.entries, 'embedding')} read in {printable(folder)}{without}")
-        of_index = any(problem["entry"] == "index" for problem in problems)
-        if any(problem["entry"] != "index" for problem in problems):
+        of_index = any(problem["entry"] == "library" for problem in problems)
+        if any(problem["entry"] != "library" for problem in problems):
             say(MEND_ENTRY)
         for problem in found.experts:
             say(f"warning: expert {printable(problem.entry)}: {printable(problem.what)}")
@@ -67,9 +59,9 @@ def verify(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
 
 
 def repair(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
-    """Make the index anew from all that can still be read.
+    """Copy everything readable into a new file.
 
-    The old index is kept in the folder `backups`. What could not be read is named (exit code 4). Nobody else may use
+    The damaged file is kept in the folder `backups`. What could not be read is named (exit code 4). Nobody else may use
     the library meanwhile.
     """
     from task2vec.library import Library
@@ -83,7 +75,9 @@ def repair(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
         told = {"library": str(place_of(library)), "embeddings": found.embeddings}
         print_json(told | {"lost": list(found.lost), "kept": str(found.kept)})
     else:
-        print(f"{pluralize(found.embeddings, 'embedding')} in the new index; the old one is in {printable(found.kept)}")
+        print(
+            f"{pluralize(found.embeddings, 'embedding')} in the new file; the damaged one is in {printable(found.kept)}"
+        )
         for lost in found.lost:
             say(f"lost: {printable(lost)}")
     if found.lost:
@@ -91,10 +85,7 @@ def repair(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
 
 
 def compact(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
-    """Give back the room that nothing needs any more.
-
-    That of removed entries, and of what killed processes left.
-    """
+    """Free the space of removed entries."""
     from task2vec.progress import show_progress
 
     with open_known(library) as opened, show_progress(is_watched()) as report:

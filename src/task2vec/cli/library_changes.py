@@ -34,7 +34,7 @@ def add(
     """
     places = list_embeddings(files)
     from task2vec.library import Library
-    from task2vec.library.keeping import check_tags
+    from task2vec.library.entries import check_tags
     from task2vec.progress import show_progress
 
     check_tags(tags or ())

@@ -31,16 +31,13 @@ def open_if_any(folder: Path | None) -> "Library | None":
 
 
 def is_library(folder: Path | None) -> bool:
-    """Whether there is a library, even one that lost its index or is half repaired."""
-    from task2vec.library import find_library
-    from task2vec.library.blobs import Blobs
-    from task2vec.library.database import INDEX
-    from task2vec.library.repairing import MARK
+    """Whether there is a library, even a damaged one."""
+    from task2vec.library import find_library, has_library
 
     place = find_library(folder)
-    if place.exists() and not place.is_dir():
+    if place.is_file() and place.suffix != ".sqlite":
         raise UsageError(f"'{place}' is a file, and a library is a folder. Name its folder: --library DIR")
-    return (place / INDEX).exists() or (place / MARK).exists() or not Blobs(place).is_empty()
+    return has_library(place)
 
 
 def open_known(folder: Path | None) -> "Library":
@@ -77,12 +74,12 @@ def open_shelf(
         LibraryError: There is one, and it is damaged or of a newer version: better said now than after the work.
     """
     from task2vec.library import Library, find_library
-    from task2vec.library.keeping import check_tags
+    from task2vec.library.entries import check_tags
 
     check_tags(tags)
     try:
         place = find_library(folder)
-        if place.exists() and not place.is_dir():
+        if place.is_file() and place.suffix != ".sqlite":
             raise ResourceError(f"'{place}' is a file, and a library is a folder. Name another one: --library DIR")
         return LibraryShelf(Library.open(place), tuple(tags), is_forced, is_backed)
     except ResourceError as error:

@@ -150,7 +150,7 @@ def arrange(library: Library, measured: Sequence[MeasuredError], protocols: Sequ
     experts = [name for name in taught if name in {error.expert for error in measured}]
     trivial = {(fingerprint, name) for name, fingerprint in taught.items() if fingerprint is not None}
     for run in library.runs():
-        trivial |= {(pair[0], pair[1]) for pair in run.story.get(TRIVIAL, ())} if run.what == RUN else set()
+        trivial |= {(pair[0], pair[1]) for pair in run.details.get(TRIVIAL, ())} if run.what == RUN else set()
     seeds = sorted({error.seed for error in measured})
     return gather_matrix(tasks, experts, protocols, seeds, measured=measured, trivial=trivial)
 

@@ -1,17 +1,31 @@
-"""A folder that keeps every task and expert: embeddings in blobs, all else in an index.
+"""A library: tasks, their embeddings, experts and measured errors in one SQLite file.
 
-Names are resolved on first use: listing a library imports no torch.
+Names are imported on first use: listing a library imports no torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from task2vec.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from task2vec.library.entries import Added, EmbeddingEntry, Expert, MeasuredError, Neighbour, RunEntry, TaskEntry
+    from task2vec.library.database import FILE, SCHEMA, find_library, has_library
+    from task2vec.library.entries import (
+        Added,
+        EmbeddingEntry,
+        Expert,
+        MeasuredError,
+        Neighbour,
+        RunEntry,
+        TaskEntry,
+        check_tags,
+    )
+    from task2vec.library.identity import identify
     from task2vec.library.library import Library
-    from task2vec.library.place import find_library
+    from task2vec.library.search import SearchReport
 
 __all__ = [
+    "FILE",
+    "SCHEMA",
     "Added",
     "EmbeddingEntry",
     "Expert",
@@ -19,15 +33,14 @@ __all__ = [
     "MeasuredError",
     "Neighbour",
     "RunEntry",
+    "SearchReport",
     "TaskEntry",
+    "check_tags",
     "find_library",
+    "has_library",
+    "identify",
 ]
 
-_FILES = {"Library": "library", "find_library": "place"}
-
-
-def __getattr__(name: str) -> object:
-    """The public name, from its file."""
-    if name not in __all__:
-        raise AttributeError(f"module 'task2vec.library' has no attribute {name!r}")
-    return getattr(import_module(f"task2vec.library.{_FILES.get(name, 'entries')}"), name)
+_MODULES = {"Library": "library", "identify": "identity", "SearchReport": "search"}
+_MODULES |= dict.fromkeys(("FILE", "SCHEMA", "find_library", "has_library"), "database")
+__getattr__ = lazy_names(__name__, {name: _MODULES.get(name, "entries") for name in __all__})

@@ -1,154 +1,427 @@
-"""The index: one SQLite file, opened by any number of processes and threads.
+"""The library's SQLite file: its place, its tables, and connections for any number of processes and threads.
 
-Writers take SQLite's write lock before they touch anything, the blobs included. So whoever holds it may sweep: what
-no entry knows then, nobody is about to know. In WAL mode readers neither wait nor make anybody wait, and
-`synchronous=FULL` flushes every commit to the disk before it returns.
+The file is in WAL mode, so readers neither wait nor block anybody, and `synchronous=FULL` flushes every commit to the
+disk before it returns. Columns that are listed and searched are in small tables; the large BLOBs are in tables of their
+own (`contents`, `rows`), so that listing and scanning never read them.
 """
 
 import os
+import random
 import sqlite3
-import threading
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
 
 from task2vec.errors import LibraryError, ResourceError
-from task2vec.library import preparing
-from task2vec.library.connecting import PATIENCE, Connection, connect, make_address, take_lock, translated
-from task2vec.library.viewing import View, find_view
+from task2vec.storage import sync_folder
 
-INDEX = "index.sqlite"
+FILE = "library.sqlite"
+REPAIRED = f"{FILE}.repaired"  # a finished repair that has not yet taken the place of the file
+SCHEMA = 2
+APPLICATION = 0x54325643  # "T2VC" in the header of the file: tells a library from any other database
+VARIABLE = "TASK2VEC_LIBRARY"
+PATIENCE = 120.0  # seconds that a writer waits for the others
+DAMAGE = (sqlite3.Error, UnicodeDecodeError)  # what reading a damaged file raises
+PAGE = 16384  # bytes: an embedding of 0.5 MB takes 31 pages instead of 124
+_PAUSE = (0.001, 0.006)  # seconds between two attempts to take the write lock
+_OLD_FILE = "index.sqlite"  # of schema 1, which had its embeddings in files beside it
+_ENVIRONMENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_NOLFS")
+_UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ")
+_VERIFY = "List what is damaged: task2vec library verify; then restore a copy, or run: task2vec library repair"
+
+TABLES = """
+CREATE TABLE tasks(
+    id INTEGER PRIMARY KEY AUTOINCREMENT, fingerprint TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
+    images INTEGER NOT NULL, classes TEXT NOT NULL, counts TEXT NOT NULL, is_multilabel INTEGER NOT NULL,
+    taxon TEXT, source TEXT NOT NULL DEFAULT '', added TEXT NOT NULL
+) STRICT;
+CREATE TABLE tags(
+    task INTEGER NOT NULL REFERENCES tasks(id) ON DELETE CASCADE, tag TEXT NOT NULL, PRIMARY KEY (task, tag)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE spaces(
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, probe TEXT NOT NULL, probe_fingerprint TEXT NOT NULL,
+    settings TEXT NOT NULL, filters INTEGER NOT NULL, changes INTEGER NOT NULL DEFAULT 0, basis_sha256 TEXT, basis BLOB
+) STRICT;
+CREATE TABLE embeddings(
+    id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE,
+    task INTEGER NOT NULL REFERENCES tasks(id) ON DELETE CASCADE, space INTEGER NOT NULL REFERENCES spaces(id),
+    settings TEXT NOT NULL, recipe INTEGER, sha256 TEXT NOT NULL, bytes INTEGER NOT NULL, norm REAL NOT NULL,
+    cv_error REAL, has_halves INTEGER NOT NULL, added TEXT NOT NULL
+) STRICT;
+CREATE TABLE contents(
+    embedding INTEGER PRIMARY KEY REFERENCES embeddings(id) ON DELETE CASCADE, content BLOB NOT NULL
+) STRICT;
+CREATE TABLE rows(
+    embedding INTEGER PRIMARY KEY REFERENCES embeddings(id) ON DELETE CASCADE, vector BLOB NOT NULL
+) STRICT;
+CREATE TABLE sketches(
+    embedding INTEGER PRIMARY KEY REFERENCES embeddings(id) ON DELETE CASCADE,
+    space INTEGER NOT NULL REFERENCES spaces(id), sketch BLOB
+) STRICT;
+CREATE TABLE experts(
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, source TEXT NOT NULL, location TEXT NOT NULL,
+    task TEXT, recipe TEXT NOT NULL, parameters INTEGER, input_size INTEGER, cost REAL, sha256 TEXT, added TEXT NOT NULL
+) STRICT;
+CREATE TABLE errors(
+    id INTEGER PRIMARY KEY AUTOINCREMENT, task INTEGER NOT NULL REFERENCES tasks(id),
+    expert INTEGER NOT NULL REFERENCES experts(id), protocol TEXT NOT NULL, seed INTEGER NOT NULL, error REAL NOT NULL,
+    low REAL, high REAL, measured TEXT NOT NULL, measured_by TEXT NOT NULL, UNIQUE (task, expert, protocol, seed)
+) STRICT;
+CREATE TABLE runs(
+    id INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT NOT NULL, details TEXT NOT NULL, started TEXT NOT NULL,
+    ended TEXT, outcome TEXT
+) STRICT;
+CREATE INDEX tasks_by_name ON tasks(name);
+CREATE INDEX embeddings_by_task ON embeddings(task);
+CREATE INDEX embeddings_by_space ON embeddings(space);
+CREATE INDEX sketches_by_space ON sketches(space);
+"""
+
+
+def find_library(given: str | Path | None = None) -> Path:
+    """The folder of the library: `given`, else the variable TASK2VEC_LIBRARY, else the user's data folder.
+
+    Example:
+        >>> find_library("team/library").as_posix()
+        'team/library'
+    """
+    named = os.environ.get(VARIABLE) if given is None else given
+    data = os.environ.get("XDG_DATA_HOME", "")
+    try:
+        if given is not None or named:
+            return Path(str(named)).expanduser()
+        if os.path.isabs(data):  # the XDG rule: a relative path is ignored
+            return Path(data, "task2vec")
+        return Path.home() / ".local" / "share" / "task2vec"
+    except RuntimeError as error:
+        raise ResourceError(
+            f"there is no home folder for {str(named or '~')!r}, so the library has no default place. "
+            f"Name a folder: --library DIR, or set {VARIABLE}."
+        ) from error
+
+
+def find_file(folder: Path) -> Path:
+    """The SQLite file of the library in `folder`; a path that ends in .sqlite is the file itself."""
+    return folder if folder.suffix == ".sqlite" else folder / FILE
+
+
+def has_library(folder: str | Path | None = None) -> bool:
+    """Whether there is a library, even a damaged one or one whose repair was interrupted."""
+    file = find_file(find_library(folder))
+    return any(file.with_name(name).exists() for name in (file.name, REPAIRED, _OLD_FILE))
+
+
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection in autocommit mode; `mode` is a parameter of SQLite's URIs, for instance "mode=ro"."""
+    address = f"file:{quote(str(path.absolute()))}?{mode}"
+    connection = sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    try:
+        for setting in ("foreign_keys = ON", "synchronous = FULL", "trusted_schema = OFF", "cell_size_check = ON"):
+            connection.execute(f"PRAGMA {setting}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def read_blob(connection: sqlite3.Connection, table: str, column: str, number: int) -> bytes | None:
+    """The BLOB of the embedding with that id; None if it is missing, or its pages are damaged or unreadable."""
+    try:
+        row = connection.execute(f"SELECT {column} FROM {table} WHERE embedding = ?", (number,)).fetchone()
+    except sqlite3.DatabaseError as error:
+        if not (getattr(error, "sqlite_errorname", None) or "").startswith(_UNREADABLE):
+            raise
+        return None
+    return row[0] if row is not None and isinstance(row[0], bytes) else None
+
+
+@contextmanager
+def translate_errors(path: Path) -> Iterator[None]:
+    """SQLite's errors as ours: the environment, or a damaged file."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except DAMAGE as error:
+        name = getattr(error, "sqlite_errorname", "") or ""
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise ResourceError(
+                f"'{path}' has been locked by another process for {PATIENCE:.0f} s. Nothing was changed. Try again "
+                "when that process has finished."
+            ) from error
+        if name.startswith(_ENVIRONMENT):
+            raise ResourceError(
+                f"'{path}' cannot be read or written ({error}). Nothing was changed. Free space on the disk, or choose "
+                "another folder: --library DIR"
+            ) from error
+        raise LibraryError(f"'{path}' is damaged ({error}). {_VERIFY}") from error
 
 
 class Database:
-    """Connections to the index of one library."""
+    """Connections to the file of one library.
 
-    patience = int(1000 * PATIENCE)  # the same in SQLite's milliseconds
+    Every block of `read` and `write` has a connection of its own, so threads and forks share none. One more is open all
+    the time and never used: the last connection that closes merges the WAL, which would otherwise happen every time.
+    """
 
-    def __init__(self, folder: Path, *, read_only: bool, may_make: bool = True):
-        """Opens the index, and makes it if it is not there and may be made."""
-        self.folder, self.path, self.is_read_only = folder, folder / INDEX, read_only
-        self._lock = threading.Lock()
-        self._idle: list[Connection] = []
-        self._inherited: list[list[Connection]] = []
-        self._is_closed = False
-        self._view: View | None = None
-        self.in_child: list[Callable[[], None]] = []  # what else is to be done after a fork
-        _open.add(self)
-        try:
-            with translated(self.path):
-                self._view = find_view(self.path) if read_only else None
-                self._address = self._view.address if self._view else make_address(self.path, "mode=rwc")
-            with self.borrowing() as connection:
-                preparing.prepare(connection, self.path, read_only=read_only, may_make=may_make)
-            if not read_only:  # an index that disappears later is not to be made anew, empty
-                self._address = make_address(self.path, "mode=rw")
-        except BaseException:
-            self.close()
-            raise
+    def __init__(self, path: Path, *, read_only: bool):
+        """Opens the file, and creates it if it is not there and may be written."""
+        self.path, self.is_read_only, self._is_closed = path, read_only, False
+        self._mode = "mode=ro" if read_only else "mode=rwc"
+        self._idle: sqlite3.Connection | None = None
+        self._inherited: list[sqlite3.Connection | None] = []
+        with translate_errors(path):
+            _check_place(path, read_only=read_only)
+            if read_only:
+                self._mode = _find_mode(path)
+            connection = connect(path, self._mode)
+            try:
+                _prepare(connection, path, read_only=read_only)
+            except BaseException:
+                connection.close()
+                raise
+        if not read_only:  # a file that disappears later is not created again, empty
+            self._mode = "mode=rw"
+        self._idle = connection
+        renew_after_fork(self)
+
+    def become_child(self) -> None:
+        """After a fork: the parent's connection is neither used nor closed."""
+        self._inherited.append(self._idle)
+        self._idle = None
+
+    def close(self) -> None:
+        """Closes the library; the last connection of all processes merges the WAL into the file."""
+        self._is_closed = True
+        if self._idle is not None:
+            self._idle.close()
 
     @contextmanager
-    def borrowing(self) -> Iterator[Connection]:
-        """A connection, for as long as it takes; the same one is never in two hands."""
-        connection = self._take()
-        try:
-            with translated(self.path):
-                yield connection
-        finally:
-            self._give_back(connection)
-
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A connection that sees the index as it is now until the end of the block, whatever others write meanwhile."""
-        with self.borrowing() as connection:
-            connection.execute("BEGIN")
+    def connect(self) -> Iterator[sqlite3.Connection]:
+        """A connection that nobody else uses until the end of the block."""
+        if self._is_closed:
+            raise LibraryError(f"the library '{self.path.parent}' is closed. Open it again: Library.open()")
+        with translate_errors(self.path):
+            connection = connect(self.path, self._mode)
             try:
                 yield connection
             finally:
                 _roll_back(connection)
+                connection.close()
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """A connection inside a transaction that holds the write lock: all of it is committed at the end, or none."""
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A connection that sees one snapshot until the end of the block, whatever others write meanwhile."""
+        before = self._identify()
+        with self.connect() as connection:
+            connection.execute("BEGIN")
+            yield connection
+        if "immutable" in self._mode and before != self._identify():
+            raise ResourceError(
+                f"'{self.path}' changed while it was read, and without the right to write there it cannot be locked. "
+                "Nothing was changed. Try again when others have finished writing."
+            )
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A connection with the write lock, in a transaction: all of the block is committed at its end, or none."""
         if self.is_read_only:
             raise ResourceError(
-                f"the library '{self.folder}' is open for reading only, so nothing can be kept in it. "
+                f"the library '{self.path.parent}' is open for reading only, so nothing can be saved in it. "
                 "Choose another one: --library DIR"
             )
-        with self._locking() as connection:
-            try:
+        for _ in range(2):
+            before = self._identify()
+            with self.connect() as connection:
+                _take_lock(connection)
+                if before is None or before[:2] != (self._identify() or ())[:2]:
+                    continue  # a repair has put another file in its place, and what is written to this one is lost
                 yield connection
                 connection.execute("COMMIT")
-            except BaseException:
-                _roll_back(connection)
-                raise
-
-    @contextmanager
-    def _locking(self) -> Iterator[Connection]:
-        """A connection with the write lock of the index that is there now: a repair may have put another in its place.
-
-        What would be written to the old one would be lost.
-        """
-        for _ in range(2):
-            with self.borrowing() as connection:
-                take_lock(connection)
-                if connection.file == _identify(self.path):
-                    yield connection
-                    return
-                _roll_back(connection)
-                self._drop_idle()
-                connection.is_stale = True
+                return
         raise ResourceError(
-            f"'{self.path}' is being replaced or was taken away, so nothing was changed. Open the library again."
+            f"'{self.path}' was replaced or removed by another process, so nothing was changed. Open the library again."
         )
 
-    def close(self) -> None:
-        """Closes all connections; the last one of all processes puts the journal back into the file."""
-        with self._lock:
-            self._is_closed = True
-        self._drop_idle()
-        if self._view is not None:
-            self._view.close()
+    def _identify(self) -> tuple[int, ...] | None:
+        """Device, inode, size and time of change of the file; None if it is not there."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
-    def _take(self) -> Connection:
-        with self._lock:
-            if self._is_closed:
-                raise LibraryError(f"the library '{self.folder}' is closed. Open it again: Library.open()")
-            while self._idle:
-                connection = self._idle.pop()
-                if self.is_read_only or connection.file == _identify(self.path):
-                    return connection
-                connection.close()
-        with translated(self.path):
-            while True:
-                before, connection = _identify(self.path), connect(self._address)
-                connection.file = _identify(self.path)
-                if before in (None, connection.file):
-                    return connection
-                connection.close()  # another file took the name at this very moment
 
-    def _give_back(self, connection: Connection) -> None:
-        with self._lock:
-            if not (self._is_closed or connection.is_stale or connection.in_transaction):
-                self._idle.append(connection)
+def _take_lock(connection: sqlite3.Connection) -> None:
+    """Begins a write transaction as soon as no other process has one.
+
+    SQLite's own busy handler sleeps for a tenth of a second at a time, so eight writers would mostly be asleep.
+    """
+    end = time.monotonic() + PATIENCE
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
                 return
+            except sqlite3.OperationalError as error:
+                is_busy = (getattr(error, "sqlite_errorname", None) or "").startswith("SQLITE_BUSY")
+                if not is_busy or time.monotonic() > end:
+                    raise
+            time.sleep(random.uniform(*_PAUSE))
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * PATIENCE)}")
+
+
+def _check_place(path: Path, *, read_only: bool) -> None:
+    """Refuses a place without a usable library, and makes the folder of a new one."""
+    if path.exists():
+        return
+    if path.with_name(REPAIRED).exists():
+        raise LibraryError(
+            f"a repair of '{path}' was interrupted before its last step. Nothing is lost. Finish it: task2vec library "
+            "repair"
+        )
+    if path.with_name(_OLD_FILE).exists():
+        raise LibraryError(
+            f"the library '{path.parent}' has the older schema 1 (an index with embeddings in files beside it), and "
+            f"this version reads schema {SCHEMA}. Export it with the version that made it, and import that file here."
+        )
+    if read_only:
+        raise LibraryError(f"there is no library in '{path.parent}'. Create one: task2vec embed FOLDER")
+    folder = path.parent
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for place in new:
+            sync_folder(place.parent)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(0, "the folder is read-only")
+    except OSError as error:
+        raise ResourceError(
+            f"the library cannot be created in '{folder}': {error.strerror}. Choose a folder that you can write to: "
+            f"--library DIR, or set {VARIABLE}."
+        ) from error
+
+
+def cannot_write(path: Path) -> bool:
+    """Whether there is a library at `path` that this process may not change."""
+    return path.exists() and not (os.access(path.parent, os.W_OK) and os.access(path, os.W_OK))
+
+
+def _find_mode(path: Path) -> str:
+    """How the file can be read without the right to write.
+
+    SQLite needs the WAL's two companion files, or the right to create them. Where it has neither, a file whose WAL is
+    merged is opened as immutable, and every reader checks that it has not changed meanwhile.
+    """
+    if _can_read(path):
+        return "mode=ro"
+    journal = path.with_name(f"{path.name}-wal")
+    if journal.exists() and journal.stat().st_size > 0:
+        raise ResourceError(
+            f"'{path}' has a WAL that was not merged, because its last writer was killed, and merging needs the right "
+            "to write. Open it once with that right (task2vec library ls), or copy the folder to where you can write."
+        )
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ResourceError(
+            f"'{path}' cannot be read: {error.strerror}. Ask for the right to read it, or choose another folder: "
+            "--library DIR"
+        ) from error
+    return "immutable=1"
+
+
+def _can_read(path: Path) -> bool:
+    try:
+        connection = connect(path, "mode=ro")
+    except sqlite3.OperationalError:
+        return False
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        return False
+    finally:
         connection.close()
+    return True
 
-    def _drop_idle(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            with suppress(sqlite3.Error):
-                connection.close()
 
-    def _become_child(self) -> None:
-        """After a fork: the parent's connections are neither used nor closed here, nor is its lock waited for."""
-        self._lock = threading.Lock()
-        self._inherited.append(self._idle)
-        self._idle = []
-        for renew in self.in_child:
-            renew()
+def _prepare(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
+    """Creates the tables of an empty file; refuses what is not a library of this schema."""
+    connection.execute("BEGIN")  # one snapshot: others may be creating the tables right now
+    try:
+        is_ready = _is_ready(connection, path, read_only=read_only)
+    finally:
+        connection.execute("ROLLBACK")
+    if is_ready:
+        return
+    connection.execute(f"PRAGMA page_size = {PAGE}")
+    _use_wal(connection)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if not _is_ready(connection, path, read_only=read_only):  # again: another process may have been faster
+            for statement in filter(str.strip, TABLES.split(";")):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        connection.execute("COMMIT")
+    except BaseException:
+        _roll_back(connection)
+        raise
+
+
+def _is_ready(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> bool:
+    """Whether it is a library of this schema; False if it is an empty file that may become one."""
+    version, application = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")
+    )
+    objects = connection.execute("SELECT name, rootpage FROM sqlite_master").fetchall()
+    if not (version or application or objects):
+        if read_only:
+            raise LibraryError(
+                f"'{path}' is empty, and cannot be written to, so there is no library to read. Choose another folder: "
+                "--library DIR"
+            )
+        return False
+    if application != APPLICATION:
+        raise LibraryError(
+            f"'{path}' is the database of another program, and nothing was changed in it. Choose another folder: "
+            "--library DIR"
+        )
+    if version != SCHEMA:
+        fix = (
+            "it was made by a newer task2vec. Upgrade: pip install -U task2vec"
+            if version > SCHEMA
+            else "its tables may mean something else. Copy what can be read: task2vec library repair"
+        )
+        raise LibraryError(
+            f"the library '{path.parent}' has schema {version}, and this version reads schema {SCHEMA}: {fix}"
+        )
+    foreign = [str(name) for name, page in objects if not page]
+    if foreign:
+        raise LibraryError(
+            f"'{path}' has a view, trigger or virtual table ({foreign[0]!r}), which task2vec never creates and which "
+            "could run anything while the library is used. Copy only the data: task2vec library repair"
+        )
+    return True
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Turns on WAL mode; SQLite does not wait for others that do the same, so this does."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
@@ -157,20 +430,20 @@ def _roll_back(connection: sqlite3.Connection) -> None:
             connection.execute("ROLLBACK")
 
 
-def _identify(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another one that has taken its name."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+class _HasFork(Protocol):
+    def become_child(self) -> None: ...
 
 
-def _leave_parents() -> None:
-    for database in list(_open):
-        database._become_child()
+def renew_after_fork(owner: _HasFork) -> None:
+    """Calls `become_child` of the owner in every process that is forked from this one."""
+    _owners.add(owner)
 
 
-_open: "weakref.WeakSet[Database]" = weakref.WeakSet()
+def _renew_owners() -> None:
+    for owner in list(_owners):
+        owner.become_child()
+
+
+_owners: "weakref.WeakSet[_HasFork]" = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_parents)
+    os.register_at_fork(after_in_child=_renew_owners)

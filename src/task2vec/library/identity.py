@@ -1,9 +1,8 @@
-"""What an embedding says of itself that an index must know; embeddings come from strangers, so nothing is believed."""
+"""What identifies an embedding: its task, its probe, its settings. Embeddings come from outside, so all is checked."""
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from task2vec.distance import SCALING
 from task2vec.embedding import Embedding
 from task2vec.embedding.settings import RECIPE
 from task2vec.errors import DataError
-from task2vec.library.texts import check_text, write_plain
+from task2vec.library.entries import EmbeddingEntry, TaskEntry, check_text, to_json
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
@@ -22,100 +21,75 @@ if TYPE_CHECKING:
 _HEX = set("0123456789abcdef")
 
 
-@dataclass(frozen=True)
-class TaskFacts:
-    """The task of an embedding, as far as the index lists it; see `TaskEntry`."""
-
-    fingerprint: str
-    name: str
-    images: int
-    classes: tuple[str, ...]
-    counts: tuple[int, ...]
-    is_multilabel: bool
-
-
-@dataclass(frozen=True)
-class Space:
-    """Where embeddings can be compared: one probe with its weights, and one choice of all settings that scale."""
-
-    probe: str
-    probe_fingerprint: str
-    filters: int
-    settings: str
-
-    @property
-    def key(self) -> str:
-        """SHA-256 of what decides; the name of the probe does not."""
-        return _hash([self.probe_fingerprint, self.filters, self.settings])
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What makes an embedding this one and no other, and what is told of it in a list."""
-
-    key: str
-    task: TaskFacts
-    space: Space
-    settings: str
-    recipe: int | None
-    norm: float
-    cv_error: float | None
-
-
-def identify(embedding: Embedding) -> Identity:
-    """What `embedding` is.
+def identify(embedding: Embedding) -> EmbeddingEntry:
+    """The entry that `embedding` would be in a library, without its number, bytes and moment.
 
     Raises:
-        DataError: It does not say which task, probe or settings it comes from.
+        DataError: It lacks its task, probe or settings.
     """
-    story = embedding.provenance
+    return identify_with_task(embedding)[1]
+
+
+def identify_with_task(embedding: Embedding) -> tuple[TaskEntry, EmbeddingEntry]:
+    """The task of `embedding`, and its own entry; see `identify`."""
+    provenance = embedding.provenance
     try:
-        settings = story["settings"]
+        settings, recipe, counts = provenance["settings"], provenance.get("recipe"), provenance["counts"]
         if not isinstance(settings, dict):
             raise TypeError("settings")
-        recipe = story.get("recipe")
         if recipe is not None and not _is_count(recipe):
             raise TypeError("recipe")
-        task = _read_task(embedding.task, story)
-        probe = _check_hash(story["probe_fingerprint"], "probe_fingerprint")
-        text = write_plain(settings, "settings")
-        key = _hash([task.fingerprint, probe, settings, recipe])
-        head = story.get("head")
+        task = read_task(
+            {
+                "fingerprint": provenance["task_fingerprint"],
+                "name": embedding.task,
+                "images": counts["images"],
+                "classes": provenance["classes"],
+                "counts": counts["per_class"],
+                "is_multilabel": provenance["is_multilabel"],
+            }
+        )
+        probe = _check_hash(provenance["probe_fingerprint"], "probe_fingerprint")
+        to_json(settings, "settings")
+        key = hash_values([task.fingerprint, probe, settings, recipe])
+        head = provenance.get("head")
         error = head.get("cv_error") if isinstance(head, dict) else None
         check_text(embedding.probe, "probe")
-        _check_layers(embedding)
+        if not len(embedding) or not all(_is_count(layer.filters) for layer in embedding.layers):
+            raise ValueError("layers")
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(
-            f"the embedding of '{embedding.task}' does not say how it was made ({type(error).__name__}: {error}), so a "
-            "library could not tell it from others. Embed the task again: task2vec embed FOLDER"
+            f"the provenance of the embedding of '{embedding.task}' is incomplete ({type(error).__name__}: {error}), "
+            "so a library could not tell it from others. Embed the task again: task2vec embed FOLDER"
         ) from error
-    return Identity(
-        key=key,
-        task=task,
-        space=space_of(embedding),
-        settings=text,
-        recipe=recipe,
-        norm=embedding.norm(),
-        cv_error=float(error) if isinstance(error, int | float) and 0 <= error <= 1 else None,
-    )
+    cv_error = float(error) if isinstance(error, int | float) and 0 <= error <= 1 else None
+    has_halves = embedding.halves is not None
+    own = (key, embedding.probe, probe, settings, recipe, embedding.norm(), cv_error, has_halves)
+    return task, EmbeddingEntry(0, *own, sha256="", bytes=0, added="")
 
 
-def space_of(embedding: Embedding) -> Space:
-    """The space that `embedding` can be compared in."""
+def describe_space(embedding: Embedding) -> tuple[str, str]:
+    """The key of the space that `embedding` can be compared in, and the settings that define it, as JSON.
+
+    Embeddings of one probe with its weights, and with the same values of all settings that change the scale, are
+    comparable; the name of the probe does not matter.
+    """
     settings = embedding.provenance.get("settings")
     chosen = {name: settings.get(name) for name in SCALING} if isinstance(settings, dict) else {}
-    return Space(embedding.probe, embedding.probe_fingerprint, len(embedding), _write(chosen))
+    text = json.dumps(chosen, sort_keys=True, allow_nan=False)
+    return hash_values([embedding.probe_fingerprint, len(embedding), text]), text
 
 
 def key_of(task: "Task", probe: "Probe", settings: "EmbedSettings") -> str:
-    """The key of the embedding that a run with these would give today."""
-    return _hash([task.fingerprint, probe.fingerprint, json.loads(json.dumps(settings.as_dict())), RECIPE])
+    """The key of the embedding that `embed` would give for these today."""
+    return hash_values([task.fingerprint, probe.fingerprint, json.loads(json.dumps(settings.as_dict())), RECIPE])
 
 
-def describe_task(task: "Task") -> TaskFacts:
-    """The facts of a task that is at hand."""
+def describe_task(task: "Task") -> TaskEntry:
+    """The entry that `task` would be in a library."""
     counts = tuple(int(count) for count in task.counts)
-    return TaskFacts(task.fingerprint, task.name, len(task), task.classes, counts, task.is_multilabel)
+    entry = (task.fingerprint, task.name, len(task), task.classes, counts, task.is_multilabel, None, task.source, "")
+    return TaskEntry(0, *entry)
 
 
 def is_same_vector(one: Embedding, other: Embedding) -> bool:
@@ -124,44 +98,33 @@ def is_same_vector(one: Embedding, other: Embedding) -> bool:
     return all((a is None and b is None) or (a is not None and np.array_equal(a, b)) for a, b in pairs)
 
 
-def read_facts(told: Mapping[str, Any]) -> TaskFacts:
-    """The facts of a task from plain values, each checked.
+def read_task(fields: Mapping[str, Any]) -> TaskEntry:
+    """A task from plain values, each checked.
 
     Raises:
         KeyError, TypeError, ValueError: One is missing or is not what it should be.
     """
-    classes, counts = told["classes"], told["counts"]
+    classes, counts, tags = fields["classes"], fields["counts"], fields.get("tags", [])
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise TypeError("classes")
     if not isinstance(counts, list) or len(counts) != len(classes) or not all(_is_count(count) for count in counts):
         raise TypeError("counts")
-    if not _is_count(told["images"]):
+    if not _is_count(fields["images"]):
         raise TypeError("images")
-    for text in (told["name"], *classes):
+    if not isinstance(tags, list) or any(not check_text(tag, "tag").strip() for tag in tags):
+        raise TypeError("tags")
+    for text in (fields["name"], *classes):
         check_text(text, "name")
-    fingerprint = _check_hash(told["fingerprint"], "fingerprint")
-    return TaskFacts(
-        fingerprint, told["name"], told["images"], tuple(classes), tuple(counts), told["is_multilabel"] is True
-    )
+    taxon, added = (check_text(fields.get(name), name, may_be_none=True) for name in ("taxon", "added"))
+    return TaskEntry(
+        0, _check_hash(fields["fingerprint"], "fingerprint"), fields["name"], fields["images"], tuple(classes),
+        tuple(counts), fields["is_multilabel"] is True, taxon, "", added or "", tuple(tags),
+    )  # fmt: skip
 
 
-def _read_task(name: str, story: Mapping[str, Any]) -> TaskFacts:
-    counts = story["counts"]
-    return read_facts(
-        {
-            "fingerprint": story["task_fingerprint"],
-            "name": name,
-            "images": counts["images"],
-            "classes": story["classes"],
-            "counts": counts["per_class"],
-            "is_multilabel": story["is_multilabel"],
-        }
-    )
-
-
-def _check_layers(embedding: Embedding) -> None:
-    if not len(embedding) or not all(_is_count(layer.filters) for layer in embedding.layers):
-        raise ValueError("layers")
+def hash_values(content: Sequence[Any]) -> str:
+    """SHA-256 of plain values."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def _check_hash(value: object, name: str) -> str:
@@ -172,12 +135,3 @@ def _check_hash(value: object, name: str) -> str:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
-
-
-def _hash(content: Sequence[Any]) -> str:
-    """SHA-256 of plain values."""
-    return hashlib.sha256(_write(content).encode()).hexdigest()
-
-
-def _write(content: Any) -> str:
-    return json.dumps(content, sort_keys=True, allow_nan=False)

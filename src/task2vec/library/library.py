@@ -1,42 +1,49 @@
-"""The library: a folder that keeps every task and every expert, and never loses one."""
+"""The library: one SQLite file with every task, embedding, expert and measured error."""
 
-import os
+import dataclasses
+import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from task2vec.embedding import Embedding
-from task2vec.errors import LibraryError, NotInLibraryError, ResourceError, Task2VecError, UsageError
-from task2vec.library import exchange, listing, repairing, verifying
-from task2vec.library.blobs import Blobs
-from task2vec.library.database import INDEX, Database
-from task2vec.library.entries import Added, EmbeddingEntry, Expert, MeasuredError, Neighbour, RunEntry, TaskEntry
-from task2vec.library.identity import describe_task, key_of
-from task2vec.library.keeping import Keeper, Note, check_tags, load_blob, now
-from task2vec.library.neighbours import Neighbours
-from task2vec.library.place import find_library
+from task2vec.errors import NotInLibraryError, ResourceError, Task2VecError, UsageError
+from task2vec.library import entries, writes
+from task2vec.library import export as sharing
+from task2vec.library import verify as verification
+from task2vec.library.database import Database, cannot_write, find_file, find_library
+from task2vec.library.entries import (
+    Added,
+    EmbeddingEntry,
+    Expert,
+    MeasuredError,
+    Neighbour,
+    RunEntry,
+    TaskEntry,
+    check_tags,
+    check_text,
+    to_json,
+)
+from task2vec.library.identity import describe_space, describe_task, key_of
 from task2vec.library.search import Search, SearchReport
-from task2vec.library.sweeping import Sweeper, is_left
-from task2vec.library.texts import check_text, write_plain
 from task2vec.progress import Report, silent
-from task2vec.storage import sync_folder
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
     from task2vec.probe import Probe
     from task2vec.tasks import Task
 
-_Sent = TypeVar("_Sent")
+_PATIENCE_WITH_READERS = 1000  # milliseconds: a WAL that somebody still reads is merged another time
 
 
 class Library:
-    """Tasks with their embeddings, experts, and the errors that were measured: kept in one folder.
+    """Tasks with their embeddings, experts, and measured errors, in one SQLite file.
 
-    Any number of processes and threads may use it at the same time. What `add` has returned is on the disk; a process
-    that is killed leaves every entry whole or absent. A folder that cannot be written to is opened for reading.
+    Any number of processes and threads may use it at the same time. When `add` has returned, everything is on the disk;
+    a process that is killed leaves every entry whole or absent. A file that cannot be written to is opened for reading.
 
     Example:
         >>> import tempfile
@@ -45,7 +52,7 @@ class Library:
         >>> probe = t2v.load_probe(size=32)
         >>> with t2v.Library.open(folder.name) as library:
         ...     for task in t2v.sample_tasks(images_per_task=24)[:2]:
-        ...         embedding = t2v.embed(task, probe, settings=t2v.EmbedSettings(max_samples=8))
+        ...         embedding = t2v.embed(task, probe, settings=t2v.EmbedSettings(images=8))
         ...         added = library.add(embedding, tags=["sample"])
         ...     print(library)
         ...     print(library.nearest("digits", k=1)[0].task.name)
@@ -55,26 +62,17 @@ class Library:
     """
 
     def __init__(self, folder: str | Path | None = None, *, read_only: bool | None = None):
-        """Opens the library in `folder`, and makes it if there is none; see `find_library` for the default.
+        """Opens the library in `folder`, and creates it if there is none; see `find_library` for the default.
 
         Args:
-            folder: of the library.
-            read_only: True changes nothing, not even by accident; None does so where the folder cannot be written to.
+            folder: of the library, or its .sqlite file.
+            read_only: True changes nothing; None does so where the file cannot be written to.
         """
         self.folder = find_library(folder)
-        self.is_read_only = _cannot_write(self.folder) if read_only is None else read_only
-        if not self.is_read_only:
-            _make_folder(self.folder)
-        repairing.check_finished(self.folder)
-        self._blobs, self._search = Blobs(self.folder), Search(self.folder)
-        was_left = is_left(self.folder)
-        self._database = Database(self.folder, read_only=self.is_read_only, may_make=self._blobs.is_empty())
-        self._database.in_child.append(self._search.become_child)
-        self._keeper = Keeper(self._blobs, self._search)
-        parts = (self._database, self._blobs, self._search)
-        self._neighbours, self._sweeper = Neighbours(*parts), Sweeper(*parts)
-        if was_left and not self.is_read_only:
-            self._sweeper.sweep_after_crash()
+        path = find_file(self.folder)
+        self.is_read_only = cannot_write(path) if read_only is None else read_only
+        self._search = Search()
+        self._database = Database(path, read_only=self.is_read_only)
 
     @classmethod
     def open(cls, folder: str | Path | None = None, *, read_only: bool | None = None) -> "Library":
@@ -92,7 +90,7 @@ class Library:
         self.close()
 
     def close(self) -> None:
-        """Lets go of all files."""
+        """Closes all connections."""
         self._database.close()
 
     def __repr__(self) -> str:
@@ -105,10 +103,10 @@ class Library:
 
     def __len__(self) -> int:
         """The number of tasks."""
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             return connection.execute("SELECT count(*) FROM tasks").fetchone()[0]
 
-    # --- what comes in ---------------------------------------------------------------------------------------------
+    # --- writing -----------------------------------------------------------------------------------------------------
 
     def add(
         self,
@@ -118,7 +116,7 @@ class Library:
         source: str = "",
         replace: bool = False,
     ) -> list[Added]:
-        """Keeps all of `things` or, if one of them is refused, none; says of each whether it was new.
+        """Adds all of `things` in one transaction or, if one of them is refused, none; returns which of them were new.
 
         The very same again changes nothing. Something else under the same key (other numbers for the same images, probe
         and settings; another expert of that name; another error for that cell) is refused.
@@ -127,110 +125,87 @@ class Library:
             things: embeddings with their tasks, tasks alone, experts, measured errors.
             tags: for the tasks.
             taxon: the tasks' place in a taxonomy.
-            source: where the tasks come from; a `Task` knows that itself.
-            replace: put the new in the place of the old instead of refusing it.
+            source: where the tasks were read from; a `Task` knows that itself.
+            replace: overwrite instead of refusing.
         """
-        note = Note(check_tags(tags), taxon, source)
-        added, stale = [], []
-        with self._database.writing() as connection:
-            for thing in things:
-                found, old = self._keep(connection, thing, note, replace)
-                added.append(found)
-                stale += [old] if old else []
-            self._search.sync()
-            self._blobs.note(stale)
-        self._sweeper.drop_blobs(stale)
-        self._sweeper.settle()
-        return added
+        about = TaskEntry(0, "", "", 0, (), (), False, taxon, source, "", check_tags(tags))
+        with self._database.write() as connection:
+            return [self._add(connection, thing, about, replace) for thing in things]
 
-    def _keep(self, connection: sqlite3.Connection, thing: Any, note: Note, replace: bool) -> tuple[Added, str | None]:
+    def _add(self, connection: sqlite3.Connection, thing: Any, about: TaskEntry, replace: bool) -> Added:
         if isinstance(thing, Embedding):
-            return self._keeper.keep_embedding(connection, thing, note, replace=replace)
+            return writes.write_embedding(connection, self._search, thing, about, replace=replace)
         if isinstance(thing, Expert):
-            return self._keeper.keep_expert(connection, thing, replace=replace), None
+            return writes.write_expert(connection, thing, replace=replace)
         if isinstance(thing, MeasuredError):
-            return self._keeper.keep_error(connection, thing, replace=replace), None
+            return writes.write_error(connection, thing, replace=replace)
         if hasattr(thing, "fingerprint") and hasattr(thing, "targets"):
-            note = Note(note.tags, note.taxon, note.source or thing.source)
-            return self._keeper.keep_task(connection, describe_task(thing), note), None
+            task, source = describe_task(thing), about.source or thing.source
+            return writes.write_task(
+                connection, dataclasses.replace(task, tags=about.tags, taxon=about.taxon, source=source)
+            )
         raise UsageError(
-            f"a library does not keep a {type(thing).__name__}: nobody could ask for it. Add embeddings, tasks, "
-            "experts or measured errors."
+            f"a {type(thing).__name__} cannot be added to a library. Add embeddings, tasks, experts or measured errors."
         )
 
     def tag(self, what: str, *tags: str, remove: bool = False) -> TaskEntry:
-        """Gives tags to a task, or takes them away, and returns it."""
-        with self._database.writing() as connection:
-            number = listing.find_task(connection, what).id
+        """Adds tags to a task, or removes them, and returns it."""
+        with self._database.write() as connection:
+            number = entries.find_task(connection, what).id
             statement = (
                 "DELETE FROM tags WHERE task = ? AND tag = ?" if remove else "INSERT OR IGNORE INTO tags VALUES (?, ?)"
             )
             connection.executemany(statement, [(number, tag) for tag in check_tags(tags)])
-            return listing.list_tasks(connection, [number])[0]
+            return entries.list_tasks(connection, [number])[0]
 
     def rename(self, what: str, name: str) -> TaskEntry:
         """Gives a task another name, and returns it."""
         if not check_text(name, "name").strip():
-            raise UsageError("a task needs a name, or nobody could ask for it. Give a text that is not empty.")
-        with self._database.writing() as connection:
-            number = listing.find_task(connection, what).id
+            raise UsageError("a task without a name could not be found. Give a text that is not empty.")
+        with self._database.write() as connection:
+            number = entries.find_task(connection, what).id
             connection.execute("UPDATE tasks SET name = ? WHERE id = ?", (name, number))
-            return listing.list_tasks(connection, [number])[0]
+            return entries.list_tasks(connection, [number])[0]
 
     def remove(self, what: str, *, with_errors: bool = False) -> list[EmbeddingEntry]:
-        """Takes a task with all its embeddings out, or one embedding named by its key; returns these embeddings.
+        """Removes a task with all its embeddings, or one embedding named by its key; returns these embeddings.
 
-        A task that errors were measured for stays, unless `with_errors` gives them up, too.
+        A task that errors were measured for stays, unless `with_errors` removes these, too.
         """
-        with self._database.writing() as connection:
-            tasks = listing.find_tasks(connection, what)
-            if tasks:
-                task = listing.find_task(connection, what)
-                gone = list(task.embeddings)
-                self._give_up_errors(connection, "task", task.id, task.name, with_errors)
+        with self._database.write() as connection:
+            is_task = bool(entries.find_tasks(connection, what))
+            if is_task:
+                task = entries.find_task(connection, what)
+                removed = list(task.embeddings)
+                _remove_errors(connection, "task", task.id, task.name, with_errors)
             else:
-                task, only = listing.find_embedding(connection, what)
-                gone = [only]
-            for entry in gone:
-                space = connection.execute("SELECT space FROM embeddings WHERE id = ?", (entry.id,)).fetchone()[0]
-                self._search.leave(connection, space, entry.id)
-                connection.execute("DELETE FROM embeddings WHERE id = ?", (entry.id,))
-            if tasks:
+                task, only = entries.find_embedding(connection, what)
+                removed = [only]
+            for entry in removed:
+                writes.delete_embedding(connection, entry.id)
+            if is_task:
                 connection.execute("DELETE FROM tasks WHERE id = ?", (task.id,))
-            self._blobs.note(entry.sha256 for entry in gone)
-        self._sweeper.drop_blobs([entry.sha256 for entry in gone])
-        self._sweeper.settle()
-        return gone
+        return removed
 
     def remove_expert(self, name: str, *, with_errors: bool = False) -> None:
-        """Takes an expert out; see `remove`."""
-        with self._database.writing() as connection:
+        """Removes an expert; see `remove`."""
+        with self._database.write() as connection:
             row = connection.execute("SELECT id FROM experts WHERE name = ?", (name,)).fetchone()
             if row is None:
-                raise NotInLibraryError(f"there is no expert '{name}' in the library.")
-            self._give_up_errors(connection, "expert", row[0], name, with_errors)
+                raise NotInLibraryError(
+                    f"there is no expert '{name}' in the library. List them: task2vec library experts"
+                )
+            _remove_errors(connection, "expert", row[0], name, with_errors)
             connection.execute("DELETE FROM experts WHERE id = ?", row)
 
-    def _give_up_errors(
-        self, connection: sqlite3.Connection, side: str, number: int, name: str, with_errors: bool
-    ) -> None:
-        """Raise if errors were measured for it that nobody wanted to give up; otherwise they go."""
-        count = connection.execute(f"SELECT count(*) FROM errors WHERE {side} = ?", (number,)).fetchone()[0]
-        if count and not with_errors:
-            raise UsageError(
-                f"{count} errors were measured for the {side} '{name}' and would be lost with it. If that is meant: "
-                "with_errors=True, --with-errors"
-            )
-        connection.execute(f"DELETE FROM errors WHERE {side} = ?", (number,))
-
     @contextmanager
-    def record(self, what: str, story: Mapping[str, Any] | None = None) -> Iterator[int]:
-        """Notes a run: what was begun, and at the end of the block how it ended."""
+    def record(self, what: str, details: Mapping[str, Any] | None = None) -> Iterator[int]:
+        """Records a run: what was started, and at the end of the block how it ended."""
         check_text(what, "run")
-        text = write_plain(dict(story or {}), "story of the run")
-        with self._database.writing() as connection:
+        text = to_json(dict(details or {}), "details of the run")
+        with self._database.write() as connection:
             number = connection.execute(
-                "INSERT INTO runs(what, story, begun) VALUES (?, ?, ?)", (what, text, now())
+                "INSERT INTO runs(what, details, started) VALUES (?, ?, ?)", (what, text, writes.now())
             ).lastrowid
         assert number is not None
         outcome = "done"
@@ -240,15 +215,17 @@ class Library:
             outcome = f"{type(error).__name__}: {error}"[:1000]
             raise
         finally:
-            with self._database.writing() as connection:
-                connection.execute("UPDATE runs SET ended = ?, outcome = ? WHERE id = ?", (now(), outcome, number))
+            with self._database.write() as connection:
+                connection.execute(
+                    "UPDATE runs SET ended = ?, outcome = ? WHERE id = ?", (writes.now(), outcome, number)
+                )
 
-    # --- what is there ---------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     def tasks(self, *, tag: str | None = None, probe: str | None = None) -> list[TaskEntry]:
         """All tasks by name, or those with a tag, or with an embedding by that probe."""
-        with self._database.reading() as connection:
-            found = listing.list_tasks(connection)
+        with self._database.read() as connection:
+            found = entries.list_tasks(connection)
         return [
             task
             for task in found
@@ -258,23 +235,23 @@ class Library:
 
     def task(self, what: str) -> TaskEntry:
         """The task of that name, or whose fingerprint begins so."""
-        with self._database.reading() as connection:
-            return listing.find_task(connection, what)
+        with self._database.read() as connection:
+            return entries.find_task(connection, what)
 
     def experts(self) -> list[Expert]:
         """All experts by name."""
-        with self._database.reading() as connection:
-            return listing.list_experts(connection)
+        with self._database.read() as connection:
+            return entries.list_experts(connection)
 
     def errors(self, protocol: str | None = None) -> list[MeasuredError]:
         """All measured errors, or those of one protocol."""
-        with self._database.reading() as connection:
-            return listing.list_errors(connection, protocol)
+        with self._database.read() as connection:
+            return entries.list_errors(connection, protocol)
 
     def runs(self) -> list[RunEntry]:
-        """What was done with this library, oldest first."""
-        with self._database.reading() as connection:
-            return listing.list_runs(connection)
+        """All recorded runs, oldest first."""
+        with self._database.read() as connection:
+            return entries.list_runs(connection)
 
     def get(self, what: str, *, probe: str | None = None, method: str | None = None) -> Embedding:
         """The embedding of a task: by the name or the first digits of the fingerprint, or of the embedding's key.
@@ -284,38 +261,27 @@ class Library:
             probe: by which probe, where the task has several: a name, or the first digits of a fingerprint.
             method: by which method, where the task has several.
         """
-        seen = None
-        while True:
-            with self._database.reading() as connection:
-                task, entry = listing.find_embedding(connection, what, probe=probe, method=method)
-            try:
-                return load_blob(self._blobs, entry.sha256, name=task.name)
-            except LibraryError:
-                if entry == seen:
-                    raise
-                seen = entry  # another process may have replaced or removed it since it was found
+        with self._database.read() as connection:
+            task, entry = entries.find_embedding(connection, what, probe=probe, method=method)
+            return writes.read_embedding(connection, entry.id, entry.sha256, name=task.name)
 
     def find(self, task: "Task", probe: "Probe", *, settings: "EmbedSettings") -> Embedding | None:
         """The embedding that embedding this task by this probe with these settings would give again.
 
-        None if it is not here, or is damaged: then it is to be made, and `add` puts it in the place of the damaged one.
+        None if it is not here, or is damaged; then `add` replaces the damaged one.
         """
-        with self._database.reading() as connection:
+        with self._database.read() as connection:
             row = connection.execute(
-                "SELECT e.sha256, t.name FROM embeddings e JOIN tasks t ON t.id = e.task WHERE e.key = ?",
-                (key_of(task, probe, settings),),
+                "SELECT id FROM embeddings WHERE key = ?", (key_of(task, probe, settings),)
             ).fetchone()
-        try:
-            return None if row is None else load_blob(self._blobs, row[0], name=row[1])
-        except LibraryError:
-            return None
+            return None if row is None else writes.make_loader(connection)(row[0])
 
     def stats(self) -> dict[str, Any]:
-        """How many of everything there are, and the bytes of all embeddings."""
-        with self._database.reading() as connection:
-            return listing.count_everything(connection)
+        """The number of entries of every kind, and the bytes of all embeddings."""
+        with self._database.read() as connection:
+            return entries.count_everything(connection)
 
-    # --- who is near -----------------------------------------------------------------------------------------------
+    # --- searching ---------------------------------------------------------------------------------------------------
 
     def nearest(
         self,
@@ -330,8 +296,8 @@ class Library:
         """The `k` tasks nearest by the symmetric distance, among those that can be compared; never the task itself.
 
         Up to 2,000 embeddings all distances are computed. Above, sketches give 100 candidates (400 of a million) whose
-        distances are computed; `exact` computes all. `check_search` says what that misses. An embedding that is damaged
-        is left out, and `verify` names it.
+        distances are computed; `exact` computes all. `check_search` measures what that misses. A damaged embedding is
+        left out, and `verify` names it.
 
         Args:
             what: an embedding, which need not be in the library, or what `get` takes.
@@ -344,110 +310,144 @@ class Library:
         if k < 1:
             raise UsageError(f"k={k}: there are no {k} nearest tasks. Ask for at least one.")
         embedding = what if isinstance(what, Embedding) else self.get(what, probe=probe, method=method)
-        return self._neighbours.find(embedding, k, exact=exact, report=report)
+        with entries.expect_sound_rows():
+            return self._find_nearest(embedding, k, exact, report)
+
+    def _find_nearest(self, embedding: Embedding, k: int, exact: bool, report: Report) -> list[Neighbour]:
+        with self._database.read() as connection:
+            row = connection.execute("SELECT id FROM spaces WHERE key = ?", describe_space(embedding)[:1]).fetchone()
+            needs_fit = row is not None and not exact and self._search.needs_fit(connection, row[0])
+        if row is None:
+            return []
+        if needs_fit and not self.is_read_only:
+            with suppress(ResourceError):  # no space for sketches: all are compared
+                self._fit(row[0], report, again=False)
+        with self._database.read() as connection:
+            own = connection.execute(
+                "SELECT e.id FROM embeddings e JOIN tasks t ON t.id = e.task WHERE t.fingerprint = ?",
+                (embedding.provenance.get("task_fingerprint"),),
+            ).fetchall()
+            without = frozenset(number for (number,) in own)
+            load = writes.make_loader(connection)
+            found = self._search.nearest(connection, row[0], embedding, k=k, exact=exact, without=without, load=load)
+            return _make_neighbours(connection, found)
 
     def check_search(self, *, queries: int = 50, report: Report = silent) -> list[tuple[dict[str, Any], SearchReport]]:
-        """How well sketches find what exact search finds: every space of this library, and its figures."""
-        return self._neighbours.check(queries=queries, report=report)
+        """Every space of this library, with the recall and speed of the search by sketches in it."""
+        with entries.expect_sound_rows(), self._database.read() as connection:
+            spaces = connection.execute(
+                "SELECT id, probe, probe_fingerprint, settings FROM spaces WHERE id IN (SELECT space FROM embeddings) "
+                "ORDER BY id"
+            ).fetchall()
+            load = writes.make_loader(connection)
+            return [
+                (
+                    {"probe": probe, "probe_fingerprint": fingerprint, "settings": json.loads(settings)},
+                    self._search.check(connection, number, queries=queries, load=load, report=report),
+                )
+                for number, probe, fingerprint, settings in spaces
+            ]
 
     def refit_search(self, *, report: Report = silent) -> None:
-        """Makes the sketches of all spaces anew, from the tasks that are there today."""
-        self._neighbours.refit(report=report)
+        """Fits the sketches of all spaces again, to the tasks that are there today."""
+        with self._database.read() as connection:
+            spaces = connection.execute("SELECT id FROM spaces").fetchall()
+        for (space,) in spaces:
+            self._fit(space, report, again=True)
 
-    # --- care ------------------------------------------------------------------------------------------------------
+    def _fit(self, space: int, report: Report, *, again: bool) -> None:
+        with self._database.write() as connection:
+            if again or self._search.needs_fit(connection, space):  # else another process was faster
+                self._search.fit(connection, space, load=writes.make_loader(connection), report=report)
 
-    def verify(self, *, report: Report = silent) -> "verifying.Verification":
+    # --- maintenance and sharing -------------------------------------------------------------------------------------
+
+    def verify(self, *, report: Report = silent) -> verification.Verification:
         """Reads everything, and names what is damaged."""
-        return verifying.verify(self._database, self._blobs, self._search, report=report)
+        return verification.verify(self._database, report=report)
 
-    def glance(self) -> "verifying.Verification":
-        """Looks at the index and at the lengths of files, and names what is damaged: much faster, and finds less."""
-        return verifying.glance(self._database, self._blobs)
+    def glance(self) -> verification.Verification:
+        """Checks the tables and the lengths of embeddings: much faster than `verify`, and finds less."""
+        return verification.glance(self._database)
 
     @classmethod
-    def repair(cls, folder: str | Path | None = None, *, report: Report = silent) -> "repairing.Repaired":
-        """Makes the index anew from all that can still be read: its own tables and every blob.
+    def repair(cls, folder: str | Path | None = None, *, report: Report = silent) -> verification.Repaired:
+        """Copies everything readable into a new file, which replaces the damaged one.
 
-        The old index is kept in the folder `backups`. Nobody else may use the library meanwhile.
+        The damaged file is kept in the folder `backups`. Nobody else may use the library meanwhile. If the trees of
+        pages are damaged, embeddings that were removed shortly before may come back.
         """
-        return repairing.repair(find_library(folder), report=report)
+        return verification.repair(find_file(find_library(folder)), report=report)
 
     def compact(self, *, report: Report = silent) -> dict[str, int]:
-        """Takes away what nobody needs; returns the bytes of the folder before and after."""
-        return self._sweeper.compact(report=report)
+        """Frees the space of removed entries (VACUUM); returns the bytes of the file before and after."""
+        path, step = self._database.path, report("compacting", 1)
+        with self._database.write():
+            files = (path, path.with_name(f"{path.name}-wal"))
+            before = sum(file.stat().st_size for file in files if file.exists())
+        with self._database.connect() as connection:
+            connection.execute("VACUUM")
+            patience = connection.execute("PRAGMA busy_timeout").fetchone()[0]
+            connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_WITH_READERS}")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # reports whether readers were in the way
+            connection.execute(f"PRAGMA busy_timeout = {patience}")
+        step(1)
+        return {"before": before, "after": path.stat().st_size}
 
     def export(self, path: str | Path, *, tag: str | None = None, report: Report = silent) -> Path:
-        """Writes everything, or the tasks with a tag and what was measured for them, to one file to be imported.
+        """Writes everything, or the tasks with a tag and what was measured for them, to one file for `merge`.
 
-        Where tasks came from (`source`) is not told: it is a path on this machine.
+        Where tasks were read from (`source`) is left out: it is a path on this machine.
         """
-        place, own = Path(path).resolve(), self.folder.resolve()
-        if place.is_relative_to(own) and place.suffix != exchange.SUFFIX:
+        if Path(path).resolve().is_relative_to(self.folder.resolve()) and Path(path).suffix != sharing.SUFFIX:
             raise UsageError(
-                f"'{path}' lies in the library itself, and could take the place of a part of it. Choose another one."
+                f"'{path}' is in the library's own folder, and could overwrite a part of it. Choose another place."
             )
-        return self._send(lambda parcel: exchange.write_parcel(parcel, Path(path), report=report), tag)
+        with self._database.read() as connection:
+            shared = sharing.share_library(connection, f"'{self.folder}'", tag=tag)
+            return sharing.write_export(shared, Path(path), report=report)
 
-    def _send(self, send: Callable[[exchange.Parcel], _Sent], tag: str | None = None) -> _Sent:
-        """What `send` makes of all that is here; again, if entries were removed by others while it was at it."""
-        while True:
-            with self._database.reading() as connection:
-                parcel = exchange.pack(connection, self._blobs, tag=tag)
-            try:
-                return send(parcel)
-            except LibraryError:
-                with self._database.reading() as connection:
-                    now_there = exchange.pack(connection, self._blobs, tag=tag)
-                if set(parcel.embeddings) <= set(now_there.embeddings):
-                    raise
+    def merge(self, origin: "str | Path | Library", *, report: Report = silent) -> sharing.Merged:
+        """Adds everything of an exported file or another library that is not here yet.
 
-    def merge(self, origin: "str | Path | Library", *, report: Report = silent) -> "exchange.Merged":
-        """Takes in all that an exported file or another library has and this one has not.
-
-        A file is read to its end and checked before anything of it is taken. What is here under the same key with
-        another content stays as it is, and is named in the answer.
+        It is read to its end and checked before anything is added. What is here under the same key with another content
+        stays as it is, and is named in the result.
         """
-        if self.is_read_only:
-            with self._database.writing():
-                pass
+        with self._database.write():
+            pass  # refused right away if nothing can be written
         if isinstance(origin, Library):
             return self._merge_library(origin, report)
-        if Path(origin).is_dir():
+        if Path(origin).is_dir() or Path(origin).suffix == ".sqlite":
             with Library.open(origin, read_only=True) as other:
                 return self._merge_library(other, report)
-        with exchange.read_parcel(Path(origin), report=report) as parcel:
-            return exchange.unpack(parcel, self._database, self._keeper, settle=self._sweeper.settle, report=report)
+        with sharing.open_export(Path(origin), report=report) as shared:
+            return sharing.merge(shared, self._database, self._search, report=report)
 
-    def _merge_library(self, other: "Library", report: Report) -> "exchange.Merged":
-        if other.folder.resolve() == self.folder.resolve():
-            raise UsageError(f"'{other.folder}' is this library itself: there is nothing to take from it.")
-
-        def take(parcel: exchange.Parcel) -> exchange.Merged:
-            exchange.check_parcel(parcel, report=report)
-            return exchange.unpack(parcel, self._database, self._keeper, settle=self._sweeper.settle, report=report)
-
-        return other._send(take)
+    def _merge_library(self, other: "Library", report: Report) -> sharing.Merged:
+        if other._database.path.resolve() == self._database.path.resolve():
+            raise UsageError(f"'{other.folder}' is this library itself: there is nothing to merge.")
+        with other._database.read() as connection:
+            shared = sharing.share_library(connection, f"'{other.folder}'")
+            sharing.check_shared(shared, report=report)
+            return sharing.merge(shared, self._database, self._search, report=report)
 
 
-def _cannot_write(folder: Path) -> bool:
-    """Whether there is a library in `folder` that this process may not change."""
-    index = folder / INDEX
-    return index.exists() and not (os.access(folder, os.W_OK) and os.access(index, os.W_OK))
-
-
-def _make_folder(folder: Path) -> None:
-    new = [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for place in new:
-            sync_folder(place.parent)
-    except OSError as error:
-        raise ResourceError(
-            f"the library cannot be made in '{folder}': {error.strerror}. Choose a folder that can be written to: "
-            "--library DIR, or set TASK2VEC_LIBRARY."
-        ) from error
-    if not os.access(folder, os.W_OK):
-        raise ResourceError(
-            f"there is no library in '{folder}', and none can be made there: the folder is read-only. Choose another: "
-            "--library DIR, or set TASK2VEC_LIBRARY."
+def _remove_errors(connection: sqlite3.Connection, side: str, number: int, name: str, with_errors: bool) -> None:
+    """Removes the errors of a task or expert; refuses if there are any and `with_errors` is False."""
+    count = connection.execute(f"SELECT count(*) FROM errors WHERE {side} = ?", (number,)).fetchone()[0]
+    if count and not with_errors:
+        raise UsageError(
+            f"{count} errors were measured for the {side} '{name}' and would be removed with it. To remove them too: "
+            "with_errors=True, --with-errors"
         )
+    connection.execute(f"DELETE FROM errors WHERE {side} = ?", (number,))
+
+
+def _make_neighbours(connection: sqlite3.Connection, found: list[tuple[int, float]]) -> list[Neighbour]:
+    numbers = json.dumps([number for number, _ in found])
+    owners = dict(
+        connection.execute("SELECT id, task FROM embeddings WHERE id IN (SELECT value FROM json_each(?))", (numbers,))
+    )
+    tasks = {task.id: task for task in entries.list_tasks(connection, sorted(set(owners.values())))}
+    every = {entry.id: (task, entry) for task in tasks.values() for entry in task.embeddings}
+    return [Neighbour(*every[number], distance) for number, distance in found if number in every]

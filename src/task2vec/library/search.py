@@ -1,45 +1,323 @@
-"""The nearest tasks of one space: exactly among a few thousand, by sketches and then exactly among a million.
+"""The nearest tasks: by comparing all of a few thousand, or 100 to 400 candidates that sketches find among a million.
 
-For every embedding there is a place in the index: the slot of its row, the row's checksum, and from some number of
-embeddings on a sketch. Rows and bases lie in files beside the index. They are copies of what the embeddings say, made
-for speed: where one is damaged or missing the embedding itself is compared, and `verify` names it.
+A library has three copies of every embedding: the embedding itself, which is the authority; its row (float32, what
+exact distances are computed from); and, once a space has 2,000 embeddings, a sketch of 130 numbers. All sketches of a
+space are held in memory. Where a row is missing or unusable, the embedding itself is compared.
 
-Whoever calls what changes something (`enter`, `leave`, `fit`, `compact`, `sweep`) holds the write lock of the index, in
-a transaction. Row files only grow, and a slot is given once: so a reader that knows an entry knows where its row
-is, whatever others write meanwhile. `spaces.changes` counts what is more than growth.
+With u = log a - log b the symmetric distance is a function of u alone, and for small u it is half of its variance. So
+the Euclidean distance between logarithms, each centred over its own filters, ranks much like it. A sketch keeps that
+distance in a hundred numbers: along the principal directions of a sample of tasks, and along random directions for all
+that these leave out. Principal directions alone would do for a library of a few datasets. But every new dataset has
+something of its own, and a thousand of them do not fit into a hundred directions. Three more things make the ranks
+agree better, on real tasks and simulated ones (docs/search.md):
+
+- Beyond a few units a difference no longer moves a task away, because a / (a + b) is 0 or 1 by then. So the deviation
+  of a filter from its mean is clipped, and a dead filter counts as a fixed step below it, whatever its prior is.
+- Tasks of different size are farther apart than their centred logarithms are, by a factor of 1 + 0.085 c^2 for a
+  difference c of their mean logarithms (over the filters that are alive). So that mean is kept as one more number.
+- The part along random directions is noisy, and is shrunk towards what unrelated tasks have: there the residuals add
+  up. So the size of the residual is kept as a number, too.
+
+The basis is fitted once, on a sample. A new task is projected on it, and nothing else changes.
 """
 
+import hashlib
+import os
 import threading
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
 
+from task2vec.distance import symmetric, symmetric_to_rows
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, UsageError
-from task2vec.library import upkeep
-from task2vec.library.checking import SearchReport, check
-from task2vec.library.comparing import READ_AT_ONCE, SKETCH_FROM, Known, Load, Query, scan
-from task2vec.library.memory import Memory, View
-from task2vec.library.rows import Rows, checksum
-from task2vec.library.spaces import load_sketcher, read_space
+from task2vec.library.database import read_blob, renew_after_fork
 from task2vec.progress import Report, silent
 
-__all__ = ["Search", "SearchReport"]
-
-FOLDER = "search"
-# Of how many entries one is compared exactly, and how many at least and at most: among more entries the nearest ones
-# are nearer to each other than sketches tell apart (docs/search.md).
+# From this many embeddings of a space on, its sketches are used.
+SKETCH_FROM = 2000
+# Directions of a basis, how many of them are principal ones, and tasks that it is fitted on.
+SIZE, PRINCIPAL, SAMPLE = 128, 32, 1000
+# Beyond this many units from a filter's mean a logarithm is clipped, and a dead filter counts this far below it.
+CLIP, DEAD = 2.5, 1.25
+# How much the size of tasks counts, and the fraction of the residual that is not left to random directions.
+LEVEL_WEIGHT, LEFT_WEIGHT = 0.085, 0.3
+# One of so many entries is compared exactly, and at least and at most so many: among more entries the nearest ones are
+# nearer to each other than sketches resolve (docs/search.md).
 _ONE_OF, _FEWEST, _MOST = 1000, 100, 400
-# Entries that are taken from the index at once.
-_ENTRIES = 8192
+# Rows that are read at once: 5 MB of the default probe's.
+READ_AT_ONCE = 64
+BLOCK = 1 << 16  # entries of a block of sketches in memory
+_FETCH = 8192  # sketches that are fetched from the file at once
+_PROJECT = 64  # vectors that are projected at once
+_SEED = 20190610
+_GOOD_RECALL = 0.98
+_THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+_REFIT = "Fit the sketches again: task2vec library check-search --refit"
+
+Load = Callable[[int], Embedding | None]
+
+# --- rows and their distances ----------------------------------------------------------------------------------------
+
+
+# Within these, neither a sum of two nor its reciprocal leaves the normal numbers of float32.
+LOWEST, HIGHEST = 1e-37, 1e37
+
+
+def make_row(embedding: Embedding) -> np.ndarray | None:
+    """The vector in float32, negative where a filter has no Fisher; None if float32 cannot hold it.
+
+    Example:
+        >>> from task2vec.probe import FilterLayer
+        >>> layer, prior = FilterLayer("conv", "convolution", 2, 9, 0.1), np.full(2, 0.25)
+        >>> make_row(Embedding("birds", "net", np.array([1.0, 0.0]), prior, prior, (layer,)))
+        array([ 1.25, -0.25], dtype=float32)
+    """
+    signed = sign_vector(embedding)
+    sizes = np.abs(signed)
+    return signed.astype(np.float32) if sizes.min() >= LOWEST and sizes.max() <= HIGHEST else None
+
+
+def sign_vector(embedding: Embedding) -> np.ndarray:
+    """Fisher + prior in float64, negative where a filter has no Fisher."""
+    return np.where(embedding.fisher == 0, -embedding.vector, embedding.vector)
+
+
+# --- sketches ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Sketcher:
+    """A basis of the space of tasks.
+
+    Attributes:
+        mean: of the centred logarithms of the sample, filter by filter, where it is alive.
+        principal: (filters, directions), orthonormal.
+        random: (filters, directions), orthogonal to those and to each other, as long as they have to be to stand for
+            all the others.
+    """
+
+    mean: np.ndarray
+    principal: np.ndarray
+    random: np.ndarray
+
+    @property
+    def width(self) -> int:
+        """Numbers of a sketch."""
+        return self.principal.shape[1] + self.random.shape[1] + 2
+
+    def project(self, vectors: np.ndarray) -> np.ndarray:
+        """The sketches (tasks, width) of signed vectors (tasks, filters), which are negative where a filter is dead.
+
+        The numbers along the principal directions come first, then those along the random ones; in squares they are
+        means over the filters. Then come the root of the mean square that the principal directions leave out, and the
+        mean logarithm.
+        """
+        sketches = np.empty((len(vectors), self.width), dtype=np.float32)
+        count, root = self.principal.shape[1], np.sqrt(np.float32(len(self.mean)))
+        for at in range(0, len(vectors), _PROJECT):
+            part, into = vectors[at : at + _PROJECT], sketches[at : at + _PROJECT]
+            logs, into[:, -1] = _centre(part)
+            parts = _clip(logs, part, self.mean)
+            shares = into[:, :count] = parts @ self.principal / root
+            into[:, count:-2] = parts @ self.random / root
+            left = np.vecdot(parts, parts) / len(self.mean) - np.vecdot(shares, shares)
+            into[:, -2] = np.sqrt(np.maximum(left, 0))
+        return sketches
+
+    def to_bytes(self) -> bytes:
+        """The basis as safetensors."""
+        return save_tensors({"mean": self.mean, "principal": self.principal, "random": self.random})
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "Sketcher":
+        """The basis that `to_bytes` wrote."""
+        tensors = load_tensors(content)
+        return cls(tensors["mean"], tensors["principal"], tensors["random"])
+
+
+def fit_sketcher(vectors: np.ndarray, *, size: int = SIZE, principal: int = PRINCIPAL) -> Sketcher:
+    """The `principal` directions in which these tasks differ most, and random ones for the rest, `size` in all.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> vectors = np.exp(rng.normal(size=(40, 3)) @ rng.normal(size=(3, 500)))
+        >>> sketcher = fit_sketcher(vectors, size=8, principal=4)
+        >>> sketches = sketcher.project(vectors)
+        >>> sketches.shape, bool(sketcher.explained(sketches).min() > 0.8)
+        ((40, 10), True)
+    """
+    logs = np.concatenate([_centre(vectors[at : at + _PROJECT])[0] for at in range(0, len(vectors), _PROJECT)])
+    is_alive = vectors > 0
+    mean = (np.where(is_alive, logs, 0).sum(0, dtype=np.float64) / np.maximum(is_alive.sum(0), 1)).astype(np.float32)
+    parts = _clip(logs, vectors, mean)
+    values, directions = np.linalg.eigh((parts @ parts.T).astype(np.float64))
+    most = min(principal, size)
+    values, directions = values[::-1][:most], directions[:, ::-1][:, :most]
+    is_real = values > 1e-6 * max(values[0], np.finfo(np.float32).tiny)  # the rest is rounding
+    best = parts.T @ (directions[:, is_real] / np.sqrt(values[is_real])).astype(np.float32)
+    return Sketcher(mean, best, _draw_directions(best, size - best.shape[1]))
+
+
+def _draw_directions(principal: np.ndarray, count: int) -> np.ndarray:
+    """Random directions, orthogonal to the principal ones and to each other.
+
+    They are so long that the squares along them add up, on average, to what a vector has outside of the principal
+    directions, but for the share that is not left to chance.
+    """
+    filters, taken = principal.shape
+    count = min(count, filters - taken)
+    drawn = np.random.default_rng(_SEED).standard_normal((filters, count))
+    drawn -= principal @ (principal.T @ drawn)
+    length = np.sqrt((1 - LEFT_WEIGHT) * (filters - taken) / max(count, 1))
+    return np.ascontiguousarray(length * np.linalg.qr(drawn)[0], dtype=np.float32)
+
+
+def _centre(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms in float32, from each its mean over the filters that are alive taken off, and these means."""
+    logs, is_alive = np.log(np.abs(vectors)), vectors > 0
+    is_alive |= ~is_alive.any(1, keepdims=True)  # a task without anything alive has the mean of its priors
+    means = logs.mean(1, keepdims=True, dtype=np.float64, where=is_alive)
+    return (logs - means).astype(np.float32), means[:, 0]
+
+
+def _clip(logs: np.ndarray, vectors: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """What is beyond the mean of each filter, within CLIP, and one value for all dead filters."""
+    parts = logs - mean
+    np.clip(parts, -CLIP, CLIP, out=parts)
+    parts[vectors < 0] = -DEAD
+    return parts
+
+
+# --- sketches in memory ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Up to BLOCK entries with their sketches.
+
+    Attributes:
+        ids: of the embeddings, ascending.
+        shares: (entries, directions), the numbers along the basis; zero without a sketch.
+        squares: of the shares; minus infinity without a sketch, so that such an entry is always a candidate.
+        left: squares of what the principal directions leave out.
+        levels: mean logarithms.
+    """
+
+    ids: np.ndarray
+    shares: np.ndarray
+    squares: np.ndarray
+    left: np.ndarray
+    levels: np.ndarray
+
+    def join(self, other: "Block") -> "Block":
+        """The entries of both."""
+        names = ("ids", "shares", "squares", "left", "levels")
+        return Block(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
+
+    def score(self, sketch: np.ndarray) -> np.ndarray:
+        """An estimate of the distances from a task: smaller is closer."""
+        left, level = np.square(sketch[-2]), sketch[-1]
+        scores = self.squares - 2 * (self.shares @ sketch[:-2])
+        scores += np.square(sketch[:-2]).sum() + np.float32(LEFT_WEIGHT) * (self.left + left)
+        scores *= 1 + np.float32(LEVEL_WEIGHT) * np.square(self.levels - level)
+        return scores
+
+
+def make_block(entries: Sequence[tuple[int, bytes | None]], width: int) -> Block:
+    """Ids, ascending, and sketches of that width as a block; a sketch that is unusable counts as none."""
+    nothing = np.full(width, np.nan, dtype="<f4").tobytes()
+    whole = b"".join(one if one is not None and len(one) == len(nothing) else nothing for _, one in entries)
+    sketches = np.frombuffer(whole, dtype="<f4").reshape(len(entries), width)
+    has_sketch = np.asarray(np.isfinite(sketches).all(axis=1))
+    sketches = np.where(has_sketch[:, None], sketches, 0)
+    shares = np.ascontiguousarray(sketches[:, :-2])
+    squares = np.where(has_sketch, np.vecdot(shares, shares), -np.inf).astype(np.float32)
+    ids = np.array([number for number, _ in entries], dtype=np.int64)
+    return Block(ids, shares, squares, np.square(sketches[:, -2]), sketches[:, -1])
+
+
+def find_candidates(blocks: Sequence[Block], sketch: np.ndarray, count: int, *, without: np.ndarray) -> np.ndarray:
+    """Ids of the `count` entries that seem closest by their sketches, and of all that have none, ascending."""
+    count += sum(int(np.isneginf(block.squares).sum()) for block in blocks)
+    scores, ids, limit = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64), np.inf
+    for block in blocks:
+        here = block.score(sketch)
+        here[np.isin(block.ids, without)] = np.inf
+        closer = np.flatnonzero(here < limit)
+        scores, ids = np.concatenate([scores, here[closer]]), np.concatenate([ids, block.ids[closer]])
+        if len(scores) > count:
+            best = np.argpartition(scores, count - 1)[:count]
+            scores, ids = scores[best], ids[best]
+            limit = scores.max()
+    return np.sort(ids)
+
+
+# --- searching -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Space:
+    """A row of the table of spaces; `changes` counts what is more than growth."""
+
+    id: int
+    filters: int
+    changes: int
+    basis_sha256: str | None
+
+
+@dataclass
+class Known:
+    """What this process has read of a space; blocks are replaced and never changed, so other threads may use them."""
+
+    space: Space
+    sketcher: Sketcher | None
+    blocks: tuple[Block, ...] = ()
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Of all entries, ascending."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *(block.ids for block in self.blocks)])
+
+    def add(self, entries: Sequence[tuple[int, bytes | None]]) -> None:
+        """Appends entries with larger ids."""
+        new = make_block(entries, 2 if self.sketcher is None else self.sketcher.width)
+        if self.blocks and len(self.blocks[-1].ids) + len(new.ids) <= BLOCK:
+            self.blocks = (*self.blocks[:-1], self.blocks[-1].join(new))
+        else:
+            self.blocks = (*self.blocks, new)
+
+
+class Query:
+    """An embedding whose neighbours are wanted."""
+
+    def __init__(self, embedding: Embedding):
+        self.embedding, self.row = embedding, make_row(embedding)
+
+    @property
+    def vector(self) -> np.ndarray:
+        """The row, or the same in float64 where float32 cannot hold it."""
+        return sign_vector(self.embedding) if self.row is None else self.row
+
+    def measure(self, rows: np.ndarray, is_usable: np.ndarray) -> np.ndarray:
+        """The distances from rows; NaN where a row or the query's own cannot be used."""
+        found = np.full(len(rows), np.nan)
+        if self.row is not None and is_usable.any():
+            with np.errstate(all="ignore"):  # a damaged row may hold anything
+                found[is_usable] = symmetric_to_rows(self.row, rows if is_usable.all() else rows[is_usable])
+        return found
 
 
 def count_candidates(entries: int) -> int:
-    """How many of so many entries are worth an exact comparison.
+    """How many of so many entries are compared exactly.
 
     Example:
         >>> [count_candidates(entries) for entries in (10_000, 200_000, 1_000_000)]
@@ -51,23 +329,23 @@ def count_candidates(entries: int) -> int:
 class Search:
     """Rows and sketches of one library, for any number of threads, each with a connection of its own.
 
-    `nearest`, `check` and `verify` want a connection that has written nothing since its last commit: they remember what
-    they see. `load` gives the embedding of an id, or None if that entry is to be left out.
+    `load` gives the embedding of an id, or None if that entry is to be left out. A connection must have written nothing
+    since its last commit when it is given to `nearest` or `check`, because what they read is remembered.
     """
 
-    def __init__(self, folder: Path, *, sketch_from: int = SKETCH_FROM):
-        """`folder` is that of the library; spaces of fewer embeddings than `sketch_from` are compared as a whole."""
-        self.folder, self.sketch_from = folder / FOLDER, sketch_from
+    def __init__(self, *, sketch_from: int = SKETCH_FROM):
+        """Spaces of fewer embeddings than `sketch_from` are compared as a whole."""
+        self.sketch_from = sketch_from
         self._lock = threading.Lock()
         self._known: dict[int, Known] = {}
-        self._written: dict[Path, Rows] = {}
+        renew_after_fork(self)
 
     def become_child(self) -> None:
-        """After a fork: a lock that another thread of the parent holds is given back to nobody here."""
+        """After a fork: another thread of the parent may hold the lock for ever."""
         self._lock = threading.Lock()
 
-    def enter(self, connection: Connection, space: int, embedding_id: int, embedding: Embedding) -> None:
-        """Gives an embedding its place: a row, and a sketch if the space has a basis."""
+    def enter(self, connection: Connection, space: int, number: int, embedding: Embedding) -> None:
+        """Writes the row of an embedding, and its sketch if the space has a basis."""
         with self._lock:
             known = self._open(connection, space)
         if len(embedding) != known.space.filters:
@@ -75,28 +353,12 @@ class Search:
                 f"'{embedding.task}' has {len(embedding)} filters and its space {known.space.filters}: they come from "
                 f"different probes. Embed it again: task2vec embed --probe {embedding.probe} {embedding.task}"
             )
-        query, slot, crc, sketch = Query(embedding), None, None, None
+        query, sketch = Query(embedding), None
         if query.row is not None:
-            slot, crc = self._next_slot(connection, known), checksum(query.row)
-            rows = self._written.setdefault(known.rows.path, known.rows)
-            rows.write(slot, query.row)
+            connection.execute("INSERT INTO rows VALUES (?, ?)", (number, query.row.astype("<f4").tobytes()))
         if known.sketcher is not None:
-            sketch = query.sketch(known.sketcher).astype("<f4").tobytes()
-        connection.execute(
-            "INSERT INTO places(embedding, space, slot, crc, sketch) VALUES (?, ?, ?, ?, ?)",
-            (embedding_id, space, slot, crc, sketch),
-        )
-
-    def sync(self) -> None:
-        """Puts on the disk what `enter` has written; to be called before the commit."""
-        for path, rows in list(self._written.items()):
-            rows.sync()
-            self._written.pop(path, None)
-
-    def leave(self, connection: Connection, space: int, embedding_id: int) -> None:
-        """Takes the place of an embedding away."""
-        connection.execute("DELETE FROM places WHERE embedding = ? AND space = ?", (embedding_id, space))
-        connection.execute("UPDATE spaces SET changes = changes + 1 WHERE id = ?", (space,))
+            sketch = known.sketcher.project(query.vector[None])[0].astype("<f4").tobytes()
+        connection.execute("INSERT INTO sketches VALUES (?, ?, ?)", (number, space, sketch))
 
     def nearest(
         self,
@@ -113,7 +375,7 @@ class Search:
         """The ids of the `k` nearest embeddings and their symmetric distances, nearest first, equal ones by id.
 
         Args:
-            connection: to the index.
+            connection: to the library.
             space: where to look; `embedding` must belong to it.
             embedding: whose neighbours are wanted.
             k: how many.
@@ -122,85 +384,82 @@ class Search:
             exact: compare all entries.
             without: ids that are left out.
         """
-        if k < 1:
-            raise UsageError(f"k={k} neighbours cannot be found; ask for at least one: k=1")
-        known, view = self.look(connection, space)
+        known = self.look(connection, space)
         query, left_out = Query(embedding), np.array(sorted(without), dtype=np.int64)
-        if exact or known.sketcher is None or len(view) < self.sketch_from:
-            parts = view.list_places(READ_AT_ONCE)
+        entries = sum(len(block.ids) for block in known.blocks)
+        if exact or known.sketcher is None or entries < self.sketch_from:
+            ids = known.ids
         else:
-            count = max(count_candidates(len(view)) if candidates is None else candidates, k)
-            sketch = query.sketch(known.sketcher)
-            parts = view.find_candidates(sketch, count, without=left_out).split(READ_AT_ONCE // 2)
-        return scan(known, parts, [query], k=k, without=[left_out], load=load)[0]
+            count = max(count_candidates(entries) if candidates is None else candidates, k)
+            sketch = known.sketcher.project(query.vector[None])[0]
+            ids = find_candidates(known.blocks, sketch, count, without=left_out)
+        return _compare(connection, known.space.filters, ids, [query], k=k, without=[left_out], load=load)[0]
 
-    def look(self, connection: Connection, space: int) -> tuple[Known, View]:
-        """What is known of a space, brought up to now."""
-        with self._lock, reading(connection):
-            known = self._open(connection, space)
-            cursor = connection.execute(
-                "SELECT embedding, slot, crc, sketch FROM places WHERE space = ? AND embedding > ? ORDER BY embedding",
-                (space, known.memory.last),
-            )
-            while some := cursor.fetchmany(_ENTRIES):
-                known.memory.add(some)
-            return known, known.memory.view()
-
-    def _open(self, connection: Connection, space: int) -> Known:
-        """What is known of a space; forgotten if more has changed than that it has grown."""
-        now, known = read_space(connection, space), self._known.get(space)
-        if known is not None and known.space == now:
-            return known
-        if known is not None and known.sketcher is not None and known.space.basis == now.basis:
-            sketcher = known.sketcher
-        else:
-            sketcher = load_sketcher(self.folder, now)
-        checked = known.checked if known is not None and known.space.generation == now.generation else set()
-        memory = Memory(2 if sketcher is None else sketcher.width)
-        made = Known(now, Rows(self.folder / now.rows_name, now.filters), sketcher, memory, checked)
-        self._known[space] = made
-        return made
-
-    def _next_slot(self, connection: Connection, known: Known) -> int:
-        """A slot that was never given before in this generation: after the last entry's, and after the end of the file.
-
-        Ids and slots grow together, so the last entry has the highest slot. Of entries that were removed or never
-        committed only the length of the file still knows.
-        """
-        last = connection.execute(
-            "SELECT slot FROM places WHERE space = ? AND slot IS NOT NULL ORDER BY embedding DESC LIMIT 1",
-            (known.space.id,),
-        ).fetchone()
-        return max(0 if last is None else last[0] + 1, len(known.rows))
-
-    def needs_fit(self, connection: Connection, space: int) -> bool:
-        """Whether there are enough embeddings for sketches, and no basis for them that could be used."""
+    def look(self, connection: Connection, space: int) -> Known:
+        """What is known of a space, brought up to the connection's snapshot."""
         with self._lock:
             known = self._open(connection, space)
-        return known.sketcher is None and upkeep.has_entries(connection, space, self.sketch_from)
+            last = int(known.blocks[-1].ids[-1]) if known.blocks else -1
+            cursor = connection.execute(
+                "SELECT embedding, sketch FROM sketches WHERE space = ? AND embedding > ? ORDER BY embedding",
+                (space, last),
+            )
+            while some := cursor.fetchmany(_FETCH):
+                known.add(some)
+            return replace(known)
 
-    def fit(self, connection: Connection, space: int, *, load: Load | None = None, report: Report = silent) -> None:
-        """Makes a basis from a sample of the space's embeddings, and all sketches anew; nothing if these are too few.
+    def _open(self, connection: Connection, number: int) -> Known:
+        """What is known of a space; read again if more has changed than that it has grown."""
+        space, known = read_space(connection, number), self._known.get(number)
+        if known is not None and known.space == space:
+            return known
+        if known is not None and known.sketcher is not None and known.space.basis_sha256 == space.basis_sha256:
+            sketcher = known.sketcher
+        else:
+            sketcher = load_sketcher(connection, space)
+        self._known[number] = Known(space, sketcher)
+        return self._known[number]
 
-        Without `load`, an embedding whose row cannot be used gets no sketch, and is compared with every query.
-        """
-        if upkeep.has_entries(connection, space, self.sketch_from):
-            upkeep.fit(connection, self.folder, read_space(connection, space), load=load, report=report)
+    def needs_fit(self, connection: Connection, space: int) -> bool:
+        """Whether there are enough embeddings for sketches, and no usable basis."""
+        with self._lock:
+            known = self._open(connection, space)
+        return known.sketcher is None and self._has_enough(connection, space)
 
-    def compact(self, connection: Connection, space: int, *, load: Load | None = None, report: Report = silent) -> None:
-        """Writes the rows into a new file without the holes of removed ones; `sweep` takes the old one away.
+    def _has_enough(self, connection: Connection, space: int) -> bool:
+        some = "SELECT 1 FROM sketches WHERE space = ? LIMIT ?"
+        count = connection.execute(f"SELECT count(*) FROM ({some})", (space, self.sketch_from)).fetchone()[0]
+        return count == self.sketch_from
 
-        With `load`, rows that cannot be used are made anew from their embeddings, too.
-        """
-        upkeep.compact(connection, self.folder, read_space(connection, space), load=load, report=report)
-
-    def sweep(self, connection: Connection) -> list[Path]:
-        """Removes the files of no space and of no generation, and returns them; to be called under the write lock."""
-        return upkeep.sweep(connection, self.folder)
-
-    def verify(self, connection: Connection, space: int, load: Load) -> Iterator[tuple[int | None, str]]:
-        """What is wrong: the id of an embedding and what its place lacks, or None and what the space lacks."""
-        return upkeep.verify(connection, self.folder, read_space(connection, space), load)
+    def fit(self, connection: Connection, number: int, *, load: Load, report: Report = silent) -> None:
+        """Fits a basis to a sample of the space, and computes all sketches; nothing if there are too few embeddings."""
+        if not self._has_enough(connection, number):
+            return
+        space = read_space(connection, number)
+        rows = connection.execute("SELECT embedding FROM sketches WHERE space = ? ORDER BY embedding", (number,))
+        ids = np.array([one for (one,) in rows], dtype=np.int64)
+        drawn = np.sort(np.random.default_rng(0).permutation(len(ids))[:SAMPLE])
+        sample = [vectors for _, vectors in _read_vectors(connection, space.filters, ids[drawn], load)]
+        if not sample:
+            raise DataError(
+                "none of the library's embeddings can be read, so there is nothing to fit sketches to. List what is "
+                "damaged: task2vec library verify"
+            )
+        sketcher = fit_sketcher(np.concatenate(sample))
+        step = report("sketches", len(ids))
+        connection.execute("UPDATE sketches SET sketch = NULL WHERE space = ?", (number,))
+        for some, vectors in _read_vectors(connection, space.filters, ids, load):
+            sketches = sketcher.project(vectors).astype("<f4")
+            connection.executemany(
+                "UPDATE sketches SET sketch = ? WHERE embedding = ?",
+                ((one.tobytes(), int(embedding)) for one, embedding in zip(sketches, some, strict=True)),
+            )
+            step(len(some))
+        basis = sketcher.to_bytes()
+        connection.execute(
+            "UPDATE spaces SET basis = ?, basis_sha256 = ?, changes = changes + 1 WHERE id = ?",
+            (basis, hashlib.sha256(basis).hexdigest(), number),
+        )
 
     def check(
         self,
@@ -212,31 +471,187 @@ class Search:
         seed: int = 0,
         k: int = 10,
         report: Report = silent,
-    ) -> SearchReport:
-        """How many of the true neighbours the sketches find, and at what time; asked of some of the entries."""
-        known, view = self.look(connection, space)
-        nearest = partial(self.nearest, connection, space, k=k, load=load)
-        return check(
-            known,
-            view,
-            nearest,
-            queries=queries,
-            seed=seed,
+    ) -> "SearchReport":
+        """Compares the sketches' answers for some of the entries, each without itself, with those of exact search."""
+        known = self.look(connection, space)
+        ids = known.ids
+        drawn = np.random.default_rng(seed).permutation(ids)[:queries].tolist()
+        asked = {one: embedding for one in drawn if (embedding := load(one)) is not None}
+        begin = time.perf_counter()
+        truth = _compare(
+            connection,
+            known.space.filters,
+            ids,
+            [Query(one) for one in asked.values()],
             k=k,
+            without=[np.array([one]) for one in asked],
             load=load,
-            sketch_from=self.sketch_from,
-            report=report,
+            step=report("neighbours", len(ids)),
         )
+        middle = time.perf_counter()
+        found = [self.nearest(connection, space, one, k=k, load=load, without={own}) for own, one in asked.items()]
+        end, count = time.perf_counter(), max(len(asked), 1)
+        recall, is_sketched = _measure_recall(truth, found), len(ids) >= self.sketch_from
+        if not is_sketched:
+            advice = f"Nothing to do: below {self.sketch_from:,} embeddings all are compared."
+        elif known.sketcher is None:
+            advice = f"There are no sketches, so all embeddings are compared. {_REFIT}"
+        elif recall < _GOOD_RECALL:
+            advice = f"Some neighbours are missed. {_REFIT}; or compare all: task2vec nearest --exact"
+        else:
+            advice = "Nothing to do."
+        return SearchReport(len(ids), len(asked), recall, (middle - begin) / count, (end - middle) / count, advice)
 
 
-@contextmanager
-def reading(connection: Connection) -> Iterator[None]:
-    """One view of the index for several questions."""
-    if connection.in_transaction:
-        yield
-        return
-    connection.execute("BEGIN")
+def read_space(connection: Connection, number: int) -> Space:
+    """The space of that id.
+
+    Raises:
+        UsageError: There is no such space.
+    """
+    row = connection.execute("SELECT id, filters, changes, basis_sha256 FROM spaces WHERE id = ?", (number,)).fetchone()
+    if row is None:
+        raise UsageError(
+            f"the library has no space {number}, so nothing can be searched in it. Add an embedding first."
+        )
+    return Space(*row)
+
+
+def load_sketcher(connection: Connection, space: Space) -> Sketcher | None:
+    """The basis of a space; None if it has none, or if that is damaged."""
+    if space.basis_sha256 is None:
+        return None
+    (basis,) = connection.execute("SELECT basis FROM spaces WHERE id = ?", (space.id,)).fetchone()
+    if not isinstance(basis, bytes) or hashlib.sha256(basis).hexdigest() != space.basis_sha256:
+        return None
     try:
-        yield
-    finally:
-        connection.execute("COMMIT")
+        sketcher = Sketcher.from_bytes(basis)
+    except (SafetensorError, KeyError):
+        return None
+    return sketcher if sketcher.mean.shape == (space.filters,) else None
+
+
+def find_search_damage(
+    connection: Connection, number: int, embedding: Embedding, sketcher: Sketcher | None
+) -> str | None:
+    """What differs between an embedding and its row or sketch, or None."""
+    row, blob = make_row(embedding), read_blob(connection, "rows", "vector", number)
+    if blob != (None if row is None else row.astype("<f4").tobytes()):
+        return "its row is not that of its embedding. Write it again: task2vec library repair"
+    sketch = read_blob(connection, "sketches", "sketch", number)
+    if sketcher is not None and sketch is not None:  # without a sketch it is always compared
+        made = sketcher.project((sign_vector(embedding) if row is None else row)[None])[0]
+        is_right = len(sketch) == made.nbytes and np.allclose(
+            np.frombuffer(sketch, dtype="<f4"), made, rtol=1e-3, atol=1e-3
+        )
+        if not is_right:
+            return f"its sketch is not that of its embedding. {_REFIT}"
+    return None
+
+
+def _read_rows(connection: Connection, filters: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of these entries, and which of them can be used (the others are zero)."""
+    rows, is_usable = np.zeros((len(ids), filters), dtype=np.float32), np.zeros(len(ids), dtype=bool)
+    for at, number in enumerate(ids.tolist()):
+        blob = read_blob(connection, "rows", "vector", number)
+        if blob is not None and len(blob) == 4 * filters:
+            rows[at], is_usable[at] = np.frombuffer(blob, dtype="<f4"), True
+    return rows, is_usable
+
+
+def _read_vectors(
+    connection: Connection, filters: int, ids: np.ndarray, load: Load
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Ids and rows of entries, some at a time; vectors without a row come from the embeddings, in float64."""
+    for at in range(0, len(ids), READ_AT_ONCE):
+        some = ids[at : at + READ_AT_ONCE]
+        rows, is_usable = _read_rows(connection, filters, some)
+        if is_usable.any():
+            yield some[is_usable], rows[is_usable]
+        for place in np.flatnonzero(~is_usable):
+            embedding = load(int(some[place]))
+            if embedding is not None:
+                yield some[[place]], Query(embedding).vector[None]
+
+
+def _compare(
+    connection: Connection,
+    filters: int,
+    ids: np.ndarray,
+    queries: Sequence[Query],
+    *,
+    k: int,
+    without: Sequence[np.ndarray],
+    load: Load,
+    step: Callable[[int], None] = lambda done: None,
+) -> list[list[tuple[int, float]]]:
+    """The `k` nearest of these entries to every query; each row is read once, by this thread, and others compare."""
+    best = [(np.empty(0, dtype=np.int64), np.empty(0)) for _ in queries]
+    size = min(READ_AT_ONCE, max(1, -(-len(ids) // (2 * _THREADS))))
+
+    def measure(rows: np.ndarray, is_usable: np.ndarray) -> list[np.ndarray]:
+        return [query.measure(rows, is_usable) for query in queries]
+
+    def read_and_submit() -> Iterable[tuple[np.ndarray, Future]]:
+        for at in range(0, len(ids), size):
+            some = ids[at : at + size]
+            yield some, pool.submit(measure, *_read_rows(connection, filters, some))
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for some, measured in _keep_ahead(read_and_submit(), _THREADS):
+            for at, (query, found) in enumerate(zip(queries, measured.result(), strict=True)):
+                wanted = ~np.isin(some, without[at])
+                for place in np.flatnonzero(wanted & np.isnan(found)):
+                    other = load(int(some[place]))
+                    found[place] = np.nan if other is None else symmetric(query.embedding, other)
+                wanted &= ~np.isnan(found)
+                numbers = np.concatenate([best[at][0], some[wanted]])
+                values = np.concatenate([best[at][1], found[wanted]])
+                order = np.lexsort((numbers, values))[:k]
+                best[at] = numbers[order], values[order]
+            step(len(some))
+    return [list(zip(numbers.tolist(), values.tolist(), strict=True)) for numbers, values in best]
+
+
+def _keep_ahead(items: Iterable, count: int) -> Iterator:
+    """The items in their order, `count` of them prepared in advance."""
+    waiting = deque()
+    for item in items:
+        waiting.append(item)
+        if len(waiting) > count:
+            yield waiting.popleft()
+    yield from waiting
+
+
+# --- how well it searches --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    """The quality and speed of searching a space.
+
+    Attributes:
+        entries: embeddings in the space.
+        queries: how many of them were searched for.
+        recall: share of the true nearest that were found; 1 where all entries are compared anyway.
+        seconds_exact: of one query that compares everything (all queries share one pass over the rows).
+        seconds_sketch: of one query of `nearest`.
+        advice: what to do, in one sentence.
+    """
+
+    entries: int
+    queries: int
+    recall: float
+    seconds_exact: float
+    seconds_sketch: float
+    advice: str
+
+
+def _measure_recall(truth: list[list[tuple[int, float]]], found: list[list[tuple[int, float]]]) -> float:
+    """The share of the true nearest that were found; one at the same distance is as good."""
+    shares = []
+    for true, got in zip(truth, found, strict=True):
+        if true:
+            names, farthest = {one for one, _ in true}, true[-1][1]
+            shares.append(sum(one in names or distance <= farthest for one, distance in got) / len(true))
+    return float(np.mean(shares)) if shares else 1.0

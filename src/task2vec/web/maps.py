@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from task2vec.atlas.layout import TaskMap, lay_out
+from task2vec.distance import symmetric_to_rows
 from task2vec.errors import MissingExtraError, Task2VecError
-from task2vec.library.rows import distances, sign_vector
-from task2vec.library.sketch import Sketcher, fit_sketcher
+from task2vec.library.search import Sketcher, fit_sketcher, sign_vector
 from task2vec.web import answers
 from task2vec.web.entries import Entry
 from task2vec.web.problems import NotServedError, split_text
@@ -42,7 +42,7 @@ class Chart:
     def measure(self, row: np.ndarray) -> np.ndarray:
         """The distances of a new task from those that made the map."""
         if self.sketcher is None:
-            return distances(row, self.rows)
+            return symmetric_to_rows(row, self.rows)
         return np.linalg.norm(self.rows - self.sketcher.project(row[None])[:, :-2], axis=1)
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from task2vec.atlas.tree import link_tasks
-from task2vec.library.rows import distances, sign_vector
+from task2vec.distance import symmetric_to_rows
+from task2vec.library.search import sign_vector
 from task2vec.web import answers
 from task2vec.web.entries import Entry
 from task2vec.web.problems import NotServedError
@@ -39,7 +40,7 @@ def measure_table(rows: Sequence[np.ndarray]) -> np.ndarray:
     stacked = np.stack(rows)
     values = np.zeros((len(rows), len(rows)))
     for at in range(len(rows) - 1):
-        values[at, at + 1 :] = distances(stacked[at], stacked[at + 1 :])
+        values[at, at + 1 :] = symmetric_to_rows(stacked[at], stacked[at + 1 :])
     return values + values.T
 
 

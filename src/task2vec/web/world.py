@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from task2vec.distance import symmetric_to_rows
 from task2vec.embedding import Embedding
 from task2vec.errors import LibraryError, Task2VecError
 from task2vec.experts.measured import MeasuredMetaTask, bundled_metatask
 from task2vec.library import Library, find_library
-from task2vec.library.database import INDEX
-from task2vec.library.rows import distances, sign_vector
+from task2vec.library.database import FILE
+from task2vec.library.search import sign_vector
 from task2vec.select.evidence.spaces import list_spaces, word_space
 from task2vec.web.cache import Cache
 from task2vec.web.entries import LIBRARY, MEASURED, Entry, list_library, list_measured, name_space
@@ -114,7 +115,7 @@ class World:
     def open(self) -> Library | None:
         """The library; None as long as there is none, for a look makes nothing."""
         with self._opening:
-            if self._library is None and (self.folder / INDEX).exists():
+            if self._library is None and (self.folder / FILE).exists():
                 self._library = Library.open(self.folder)
             return self._library
 
@@ -155,7 +156,7 @@ class World:
         if not entries:
             return np.empty(0)
         rows = self._find_rows(entries[0].key)[[entry.row for entry in entries]]
-        return distances(sign_vector(embedding).astype(np.float32), rows)
+        return symmetric_to_rows(sign_vector(embedding).astype(np.float32), rows)
 
     def _find_rows(self, name: str) -> np.ndarray:
         """The vectors of all tasks of the meta-task in one space, in float32."""
@@ -166,7 +167,7 @@ class World:
 
     def _stamp(self) -> tuple:
         """What tells whether the library was written to: its index and its journal."""
-        return tuple(_describe(self.folder / name) for name in (INDEX, f"{INDEX}-wal"))
+        return tuple(_describe(self.folder / name) for name in (FILE, f"{FILE}-wal"))
 
     def _read(self) -> View:
         library = self.open()

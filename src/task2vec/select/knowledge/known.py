@@ -5,9 +5,9 @@ from functools import cached_property
 
 import numpy as np
 
-from task2vec.distance import symmetric
+from task2vec.distance import symmetric, symmetric_to_rows
 from task2vec.embedding import Embedding
-from task2vec.library.rows import distances, make_row
+from task2vec.library.search import make_row
 from task2vec.select.evidence import SYMMETRIC, Evidence, Question
 from task2vec.select.knowledge.offers import Offer
 
@@ -46,7 +46,7 @@ class Knowledge:
         row = make_row(embedding)
         if row is None or self.rows is None:
             return np.array([symmetric(embedding, other) for other in self.embeddings])
-        return distances(row, self.rows)
+        return symmetric_to_rows(row, self.rows)
 
     def ask(self, embedding: Embedding, is_candidate: np.ndarray) -> Question:
         """The question which expert suits the task of an embedding."""

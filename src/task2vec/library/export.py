@@ -1,0 +1,308 @@
+"""Sharing: a library, or a part of it, as one file; and merging of such a file or of another library.
+
+The exported file has no file names, no compression and no code in it: a line with the format, the length and SHA-256 of
+a JSON text, that text, and the embeddings one after the other, in the order and with the lengths and hashes that the
+text lists. So there is nothing to unpack and no path to escape to, and the length of the file is known beforehand.
+"""
+
+import hashlib
+import json
+import os
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any, BinaryIO
+
+from task2vec.embedding import Embedding
+from task2vec.embedding.embedding import decode_embedding
+from task2vec.errors import ConflictError, LibraryError, ResourceError, Task2VecError, UsageError
+from task2vec.library import entries
+from task2vec.library.database import Database
+from task2vec.library.entries import Added, Expert, MeasuredError, TaskEntry, check_text
+from task2vec.library.identity import identify_with_task, read_task
+from task2vec.library.search import Search
+from task2vec.library.writes import LARGEST, read_content, write_embedding, write_error, write_expert, write_task
+from task2vec.progress import Report, silent
+from task2vec.storage import open_whole
+
+MAGIC = b"task2vec library 1\n"
+SUFFIX = ".t2vlib"
+_LARGEST_TEXT = 1 << 28
+_MOST_VALUES = 1 << 24  # of that text: each takes some 70 bytes of memory
+_TOGETHER = 64  # embeddings that are added in one transaction: others may write in between
+_TASK = ("fingerprint", "name", "images", "classes", "counts", "is_multilabel", "tags", "taxon", "added")
+_TEXTS = {"task", "expert", "protocol", "measured", "measured_by", "sha256", "name", "source", "location", "added"}
+
+
+@dataclass(frozen=True)
+class ListedEmbedding:
+    """An embedding in the list of an exported file: SHA-256 and length of its content, and when it was first added."""
+
+    sha256: str
+    bytes: int
+    added: str | None
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What is in an exported file or another library.
+
+    Attributes:
+        origin: where it comes from, for messages.
+        tasks: of all embeddings, and those without.
+        experts: all of them.
+        errors: all of them.
+        embeddings: in the order of their contents.
+        read: gives the bytes of the embedding at that place.
+    """
+
+    origin: str
+    tasks: tuple[TaskEntry, ...]
+    experts: tuple[Expert, ...]
+    errors: tuple[MeasuredError, ...]
+    embeddings: tuple[ListedEmbedding, ...]
+    read: Callable[[int], bytes]
+
+    def load(self, place: int) -> Embedding:
+        """The embedding at that place, checked."""
+        listed, content = self.embeddings[place], self.read(place)
+        name = f"{self.origin}, embedding {place + 1}"
+        if len(content) != listed.bytes or hashlib.sha256(content).hexdigest() != listed.sha256:
+            raise LibraryError(f"{name} ({listed.sha256[:8]}) is damaged: its SHA-256 differs. Ask for a good copy.")
+        return decode_embedding(content, name)
+
+
+@dataclass
+class Merged:
+    """The outcome of a merge.
+
+    Attributes:
+        added: how many of each kind were new.
+        known: how many were here already.
+        conflicts: what is here under the same key with another content, and was left as it is.
+    """
+
+    added: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("task", "embedding", "expert", "error"), 0))
+    known: int = 0
+    conflicts: list[str] = field(default_factory=list)
+
+
+def share_library(connection: Connection, origin: str, *, tag: str | None = None) -> Shared:
+    """All that the connection's snapshot has, or the tasks with a tag and what was measured for them."""
+    tasks = [task for task in entries.list_tasks(connection) if tag is None or tag in task.tags]
+    chosen = {task.fingerprint for task in tasks}
+    errors = [error for error in entries.list_errors(connection) if error.task in chosen]
+    needed = {error.expert for error in errors}
+    experts = [one for one in entries.list_experts(connection) if tag is None or one.name in needed]
+    every = [one for task in tasks for one in task.embeddings]
+    listed = tuple(ListedEmbedding(one.sha256, one.bytes, one.added) for one in every)
+    own = tuple(replace(task, source="") for task in tasks)  # a path on this machine
+    return Shared(
+        origin,
+        own,
+        tuple(experts),
+        tuple(errors),
+        listed,
+        lambda place: read_content(connection, every[place].id, every[place].sha256),
+    )
+
+
+def write_export(shared: Shared, path: Path, *, report: Report = silent) -> Path:
+    """Writes it to one file, whole or not at all."""
+    fields = {
+        "tasks": [{name: getattr(task, name) for name in _TASK} for task in shared.tasks],
+        "experts": [asdict(expert) for expert in shared.experts],
+        "errors": [asdict(error) for error in shared.errors],
+        "embeddings": [asdict(listed) for listed in shared.embeddings],
+    }
+    text = json.dumps(fields, sort_keys=True, allow_nan=False).encode()
+    if len(text) > _LARGEST_TEXT or _count_values(text) > _MOST_VALUES:
+        raise UsageError(
+            f"the list of {len(shared.tasks)} tasks is too long for one file, and could not be imported. Export parts "
+            "of the library: tag=..., --tag TAG"
+        )
+    step = report("exporting", len(shared.embeddings))
+    try:
+        with open_whole(path) as file:
+            file.write(MAGIC + struct.pack("<Q", len(text)) + hashlib.sha256(text).digest() + text)
+            for place, listed in enumerate(shared.embeddings):
+                content = shared.read(place)
+                if len(content) != listed.bytes:
+                    raise LibraryError(
+                        f"the embedding {listed.sha256[:8]} is listed with {listed.bytes} bytes, and has "
+                        f"{len(content)}: the library is damaged. Nothing was written. Run: task2vec library repair"
+                    )
+                file.write(content)
+                step(1)
+    except OSError as error:
+        if isinstance(error, ResourceError):
+            raise
+        raise ResourceError(
+            f"cannot write '{path}': {error.strerror}. Nothing was left behind. Choose another place."
+        ) from error
+    return path
+
+
+@contextmanager
+def open_export(path: Path, *, report: Report = silent) -> Iterator[Shared]:
+    """The content of an exported file, read to its end and checked."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
+            raise _refuse(f"'{path}'", "it is not a regular file")
+        file = path.open("rb")
+    except OSError as error:
+        raise LibraryError(f"cannot read '{path}': {error.strerror}. Check the path.") from error
+    with file:
+        try:
+            shared = _read_list(path, file)
+            check_shared(shared, report=report)
+        except OSError as error:
+            raise _refuse(f"'{path}'", f"it cannot be read to its end: {error.strerror}") from error
+        yield shared
+
+
+def check_shared(shared: Shared, *, report: Report = silent) -> None:
+    """Raises an error that names the first thing that is not as it should be."""
+    listed = {task.fingerprint for task in shared.tasks}
+    step = report("checking", len(shared.embeddings))
+    for place in range(len(shared.embeddings)):
+        try:
+            fingerprint = identify_with_task(shared.load(place))[0].fingerprint
+        except Task2VecError as error:
+            raise LibraryError(f"{shared.origin} was refused, and nothing of it was imported: {error}") from error
+        if fingerprint not in listed:
+            raise _refuse(shared.origin, f"embedding {place + 1} is of a task that is not listed")
+        step(1)
+    experts = {expert.name for expert in shared.experts}
+    for error in shared.errors:
+        if error.task not in listed or error.expert not in experts:
+            raise _refuse(shared.origin, f"the task or expert of an error is not listed ({error.expert!r})")
+
+
+def merge(shared: Shared, database: Database, search: Search, *, report: Report = silent) -> Merged:
+    """Adds what is new in something that was checked, and names what is here with another content.
+
+    A task comes in one transaction with its first embedding: a process that is killed leaves no tasks without.
+    """
+    merged = Merged()
+    left: dict[str, list[TaskEntry]] = {}
+    for task in shared.tasks:
+        left.setdefault(task.fingerprint, []).append(task)
+    step = report("importing", len(shared.embeddings))
+    for start in range(0, len(shared.embeddings), _TOGETHER):
+        places = range(start, min(start + _TOGETHER, len(shared.embeddings)))
+        with database.write() as connection:
+            for place in places:
+                embedding, added = shared.load(place), shared.embeddings[place].added
+                for task in left.pop(identify_with_task(embedding)[0].fingerprint, ()):
+                    _count(merged, partial(write_task, connection, task))
+                _count(merged, partial(write_embedding, connection, search, embedding, added=added))
+        step(len(places))
+    with database.write() as connection:
+        for task in chain.from_iterable(left.values()):
+            _count(merged, partial(write_task, connection, task))
+        others = {one.name for one in shared.experts if not _count(merged, partial(write_expert, connection, one))}
+        for error in shared.errors:
+            if error.expert in others:  # measured with another expert than ours of that name
+                merged.conflicts.append(
+                    f"an error of the expert '{error.expert}' was left out, because that name is another expert here."
+                )
+            else:
+                _count(merged, partial(write_error, connection, error))
+    return merged
+
+
+def _count(merged: Merged, write: Callable[[], Added]) -> bool:
+    """Counts the outcome for one thing; False if it was in conflict with what is here."""
+    try:
+        added = write()
+    except ConflictError as error:
+        merged.conflicts.append(str(error))
+        return False
+    if added.is_new:
+        merged.added[added.kind] += 1
+    else:
+        merged.known += 1
+    return True
+
+
+def _read_list(path: Path, file: BinaryIO) -> Shared:
+    """The list of an exported file, checked; its embeddings are not yet read."""
+    origin, size = f"'{path}'", os.fstat(file.fileno()).st_size
+    start = len(MAGIC) + 8 + 32
+    head = file.read(start)
+    if not head.startswith(MAGIC[:-2]):
+        raise _refuse(origin, f"it was not written by `task2vec library export` (such a file ends in {SUFFIX})")
+    if not head.startswith(MAGIC):
+        raise LibraryError(f"{origin} was exported by a newer task2vec. Upgrade: pip install -U task2vec")
+    if len(head) < start:
+        raise _refuse(origin, "it is truncated")
+    length = struct.unpack("<Q", head[len(MAGIC) : len(MAGIC) + 8])[0]
+    if length > min(_LARGEST_TEXT, size - start):
+        raise _refuse(origin, f"its list would have {length} bytes, more than there are or than are allowed")
+    text = file.read(length)
+    if hashlib.sha256(text).digest() != head[-32:]:
+        raise _refuse(origin, "its list was changed after it was written")
+    if _count_values(text) > _MOST_VALUES:
+        raise _refuse(origin, "its list would fill the memory")
+    try:
+        tasks, experts, errors, embeddings = _parse_list(text)
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, Task2VecError) as error:
+        raise _refuse(origin, f"its list is not valid ({type(error).__name__}: {error})") from error
+    offsets, end = [], start + length
+    for listed in embeddings:
+        offsets.append(end)
+        end += listed.bytes
+    if end != size:
+        raise _refuse(origin, f"it has {size} bytes, and should have {end} by its list")
+
+    def read(place: int) -> bytes:
+        file.seek(offsets[place])
+        return file.read(embeddings[place].bytes)
+
+    return Shared(origin, tasks, experts, errors, embeddings, read)
+
+
+def _parse_list(text: bytes) -> tuple[tuple, tuple, tuple, tuple]:
+    """The values of the JSON text; anything that is not as it should be raises."""
+    fields = json.loads(text, parse_constant=_refuse_constant)
+    tasks = tuple(read_task({name: _check_fields(one)[name] for name in _TASK}) for one in fields["tasks"])
+    experts = tuple(Expert(**_check_fields(one)) for one in fields["experts"])
+    errors = tuple(MeasuredError(**_check_fields(one)) for one in fields["errors"])
+    embeddings = tuple(ListedEmbedding(**_check_fields(one)) for one in fields["embeddings"])
+    for listed in embeddings:
+        is_size = isinstance(listed.bytes, int) and 0 < listed.bytes <= LARGEST
+        if not is_size or len(listed.sha256) != 64 or not set(listed.sha256) <= set("0123456789abcdef"):
+            raise ValueError(f"the embedding {str(listed.sha256)[:64]!r}")
+    return tasks, experts, errors, embeddings
+
+
+def _check_fields(fields: Any) -> dict[str, Any]:
+    """The fields of an entry, those that should be texts being texts."""
+    if not isinstance(fields, dict):
+        raise TypeError(f"{type(fields).__name__} instead of an entry")
+    for name, value in fields.items():
+        if name in _TEXTS:
+            check_text(value, name, may_be_none=True)
+    if not isinstance(fields.get("recipe", {}), dict):
+        raise TypeError("recipe")
+    return fields
+
+
+def _count_values(text: bytes) -> int:
+    """At least the number of values in a JSON text."""
+    return sum(text.count(sign) for sign in (b",", b"[", b"{"))
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a finite number")
+
+
+def _refuse(origin: str, why: str) -> LibraryError:
+    return LibraryError(f"{origin} was refused, and nothing of it was imported: {why}. Ask for a good copy.")

@@ -1,0 +1,351 @@
+"""W4: damage is found and named, the rest still works, adding again or a repair fixes it."""
+
+import hashlib
+import os
+import random
+import shutil
+import sqlite3
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from task2vec.errors import LibraryError, ResourceError, Task2VecError
+from task2vec.library import Expert, Library, MeasuredError, verify
+from task2vec.library.database import PAGE
+from tests.library.making import change, fingerprint_of, make, read_content, run_python, spoil
+
+NAMES = ["other name", "task 0", "task 1", "task 2", "task 3", "task 5"]
+
+
+def name_problems(library):
+    """The entries that something is wrong with."""
+    return sorted({problem.entry.split(" (")[0] for problem in library.verify().problems})
+
+
+def cut(library, name):
+    number, content = read_content(library, name)
+    change(library, "UPDATE contents SET content = ? WHERE embedding = ?", content[:-1], number)
+
+
+def drop(library, name):
+    change(library, "DELETE FROM contents WHERE embedding = ?", read_content(library, name)[0])
+
+
+DAMAGES = {
+    "first byte": lambda library, name: spoil(library, name, 0),
+    "header": lambda library, name: spoil(library, name, 200),
+    "last byte": lambda library, name: spoil(library, name, -1),
+    "truncated": cut,
+    "missing": drop,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_embedding(filled, damage):
+    damage(filled, "task 2")
+    assert name_problems(filled) == ["task 2"]
+    assert {one.entry.split(" (")[0] for one in filled.glance().problems} <= {"task 2"}
+    with pytest.raises(LibraryError, match="task 2") as caught:
+        filled.get("task 2")
+    assert caught.value.exit_code == 4
+    for seed in (0, 1, 3, 4, 5):
+        assert np.array_equal(filled.get(f"task {seed}").fisher, make("", seed).fisher)
+    assert len(filled.nearest("task 1", 10)) == 5  # its row is good
+    (added,) = filled.add(make("task 2", 2))
+    assert added.is_new and filled.verify().is_sound and filled.glance().is_sound
+    assert filled.task("task 2").tags == ("small",)
+    assert np.array_equal(filled.get("task 2").fisher, make("", 2).fisher)
+
+
+def test_lengths_are_found_at_a_glance(filled):
+    cut(filled, "task 1")
+    drop(filled, "task 2")
+    assert [one.entry.split(" (")[0] for one in filled.glance().problems] == ["task 1", "task 2"]
+
+
+def test_contents_that_have_changed_places(filled):
+    (one, first), (two, second) = read_content(filled, "task 1"), read_content(filled, "task 2")
+    for number, content in ((one, second), (two, first)):
+        change(filled, "UPDATE contents SET content = ? WHERE embedding = ?", content, number)
+    assert name_problems(filled) == ["task 1", "task 2"]
+    change(filled, "UPDATE embeddings SET sha256 = (SELECT sha256 FROM embeddings WHERE id = 1) WHERE id = 2")
+    change(
+        filled, "UPDATE contents SET content = (SELECT content FROM contents WHERE embedding = 1) WHERE embedding = 2"
+    )
+    assert any("something else" in problem.what for problem in filled.verify().problems)
+    assert Library.repair(filled.folder).embeddings == 5  # the numbers of task 1 are gone
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "drop"])
+def test_damaged_rows(filled, damage):
+    """A row that cannot be used is read from the embedding; one that differs is named, and a repair writes it again."""
+    near = [(one.task.name, pytest.approx(one.distance, abs=1e-6)) for one in filled.nearest("task 0")]
+    if damage == "flip":
+        spoil(filled, "task 3", 3, "rows", "vector")
+    elif damage == "cut":
+        change(filled, "UPDATE rows SET vector = x'00' WHERE embedding = 4")
+    else:
+        change(filled, "DELETE FROM rows WHERE embedding = 4")
+    assert name_problems(filled) == ["task 3"]
+    found = [(one.task.name, one.distance) for one in filled.nearest("task 0")]
+    assert len(found) == 5 and (damage == "flip" or found == near)
+    assert Library.repair(filled.folder).lost == ()
+    assert filled.verify().is_sound
+    assert [(one.task.name, one.distance) for one in filled.nearest("task 0")] == near
+
+
+def test_an_embedding_and_its_row_are_damaged(filled):
+    """Nothing is left to compare that one by; the others are found."""
+    change(filled, "DELETE FROM rows")
+    drop(filled, "task 2")
+    assert {one.task.name for one in filled.nearest("task 0", 10)} == {f"task {seed}" for seed in (1, 3, 4, 5)}
+
+
+def test_a_damaged_basis_and_a_wrong_sketch(filled):
+    filled._search.sketch_from = 4
+    filled.refit_search()
+    change(filled, "UPDATE sketches SET sketch = (SELECT sketch FROM sketches WHERE embedding = 1) WHERE embedding = 2")
+    assert name_problems(filled) == ["task 1"]
+    filled.refit_search()
+    assert filled.verify().is_sound
+    change(filled, "UPDATE spaces SET basis = substr(basis, 2)")
+    assert name_problems(filled) == ["search"]
+    with Library.open(filled.folder) as library:
+        library._search.sketch_from = 4
+        assert len(library.nearest("task 0")) == 5  # fitted again
+        assert library.verify().is_sound
+
+
+def test_a_page_of_zeros_is_found_whichever_it_is(filled, tmp_path):
+    """Every page but the free ones; all embeddings whose own pages are whole come back."""
+    filled.add(make("large", 7, filters=30_000))
+    filled.close()
+    sound, copy = (filled.folder / "library.sqlite").read_bytes(), tmp_path / "copy"
+    copy.mkdir()
+    kept = []
+    for page in range(len(sound) // PAGE):
+        (copy / "library.sqlite").write_bytes(sound[: PAGE * page] + bytes(PAGE) + sound[PAGE * (page + 1) :])
+        try:
+            with Library.open(copy) as library:
+                assert not library.verify().is_sound, page
+        except LibraryError as error:
+            assert error.exit_code == 4 and "damaged" in str(error)
+        kept.append(Library.repair(copy).embeddings)
+        with Library.open(copy) as library:
+            assert library.verify().is_sound
+        shutil.rmtree(copy / "backups")
+    assert sum(count == 7 for count in kept) > len(kept) - 60  # the large one has fifty pages, the others share one
+    assert kept[0] == 7  # even without the first page, which has all names of tables
+
+
+# --- experts ---------------------------------------------------------------------------------------------------------
+
+
+def test_files_of_experts_that_are_missing_or_changed_are_named(filled, tmp_path):
+    for name in ("whole", "missing", "changed", "endless"):
+        (tmp_path / name).write_bytes(name.encode())
+        sha256 = hashlib.sha256(name.encode()).hexdigest()
+        filled.add(Expert(name, "file", str(tmp_path / name), sha256=sha256))
+    filled.add(Expert("a module", "file", "module Tiny"), Expert("resnet34", "timm", "resnet34"))
+    assert not filled.verify().experts
+    (tmp_path / "missing").unlink()
+    (tmp_path / "changed").write_bytes(b"something else")
+    (tmp_path / "endless").unlink()
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    found = filled.verify()
+    assert found.is_sound  # the library itself is whole
+    problems = {problem.entry: problem.what for problem in found.experts}
+    assert list(problems) == ["changed", "endless", "missing"]
+    assert "SHA-256" in problems["changed"] and "no file" in problems["missing"] and "no file" in problems["endless"]
+
+
+# --- repair ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(filled):
+    """A closed library with something of every kind."""
+    filled.add(
+        Expert("e", "timm", "resnet34", recipe={"epochs": 3}, cost=2.5), MeasuredError(fingerprint_of(3), "e", 0.2, "p")
+    )
+    filled.tag("task 2", "rare")
+    filled.rename("task 4", "other name")
+    with filled.record("embed", {"folder": "x"}):
+        pass
+    filled.close()
+    return filled.folder
+
+
+def describe(library):
+    """What a library holds, without numbers of rows."""
+    tasks = [(task.name, task.fingerprint, task.tags, task.added, task.source) for task in library.tasks()]
+    embeddings = [[(one.key, one.sha256, one.added) for one in task.embeddings] for task in library.tasks()]
+    return tasks, embeddings, library.experts(), library.errors(), [run.details for run in library.runs()]
+
+
+def test_a_repair_of_a_sound_library_changes_nothing(folder):
+    with Library.open(folder) as library:
+        before = describe(library)
+    repaired = Library.repair(folder)
+    assert (repaired.embeddings, repaired.lost) == (6, ()) and (repaired.kept / "library.sqlite").is_file()
+    with Library.open(folder) as library:
+        assert describe(library) == before and library.verify().is_sound
+        assert np.array_equal(library.get("task 1").fisher, make("task 1", 1).fisher)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database, but a text " * 40, b"SQLite format 3\0" + bytes(100)])
+def test_a_file_that_is_something_else(folder, content):
+    (folder / "library.sqlite").write_bytes(content)
+    repaired = Library.repair(folder)
+    assert repaired.embeddings == 0 and repaired.lost
+    assert (repaired.kept / "library.sqlite").read_bytes() == content
+    with Library.open(folder) as library:
+        assert len(library) == 0 and library.verify().is_sound
+
+
+def test_what_is_in_the_wal_alone_comes_back(folder):
+    script = (
+        "import os, sys\nfrom task2vec.library import Library\nfrom tests.library.making import make\n"
+        "library = Library.open(sys.argv[1])\nlibrary.add(make('late', 9), tags=['new'])\nos._exit(0)"
+    )
+    run_python(script, folder)
+    assert (folder / "library.sqlite-wal").stat().st_size
+    Library.repair(folder)
+    with Library.open(folder) as library:
+        assert library.task("late").tags == ("new",) and len(library) == 7
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_repair_that_was_killed_is_done_again(folder, monkeypatch, call):
+    """Before the new file is there; with the old one in its place; with neither under the name."""
+    with Library.open(folder) as library:
+        before = describe(library)
+    replace, calls = os.replace, []
+
+    def stop(old, new):
+        calls.append(old)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        replace(old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verify.os, "replace", stop)
+        with pytest.raises(KeyboardInterrupt):
+            Library.repair(folder)
+    if call == 3:
+        with pytest.raises(LibraryError, match="interrupted"):
+            Library.open(folder)
+    assert Library.repair(folder).embeddings == 6
+    with Library.open(folder) as library:
+        assert describe(library) == before and library.verify().is_sound
+
+
+def test_a_damaged_embedding_is_named_and_the_rest_comes_back(folder):
+    with Library.open(folder) as library:
+        spoil(library, "task 1")
+    repaired = Library.repair(folder)
+    assert repaired.embeddings == 5 and len(repaired.lost) == 1 and "SHA-256" in repaired.lost[0]
+    with Library.open(folder) as library:
+        assert [task.name for task in library.tasks()] == NAMES
+        assert not library.task("task 1").embeddings
+        library.add(make("task 1", 1))
+        assert library.verify().is_sound
+
+
+def test_damaged_rows_of_tables_are_named_and_the_rest_comes_back(folder):
+    with Library.open(folder) as library:
+        library.add(make("task 9", 9), Expert("f", "hub", "x"))
+        change(library, "UPDATE tasks SET classes = '[' WHERE name = 'task 9'")
+        change(library, "UPDATE experts SET source = 'ftp' WHERE name = 'f'")
+        change(library, "UPDATE runs SET details = CAST(x'ff' AS TEXT)")
+    repaired = Library.repair(folder)
+    assert repaired.embeddings == 7 and sorted(text.split(" (")[0] for text in repaired.lost) == [
+        "row 1 of runs",
+        "row 2 of experts",
+        "row 7 of tasks",
+    ]
+    with Library.open(folder) as library:
+        assert library.task("task 9").classes == ("a", "b")  # from its embedding
+        assert [one.name for one in library.experts()] == ["e"] and library.runs() == []
+
+
+def test_a_full_disk_ends_the_repair_and_loses_nothing(folder, monkeypatch):
+    with Library.open(folder) as library:
+        before = describe(library)
+
+    def fail(*_, **__):
+        raise ResourceError("the disk is full. Nothing was changed. Free space.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verify, "write_embedding", fail)
+        with pytest.raises(ResourceError):
+            Library.repair(folder)
+    assert Library.repair(folder).lost == ()
+    with Library.open(folder) as library:
+        assert describe(library) == before
+    assert not list(folder.glob("backups/*/new.sqlite*"))
+
+
+def test_nothing_to_repair(tmp_path):
+    with pytest.raises(LibraryError, match="nothing to repair"):
+        Library.repair(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_view_in_the_place_of_a_table_is_not_read(folder):
+    with sqlite3.connect(folder / "library.sqlite") as connection:
+        connection.execute("DROP TABLE runs")
+        connection.execute(
+            "CREATE VIEW runs AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i FROM n"
+        )
+    connection.close()
+    with pytest.raises(LibraryError, match="view"):
+        Library.open(folder)
+    repaired = Library.repair(folder)
+    assert repaired.embeddings == 6 and any("runs" in text for text in repaired.lost)
+
+
+def test_a_newer_library_is_not_repaired_into_an_older_one(filled):
+    change(filled, "PRAGMA user_version = 99")
+    filled.close()
+    before = (filled.folder / "library.sqlite").read_bytes()
+    with pytest.raises(LibraryError, match="pip install -U"):
+        Library.repair(filled.folder)
+    assert (filled.folder / "library.sqlite").read_bytes() == before and not (filled.folder / "backups").exists()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_damage(folder, tmp_path, seed):
+    shake(folder, tmp_path / "copy", random.Random(seed), flips=50 if seed % 2 else 3)
+
+
+@pytest.mark.long
+def test_much_random_damage(folder, tmp_path):
+    rng = random.Random(0)
+    for _ in range(300):
+        shake(folder, tmp_path / "copy", rng, flips=rng.choice((1, 2, 5, 50, 500)))
+
+
+def shake(folder, copy, rng, *, flips):
+    """Damages a copy of a library, asks everything of it, and repairs it; every embedding is whole or named as lost."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    file = copy / "library.sqlite"
+    content = bytearray(file.read_bytes())
+    for _ in range(flips):
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    file.write_bytes(content)
+    with suppress(LibraryError), Library.open(copy) as library:
+        library.verify()
+        questions = [library.tasks, library.experts, library.errors, library.runs, library.stats]
+        questions += [lambda: library.get("task 0"), lambda: library.nearest("task 1"), lambda: library.task("task 2")]
+        questions += [lambda: library.nearest(make("new", 77)), lambda: library.add(make("new", 77)), library.compact]
+        for ask in questions:
+            with suppress(Task2VecError):
+                ask()
+    repaired = Library.repair(copy)
+    with Library.open(copy) as library:
+        assert library.verify().is_sound
+        there = {one.key for task in library.tasks() for one in task.embeddings}
+        assert len(there) == repaired.embeddings and (len(there) >= 6 or repaired.lost)
