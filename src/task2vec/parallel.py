@@ -184,11 +184,11 @@ def open_backend(
     if name not in BACKENDS:
         problem = f"there is no backend {name!r}. Choose one of {', '.join(BACKENDS)} (--backend)."
     elif any(count is not None and count < 1 for count in (jobs, threads)):
-        problem = f"jobs={jobs} (--jobs) and threads={threads} (--threads) must be at least 1, or left out."
+        problem = f"jobs={jobs} (--jobs) and threads={threads} must be at least 1, or left out."
     elif name == "serial" and jobs not in (None, 1):
         problem = f"jobs={jobs} needs several processes, and 'serial' is this one alone. Use --backend processes."
     elif name != "ray" and (address is not None or gpus is not None):
-        what = f"address={address!r} (--address)" if address is not None else f"gpus={gpus}"
+        what = f"address={address!r}" if address is not None else f"gpus={gpus}"
         problem = f"{what} is for Ray, not for backend '{name}'. Add backend='ray' (--backend ray)."
     elif gpus is not None and not gpus >= 0:
         problem = f"gpus={gpus} is not a number of GPUs. Use 1, a fraction such as 0.5, or leave it out."
@@ -626,7 +626,7 @@ def connect_ray(ray: ModuleType, address: str | None, *, cores: int | None) -> b
                 f"Ray cannot be started here ({reason}). Use --backend processes instead."
                 if address is None
                 else f"Ray cannot be reached at '{address}' ({reason}). Start a cluster with `ray start --head`; if it "
-                "requires a token, set RAY_AUTH_MODE=token. Or leave out --address."
+                "requires a token, set RAY_AUTH_MODE=token. Or unset RAY_ADDRESS."
             ) from error
         finally:
             if threading.current_thread() is threading.main_thread() and handler is not None:
