@@ -22,7 +22,7 @@ from starlette.responses import Response
 from task2vec.distance import SCALING, symmetric_to_rows
 from task2vec.embedding import Embedding
 from task2vec.errors import LibraryError, MissingExtraError, Task2VecError
-from task2vec.experts.metatask import MetaTask, bundled_metatask
+from task2vec.experts import MetaTask, bundled_metatask
 from task2vec.library import Library, MeasuredError, find_library
 from task2vec.library.database import find_file
 from task2vec.library.entries import TaskEntry
