@@ -90,8 +90,8 @@ def find_by(library, embedding, candidates, k=5):
 def test_neighbours_of_real_tasks(library):
     real = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][:12]
     known = make("", 0).provenance
-    counts = {"counts": known["counts"]}  # those of the bundle have no names of classes
-    real = [replace(one, provenance=known | one.provenance | counts) for one in real]
+    names = ("task_fingerprint", "probe_fingerprint", "settings")
+    real = [replace(one, provenance=known | {name: one.provenance[name] for name in names}) for one in real]
     library.add(*real[1:])
     assert nearest(library, real[0]) == find_truth(library, real[0], 5)
 
@@ -260,7 +260,7 @@ def test_checking_sees_what_is_missed(large):
         )
     with open_sketched(large.folder) as other:
         ((_, found),) = other.check_search(queries=20)
-        assert 0.1 < found.recall < 0.7 and "missed" in found.advice and "refit_search" in found.advice
+        assert 0.1 < found.recall < 0.7 and "missed" in found.advice and "--refit" in found.advice
         other.refit_search()
         assert other.check_search(queries=20)[0][1].recall == 1.0
         change(other, "UPDATE spaces SET basis_sha256 = NULL, basis = NULL")
