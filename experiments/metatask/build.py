@@ -183,8 +183,8 @@ class Studio:
         for one in (one for one in self.plan.tasks if one.task.name in CURVE_TASKS):
             task, rows = self.tasks[one.task.fingerprint], self.rows[one.task.fingerprint]
             fewest = int(task.counts.min()) // 2
-            shots = [each for each in CURVE_SHOTS if isinstance(each, str) or each < fewest]
-            plan = self._plan(task, [t2v.ErrorProtocol(shots=each) for each in shots], CURVE_SEEDS)
+            protocols = [t2v.ErrorProtocol(shots=each) for each in CURVE_SHOTS if each == "half" or each < fewest]
+            plan = self._plan(task, protocols, CURVE_SEEDS)
             own = features[torch.from_numpy(rows).to(self.device)]
             for protocol, seed, predicted in predict_cells(own, plan):
                 is_train = np.asarray(plan.parts.train[plan.pairs.index((protocol.shots, seed))], dtype=bool)

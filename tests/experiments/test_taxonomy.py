@@ -65,7 +65,7 @@ def test_embeddings_are_kept_in_one_file_and_found_again(tmp_path, collection):
         assert np.allclose(known.vector, one.vector, rtol=1e-6) and known.provenance == one.provenance
     assert again.find(members[0].task, probe, settings=SMALL[0]) is again.embeddings["robust", "cub200 A1"]
     assert again.find(members[0].task, make_tiny(seed=1), settings=SMALL[0]) is None
-    shuffled = replace(members[0].task, targets=members[0].task.targets[::-1].copy())
+    shuffled = replace(members[0].task, targets=np.roll(members[0].task.targets, 3))
     assert again.find(shuffled, probe, settings=SMALL[0]) is None
     other = t2v.embed(members[0].task, make_tiny(seed=1), settings=SMALL[0], device="cpu")
     with pytest.raises(t2v.errors.UsageError, match="different probes"):
@@ -79,7 +79,7 @@ def test_embeddings_are_kept_in_one_file_and_found_again(tmp_path, collection):
 def test_the_committed_embeddings_give_the_committed_norms(probe):
     folder = ROOT / "docs" / "results" / "taxonomy" / probe
     norms = {one.task: one.norm() for one in open_embeddings(folder / "embeddings.safetensors").of_method("robust")}
-    assert all(norms[row["task"]] == pytest.approx(row["norm"], rel=2e-6) for row in read_csv(folder / "tasks.csv"))
+    assert all(norms[row["task"]] == pytest.approx(row["norm"], rel=1e-5) for row in read_csv(folder / "tasks.csv"))
 
 
 def test_label_sets_share_their_images(collection):
@@ -158,7 +158,8 @@ def test_domains_of_label_sets_are_one_and_distances_are_compared(collection):
 
 
 def test_the_command_draws_and_a_second_run_embeds_nothing(tmp_path, data, monkeypatch):
-    monkeypatch.setattr(t2v, "load_probe", lambda *_, **__: make_tiny(), raising=False)
+    probe = make_tiny()
+    monkeypatch.setattr(t2v, "load_probe", lambda *_, **__: probe, raising=False)
     args = ("--data", data, "--out", tmp_path, "--quick", "--permutations", 99, "--max-samples", 6, "--l2", 0.01)
     result = run(taxonomy.app, *args, "--device", "cpu")
     assert "distances follow the taxonomy: rho" in result.stdout

@@ -21,7 +21,7 @@ def build(errors, *, datasets=None, classes=None, seen=None, models=None, source
     tasks, count, seeds = errors.shape
     nothing = np.full((tasks, count, 1, seeds), np.nan)
     names = datasets or [f"task {row}" for row in range(tasks)]
-    numbers = [None] * tasks if classes is None else [int(one) for one in classes]
+    numbers = [0] * tasks if classes is None else [int(one) for one in classes]
     rows = zip(range(tasks), names, numbers, strict=True)
     return MetaTask(
         "small",

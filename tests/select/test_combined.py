@@ -232,7 +232,7 @@ def test_a_model_without_errors_is_between_the_others_and_uncertain():
 @pytest.mark.parametrize("shape", [{"tasks": 3, "models": 1}, {"tasks": 3, "models": 4}, {"seeds": 1}])
 def test_little_evidence_gives_sane_predictions(shape):
     metatask = draw(**({"missing": 0, "seen": 0} | shape))
-    metatask = replace(metatask, tasks=tuple(replace(one, dataset="a", classes=None) for one in metatask.tasks))
+    metatask = replace(metatask, tasks=tuple(replace(one, dataset="a", classes=0) for one in metatask.tasks))
     fitted, query = ask(metatask, 0)
     found = fitted.predict(query)
     assert np.isfinite(found.errors).all() and (found.high > found.low).all()

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from task2vec import Library
 from task2vec.web import ServeSettings, make_app
 from tests.cli.material import make
-from tests.select.recommend_world import make_metatask
+from tests.select.material import make_world
 
 HOME = "http://127.0.0.1:8765"
 OWN = {"Origin": HOME}
@@ -42,7 +42,7 @@ def fill(folder, count=6):
 def serving(folder, *, roots=(), metatask=None, jobs=None, **settings):
     """A client of a server of its own, which sees everything as a browser on this machine would."""
     settings = ServeSettings(library=folder, roots=tuple(roots), **settings)
-    app = make_app(settings, metatask=metatask or make_metatask())
+    app = make_app(settings, metatask=metatask or make_world())
     if jobs is not None:
         app.state.jobs.command = command(jobs)
     with TestClient(app, base_url=HOME, raise_server_exceptions=True) as client:

@@ -14,7 +14,7 @@ from task2vec import Library
 from task2vec.distance import asymmetric, find_floor, symmetric, with_error
 from task2vec.web import Limits
 from tests.cli.material import FILTERS, make
-from tests.select.recommend_world import EXPERTS, TASKS, make_metatask
+from tests.select.material import MODELS, TASKS, make_world
 from tests.web.serving import API, GOOD, HOME, WICKED, ask, find_id, serving
 
 DOCS = (Path(__file__).parents[2] / "docs" / "how-to" / "web.md").read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ def test_a_task_with_its_classes_counts_and_noise(client):
     assert found["settings"]["probe"] == "net" and found["settings"]["image_size"] == 64
     assert len(found["added"]) == 10 and found["best_error"] is None
     bundled = ask(client, f"/tasks/{find_id(client, 'task 4')}")
-    best = make_metatask().errors[4, :6, 1].mean(axis=1).min()
+    best = make_world().errors[4, :6, 1].mean(axis=1).min()
     assert bundled["best_error"] == pytest.approx(best) and bundled["added"] is None
     assert [one["count"] for one in bundled["class_counts"]] == [60, 44] and bundled["dataset"] == "other"
 
@@ -87,17 +87,14 @@ def test_the_nearest_are_those_of_the_symmetric_distance(client):
 @pytest.mark.parametrize("shots", ["half", "5"])
 def test_a_recommendation_is_that_of_the_package(client, shots):
     found = ask(client, f"/tasks/{find_id(client, 'own 3')}/recommendation", shots=shots)
-    expected = task2vec.recommend(embedding_of("own 3"), evidence=make_metatask(), regime=shots)
-    assert (found["verdict"], found["is_confident"]) == (expected.verdict, expected.is_sure)
-    assert found["average_best"] == expected.static and found["notes"] == list(expected.notes)
-    assert found["shots"] == shots and expected.known in found["basis"]
-    rows = [one for one in found["models"] if one["is_available"]]
-    assert [(one["rank"], one["model"]) for one in rows] == [(row.rank, row.expert) for row in expected.rows]
-    for one, row in zip(rows, expected.rows, strict=True):
-        assert (one["error"], one["low"], one["high"]) == pytest.approx((row.error, row.low, row.high))
-        assert (one["load"], one["nearest"], one["nearest_distance"]) == (row.load, row.nearest, row.nearest_distance)
-    others = [one["model"] for one in found["models"] if not one["is_available"]]
-    assert others == [row.expert for row in expected.others]
+    expected = task2vec.recommend(embedding_of("own 3"), evidence=make_world(), shots=shots).to_dict()
+    assert found["shots"] == shots and found["rows"]
+    for name in found.keys() - {"task", "rows", "others", "notes"}:
+        assert found[name] == expected[name], name
+    assert found["notes"] == list(expected["notes"])
+    for part in ("rows", "others"):
+        for one, row in zip(found[part], expected[part], strict=True):
+            assert one == pytest.approx({name: row[name] for name in one})
 
 
 def test_two_tasks_side_by_side(client):
@@ -135,11 +132,11 @@ def test_a_matrix_with_its_tree(client):
 
 def test_models_with_their_mean_errors(client):
     found = ask(client, "/models", shots="half")
-    assert found["shots"] == "half" and len(found["models"]) == sum(not one.is_repeat for one in EXPERTS)
+    assert found["shots"] == "half" and len(found["models"]) == sum(not one.is_repeat for one in MODELS)
     means = [one["mean_error"] for one in found["models"]]
     assert means == sorted(means)
     generic = next(one for one in found["models"] if one["name"] == "generic resnet34")
-    assert generic["mean_error"] == pytest.approx(make_metatask().errors[:, 0, 1].mean()) and generic["tasks"] == TASKS
+    assert generic["mean_error"] == pytest.approx(make_world().errors[:, 0, 1].mean()) and generic["tasks"] == TASKS
     few = ask(client, "/models", shots="5")["models"]
     assert np.mean([one["mean_error"] for one in few]) > np.mean(means) + 0.05
 

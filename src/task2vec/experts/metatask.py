@@ -70,8 +70,8 @@ class TaskInfo:
         family: tasks of one family make up one comparison.
         dataset: that its images are of.
         fingerprint: of images and labels.
-        images: how many.
-        classes: how many.
+        images: how many; 0 where that is not known.
+        classes: how many; 0 where that is not known.
         label_set: what the labels are, where several tasks label the same images.
     """
 
@@ -79,8 +79,8 @@ class TaskInfo:
     family: str = ""
     dataset: str = ""
     fingerprint: str = ""
-    images: int | None = None
-    classes: int | None = None
+    images: int = 0
+    classes: int = 0
     label_set: str = ""
 
 
@@ -429,7 +429,7 @@ class MetaTask:
             to_sources={kind: self.pick_sources(each[row]) for kind, each in self.distances.items()},
             scores={name: each[row, :, 0] for name, each in self.scores.items()},
             vector=None if self.vectors is None else self.vectors[row],
-            classes=task.classes,
+            classes=task.classes or None,
         )
 
     def only(self, rows: Iterable[int], models: Iterable[int] | None = None) -> "MetaTask":
@@ -613,7 +613,7 @@ def _decode(content: bytes) -> MetaTask:
     story = json.loads(envelope["story"])
     if story["schema"] != SCHEMA or envelope["sha256"] != hash_content(envelope["story"], arrays):
         raise ValueError(f"schema {story['schema']}, or its SHA-256 does not fit")
-    named: dict[str, dict[str, np.ndarray]] = {kind: {} for kind in ("scores", "distances", *_BY_ROW)}
+    named: dict[str, Any] = {kind: {} for kind in ("scores", "distances", *_BY_ROW)}
     for name, values in arrays.items():
         kind, _, own = name.partition(".")
         if own and kind != "embeddings":

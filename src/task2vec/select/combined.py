@@ -551,7 +551,7 @@ def _gather(metatask: MetaTask, kind: str, score: str | None, near_source: float
     known = np.isfinite(errors)
     values = scale_errors(np.where(known, errors, 0.5))
     centre = float(values[known].mean())
-    counts = np.array([max(task.classes or 1, 1) for task in metatask.tasks])
+    counts = np.array([max(task.classes, 1) for task in metatask.tasks])
     classes = float(np.log(counts).mean())
     if kind in metatask.distances:
         distances = metatask.between(kind)

@@ -161,11 +161,11 @@ def fit_model_space(metatask: MetaTask, *, settings: ModelSpaceSettings | None =
     trivials = np.full(sources.shape, np.nan)
     if metatask.trivial_vectors is not None:
         trivials = np.log(metatask.pick_sources(metatask.trivial_vectors[:, filters]))
-    has_trivial = np.isfinite(trivials).all(1)
+    has_trivial = np.all(np.isfinite(trivials), axis=1)
     mean_trivial = trivials[has_trivial].mean(0) if has_trivial.any() else np.full(size, np.nan)
     trivials = np.where(has_trivial[:, None], trivials, mean_trivial)
     is_trivial = settings.unknown == "trivial" and has_trivial.any()
-    is_known = np.isfinite(sources).all(1, keepdims=True)
+    is_known = np.all(np.isfinite(sources), axis=1, keepdims=True)
     start = np.where(is_known, sources, mean_trivial if is_trivial else log_tasks.mean(0))
     # What distances on all filters are more than on these; unknown is none.
     near = _measure(log_tasks, start)

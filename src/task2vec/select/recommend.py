@@ -827,7 +827,7 @@ class _Case:
                 f"Most classes have {np.median(self.per_class):g} images or fewer, and errors are those of classifiers "
                 f"trained on {shots} per class: expect higher errors, and another order."
             )
-        is_known = np.isfinite(self.metatask.mean).any(axis=0)
+        is_known = np.asarray(np.isfinite(self.metatask.mean).any(axis=0))
         new = [model.name for model, number in zip(models, self.order.tolist(), strict=True) if not is_known[number]]
         new = [name for name in new if name not in self.measured]
         if new:

@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from task2vec import __version__
 from task2vec.errors import Task2VecError
-from task2vec.experts.metatask import MetaTask
+from task2vec.experts import MetaTask
 from task2vec.web.routes import router
 from task2vec.web.schemas import ErrorResponse, Problem
 from task2vec.web.security import SecureApp, ServeSettings, respond, respond_to_error
@@ -89,5 +89,12 @@ def make_app(settings: ServeSettings, *, metatask: MetaTask | None = None) -> Se
     async def explain_http(_: Request, error: HTTPException) -> Response:
         why = "There is no such address, or not for this method."
         return respond(Problem(what=f"{error.detail}.", why=why, fix=_DESCRIBED), error.status_code, error.headers)
+
+    @api.exception_handler(Exception)
+    async def explain_bug(_: Request, __: Exception) -> Response:
+        fix = "See the terminal of `task2vec serve` for details, and please report it."
+        return respond(
+            Problem(what="the server failed on this request.", why="This is a bug in task2vec.", fix=fix), 500
+        )
 
     return SecureApp(api, settings, state=state)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
@@ -16,14 +16,13 @@ from task2vec import __version__
 from task2vec.distance import ALPHA, split_symmetric, symmetric
 from task2vec.distance.noise import find_floor, with_error
 from task2vec.embedding import Embedding, trivial
-from task2vec.experts.metatask import find_shots
-from task2vec.experts.protocol import wilson_interval
+from task2vec.experts import ModelInfo, find_shots, wilson_interval
 from task2vec.plots.layout import link_tasks, order_leaves
-from task2vec.select.evidence import choose_shots, image_size, list_library_errors
+from task2vec.select.evidence import choose_shots, describe_entry, image_size, list_library_errors
 from task2vec.select.recommend import recommend
 from task2vec.web import schemas
 from task2vec.web.schemas import Job
-from task2vec.web.security import RequestError, hide_file
+from task2vec.web.security import RequestError, hide_file, hide_paths
 from task2vec.web.state import Entry, State, View, compare_rows, describe_chart
 
 router = APIRouter()
@@ -262,47 +261,13 @@ async def recommend_model(request: Request, task: TaskId, shots: Shots = None) -
 
 
 def make_recommendation(state: State, view: View, task: str, shots: str | None) -> schemas.Recommendation:
-    """The recommendation of `task2vec.recommend` for a task."""
+    """The recommendation of `task2vec.recommend` for a task, without paths of this machine."""
     library = state.open_library() if view.has_errors else None  # without errors it adds nothing
-    found = recommend(state.load(view.find_entry(task)), evidence=state.metatask, library=library, regime=shots)
-    kinds = {model.name: model.kind for model in state.metatask.experts}
-    rows = [(row, kinds.get(row.expert, "library"), True) for row in found.rows]
-    rows += [(row, "to be trained", False) for row in found.others]
-    models = [
-        schemas.RecommendedModel(
-            rank=row.rank,
-            model=row.expert,
-            kind=kind,
-            error=row.error,
-            low=row.low,
-            high=row.high,
-            measured=row.measured,
-            p_best=row.chance,
-            gain=row.gain,
-            params=row.parameters,
-            gmacs=row.cost,
-            nearest=row.nearest,
-            nearest_distance=row.nearest_distance,
-            source_task=row.lesson,
-            is_average_best=row.is_static,
-            is_available=is_available,
-            load=hide_file(row.load),
-            why=row.why,
-        )
-        for row, kind, is_available in rows
-    ]
-    trained = "half of the images" if found.regime == "half" else f"{found.regime} images per class"
-    return schemas.Recommendation(
-        task=task,
-        verdict=found.verdict,
-        choice=found.choice,
-        is_confident=found.is_sure,
-        average_best=found.static,
-        basis=f"{found.known}; test errors of linear classifiers on {trained}, predicted by '{found.strategy}'",
-        shots=found.regime,
-        notes=list(found.notes),
-        models=models,
-    )
+    found = recommend(state.load(view.find_entry(task)), evidence=state.metatask, library=library, shots=shots)
+    answer = schemas.Recommendation.model_validate(found).model_copy(update={"task": task})
+    for row in (*answer.rows, *answer.others):
+        row.load = hide_file(row.load)
+    return answer
 
 
 @router.get("/models", response_model=schemas.ModelList, summary="Models with measured errors")
@@ -311,65 +276,50 @@ async def list_models(request: Request, shots: Shots = None) -> Response:
     state = state_of(request)
 
     def make(view: View) -> schemas.ModelList:
-        chosen = choose_shots((), state.metatask.protocols, wanted=shots)
-        found = _list_bundled_models(state, chosen) + (_list_own_models(state, chosen) if view.has_errors else [])
+        chosen = choose_shots((), state.metatask.protocols, shots)
+        found = [*_list_bundled_models(state, chosen), *(_list_own_models(state, chosen) if view.has_errors else ())]
         found.sort(key=lambda model: (model.mean_error is None, model.mean_error or 0.0, model.name))
         return schemas.ModelList(shots=chosen, models=found)
 
     return await state.respond(("models", shots), make)
 
 
-def _list_bundled_models(state: State, shots: str) -> list[schemas.Model]:
+def _list_bundled_models(state: State, shots: str) -> Iterator[schemas.Model]:
     """The models of the meta-task; an error counts if the model has not seen the task."""
     metatask = state.metatask
     protocol = next(at for at, key in enumerate(metatask.protocols) if find_shots(key) == shots)
-    errors = np.where(metatask.is_candidate, metatask.errors[:, :, protocol].mean(axis=2), np.nan)
-    found = []
-    for column, model in enumerate(metatask.experts):
-        own = errors[:, column][np.isfinite(errors[:, column])]
+    errors = np.where(metatask.is_candidate, metatask.mean_errors()[:, :, protocol], np.nan)
+    for column, model in enumerate(metatask.models):
         if not model.is_repeat:
-            found.append(
-                schemas.Model(
-                    name=model.name,
-                    kind=model.kind,
-                    network=model.network,
-                    origin="bundled",
-                    params=model.parameters,
-                    gmacs=model.cost,
-                    mean_error=float(own.mean()) if len(own) else None,
-                    tasks=len(own),
-                    source_task=model.lesson,
-                )
-            )
-    return found
+            yield _describe_model(model, errors[np.isfinite(errors[:, column]), column].tolist(), "bundled")
 
 
-def _list_own_models(state: State, shots: str) -> list[schemas.Model]:
-    """The models of the library, with their mean errors over tasks."""
+def _list_own_models(state: State, shots: str) -> Iterator[schemas.Model]:
+    """The models of the library."""
     library = state.open_library()
     if library is None:
-        return []
+        return
     cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for error in list_library_errors(library, shots):
         cells[error.expert][error.task].append(error.error)
-    names = {task.fingerprint: task.name for task in library.tasks()}
-    found = []
-    for model in library.experts():
-        means = [float(np.mean(values)) for values in cells[model.name].values()]
-        found.append(
-            schemas.Model(
-                name=model.name,
-                kind="library",
-                network=model.location if model.source != "file" else "a file",
-                origin="library",
-                params=model.parameters,
-                gmacs=model.cost,
-                mean_error=float(np.mean(means)) if means else None,
-                tasks=len(means),
-                source_task=names.get(model.task or ""),
-            )
-        )
-    return found
+    tasks = {task.fingerprint: task for task in library.tasks()}
+    for expert in library.experts():
+        means = [float(np.mean(values)) for values in cells[expert.name].values()]
+        yield _describe_model(describe_entry(expert, tasks), means, "library")
+
+
+def _describe_model(model: ModelInfo, errors: Sequence[float], origin: schemas.Origin) -> schemas.Model:
+    return schemas.Model(
+        name=model.name,
+        kind=model.kind,
+        network=hide_paths(model.network or model.name, {}),
+        origin=origin,
+        params=model.params,
+        gmacs=model.gmacs,
+        mean_error=float(np.mean(errors)) if errors else None,
+        tasks=len(errors),
+        source_task=model.source_task,
+    )
 
 
 # --- folders and jobs -------------------------------------------------------------------------------------------------

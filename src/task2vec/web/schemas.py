@@ -12,7 +12,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 class Schema(BaseModel):
     """A response, or a part of one; NaN and infinity become null, which JSON lacks."""
 
-    model_config = ConfigDict(ser_json_inf_nan="null", extra="forbid")
+    model_config = ConfigDict(ser_json_inf_nan="null", extra="forbid", from_attributes=True)
 
 
 class Problem(Schema):
@@ -143,36 +143,37 @@ class RecommendedModel(Schema):
 
     rank: int
     model: str
-    kind: str
     error: float | None = Field(description="Predicted test error.")
     low: float | None = Field(description="Lower end of its 90 % interval.")
     high: float | None = Field(description="Upper end of its 90 % interval.")
-    measured: float | None = Field(description="Test error measured on this very task.")
     p_best: float | None = Field(description="Probability of being the best of the models that can be loaded.")
+    measured: float | None = Field(description="Test error measured on this very task.")
     gain: float | None = Field(description="How much lower its error is than that of the average-best model.")
-    params: int | None
-    gmacs: float | None = Field(description="Multiplications of one image, in billions.")
+    source_task: str | None = Field(description="Task that it was fine-tuned on.")
     nearest: str | None = Field(description="Nearest task on which its error is known.")
     nearest_distance: float | None = Field(description="Distance to that task.")
-    source_task: str | None = Field(description="Task that it was fine-tuned on.")
+    params: int | None
+    gmacs: float | None = Field(description="Multiplications of one image, in billions.")
+    is_available: bool = Field(description="Whether its weights are on the server's machine.")
     is_average_best: bool = Field(description="Whether it is the best model on average.")
-    is_available: bool = Field(description="False if its weights are not published: train one like it.")
     load: str = Field(description="The line of code that loads it, or how to train one like it.")
     why: str
 
 
 class Recommendation(Schema):
-    """Which model to start from."""
+    """Which model to start from; fields as of `task2vec recommend --json`."""
 
-    task: str
-    verdict: str = Field(description="The recommendation as a sentence.")
+    task: str = Field(description="Id of the task.")
     choice: str
+    verdict: str = Field(description="The recommendation as text.")
     is_confident: bool = Field(description="Whether there is evidence for another model than the average-best one.")
     average_best: str = Field(description="The model with the lowest error on average.")
-    basis: str = Field(description="The evidence for it.")
+    rows: list[RecommendedModel] = Field(description="Models that can be loaded, the best first.")
+    others: list[RecommendedModel] = Field(description="Models whose weights are not published: train one like them.")
     shots: str = Field(description="Training images of the classifiers: 'half' of them, or so many per class.")
+    strategy: str = Field(description="How errors are predicted.")
+    known: str = Field(description="The evidence, as text.")
     notes: list[str]
-    models: list[RecommendedModel]
 
 
 class Layer(Schema):

@@ -35,6 +35,12 @@ export const isDark = () =>
     ? document.documentElement.style.colorScheme === "dark"
     : matchMedia("(prefers-color-scheme: dark)").matches;
 
+/** The value of a colour of the style sheet for an element. */
+export function resolveColour(element, name) {
+  element.style.color = `var(${name})`;
+  return getComputedStyle(element).color;
+}
+
 /** The colour and mark of a group, by its number. */
 export function chooseLook(number) {
   const lap = Math.floor(number / COLOURS.length),
@@ -50,9 +56,9 @@ function addMark(pen, mark, x, y, size) {
     pen.arc(x, y, size * 0.95, 0, 2 * Math.PI);
     return;
   }
-  pen.moveTo(x + corners[0][0] * size * 1.1, y + corners[0][1] * size * 1.1);
-  for (let k = 1; k < corners.length; k += 1) pen.lineTo(x + corners[k][0] * size * 1.1, y + corners[k][1] * size * 1.1);
-  pen.closePath();
+  const last = corners.length - 1; // back to the start by a line: closePath would walk over all marks before
+  pen.moveTo(x + corners[last][0] * size * 1.1, y + corners[last][1] * size * 1.1);
+  for (let k = 0; k <= last; k += 1) pen.lineTo(x + corners[k][0] * size * 1.1, y + corners[k][1] * size * 1.1);
 }
 
 /** A legend: one button per group { key, name, count, colour, mark } that shows or hides it. */
@@ -96,7 +102,7 @@ export class TaskMap {
     Object.assign(this, { canvas, tip, describe, open, pen: canvas.getContext("2d") });
     Object.assign(this, { x: 0, y: 0, scale: 1, whole: 1, width: 1, height: 1, reach: 6 });
     Object.assign(this, { points: [], batches: [], chosen: [], neighbours: [], over: null });
-    Object.assign(this, { frame: 0, isUnfit: true, isAway: false, widths: new Map() });
+    Object.assign(this, { frame: 0, isUnfit: true, isAway: false, widths: new Map(), colours: new Map() });
     this.followPointers();
     this.followKeys();
     let size = "";
@@ -158,10 +164,11 @@ export class TaskMap {
     this.frame ||= requestAnimationFrame(() => this.paint());
   }
 
-  /** The value of a colour of the style sheet: a canvas cannot resolve light-dark() itself. */
+  /** A colour of the style sheet, looked up once per theme: a canvas cannot resolve light-dark() itself. */
   resolve(name) {
-    this.canvas.style.color = `var(${name})`;
-    return getComputedStyle(this.canvas).color;
+    const key = `${name} ${isDark()}`;
+    if (!this.colours.has(key)) this.colours.set(key, resolveColour(this.canvas, name));
+    return this.colours.get(key);
   }
 
   fitNow() {
@@ -227,32 +234,28 @@ export class TaskMap {
 
   /** Draws the marks in view, one path per colour and mark; returns them as [point, left, top]. */
   drawMarks() {
-    const { pen, reach, width, height } = this,
+    const { pen, reach, width, height, scale } = this,
       rim = this.resolve("--rim"),
-      inside = [],
-      own = [];
+      inside = [];
+    const rings = new Path2D();
     pen.lineWidth = 1;
     for (const batch of this.batches) {
       pen.beginPath();
       for (const point of batch) {
-        const [left, top] = this.where(point);
+        const left = width / 2 + (point.x - this.x) * scale,
+          top = height / 2 - (point.y - this.y) * scale;
         if (left < -EDGE || top < -EDGE || left > width + EDGE || top > height + EDGE) continue;
         inside.push([point, left, top]);
-        if (point.isOwn) own.push([left, top]);
         addMark(pen, point.mark, left, top, reach);
+        if (point.isOwn) addMark(rings, "circle", left, top, reach * 1.85);
       }
       pen.fillStyle = batch[0].colour;
       pen.fill();
       pen.strokeStyle = rim;
-      pen.stroke();
-    }
-    pen.beginPath();
-    for (const [left, top] of own) {
-      pen.moveTo(left + reach * 1.75, top);
-      pen.arc(left, top, reach * 1.75, 0, 2 * Math.PI);
+      if (this.points.length <= CROWD) pen.stroke(); // in a crowd, rims cost more than all marks
     }
     pen.strokeStyle = this.resolve("--ink");
-    pen.stroke();
+    pen.stroke(rings);
     return inside;
   }
 

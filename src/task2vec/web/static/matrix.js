@@ -2,7 +2,7 @@
 
 import { readMatrix, readNearest } from "./api.js";
 import { cut, distance, get, make } from "./dom.js";
-import { isDark } from "./map.js";
+import { isDark, resolveColour } from "./map.js";
 import { empty, fill, mix, ramp } from "./parts.js";
 import { go, state, watch } from "./state.js";
 
@@ -116,11 +116,7 @@ function measure() {
   return { tree, names, cell, left: tree + names, top: 4, total, wide, high };
 }
 
-/** The value of a colour of the style sheet. */
-function resolve(name) {
-  parts.canvas.style.color = `var(${name})`;
-  return getComputedStyle(parts.canvas).color;
-}
+const resolve = (name) => resolveColour(parts.canvas, name);
 
 function paint() {
   if (!matrix || !parts || place.hidden) return;

@@ -152,7 +152,7 @@ function recommendation(id) {
 }
 
 function showModels(answer) {
-  const predicted = answer.models.filter(({ error }) => isNumber(error)),
+  const predicted = [...answer.rows, ...answer.others].filter(({ error }) => isNumber(error)),
     models = predicted.slice(0, MODELS),
     baseline = predicted.find((one) => one.is_average_best);
   if (baseline && !models.includes(baseline)) models.push(baseline);
@@ -160,7 +160,7 @@ function showModels(answer) {
   const tags = (one) => [
     ...(one.is_average_best ? ["average best"] : []),
     ...(isNumber(one.measured) ? ["measured"] : []),
-    ...(one.is_available ? [] : ["train it"]),
+    ...(answer.others.includes(one) ? ["train it"] : []),
   ];
   const row = (one) => {
     const interval = range(one.low, one.high);
@@ -173,17 +173,18 @@ function showModels(answer) {
       intervalBar(one, top, label, one.rank === 1),
     );
   };
-  const kinds = models.some(({ kind }) => kind === "generic") ? ["generic"] : [];
+  const generic = models.some(({ model }) => model.startsWith("generic")) ? ["generic"] : [],
+    trained = SHOTS.find(([value]) => value === answer.shots)?.[1] ?? `${answer.shots} images per class`;
   return [
     make(answer.is_confident ? "p.sentence" : "p.sentence.is-unsure", withCode(answer.verdict)),
     make("ol.models", models.map(row)),
     make(
       "p.quiet",
       `Dot: predicted test error; bar: its 90 % interval; the scale ends at ${percent(top, 0)}. `,
-      `Based on ${answer.basis.replace(/\.$/, "")}. `,
-      make("a", { href: address("models") }, `All ${answer.models.length} models in a table`),
+      `Based on ${answer.known}: test errors of linear classifiers on ${trained}, predicted by “${answer.strategy}”. `,
+      make("a", { href: address("models") }, `All ${answer.rows.length + answer.others.length} models in a table`),
     ),
-    explain([...new Set(models.flatMap(tags)), ...kinds]),
+    explain([...new Set(models.flatMap(tags)), ...generic]),
     answer.notes.length ? make("ul.notes.quiet", answer.notes.map((text) => make("li", withCode(text)))) : null,
     models.length
       ? make(

@@ -106,7 +106,8 @@ function showModels() {
 
 function table(all, task) {
   const known = new Map(all.map((model) => [model.name, model]));
-  const rows = task ? task.models.map((one) => ({ name: one.model, ...known.get(one.model), ...one })) : all;
+  const join = (kind) => (one) => ({ name: one.model, ...known.get(one.model), ...kind, ...one });
+  const rows = task ? [...task.rows.map(join({})), ...task.others.map(join({ kind: "to be trained" }))] : all;
   const name = task && findPoint(task.task)?.name;
   const note = task
     ? `Predictions for ${name ? `“${name}”` : "the open task"}. Sort by any column.`
