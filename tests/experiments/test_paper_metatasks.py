@@ -97,7 +97,7 @@ def make_deepfashion(bodies=("upper-body", "lower-body", "full-body"), usable=4)
     values = np.zeros((10, 6), np.int8)
     values[:5, :usable] = 1  # the others have no positive image
     splits = Splits(np.repeat([0, 1], [8, 2]).astype(np.uint8), ("train", "val", "test"))
-    table = AttributeTable(values, tuple(f"attribute {number}" for number in range(6)))
+    table = AttributeTable(values, tuple(f"attribute {number}" for number in range(6)), ("",) * 6)
     kinds = ClassTable(np.arange(10) % 6, tuple("abcdef"))
     categories = tuple(
         TaskDefinition(body, "category", ("a", "b"), {"train": 4, "val": 1, "test": 0}, (2 * n, 2 * n + 1), "kinds")
