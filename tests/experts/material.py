@@ -17,8 +17,8 @@ def pictures(counts=(9, 7, 6), *, seed=0, side=40):
     """Noisy pictures whose classes differ a little in colour, with their labels."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(counts)), counts)
-    shifts = 25 * rng.normal(size=(len(counts), 1, 1, 3))[labels]
-    pixels = 128 + 50 * rng.normal(size=(len(labels), side, side, 3)) + shifts
+    pixels = 128 + 50 * rng.normal(size=(len(labels), side, side, 3))
+    pixels += 25 * rng.normal(size=(len(counts), 1, 1, 3))[labels]
     return [Image.fromarray(one.clip(0, 255).astype(np.uint8)) for one in pixels], labels.tolist()
 
 

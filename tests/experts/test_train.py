@@ -319,7 +319,7 @@ def test_one_task_has_experts_of_several_names(pair, tmp_path, tiny):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.expert.safetensors", "b.expert.safetensors"]
     (refused,) = train_experts([task], tiny, SHORT, folder=tmp_path, names=["a"], seed=1, device="cpu")
     assert "another task, network, recipe or seed" in str(refused.error) and "--name" in str(refused.error)
-    with pytest.raises(UsageError, match="1 names for 2 pair"):
+    with pytest.raises(UsageError, match="1 names for 2 tasks"):
         train_experts(pair, tiny, SHORT, folder=tmp_path, names=["a"])
 
 
