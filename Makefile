@@ -30,8 +30,9 @@ check: $(READY)  ## The quick part of it: lint, format, types and the import con
 bench: $(VENV)/.ready-bench  ## Measure speed and error against the old algorithm; prints ratios, writes JSON
 	$(BIN)/python benchmarks/run.py
 
-paper: $(READY)  ## Make every table and figure of the paper that needs no images, into task2vec-selection (five minutes)
-	$(BIN)/python -m experiments.selection all
+paper: $(READY)  ## Make every table and figure of the paper that needs no images, into task2vec-paper (five minutes)
+	$(BIN)/python -m experiments.selection --out task2vec-paper/selection
+	$(BIN)/python -m experiments.metatask.quality --out task2vec-paper/metatask
 
 package: $(READY)  ## Build sdist and wheel, and try the wheel in an empty environment elsewhere
 	PYTHON=$(CURDIR)/$(BIN)/python .ci/package
@@ -46,7 +47,7 @@ docs: $(READY)  ## Build the reference of the Python API and the command line in
 	$(BIN)/python docs/reference.py site
 
 clean:  ## Remove the environment and everything that runs have left behind
-	rm -rf $(VENV) .venv-lowest .venv-newest build dist site task2vec-demo task2vec-map task2vec-paper task2vec-selection task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-newest build dist site task2vec-demo task2vec-map task2vec-paper task2vec-selection task2vec-metatask task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks experiments -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define install

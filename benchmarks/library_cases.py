@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.library_truth import find_neighbours
 from benchmarks.simulated_library import RESULTS, Simulation
-from experiments.taxonomy_store import load_compact
+from experiments.embeddings_file import open_embeddings
 from task2vec.distance import symmetric_to_rows
 from task2vec.library.search import SIZE, fit_sketcher, make_block, make_row
 
@@ -17,8 +17,8 @@ _HARD = 5000
 
 def compare_with_real() -> list[dict[str, object]]:
     """Distances within a dataset, between datasets and from the nearest of 43 tasks: real ones and simulated ones."""
-    real = load_compact(RESULTS / "embeddings.safetensors")
-    tasks = real.embeddings["robust"]
+    real = open_embeddings(RESULTS / "embeddings.safetensors")
+    tasks = real.of_method("robust")
     names = [real.datasets[one.task] for one in tasks]
     rows = [("real", np.stack([make_row(one) for one in tasks]), np.array(names))]
     simulation, rng = Simulation(20_000), np.random.default_rng(0)

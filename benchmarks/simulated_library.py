@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.taxonomy_store import load_compact
+from experiments.embeddings_file import open_embeddings
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results" / "taxonomy" / "tf_efficientnet_lite0"
 _TABLE = 1 << 22
@@ -63,7 +63,7 @@ class Material:
 
 def read_material() -> Material:
     """The 43 real tasks, taken apart."""
-    real = load_compact(RESULTS / "embeddings.safetensors").embeddings["robust"]
+    real = open_embeddings(RESULTS / "embeddings.safetensors").of_method("robust")
     logs = np.log(np.stack([one.vector for one in real]))
     level = float(logs.mean())
     logs -= logs.mean(1, keepdims=True)

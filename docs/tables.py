@@ -10,14 +10,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = (("taxa", "half"), ("taxa", "5"), ("labels", "half"), ("labels", "5"))
 ROWS = {
-    "chance": "any expert, by chance",
-    "generic": "the generic ImageNet expert",
-    "static": "**static choice: best on average, whatever the task**",
-    "symmetric": "nearest lesson, symmetric distance",
-    "asymmetric": "nearest lesson, asymmetric distance (the paper)",
+    "chance": "any model, by chance",
+    "generic": "the generic ImageNet model",
+    "average_best": "**average-best baseline: the model that is best on average**",
+    "symmetric": "nearest source task, symmetric distance",
+    "asymmetric": "nearest source task, asymmetric distance (the paper)",
     "model space": "model space (the paper's model2vec)",
-    "logme": "LogME, a pass of *every* expert over your images",
-    "combined": "`combined`, what `recommend` goes by",
+    "logme": "LogME, a pass of *every* model over your images",
+    "combined": "`combined`, the strategy of `recommend`",
     "combined + logme": "`combined` with LogME",
 }
 BLOCK = re.compile(r"(<!-- made by docs/tables\.py -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -29,21 +29,21 @@ def fill(text: str) -> str:
 
 
 def make_table() -> str:
-    """Error over the optimum in percent, by way of choosing: one task left out, and in brackets its whole dataset."""
+    """Error over the optimum in percent, by strategy: one task left out, and in brackets its whole dataset."""
     with open(ROOT / "docs" / "results" / "selection" / "table1.csv", newline="", encoding="utf-8") as file:
-        rows = {(row["family"], row["protocol"], row["leave"], row["strategy"]): row for row in csv.DictReader(file)}
-    lines = ["| | 49 taxa, half | 5 per class | 22 questions, half | 5 per class |", "|---|---|---|---|---|"]
-    for strategy, told in ROWS.items():
-        cells = [_cell(rows, family, protocol, strategy) for family, protocol in SETTINGS]
-        lines.append(f"| {told} | {' | '.join(cells)} |")
+        rows = {(row["family"], row["shots"], row["leave"], row["strategy"]): row for row in csv.DictReader(file)}
+    lines = ["| | 49 taxa, half | 5 per class | 22 label sets, half | 5 per class |", "|---|---|---|---|---|"]
+    for strategy, label in ROWS.items():
+        cells = [_cell(rows, family, shots, strategy) for family, shots in SETTINGS]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(rows: dict, family: str, protocol: str, strategy: str) -> str:
-    told = [
-        rows[key]["increase"] for leave in ("task", "dataset") if (key := (family, protocol, leave, strategy)) in rows
+def _cell(rows: dict, family: str, shots: str, strategy: str) -> str:
+    values = [
+        rows[key]["increase"] for leave in ("task", "dataset") if (key := (family, shots, leave, strategy)) in rows
     ]
-    first, *second = [f"{float(number):+.1f}" for number in told if number] or [""]
+    first, *second = [f"{float(number):+.1f}" for number in values if number] or [""]
     return first + (f" ({second[0]})" if second else "")
 
 

@@ -187,7 +187,7 @@ class Studio:
             plan = self._plan(task, [t2v.ErrorProtocol(shots=each) for each in shots], CURVE_SEEDS)
             own = features[torch.from_numpy(rows).to(self.device)]
             for protocol, seed, predicted in predict_cells(own, plan):
-                is_train = plan.parts.train[plan.pairs.index((protocol.shots, seed))].cpu().numpy().astype(bool)
+                is_train = np.asarray(plan.parts.train[plan.pairs.index((protocol.shots, seed))], dtype=bool)
                 is_test = plan.tests[plan.seeds.index(seed)]
                 train, test = (task.subset(np.flatnonzero(mask)) for mask in (is_train, is_test))
                 options: Row = {"validation": test, "seed": seed, "device": str(self.device)}
@@ -219,7 +219,7 @@ def score(features: Tensor, plan: CellPlan, trained: t2v.TrainedExpert | None) -
     """The transferability scores of an expert on a task by protocol, on the training images of its first seed alone."""
     found = {}
     for protocol in PROTOCOLS:
-        is_train = plan.parts.train[plan.pairs.index((protocol.shots, SEEDS[0]))].cpu().numpy().astype(bool)
+        is_train = np.asarray(plan.parts.train[plan.pairs.index((protocol.shots, SEEDS[0]))], dtype=bool)
         some = features[torch.from_numpy(np.flatnonzero(is_train)).to(features.device)]
         targets = torch.from_numpy(plan.targets[is_train].astype(np.int64)).to(features.device)
         source = None if trained is None else trained.probabilities(some)

@@ -29,7 +29,7 @@ from tests.experiments.material import ROOT, read_csv, write_collection
 from tests.tiny_probe import make_tiny
 
 NOISE = np.random.default_rng(0).integers(60, 190, (64, 64, 3)).astype(float)
-WHOLE = replace(t2v.sample_tasks(images_per_task=60)[0].select(["0", "1", "2", "3", "4"]), classes=tuple("abcde"))
+WHOLE = replace(t2v.sample_tasks(images_per_task=100)[0].select(["0", "1", "2", "3", "4"]), classes=tuple("abcde"))
 
 
 def plan(label_set, classes, *, family="labels", dataset="birds"):
@@ -55,15 +55,10 @@ def test_labels_in_common(task, source, wanted):
 
 def test_no_task_has_classes_in_both_halves():
     tasks = [plan("x", ["a", "b"], family="taxa"), plan("y", ["c", "d"], family="taxa")]
-    whole = Dataset(replace(WHOLE.select(list("abcde")), name="birds"), (), Path())
-    halves = [set(half.task.classes) for half in _halve(replace(whole, images=big(whole.images)), tasks, seed=0)]
+    whole = Dataset(replace(WHOLE, name="birds"), (), Path())
+    halves = [set(half.task.classes) for half in _halve(whole, tasks, seed=0)]
     assert halves[0] | halves[1] == set("abcde") and not halves[0] & halves[1]
     assert all(any(set(one.task.classes) <= half for half in halves) for one in tasks)
-
-
-def big(task):
-    """The same with every image twice, so that no class is too small."""
-    return task.subset(np.tile(np.arange(len(task)), 2))
 
 
 def stripes(angle, period=8, side=64):
@@ -189,7 +184,7 @@ def test_a_small_meta_task_is_built_and_a_second_run_makes_nothing(tmp_path, mon
     names = [one.name for one in whole.experts]
     assert GENERIC in names and "cub200 half A (achille2019)" in names and "label: species" in names
     assert [one.task.name for one in whole.tasks][7:9] == ["cub200", "dogs"]
-    tasks = (whole.tasks[0], whole.tasks[7], next(one for one in whole.tasks if one.label_set == "brightness"))
+    tasks = (whole.tasks[0], next(one for one in whole.tasks if one.label_set == "brightness"))
     experts = (whole.experts[0], PlannedExpert("one", "half", whole.tasks[1], recipe="brief"))
     brief = t2v.Recipe("brief", epochs=1, draws=16, batch=8)
     monkeypatch.setattr(build, "plan_metatask", lambda _: MetaTaskPlan(tasks, experts))
@@ -201,14 +196,17 @@ def test_a_small_meta_task_is_built_and_a_second_run_makes_nothing(tmp_path, mon
     monkeypatch.setattr(build, "TUNING", brief)
     monkeypatch.setattr(build, "write_results", lambda metatask, folder, tables: None)
     monkeypatch.setattr(build, "SIZE", 24)
+    monkeypatch.setattr(build, "SEEDS", (0, 1))
+    train = t2v.train_expert  # the file of a network of one's own cannot be loaded again
+    monkeypatch.setattr(t2v, "train_expert", lambda *args, out=None, **options: train(*args, **options))
     build.build(data, tmp_path, tmp_path / "out", device="cpu")
     metatask = t2v.load_metatask(tmp_path / "out" / "results" / "metatask.safetensors")
-    assert metatask.errors.shape == (3, 2, 2, 5) and metatask.halves.shape == (3, 2, 2, 5, 2)
-    assert metatask.shares_images[1, 1] == pytest.approx(24 / 120) and not metatask.shares_images[:, 0].any()
+    assert metatask.errors.shape == (2, 2, 2, 2) and metatask.halves.shape == (2, 2, 2, 2, 2)
+    assert metatask.shares_images[1, 1] == pytest.approx(20 / 100, abs=1e-3) and not metatask.shares_images[:, 0].any()
     assert np.allclose(metatask.halves.mean(-1), metatask.errors, atol=0.05) and "logme" in metatask.scores
     assert {point["way"] for point in metatask.info["curves"]} == {"linear", "tuned"}
     assert (
-        metatask.source_tasks[0].name == whole.tasks[1].task.name and len(metatask.embeddings["resnet34 robust"]) == 4
+        metatask.source_tasks[0].name == whole.tasks[1].task.name and len(metatask.embeddings["resnet34 robust"]) == 3
     )
     monkeypatch.setattr(build.Studio, "try_expert", lambda *_: pytest.fail("tried again"))
     build.build(data, tmp_path, tmp_path / "out", device="cpu")

@@ -65,10 +65,6 @@ def test_all_that_the_page_asks_for_is_in_the_wheel(wheel):
     assert not missing
 
 
-def test_the_scales_of_choosing_are_in_the_wheel(wheel):
-    assert [name for name in wheel if name.endswith("/scales.json")]
-
-
 def test_the_wheel_stays_small():
     size = sum((ROOT / "src" / name).stat().st_size for name in list_source())
     assert size < LARGEST_WHEEL  # before it is compressed
@@ -77,9 +73,9 @@ def test_the_wheel_stays_small():
 def test_the_sdist_has_what_tests_and_make_need(sdist):
     named = {"Makefile", "README.md", "SECURITY.md", "CITATION.cff", "constraints.txt", ".ci/install"}
     assert named <= sdist
-    for folder in ("tests", "benchmarks", "docs"):
+    for folder in ("tests", "benchmarks", "docs", "experiments"):
         assert any(name.startswith(f"{folder}/") for name in sdist)
-    assert "docs/results/taxonomy/resnet34/embeddings.safetensors" in sdist  # tests of searching read it
+    assert "docs/results/taxonomy/resnet34/embeddings.safetensors" in sdist  # tests of the experiments read it
 
 
 def test_the_sdist_has_nothing_that_is_made_anew(sdist):
