@@ -1,4 +1,4 @@
-"""The combined strategy: what else was tried in its place, what its intervals hold, and when it abstains.
+"""The combined strategy: what else was tried in its place, what its intervals cover, and when it abstains.
 
     python benchmarks/combined.py [--part candidates|abstaining|worlds|speed] [--out FOLDER]
 
@@ -11,7 +11,7 @@ import argparse
 import csv
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +22,27 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 import numpy as np  # noqa: E402
 
 from benchmarks.measure import show_table  # noqa: E402
+<<<<<<< HEAD
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query, bundled_metatask  # noqa: E402
 from task2vec.select import Prediction, Strategy, find_strategy, fit_combined  # noqa: E402
 from task2vec.select.combined import scale_errors  # noqa: E402
 from task2vec.select.evaluate import Leave, evaluate  # noqa: E402
 from task2vec.select.strategies import _choose_width, _weigh, find_errors, fit_effects  # noqa: E402
+=======
+from task2vec.experts.metatask import DOMAIN, SYMMETRIC, MetaTask, Query, bundled_metatask  # noqa: E402
+from task2vec.select.combined import fit_combined, scale_errors  # noqa: E402
+from task2vec.select.evaluate import Leave, evaluate  # noqa: E402
+from task2vec.select.strategies import (  # noqa: E402
+    AVERAGE_BEST,
+    Prediction,
+    Strategy,
+    _choose_width,
+    _weigh,
+    find_errors,
+    find_strategy,
+    fit_effects,
+)
+>>>>>>> room/bench
 
 WORKERS = 2
 SETTINGS: tuple[tuple[str, str, Leave], ...] = (
@@ -39,6 +55,7 @@ SETTINGS: tuple[tuple[str, str, Leave], ...] = (
 )
 
 
+<<<<<<< HEAD
 def fit_unseen(metatask: MetaTask):
     """The combined strategy without cells whose model has seen the task."""
     errors = np.where(metatask.is_candidate[:, :, None, None], metatask.errors, np.nan)
@@ -59,6 +76,25 @@ def _smooth(rest: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def fit_low_rank(metatask: MetaTask, rank: int = 3):
     """What the average leaves by its first principal parts, smoothed over similar tasks."""
+=======
+Predict = Callable[[Query], Prediction]
+
+
+def fit_without_seen(metatask: MetaTask) -> Predict:
+    """The combined strategy without the errors of models on tasks that they have seen."""
+    errors = np.where(metatask.is_candidate[:, :, None, None], metatask.errors, np.nan)
+    return fit_combined(replace(metatask, errors=errors)).predict
+
+
+def fit_without_abstaining(metatask: MetaTask) -> Predict:
+    """The combined strategy that always ranks by predicted errors, and never abstains."""
+    fitted = fit_combined(metatask)
+    return lambda query: replace(fitted.predict(query), loss=fitted.posterior(query).mean)
+
+
+def fit_low_rank(metatask: MetaTask, rank: int = 3) -> Predict:
+    """What the average leaves, by its first principal components, smoothed over similar tasks."""
+>>>>>>> room/bench
     effects = fit_effects(scale_errors(find_errors(metatask)))
     left, sizes, right = np.linalg.svd(np.nan_to_num(effects.rest), full_matrices=False)
     rest = (left[:, :rank] * sizes[:rank]) @ right[:rank]
@@ -70,25 +106,50 @@ def fit_low_rank(metatask: MetaTask, rank: int = 3):
     return predict
 
 
+<<<<<<< HEAD
 def fit_ridge(metatask: MetaTask):
     """A ridge regression of errors on the average, errors of similar tasks, and the distance from the source task."""
+=======
+def fit_ridge(metatask: MetaTask) -> Predict:
+    """A ridge regression of errors on the average effect, errors of similar tasks, and distances to source tasks."""
+>>>>>>> room/bench
     effects = fit_effects(scale_errors(find_errors(metatask)))
     distances = metatask.between(SYMMETRIC)
     width = _choose_width(effects, distances)
     weights = _weigh(distances + np.diag(np.full(len(distances), np.inf)), width)
     target = effects.rest + effects.models
+<<<<<<< HEAD
     sources = _centre(metatask.to_sources(SYMMETRIC))
     features = np.stack([effects.leave_one_out(), _smooth(effects.rest, weights), sources])
+=======
+    near = _smooth(effects.rest, weights)
+    features = np.stack([effects.leave_one_out(), near, _centre(metatask.to_sources(SYMMETRIC))])
+>>>>>>> room/bench
     known = np.isfinite(target) & np.isfinite(features).all(0)
     x, y = features[:, known].T, target[known]
     slopes = np.linalg.solve(x.T @ x + np.diag([1e-6, 1.0, 1.0]), x.T @ y)
 
     def predict(query: Query) -> Prediction:
+<<<<<<< HEAD
         moved = _smooth(effects.rest, _weigh(query.distances[SYMMETRIC][None], width))[0]
         own = _centre(query.to_sources[SYMMETRIC][None])[0]
         return Prediction(slopes @ np.stack([effects.models, moved, own]))
 
     return predict
+=======
+        near = _smooth(effects.rest, _weigh(query.distances[SYMMETRIC][None], width))[0]
+        to_sources = _centre(query.to_sources[SYMMETRIC][None])[0]
+        return Prediction(slopes @ np.stack([effects.models, near, to_sources]))
+
+    return predict
+
+
+def _smooth(rest: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(rows of weights, M) weighted means of what is known; 0 where nothing is."""
+    known = np.isfinite(rest)
+    sums, totals = weights @ np.where(known, rest, 0), weights @ known
+    return np.divide(sums, totals, out=np.zeros(sums.shape), where=totals > 1e-300)
+>>>>>>> room/bench
 
 
 def _centre(distances: np.ndarray) -> np.ndarray:
@@ -98,6 +159,7 @@ def _centre(distances: np.ndarray) -> np.ndarray:
     return np.where(known, distances - means, 0)
 
 
+<<<<<<< HEAD
 def _name_combined(**options) -> Strategy:
     name = "combined" + "".join(f" + {value if key == 'score' else 'sources'}" for key, value in options.items())
     return Strategy(name, lambda metatask: fit_combined(metatask, **options).predict)
@@ -111,6 +173,32 @@ def list_candidates() -> list[Strategy]:
     scored = [_name_combined(score=score) for score in ("knn", "parc", "logme")]
     more = [_name_combined(uses_sources=True), _name_combined(score="logme", uses_sources=True)]
     return [*known, *(Strategy(name, fit) for name, fit in tried.items()), *scored, *more]
+=======
+def make_combined(kind: str = SYMMETRIC, score: str | None = None, *, uses_sources: bool = False) -> Strategy:
+    """The combined strategy with these options, under a name that tells them."""
+    name = "combined" if kind == SYMMETRIC else f"combined {kind}"
+    name += (f" + {score}" if score else "") + (" + source tasks" if uses_sources else "")
+
+    def fit(metatask: MetaTask) -> Predict:
+        return fit_combined(metatask, kind, score=score, uses_sources=uses_sources).predict
+
+    return Strategy(name, fit, needs_images=score is not None)
+
+
+CANDIDATES = (
+    find_strategy(AVERAGE_BEST),
+    find_strategy(f"kernel {SYMMETRIC}"),
+    Strategy("low rank with distances", fit_low_rank),
+    Strategy("ridge on three features", fit_ridge),
+    Strategy("process without seen cells", fit_without_seen),
+    Strategy("process that never abstains", fit_without_abstaining),
+    make_combined(DOMAIN),
+    make_combined(uses_sources=True),
+    make_combined(),
+    *(make_combined(score=score) for score in ("knn", "parc", "logme")),
+    make_combined(score="logme", uses_sources=True),
+)
+>>>>>>> room/bench
 
 
 def compare_candidates() -> Iterator[dict[str, object]]:
@@ -121,19 +209,30 @@ def compare_candidates() -> Iterator[dict[str, object]]:
 
 
 def _compare(setting: tuple[str, str, Leave]) -> list[dict[str, object]]:
+<<<<<<< HEAD
     family, protocol, leave = setting
     metatask = bundled_metatask().select(protocol, family=family)
     found = evaluate(metatask, list_candidates(), leave=leave, resamples=1)
     static, best = found.outcomes["average_best"].errors, found.optimum.mean()
+=======
+    family, shots, leave = setting
+    metatask = bundled_metatask().select(shots, family=family)
+    found = evaluate(metatask, CANDIDATES, leave=leave, resamples=1)
+    average, best = found.outcomes[AVERAGE_BEST].errors, found.optimum.mean()
+>>>>>>> room/bench
     rows = []
     for name, one in found.outcomes.items():
-        gaps = 100 * (one.errors - static)
+        gaps = 100 * (one.errors - average)
         rows.append(
             {
-                "setting": f"{family}, {protocol}, one {leave} left out",
+                "setting": f"{family}, {shots}, one {leave} left out",
                 "strategy": name,
                 "over the optimum %": f"{100 * (one.errors.mean() / best - 1):+.1f}",
+<<<<<<< HEAD
                 "points over average": f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.2f}",
+=======
+                "points over average-best": f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.2f}",
+>>>>>>> room/bench
                 "covered %": "" if one.covered is None else f"{100 * one.covered.mean():.1f}",
                 "width": "" if one.widths is None else f"{100 * one.widths.mean():.0f}",
                 "brier": "" if one.brier is None else f"{one.brier.mean():.2f}",
@@ -144,15 +243,24 @@ def _compare(setting: tuple[str, str, Leave]) -> list[dict[str, object]]:
 
 
 def count_abstaining() -> Iterator[dict[str, object]]:
+<<<<<<< HEAD
     """What the choice would have gained over the average-best model, where it is preferred and where it abstains."""
+=======
+    """What the choice would have gained over the average-best model, where it decides and where it abstains."""
+>>>>>>> room/bench
     asked = [(score, setting) for score in (None, "logme") for setting in SETTINGS]
     with ProcessPoolExecutor(WORKERS) as pool:
         yield from pool.map(_count, asked)
 
 
 def _count(asked: tuple[str | None, tuple[str, str, Leave]]) -> dict[str, object]:
+<<<<<<< HEAD
     score, (family, protocol, leave) = asked
     metatask = bundled_metatask().select(protocol, family=family)
+=======
+    score, (family, shots, leave) = asked
+    metatask = bundled_metatask().select(shots, family=family)
+>>>>>>> room/bench
     mean, datasets, fits = metatask.mean, np.array(metatask.datasets), {}
     gains: dict[bool, list[float]] = {True: [], False: []}
     for row, dataset in enumerate(datasets):
@@ -161,6 +269,7 @@ def _count(asked: tuple[str | None, tuple[str, str, Leave]]) -> dict[str, object
         if key not in fits:
             fits[key] = fit_combined(metatask.only(known), score=score)
         query = metatask.query(row, known=known)
+<<<<<<< HEAD
         found = fits[key].predict(query)
         means = np.where(query.is_candidate, fits[key].posterior(query).mean, np.inf)
         gains[bool(found.abstains)].append(mean[row, found.average_best] - mean[row, int(means.argmin())])
@@ -169,12 +278,23 @@ def _count(asked: tuple[str | None, tuple[str, str, Leave]]) -> dict[str, object
         "setting": f"{family}, {protocol}, one {leave} left out",
         "speaks": len(gains[False]),
         "gain when it speaks": _tell(gains[False]),
+=======
+        prediction = fits[key].predict(query)
+        predicted = np.where(query.is_candidate, fits[key].posterior(query).mean, np.inf)
+        gain = mean[row, prediction.average_best] - mean[row, int(predicted.argmin())]
+        gains[bool(prediction.abstains)].append(gain)
+    return {
+        "strategy": make_combined(score=score).name,
+        "setting": f"{family}, {shots}, one {leave} left out",
+        "decides": len(gains[False]),
+        "gain when it decides": _format(gains[False]),
+>>>>>>> room/bench
         "abstains": len(gains[True]),
-        "gain it would have had": _tell(gains[True]),
+        "gain it would have had": _format(gains[True]),
     }
 
 
-def _tell(gains: list[float]) -> str:
+def _format(gains: list[float]) -> str:
     points = 100 * np.array(gains)
     return "" if len(points) < 2 else f"{points.mean():+.2f} ± {points.std(ddof=1) / np.sqrt(len(points)):.2f}"
 
@@ -186,26 +306,45 @@ def try_worlds() -> Iterator[dict[str, object]]:
     for name, case in CASES.items():
         for leave in ("task", "dataset") if case.get("datasets", 4) > 1 else ("task",):
             worlds = [draw_world(seed, **case) for seed in range(10)]
+<<<<<<< HEAD
             found = [evaluate(world, ["average_best", "combined"], leave=leave, resamples=1) for world in worlds]
             errors = {
                 key: np.array([one.outcomes[key].errors.mean() for one in found])
                 for key in ("average_best", "combined")
             }
             gaps = 100 * (errors["combined"] - errors["average_best"])
+=======
+            found = [evaluate(world, [AVERAGE_BEST, "combined"], leave=leave, resamples=1) for world in worlds]
+            errors = {
+                key: np.array([one.outcomes[key].errors.mean() for one in found]) for key in (AVERAGE_BEST, "combined")
+            }
+            gaps = 100 * (errors["combined"] - errors[AVERAGE_BEST])
+>>>>>>> room/bench
             best = [np.nan if one.optimum is None else one.optimum.mean() for one in found]
             yield {
                 "world": name,
                 "left out": leave,
+<<<<<<< HEAD
                 "average best": f"{100 * errors['average_best'].mean():.1f}",
                 "combined": f"{100 * errors['combined'].mean():.1f}",
                 "optimum": f"{100 * np.mean(best):.1f}",
                 "points over average": f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.2f}",
+=======
+                "average-best": f"{100 * errors[AVERAGE_BEST].mean():.1f}",
+                "combined": f"{100 * errors['combined'].mean():.1f}",
+                "optimum": f"{100 * np.mean(best):.1f}",
+                "points over average-best": f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.2f}",
+>>>>>>> room/bench
                 "covered %": f"{100 * np.mean([one.outcomes['combined'].covered.mean() for one in found]):.0f}",
             }
 
 
 def take_time() -> Iterator[dict[str, object]]:
+<<<<<<< HEAD
     """Processor seconds to fit and to rank."""
+=======
+    """Processor seconds to fit and to predict."""
+>>>>>>> room/bench
     from tests.select.test_combined import draw_world
 
     for tasks, models, missing in ((71, 84, 0.0), (71, 84, 0.3), (100, 1000, 0.0), (100, 1000, 0.5)):
