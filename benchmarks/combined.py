@@ -22,13 +22,6 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 import numpy as np  # noqa: E402
 
 from benchmarks.measure import show_table  # noqa: E402
-<<<<<<< HEAD
-from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query, bundled_metatask  # noqa: E402
-from task2vec.select import Prediction, Strategy, find_strategy, fit_combined  # noqa: E402
-from task2vec.select.combined import scale_errors  # noqa: E402
-from task2vec.select.evaluate import Leave, evaluate  # noqa: E402
-from task2vec.select.strategies import _choose_width, _weigh, find_errors, fit_effects  # noqa: E402
-=======
 from task2vec.experts.metatask import DOMAIN, SYMMETRIC, MetaTask, Query, bundled_metatask  # noqa: E402
 from task2vec.select.combined import fit_combined, scale_errors  # noqa: E402
 from task2vec.select.evaluate import Leave, evaluate  # noqa: E402
@@ -42,7 +35,6 @@ from task2vec.select.strategies import (  # noqa: E402
     find_strategy,
     fit_effects,
 )
->>>>>>> room/bench
 
 WORKERS = 2
 SETTINGS: tuple[tuple[str, str, Leave], ...] = (
@@ -55,28 +47,6 @@ SETTINGS: tuple[tuple[str, str, Leave], ...] = (
 )
 
 
-<<<<<<< HEAD
-def fit_unseen(metatask: MetaTask):
-    """The combined strategy without cells whose model has seen the task."""
-    errors = np.where(metatask.is_candidate[:, :, None, None], metatask.errors, np.nan)
-    return fit_combined(replace(metatask, errors=errors)).predict
-
-
-def fit_outspoken(metatask: MetaTask):
-    """The combined strategy that never abstains."""
-    fitted = fit_combined(metatask)
-    return lambda query: replace(fitted.predict(query), loss=fitted.posterior(query).mean)
-
-
-def _smooth(rest: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    known = np.isfinite(rest)
-    sums, totals = weights @ np.where(known, rest, 0), weights @ known
-    return np.divide(sums, totals, out=np.zeros(sums.shape), where=totals > 1e-300)
-
-
-def fit_low_rank(metatask: MetaTask, rank: int = 3):
-    """What the average leaves by its first principal parts, smoothed over similar tasks."""
-=======
 Predict = Callable[[Query], Prediction]
 
 
@@ -94,7 +64,6 @@ def fit_without_abstaining(metatask: MetaTask) -> Predict:
 
 def fit_low_rank(metatask: MetaTask, rank: int = 3) -> Predict:
     """What the average leaves, by its first principal components, smoothed over similar tasks."""
->>>>>>> room/bench
     effects = fit_effects(scale_errors(find_errors(metatask)))
     left, sizes, right = np.linalg.svd(np.nan_to_num(effects.rest), full_matrices=False)
     rest = (left[:, :rank] * sizes[:rank]) @ right[:rank]
@@ -106,37 +75,20 @@ def fit_low_rank(metatask: MetaTask, rank: int = 3) -> Predict:
     return predict
 
 
-<<<<<<< HEAD
-def fit_ridge(metatask: MetaTask):
-    """A ridge regression of errors on the average, errors of similar tasks, and the distance from the source task."""
-=======
 def fit_ridge(metatask: MetaTask) -> Predict:
     """A ridge regression of errors on the average effect, errors of similar tasks, and distances to source tasks."""
->>>>>>> room/bench
     effects = fit_effects(scale_errors(find_errors(metatask)))
     distances = metatask.between(SYMMETRIC)
     width = _choose_width(effects, distances)
     weights = _weigh(distances + np.diag(np.full(len(distances), np.inf)), width)
     target = effects.rest + effects.models
-<<<<<<< HEAD
-    sources = _centre(metatask.to_sources(SYMMETRIC))
-    features = np.stack([effects.leave_one_out(), _smooth(effects.rest, weights), sources])
-=======
     near = _smooth(effects.rest, weights)
     features = np.stack([effects.leave_one_out(), near, _centre(metatask.to_sources(SYMMETRIC))])
->>>>>>> room/bench
     known = np.isfinite(target) & np.isfinite(features).all(0)
     x, y = features[:, known].T, target[known]
     slopes = np.linalg.solve(x.T @ x + np.diag([1e-6, 1.0, 1.0]), x.T @ y)
 
     def predict(query: Query) -> Prediction:
-<<<<<<< HEAD
-        moved = _smooth(effects.rest, _weigh(query.distances[SYMMETRIC][None], width))[0]
-        own = _centre(query.to_sources[SYMMETRIC][None])[0]
-        return Prediction(slopes @ np.stack([effects.models, moved, own]))
-
-    return predict
-=======
         near = _smooth(effects.rest, _weigh(query.distances[SYMMETRIC][None], width))[0]
         to_sources = _centre(query.to_sources[SYMMETRIC][None])[0]
         return Prediction(slopes @ np.stack([effects.models, near, to_sources]))
@@ -149,7 +101,6 @@ def _smooth(rest: np.ndarray, weights: np.ndarray) -> np.ndarray:
     known = np.isfinite(rest)
     sums, totals = weights @ np.where(known, rest, 0), weights @ known
     return np.divide(sums, totals, out=np.zeros(sums.shape), where=totals > 1e-300)
->>>>>>> room/bench
 
 
 def _centre(distances: np.ndarray) -> np.ndarray:
@@ -159,21 +110,6 @@ def _centre(distances: np.ndarray) -> np.ndarray:
     return np.where(known, distances - means, 0)
 
 
-<<<<<<< HEAD
-def _name_combined(**options) -> Strategy:
-    name = "combined" + "".join(f" + {value if key == 'score' else 'sources'}" for key, value in options.items())
-    return Strategy(name, lambda metatask: fit_combined(metatask, **options).predict)
-
-
-def list_candidates() -> list[Strategy]:
-    """All that was tried."""
-    known = [find_strategy(name) for name in ("average_best", "kernel symmetric", "combined domain", "combined")]
-    tried = {"low rank": fit_low_rank, "ridge on three features": fit_ridge}
-    tried |= {"combined without seen cells": fit_unseen, "combined that never abstains": fit_outspoken}
-    scored = [_name_combined(score=score) for score in ("knn", "parc", "logme")]
-    more = [_name_combined(uses_sources=True), _name_combined(score="logme", uses_sources=True)]
-    return [*known, *(Strategy(name, fit) for name, fit in tried.items()), *scored, *more]
-=======
 def make_combined(kind: str = SYMMETRIC, score: str | None = None, *, uses_sources: bool = False) -> Strategy:
     """The combined strategy with these options, under a name that tells them."""
     name = "combined" if kind == SYMMETRIC else f"combined {kind}"
@@ -198,7 +134,6 @@ CANDIDATES = (
     *(make_combined(score=score) for score in ("knn", "parc", "logme")),
     make_combined(score="logme", uses_sources=True),
 )
->>>>>>> room/bench
 
 
 def compare_candidates() -> Iterator[dict[str, object]]:
@@ -209,17 +144,10 @@ def compare_candidates() -> Iterator[dict[str, object]]:
 
 
 def _compare(setting: tuple[str, str, Leave]) -> list[dict[str, object]]:
-<<<<<<< HEAD
-    family, protocol, leave = setting
-    metatask = bundled_metatask().select(protocol, family=family)
-    found = evaluate(metatask, list_candidates(), leave=leave, resamples=1)
-    static, best = found.outcomes["average_best"].errors, found.optimum.mean()
-=======
     family, shots, leave = setting
     metatask = bundled_metatask().select(shots, family=family)
     found = evaluate(metatask, CANDIDATES, leave=leave, resamples=1)
     average, best = found.outcomes[AVERAGE_BEST].errors, found.optimum.mean()
->>>>>>> room/bench
     rows = []
     for name, one in found.outcomes.items():
         gaps = 100 * (one.errors - average)
@@ -228,11 +156,7 @@ def _compare(setting: tuple[str, str, Leave]) -> list[dict[str, object]]:
                 "setting": f"{family}, {shots}, one {leave} left out",
                 "strategy": name,
                 "over the optimum %": f"{100 * (one.errors.mean() / best - 1):+.1f}",
-<<<<<<< HEAD
-                "points over average": f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.2f}",
-=======
                 "points over average-best": f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.2f}",
->>>>>>> room/bench
                 "covered %": "" if one.covered is None else f"{100 * one.covered.mean():.1f}",
                 "width": "" if one.widths is None else f"{100 * one.widths.mean():.0f}",
                 "brier": "" if one.brier is None else f"{one.brier.mean():.2f}",
@@ -243,24 +167,15 @@ def _compare(setting: tuple[str, str, Leave]) -> list[dict[str, object]]:
 
 
 def count_abstaining() -> Iterator[dict[str, object]]:
-<<<<<<< HEAD
-    """What the choice would have gained over the average-best model, where it is preferred and where it abstains."""
-=======
     """What the choice would have gained over the average-best model, where it decides and where it abstains."""
->>>>>>> room/bench
     asked = [(score, setting) for score in (None, "logme") for setting in SETTINGS]
     with ProcessPoolExecutor(WORKERS) as pool:
         yield from pool.map(_count, asked)
 
 
 def _count(asked: tuple[str | None, tuple[str, str, Leave]]) -> dict[str, object]:
-<<<<<<< HEAD
-    score, (family, protocol, leave) = asked
-    metatask = bundled_metatask().select(protocol, family=family)
-=======
     score, (family, shots, leave) = asked
     metatask = bundled_metatask().select(shots, family=family)
->>>>>>> room/bench
     mean, datasets, fits = metatask.mean, np.array(metatask.datasets), {}
     gains: dict[bool, list[float]] = {True: [], False: []}
     for row, dataset in enumerate(datasets):
@@ -269,16 +184,6 @@ def _count(asked: tuple[str | None, tuple[str, str, Leave]]) -> dict[str, object
         if key not in fits:
             fits[key] = fit_combined(metatask.only(known), score=score)
         query = metatask.query(row, known=known)
-<<<<<<< HEAD
-        found = fits[key].predict(query)
-        means = np.where(query.is_candidate, fits[key].posterior(query).mean, np.inf)
-        gains[bool(found.abstains)].append(mean[row, found.average_best] - mean[row, int(means.argmin())])
-    return {
-        "strategy": "combined" if score is None else f"combined + {score}",
-        "setting": f"{family}, {protocol}, one {leave} left out",
-        "speaks": len(gains[False]),
-        "gain when it speaks": _tell(gains[False]),
-=======
         prediction = fits[key].predict(query)
         predicted = np.where(query.is_candidate, fits[key].posterior(query).mean, np.inf)
         gain = mean[row, prediction.average_best] - mean[row, int(predicted.argmin())]
@@ -288,7 +193,6 @@ def _count(asked: tuple[str | None, tuple[str, str, Leave]]) -> dict[str, object
         "setting": f"{family}, {shots}, one {leave} left out",
         "decides": len(gains[False]),
         "gain when it decides": _format(gains[False]),
->>>>>>> room/bench
         "abstains": len(gains[True]),
         "gain it would have had": _format(gains[True]),
     }
@@ -306,45 +210,25 @@ def try_worlds() -> Iterator[dict[str, object]]:
     for name, case in CASES.items():
         for leave in ("task", "dataset") if case.get("datasets", 4) > 1 else ("task",):
             worlds = [draw_world(seed, **case) for seed in range(10)]
-<<<<<<< HEAD
-            found = [evaluate(world, ["average_best", "combined"], leave=leave, resamples=1) for world in worlds]
-            errors = {
-                key: np.array([one.outcomes[key].errors.mean() for one in found])
-                for key in ("average_best", "combined")
-            }
-            gaps = 100 * (errors["combined"] - errors["average_best"])
-=======
             found = [evaluate(world, [AVERAGE_BEST, "combined"], leave=leave, resamples=1) for world in worlds]
             errors = {
                 key: np.array([one.outcomes[key].errors.mean() for one in found]) for key in (AVERAGE_BEST, "combined")
             }
             gaps = 100 * (errors["combined"] - errors[AVERAGE_BEST])
->>>>>>> room/bench
             best = [np.nan if one.optimum is None else one.optimum.mean() for one in found]
             yield {
                 "world": name,
                 "left out": leave,
-<<<<<<< HEAD
-                "average best": f"{100 * errors['average_best'].mean():.1f}",
-                "combined": f"{100 * errors['combined'].mean():.1f}",
-                "optimum": f"{100 * np.mean(best):.1f}",
-                "points over average": f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.2f}",
-=======
                 "average-best": f"{100 * errors[AVERAGE_BEST].mean():.1f}",
                 "combined": f"{100 * errors['combined'].mean():.1f}",
                 "optimum": f"{100 * np.mean(best):.1f}",
                 "points over average-best": f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.2f}",
->>>>>>> room/bench
                 "covered %": f"{100 * np.mean([one.outcomes['combined'].covered.mean() for one in found]):.0f}",
             }
 
 
 def take_time() -> Iterator[dict[str, object]]:
-<<<<<<< HEAD
-    """Processor seconds to fit and to rank."""
-=======
     """Processor seconds to fit and to predict."""
->>>>>>> room/bench
     from tests.select.test_combined import draw_world
 
     for tasks, models, missing in ((71, 84, 0.0), (71, 84, 0.3), (100, 1000, 0.0), (100, 1000, 0.5)):

@@ -1,11 +1,3 @@
-<<<<<<< HEAD
-"""How far `recommend` can be trusted, and what it costs: `python -m benchmarks.recommend [--every 1]`.
-
-Every task of the bundle is predicted as if nothing of it were known (leave one task out), or nothing of its dataset
-(leave one dataset out); candidates are the pretrained networks. Reported are how far predictions miss, how often
-intervals cover the error and how wide they are, what following the recommendation gains over the average-best model,
-and the same after two candidates were measured; then how optimistic the best of three is that were measured once.
-=======
 """How far `recommend` can be relied upon, and what it takes: `python -m benchmarks.recommend [--every 1]`.
 
 Every task of the bundle is predicted as if nothing of it were known (leave one task out), or nothing of its dataset
@@ -13,7 +5,6 @@ Every task of the bundle is predicted as if nothing of it were known (leave one 
 errors the intervals cover and how wide they are, what following the recommendation gains over the average-best model,
 and the same after two candidates were measured; then how far the best of three that were measured once can be relied
 upon. Before that the seconds of one recommendation.
->>>>>>> room/bench
 """
 
 import argparse
@@ -23,86 +14,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 import task2vec as t2v
-<<<<<<< HEAD
-from task2vec.experts import Query
-from task2vec.select import Prediction
-from task2vec.select.recommend import _select_bundled, fit_with_heads, predict_conditioned
-
-SPACE = "tf_efficientnet_lite0 robust"
-
-
-def ask(whole: t2v.MetaTask, row: int, *, leave: str) -> tuple[t2v.MetaTask, Query, np.ndarray]:
-    """The meta-task without a task or its dataset, the task as a query, and the numbers of the candidates."""
-    columns = np.array([number for number, model in enumerate(whole.models) if model.is_named])
-    datasets = np.array(whole.datasets)
-    rows = np.flatnonzero(datasets != datasets[row] if leave == "dataset" else np.arange(len(datasets)) != row)
-    found, full = whole.distances_from(whole.embeddings[SPACE][row]), whole.query(row)
-    query = Query(
-        full.name,
-        np.isin(np.arange(len(whole.models)), columns),
-        distances={"symmetric": found[rows]},
-        to_sources={"symmetric": whole.pick_sources(found)},
-        vector=full.vector,
-        classes=full.classes,
-    )
-    return whole.only(rows), query, columns
-
-
-def judge(told: tuple[Prediction, bool], true: np.ndarray, columns: np.ndarray) -> dict[str, float]:
-    """How good one prediction of the candidates in `columns` is."""
-    found, is_confident = told
-    assert found.errors is not None and found.low is not None and found.high is not None
-    own = true[columns]
-    first = int(found.order(np.isin(np.arange(len(true)), columns))[0])
-    average = first if found.average_best is None else found.average_best
-    return {
-        "square": float(np.square(found.errors[columns] - own).mean()),
-        "covered": float(((found.low[columns] <= own) & (own <= found.high[columns])).mean()),
-        "width": float((found.high[columns] - found.low[columns]).mean()),
-        "confident": float(is_confident),
-        "gain": float(true[average] - true[first]) if is_confident else 0.0,
-        "regret": float((true[first] if is_confident else true[average]) - own.min()),
-    }
-
-
-def list_measured(name: str, values: np.ndarray) -> list[t2v.MeasuredError]:
-    """Errors of a model on some splits as if they had been measured."""
-    return [t2v.MeasuredError("task", name, float(error), "half", seed) for seed, error in enumerate(values)]
-
-
-def measure_all(shots: str, leave: str, *, every: int) -> Mapping[str, list[dict[str, float]]]:
-    """The outcomes of all tasks: before anything is measured, and for the other candidates after two were."""
-    whole = t2v.bundled_metatask().select(shots, probe=SPACE.split()[0])
-    found: dict[str, list[dict[str, float]]] = {"before": [], "after two": []}
-    for row in range(0, len(whole.tasks), every):
-        known, query, columns = ask(whole, row, leave=leave)
-        true, embedding = whole.mean[row], whole.embeddings[SPACE][row]
-        before = predict_conditioned(known, embedding, query, {})
-        found["before"].append(judge(before, true, columns))
-        tried = before[0].order(query.is_candidate)[:2]
-        names = {int(one): known.models[one].name for one in tried}
-        told = {name: list_measured(name, whole.errors[row, one, 0]) for one, name in names.items()}
-        after = predict_conditioned(known, embedding, query, told)
-        found["after two"].append(judge(after, true, np.setdiff1d(columns, tried)))
-    return found
-
-
-def judge_luck(shots: str, *, every: int, count: int = 3) -> dict[str, float]:
-    """How optimistic one split is: `count` candidates are measured on the first, the other splits have the truth.
-
-    By how much the error of the choice is underestimated, and its error, for the smallest measured error and for the
-    smallest error given all that is known.
-    """
-    whole = t2v.bundled_metatask().select(shots, probe=SPACE.split()[0])
-    found: dict[str, list[float]] = {"raw luck": [], "raw error": [], "luck": [], "error": []}
-    for row in range(0, len(whole.tasks), every):
-        known, query, _ = ask(whole, row, leave="task")
-        splits, embedding = whole.errors[row, :, 0], whole.embeddings[SPACE][row]
-        true = splits[:, 1:].mean(1)
-        tried = predict_conditioned(known, embedding, query, {})[0].order(query.is_candidate)[:count]
-        told = {known.models[one].name: list_measured(known.models[one].name, splits[one, :1]) for one in tried}
-        errors = predict_conditioned(known, embedding, query, told)[0].errors
-=======
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
 from task2vec.library import MeasuredError
 from task2vec.select.recommend import _select_bundled, fit_with_heads, predict_conditioned
@@ -189,7 +100,6 @@ def measure_one_split(shots: str, *, every: int, count: int = 3) -> dict[str, fl
         tried = predict_conditioned(known, embedding, query, {})[0].order(is_candidate)[:count]
         measured = {whole.models[one].name: list_measured(whole, row, one, slice(1)) for one in tried}
         errors = predict_conditioned(known, embedding, query, measured)[0].errors
->>>>>>> room/bench
         assert errors is not None
         for name, guesses in (("measured ", splits[:, 0]), ("", errors)):
             chosen = int(tried[np.argmin(guesses[tried])])
@@ -206,11 +116,6 @@ def time_recommendation(clock: Callable[[], float]) -> tuple[float, float]:
     """Seconds of the first recommendation after import, and of the next ones."""
     fit_with_heads.cache_clear()
     _select_bundled.cache_clear()
-<<<<<<< HEAD
-    known = t2v.bundled_metatask().embeddings[SPACE][0]
-    parts = (known.fisher * 1.01, known.stderr, known.prior, known.layers)
-    stranger = t2v.Embedding("mine", known.probe, *parts, known.provenance | {"task_fingerprint": "0" * 64})
-=======
     embedding = _embedding(t2v.bundled_metatask(), 0)
     new = t2v.Embedding(
         "mine",
@@ -221,7 +126,6 @@ def time_recommendation(clock: Callable[[], float]) -> tuple[float, float]:
         embedding.layers,
         embedding.provenance | {"task_fingerprint": "0" * 64},
     )
->>>>>>> room/bench
     spent = []
     for _ in range(6):
         begin = clock()
@@ -231,42 +135,13 @@ def time_recommendation(clock: Callable[[], float]) -> tuple[float, float]:
 
 
 def main() -> None:
-<<<<<<< HEAD
-    """Prints all tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, default=1, help="take every so manyth task only")
-=======
     """Prints the seconds and both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="predict only every N-th task", metavar="N")
->>>>>>> room/bench
     every = parser.parse_args().every
     for name, clock in (("processor", time.process_time), ("wall clock", time.perf_counter)):
         first, later = time_recommendation(clock)
         print(f"one recommendation: {first:.2f} s the first time, {later:.3f} s after that, by the {name}")
-<<<<<<< HEAD
-    print("\n| shots | left out | | RMS error | coverage | width | confident | gain when confident | regret |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for shots in ("half", "5"):
-        for leave in ("task", "dataset"):
-            for when, rows in measure_all(shots, leave, every=every).items():
-                mean = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
-                line = f"| {shots} | {leave} | {when} | {100 * mean['square'] ** 0.5:.1f} "
-                line += f"| {100 * mean['covered']:.0f} % | {100 * mean['width']:.1f} "
-                if when == "before":
-                    gain = mean["gain"] / mean["confident"] if mean["confident"] else 0.0
-                    line += f"| {100 * mean['confident']:.0f} % | {100 * gain:+.1f} | {100 * mean['regret']:.1f} |"
-                else:  # about the candidates that were not measured: none is selected among these alone
-                    line += "| - | - | - |"
-                print(line, flush=True)
-    print("\nthree measured on one split, the others have the truth; points")
-    print("| shots | selected by | underestimated by | error |")
-    print("|---|---|---|---|")
-    for shots in ("half", "5"):
-        luck = {name: f"{100 * value:+.1f}" for name, value in judge_luck(shots, every=every).items()}
-        print(f"| {shots} | the smallest measured | {luck['raw luck']} | {luck['raw error'].lstrip('+')} |")
-        print(f"| {shots} | all that is known | {luck['luck']} | {luck['error'].lstrip('+')} |", flush=True)
-=======
     print()
     print("| shots | left out | measured | RMSE | coverage | width | departs from average-best | gain then | regret |")
     print("|---|---|---|---|---|---|---|---|---|")
@@ -289,7 +164,6 @@ def main() -> None:
         found = {name: 100 * value for name, value in measure_one_split(shots, every=every).items()}
         print(f"| {shots} | smallest measured | {found['measured bias']:+.1f} | {found['measured error']:.1f} |")
         print(f"| {shots} | all that is known | {found['bias']:+.1f} | {found['error']:.1f} |", flush=True)
->>>>>>> room/bench
 
 
 if __name__ == "__main__":
