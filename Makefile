@@ -7,16 +7,19 @@ READY  := $(VENV)/.ready
 EXTRAS := plot,map,table,hf,ray,web,docs,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check paper bench test-hostile package test-lowest test-newest docs clean
+.PHONY: help demo test test-all check paper bench package test-lowest test-newest docs clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-demo: $(READY)  ## Embed eight small tasks offline, print how alike they are, draw the distances (about a minute on two quiet cores)
+demo: $(READY)  ## Embed eight small tasks offline, print distances and a recommendation, draw a picture
 	$(BIN)/task2vec demo
 
 test: check  ## Everything that must pass: lint, types, imports, docstring examples, tests
 	$(BIN)/pytest -m "not long" -n 2 --dist worksteal
+
+test-all: check  ## Also what takes minutes: kills, long fuzzing, clusters
+	$(BIN)/pytest -n 2 --dist worksteal
 
 check: $(READY)  ## The quick part of it: lint, format, types and the import contract
 	$(BIN)/ruff check .
@@ -27,11 +30,8 @@ check: $(READY)  ## The quick part of it: lint, format, types and the import con
 bench: $(VENV)/.ready-bench  ## Measure speed and error against the old algorithm; prints ratios, writes JSON
 	$(BIN)/python benchmarks/run.py
 
-paper: $(READY)  ## Make every table and figure of the paper that the bundled meta-task allows, into task2vec-selection (about five minutes)
+paper: $(READY)  ## Make every table and figure of the paper that needs no images, into task2vec-selection (five minutes)
 	$(BIN)/python -m experiments.selection all
-
-test-hostile: $(READY)  ## All attacks of tests/hostile, and all that takes long elsewhere
-	$(BIN)/pytest tests/hostile tests/library tests/engine tests/experts tests/web
 
 package: $(READY)  ## Build sdist and wheel, and try the wheel in an empty environment elsewhere
 	PYTHON=$(CURDIR)/$(BIN)/python .ci/package
@@ -42,7 +42,7 @@ test-lowest:  ## A quick part of the tests with the oldest versions that pyproje
 test-newest:  ## The same with the newest versions there are
 	$(call try,newest,--upgrade)
 
-docs: $(READY)  ## Build the reference of all public names into site/, from their docstrings
+docs: $(READY)  ## Build the reference of the Python API and the command line into site/
 	$(BIN)/python docs/reference.py site
 
 clean:  ## Remove the environment and everything that runs have left behind
@@ -50,7 +50,7 @@ clean:  ## Remove the environment and everything that runs have left behind
 	find src tests benchmarks experiments -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define install
-	@echo "installing task2vec[$(1)] into $(VENV): the first time, minutes and gigabytes (6 for torch's CUDA build) ..."
+	@echo "installing task2vec[$(1)] into $(VENV); the first time this takes minutes and 6 GB of disk space for torch with CUDA"
 	@.ci/install $(BIN)/python -c constraints.txt -e '.[$(1)]'
 endef
 
@@ -58,7 +58,7 @@ endef
 QUICK := tests/test_import.py tests/test_reference.py tests/probe/test_load.py tests/fisher/test_per_sample.py \
 	tests/head/test_fit.py tests/distance/test_symmetric.py tests/embedding/test_store.py tests/embedding/test_embed.py \
 	tests/library/test_library.py tests/tasks/test_folder.py tests/tasks/test_table.py tests/tasks/test_huggingface.py \
-	tests/engine/test_ray.py tests/atlas/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py tests/web/test_api.py \
+	tests/engine/test_ray.py tests/plots/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py tests/web/test_api.py \
 	tests/hostile/test_web_serve.py tests/hostile/test_web_connections.py
 # Old versions may warn of one another: what they say is shown, and is no failure.
 define try

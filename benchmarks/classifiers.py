@@ -3,7 +3,8 @@
     python benchmarks/classifiers.py [--shared DIR] [--quick] [--out FILE]
 
 Six networks (three kinds, at 128 and at 64 pixels) on five tasks of real photographs, by "logistic" and by
-"achille2019", with half of the images and with 5 per class, three seeds. Prints the table of docs/errors.md: rank
+"achille2019", with half of the images and with 5 per class, three seeds. Prints the table of
+docs/how-to/recommend.md: rank
 correlations over the networks between the mean errors of both, and processor time of a cell by each, on one thread.
 """
 
@@ -25,8 +26,7 @@ from scipy.stats import spearmanr  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import missing_material, read_taxon, resnet_weights  # noqa: E402
 from benchmarks.measure import describe_machine, show_table  # noqa: E402
-from task2vec.experts.cells import measure_cells, plan_cells  # noqa: E402
-from task2vec.experts.extractors import compute_features, prepare_features  # noqa: E402
+from task2vec.experts.linear_probe import compute_features, measure_cells, plan_cells, prepare_features  # noqa: E402  # noqa: E402
 from task2vec.progress import silent  # noqa: E402
 
 SIZES, SEEDS, MOST_IMAGES = (128, 64), (0, 1, 2), 300

@@ -2,7 +2,8 @@
 
     python benchmarks/combined.py [--part candidates|abstaining|worlds|speed] [--out FOLDER]
 
-Prints the tables of docs/combined.md and writes them as CSV. Every figure is of tasks that were left out when it was
+Prints the tables of docs/explanation/selection.md and writes them as CSV.
+ Every figure is of tasks that were left out when it was
 fitted, scales and widths included.
 """
 
@@ -21,10 +22,9 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 import numpy as np  # noqa: E402
 
 from benchmarks.measure import show_table  # noqa: E402
-from task2vec.experts.measured import bundled_metatask  # noqa: E402
-from task2vec.select.evaluation import Leave, evaluate  # noqa: E402
-from task2vec.select.evidence import SYMMETRIC, Answer, Evidence, Question  # noqa: E402
-from task2vec.select.evidence.sources import from_measured  # noqa: E402
+from task2vec.experts.metatask import SYMMETRIC, MetaTask, bundled_metatask  # noqa: E402
+from task2vec.select.evaluate import Leave, evaluate  # noqa: E402
+from task2vec.select.evidence import Answer, Question  # noqa: E402
 from task2vec.select.strategies import Combined, Kernel, Static  # noqa: E402
 from task2vec.select.strategies.combined_model import scale_errors  # noqa: E402
 from task2vec.select.strategies.effects import find_errors, take_apart  # noqa: E402
@@ -51,7 +51,7 @@ class Spoken:
     abstains: bool = True
     looks_at_images: bool = False
 
-    def fit(self, evidence: Evidence):
+    def fit(self, evidence: MetaTask):
         """Learns from known tasks."""
         if not self.seen:
             errors = np.where(evidence.is_candidate[:, :, None], evidence.errors, np.nan)
@@ -76,7 +76,7 @@ class LowRank:
     name: str = "low rank with distances"
     looks_at_images: bool = False
 
-    def fit(self, evidence: Evidence):
+    def fit(self, evidence: MetaTask):
         """Learns from known tasks."""
         effects = take_apart(scale_errors(find_errors(evidence)))
         left, sizes, right = np.linalg.svd(np.nan_to_num(effects.rest), full_matrices=False)
@@ -92,7 +92,7 @@ class Ridge:
     name: str = "ridge on three features"
     looks_at_images: bool = False
 
-    def fit(self, evidence: Evidence):
+    def fit(self, evidence: MetaTask):
         """Learns from known tasks."""
         effects = take_apart(scale_errors(find_errors(evidence)))
         distances = evidence.distances[SYMMETRIC]
@@ -153,7 +153,7 @@ def compare_candidates() -> Iterator[dict[str, object]]:
 
 def _compare(setting: tuple[str, str, Leave]) -> list[dict[str, object]]:
     family, protocol, leave = setting
-    evidence = from_measured(bundled_metatask(), protocol, family=family)
+    evidence = MetaTask(bundled_metatask(), protocol, family=family)
     found = evaluate(evidence, CANDIDATES, leave=leave, resamples=1)
     static, best = found.outcomes["static"].errors, found.optimum.mean()
     rows = []
@@ -183,7 +183,7 @@ def count_abstaining() -> Iterator[dict[str, object]]:
 
 def _count(asked: tuple[Combined, tuple[str, str, Leave]]) -> dict[str, object]:
     strategy, (family, protocol, leave) = asked
-    evidence = from_measured(bundled_metatask(), protocol, family=family)
+    evidence = MetaTask(bundled_metatask(), protocol, family=family)
     mean, groups, fits = evidence.mean, np.array(evidence.groups), {}
     gains: dict[bool, list[float]] = {True: [], False: []}
     for row, group in enumerate(groups):

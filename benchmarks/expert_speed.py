@@ -25,9 +25,13 @@ from PIL import Image  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.measure import Plan, Verdict, describe_machine, show_table, wall_clock  # noqa: E402
 from task2vec.embedding.batching import tensor_cores  # noqa: E402
-from task2vec.experts.learning import judge  # noqa: E402
 from task2vec.experts.recipes import Recipe  # noqa: E402
-from task2vec.experts.training import begin, compute_features, prepare_lessons  # noqa: E402
+from task2vec.experts.train import (  # noqa: E402
+    compute_features,
+    compute_loss,
+    prepare_images,
+    start_training,
+)
 from task2vec.probe.preprocess import Preprocess  # noqa: E402
 from task2vec.probe.probe import make_probe  # noqa: E402
 from task2vec.progress import silent  # noqa: E402
@@ -46,7 +50,7 @@ def make_lessons(device: torch.device, images: int, size: int):
     torch.manual_seed(0)
     module = torchvision.models.resnet34(weights=None).eval()
     base = make_probe("resnet34", module, ("fc",), Preprocess(size=(size, size), resize=size * 8 // 7), source="random")
-    lessons = prepare_lessons(task.canonical(), base, device=device)
+    lessons = prepare_images(task.canonical(), base, device=device)
     for _ in lessons.pixels.batches(range(images), 256):
         pass
     return base, lessons
@@ -63,7 +67,7 @@ def bare_training(training, batch: int, steps: int, size: int) -> float:
     for _ in range(steps):
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=device.type == "cuda"):
             logits = learner(images)
-        loss, _ = judge(logits.float(), targets)
+        loss, _ = compute_loss(logits.float(), targets)
         learner.zero_grad()
         loss.backward()
     return steps * batch / (_now(device) - begun)
@@ -90,7 +94,7 @@ def measure(plan: Plan, *, size: int = 112) -> tuple[dict[str, object], list[Ver
     draws, rounds = (10_000 if is_gpu else 16), (2 if plan.is_quick else 5)
     base, lessons = make_lessons(device, images, size)
     recipe = Recipe("speed", epochs=1, draws=draws, batch=batch)
-    training = begin(base, lessons, recipe, seed=0, device=device, classes=CLASSES, report=silent)
+    training = start_training(base, lessons, recipe, seed=0, device=device, classes=CLASSES, report=silent)
     found: dict[str, list[float]] = {"training": [], "bare training": [], "features": [], "bare features": []}
     large = 512 if is_gpu else 8
     for number in range(rounds + 1):

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 import task2vec as t2v
-from task2vec.select.evidence import Answer
-from task2vec.select.evidence.spaces import list_spaces
+from task2vec.select.evidence import Answer, list_spaces
 from task2vec.select.knowledge import Knowledge
 from task2vec.select.knowledge.knowing import _know_bundle, know_measured
 from task2vec.select.recommendation.conditioning import find_scales, predict, ship_scales

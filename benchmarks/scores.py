@@ -2,7 +2,8 @@
 
     python benchmarks/scores.py [--only textures|seconds] [--shared DIR] [--quick] [--out FILE]
 
-Prints both tables of docs/scores.md. (1) 600 textures, EfficientNet-lite0 at 128 pixels: the network, the network with
+Prints both tables of docs/explanation/selection.md.
+(1) 600 textures, EfficientNet-lite0 at 128 pixels: the network, the network with
 noise of three times its own spread, noise alone, and the network with shuffled labels; skipped without the shared
 folder. (2) Processor seconds of each score alone and of all together on one thread, for float32 features with a
 decaying spectrum.
@@ -23,7 +24,7 @@ from torch import Tensor  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import SIZE, missing_material  # noqa: E402
 from benchmarks.measure import describe_machine, show_table  # noqa: E402
-from task2vec.experts.extractors import compute_features, prepare_features  # noqa: E402
+from task2vec.experts.linear_probe import compute_features, prepare_features  # noqa: E402
 from task2vec.progress import silent  # noqa: E402
 from task2vec.select import SCORES  # noqa: E402
 

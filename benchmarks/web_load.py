@@ -30,9 +30,8 @@ import numpy as np  # noqa: E402
 from benchmarks.measure import Plan, Verdict, describe_machine, show_table  # noqa: E402
 from benchmarks.simulated_library import Simulation  # noqa: E402
 from task2vec.embedding import Embedding  # noqa: E402
-from task2vec.experts.measured import bundled_metatask  # noqa: E402
+from task2vec.experts.metatask import bundled_metatask  # noqa: E402
 from task2vec.library import Library  # noqa: E402
-from task2vec.select.evidence.spaces import list_spaces  # noqa: E402
 
 TASKS, CLIENTS, SECONDS, AGAIN = 5000, 50, 60.0, 15.0
 _CHUNK, _EVERY = 50, 2.5
@@ -83,7 +82,7 @@ def measure_at(folder: Path, *, is_quick: bool) -> tuple[dict[str, object], list
 
 def fill(folder: Path, tasks: int) -> None:
     """A library of simulated tasks, in the space of those that ship."""
-    like = next(iter(list_spaces(bundled_metatask()).values()))
+    like = next(iter(bundled_metatask().spaces.values()))
     simulation = Simulation(tasks)
     begin = time.perf_counter()
     with Library.open(folder) as library:

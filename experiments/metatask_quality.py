@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from experiments.metatask_plan import GENERIC
-from task2vec.experts.measured import MeasuredMetaTask, MeasuredTask
+from task2vec.experts.metatask import MetaTask, TaskInfo
 
 SECOND, PAPER = " (second seed)", " (achille2019)"
 # In percent: errors this near are the same number of wrong images.
@@ -57,12 +57,12 @@ class Quality:
     beaten: int
 
 
-def judge(metatask: MeasuredMetaTask, family: str, protocol: int, *, without: str | None = None) -> Quality:
+def judge(metatask: MetaTask, family: str, protocol: int, *, without: str | None = None) -> Quality:
     """How much there is to choose in one family, perhaps without a dataset, and how well it is known."""
-    part = metatask.only(family=family, without=without)
+    part = metatask.subset(family=family, without=without)
     errors = 100 * part.errors[:, :, protocol]
     candidates = part.is_candidate
-    generic = [expert.name for expert in part.experts].index(GENERIC)
+    generic = [expert.name for expert in part.models].index(GENERIC)
     means = np.where(candidates, errors.mean(2), np.nan)
     halves = None if part.halves is None else 100 * part.halves[:, :, protocol]
     honest = _choose_honestly(errors, candidates, halves)
@@ -73,7 +73,7 @@ def judge(metatask: MeasuredMetaTask, family: str, protocol: int, *, without: st
         tasks=len(part.tasks),
         experts=float(candidates.sum(1).mean()),
         noise=float(np.sqrt(errors.var(2, ddof=1)[candidates].mean())),
-        retraining=_compare_trainings(metatask.only(family=family, without=without, repeats=True), protocol),
+        retraining=_compare_trainings(metatask.subset(family=family, without=without, repeats=True), protocol),
         spread=float(np.nanstd(means, axis=1).mean()),
         generic=float(means[:, generic].mean()),
         static=float(_choose_static(means).mean()),
@@ -116,7 +116,7 @@ def _choose_honestly(errors: np.ndarray, candidates: np.ndarray, halves: np.ndar
     return found
 
 
-def count_parts(task: MeasuredTask, protocol: str) -> tuple[float, float]:
+def count_parts(task: TaskInfo, protocol: str) -> tuple[float, float]:
     """About how many images of a task are trained on and tested by a protocol."""
     size = protocol.split("train ")[1].split(",")[0]
     half = task.images / 2
@@ -135,13 +135,13 @@ def _count_sure(gains: np.ndarray, parts: Sequence[tuple[float, float]]) -> int:
     return int((gains.mean(1) > stats.t.ppf(0.975, seeds - 1) * error).sum())
 
 
-def _compare_trainings(part: MeasuredMetaTask, protocol: int) -> float:
+def _compare_trainings(part: MetaTask, protocol: int) -> float:
     """Standard deviation of the mean error of a cell over trainings of the same expert, in percent."""
     unseen = (part.shares_images == 0) & ~part.shares_labels
-    names = [expert.name for expert in part.experts]
+    names = [expert.name for expert in part.models]
     means = 100 * part.errors[:, :, protocol].mean(2)
     gaps = []
-    for column, expert in enumerate(part.experts):
+    for column, expert in enumerate(part.models):
         first = expert.name.removesuffix(SECOND)
         if first != expert.name and first in names:
             rows = unseen[:, column]
@@ -174,11 +174,11 @@ class DomainGain:
     p: float
 
 
-def compare_halves(metatask: MeasuredMetaTask, datasets: Sequence[str], *, recipe: str = "fast-1") -> DomainGain:
+def compare_halves(metatask: MetaTask, datasets: Sequence[str], *, recipe: str = "fast-1") -> DomainGain:
     """The gains on the tasks of some datasets, by both training sizes, of experts by one recipe."""
-    part = metatask.only(family="taxa", repeats=True)
+    part = metatask.subset(family="taxa", repeats=True)
     ending = PAPER if recipe == "achille2019" else ""
-    names = [expert.name for expert in part.experts]
+    names = [expert.name for expert in part.models]
     half = next(i for i, key in enumerate(part.protocols) if "train half" in key)
     means, unseen = 100 * part.errors.mean(3), (part.shares_images == 0) & ~part.shares_labels
     pairs = [
@@ -204,12 +204,12 @@ def compare_halves(metatask: MeasuredMetaTask, datasets: Sequence[str], *, recip
     )
 
 
-def count_winners(metatask: MeasuredMetaTask, family: str, protocol: int) -> list[dict[str, Any]]:
+def count_winners(metatask: MetaTask, family: str, protocol: int) -> list[dict[str, Any]]:
     """For each kind of expert: the mean error of its candidates, and how often one is best, alone or with others."""
-    part = metatask.only(family=family)
+    part = metatask.subset(family=family)
     means = np.where(part.is_candidate, 100 * part.errors[:, :, protocol].mean(2), np.nan)
     is_best = means <= np.nanmin(means, axis=1, keepdims=True) + _TIE
-    kinds = np.array([expert.kind for expert in part.experts])
+    kinds = np.array([expert.kind for expert in part.models])
     found = []
     for kind in dict.fromkeys(kinds.tolist()):
         own, others = is_best[:, kinds == kind].any(1), is_best[:, kinds != kind].any(1)
@@ -290,10 +290,10 @@ class Recipes:
     by_seed: float
 
 
-def compare_recipes(metatask: MeasuredMetaTask, family: str, protocol: int) -> Recipes:
+def compare_recipes(metatask: MetaTask, family: str, protocol: int) -> Recipes:
     """What the paper's longer recipe changes."""
-    part = metatask.only(family=family, repeats=True)
-    names = [expert.name for expert in part.experts]
+    part = metatask.subset(family=family, repeats=True)
+    names = [expert.name for expert in part.models]
     firsts = [n for n in names if n + SECOND in names and n + PAPER in names]
     unseen = (part.shares_images == 0) & ~part.shares_labels
     means = 100 * part.errors[:, :, protocol].mean(2)
@@ -313,9 +313,9 @@ def compare_recipes(metatask: MeasuredMetaTask, family: str, protocol: int) -> R
     return Recipes(family, key, len(firsts), *errors, float(p), agree(paper), agree(second))
 
 
-def compare_ways(metatask: MeasuredMetaTask, curves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def compare_ways(metatask: MetaTask, curves: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """By task and training size: for how many experts that have not seen the task frozen features beat tuning."""
-    tasks, experts = ([one.name for one in side] for side in (metatask.tasks, metatask.experts))
+    tasks, experts = ([one.name for one in side] for side in (metatask.tasks, metatask.models))
     errors: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
     for point in curves:
         if metatask.shares_images[tasks.index(point["task"]), experts.index(point["expert"])] == 0:

@@ -25,7 +25,7 @@ from experiments.metatask_quality import (
 )
 from task2vec import distance
 from task2vec.errors import DataError
-from task2vec.experts.measured import MeasuredExpert, MeasuredMetaTask, MeasuredTask
+from task2vec.experts.metatask import MetaTask, ModelInfo, TaskInfo
 from task2vec.storage import write_whole
 
 NAME = "birds, flowers and dogs"
@@ -48,7 +48,7 @@ def gather(
     *,
     whole: Sequence[str],
     story: Mapping[str, Any],
-) -> MeasuredMetaTask:
+) -> MetaTask:
     """One meta-task of all that was measured; experts in the order of the plan.
 
     Args:
@@ -80,7 +80,7 @@ def gather(
         "seconds": {table["name"]: table["seconds"] for table in tables},
         "embedding seconds": {one.name: one.seconds for one in embedded},
     }
-    return MeasuredMetaTask(
+    return MetaTask(
         NAME,
         tuple(_tell_task(one) for one in plan.tasks),
         tuple(_describe(table) for table in ordered),
@@ -96,35 +96,39 @@ def gather(
         domains={
             one.name.split(" ")[0]: np.stack([each.mean for each in one.domains]) for one in embedded if one.domains
         },
-        lessons=tuple(_tell_task(one) for one in plan.lessons),
+        source_tasks=tuple(_tell_task(one) for one in plan.lessons),
         distances={one.name: distance.pairwise(one.embeddings).values for one in embedded},
-        trivials={
+        trivial_distances={
             one.name: np.array([distance.symmetric(each, t2v.trivial(each)) for each in one.embeddings])
             for one in embedded
         },
         norms={one.name: np.array([each.norm() for each in one.embeddings]) for one in embedded},
         halves=cells[..., 4:],
-        story={**story, **told},
+        info={**story, **told},
     )
 
 
-def _tell_task(one: PlannedTask) -> MeasuredTask:
+def _tell_task(one: PlannedTask) -> TaskInfo:
     task = one.task
-    return MeasuredTask(
-        task.name, one.family, one.dataset, task.fingerprint, len(task), len(task.classes), one.question
-    )
+    return TaskInfo(task.name, one.family, one.dataset, task.fingerprint, len(task), len(task.classes), one.question)
 
 
-def _describe(table: dict[str, Any]) -> MeasuredExpert:
-    wanted = ("name", "kind", "network", "lesson", "lesson_fingerprint", "seed", "parameters", "cost", "is_repeat")
-    return MeasuredExpert(**{key: table[key] for key in wanted if key in table})
+def _describe(table: dict[str, Any]) -> ModelInfo:
+    names = {
+        "lesson": "source_task",
+        "lesson_fingerprint": "source_fingerprint",
+        "parameters": "params",
+        "cost": "gmacs",
+    }
+    wanted = ("name", "kind", "network", *names, "seed", "is_repeat")
+    return ModelInfo(**{names.get(key, key): table[key] for key in wanted if key in table})
 
 
 def _number(value: float | None) -> float:
     return np.nan if value is None else value
 
 
-def write_errors(metatask: MeasuredMetaTask, path: Path) -> Path:
+def write_errors(metatask: MetaTask, path: Path) -> Path:
     """The error matrix as CSV: a row for each task, expert and protocol, a column for each seed.
 
     `low` and `high` are a 95 % interval of the mean over seeds that knows that splits overlap, see `_count_sure`.
@@ -139,7 +143,7 @@ def write_errors(metatask: MeasuredMetaTask, path: Path) -> Path:
     names = ["task", "expert", "protocol", "shares_images", "shares_labels", "mean", "low", "high"]
     rows.writerow(names + [f"seed_{seed}" for seed in metatask.seeds])
     for place in np.ndindex(means.shape):
-        task, expert, protocol = (metatask.tasks[place[0]], metatask.experts[place[1]], metatask.protocols[place[2]])
+        task, expert, protocol = (metatask.tasks[place[0]], metatask.models[place[1]], metatask.protocols[place[2]])
         shares = (f"{metatask.shares_images[place[:2]]:g}", int(metatask.shares_labels[place[:2]]))
         ends = np.clip([means[place] - half[place], means[place] + half[place]], 0, 1)
         numbers = [f"{value:.4f}" for value in (means[place], *ends, *metatask.errors[place])]
@@ -148,8 +152,13 @@ def write_errors(metatask: MeasuredMetaTask, path: Path) -> Path:
     return path
 
 
+def _tell_model(model: ModelInfo) -> dict[str, Any]:
+    dropped = ("location", "size", "source_dataset", "entry")
+    return {name: value for name, value in asdict(model).items() if name not in dropped}
+
+
 def write_results(
-    metatask: MeasuredMetaTask, tables: Sequence[dict[str, Any]], curves: Sequence[dict[str, Any]], folder: Path
+    metatask: MetaTask, tables: Sequence[dict[str, Any]], curves: Sequence[dict[str, Any]], folder: Path
 ) -> None:
     """All tables as CSV: errors, experts, tasks, quality, rankings by both classifiers, and errors by training size."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -160,8 +169,8 @@ def write_results(
     _write_rows(
         folder / "experts.csv",
         [
-            asdict(expert) | {f"seconds, {kind}": seconds[expert.name].get(kind, "") for kind in kinds}
-            for expert in metatask.experts
+            _tell_model(expert) | {f"seconds, {kind}": seconds[expert.name].get(kind, "") for kind in kinds}
+            for expert in metatask.models
         ],
     )
     families = dict.fromkeys(task.family for task in metatask.tasks)

@@ -18,7 +18,7 @@ from experiments.metatask_embeddings import PORTIONS, embed_portion, read_embedd
 from experiments.metatask_plan import MetaTaskPlan, PlannedExpert, plan_metatask
 from experiments.metatask_results import gather, read_tables, write_results
 from experiments.metatask_studio import Studio
-from task2vec.experts.measured import BUNDLE, MeasuredMetaTask, load_metatask
+from task2vec.experts.metatask import BUNDLE, MetaTask, load_metatask
 from task2vec.storage import write_whole
 
 PARTS = ("embeddings", "experts", "curves", "variational")
@@ -98,7 +98,7 @@ class Run:
             self.say(f"{unit.part}: {unit.name}, {took:.1f} s, at {time.monotonic() - self.begun:.0f} s")
         return Piece(tuple(made), tuple(unit.name for unit in units if not unit.file.exists()))
 
-    def gather(self, note: str) -> MeasuredMetaTask:
+    def gather(self, note: str) -> MetaTask:
         """Brings all tables together: CSV in the folder `results`, and the meta-task as one file beside them."""
         tables = read_tables(self.out / "experts")
         curves = [point for table in read_tables(self.out / "curves") for point in table["points"]]

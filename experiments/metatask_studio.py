@@ -22,21 +22,20 @@ from experiments.metatask_plan import CANVAS, SIZE, MetaTaskPlan, PlannedExpert
 from task2vec.embedding.batching import Pixels, tensor_cores
 from task2vec.embedding.many import gather_images
 from task2vec.errors import UsageError
-from task2vec.experts.cells import CellPlan, answer_cells, judge, plan_cells
-from task2vec.experts.cost import count_multiplications, count_parameters
-from task2vec.experts.learning import Lessons
-from task2vec.experts.protocols import ErrorProtocol
+from task2vec.experts.checkpoint import count_gmacs, count_parameters
+from task2vec.experts.linear_probe import CellPlan, plan_cells, predict_cells, score_cell
+from task2vec.experts.protocol import ErrorProtocol
 from task2vec.experts.recipes import Recipe, find_recipe
-from task2vec.experts.training import begin, compute_features
+from task2vec.experts.train import TrainingImages, compute_features, start_training
 from task2vec.probe.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from task2vec.probe.weights import read_offline_package, read_weights
 from task2vec.progress import silent
 from task2vec.select import score_features
 
-PROTOCOLS = (ErrorProtocol(train="half"), ErrorProtocol(train=5))
+PROTOCOLS = (ErrorProtocol(shots="half"), ErrorProtocol(shots=5))
 SEEDS = (0, 1, 2, 3, 4)
 # The paper's own classifier, on some tasks and some experts: does it rank experts as ours does?
-PAPER_PROTOCOL = ErrorProtocol(train="half", classifier="achille2019")
+PAPER_PROTOCOL = ErrorProtocol(shots="half", classifier="achille2019")
 PAPER_TASKS = (
     "cub_Icteridae",
     "cub_Piciformes",
@@ -89,12 +88,12 @@ class Studio:
     def _bases(self) -> dict[str, t2v.Probe]:
         return {}
 
-    def lessons(self, task: t2v.Task) -> Lessons:
+    def lessons(self, task: t2v.Task) -> TrainingImages:
         """The pictures of a task, for training."""
         canonical = self.canonical[task.fingerprint]
         pixels = self.pixels.part(self.places[task.fingerprint].tolist(), canonical.images)
         self.pixels.parts.clear()  # nobody is to forget them together with the whole
-        return Lessons(pixels, canonical.targets, (SIZE, SIZE), self.base("resnet34").preprocess.normalise)
+        return TrainingImages(pixels, canonical.targets, (SIZE, SIZE), self.base("resnet34").preprocess.normalise)
 
     def try_expert(self, expert: PlannedExpert) -> dict[str, Any]:
         """Trains an expert if need be, tries it on all tasks, and tells all that was found."""
@@ -109,14 +108,14 @@ class Studio:
             "code": fingerprint_code(),
         }
         told |= {"parameters": count_parameters(base.network), "is_repeat": expert.is_repeat}
-        told["cost"] = round(count_multiplications(base.network, (SIZE, SIZE)), 6)
+        told["cost"] = round(count_gmacs(base.network, (SIZE, SIZE)), 6)
         if expert.lesson is None:
             head = read_classifier(expert.network, self.weights)
         else:
             with clock.time("training"):
                 network, head, metrics = self.train(expert)
             told |= {"lesson": expert.lesson.task.name, "lesson_fingerprint": expert.lesson.task.fingerprint}
-            told |= {"recipe": _find_recipe(expert).as_dict(), "metrics": metrics}
+            told |= {"recipe": _find_recipe(expert).to_dict(), "metrics": metrics}
         with clock.time("features"), tensor_cores(self.device):
             features = self.features(network, base)
         cells, scores = {}, {}
@@ -138,18 +137,18 @@ class Studio:
         assert expert.lesson is not None
         task, recipe = expert.lesson.task, _find_recipe(expert)
         lessons, base = self.lessons(task), self.base(expert.network)
-        training = begin(
+        training = start_training(
             base, lessons, recipe, seed=expert.seed, device=self.device, classes=len(task.classes), report=silent
         )
         with tensor_cores(self.device):
-            training.run(lessons, silent, pause=lambda _: None)
+            training.run(lessons, silent)
         learner = training.learner.eval().requires_grad_(False)
         head = (learner.head.weight.detach(), learner.head.bias.detach())
         return learner.network, head, [asdict(one) for one in training.metrics]
 
     def features(self, network: nn.Module, base: t2v.Probe) -> Tensor:
         """(pictures, d) features of the middles of all pictures."""
-        lessons = Lessons(self.pixels, np.empty(0), (SIZE, SIZE), base.preprocess.normalise)
+        lessons = TrainingImages(self.pixels, np.empty(0), (SIZE, SIZE), base.preprocess.normalise)
         return compute_features(network, lessons, silent, batch=512)
 
     def relate(self, expert: PlannedExpert) -> dict[str, float]:
@@ -172,9 +171,9 @@ def measure(features: Tensor, plan: CellPlan) -> dict[str, list]:
     """Errors by protocol and seed: with their intervals, and on two halves of the test images."""
     halves = halve(plan.targets)
     found: dict[str, list] = {}
-    for protocol, seed, answer in answer_cells(features, plan):
-        whole = judge(answer, plan, protocol, seed)
-        parts = [judge(answer, plan, protocol, seed, among=half).error for half in (halves, ~halves)]
+    for protocol, seed, answer in predict_cells(features, plan):
+        whole = score_cell(answer, plan, protocol, seed)
+        parts = [score_cell(answer, plan, protocol, seed, among=half).error for half in (halves, ~halves)]
         row = [round(value, 6) for value in (whole.error, whole.low, whole.high, *parts)]
         found.setdefault(protocol.key, []).append([seed, *row])
     return found
@@ -195,7 +194,7 @@ def score(features: Tensor, plan: CellPlan, head: tuple[Tensor, Tensor] | None) 
     """
     found = {}
     for protocol in PROTOCOLS:
-        mask = plan.parts.train[plan.pairs.index((protocol.train, SEEDS[0]))]
+        mask = plan.parts.train[plan.pairs.index((protocol.shots, SEEDS[0]))]
         own = torch.from_numpy(np.flatnonzero(np.asarray(mask)))
         targets = torch.from_numpy(plan.targets.astype(np.int64))[own].to(features.device)
         some = features[own.to(features.device)]

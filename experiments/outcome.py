@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from task2vec.atlas.canvas import save_picture
-from task2vec.atlas.table import write_table
+from task2vec.plots import save_picture, write_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,8 +19,7 @@ from experiments.property_claims import (
     split,
     summarise,
 )
-from task2vec.atlas.canvas import import_figure
-from task2vec.atlas.scatter import scale_norms
+from task2vec.plots import import_figure, scale_norms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from task2vec.select.evaluation import evaluate
-from task2vec.select.evidence import Evidence
+from task2vec.experts.metatask import MetaTask
+from task2vec.select.evaluate import evaluate
 from task2vec.select.strategies import STRATEGIES
 
 
@@ -27,13 +27,14 @@ class Chosen:
     by: dict[str, np.ndarray]
 
 
-def choose_experts(evidence: Evidence, names: Sequence[str]) -> Chosen:
+def choose_experts(evidence: MetaTask, names: Sequence[str]) -> Chosen:
     """The first of every strategy's ranking for each task, fitted on the other tasks alone.
 
     Strategies that the evidence has no means for are left out.
     """
     found = evaluate(evidence, [name for name in names if name in STRATEGIES], resamples=1)
-    rows = [evidence.tasks.index(name) for name in found.tasks]
+    names = [task.name for task in evidence.tasks]
+    rows = [names.index(name) for name in found.tasks]
     assert rows == list(range(len(evidence.tasks))), "a task without two candidates has no place in a figure"
     means = np.where(evidence.is_candidate, evidence.mean, np.nan)
     by = {name: found.outcomes[name].chosen for name in names if name in found.outcomes}

@@ -14,11 +14,9 @@ import numpy as np
 
 from experiments.property_claims import FAILS, HOLDS, PARTLY, Claim
 from experiments.selection_settings import Made, Row, Setting, gather, list_settings, write_outcome
-from task2vec.atlas.canvas import import_figure
-from task2vec.atlas.labels import shorten
-from task2vec.atlas.palette import INK, PAPER_WIDTH, style_axes
 from task2vec.errors import DataError
-from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.experts.metatask import MetaTask
+from task2vec.plots import INK, PAPER_WIDTH, import_figure, shorten, style_axes
 from task2vec.select.strategies import STRATEGIES, find_strategy
 
 if TYPE_CHECKING:
@@ -34,16 +32,16 @@ CHOICES: dict[str, dict[str, Any]] = {
 }
 _COLOURS = {"linear": "#d55e00", "tuned": "#0072b2"}
 _COLUMNS = {"task", "expert", "way", "train", "images", "seed", "error"}
-STRATEGY, FALLBACK = "combined", "static"
+STRATEGY, FALLBACK = "combined", "average_best"
 _MISSING = (
     "The data-efficiency curves are missing: this bundle has no errors by training size. Give a table of them: "
     "python -m experiments.selection curves --curves FILE.csv (columns task, expert, way, train, images, seed, error)."
 )
 
 
-def make_curves(measured: MeasuredMetaTask, folder: Path, *, table: Path | None = None) -> Made:
+def make_curves(measured: MetaTask, folder: Path, *, table: Path | None = None) -> Made:
     """The figure from the bundle's own points, or from a table of them."""
-    points = _read_points(table) if table is not None else measured.story.get("curves")
+    points = _read_points(table) if table is not None else measured.info.get("curves")
     if not points:
         return Made(missing=[_MISSING])
     picked = select_for_curves(measured, points)
@@ -54,7 +52,7 @@ def make_curves(measured: MeasuredMetaTask, folder: Path, *, table: Path | None 
     return Made(files, _judge(gaps, picked))
 
 
-def select_for_curves(measured: MeasuredMetaTask, points: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def select_for_curves(measured: MetaTask, points: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """For each task of the curves: its candidates among their experts, and which of them is selected."""
     measured_experts = dict.fromkeys(str(point["expert"]) for point in points)
     picked = {}
@@ -64,16 +62,16 @@ def select_for_curves(measured: MeasuredMetaTask, points: Sequence[Mapping[str, 
             raise DataError(f"the curves have a task '{name}' that '{measured.name}' does not know. Leave it out.")
         protocol = list_settings(measured)[0].protocol
         evidence = gather(measured, Setting(family, protocol))
-        columns = [j for j, expert in enumerate(evidence.experts) if expert in measured_experts]
+        columns = [j for j, model in enumerate(evidence.models) if model.name in measured_experts]
         evidence = evidence.only(range(len(evidence.tasks)), columns)
-        row = evidence.tasks.index(name)
+        row = [task.name for task in evidence.tasks].index(name)
         others = np.delete(np.arange(len(evidence.tasks)), row)
         strategy = find_strategy(STRATEGY if STRATEGY in STRATEGIES else FALLBACK)
-        answer = strategy.fit(evidence.only(others)).rank(evidence.ask(row).among(others))
+        answer = strategy.fit(evidence.only(others))(evidence.query(row, known=others))
         order = answer.order(evidence.is_candidate[row])
-        generic = None if evidence.generic is None else evidence.experts[evidence.generic]
-        candidates = [evidence.experts[j] for j in np.flatnonzero(evidence.is_candidate[row])]
-        told = {"by": strategy.name, "selected": evidence.experts[order[0]], "generic": generic}
+        generic = None if evidence.generic is None else evidence.models[evidence.generic].name
+        candidates = [evidence.models[j].name for j in np.flatnonzero(evidence.is_candidate[row])]
+        told = {"by": strategy.name, "selected": evidence.models[order[0]].name, "generic": generic}
         picked[name] = told | {"candidates": candidates}
     return picked
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from task2vec.atlas.canvas import import_figure
-from task2vec.atlas.palette import INK, PALE, PAPER_WIDTH, style_axes
+from task2vec.plots import INK, PALE, PAPER_WIDTH, import_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

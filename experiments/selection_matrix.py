@@ -18,17 +18,15 @@ from experiments.selection_settings import (
     word_task,
     write_outcome,
 )
-from task2vec.atlas.canvas import import_figure
-from task2vec.atlas.palette import GREY, INK
 from task2vec.distance import ALPHA
-from task2vec.experts.measured import MeasuredMetaTask
-from task2vec.select.evidence import SYMMETRIC
+from task2vec.experts.metatask import SYMMETRIC, MetaTask
+from task2vec.plots import GREY, INK, import_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from task2vec.select.evidence import Evidence
+    from task2vec.experts.metatask import MetaTask
 
 STRATEGY = "asymmetric"
 # Seen on pale yellow as well as on dark blue.
@@ -38,7 +36,7 @@ _WIDE, _HIGH, _NAMES = 0.155, 0.135, 1.15
 _FONT = 4.3
 
 
-def make_matrices(measured: MeasuredMetaTask, folder: Path) -> Made:
+def make_matrices(measured: MetaTask, folder: Path) -> Made:
     """A matrix for each family, with half of the images for training."""
     files: list[Path] = []
     claims: list[Claim] = []
@@ -55,26 +53,27 @@ def make_matrices(measured: MeasuredMetaTask, folder: Path) -> Made:
     return Made(files, claims)
 
 
-def find_distances(evidence: "Evidence") -> np.ndarray:
+def find_distances(evidence: "MetaTask") -> np.ndarray:
     """(tasks, experts) d_sym(lesson, task) - alpha d_sym(lesson, trivial); NaN of experts whose lesson is not known."""
-    if SYMMETRIC not in evidence.to_lessons or evidence.simplicity is None:
+    if SYMMETRIC not in evidence.distances or SYMMETRIC not in evidence.trivial_distances:
         return np.full(evidence.is_candidate.shape, np.nan)
-    return evidence.to_lessons[SYMMETRIC] - ALPHA * evidence.simplicity
+    simplicity = evidence.pick_sources(evidence.trivial_distances[SYMMETRIC])
+    return evidence.to_sources(SYMMETRIC) - ALPHA * simplicity
 
 
-def list_cells(evidence: "Evidence", chosen: Chosen, distances: np.ndarray, columns: Sequence[int]) -> list[Row]:
+def list_cells(evidence: "MetaTask", chosen: Chosen, distances: np.ndarray, columns: Sequence[int]) -> list[Row]:
     """One row for each cell of the picture."""
     rows = []
-    for task, name in enumerate(evidence.tasks):
+    for task, name in enumerate(one.name for one in evidence.tasks):
         for expert in columns:
-            told: Row = {"task": name, "expert": evidence.experts[expert], "error": evidence.mean[task, expert]}
+            told: Row = {"task": name, "expert": evidence.models[expert].name, "error": evidence.mean[task, expert]}
             told |= {"distance": distances[task, expert], "is_candidate": int(evidence.is_candidate[task, expert])}
             told |= {"is_selected": int(STRATEGY in chosen.by and chosen.by[STRATEGY][task] == expert)}
             rows.append(told | {"is_best": int(chosen.optimum[task] == expert)})
     return rows
 
 
-def draw_matrix(evidence: "Evidence", chosen: Chosen, distances: np.ndarray, columns: Sequence[int]) -> "Figure":
+def draw_matrix(evidence: "MetaTask", chosen: Chosen, distances: np.ndarray, columns: Sequence[int]) -> "Figure":
     """Errors in percent as numbers; dark where the lesson is near; pale numbers where an expert has seen the task."""
     tall, wide = len(evidence.tasks), len(columns)
     size = (max(_NAMES + 0.45 + _WIDE * wide, 5.0), max(_NAMES + 0.5 + _HIGH * tall, 3.0))
@@ -134,16 +133,16 @@ def _frame(axes: "Axes", column: int, row: int, colour: str, *, is_inner: bool) 
     axes.add_patch(Rectangle(corner, 2 * edge, 2 * edge, fill=False, clip_on=False, **looks))
 
 
-def _name_sides(axes: "Axes", evidence: "Evidence", columns: Sequence[int]) -> None:
+def _name_sides(axes: "Axes", evidence: "MetaTask", columns: Sequence[int]) -> None:
     """Names of tasks and experts in the colours of their datasets."""
-    groups = [evidence.lesson_groups[expert] for expert in columns]
-    colours = colour_datasets([*evidence.groups, *(group for group in groups if group)])
-    axes.set_xticks(range(len(columns)), [word_task(evidence.experts[expert]) for expert in columns], fontsize=5.5)
-    axes.set_yticks(range(len(evidence.tasks)), [word_task(name) for name in evidence.tasks], fontsize=5.5)
+    groups = [evidence.models[expert].source_dataset for expert in columns]
+    colours = colour_datasets([*evidence.datasets, *(group for group in groups if group)])
+    axes.set_xticks(range(len(columns)), [word_task(evidence.models[expert].name) for expert in columns], fontsize=5.5)
+    axes.set_yticks(range(len(evidence.tasks)), [word_task(task.name) for task in evidence.tasks], fontsize=5.5)
     axes.tick_params(length=0, pad=2, top=True, bottom=False, labeltop=True, labelbottom=False)
     for label, group in zip(axes.get_xticklabels(), groups, strict=True):
         label.set(rotation=90, color=colours.get(group or "", INK))
-    for label, group in zip(axes.get_yticklabels(), evidence.groups, strict=True):
+    for label, group in zip(axes.get_yticklabels(), evidence.datasets, strict=True):
         label.set_color(colours[group])
     for side in axes.spines.values():
         side.set_visible(False)
@@ -166,9 +165,9 @@ def _add_legend(figure: "Figure", *, has_selection: bool) -> None:
     )  # fmt: skip
 
 
-def _order_columns(evidence: "Evidence", distances: np.ndarray) -> list[int]:
+def _order_columns(evidence: "MetaTask", distances: np.ndarray) -> list[int]:
     """Experts that may be chosen for some task, those whose lesson is known in their order, the others after them."""
-    allowed = [number for number in range(len(evidence.experts)) if evidence.is_candidate[:, number].any()]
+    allowed = [number for number in range(len(evidence.models)) if evidence.is_candidate[:, number].any()]
     return sorted(allowed, key=lambda number: bool(np.isnan(distances[:, number]).all()))
 
 

@@ -19,10 +19,8 @@ from experiments.selection_settings import (
     split_space,
     write_outcome,
 )
-from task2vec.atlas.canvas import import_figure
-from task2vec.atlas.palette import INK, MARKS, PAPER_WIDTH, style_axes
-from task2vec.atlas.scatter import scale_norms
-from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.experts.metatask import MetaTask
+from task2vec.plots import INK, MARKS, PAPER_WIDTH, import_figure, scale_norms, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +33,7 @@ _SPAN = 300.0
 _WHOLE = "both families"
 
 
-def make_norms(measured: MeasuredMetaTask, folder: Path) -> Made:
+def make_norms(measured: MetaTask, folder: Path) -> Made:
     """The figure, the tasks behind it, and the correlations of all probes and methods."""
     rows = [row for setting in list_settings(measured) for row in _list_tasks(measured, setting)]
     found = correlate_norms(rows, list_spaces(measured))
@@ -108,29 +106,28 @@ def _draw_panel(axes: "Axes", rows: Sequence[Row], space: str) -> None:
     axes.set_title(f"{space}: ρ = {c}, {c.count} tasks", fontsize=7.5, color=INK, loc="left")
 
 
-def _list_tasks(measured: MeasuredMetaTask, setting: Setting) -> list[Row]:
+def _list_tasks(measured: MetaTask, setting: Setting) -> list[Row]:
     """The norms of every task by all probes and methods, and its errors."""
     spaces = {name: gather(measured, setting, split_space(name)) for name in list_spaces(measured)}
     evidence = next(iter(spaces.values()))
     means = np.where(evidence.is_candidate, evidence.mean, np.nan)
     rows = []
-    for number, task in enumerate(evidence.tasks):
+    for number, task in enumerate(one.name for one in evidence.tasks):
         known = np.isfinite(means[number]).any()
         generic = np.nan if evidence.generic is None else float(means[number, evidence.generic])
-        told = {"task": task, "family": setting.family, "dataset": evidence.groups[number]}
+        told = {"task": task, "family": setting.family, "dataset": evidence.datasets[number]}
         told |= {"protocol": setting.protocol, "optimum": float(np.nanmin(means[number])) if known else np.nan}
-        told |= {"generic": generic, "classes": _count(evidence.classes, number)}
-        told |= {"images": _count(evidence.images, number)}
+        told |= {"generic": generic, "classes": _count([task.classes for task in evidence.tasks], number)}
+        told |= {"images": _count([task.images for task in evidence.tasks], number)}
         rows.append(told | {name: float(_norms(each)[number]) for name, each in spaces.items()})
     return rows
 
 
 def _norms(evidence) -> np.ndarray:
-    assert evidence.norms is not None
-    return evidence.norms
+    return evidence.norms["symmetric"][: len(evidence.tasks)]
 
 
-def _count(values: np.ndarray | None, number: int) -> int:
+def _count(values: Sequence[int | None], number: int) -> int:
     assert values is not None
     return int(values[number])
 

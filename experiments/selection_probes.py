@@ -24,15 +24,14 @@ from experiments.selection_settings import (
     write_outcome,
     write_text,
 )
-from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.experts.metatask import MetaTask
 from task2vec.parallel import Backend, Unit, borrow_backend
-from task2vec.select.evaluation import Evaluation, evaluate
-from task2vec.select.evaluation.measures import compare_paired, draw_weights, find_interval
+from task2vec.select.evaluate import Evaluation, compare_paired, draw_weights, evaluate, find_interval
 from task2vec.select.strategies import STRATEGIES
 
 # The paper's choice, and ours.
 CHOICES = ("asymmetric", "combined")
-BASELINES = ("chance", "generic", "static")
+BASELINES = ("chance", "generic", "average_best")
 ALL, LARGEST = "all tasks", "largest ten"
 _TEN, _MOST = 10, 70.0
 _SERIES = (Series(ALL, GENERIC), Series(LARGEST, SELECTED, is_hollow=True))
@@ -42,7 +41,7 @@ _SERIES = (Series(ALL, GENERIC), Series(LARGEST, SELECTED, is_hollow=True))
 class Probing:
     """How the distances of one probe are tried in a setting: all that a worker needs to know."""
 
-    measured: MeasuredMetaTask
+    measured: MetaTask
 
     def open(self) -> Callable[[tuple[Setting, str]], Iterator[tuple[Evaluation, np.ndarray | None]]]:
         """A function from a setting and a space to what is found there; see `task2vec.parallel.Work`."""
@@ -52,11 +51,12 @@ class Probing:
         setting, space = asked
         evidence = gather(self.measured, setting, split_space(space))
         wanted = [*CHOICES, *(BASELINES if space == list_spaces(self.measured)[0] else ())]
-        yield evaluate(evidence, [name for name in wanted if name in STRATEGIES], resamples=1), evidence.images
+        found = evaluate(evidence, [name for name in wanted if name in STRATEGIES], resamples=1)
+        yield found, np.array([task.images for task in evidence.tasks])
 
 
 def make_probes(
-    measured: MeasuredMetaTask,
+    measured: MetaTask,
     folder: Path,
     *,
     backend: Backend | str = "serial",
@@ -79,7 +79,7 @@ def make_probes(
 
 
 def _try_all(
-    measured: MeasuredMetaTask, backend: Backend | str, step: Callable[[str], None]
+    measured: MetaTask, backend: Backend | str, step: Callable[[str], None]
 ) -> dict[str, tuple[Evaluation, np.ndarray | None]]:
     """What is found in all settings with all probes, by their names."""
     asked = {f"{setting}, {space}": (setting, space) for setting in list_settings(measured)

@@ -12,15 +12,13 @@ import numpy as np
 
 from experiments.outcome import write_figure, write_rows
 from experiments.property_claims import Claim
-from task2vec.atlas.canvas import write_whole
-from task2vec.atlas.labels import shorten
-from task2vec.experts.measured import MeasuredMetaTask
-from task2vec.select.evidence.sources import from_measured
+from task2vec.experts.metatask import MetaTask
+from task2vec.plots import shorten, write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from task2vec.select.evidence import Evidence
+    from task2vec.experts.metatask import MetaTask
 
 # The probe of the paper; the offline one stands beside it.
 PROBES = ("resnet34", "tf_efficientnet_lite0")
@@ -76,7 +74,7 @@ class Made:
     missing: list[str] = field(default_factory=list)
 
 
-def list_settings(measured: MeasuredMetaTask) -> list[Setting]:
+def list_settings(measured: MetaTask) -> list[Setting]:
     """The families of a meta-task by its training sizes, the largest size first."""
     families = dict.fromkeys(task.family for task in measured.tasks)
     sizes = [part.removeprefix("train ") for name in measured.protocols for part in name.split(", ") if "train" in part]
@@ -84,14 +82,14 @@ def list_settings(measured: MeasuredMetaTask) -> list[Setting]:
     return [Setting(family, size) for family in families for size in ordered]
 
 
-def list_spaces(measured: MeasuredMetaTask) -> list[str]:
+def list_spaces(measured: MetaTask) -> list[str]:
     """The probes and methods ("resnet34 robust") that tasks have distances by, those of the paper's method first."""
     names = dict.fromkeys([*measured.distances, *measured.embeddings])
     first = [f"{probe} {METHOD}" for probe in PROBES]
     return sorted(names, key=lambda name: (first.index(name) if name in first else len(first), name))
 
 
-def choose_space(measured: MeasuredMetaTask) -> tuple[str, str]:
+def choose_space(measured: MetaTask) -> tuple[str, str]:
     """The probe and method of the figures: the paper's, or else the first that there is."""
     return split_space(list_spaces(measured)[0])
 
@@ -107,16 +105,16 @@ def split_space(name: str) -> tuple[str, str]:
     return probe, method
 
 
-def gather(measured: MeasuredMetaTask, setting: Setting, space: tuple[str, str] | None = None) -> "Evidence":
+def gather(measured: MetaTask, setting: Setting, space: tuple[str, str] | None = None) -> "MetaTask":
     """The evidence of one comparison by one probe and method."""
     rows = [row for row, task in enumerate(measured.tasks) if task.family == setting.family]
     return gather_all(measured, setting.protocol, space or choose_space(measured)).only(rows)
 
 
 @lru_cache(maxsize=32)
-def gather_all(measured: MeasuredMetaTask, protocol: str, space: tuple[str, str]) -> "Evidence":
+def gather_all(measured: MetaTask, protocol: str, space: tuple[str, str]) -> "MetaTask":
     """The evidence of all families at once; kept, for where distances are not in the bundle they take seconds."""
-    return from_measured(measured, protocol, probe=space[0], method=space[1])
+    return measured.select(protocol, probe=space[0], method=space[1])
 
 
 def word_task(name: str) -> str:
@@ -135,7 +133,7 @@ def word_task(name: str) -> str:
 
 def colour_datasets(datasets: Sequence[str]) -> dict[str, str]:
     """A colour for every dataset, that of a stranger from what is left."""
-    from task2vec.atlas.palette import COLOURS
+    from task2vec.plots import COLOURS
 
     known = {name: DATASETS[name] for name in dict.fromkeys(datasets) if name in DATASETS}
     spare = [colour for colour in COLOURS if colour not in known.values()]
@@ -149,7 +147,7 @@ def write_outcome(
     """The figure as `name`.png and .pdf, its rows as .csv, and its numbers as .json."""
     pictures = [] if figure is None else write_figure(figure, folder, name)
     path = folder / f"{name}.json"
-    write_whole(path, (json.dumps(_plain(numbers), indent=1, allow_nan=False) + "\n").encode())
+    write_file(path, (json.dumps(_plain(numbers), indent=1, allow_nan=False) + "\n").encode())
     return [*pictures, write_rows(rows, folder, name), path]
 
 
@@ -163,7 +161,7 @@ def write_claims(made: Sequence[Made], folder: Path) -> Made:
 
 def write_text(folder: Path, name: str, text: str) -> Path:
     """A text with a line end after it."""
-    write_whole(folder / name, f"{text}\n".encode())
+    write_file(folder / name, f"{text}\n".encode())
     return folder / name
 
 

@@ -24,16 +24,16 @@ from experiments.selection_settings import (
     write_text,
 )
 from experiments.selection_verdicts import judge_table
-from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.experts.metatask import MetaTask
 from task2vec.parallel import Backend, Unit, borrow_backend
-from task2vec.select.evaluation import Evaluation, Leave, evaluate
+from task2vec.select.evaluate import Evaluation, Leave, evaluate
 from task2vec.select.strategies import STRATEGIES, find_strategy
 
 LEAVES: dict[Leave, str] = {"task": "one task left out", "dataset": "its whole dataset left out"}
 _SERIES = (Series(LEAVES["task"], GENERIC), Series(LEAVES["dataset"], SELECTED, is_hollow=True))
 # In percent over the optimum: what is beyond stands at the edge of the picture.
 _MOST = 70.0
-_BOLD = ("static", "asymmetric", "combined")
+_BOLD = ("average_best", "asymmetric", "combined")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Comparison:
         strategies: names; None for all.
     """
 
-    measured: MeasuredMetaTask
+    measured: MetaTask
     strategies: Sequence[str] | None
 
     def open(self) -> Callable[[tuple[Setting, Leave]], Iterator[Compared]]:
@@ -67,7 +67,7 @@ class Comparison:
 
 
 def make_table(
-    measured: MeasuredMetaTask,
+    measured: MetaTask,
     folder: Path,
     *,
     strategies: Sequence[str] | None = None,
@@ -94,7 +94,7 @@ def make_table(
 
 
 def _compare_all(
-    measured: MeasuredMetaTask, strategies: Sequence[str] | None, backend: Backend | str, step: Callable[[str], None]
+    measured: MetaTask, strategies: Sequence[str] | None, backend: Backend | str, step: Callable[[str], None]
 ) -> list[Compared]:
     """All settings and ways of leaving out, in their order, whoever has finished first."""
     for name in strategies or ():
@@ -112,15 +112,15 @@ def _compare_all(
 
 
 def compare_strategies(
-    measured: MeasuredMetaTask, setting: Setting, leave: Leave, *, strategies: Sequence[str] | None = None
+    measured: MetaTask, setting: Setting, leave: Leave, *, strategies: Sequence[str] | None = None
 ) -> Compared:
     """One comparison. Where all tasks of a family are of one dataset, the tasks of other families tell about them."""
     evidence, asked = gather(measured, setting), None
-    if leave == "dataset" and len(set(evidence.groups)) == 1:
-        asked = evidence.tasks
+    if leave == "dataset" and len(set(evidence.datasets)) == 1:
+        asked = [task.name for task in evidence.tasks]
         evidence = gather_all(measured, setting.protocol, choose_space(measured))
     wanted = strategies or list(STRATEGIES)
-    evaluation = evaluate(evidence, wanted, leave=leave, asked=asked, resamples=RESAMPLES)
+    evaluation = evaluate(evidence, wanted, leave=leave, tasks=asked, resamples=RESAMPLES)
     return Compared(setting, leave, evaluation, list(evaluation.rows))
 
 
@@ -133,7 +133,7 @@ def draw_table(compared: Sequence[Compared]) -> Any:
         for row in one.rows:
             bar = find_bar(row)
             panel.setdefault(row["strategy"], {})[LEAVES[one.leave]] = bar
-            if row["strategy"] == "static":
+            if row["strategy"] == "average_best":
                 lines.setdefault(str(one.setting), {})[LEAVES[one.leave]] = bar.value
     asked = [row for panel in panels.values() for row, bars in panel.items() if bars]
     kept = {title: {row: panel[row] for row in dict.fromkeys(asked) if row in panel} for title, panel in panels.items()}
@@ -183,7 +183,7 @@ def _describe(one: Compared) -> dict[str, Any]:
     """The optimum of one comparison, and the choices of all strategies task by task."""
     found = one.evaluation
     choices = {
-        outcome.name: {task: found.experts[number] for task, number in zip(found.tasks, outcome.chosen, strict=True)}
+        outcome.name: {task: found.models[number] for task, number in zip(found.tasks, outcome.chosen, strict=True)}
         for outcome in found.outcomes.values()
     }
     return {

@@ -6,9 +6,8 @@ import numpy as np
 
 from experiments.property_claims import FAILS, HOLDS, PARTLY, UNCLEAR, Claim
 from experiments.selection_settings import Setting
-from task2vec.select.evaluation import Evaluation, Leave
-from task2vec.select.evaluation.measures import compare_paired
-from task2vec.select.strategies.scored import SCORED
+from task2vec.select.evaluate import Evaluation, Leave, compare_paired
+from task2vec.select.strategies import SCORE_NAMES
 
 LEVEL = 0.05
 # In percent over the honest optimum, by training size; any smaller size has the goal of the last.
@@ -25,8 +24,12 @@ PAIRS = (
     ("asymmetric", "generic", "the asymmetric distance chooses better than the generic expert"),
     ("asymmetric", "symmetric", "the asymmetric distance chooses better than the symmetric one"),
     ("model space", "asymmetric", "the model space chooses better than the asymmetric distance it starts from"),
-    ("asymmetric", "static", "the asymmetric distance chooses better than the static prior"),
-    ("static + symmetric", "asymmetric", "static prior plus symmetric distance chooses better than the asymmetric one"),
+    ("asymmetric", "average_best", "the asymmetric distance chooses better than the static prior"),
+    (
+        "average_best + symmetric",
+        "asymmetric",
+        "average plus symmetric distance chooses better than the asymmetric one",
+    ),
     ("combined", "combined domain", "combined chooses better by the task's distances than by those of its domain"),
 )
 
@@ -62,8 +65,8 @@ def _judge_goals(name: str, setting: Setting, leave: Leave, found: Evaluation) -
         words = f"{setting}: {name} is at most {goal:+g} % over the optimum"
         claims.append(Claim("goal", words, f"{increase:+.1f} %", HOLDS if increase <= goal else FAILS))
         claims.append(_beat_all(name, setting, found))
-    elif "static" in found.outcomes:
-        gaps = 100 * (found.outcomes[name].errors - found.outcomes["static"].errors)
+    elif "average_best" in found.outcomes:
+        gaps = 100 * (found.outcomes[name].errors - found.outcomes["average_best"].errors)
         p = compare_paired(gaps)
         verdict = FAILS if gaps.mean() > 0 and p < LEVEL else HOLDS
         words = f"{setting}: with its dataset left out, {name} is not worse than static beyond the noise"
@@ -79,7 +82,7 @@ def _judge_goals(name: str, setting: Setting, leave: Leave, found: Evaluation) -
 
 def _beat_all(chosen: str, setting: Setting, found: Evaluation) -> Claim:
     """One strategy against static, generic and every single score, task by task."""
-    names = [name for name in ("static", "generic", *SCORED) if name in found.outcomes]
+    names = [name for name in ("average_best", "generic", *SCORE_NAMES) if name in found.outcomes]
     own, sure, behind = found.outcomes[chosen].errors, [], []
     for name in names:
         gaps = own - found.outcomes[name].errors

@@ -21,15 +21,14 @@ from experiments.selection_settings import (
     word_task,
     write_outcome,
 )
-from task2vec.atlas.canvas import import_figure
-from task2vec.atlas.palette import INK, PAPER_WIDTH, style_axes
-from task2vec.experts.measured import MeasuredMetaTask
+from task2vec.experts.metatask import MetaTask
+from task2vec.plots import INK, PAPER_WIDTH, import_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from task2vec.select.evidence import Evidence
+    from task2vec.experts.metatask import MetaTask
 
 STRATEGIES = ("combined", "asymmetric")
 _LOOKS: dict[str, dict[str, Any]] = {
@@ -48,7 +47,7 @@ _MOST_COLUMNS = 26
 _NEAR = 0.01
 
 
-def make_violins(measured: MeasuredMetaTask, folder: Path) -> Made:
+def make_violins(measured: MetaTask, folder: Path) -> Made:
     """A figure for each family, with half of the images for training."""
     files: list[Path] = []
     claims: list[Claim] = []
@@ -63,32 +62,32 @@ def make_violins(measured: MeasuredMetaTask, folder: Path) -> Made:
     return Made(files, claims)
 
 
-def list_errors(evidence: "Evidence", chosen: Chosen) -> list[Row]:
+def list_errors(evidence: "MetaTask", chosen: Chosen) -> list[Row]:
     """One row for each task, in the order of their norms: who is chosen, and with which error."""
-    assert evidence.norms is not None
+    norms = evidence.norms["symmetric"][: len(evidence.tasks)]
     rows = []
-    for row in np.argsort(evidence.norms, kind="stable"):
+    for row in np.argsort(norms, kind="stable"):
         errors = chosen.means[row][np.isfinite(chosen.means[row])]
-        told: Row = {"number": int(row), "task": evidence.tasks[row], "dataset": evidence.groups[row]}
-        told |= {"norm": float(evidence.norms[row]), "candidates": len(errors), "median": float(np.median(errors))}
-        told |= {"best": evidence.experts[chosen.optimum[row]], "best_error": float(errors.min())}
+        told: Row = {"number": int(row), "task": evidence.tasks[row].name, "dataset": evidence.datasets[row]}
+        told |= {"norm": float(norms[row]), "candidates": len(errors), "median": float(np.median(errors))}
+        told |= {"best": evidence.models[chosen.optimum[row]].name, "best_error": float(errors.min())}
         if chosen.generic is not None:
             generic = float(chosen.means[row, chosen.generic])
             told |= {"generic_error": generic, "worse_than_generic": float((errors > generic).mean())}
         for name, found in chosen.by.items():
-            told |= {name: evidence.experts[found[row]], f"{name}_error": float(chosen.means[row, found[row]])}
+            told |= {name: evidence.models[found[row]].name, f"{name}_error": float(chosen.means[row, found[row]])}
             told |= {f"{name}_rank": int((errors < chosen.means[row, found[row]]).sum()) + 1}
         rows.append(told)
     return rows
 
 
-def draw_violins(rows: Sequence[Row], chosen: Chosen, evidence: "Evidence") -> "Figure":
+def draw_violins(rows: Sequence[Row], chosen: Chosen, evidence: "MetaTask") -> "Figure":
     """Columns of errors: a shaded outline, dots for experts, and marks for what is chosen."""
     lines = 1 if len(rows) <= _MOST_COLUMNS else 2
     figure = import_figure()(figsize=(PAPER_WIDTH, 0.45 + 2.75 * lines), dpi=300, layout="constrained")
     panels = figure.subplots(lines, 1, squeeze=False)[:, 0]
     per_line = -(-len(rows) // lines)
-    colours = colour_datasets(list(evidence.groups))
+    colours = colour_datasets(list(evidence.datasets))
     top = 100 * np.nanmax(chosen.means)
     for number, axes in enumerate(panels):
         part = rows[number * per_line : (number + 1) * per_line]

@@ -11,11 +11,9 @@ from experiments.outcome import write_figure, write_rows
 from experiments.property_claims import Claim, split
 from experiments.taxonomy import DOMAIN
 from experiments.taxonomy_rows import Agreements, Row, list_pairs
-from task2vec import atlas
-from task2vec.atlas.canvas import import_figure
-from task2vec.atlas.labels import word_legend
-from task2vec.atlas.palette import GREY, INK, PAPER_WIDTH, choose_looks, style_axes
+from task2vec import plots
 from task2vec.errors import MissingExtraError
+from task2vec.plots import GREY, INK, PAPER_WIDTH, choose_looks, format_legend, import_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,13 +36,13 @@ def write_agreements(agreements: Agreements, folder: Path, *, seed: int = 0) -> 
     groups = [f"{row['dataset']}: {row['group']}" for row in agreements.tasks]
     matrix = agreements.spaces[main]
     title = f"symmetric distance, {main}"
-    files = atlas.draw_tree(matrix, names, out=folder / "tree", groups=groups, title=title)
+    files = plots.draw_matrix(matrix, names, out=folder / "tree", groups=groups, title=title)
     shown = {name: agreements.spaces[name] for name in _choose_curves(agreements)}
-    files += atlas.draw_neighbourhoods(shown, agreements.forest.distances["graph"], out=folder / "neighbourhoods")
+    files += plots.draw_neighbourhoods(shown, agreements.forest.distances["graph"], out=folder / "neighbourhoods")
     datasets = list(agreements.datasets)
     norms, errors = ([row[key] for row in agreements.tasks] for key in ("norm", "error"))
     if min(norms) > 0:
-        files += atlas.draw_norm_error(norms, errors, names=names, out=folder / "norm_error", groups=datasets)
+        files += plots.draw_norm_error(norms, errors, names=names, out=folder / "norm_error", groups=datasets)
     files += [
         write_rows(rows, folder, name)
         for name, rows in {
@@ -94,7 +92,7 @@ def _draw_rates(axes: "Axes", rows: Sequence[Row]) -> None:
     for number, (space, look) in enumerate(looks.items()):
         heights = [next(100 * row["rate"] for row in family if row["space"] == space) for family in families]
         places = np.arange(len(families)) - 0.4 + (number + 0.5) * width
-        axes.bar(places, heights, 0.92 * width, color=look.colour, hatch=look.fill, label=word_legend(space))
+        axes.bar(places, heights, 0.92 * width, color=look.colour, hatch=look.hatch, label=format_legend(space))
     for place, family in enumerate(families):
         chance = 100 * family[0]["chance"]
         label = "chance" if not place else None
@@ -102,7 +100,7 @@ def _draw_rates(axes: "Axes", rows: Sequence[Row]) -> None:
         axes.plot(ends, [chance, chance], color=INK, linewidth=0.9, linestyle=(0, (2, 1.5)), label=label)
     style_axes(axes, "", "question found again (%)")
     axes.set_ylim(0, 105)
-    names = [word_legend(f"{family[0]['family']} ({family[0]['questions']})") for family in families]
+    names = [format_legend(f"{family[0]['family']} ({family[0]['questions']})") for family in families]
     axes.set_xticks(range(len(families)), names, fontsize=7, rotation=20, ha="right", rotation_mode="anchor")
     handles, words = axes.get_legend_handles_labels()
     order = sorted(range(len(words)), key=lambda entry: words[entry] == "chance")
@@ -122,7 +120,7 @@ def _draw_distances(axes: "Axes", pairs: Sequence[Row]) -> None:
                 places = len(labels) + shift + rng.uniform(-0.1, 0.1, len(values))
                 axes.scatter(places, values, s=7, color=colour, alpha=0.45, linewidths=0)
                 axes.plot(len(labels) + shift + np.array([-0.14, 0.14]), [values.mean()] * 2, color=INK, linewidth=1.3)
-            labels.append(word_legend(f"{space[0]['family']}, {space[0]['space'].split(',')[0]}"))
+            labels.append(format_legend(f"{space[0]['family']}, {space[0]['space'].split(',')[0]}"))
     for colour, words in (("#d55e00", _SAME), ("#0072b2", _BESIDE)):
         axes.scatter([], [], s=14, color=colour, label=words)
     axes.axhline(1.0, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), label="other question, other images")
@@ -143,14 +141,12 @@ def _write_maps(
 ) -> list[Path]:
     """Tasks beside their domains on paper, and the tasks on a page to walk about on."""
     main, domain = agreements.methods[0], f"{DOMAIN}, cosine"
-    maps = [atlas.lay_out(agreements.spaces[name], names, seed=seed) for name in (main, domain)]
-    files = atlas.draw_map_pair(
-        maps[0].places, maps[1].places, names=names, out=folder / "maps", groups=groups,
-        titles=(f"task embeddings ({main})", "domain embeddings"),
-    )  # fmt: skip
-    facts = [atlas.TaskFacts(row["images"], row["classes"], row["error"], row["norm"]) for row in agreements.tasks]
-    page = atlas.write_page(
-        maps[0].places, names, path=folder / "map.html", distances=agreements.spaces[main], groups=groups, facts=facts,
-        title=f"{len(names)} tasks", note=f"symmetric distance, {main}, {maps[0].describe()}",
+    maps = [plots.lay_out(agreements.spaces[name], names, seed=seed) for name in (main, domain)]
+    panels = {f"task embeddings ({main})": maps[0].positions, "domain embeddings": maps[1].positions}
+    files = plots.draw_map(panels, names, out=folder / "maps", groups=groups)
+    facts = [plots.TaskFacts(row["images"], row["classes"], row["error"], row["norm"]) for row in agreements.tasks]
+    page = plots.write_page(
+        maps[0].positions, names, path=folder / "map.html", distances=agreements.spaces[main], groups=groups,
+        facts=facts, title=f"{len(names)} tasks", note=f"symmetric distance, {main}, {maps[0].describe()}",
     )  # fmt: skip
     return [page, *files]

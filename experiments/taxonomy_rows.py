@@ -21,7 +21,7 @@ from experiments.taxonomy_measures import (
 )
 from experiments.taxonomy_retrieval import retrieve, spread_domains
 from experiments.taxonomy_tree import Forest
-from task2vec.atlas import curve_area
+from task2vec.plots import curve_area
 
 # Kinds of neighbours: of the same dataset, of the same group, of the same group among those of the same dataset.
 SAME_DATASET, SAME_GROUP, SAME_GROUP_WITHIN = "same dataset", "same group", "same group within dataset"

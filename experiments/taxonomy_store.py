@@ -17,9 +17,9 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 import task2vec as t2v
-from task2vec.atlas.canvas import write_whole
 from task2vec.embedding.embedding import hash_content
 from task2vec.errors import DataError, EmbeddingFileError, UsageError
+from task2vec.plots import write_file
 from task2vec.probe import FilterLayer
 
 SCHEMA = 1
@@ -78,7 +78,7 @@ def save_compact(
     }
     text = json.dumps(story, sort_keys=True, allow_nan=False)
     metadata = {"task2vec": json.dumps({"sha256": hash_content(text, arrays), "compact": text})}
-    write_whole(Path(path), save_tensors(arrays, metadata=metadata))
+    write_file(Path(path), save_tensors(arrays, metadata=metadata))
     return Path(path)
 
 

@@ -31,10 +31,10 @@ from experiments.outcome import write_figure, write_rows
 from experiments.toy_figures import draw_neighbours, draw_spaces
 from experiments.toy_measures import Mean, average_seeds, measure_space, region_similarity, word_statement
 from experiments.toy_probes import make_polynomial_probe, make_random_probe, name_filters
-from task2vec.atlas.canvas import import_figure, make_folder
 from task2vec.distance import pairwise
 from task2vec.embedding import Embedding, EmbedSettings, embed, embed_domain
 from task2vec.errors import UsageError
+from task2vec.plots import import_figure, make_folder
 from task2vec.tasks.synthetic import Partition, draw_partitions, label_grid
 
 if TYPE_CHECKING:

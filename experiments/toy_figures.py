@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from task2vec.atlas.canvas import import_figure
+from task2vec.plots import import_figure
 from task2vec.tasks.synthetic import MAX_CLUSTERS, MIN_CLUSTERS
 
 if TYPE_CHECKING:

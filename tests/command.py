@@ -1,4 +1,4 @@
-"""The `task2vec` command as a stranger runs it: another process, its own environment, nothing shared."""
+"""The `task2vec` command in a process of its own."""
 
 import os
 import subprocess
@@ -8,11 +8,11 @@ from pathlib import Path
 START = "from task2vec.cli import main; main()"
 
 # Options that make `embed` quick.
-SMALL = ("--size", "32", "--images", "6")
+SMALL = ("--size", "32", "--max-samples", "6")
 
 
 def run_command(*args: object, cwd: Path | None = None, python: str = START, **env: str) -> subprocess.CompletedProcess:
-    """What the command printed and how it ended; `env` is added to the environment, `python` may prepare the stage."""
+    """The result of the command; `env` is added to the environment, and `python` replaces the code that starts it."""
     kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
     return subprocess.run(
         [sys.executable, "-c", python, *map(str, args)],

@@ -93,11 +93,11 @@ def _blocks(lines: list[str]):
         number += 1
 
 
-def make_photos(folder: Path, *, seed: int = 0) -> None:
-    """A folder such as the documents call `my_photos`: three classes of three small noisy pictures."""
+def make_photos(folder: Path, *, classes: tuple[str, ...] = ("dress", "hat", "shoes"), images: int = 3, seed: int = 0):
+    """A folder such as the documents call `my_photos`: small noisy pictures in class folders."""
     rng = np.random.default_rng(seed)
-    for number, name in enumerate(("dress", "hat", "shoes")):
+    for number, name in enumerate(classes):
         (folder / name).mkdir(parents=True)
-        for index in range(3):
+        for index in range(images):
             pixels = rng.normal(60 + 60 * number, 40, (48, 48, 3)).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{index}.png")

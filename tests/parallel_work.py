@@ -253,13 +253,17 @@ def load_small_probe():
     return t2v.load_probe(size=32)
 
 
+def to_bytes(one) -> bytes:
+    """All that an embedding is."""
+    numbers = b"".join(array.tobytes() for array in (one.fisher, one.stderr, one.prior))
+    return numbers + json.dumps(one.provenance, sort_keys=True).encode()
+
+
 def embed_bytes(backend: Backend | str | None) -> list[bytes]:
     """Small embeddings by whichever backend; two of the three tasks share their images."""
     tasks, settings = t2v.sample_tasks(images_per_task=20)[:3], t2v.EmbedSettings(max_samples=6, l2=0.1)
     found = {}
     for result in t2v.embed_many(tasks, load_small_probe(), settings=settings, backend=backend):
         assert result.embedding is not None, result.error
-        one = result.embedding
-        numbers = b"".join(array.tobytes() for array in (one.fisher, one.stderr, one.prior))
-        found[result.number] = numbers + json.dumps(one.provenance, sort_keys=True).encode()
+        found[result.number] = to_bytes(result.embedding)
     return [found[number] for number in range(len(found))]

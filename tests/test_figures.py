@@ -1,4 +1,4 @@
-"""The figures of docs/concepts.md are those that docs/figures/make.py draws."""
+"""The figures of the documentation are those that docs/figures/make.py draws."""
 
 import importlib.util
 import re
@@ -14,8 +14,8 @@ def test_every_figure_of_the_page_is_drawn_by_the_script(tmp_path):
     script = importlib.util.module_from_spec(place)
     place.loader.exec_module(script)
     drawn = {path.name: path for path in script.draw_all(tmp_path)}
-    page = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"\]\(figures/(\S+?\.png)\)", page)) == set(drawn)
+    page = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*/*.md"))
+    assert set(re.findall(r"\]\(\.\./figures/(\S+?\.png)\)", page)) == set(drawn)
     for name, path in drawn.items():
         kept = ROOT / "docs" / "figures" / name
         assert kept.stat().st_size < 100_000

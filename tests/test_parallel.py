@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import task2vec as t2v
 from task2vec.errors import BadImagesError, DataError, MissingExtraError, ResourceError, UsageError, WorkError
 from task2vec.parallel import (
     Failure,
@@ -44,7 +43,6 @@ from tests.parallel_work import (
     check_laziness,
     check_travel,
     check_warmth,
-    embed_bytes,
     gather,
 )
 
@@ -436,10 +434,3 @@ def test_gpus_are_shared():
     assert share_gpus(2, 5, None) == pytest.approx(1 / 3)  # three on one, two on the other
     with pytest.raises(UsageError, match=r"5 jobs with gpus=0\.5 each need 2\.5 GPUs, and Ray has 2"):
         share_gpus(2, 5, 0.5)
-
-
-def test_embeddings_have_the_same_bytes_whoever_computes():
-    assert t2v.open_backend is open_backend
-    threads = torch.get_num_threads()
-    with open_backend("processes", jobs=2, threads=threads) as backend:
-        assert embed_bytes(backend) == embed_bytes(None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "promises.md").read_text(encoding="utf-8")
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 KINDS = {"D": 12, "N": 7, "W": 7, "S": 10, "R": 10}
 ATTACKS = [f"{kind}{number}" for kind, last in KINDS.items() for number in range(1, last + 1)]
@@ -67,4 +67,4 @@ def test_every_file_of_attacks_is_in_the_table():
 
 def test_the_words_about_the_exit_codes_have_their_test():
     (_, name, _) = TEST.findall(PAGE.split("## Running")[1].split("The exit codes")[1])[0]
-    assert name in find_tests("tests/cli/test_exits.py")
+    assert name in find_tests("tests/cli/test_output.py")

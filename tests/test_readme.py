@@ -24,11 +24,10 @@ def test_it_is_cited_with_its_version():
 
 
 def test_it_is_short_enough_to_be_read():
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) < 280 and max(map(len, lines)) < 200
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1300
 
 
 def test_make_help_names_every_target():
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in ("demo", "test", "check", "bench", "test-hostile", "docs", "clean"):
+    for target in ("demo", "test", "test-all", "check", "bench", "paper", "docs", "clean"):
         assert re.search(rf"^{target}:.*## ", text, re.MULTILINE), target

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import task2vec as t2v
-from task2vec.atlas.canvas import import_figure, save_picture
-from task2vec.atlas.palette import COLOURS, GREY, INK, choose_looks
+from task2vec.plots import COLOURS, GREY, INK, choose_looks, import_figure, save_picture
 
 HERE = Path(__file__).resolve().parent
 PROBE = "resnet34 robust"

@@ -61,7 +61,7 @@ def properties(
     from experiments.properties import Embedder, Experiments
     from experiments.property_claims import make_claims
     from experiments.property_figures import write_properties
-    from task2vec.atlas.canvas import import_figure, make_folder
+    from task2vec.plots import import_figure, make_folder
 
     import_figure()  # asked for now and not after minutes of work
     check_device(device)

@@ -17,7 +17,7 @@ from task2vec.text import printable
 
 if TYPE_CHECKING:
     from experiments.selection_settings import Made
-    from task2vec.experts.measured import MeasuredMetaTask
+    from task2vec.experts.metatask import MetaTask
 
 HOW_TO_READ = (
     "Errors are those of linear classifiers on experts that saw neither images nor labels of the task. The optimum is "
@@ -36,7 +36,7 @@ Workers = Annotated[
 ]
 OUT = Path("task2vec-selection")
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Maker = Callable[["MeasuredMetaTask", Path, Callable[[str], None]], "Made"]
+Maker = Callable[["MetaTask", Path, Callable[[str], None]], "Made"]
 
 
 def tables(
@@ -95,8 +95,8 @@ def _run(makers: dict[str, Maker], out: Path, bundle: Path | None, as_json: bool
     """Makes one after the other, and tells what they say; on disk as well, if that is all that there is to say."""
     begin = time.perf_counter()
     say("loading the meta-task ...")
-    from task2vec.atlas.canvas import import_figure, make_folder
-    from task2vec.experts.measured import bundled_metatask, load_metatask
+    from task2vec.experts.metatask import bundled_metatask, load_metatask
+    from task2vec.plots import import_figure, make_folder
 
     import_figure()  # asked for now and not after minutes of work
     measured = bundled_metatask() if bundle is None else load_metatask(bundle)
@@ -138,7 +138,7 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _table(
-    measured: "MeasuredMetaTask",
+    measured: "MetaTask",
     folder: Path,
     step: Callable[[str], None],
     strategies: Sequence[str] | None = None,
@@ -149,33 +149,31 @@ def _table(
     return make_table(measured, folder, strategies=strategies, backend=backend, step=step)
 
 
-def _probes(measured: "MeasuredMetaTask", folder: Path, step: Callable[[str], None], backend: str = "serial") -> "Made":
+def _probes(measured: "MetaTask", folder: Path, step: Callable[[str], None], backend: str = "serial") -> "Made":
     from experiments.selection_probes import make_probes
 
     return make_probes(measured, folder, backend=backend, step=step)
 
 
-def _violins(measured: "MeasuredMetaTask", folder: Path, step: Callable[[str], None]) -> "Made":
+def _violins(measured: "MetaTask", folder: Path, step: Callable[[str], None]) -> "Made":
     from experiments.selection_violins import make_violins
 
     return make_violins(measured, folder)
 
 
-def _norms(measured: "MeasuredMetaTask", folder: Path, step: Callable[[str], None]) -> "Made":
+def _norms(measured: "MetaTask", folder: Path, step: Callable[[str], None]) -> "Made":
     from experiments.selection_norms import make_norms
 
     return make_norms(measured, folder)
 
 
-def _matrix(measured: "MeasuredMetaTask", folder: Path, step: Callable[[str], None]) -> "Made":
+def _matrix(measured: "MetaTask", folder: Path, step: Callable[[str], None]) -> "Made":
     from experiments.selection_matrix import make_matrices
 
     return make_matrices(measured, folder)
 
 
-def _curves(
-    measured: "MeasuredMetaTask", folder: Path, step: Callable[[str], None], table: Path | None = None
-) -> "Made":
+def _curves(measured: "MetaTask", folder: Path, step: Callable[[str], None], table: Path | None = None) -> "Made":
     from experiments.selection_curves import make_curves
 
     return make_curves(measured, folder, table=table)

@@ -86,7 +86,7 @@ def taxonomy(
     import task2vec
     from experiments.taxonomy import Plan, Shelf
     from experiments.taxonomy_tree import plant
-    from task2vec.atlas.canvas import import_figure, make_folder
+    from task2vec.plots import import_figure, make_folder
 
     import_figure()  # asked for now and not after minutes of work
     check_device(device)

@@ -28,24 +28,35 @@ if TYPE_CHECKING:
         load_embedding,
         trivial,
     )
-    from task2vec.experts import ErrorMatrix, ErrorProtocol, error_matrix, linear_error
-    from task2vec.experts.loading import TrainedExpert, load_expert
-    from task2vec.experts.many import ExpertResult, train_experts
-    from task2vec.experts.measured import MeasuredMetaTask, bundled_metatask, load_metatask
-    from task2vec.experts.recipes import Recipe
-    from task2vec.experts.training import train_expert
+    from task2vec.experts import (
+        ErrorProtocol,
+        ExpertResult,
+        MetaTask,
+        ModelInfo,
+        Recipe,
+        TaskInfo,
+        TrainedExpert,
+        bundled_metatask,
+        linear_error,
+        load_expert,
+        load_metatask,
+        train_expert,
+        train_experts,
+    )
+    from task2vec.experts.error_matrix import error_matrix
     from task2vec.library import Expert, Library, MeasuredError
     from task2vec.parallel import open_backend
     from task2vec.probe import Probe, list_probes, load_probe
-    from task2vec.select import score_features
-    from task2vec.select.evaluation import Evaluation, evaluate
-    from task2vec.select.evidence import Evidence
-    from task2vec.select.evidence.shelves import from_library
-    from task2vec.select.evidence.sources import from_measured
-    from task2vec.select.evidence.tables import read_evidence
-    from task2vec.select.recommendation import Recommendation
-    from task2vec.select.recommendation.recommending import recommend
-    from task2vec.select.strategies.model_space import fit_model_space
+    from task2vec.select import (
+        Evaluation,
+        Recommendation,
+        fit_model_space,
+        metatask_from_csv,
+        metatask_from_library,
+        score_features,
+    )
+    from task2vec.select.evaluate import evaluate
+    from task2vec.select.recommend import recommend
     from task2vec.tasks import (
         BadImage,
         Catalog,
@@ -77,20 +88,20 @@ __all__ = [
     "DomainEmbedding",
     "EmbedSettings",
     "Embedding",
-    "ErrorMatrix",
     "ErrorProtocol",
     "Evaluation",
-    "Evidence",
     "Expert",
     "ExpertResult",
     "Library",
     "MeasuredError",
-    "MeasuredMetaTask",
+    "MetaTask",
+    "ModelInfo",
     "Probe",
     "Recipe",
     "Recommendation",
     "Task",
     "TaskDefinition",
+    "TaskInfo",
     "TaskResult",
     "Taxonomy",
     "TrainedExpert",
@@ -108,8 +119,6 @@ __all__ = [
     "fit_model_space",
     "from_dataset",
     "from_huggingface",
-    "from_library",
-    "from_measured",
     "join_tasks",
     "linear_error",
     "list_probes",
@@ -117,11 +126,12 @@ __all__ = [
     "load_expert",
     "load_metatask",
     "load_probe",
+    "metatask_from_csv",
+    "metatask_from_library",
     "open_backend",
     "read_catalog",
     "read_cub200",
     "read_deepfashion",
-    "read_evidence",
     "read_folder",
     "read_imaterialist",
     "read_inaturalist",

@@ -184,8 +184,7 @@ def open_backend(
         raise UsageError(f"there is no backend {name!r}. Choose one of {', '.join(BACKENDS)} (--backend).")
     if any(count is not None and count < 1 for count in (jobs, threads)):
         raise UsageError(
-            f"jobs={jobs} (--jobs) and threads={threads} (--threads) must be at least 1. Leave them out to have them "
-            "chosen."
+            f"jobs={jobs} (--jobs) and threads={threads} must be at least 1. Leave them out to have them chosen."
         )
     if name == "serial" and jobs not in (None, 1):
         raise UsageError(
@@ -193,7 +192,7 @@ def open_backend(
             "backend='processes' (--backend processes)."
         )
     if name != "ray" and (address is not None or gpus is not None):
-        what = f"address={address!r} (--address)" if address is not None else f"gpus={gpus}"
+        what = f"address={address!r}" if address is not None else f"gpus={gpus}"
         raise UsageError(f"{what} is for Ray, not for backend '{name}'. Add backend='ray' (--backend ray).")
     if gpus is not None and not gpus >= 0:
         raise UsageError(f"gpus={gpus} is not a number of GPUs. Use 1, a fraction such as 0.5, or leave it out.")
@@ -668,7 +667,7 @@ def connect_ray(ray: ModuleType, address: str | None, *, cores: int | None) -> b
                 f"Ray cannot be started here ({reason}). Use --backend processes instead."
                 if address is None
                 else f"Ray cannot be reached at '{address}' ({reason}). Start a cluster with `ray start --head`; if it "
-                "requires a token, set RAY_AUTH_MODE=token. Or leave out --address."
+                "requires a token, set RAY_AUTH_MODE=token. Or unset RAY_ADDRESS."
             ) from error
         finally:
             if threading.current_thread() is threading.main_thread() and handler is not None:

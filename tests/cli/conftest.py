@@ -1,12 +1,15 @@
-"""A small folder of pictures, the embedding that the command line makes of it, and a runner."""
+"""Runs commands in this process; a small folder of images, and a tiny probe that keeps tests quick."""
+
+import json
 
 import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+import task2vec
 from task2vec.cli.app import app
-from tests.command import SMALL
+from tests.tiny_probe import make_tiny
 
 
 @pytest.fixture(autouse=True)
@@ -16,27 +19,41 @@ def wide_page(monkeypatch):
 
 @pytest.fixture(scope="session")
 def call():
-    """Run the command in this process; the result has exit_code, stdout and stderr."""
+    """Run a command; the result has exit_code, stdout and stderr."""
     return lambda *args: CliRunner().invoke(app, [str(argument) for argument in args])
 
 
 @pytest.fixture(scope="session")
-def photos(tmp_path_factory):
-    """Two classes of eight noisy pictures, one dark and one bright."""
-    folder = tmp_path_factory.mktemp("data") / "photos"
-    rng = np.random.default_rng(0)
-    for name, level in (("dark", 60), ("bright", 190)):
+def read(call):
+    """Run a command with --json; the document."""
+
+    def run(*args, code=0):
+        result = call(*args, "--json")
+        assert result.exit_code == code, result.stderr
+        return json.loads(result.stdout)
+
+    return run
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """Every probe is a tiny one, and the current folder is empty."""
+    monkeypatch.setattr(task2vec, "load_probe", lambda *args, **options: make_tiny())
+    monkeypatch.chdir(tmp_path)
+
+
+def paint(folder, levels, *, seed=0, count=6):
+    """A class folder of noisy images for every level of brightness."""
+    rng = np.random.default_rng(seed)
+    for name, level in levels.items():
         (folder / name).mkdir(parents=True)
-        for index in range(8):
-            pixels = rng.normal(level, 30, (32, 32, 3)).clip(0, 255).astype(np.uint8)
+        for index in range(count):
+            pixels = rng.normal(level, 30, (24, 24, 3)).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{index}.png")
     return folder
 
 
 @pytest.fixture(scope="session")
-def embedded(tmp_path_factory, photos, call):
-    """The file of the embedded photos."""
-    out = tmp_path_factory.mktemp("out") / "photos.t2v.safetensors"
-    result = call("embed", photos, "--out", out, *SMALL)
-    assert result.exit_code == 0, result.stderr
-    return out
+def photos(tmp_path_factory):
+    """Two classes of eight noisy images, one dark and one bright."""
+    return paint(tmp_path_factory.mktemp("data") / "photos", {"dark": 60, "bright": 190}, count=8)

@@ -88,10 +88,10 @@ def test_twins_count_as_batches_of_both_collections():
 
 
 def test_the_error_is_the_spread_over_new_draws_and_that_of_pairs_is_not():
-    found = [measure(draw(12, seed, between=0.4)[0]) for seed in range(150)]
+    found = [measure(draw(12, seed, between=0.4)[0]) for seed in range(100)]
     spread = np.std([one.coefficient.value for one in found], ddof=1)
-    told = math.sqrt(np.mean([one.coefficient.stderr**2 for one in found]))
-    assert 0.85 * spread < told < 1.35 * spread
+    reported = math.sqrt(np.mean([one.coefficient.stderr**2 for one in found]))
+    assert 0.85 * spread < reported < 1.35 * spread
     plain = []
     for seed in range(10):
         batches = draw(12, seed, between=0.4)[0]
@@ -132,7 +132,7 @@ def test_only_distances_that_end_at_one_have_an_alignment():
             if measure_cross(ones, others, kind=kind).alignment} == {"symmetric", "cosine"}  # fmt: skip
 
 
-def test_it_is_told_in_one_line():
+def test_it_prints_as_one_line():
     batches, twins = draw(4, 0)
     line = str(measure(batches, twins))
     assert line.count("±") == 3 and "4 batches" in line and "noise floor" in line
@@ -140,13 +140,13 @@ def test_it_is_told_in_one_line():
     assert "4 and 4 batches" in str(measure_cross(batches, twins))
 
 
-def test_what_cannot_be_meant_is_refused():
+def test_invalid_arguments_are_refused():
     batches, twins = draw(4, 0)
-    with pytest.raises(UsageError, match=r"2 batches do not tell .* at least 3"):
+    with pytest.raises(UsageError, match=r"2 batches are too few .* at least 3"):
         measure(batches[:2])
-    with pytest.raises(UsageError, match="2 others do not tell"):
+    with pytest.raises(UsageError, match="2 others are too few"):
         measure_cross(batches, twins[:2])
-    with pytest.raises(UsageError, match="3 twins do not fit 4 batches"):
+    with pytest.raises(UsageError, match="3 twins for 4 batches"):
         measure(batches, twins[:3])
     with pytest.raises(UsageError, match="has a direction"):
         measure(batches, kind="asymmetric")

@@ -1,6 +1,10 @@
-"""All pairs at once give what each pair gives by itself, whatever the tasks are like."""
+"""All pairs at once give what each pair gives by itself; the table works with NumPy, SciPy, scikit-learn, pandas."""
 
+import csv
+import importlib
 import math
+import sys
+import types
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +13,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from sklearn.neighbors import NearestNeighbors
 
-from task2vec.distance import KINDS, asymmetric, blocks, cdist, pairwise, pairwise_from_logs, sums, symmetric
-from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
+from task2vec.distance import KINDS, DistanceMatrix, asymmetric, pairwise, pairwise_from_logs, symmetric
+from task2vec.errors import (
+    DataError,
+    MissingExtraError,
+    ProbeMismatchError,
+    ResourceError,
+    SettingsMismatchError,
+    UsageError,
+)
 from tests.distance.material import make, make_many
 
 NAMES = sorted(KINDS)
@@ -37,18 +51,19 @@ def one_by_one(rows, columns, kind):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks so small that few tasks need many."""
-    monkeypatch.setattr(sums, "CHUNK", 16)
-    for name, sizes in (("BLOCK", {"cpu": 48, "cuda": 200}), ("_KERNEL_BLOCK", {"cpu": 150, "cuda": 150})):
-        monkeypatch.setattr(blocks, name, sizes)
-    monkeypatch.setattr(blocks, "ROWS", {"cpu": 1, "cuda": 3})
-    monkeypatch.setattr(blocks, "_GROUP", 4)
+    module = importlib.import_module("task2vec.distance.pairwise")
+    for name, sizes in (("SUM_BLOCK", {"cpu": 48, "cuda": 200}), ("FORMULA_BLOCK", {"cpu": 150, "cuda": 150})):
+        monkeypatch.setattr(module, name, sizes)
+    monkeypatch.setattr(module, "ROWS", {"cpu": 3, "cuda": 3})
+    monkeypatch.setattr(module, "CHUNK", 16)
+    monkeypatch.setattr(module, "GROUP", 4)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("name", "crowd"),
     [("symmetric", crowd) for crowd in CROWDS]
-    + [(name, crowd) for name in NAMES if name != "symmetric" for crowd in ("plain", "some dead", "wild and dead")],
+    + [(name, crowd) for name in NAMES if name != "symmetric" for crowd in ("plain", "wild and dead")],
 )
 def test_pairs_are_what_they_are_alone(name, crowd, device, small_blocks):
     tasks, kind = make_many(9, 50, **CROWDS[crowd]), KINDS[name]
@@ -63,41 +78,21 @@ def test_pairs_are_what_they_are_alone(name, crowd, device, small_blocks):
         assert (found.values >= 0).all() and (found.values <= kind.highest).all()
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("crowd", ["of different sizes", "some dead, different priors"])
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_against_columns(name, crowd, device, small_blocks):
-    tasks = make_many(12, 50, **CROWDS[crowd])
+def test_rows_against_columns(name, small_blocks):
+    tasks = make_many(12, 50, **CROWDS["some dead, different priors"])
     rows, columns = tasks[:5], tasks[5:]
-    found = cdist(rows, columns, name, device=device)
+    found = pairwise(rows, name, others=columns, device="cpu")
     assert found.rows == tuple(e.task for e in rows) and found.columns == tuple(e.task for e in columns)
     assert found.values == pytest.approx(one_by_one(rows, columns, KINDS[name]), rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-def test_any_number_of_rows_at_a_time(rows, small_blocks, monkeypatch):
-    monkeypatch.setattr(blocks, "ROWS", {"cpu": rows})
-    tasks = make_many(11, 50, scales=3.0, dead=0.1, priors=1.0)
-    assert pairwise(tasks, device="cpu").values == pytest.approx(one_by_one(tasks, tasks, symmetric), abs=1e-6)
-    both = cdist(tasks[:7], tasks[7:], device="cpu").values
-    assert both == pytest.approx(one_by_one(tasks[:7], tasks[7:], symmetric), abs=1e-6)
-
-
-@pytest.mark.parametrize("crowd", ["plain", "of different sizes", "mostly dead, different priors"])
+@pytest.mark.parametrize("crowd", ["of different sizes", "mostly dead, different priors", "wild and dead"])
 def test_single_precision_suffices_for_long_vectors(crowd):
     tasks = make_many(12, 8512, **CROWDS[crowd])
-    error = np.abs(pairwise(tasks, device="cpu").values - one_by_one(tasks, tasks, symmetric)).max()
-    assert error < 1e-6
-
-
-@pytest.mark.parametrize("rows", [1, 16])
-@pytest.mark.parametrize("crowd", CROWDS)
-def test_rounding_stays_small_in_any_crowd(crowd, rows, monkeypatch):
-    monkeypatch.setattr(blocks, "ROWS", {"cpu": rows})
-    tasks = make_many(30, 300, **CROWDS[crowd])
     expected = one_by_one(tasks, tasks, symmetric)
     assert np.abs(pairwise(tasks, device="cpu").values - expected).max() < 1e-6
-    assert np.abs(cdist(tasks[:13], tasks[13:], device="cpu").values - expected[:13, 13:]).max() < 1e-6
+    assert np.abs(pairwise(tasks[:5], others=tasks[5:], device="cpu").values - expected[:5, 5:]).max() < 1e-6
 
 
 def test_the_quick_way_is_taken_where_it_can_be(monkeypatch):
@@ -168,13 +163,13 @@ def test_what_does_not_belong_together_is_refused():
     with pytest.raises(ProbeMismatchError, match="task2vec embed --probe net"):
         pairwise([a, a, b], device="cpu")
     with pytest.raises(SettingsMismatchError, match="beta"):
-        cdist([a], [make([1.0, 2.0], beta=1.0)], device="cpu")
+        pairwise([a], others=[make([1.0, 2.0], beta=1.0)], device="cpu")
     with pytest.raises(UsageError, match=r"no distance called 'cosin'.*cosine"):
         pairwise([a], "cosin")
     with pytest.raises(UsageError, match="empty"):
         pairwise([])
     with pytest.raises(UsageError, match="empty"):
-        cdist([a], [])
+        pairwise([a], others=[])
     with pytest.raises(UsageError, match="device 'nowhere'"):
         pairwise([a], device="nowhere")
 
@@ -191,3 +186,87 @@ def test_logs_are_checked():
         pairwise_from_logs(logs, dead=np.zeros(3, dtype=bool))
     with pytest.raises(UsageError, match="prior of every source"):
         pairwise_from_logs(logs, "asymmetric")
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two_families():
+    rng = np.random.default_rng(0)
+    centres = np.exp(rng.normal(size=(2, 40)))
+    fishers = [centres[index % 2] * np.exp(0.1 * rng.normal(size=40)) for index in range(8)]
+    return [make(fisher, task=f"t{index}") for index, fisher in enumerate(fishers)]
+
+
+@pytest.fixture(scope="module")
+def table(two_families):
+    return pairwise(two_families, device="cpu")
+
+
+def test_numpy_takes_it_for_an_array(table):
+    assert np.array_equal(np.asarray(table), table.values) and table.shape == (8, 8) and len(table) == 8
+    assert np.asarray(table, dtype=np.float32).dtype == np.float32
+    copy = np.asarray(table)
+    copy[0, 1] = 7  # as scikit-learn's t-SNE does with what it is given
+    assert table.values[0, 1] != 7 and not table.values.flags.writeable
+    assert repr(table) == "DistanceMatrix(symmetric, 8 x 8 tasks)"
+
+
+def test_scipy_finds_the_families(table):
+    labels = fcluster(linkage(squareform(np.asarray(table)), "average"), 2, "maxclust")
+    assert set(labels[::2]) != set(labels[1::2]) and len(set(labels[::2])) == len(set(labels[1::2])) == 1
+
+
+def test_scikit_learn_finds_the_families(table, two_families):
+    search = NearestNeighbors(n_neighbors=3, metric="precomputed").fit(table)
+    _, found = search.kneighbors(pairwise(two_families[:2], others=two_families, device="cpu"))
+    assert found[0, 0] == 0 and set(found[0] % 2) == {0} and set(found[1] % 2) == {1}
+
+
+def test_nearest(table):
+    found = table.nearest("t3", 3)
+    assert {name for name, _ in found} == {"t1", "t5", "t7"}
+    assert [value for _, value in found] == sorted(value for _, value in found)
+    assert len(table.nearest("t3", 100)) == 7
+    with pytest.raises(UsageError, match=r"no row is called 'x'.*t0, t1"):
+        table.nearest("x")
+    with pytest.raises(UsageError, match="k=0"):
+        table.nearest("t3", 0)
+    with pytest.raises(UsageError, match="several rows"):
+        DistanceMatrix(np.zeros((2, 2)), ("a", "a"), ("a", "a"), "symmetric").nearest("a")
+
+
+def test_names_must_fit():
+    with pytest.raises(DataError, match=r"shape \(2, 3\)"):
+        DistanceMatrix(np.zeros((2, 3)), ("a", "b"), ("a", "b"), "symmetric")
+
+
+def test_csv_keeps_names_and_digits(table, tmp_path):
+    odd = DistanceMatrix(table.values[:2, :2], ('cats, "wild"', "собаки"), ("a\nb", "c"), "symmetric")
+    file = odd.save_csv(tmp_path / "table.csv")
+    with file.open(encoding="utf-8", newline="") as text:
+        header, *rows = list(csv.reader(text))
+    assert header == ["symmetric", "a\nb", "c"] and [row[0] for row in rows] == ['cats, "wild"', "собаки"]
+    assert np.array_equal(np.array([row[1:] for row in rows], dtype=float), odd.values)
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_csv_is_whole_or_absent(table, tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    for place in (tmp_path / "missing" / "x.csv", tmp_path / "folder.csv"):
+        with pytest.raises(ResourceError, match="cannot write the distances"):
+            table.save_csv(place)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.csv"]
+
+
+def test_pandas_gets_names_and_values(table, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match="pip install pandas"):
+        table.to_pandas()
+    stand_in = types.ModuleType("pandas")
+    stand_in.DataFrame = lambda values, index, columns: (values, index, columns)
+    monkeypatch.setitem(sys.modules, "pandas", stand_in)
+    values, index, columns = table.to_pandas()
+    assert np.array_equal(values, table.values) and values.flags.writeable
+    assert index == list(table.rows) and columns == list(table.columns)

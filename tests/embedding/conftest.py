@@ -8,9 +8,6 @@ from PIL import Image
 from task2vec.tasks import Task, from_dataset
 from tests.cases import make_case
 
-# Method and engine: the robust method has nothing to sketch, so the fast engine is the direct method's.
-WAYS = (("robust", "exact"), ("direct", "exact"), ("direct", "fast"))
-
 
 @pytest.fixture(scope="session")
 def probe():

@@ -1,17 +1,17 @@
-"""Domain embeddings: against the definition, without labels, and from ready features."""
+"""Domain embeddings, and embeddings of the batches of a collection."""
 
 import numpy as np
 import pytest
 import torch
 
-from experiments.toy_probes import make_polynomial_probe
-from task2vec.embedding import EmbedSettings
-from task2vec.embedding.domain import DomainEmbedding, domain_of, embed_domain
+from task2vec import DomainEmbedding, EmbedSettings, distance, embed, embed_batches, embed_domain, sample_tasks
+from task2vec.embedding import domain_of, many
 from task2vec.embedding.single import prepare_job
-from task2vec.errors import DataError, NotFiniteError, UsageError
+from task2vec.errors import DataError, NotFiniteError, Task2VecError, UsageError
 from task2vec.progress import silent
-from task2vec.tasks import from_dataset, toy_tasks
+from task2vec.tasks import draw_batches, from_dataset
 from tests.embedding.conftest import make_attributes, make_task, pictures
+from tests.tiny_probe import make_tiny
 
 
 def definition(task, probe):
@@ -40,11 +40,6 @@ def test_moments_equal_the_definition(probe, make):
     assert found.vector is found.mean
 
 
-def test_single_precision_is_close(probe, domain):
-    features = definition(make_task(), probe)
-    assert np.allclose(domain.mean, features.mean(0), rtol=1e-4, atol=1e-6)
-
-
 def test_labels_and_order_change_nothing_at_all(probe, domain):
     images, _ = pictures()
     order = np.random.default_rng(0).permutation(len(images))
@@ -53,10 +48,6 @@ def test_labels_and_order_change_nothing_at_all(probe, domain):
     assert other.mean.tobytes() == domain.mean.tobytes()
     assert other.second_moment.tobytes() == domain.second_moment.tobytes()
     assert other.provenance["task_fingerprint"] != domain.provenance["task_fingerprint"]
-
-
-def test_other_images_do_change_it(probe, domain):
-    assert not np.allclose(embed_domain(make_task(seed=1), probe).mean, domain.mean, rtol=1e-3)
 
 
 @pytest.mark.parametrize("as_array", [False, True])
@@ -69,7 +60,7 @@ def test_ready_features_give_the_same(probe, domain, as_array):
     assert found.provenance == domain.provenance
 
 
-def test_what_it_tells_of_itself(probe, domain):
+def test_its_repr_and_provenance(probe, domain):
     assert repr(domain) == f"DomainEmbedding(colours, probe={probe.name}, 32 features, 22 images)"
     assert len(domain) == probe.feature_dim == 32
     assert domain.probe_fingerprint == probe.fingerprint
@@ -79,23 +70,17 @@ def test_what_it_tells_of_itself(probe, domain):
         domain.mean[0] = 1
 
 
-def test_points_of_the_toy_experiment():
-    task, probe = toy_tasks(count=1, side=16)[0], make_polynomial_probe(side=16)
-    found = embed_domain(task, probe, dtype="float64").mean
-    assert np.allclose(found, definition(task, probe).mean(0), rtol=1e-12)
-
-
 def test_features_that_are_not_the_task_s(probe):
     task = make_task()
     with pytest.raises(UsageError, match=r"shape \(21, 32\).*'colours'.*\(22, 32\)"):
         domain_of(np.zeros((21, 32)), task, probe=probe)
-    with pytest.raises(UsageError, match="belong to something else"):
+    with pytest.raises(UsageError, match="Pass the features of all its images"):
         domain_of(np.zeros((22, 31)), task, probe=probe)
     features = np.zeros((22, 32))
     features[3, 4] = np.nan
     with pytest.raises(NotFiniteError, match="'colours' is not finite"):
         domain_of(features, task, probe=probe)
-    with pytest.raises(UsageError, match="dtype='float16' is not known"):
+    with pytest.raises(UsageError, match="dtype='float16' is not available"):
         embed_domain(task, probe, dtype="float16")
 
 
@@ -108,3 +93,31 @@ def test_moments_that_no_features_have():
         DomainEmbedding("a", "net", np.array([np.nan]), np.array([1.0]))
     # Rounding is no contradiction: constant features.
     assert DomainEmbedding("a", "net", np.array([0.1]), np.array([0.01 * (1 - 1e-12)])).std.tolist() == [0.0]
+
+
+SMALL = EmbedSettings(max_samples=6, l2=0.01)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return sample_tasks(images_per_task=120)[0]
+
+
+def test_each_is_what_embed_makes_of_the_batch(digits):
+    probe = make_tiny()
+    how = {"classes": 3, "images": 2, "seed": 4}
+    batches, twins = embed_batches(digits, probe, batches=4, settings=SMALL, device="cpu", **how)
+    drawn = draw_batches(digits, 4, **how)
+    assert [one.task for one in batches] == [batch.name for batch, _ in drawn]
+    assert [one.task for one in twins] == [twin.name for _, twin in drawn]
+    for found, task in zip((batches[2], twins[3]), (drawn[2][0], drawn[3][1]), strict=True):
+        assert np.allclose(found.fisher, embed(task, probe, settings=SMALL, device="cpu").fisher, rtol=1e-4)
+    found = distance.diversity(batches, twins, device="cpu")
+    assert found.batches == 4 and found.floor is not None and 0 < found.floor.value < 1
+
+
+def test_a_batch_that_fails_stops_all(digits, monkeypatch):
+    result = many.TaskResult(0, "batch", error=DataError("no pixels"))
+    monkeypatch.setattr(many, "embed_many", lambda tasks, probe, **options: iter([result]))
+    with pytest.raises(Task2VecError, match="no pixels"):
+        embed_batches(digits, make_tiny(), batches=3, classes=2, images=2, settings=SMALL)

@@ -1,7 +1,9 @@
-"""From a task to an embedding: against the definition, multi-label, stopping, memory running out, degenerate images."""
+"""From a task to an embedding: against the definition, what must not change it, memory, degenerate images, settings."""
 
 import json
+import math
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +13,15 @@ from PIL import Image
 from torch.nn import functional
 
 from task2vec.distance import symmetric
-from task2vec.embedding import EmbedSettings, embed, trivial
+from task2vec.embedding import Embedding, EmbedSettings, VariationalSettings, embed, trivial
 from task2vec.embedding.batching import Passes, Pixels
 from task2vec.embedding.single import fixed_prior
 from task2vec.errors import ResourceError, UsageError
 from task2vec.fisher import PerSampleFisher, closed_form
 from task2vec.fisher.posterior import WIDEST
-from task2vec.probe import load_probe
-from task2vec.tasks import from_dataset, sample_tasks
-from tests.embedding.conftest import WAYS, make_attributes, make_task, pictures
+from task2vec.probe import FilterLayer, load_probe
+from task2vec.tasks import Task, from_dataset, read_folder, sample_tasks
+from tests.embedding.conftest import make_attributes, make_task, pictures
 from tests.oracles import slow_head
 from tests.oracles.naive_fisher import naive_rows
 from tests.oracles.untied_fisher import untied_rows
@@ -72,25 +74,6 @@ def test_attributes_equal_the_definition_from_end_to_end(probe, method):
     assert embedding.provenance["is_multilabel"] and embedding.provenance["counts"]["backpropagated"] == 24
 
 
-def test_attributes_by_sampling(probe):
-    task = make_attributes(20)
-    exact = embed(task, probe, settings=EmbedSettings(seeds="all", dtype="float64"))
-    sampled = embed(task, probe, settings=EmbedSettings(max_samples=40, dtype="float64"))
-    assert sampled.provenance["counts"]["backpropagated"] in (39, 40, 41)
-    assert sampled.provenance["head"] == exact.provenance["head"]
-    assert symmetric(sampled, exact) < 0.02
-    assert 0.7 < sampled.norm() / exact.norm() < 1.4
-
-
-def test_the_fast_engine_estimates_the_same(probe, task):
-    exact, fast = (
-        embed(task, probe, settings=EmbedSettings(method="direct", seeds="all")) for engine in ("exact", "fast")
-    )
-    assert not np.array_equal(exact.fisher, fast.fisher)
-    assert symmetric(exact, fast) < 0.02
-    assert fast.norm() == pytest.approx(exact.norm(), rel=0.1)
-
-
 def test_a_requested_precision_ends_the_run_early(probe):
     task = make_task((80, 80, 80))
     whole = embed(task, probe, settings=EmbedSettings(max_samples=240))
@@ -103,17 +86,6 @@ def test_a_requested_precision_ends_the_run_early(probe):
         task, probe, settings=EmbedSettings(max_samples=240, rel_tol=1e-6)
     )  # cannot be reached: all are used
     assert np.allclose(strict.fisher, whole.fisher, rtol=1e-4, atol=whole.fisher.max() * 1e-6)
-
-
-def test_stated_relative_error_shrinks_with_images(probe):
-    task = make_task((40, 40, 40))
-    errors = [
-        embed(task, probe, settings=EmbedSettings(max_samples=n)).provenance["relative_error"] for n in (12, 24, 360)
-    ]
-    assert errors[0] > errors[1] > errors[2] > 0
-
-
-# --- memory ---
 
 
 class Small:
@@ -144,15 +116,15 @@ class Small:
         self.sizes.append(count)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch, way):
-    settings = EmbedSettings(*way, dtype="float64")
+@pytest.mark.parametrize("method", ["robust", "direct"])
+def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch, method):
+    settings = EmbedSettings(method, dtype="float64")
     before = embed(task, probe, settings=settings, batch_size=16)
     gpu = Small(3, monkeypatch)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         after = embed(task, probe, settings=settings, batch_size=16)
-    assert "going on with batches of 8 images" in str(said[0].message)
+    assert "continuing with batches of 8 images" in str(said[0].message)
     assert gpu.refused <= 4  # a size that did not fit is not tried again
     assert max(gpu.sizes) <= 3
     assert np.allclose(after.fisher, before.fisher, rtol=1e-9, atol=0)
@@ -178,15 +150,12 @@ def test_few_images_are_kept_and_the_numbers_do_not_depend_on_it(probe, task, mo
     assert sum(loads) > 22 + 10  # all but four images were decoded for each pass
 
 
-# --- degenerate tasks ---
-
-
 def constant(shade, count=8):
     image = Image.new("RGB", (30, 30), (shade,) * 3)
     return from_dataset([(image, i % 2) for i in range(count)], name=f"shade {shade}")
 
 
-@pytest.mark.parametrize("shade", [0, 255, 90])
+@pytest.mark.parametrize("shade", [0, 90])
 @pytest.mark.parametrize("balance", [True, False])
 def test_identical_images_are_never_nan(probe, shade, balance):
     embedding = embed(constant(shade, 9), probe, settings=EmbedSettings(balance=balance))
@@ -198,21 +167,11 @@ def test_identical_images_are_never_nan(probe, shade, balance):
     assert symmetric(embedding, trivial(embedding)) < 0.5
 
 
-def test_identical_images_with_attributes_are_never_nan(probe):
-    image = Image.new("RGB", (30, 30))
-    task = from_dataset([(image, torch.tensor([i % 2, int(i % 3 == 0)])) for i in range(12)])
-    embedding = embed(task, probe)
-    assert np.isfinite(embedding.fisher).all() and embedding.norm() < 1e-3
-
-
-@pytest.mark.parametrize("counts", [(1, 1), (1, 1, 1, 1), (12, 1)])
+@pytest.mark.parametrize("counts", [(1, 1), (12, 1)])
 def test_one_image_per_class(probe, counts):
     embedding = embed(make_task(counts), probe)
     assert np.isfinite(embedding.vector).all() and (embedding.vector > 0).all()
     assert np.isfinite(embedding.stderr).all()
-
-
-# --- inputs ---
 
 
 def test_tensors_arrays_and_pictures_are_the_same_task(probe):
@@ -228,14 +187,6 @@ def test_tensors_arrays_and_pictures_are_the_same_task(probe):
     assert all(np.array_equal(found[0], other) for other in found[1:])
 
 
-def test_a_torch_dataset(probe):
-    images, labels = pictures()
-    tensors = torch.stack([torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1) for image in images])
-    dataset = torch.utils.data.TensorDataset(tensors, torch.tensor(labels))
-    expected = embed(from_dataset(list(zip(images, labels, strict=True))), probe)
-    assert np.array_equal(embed(from_dataset(dataset), probe).fisher, expected.fisher)
-
-
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a CPU without bfloat16 says so and goes on
 def test_bfloat16_is_close_to_itself_and_marked(probe, task):
     rough, fine = (embed(task, probe, settings=EmbedSettings(dtype=d, seeds="all")) for d in ("bfloat16", "float32"))
@@ -243,44 +194,15 @@ def test_bfloat16_is_close_to_itself_and_marked(probe, task):
     assert rough.provenance["settings"]["dtype"] == "bfloat16"
 
 
-def test_provenance_tells_the_story(probe, task):
+def test_provenance_is_complete_and_plain(probe, task):
     embedding = embed(task, probe, settings=EmbedSettings(max_samples=30, seed=3))
     story = embedding.provenance
     assert story["task_fingerprint"] == task.fingerprint and story["probe_fingerprint"] == probe.fingerprint
-    assert story["settings"]["images"] == 30 and story["settings"]["seed"] == 3
+    assert story["settings"]["max_samples"] == 30 and story["settings"]["seed"] == 3
     assert story["counts"]["per_class"] == [9, 7, 6] and story["counts"]["bad"] == 0
     assert set(story["versions"]) >= {"task2vec", "torch", "timm", "numpy"}
     assert 0 < story["effective_images"] <= story["counts"]["images_used"] <= 22
     assert json.loads(json.dumps(story)) == story  # plain values only
-
-
-def test_an_unknown_device_is_a_usage_error(probe, task):
-    with pytest.raises(UsageError, match="device 'tpu9'"):
-        embed(task, probe, device="tpu9")
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"engine": "quick"},
-        {"seeds": "some"},
-        {"dtype": "int8"},
-        {"images": 1},
-        {"precision": 0},
-        {"precision": float("nan")},
-        {"l2": -1.0},
-        {"beta": 0},
-        {"beta": float("inf")},
-        {"seed": -1},
-        {"seed": 1 << 63},
-    ],
-)
-def test_settings_that_cannot_be_meant_are_refused(values):
-    with pytest.raises(UsageError, match=next(iter(values))):
-        EmbedSettings(**values)
-
-
-# --- prior, trivial, norm ---
 
 
 def test_direct_prior_is_beta_over_images_and_mean_square_weight(probe, task):
@@ -293,7 +215,7 @@ def test_direct_prior_is_beta_over_images_and_mean_square_weight(probe, task):
     ]
     assert np.allclose(embedding.prior, expected, rtol=1e-6)
     assert np.array_equal(embedding.vector, embedding.fisher + embedding.prior)
-    assert np.allclose(fixed_prior(probe.layers, beta=0.03 / 220), embedding.prior / 10)
+    assert np.allclose(fixed_prior(torch.empty(0), probe.layers, beta=0.03 / 220), embedding.prior / 10)
 
 
 def test_robust_prior_is_that_of_the_closed_form(probe, task):
@@ -301,7 +223,7 @@ def test_robust_prior_is_that_of_the_closed_form(probe, task):
     beta = 1e-4 / 22
     precision, variances = closed_form(torch.from_numpy(embedding.fisher.copy()), probe.layers, beta=beta)
     assert np.allclose(embedding.vector, beta * precision.numpy(), rtol=1e-12)
-    narrow = fixed_prior(probe.layers, beta=beta).numpy()
+    narrow = fixed_prior(torch.empty(0), probe.layers, beta=beta).numpy()
     part = narrow / embedding.prior  # how much wider than the weights: every layer its own, between its bounds
     assert part.min() >= 1 - 1e-12 and part.max() <= WIDEST + 1e-12 and part.max() - part.min() > 0.1
     for slices, variance in zip(embedding.layer_slices().values(), variances.tolist(), strict=True):
@@ -325,18 +247,12 @@ def test_norm_is_the_sum_of_the_fisher(probe, task):
 
 
 def test_arrays_are_read_only_and_the_callers_are_not():
-    from task2vec.embedding import Embedding
-    from task2vec.probe import FilterLayer
-
     mine = np.ones(2)
     embedding = Embedding("a", "net", mine, mine, mine, (FilterLayer("conv", "convolution", 2, 9, 0.1),))
     mine[0] = 7
     assert embedding.fisher[0] == 1
     with pytest.raises(ValueError, match="read-only"):
         embedding.fisher[0] = 3
-
-
-# --- golden vectors ---
 
 
 @pytest.mark.parametrize("method", list(ROWS))
@@ -352,3 +268,221 @@ def test_golden_vector_of_the_default_probe(method):
     assert functional.cosine_similarity(*raw, dim=0) > 0.9999
     assert np.abs(logs[0] - logs[1]).max() < 0.05  # small layers too, which a cosine does not see
     assert embedding.norm() == pytest.approx(golden["norm"], rel=0.01)
+
+
+SAMPLED = EmbedSettings(max_samples=30)
+
+
+def numbers(embedding):
+    return embedding.fisher.tobytes() + embedding.stderr.tobytes() + embedding.prior.tobytes()
+
+
+@pytest.fixture(scope="module")
+def reference(probe):
+    return embed(make_task(), probe, settings=SAMPLED)
+
+
+def relabelled(order, permutation, **options):
+    images, labels = pictures()
+    return from_dataset([(images[i], permutation[labels[i]]) for i in order], name="colours", **options)
+
+
+@pytest.mark.parametrize("permutation", [(1, 2, 0), (2, 1, 0)])
+def test_numbering_of_the_classes(probe, reference, permutation):
+    assert numbers(embed(relabelled(range(22), permutation), probe, settings=SAMPLED)) == numbers(reference)
+
+
+def test_names_of_the_classes(probe, reference):
+    renamed = embed(relabelled(range(22), (0, 1, 2), classes=["zebra", "=cmd()", "ä"]), probe, settings=SAMPLED)
+    assert numbers(renamed) == numbers(reference)
+    assert renamed.provenance["classes"] == ["zebra", "=cmd()", "ä"]
+    assert renamed.provenance["task_fingerprint"] == reference.provenance["task_fingerprint"]
+
+
+def test_order_of_the_images(probe, reference):
+    order = np.random.default_rng(0).permutation(22)
+    assert numbers(embed(relabelled(order, (2, 0, 1)), probe, settings=SAMPLED)) == numbers(reference)
+
+
+def test_order_and_columns_of_attributes(probe):
+    task = make_attributes()
+    first = embed(task, probe, settings=SAMPLED)
+    rng = np.random.default_rng(0)
+    items = [(task.images.load(i), task.targets[i][[2, 0, 1]].astype(int)) for i in rng.permutation(len(task))]
+    assert numbers(embed(from_dataset(items), probe, settings=SAMPLED)) == numbers(first)
+
+
+@pytest.mark.parametrize("method", ["robust", "direct"])
+def test_workers_and_repetition_give_the_same_file(probe, tmp_path, method):
+    images, labels = pictures()
+    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+        (tmp_path / "photos" / str(label)).mkdir(parents=True, exist_ok=True)
+        image.save(tmp_path / "photos" / str(label) / f"{i}.png")
+    task = read_folder(tmp_path / "photos")
+    assert task.images.is_threadsafe  # or more workers would be one worker
+    settings = EmbedSettings(method, max_samples=30)
+    files = []
+    for run, workers in enumerate((1, 2, 7)):
+        file = embed(task, probe, settings=settings, num_workers=workers).save(tmp_path / f"{run}.t2v.safetensors")
+        files.append(file.read_bytes())
+    assert len(set(files)) == 1
+    again = embed(read_folder(tmp_path / "photos"), probe, settings=settings).save(tmp_path / "again.t2v.safetensors")
+    assert again.read_bytes() == files[0]
+
+
+def test_the_second_embedding_equals_the_first_whatever_came_between(probe, reference):
+    embed(make_task((5, 5), seed=9), probe, settings=EmbedSettings("direct", dtype="float64", seeds="all"))
+    assert numbers(embed(make_task(), probe, settings=SAMPLED)) == numbers(reference)
+
+
+@pytest.mark.parametrize("method", ["robust", "direct"])
+def test_batch_size_in_double_precision(probe, method):
+    task = make_task((30, 25, 15))
+    settings = EmbedSettings(method, max_samples=80, dtype="float64")
+    found = [embed(task, probe, settings=settings, batch_size=size) for size in (7, 32, 64)]
+    for other in found[1:]:
+        assert np.allclose(other.fisher, found[0].fisher, rtol=1e-9, atol=0)
+        assert other.provenance["counts"] == found[0].provenance["counts"]
+
+
+@pytest.mark.parametrize("method", ["robust", "direct"])
+def test_batch_size_in_single_precision(probe, method):
+    task = make_task((30, 25, 15))
+    found = [
+        embed(task, probe, settings=EmbedSettings(method, max_samples=80), batch_size=size) for size in (7, 32, 64)
+    ]
+    for other in found[1:]:
+        assert symmetric(other, found[0]) < 1e-4
+
+
+def test_seeds_change_the_draw_and_little_else(probe):
+    task = make_task((30, 25, 15))
+    one, two = (embed(task, probe, settings=EmbedSettings(max_samples=60, seed=s)) for s in (0, 1))
+    assert not np.array_equal(one.fisher, two.fisher)
+    assert one.provenance["head"] == two.provenance["head"]
+    gap = np.abs(one.fisher - two.fisher)
+    assert (gap <= 4 * np.hypot(one.stderr, two.stderr) + 1e-12).mean() > 0.97
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return {task.name: task for task in sample_tasks(images_per_task=60)}
+
+
+@pytest.fixture(scope="module")
+def default_probe():
+    return load_probe(size=32)
+
+
+def from_trivial(task, probe):
+    embedding = embed(task, probe, settings=EmbedSettings(max_samples=12))
+    assert np.isfinite(embedding.vector).all() and embedding.provenance["settings"]["method"] == "robust"
+    return symmetric(embedding, trivial(embedding))
+
+
+def some_of(task, per_class, rng):
+    """A subset with so many images of every class."""
+    members = [rng.permutation(np.flatnonzero(task.targets == c))[:per_class] for c in range(len(task.classes))]
+    return task.subset(np.concatenate(members))
+
+
+@pytest.mark.parametrize("name", ["textures"])
+def test_random_labels_lie_nearer_to_the_trivial_embedding_than_true_ones(samples, default_probe, name):
+    rng = np.random.default_rng(0)
+    few = some_of(samples[name], 4, rng)
+    true = from_trivial(few, default_probe)
+    random = [from_trivial(replace(few, targets=rng.permutation(few.targets)), default_probe) for _ in range(5)]
+    # By chance cross-validation may believe in some of them, which then look like a task.
+    error = np.std(random, ddof=1) / len(random) ** 0.5
+    assert np.mean(random) + error < true and np.median(random) < 0.6 * true
+
+
+def test_fewer_images_lie_nearer_to_the_trivial_embedding(samples, default_probe):
+    rng = np.random.default_rng(0)
+    found = {n: [from_trivial(some_of(samples["shapes"], n, rng), default_probe) for _ in range(3)] for n in (2, 6)}
+    found[20] = [from_trivial(samples["shapes"], default_probe)]  # all of them
+    means = [np.mean(values) for values in found.values()]
+    errors = [np.std(values, ddof=1) / 3**0.5 if len(values) > 1 else 0.0 for values in found.values()]
+    for i in (0, 1):  # never away from it by more than the error
+        assert means[i] < means[i + 1] + 2 * np.hypot(errors[i], errors[i + 1])
+    assert means[0] + errors[0] < means[2]
+
+
+BAD = [
+    {"method": "laplace"},
+    {"seeds": "some"},
+    {"dtype": "int8"},
+    {"rel_tol": math.nan},
+    {"l2": -1.0},
+    {"beta": 0.0},
+    {"beta": math.nan},
+    {"beta": math.inf},
+    {"max_samples": 1},
+    {"seed": -1},
+    {"seed": 1 << 63},
+]
+BAD_TRAINING = [
+    *[{name: value} for name in ("epochs", "head_epochs", "draws", "batch") for value in (0, 1.5)],
+    *[{name: value} for name in ("rate", "head_rate") for value in (0.0, math.nan)],
+    {"head": "frozen"},
+]
+
+
+class Untouchable:
+    """Images that nobody may look at."""
+
+    is_threadsafe = True
+
+    def __len__(self):
+        return 4
+
+    def load(self, index):
+        raise AssertionError(f"image {index} was read")
+
+    def name(self, index):
+        return f"item {index}"
+
+
+def untouchable_task(**changes):
+    digests = tuple(f"{i:064x}" for i in range(4))
+    given = {"targets": torch.tensor([0, 1, 0, 1]).numpy(), "classes": ("a", "b"), **changes}
+    return Task(name="untouchable", images=Untouchable(), digests=digests, **given)
+
+
+@pytest.mark.parametrize("values", BAD, ids=str)
+def test_bad_settings(probe, values):
+    with pytest.raises(UsageError, match=next(iter(values))):
+        embed(untouchable_task(), probe, settings=EmbedSettings(**values))
+
+
+@pytest.mark.parametrize("values", BAD_TRAINING, ids=str)
+def test_bad_settings_of_the_training(probe, values):
+    with pytest.raises(UsageError, match=next(iter(values))):
+        embed(
+            untouchable_task(), probe, settings=EmbedSettings("variational", variational=VariationalSettings(**values))
+        )
+
+
+@pytest.mark.parametrize("values", [{"num_workers": 0}, {"batch_size": 0}, {"device": "tpu9"}], ids=str)
+@pytest.mark.parametrize("method", ["robust", "variational"])
+def test_bad_arguments(probe, values, method):
+    with pytest.raises(UsageError, match=next(iter(values))):
+        embed(untouchable_task(), probe, settings=EmbedSettings(method), **values)
+
+
+def test_the_task_of_these_tests_would_be_noticed(probe):
+    for method in ("robust", "direct", "variational"):
+        with pytest.raises(AssertionError, match="was read"):
+            embed(untouchable_task(), probe, settings=EmbedSettings(method))
+
+
+def test_settings_are_recorded_only_where_they_count():
+    training = VariationalSettings(epochs=7)
+    for method in ("robust", "direct"):
+        told = EmbedSettings(method, variational=training).as_dict()
+        assert told["method"] == method and not set(told) & {"epochs", "variational", "batch"}
+    told = EmbedSettings("variational", variational=training).as_dict()
+    assert told["epochs"] == 7 and told["batch"] == 64 and "variational" not in told
+    assert {"max_samples", "seeds"} <= set(EmbedSettings().as_dict()) and not {"max_samples", "rel_tol"} & set(told)
+    assert (VariationalSettings().steps_per_epoch, VariationalSettings().rate) == (157, 1e-2)  # the paper's
+    assert EmbedSettings() == EmbedSettings() and hash(EmbedSettings()) == hash(EmbedSettings())

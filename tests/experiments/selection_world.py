@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from task2vec.embedding import Embedding
-from task2vec.experts.measured import MeasuredExpert, MeasuredMetaTask, MeasuredTask
+from task2vec.experts.metatask import MetaTask, ModelInfo, TaskInfo
 from task2vec.probe import FilterLayer
 
 LAYERS = (FilterLayer("a", "convolution", 12, 9, 0.1), FilterLayer("b", "linear", 8, 4, 0.2))
@@ -37,7 +37,7 @@ def make_world(*, has_curves=True):
     """Errors fall with the nearness of an expert's lesson; experts have seen the task that they were taught."""
     rng = np.random.default_rng(3)
     tasks = tuple(
-        MeasuredTask(
+        TaskInfo(
             name_task(number), "taxa" if number < TAXA else "labels", "birds" if number >= TAXA else "ab"[number % 2],
             f"f{number}", 40 + 10 * number, 2 + number % 3,
         )
@@ -45,13 +45,13 @@ def make_world(*, has_curves=True):
     )  # fmt: skip
     lessons = [0, 1, 4, 5, 13, 14]
     experts = (
-        MeasuredExpert("generic resnet34", "generic", "resnet34", parameters=21),
-        MeasuredExpert("big network", "network", "big", parameters=99),
+        ModelInfo("generic resnet34", "generic", "resnet34", parameters=21),
+        ModelInfo("big network", "network", "big", parameters=99),
         *(
-            MeasuredExpert(f"expert {name_task(n)}", "taxon", "resnet34", name_task(n), f"f{n}", parameters=21)
+            ModelInfo(f"expert {name_task(n)}", "taxon", "resnet34", name_task(n), f"f{n}", parameters=21)
             for n in lessons
         ),
-        MeasuredExpert("again", "taxon", "resnet34", name_task(0), "f0", parameters=21, is_repeat=True),
+        ModelInfo("again", "taxon", "resnet34", name_task(0), "f0", parameters=21, is_repeat=True),
     )
     shape = (len(tasks), len(experts), 2, 3)
     base = 0.15 + 0.02 * np.arange(len(tasks))[:, None, None, None] + np.array([0.08, 0.0])[:, None]
@@ -70,7 +70,7 @@ def make_world(*, has_curves=True):
         for column, expert in enumerate(("generic resnet34", f"expert {name_task(0)}", f"expert {name_task(1)}"))
         for place, (train, images) in enumerate((("2", 4), ("5", 10), ("half", 30))) for seed in (0, 1)
     ]  # fmt: skip
-    return MeasuredMetaTask(
+    return MetaTask(
         "small", tasks, experts, PROTOCOLS, (0, 1, 2), errors, errors * 0.9, np.minimum(errors * 1.1, 1), shares,
         np.zeros(shape[:2], dtype=bool),
         scores={"logme": rng.normal(size=shape[:3])},

@@ -9,7 +9,7 @@ import pytest
 from experiments.metatask_plan import GENERIC
 from experiments.metatask_quality import compare_halves, compare_recipes, compare_ways, count_winners, judge
 from experiments.metatask_results import write_errors
-from task2vec.experts.measured import MeasuredExpert, MeasuredMetaTask, MeasuredTask
+from task2vec.experts.metatask import MetaTask, ModelInfo, TaskInfo
 
 
 def make_metatask(means, noise, *, seeds=5, seed=0, repeats=0):
@@ -18,12 +18,12 @@ def make_metatask(means, noise, *, seeds=5, seed=0, repeats=0):
     tasks, experts = means.shape
     errors = means[:, :, None, None] + noise * rng.normal(size=(tasks, experts, 1, seeds))
     names = [GENERIC, *(f"e{n}" for n in range(1, experts - repeats))]
-    told = [MeasuredExpert(name, "taxon", "net") for name in names]
-    told += [MeasuredExpert(f"e{n + 1} (second seed)", "taxon", "net", is_repeat=True) for n in range(repeats)]
+    told = [ModelInfo(name, "taxon", "net") for name in names]
+    told += [ModelInfo(f"e{n + 1} (second seed)", "taxon", "net", is_repeat=True) for n in range(repeats)]
     nothing = np.zeros((tasks, experts))
-    return MeasuredMetaTask(
+    return MetaTask(
         "m",
-        tuple(MeasuredTask(f"t{n}", "taxa", "d", str(n), 9, 3) for n in range(tasks)),
+        tuple(TaskInfo(f"t{n}", "taxa", "d", str(n), 9, 3) for n in range(tasks)),
         tuple(told),
         ("linear-1, train half, logistic, usual",),
         tuple(range(seeds)),
@@ -148,7 +148,7 @@ def test_recipes_are_compared_on_tasks_that_nobody_has_seen():
     names = [GENERIC, *"abcd", *(f"{n} (second seed)" for n in "abcd"), *(f"{n} (achille2019)" for n in "abcd")]
     metatask = replace(
         metatask,
-        experts=tuple(MeasuredExpert(name, "half", "net", is_repeat="(" in name) for name in names),
+        experts=tuple(ModelInfo(name, "half", "net", is_repeat="(" in name) for name in names),
         shares_images=np.where(np.arange(12)[:, None] == 0, 1.0, np.zeros((12, 13))),  # the first task was seen by all
     )
     found = compare_recipes(metatask, "taxa", 0)

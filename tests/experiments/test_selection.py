@@ -28,9 +28,9 @@ from experiments.selection_table import LEAVES, Comparison, make_table
 from experiments.selection_violins import make_violins
 from task2vec.distance import asymmetric
 from task2vec.errors import DataError
+from task2vec.experts.metatask import MetaTask
 from task2vec.parallel import Unit, open_backend
-from task2vec.select.evaluation import evaluate
-from task2vec.select.evidence.sources import from_measured
+from task2vec.select.evaluate import evaluate
 from tests.experiments.selection_world import LABELS, TAXA, make_world, name_task
 
 HALF = Setting("taxa", "half")
@@ -72,7 +72,7 @@ def test_settings_and_spaces_are_in_order():
 
 
 def test_evidence_of_a_family_is_that_of_the_source():
-    ours, theirs = gather(make_world(), HALF), from_measured(make_world(), "half", probe="resnet34", family="taxa")
+    ours, theirs = gather(make_world(), HALF), MetaTask(make_world(), "half", probe="resnet34", family="taxa")
     assert ours.tasks == theirs.tasks and ours.experts == theirs.experts
     assert np.array_equal(ours.errors, theirs.errors)
     assert np.array_equal(ours.to_lessons["symmetric"], theirs.to_lessons["symmetric"], equal_nan=True)
@@ -113,7 +113,7 @@ def test_a_family_of_one_dataset_learns_from_the_others_when_its_own_is_left_out
     rows = read(table[0] / "table1.csv")
     own = [row for row in rows if row["family"] == "labels" and row["leave"] == "dataset"]
     assert own and {row["tasks"] for row in own} == {str(LABELS)}
-    whole = from_measured(make_world(), "half", probe="resnet34")
+    whole = MetaTask(make_world(), "half", probe="resnet34")
     wanted = evaluate(whole, ["static"], leave="dataset", asked=[name_task(n) for n in range(TAXA, TAXA + LABELS)])
     found = next(row for row in own if row["strategy"] == "static" and row["protocol"] == "half")
     assert float(found["error"]) == pytest.approx(100 * wanted.outcomes["static"].errors.mean(), rel=1e-5)
@@ -154,7 +154,7 @@ def test_table_2_compares_probes_on_all_tasks_and_on_the_largest(tmp_path):
     rows = read(tmp_path / "table2.csv")
     row = next(r for r in rows if (r["family"], r["protocol"], r["strategy"], r["space"]) == (
         "taxa", "half", "asymmetric", "other direct"))  # fmt: skip
-    found = evaluate(from_measured(make_world(), "half", probe="other", method="direct", family="taxa"), ["asymmetric"])
+    found = evaluate(MetaTask(make_world(), "half", probe="other", method="direct", family="taxa"), ["asymmetric"])
     errors, best = found.outcomes["asymmetric"].errors, found.optimum
     assert float(row["all tasks"]) == pytest.approx(100 * (errors.sum() / best.sum() - 1), abs=1e-3)
     # Of twelve tasks the first two have the fewest images.

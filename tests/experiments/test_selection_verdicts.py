@@ -5,7 +5,7 @@ import numpy as np
 from experiments.property_claims import FAILS, HOLDS, PARTLY, UNCLEAR
 from experiments.selection_settings import Setting
 from experiments.selection_verdicts import judge_table
-from task2vec.select.evaluation import Evaluation, Outcome
+from task2vec.select.evaluate import Evaluation, Outcome
 
 TASKS = 30
 HALF, FEW = Setting("taxa", "half"), Setting("taxa", "5")

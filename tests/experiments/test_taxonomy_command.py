@@ -85,7 +85,7 @@ def test_a_second_run_draws_only_and_says_so(call, made, folder, tiny, monkeypat
 
 
 def test_without_the_library_of_maps_all_else_is_drawn(call, folder, made, tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("task2vec.atlas.layout.FEWEST_FOR_TSNE", 2)
+    monkeypatch.setattr("task2vec.plots.layout.FEWEST_FOR_TSNE", 2)
     monkeypatch.setitem(sys.modules, "openTSNE", None)
     (tmp_path / "embeddings.safetensors").write_bytes((made[0] / "embeddings.safetensors").read_bytes())
     result = call("--data", folder, "--out", tmp_path, *SMALL)

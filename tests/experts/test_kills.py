@@ -17,25 +17,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from task2vec.experts import ErrorMatrix, error_matrix
+from task2vec.experts.error_matrix import error_matrix
 from task2vec.library import Library
-from tests.experts.making import make_many
+from task2vec.select import metatask_from_library
+from tests.experts.material import make_many
 
 # Each run is a fork of one process that has everything imported: importing takes longer than the run.
 RUN = """
 import os, sys, time
 from task2vec.engine import open_engine
-from task2vec.experts import error_matrix, measuring, work
+from task2vec.experts import error_matrix as work
+from task2vec.experts.error_matrix import error_matrix
 from task2vec.library import Library
-from tests.experts.making import make_many
+from tests.experts.material import make_many
 
-def measure(features, plan, *, expert, only):
-    lines = [f"{plan.task.fingerprint}\\t{expert}\\t{protocol}\\t{seed}\\n" for protocol, seed in only]
+def measure(features, plan, *, model, only):
+    lines = [f"{plan.task.fingerprint}\\t{model}\\t{protocol}\\t{seed}\\n" for protocol, seed in only]
     handle = os.open(os.environ["CELL_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(handle, "".join(lines).encode())
     os.close(handle)
     time.sleep(0.02)  # so that a signal comes while there is still something to do
-    return computed(features, plan, expert=expert, only=only)
+    return computed(features, plan, model=model, only=only)
 
 class Watched(work.CellWork):
     def open(self):
@@ -47,13 +49,14 @@ class Watched(work.CellWork):
 def run(folder, log, name):
     os.environ["CELL_LOG"] = log
     tasks, experts = make_many()
-    how = {"device": "cpu", "workers": 1, "seeds": (0, 1)}
+    how = {"device": "cpu", "num_workers": 1, "seeds": (0, 1)}
     with Library.open(folder) as library, open_engine(name, threads=1) as engine:
         print("begun", flush=True)
-        error_matrix(tasks, experts, **how, library=library, backend=engine, on_cell=lambda _: print("cell", flush=True))
+        how |= {"library": library, "backend": engine, "on_cell": lambda _: print("cell", flush=True)}
+        error_matrix(tasks, experts, **how)
 
 if __name__ == "__main__":
-    measuring.CellWork = Watched
+    work.CellWork = Watched
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
@@ -68,7 +71,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals 
 
 
 def list_known(folder):
-    if not (folder / "library.sqlite").exists():
+    if not (folder / "index.sqlite").exists():
         return set()
     with Library.open(folder) as library:
         return {(error.task, error.expert, error.protocol, str(error.seed)) for error in library.errors()}
@@ -129,11 +132,11 @@ def kill_again_and_again(tmp_path):
         begun = runner.run("last")
         assert known.isdisjoint(begun) and len(begun) == CELLS - len(known)
         with Library.open(runner.folder) as library:
-            found = ErrorMatrix.from_library(library)
+            found = metatask_from_library(library)
             assert library.verify().is_sound
         tasks, experts = make_many()
         wanted = error_matrix(tasks, experts, device="cpu", num_workers=1, seeds=(0, 1))
-        order = [found.tasks.index(task.name) for task in tasks]
+        order = [[one.name for one in found.tasks].index(task.name) for task in tasks]
         assert np.array_equal(found.errors[order], wanted.errors)  # and none is missing
 
     yield kill

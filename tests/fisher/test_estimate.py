@@ -34,7 +34,7 @@ def truth():
 
 @pytest.mark.parametrize("stop", [None, 30])
 def test_standard_error_is_the_true_one(stop):
-    found = [estimate_once(seed, stop=stop)[0] for seed in range(1000)]
+    found = [estimate_once(seed, stop=stop)[0] for seed in range(600)]
     values, errors = torch.stack([e.fisher for e in found]), torch.stack([e.stderr for e in found])
     assert torch.allclose(values.mean(0), truth(), atol=4 * (values.std(0) / len(found) ** 0.5).max().item())
     assert torch.allclose(errors.square().mean(0), values.var(0), rtol=0.15)
@@ -45,7 +45,7 @@ def test_standard_error_is_the_true_one(stop):
 def test_the_noise_of_drawn_labels_is_counted():
     # Three terms per image, guessed badly; some images are drawn with several of them, some with one, some not at all.
     found = []
-    for seed in range(1000):
+    for seed in range(600):
         generator = torch.Generator().manual_seed(seed)
         rows = torch.randn(100, 3, generator=generator, dtype=torch.float64).exp()
         chances = torch.rand(100, 3, generator=generator, dtype=torch.float64) + 0.3

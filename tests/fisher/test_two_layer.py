@@ -8,7 +8,7 @@ from torch import nn
 from task2vec.fisher import NoisyNetwork, PerSampleFisher, closed_form, minimise, probabilities, term_vectors
 from task2vec.head import fit_head
 from task2vec.probe import Preprocess, make_probe
-from tests.oracles.two_layer import diagonal_fisher, diagonal_hessian, filter_fisher, full_fisher, sigmoid
+from tests.oracles.two_layer import diagonal_fisher, filter_fisher, full_fisher, sigmoid
 
 
 class TwoLayer(nn.Module):
@@ -84,23 +84,6 @@ def test_the_formula_is_the_expectation_of_squared_scores():
     assert np.allclose(full_fisher(u, w, x).diagonal(), diagonal_fisher(u, w, x).ravel(), rtol=1e-12, atol=0)
 
 
-def test_the_formula_of_the_hessian_is_what_autograd_gives():
-    _, u, w, x = setting(count=5)
-    labels = np.array([0.0, 1.0, 1.0, 0.0, 1.0])
-
-    def loss(flat):
-        z = torch.sigmoid(torch.from_numpy(x) @ flat.view(u.shape).T)
-        return nn.functional.binary_cross_entropy_with_logits(z @ torch.from_numpy(w), torch.from_numpy(labels))
-
-    hessian = torch.autograd.functional.hessian(loss, torch.from_numpy(u).flatten())
-    assert np.allclose(diagonal_hessian(u, w, x, labels).ravel(), hessian.diagonal().numpy(), rtol=1e-9, atol=1e-14)
-    # Over labels drawn from the model its mean is the Fisher.
-    p = sigmoid(sigmoid(x @ u.T) @ w)
-    ones, zeros = (np.stack([diagonal_hessian(u, w, row[None], np.array([y])) for row in x]) for y in (1.0, 0.0))
-    mean = np.einsum("n,nhd->hd", p, ones) + np.einsum("n,nhd->hd", 1 - p, zeros)
-    assert np.allclose(mean / len(x), diagonal_fisher(u, w, x), rtol=1e-9, atol=1e-14)
-
-
 # --- the variational method ---
 
 BETA, COPIES, STEPS = 1e-5, 8, 700
@@ -141,17 +124,6 @@ def test_the_variational_minimum_is_the_formula():
     precision, variances = closed_form(torch.from_numpy(expected), probe.layers, beta=BETA)
     assert torch.allclose(minimum.log_precision, precision.log(), atol=0.05)
     assert torch.allclose(minimum.prior_variances, variances, rtol=0.01)
-
-
-def test_with_the_labels_of_a_task_the_fisher_is_measured_and_not_the_hessian():
-    probe, u, w, x = setting(seed=4, count=64)
-    p = sigmoid(sigmoid(x @ u.T) @ w)
-    labels = (np.random.default_rng(104).random(64) < p).astype(float)
-    hessian, fisher = diagonal_hessian(u, w, x, labels).mean(1), filter_fisher(u, w, x)
-    assert (hessian > 0).all() and np.abs(hessian / fisher - 1).max() > 0.8
-    fixed = torch.from_numpy(labels).long().repeat(COPIES)
-    found, _ = train(probe, w, x, lambda: fixed)
-    assert np.abs(found / fisher - 1).max() < 0.05
 
 
 # --- properties of tasks ---

@@ -12,7 +12,6 @@ from torch.nn import functional
 from task2vec.errors import NotFiniteError, ProbeError
 from task2vec.fisher import NoisyNetwork, PerSampleFisher, mean_loss, minimise, weight_scales
 from task2vec.fisher.cuda_graph import GraphedStep
-from task2vec.fisher.reductions import patch_energy
 from task2vec.fisher.variational import _Record, curvature_gradient, fisher_under_noise
 from task2vec.probe import Preprocess, make_probe
 from tests.cases import make_case
@@ -67,48 +66,6 @@ def test_box_sums_equal_a_second_convolution(name):
         assert gap(found[0], network.module(images)) > 1e-3  # there is noise to compare
         for what, one, other in zip(("features", "images"), found, expected, strict=True):
             assert gap(one, other) < 1e-8, (fold, what)
-
-
-def noisy_outputs(probe, layer, images, deviations):
-    """Clean output of one layer, its energy, and its output when it alone is noisy."""
-    network = probe.prepare(dtype=torch.float64)
-    start = sum(other.filters for other in probe.layers[: probe.layers.index(layer)])
-    only = torch.zeros_like(deviations)
-    only[start : start + layer.filters] = deviations[start : start + layer.filters]
-    module, seen = network.layers[layer.name], []
-    for noise in (torch.zeros_like(only), only):
-        with NoisyNetwork(network, probe.layers).noise(noise, draw()):
-            handle = module.register_forward_hook(lambda m, i, out: seen.append((i[0].detach(), out.detach())))
-            network.module(images)
-            handle.remove()
-    scale = network.scales.get(layer.name, torch.ones(layer.filters).double())
-    sigma = (only[start : start + layer.filters] * scale).view(-1, *[1] * (seen[0][1].ndim - 2))
-    energy = patch_energy(module, seen[0][0])
-    energy = energy.repeat_interleave(layer.filters // energy.shape[1], dim=1)
-    return seen[0][1], energy, sigma, seen[1][1]
-
-
-def test_outputs_have_the_variance_of_the_weights_times_the_energy():
-    probe = make_case("odd")
-    deviations = random_deviations(probe)
-    images = random_images(probe, 1).expand(40, -1, -1, -1)
-    for layer in probe.layers:
-        clean, energy, sigma, noisy = noisy_outputs(probe, layer, images, deviations)
-        assert torch.equal((energy == 0).expand_as(clean), noisy == clean)
-        standard = (noisy - clean) / (sigma.abs() * energy.sqrt())
-        standard = standard[:, (energy > 0).flatten(2).all(2)[0]]  # less the filters that see dead patches
-        count = standard.numel()
-        assert abs(float(standard.mean())) < 5 / count**0.5, layer.name
-        assert abs(float(standard.square().mean()) - 1) < 5 * (2 / count) ** 0.5, layer.name
-        # Every filter and every place by itself, and neither two images nor two places nor two filters share a draw.
-        for axes in ((0, 2, 3), (0, 1)):
-            squares = standard.square().mean(axes)
-            size = count / squares.numel()
-            assert float((squares - 1).abs().max()) < 6 * (2 / size) ** 0.5, layer.name
-        for axis in (0, 1, 2):
-            if standard.shape[axis] > 1:
-                product = standard * standard.roll(1, axis)
-                assert abs(float(product.mean())) < 5 / count**0.5, (layer.name, axis)
 
 
 def test_patches_of_zeros_have_no_noise_and_a_finite_gradient():
@@ -269,7 +226,7 @@ def test_the_head_moves_only_if_it_may(probe, task):
 
 def test_a_start_away_from_the_minimum_comes_back_to_it(probe):
     images = torch.randn(4, 3, 8, 8, generator=draw(1), dtype=torch.float64)
-    long = {"head_rate": 0.0, "beta": 1e-3, "rate": 3e-2, "steps": 300, "steps_per_epoch": 30}
+    long = {"head_rate": 0.0, "beta": 1e-3, "rate": 3e-2, "steps": 200, "steps_per_epoch": 20}
     found = run(probe, images, TARGETS["classes"], random_head(probe, 3), **long)
     start = found.log_precision + torch.linspace(-2, 2, probe.n_filters)
     again = run(probe, images, TARGETS["classes"], random_head(probe, 3), start=start, **long)

@@ -1,10 +1,8 @@
-"""R2 and R3 with engines: a command is stopped again and again, tasks kill their process, a machine is lost.
+"""R2 and R3 with backends: a command is stopped again and again, tasks kill their process, a machine is lost.
 
 Finished tasks stay, the rest goes on, and no process is left behind.
 """
 
-import importlib.util
-import json
 import os
 import random
 import signal
@@ -21,9 +19,8 @@ from task2vec.errors import ResourceError
 from task2vec.library import Library
 from task2vec.parallel import open_backend
 from tests.command import START
-from tests.embedding.test_many_engines import make_task, run, spoil
-from tests.engine.test_pool import wait_until
-from tests.engine.test_ray import find_session
+from tests.embedding.test_many_backends import make_task, run, spoil
+from tests.test_parallel import find_session, wait_until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,15 +57,15 @@ def folders(tmp_path_factory):
 def embed(folders, library, *, jobs, stop=None, after=0, seed=0):
     """What was told of each task until the command was stopped, a moment after so many had been made."""
     options = [
-        "--engine",
-        "pool",
+        "--backend",
+        "processes",
         "--jobs",
         str(jobs),
         "--threads",
         "1",
         "--library",
         library,
-        "--images",
+        "--max-samples",
         "6",
         "--l2",
         "0.1",
@@ -112,33 +109,22 @@ def stop_again_and_again(folders, library, stops, *, jobs):
     return told
 
 
-def test_a_pool_that_is_stopped(folders, tmp_path):
+def test_a_command_that_is_stopped(folders, tmp_path):
     told = stop_again_and_again(folders, tmp_path, [(signal.SIGINT, 3)], jobs=1)
     assert 3 <= list(told.values()).count("found") < TASKS
 
 
 @pytest.mark.long
-def test_a_pool_that_is_stopped_ten_times(folders, tmp_path):
+def test_a_command_that_is_stopped_ten_times(folders, tmp_path):
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
     stop_again_and_again(folders, tmp_path, [(signals[number % 3], 1) for number in range(10)], jobs=2)
 
 
 @pytest.mark.long
-def test_a_task_that_kills_its_process_is_told_and_the_rest_goes_on():
+def test_a_task_that_kills_its_process_is_reported_and_the_rest_goes_on():
     tasks = [make_task(number) for number in range(4)]
-    with open_backend("pool", jobs=2, threads=1) as pool:
-        found = run([spoil(task, "kill") if task is tasks[1] else task for task in tasks], pool)
+    with open_backend("processes", jobs=2, threads=1) as processes:
+        found = run([spoil(task, "kill") if task is tasks[1] else task for task in tasks], processes)
     assert [result.embedding is None for result in found] == [False, True, False, False]
     assert isinstance(found[1].error, ResourceError)
     assert "'task 1 (task 1)' was given up: its process died 3 times (signal 9)" in str(found[1].error)
-
-
-@pytest.mark.long
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: task2vec[ray]")
-def test_a_machine_of_a_cluster_is_lost():
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-m", "tests.engine.ray_nodes"]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told == {"units": 12, "failures": 0, "is_left_running": True}

@@ -5,8 +5,8 @@ import csv
 import numpy as np
 
 from task2vec.distance import DistanceMatrix
-from task2vec.experts.matrix import ErrorMatrix
-from task2vec.select.recommendation.result import Recommendation, Recommended
+from task2vec.experts import MetaTask, ModelInfo, TaskInfo
+from task2vec.select import Recommendation, Row
 
 FORMULAS = ["=cmd()", "+1", "-rf", "@sum", "\tx"]
 
@@ -33,16 +33,15 @@ def test_d8_distances(tmp_path):
 
 
 def test_d8_measured_errors(tmp_path):
-    errors = np.full((1, 5, 1, 1), 0.5)
-    hostile = ErrorMatrix(
-        ("=cmd()",), ("f" * 64,), tuple(FORMULAS), ("-p",), (0,), errors, errors, errors, np.zeros((1, 5), bool)
-    )
+    errors, tasks = np.full((1, 5, 1, 1), 0.5), (TaskInfo("=cmd()", fingerprint="f" * 64),)
+    models, shares = tuple(map(ModelInfo, FORMULAS)), np.zeros((1, 5))
+    hostile = MetaTask("=x", tasks, models, ("-p",), (0,), errors, errors, errors, shares, shares > 0)
     cells = read_cells(hostile.to_csv(tmp_path / "x.csv"))
     assert all(map(is_harmless, cells)) and {f"'{name}" for name in FORMULAS} | {"'-p"} <= set(cells)
 
 
 def test_d8_recommendations(tmp_path):
-    rows = tuple(Recommended(rank, name, 0.1, 0.0, 0.2, nearest=name, why=name) for rank, name in enumerate(FORMULAS))
+    rows = tuple(Row(rank, name, 0.1, 0.0, 0.2, nearest=name, why=name) for rank, name in enumerate(FORMULAS))
     hostile = Recommendation("=cmd()", "=cmd()", "", False, "=cmd()", rows)
     cells = read_cells(hostile.to_csv(tmp_path / "x.csv"))
     assert all(map(is_harmless, cells)) and [cells.count(f"'{name}") for name in FORMULAS] == [3] * 5

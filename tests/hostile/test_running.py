@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,7 @@ from tests.command import START, run_command
 ESCAPE = "\x1b"
 
 
-@pytest.mark.parametrize(
-    "env", [{}, {"NO_COLOR": "1"}, {"COLUMNS": "40"}, {"TERM": "dumb"}, {"PYTHONIOENCODING": "ascii"}]
-)
+@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "ascii"}])
 def test_help_without_a_terminal(env):
     result = run_command("--help", **env)
     assert result.returncode == 0
@@ -41,17 +40,24 @@ def test_a_table_without_a_terminal_in_forty_columns_and_ascii():
     assert max(map(len, table.splitlines())) <= 40
 
 
-def test_a_reader_that_goes_away_is_no_error():
-    many_lines = (
-        "import typer\n"
-        "from task2vec.cli import app, exits\n"
-        "def chatter():\n"
-        "    for line in range(100_000): print(line)\n"
-        "app.app.command()(exits.guarded(chatter))\n" + START
+def stage(code, name):
+    """Python that adds a command to ours, and starts it."""
+    return (
+        "import sys, signal, time\n"
+        # A background job of a shell passes on that interrupts are ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import types\n"
+        f"def {name}():\n{code}\n"
+        f"module = types.ModuleType('task2vec.cli.staged'); module.{name} = {name}\n"
+        "sys.modules['task2vec.cli.staged'] = module\n"
+        f"from task2vec.cli.app import COMMANDS\nCOMMANDS['{name}'] = ('staged', '{name}', 'A test.')\n" + START
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", many_lines, "chatter"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    code = stage("    for line in range(100_000): print(line)", "chatter")
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code, "chatter"], **pipes) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
@@ -61,19 +67,9 @@ def test_a_reader_that_goes_away_is_no_error():
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_an_interrupt_ends_with_130_and_no_traceback():
-    waits = (
-        "import signal, time\n"
-        # A background job of a shell hands on that interrupts are ignored.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from task2vec.cli import app, exits\n"
-        "def wait():\n"
-        "    print('ready', flush=True)\n"
-        "    time.sleep(60)\n"
-        "app.app.command()(exits.guarded(wait))\n" + START
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", waits, "wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    code = stage("    print('ready', flush=True)\n    time.sleep(60)", "wait")
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code, "wait"], text=True, **pipes) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.1)
@@ -83,17 +79,14 @@ def test_an_interrupt_ends_with_130_and_no_traceback():
 
 
 def test_a_missing_extra_is_one_line_with_the_command(tmp_path):
-    blocked = (
-        "import sys; sys.modules['matplotlib'] = None\n"
-        "from task2vec.cli import app, exits\n"
-        "import numpy as np\n"
-        "from task2vec.atlas import draw_distance_matrix\n"
-        "def draw():\n"
-        "    draw_distance_matrix(np.zeros((2, 2)), ['a', 'b'], path='x.png')\n"
-        "app.app.command()(exits.guarded(draw))\n" + START
+    code = (
+        "    sys.modules['matplotlib'] = None\n"
+        "    import numpy as np\n"
+        "    from task2vec.plots import draw_matrix\n"
+        "    draw_matrix(np.zeros((2, 2)), ['a', 'b'], out='x.png')"
     )
-    result = run_command("draw", python=blocked, cwd=tmp_path)
-    assert result.returncode == 5
+    result = run_command("draw", python=stage(code, "draw"), cwd=tmp_path)
+    assert result.returncode == 5, result.stderr
     assert result.stderr.count("\n") == 1
     assert "pip install 'task2vec[plot]'" in result.stderr
     assert list(tmp_path.iterdir()) == []

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import pytest
 import uvicorn
 
-from task2vec.web import server
-from task2vec.web.settings import Limits
+from task2vec.web import Limits, server
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 MUCH = 24 << 20  # more than the machine keeps between two sockets

@@ -7,15 +7,16 @@ import subprocess
 import pytest
 
 from task2vec.errors import DataError
-from task2vec.web import embedder
-from task2vec.web.jobs import EMBEDDER
+from task2vec.web.jobs import EMBEDDER, embed_folder
 
 
 def test_s6_code_in_the_folder_of_the_server_is_not_run(tmp_path):
     for name in ("PIL", "numpy", "safetensors"):
         (tmp_path / f"{name}.py").write_text("open('run', 'w').close()")
-    wish = {"folder": str(tmp_path / "none"), "name": None, "library": str(tmp_path / "library")}
-    told = subprocess.run(EMBEDDER, input=json.dumps(wish), cwd=tmp_path, capture_output=True, text=True, check=False)
+    request = {"folder": str(tmp_path / "none"), "name": None, "library": str(tmp_path / "library")}
+    told = subprocess.run(
+        EMBEDDER, input=json.dumps(request), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert not (tmp_path / "run").exists()
     assert "none" in json.loads(told.stdout.splitlines()[-1])["error"], told.stderr
 
@@ -30,7 +31,7 @@ def test_s6_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path, monkeypatc
     monkeypatch.setattr("task2vec.tasks.read_folder", lambda folder, name: read.append(folder))
     for folder in (link, link / "inner"):
         with pytest.raises(DataError, match="link"):
-            embedder.embed_folder({"folder": str(folder), "name": None, "library": "x"}, lambda words: None)
+            embed_folder({"folder": str(folder), "name": None, "library": "x"}, lambda words: None)
     assert read == []
 
 
@@ -46,4 +47,4 @@ def test_s6_a_link_that_comes_while_images_are_read_is_seen(tmp_path, monkeypatc
 
     monkeypatch.setattr("task2vec.tasks.read_folder", swap)
     with pytest.raises(DataError, match="link"):
-        embedder.embed_folder({"folder": str(folder), "name": None, "library": "x"}, lambda words: None)
+        embed_folder({"folder": str(folder), "name": None, "library": "x"}, lambda words: None)

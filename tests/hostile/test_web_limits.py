@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from task2vec import Library
-from task2vec.web.guards import CSP
-from task2vec.web.settings import Limits
+from task2vec.web import Limits
+from task2vec.web.security import CSP
 from tests.cli.material import make
 from tests.web.serving import API, HOME, OWN, WICKED, ask, ask_raw, fill, serving
 
@@ -68,7 +68,7 @@ def test_s8_a_body_that_never_comes_is_given_up(folder):
             "type": "http", "method": "POST", "path": f"{API}/jobs", "query_string": b"", "headers": [
                 (b"host", b"127.0.0.1:8765"), *JSON],
         }  # fmt: skip
-        client.portal.call(client.guards, scope, never, send)
+        client.portal.call(client.secure, scope, never, send)
     assert sent[0]["status"] == 408
 
 
@@ -90,7 +90,7 @@ def test_s8_a_body_that_never_comes_is_given_up(folder):
 def test_s8_json_that_is_deep_long_or_none(client, body):
     answer = client.post(f"{API}/jobs", content=body, headers={**OWN, "Content-Type": "application/json"})
     assert answer.status_code in (400, 404, 422), answer.text
-    assert set(answer.json()["error"]) == {"what", "why", "mend"} and len(answer.text) < 2000
+    assert set(answer.json()["error"]) == {"what", "why", "fix"} and len(answer.text) < 2000
     is_deep = max(body.count(b"["), body.count(b":")) > 16
     assert (answer.status_code == 400 and "too deep" in answer.text) == is_deep  # before anything parses it
 
@@ -143,12 +143,12 @@ def test_s9_any_name_comes_back_as_it_is(tmp_path, name):
 
 
 def test_s8_no_more_work_than_some_waits(client, monkeypatch):
-    monkeypatch.setattr("task2vec.web.answering.MOST_WAITING", {True: 2, False: 256})
-    answerer, gate = client.app_state.answerer, threading.Event()
+    monkeypatch.setattr("task2vec.web.state.MOST_WAITING", {True: 1, False: 256})
+    gate = threading.Event()
 
     async def crowd():
-        work = [asyncio.create_task(answerer.run(gate.wait, is_slow=True)) for _ in range(2)]
-        await asyncio.sleep(0)
+        work = [asyncio.create_task(client.state.run(gate.wait, is_slow=True)) for _ in range(3)]
+        await asyncio.sleep(0.2)
         return work
 
     async def leave(work):
@@ -159,8 +159,8 @@ def test_s8_no_more_work_than_some_waits(client, monkeypatch):
     try:
         for path in ("/folders", f"/matrix?ids={task}"):
             answer = client.get(API + path)
-            assert answer.status_code == 503 and "again" in answer.json()["error"]["mend"]
-        assert client.get(f"{API}/tasks").status_code == 200  # what is short is answered meanwhile
+            assert answer.status_code == 503 and "again" in answer.json()["error"]["fix"]
+        assert client.get(f"{API}/tasks").status_code == 200  # quick requests are answered meanwhile
     finally:
         gate.set()
         client.portal.call(leave, work)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from task2vec.web import answers
-from tests.web.serving import API, OWN, ask, fill, serving
-from tests.web.test_jobs import GOOD, command
+from task2vec.web import schemas
+from tests.web.serving import API, GOOD, OWN, ask, fill, serving
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis makes up the requests")
 OPERATIONS = 15
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module i
 def client(tmp_path_factory):
     folder = tmp_path_factory.mktemp("schema") / "tasks"
     fill(folder)
-    with serving(folder, roots=[folder], jobs=command(GOOD)) as client:
+    with serving(folder, roots=[folder], jobs=GOOD) as client:
         client.ids = {
             "task": [one["id"] for one in ask(client, "/tasks")["tasks"]],
             "space": [one["id"] for one in ask(client, "/status")["spaces"]],
@@ -33,7 +32,7 @@ def open_schema(client):
     """All operations, by what they are called."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        schema = schemathesis.openapi.from_dict(client.guards.api.openapi())
+        schema = schemathesis.openapi.from_dict(client.secure.api.openapi())
         return [found.ok() for found in schema.get_all_operations()]
 
 
@@ -70,12 +69,12 @@ def check(operation, answer):
         return
     told = operation.definition.raw["responses"]
     if answer.status_code >= 400:
-        assert set(answer.json()["error"]) == {"what", "why", "mend"}, what
+        assert set(answer.json()["error"]) == {"what", "why", "fix"}, what
         return
     if answer.headers["content-type"].startswith("application/json") and str(answer.status_code) in told:
         name = told[str(answer.status_code)]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
         if answer.request.url.path.count("/") == operation.path.count("/"):
-            getattr(answers, name).model_validate_json(answer.content)
+            getattr(schemas, name).model_validate_json(answer.content)
 
 
 def attack(client, requests):
@@ -101,16 +100,15 @@ def _make_run(client, operation, counts):
 
 
 def test_no_made_up_request_makes_the_server_fail(client):
-    counts = attack(client, 150)
-    assert min(counts[200], counts[404]) > 15 and counts[422] > 5
+    counts = attack(client, 45)
+    assert counts[200] > 5 and counts[404] > 5
 
 
 @pytest.mark.long
 def test_no_made_up_request_of_2000_makes_the_server_fail(client):
     counts = attack(client, 2600)
     assert sum(counts.values()) >= 2000 and min(counts[200], counts[404], counts[422]) > 100
-    print(dict(sorted(counts.items())))
 
 
 def test_the_description_is_the_one_that_is_served(client):
-    assert client.get(f"{API}/openapi.json").json() == client.guards.api.openapi()
+    assert client.get(f"{API}/openapi.json").json() == client.secure.api.openapi()

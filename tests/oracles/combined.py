@@ -1,4 +1,4 @@
-"""The combined model the slow way: one covariance over all cells of all tasks and experts, and one dense solve."""
+"""The combined strategy the slow way: one covariance over all cells of all tasks and models, and one dense solve."""
 
 import numpy as np
 
@@ -6,12 +6,12 @@ LEVEL, CLASSES, SLOPES = 4.0, 0.1, 1.0
 
 
 def cover(cells, scales, new):
-    """Covariance of the true errors of all pairs, tasks by experts; `new` is a further task, the last row."""
+    """Covariance of the true errors of all pairs, tasks by models; `new` is a further task, the last row."""
     distances = np.block([[cells.distances, new["distances"][:, None]], [new["distances"][None], np.zeros((1, 1))]])
-    classes, groups = np.append(cells.classes, new["classes"]), np.append(cells.groups, new["group"])
+    classes, groups = np.append(cells.classes, new["classes"]), np.append(cells.datasets, new["group"])
     drifts = np.concatenate([cells.drifts, new["drifts"][:, None]], axis=1)
-    experts, tasks, _ = drifts.shape
-    pairs = [(task, expert) for task in range(tasks) for expert in range(experts)]
+    models, tasks, _ = drifts.shape
+    pairs = [(task, model) for task in range(tasks) for model in range(models)]
     whole = np.empty((len(pairs), len(pairs)))
     for i, (s, e) in enumerate(pairs):
         for j, (t, f) in enumerate(pairs):
@@ -27,7 +27,7 @@ def predict(cells, scales, new):
     """Mean and covariance of the new task's errors, and minus the log likelihood without its constant."""
     pairs, whole = cover(cells, scales, new)
     last = len(cells.noise)
-    known = [i for i, (task, expert) in enumerate(pairs) if task < last and cells.known[task, expert]]
+    known = [i for i, (task, model) in enumerate(pairs) if task < last and cells.known[task, model]]
     asked = [i for i, (task, _) in enumerate(pairs) if task == last]
     places = [pairs[i] for i in known]
     noise = [scales.rest + cells.noise[t] + scales.seen * cells.seen[t, e] for t, e in places]
@@ -43,17 +43,17 @@ def predict(cells, scales, new):
 def learn(cells, scales, new, told):
     """The same mean and covariance when some errors on the new task itself are known too: one solve over all cells.
 
-    `told` has the experts, their values and the variances of these around the true ones. The rest of a pair belongs to
+    `told` has the models, their values and the variances of these around the true ones. The rest of a pair belongs to
     its true error, so it is the same in what was measured and in what is asked.
     """
     pairs, whole = cover(cells, scales, new)
     last = len(cells.noise)
     whole = whole + scales.rest * np.eye(len(pairs))
-    known = [i for i, (task, expert) in enumerate(pairs) if task < last and cells.known[task, expert]]
+    known = [i for i, (task, model) in enumerate(pairs) if task < last and cells.known[task, model]]
     noise = [cells.noise[t] + scales.seen * cells.seen[t, e] for t, e in (pairs[i] for i in known)]
-    known += [pairs.index((last, expert)) for expert in told["experts"]]
+    known += [pairs.index((last, model)) for model in told["models"]]
     noise += list(told["noise"])
-    values = np.append([cells.values[pairs[i]] for i in known[: -len(told["experts"])]], told["values"])
+    values = np.append([cells.values[pairs[i]] for i in known[: -len(told["models"])]], told["values"])
     asked = [i for i, (task, _) in enumerate(pairs) if task == last]
     inner = whole[np.ix_(known, known)] + np.diag(noise)
     crossed = whole[np.ix_(asked, known)]
@@ -62,15 +62,15 @@ def learn(cells, scales, new, told):
 
 
 def miss(cells, scales):
-    """Mean excess of the last expert's squared leave-one-out residuals over what the model grants them."""
+    """Mean excess of the last model's squared leave-one-out residuals over what the model grants them."""
     tasks = len(cells.noise)
     new = {"distances": np.full(tasks, 1.0), "classes": 0.0, "group": -1, "drifts": np.zeros_like(cells.drifts[:, 0])}
     pairs, whole = cover(cells, scales, new)
-    known = [i for i, (task, expert) in enumerate(pairs) if task < tasks and cells.known[task, expert]]
+    known = [i for i, (task, model) in enumerate(pairs) if task < tasks and cells.known[task, model]]
     places = [pairs[i] for i in known]
     noise = [scales.rest + cells.noise[t] + scales.seen * cells.seen[t, e] for t, e in places]
     inverse = np.linalg.inv(whole[np.ix_(known, known)] + np.diag(noise))
     weights = inverse @ np.array([cells.values[place] for place in places])
-    own = [i for i, (_, expert) in enumerate(places) if expert == cells.known.shape[1] - 1]
+    own = [i for i, (_, model) in enumerate(places) if model == cells.known.shape[1] - 1]
     granted = 1 / np.diag(inverse)[own]
     return max(0.0, float(((weights[own] * granted) ** 2 - granted).mean()))

@@ -32,16 +32,3 @@ def diagonal_fisher(u: np.ndarray, w: np.ndarray, images: np.ndarray) -> np.ndar
 def filter_fisher(u: np.ndarray, w: np.ndarray, images: np.ndarray) -> np.ndarray:
     """(h,): the diagonal averaged over the weights of each hidden unit."""
     return full_fisher(u, w, images).diagonal().reshape(u.shape).mean(1)
-
-
-def diagonal_hessian(u: np.ndarray, w: np.ndarray, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(h, d): the diagonal of the Hessian of the mean cross-entropy by U, for the given labels (n,) of 0 and 1.
-
-    d^2 / du^2 of -log p(y) is p (1 - p) (w z')^2 x^2 + (p - y) w z'' x^2: the Fisher, and a rest that vanishes on
-    average over labels that are drawn from the model.
-    """
-    z = sigmoid(images @ u.T)
-    p = sigmoid(z @ w)
-    slope, bend = z * (1 - z), z * (1 - z) * (1 - 2 * z)
-    curvature = (p * (1 - p))[:, None] * np.square(w * slope) + (p - labels)[:, None] * w * bend
-    return np.einsum("nh,nd->hd", curvature, np.square(images)) / len(images)

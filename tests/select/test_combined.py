@@ -8,325 +8,377 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from task2vec.errors import UndefinedScoreError
-from task2vec.select.evidence import Answer, Evidence
-from task2vec.select.strategies import combined, combined_cells, combined_model, find_strategy
-from task2vec.select.strategies.combined import Combined
-from task2vec.select.strategies.static import Static
+from task2vec.select import Prediction, combined, fit_combined
+from task2vec.select.combined import Posterior, Similarity, solve
+from task2vec.select.evaluate import evaluate
+from task2vec.select.strategies import fit_average_best
 from tests.oracles import combined as oracle
+from tests.select.material import build, make_metatask, with_errors
 
 
-def draw(tasks=8, experts=5, seeds=3, *, missing=0.25, seen=0.2, seed=0, apart=1.0):
-    """Tasks on a plane, experts with a side each: errors are small on their side, and the plane tells which it is."""
+def draw(tasks=8, models=5, seeds=3, *, missing=0.25, seen=0.2, seed=0, apart=1.0):
+    """Tasks on a plane, models with a side each: errors are small on their side, and the plane shows which it is."""
     random = np.random.default_rng(seed)
     places = random.normal(size=(tasks, 2)) * apart
-    sides = random.normal(size=(experts, 2))
-    level = -1 + 0.3 * random.normal(size=(tasks, 1)) + 0.2 * random.normal(size=experts) - 0.5 * places @ sides.T
-    rough = level[:, :, None] + 0.1 * random.normal(size=(tasks, experts, seeds))
+    sides = random.normal(size=(models, 2))
+    level = -1 + 0.3 * random.normal(size=(tasks, 1)) + 0.2 * random.normal(size=models) - 0.5 * places @ sides.T
+    rough = level[:, :, None] + 0.1 * random.normal(size=(tasks, models, seeds))
     errors = 1 / (1 + np.exp(-rough))
-    errors[random.random((tasks, experts)) < missing] = np.nan
+    errors[random.random((tasks, models)) < missing] = np.nan
     distances = ((places[:, None] - places) ** 2).sum(2)
-    return Evidence(
-        tuple(f"task {i}" for i in range(tasks)),
-        tuple(f"expert {j}" for j in range(experts)),
-        errors,
-        random.random((tasks, experts)) >= seen,
-        tuple("abc"[i % 3] for i in range(tasks)),
-        (None,) * experts,
-        (None,) * experts,
-        classes=random.integers(2, 30, tasks),
-        distances={"symmetric": distances},
-        scores={"logme": -level + 0.1 * random.normal(size=level.shape)},
-    )
+    has_seen = random.random((tasks, models)) < seen
+    classes = random.integers(2, 30, tasks)
+    scores = {"logme": (-level + 0.1 * random.normal(size=level.shape))[:, :, None]}
+    datasets = ["abc"[i % 3] for i in range(tasks)]
+    known = {"datasets": datasets, "classes": classes, "seen": has_seen}
+    return build(errors, **known, distances={"symmetric": distances}, scores=scores)
 
 
-def ask(evidence, row, strategy=None):
-    others = np.delete(np.arange(len(evidence.tasks)), row)
-    fitted = (strategy or Combined()).fit(evidence.only(others))
-    return fitted, evidence.ask(row).among(others)
+def ask(metatask, row, **options):
+    others = np.delete(np.arange(len(metatask.tasks)), row)
+    return fit_combined(metatask.only(others), **options), metatask.query(row, known=others)
 
 
 def scales(**changed):
     values = {"good": 0.1, "rest": 0.02, "own": 0.05, "near": 0.3, "seen": 0.4, "dataset": 0.2, "suit": 0.15}
-    return combined_model.Scales(**(values | {"width": 2.0} | changed))
+    return combined.Scales(**(values | {"width": 2.0} | changed))
+
+
+def rescale(fitted, given):
+    """The model with given scales."""
+    similarity = Similarity.of(fitted.cells.distances, given.width)
+    return replace(fitted, scales=given, similarity=similarity, solution=solve(fitted.cells, given, similarity))
+
+
+def describe(fitted, query):
+    """The query as the dense oracle takes it."""
+    return {
+        "distances": query.distances["symmetric"],
+        "classes": np.log(query.classes) - fitted.classes,
+        "group": {"a": 0, "b": 1, "c": 2}[query.dataset],
+        "drifts": np.zeros((5, fitted.cells.drifts.shape[2])),
+    }
 
 
 @pytest.mark.parametrize("score", [None, "logme"])
 def test_predictions_and_likelihood_are_those_of_one_dense_solve(score):
-    evidence = draw()
-    fitted, question = ask(evidence, 3, Combined(score=score))
-    cells, given = fitted.cells, scales()
-    likeness = combined_model.liken(cells.distances, given.width)
-    solution = combined_model.solve(cells, given, likeness)
-    assert likeness.lift == 0 and cells.seen.any() and not cells.known.all()
-    fitted = replace(fitted, scales=given, likeness=likeness, solution=solution)
-    forecast = fitted.forecast(question)
-    drifts = np.zeros((5, cells.drifts.shape[2]))
+    fitted, query = ask(draw(), 3, score=score)
+    fitted, new = rescale(fitted, scales()), describe(fitted, query)
+    cells = fitted.cells
+    assert fitted.similarity.lift == 0 and cells.seen.any() and not cells.known.all()
+    posterior = fitted.posterior(query)
     if score:
-        allowed = question.scores["logme"][question.is_candidate]
-        drifts[:, 1] = np.clip((question.scores["logme"] - allowed.mean()) / allowed.std(), -4, 4)
-    new = {
-        "distances": question.distances["symmetric"],
-        "classes": np.log(question.classes) - fitted.classes,
-        "group": {"a": 0, "b": 1, "c": 2}[question.group],
-        "drifts": drifts,
-    }
-    mean, spread, cost = oracle.predict(cells, given, new)
-    found = forecast.lean @ forecast.spread @ forecast.lean.T + forecast.common + np.diag(forecast.own)
-    np.testing.assert_allclose(forecast.mean, mean, atol=1e-9)
+        allowed = query.scores["logme"][query.is_candidate]
+        new["drifts"][:, 1] = np.clip((query.scores["logme"] - allowed.mean()) / allowed.std(), -4, 4)
+    mean, spread, cost = oracle.predict(cells, fitted.scales, new)
+    found = posterior.lean @ posterior.spread @ posterior.lean.T + posterior.common + np.diag(posterior.own)
+    np.testing.assert_allclose(posterior.mean, mean, atol=1e-9)
     np.testing.assert_allclose(found, spread, atol=1e-9)
-    np.testing.assert_allclose(solution.cost, cost, rtol=1e-9)
+    np.testing.assert_allclose(fitted.solution.cost, cost, rtol=1e-9)
     gap = spread[0, 0] + spread[1, 1] - 2 * spread[0, 1]
-    assert forecast.compare(0, 1) == pytest.approx(norm.cdf((mean[1] - mean[0]) / np.sqrt(gap)))
+    assert posterior.p_better(0, 1) == pytest.approx(norm.cdf((mean[1] - mean[0]) / np.sqrt(gap)))
+
+
+@pytest.mark.parametrize("models", [[1], [0, 3, 4]])
+def test_measured_errors_are_conditioned_on_as_one_dense_solve_does(models):
+    fitted, query = ask(draw(), 3)
+    fitted = rescale(fitted, scales())
+    values, noise = np.linspace(-0.8, 0.4, len(models)), np.linspace(0.01, 0.2, len(models))
+    told = {"models": models, "values": values, "noise": noise}
+    mean, spread = oracle.learn(fitted.cells, fitted.scales, describe(fitted, query), told)
+    found = fitted.posterior(query).condition(np.array(models), values, noise)
+    whole = found.lean @ found.spread @ found.lean.T + found.common + np.diag(found.own)
+    np.testing.assert_allclose(found.mean, mean, atol=1e-9)
+    np.testing.assert_allclose(whole, spread, atol=1e-9)
+    widths = norm.ppf(0.95) * np.sqrt(np.diag(spread) + fitted.cells.noise.mean())
+    np.testing.assert_allclose(found.half_widths(9), widths, atol=1e-9)
+    draws = np.random.default_rng(1).multivariate_normal(mean, spread, 40_000).argmin(1)
+    np.testing.assert_allclose(found.p_best(np.ones(5, dtype=bool)), np.bincount(draws, minlength=5) / 4e4, atol=0.03)
+
+
+def test_a_noisy_error_is_shrunk_and_an_exact_one_is_taken():
+    fitted, query = ask(draw(), 3)
+    posterior = fitted.posterior(query)
+    assert posterior.condition(np.zeros(0, dtype=int), np.zeros(0), np.zeros(0)) is posterior
+    error = posterior.mean[2] - 1.0
+    found = [posterior.condition(np.array([2]), np.array([error]), np.array([n])).mean for n in (1e-9, 0.1, 1e9)]
+    assert found[0][2] == pytest.approx(error, abs=1e-6) and found[2] == pytest.approx(posterior.mean, abs=1e-6)
+    assert error < found[1][2] < posterior.mean[2]
+    assert (found[0] < posterior.mean).all()  # the others move with it
+    exact = replace(posterior, own=np.full(5, 0.3)).condition(np.arange(3), np.array([-0.5, -0.5, 0.2]), np.zeros(3))
+    assert [exact.p_better(0, 1), exact.p_better(0, 2), exact.p_better(2, 0)] == [0.5, 1.0, 0.0]
+
+
+def test_an_error_without_information_leaves_students_tails():
+    fitted, query = ask(draw(), 3)
+    posterior = fitted.posterior(replace(query, dataset="unheard of"))
+    assert (posterior.between > 0).all()
+    blind, exact = (posterior.condition(np.array([2]), np.array([-0.5]), np.array([noise])) for noise in (1e9, 1e-9))
+    np.testing.assert_allclose(blind.half_widths(3), posterior.half_widths(3), rtol=1e-6)
+    assert exact.between[2] == pytest.approx(0, abs=1e-6) and (exact.between[:2] < posterior.between[:2]).all()
+    # The dataset keeps its share of what is left unknown of the effect that all models have in common.
+    noise, numbers = np.array([0.05, 0.3]), np.array([0, 2])
+    told = posterior.lean[numbers] @ posterior.spread @ posterior.lean[numbers].T + posterior.common
+    pull = np.linalg.inv(told + np.diag(posterior.own[numbers] + noise)).sum()
+    left = (1 - posterior.common * pull) * posterior.between
+    left[numbers] *= (noise / (posterior.own[numbers] + noise)) ** 2
+    found = posterior.condition(numbers, np.array([-0.5, 0.1]), noise)
+    np.testing.assert_allclose(found.between, left, rtol=1e-9)
 
 
 @pytest.mark.parametrize("is_euclidean", [True, False])
 def test_the_gradient_is_that_of_differences(is_euclidean):
-    cells = ask(draw(12, 6), 0, Combined(score="logme"))[0].cells
+    cells = ask(draw(12, 6), 0, score="logme")[0].cells
     if not is_euclidean:
         random = np.random.default_rng(1).random((11, 11)) * 3
         cells = replace(cells, distances=(random + random.T) * (1 - np.eye(11)))
-        assert combined_model.liken(cells.distances, 4.0).lift > 0.1
-    logs = combined_model._STARTS + np.random.default_rng(2).normal(size=8) * 0.3
-    _, gradient = combined_model.weigh_scales(logs, cells, 2.0)
+        similarity = Similarity.of(cells.distances, 4.0)
+        assert similarity.lift > 0.1 and np.linalg.eigvalsh(similarity.whole)[0] > -1e-9
+    logs = combined._STARTS + np.random.default_rng(2).normal(size=8) * 0.3
+    _, gradient = combined.weigh_scales(logs, cells, 2.0)
     steps = 1e-5 * np.eye(8)
-    rise = [combined_model.weigh_scales(logs + step, cells, 2.0)[0] for step in steps]
-    fall = [combined_model.weigh_scales(logs - step, cells, 2.0)[0] for step in steps]
+    rise = [combined.weigh_scales(logs + step, cells, 2.0)[0] for step in steps]
+    fall = [combined.weigh_scales(logs - step, cells, 2.0)[0] for step in steps]
     np.testing.assert_allclose(gradient, (np.array(rise) - fall) / 2e-5, atol=1e-6)
 
 
-def test_the_lifted_likeness_has_no_eigenvalue_below_zero():
-    random = np.random.default_rng(1).random((11, 11)) * 3
-    likeness = combined_model.liken((random + random.T) * (1 - np.eye(11)), 4.0)
-    assert np.linalg.eigvalsh(likeness.raw)[0] < -0.1 and np.linalg.eigvalsh(likeness.whole)[0] > -1e-9
-
-
-def test_experts_with_the_same_cells_are_inverted_together_and_all_the_same():
+def test_models_with_the_same_cells_are_inverted_together():
     cells = ask(draw(8, 5), 0)[0].cells
-    twice = replace(
-        cells,
-        **{name: np.tile(getattr(cells, name), (1, 2)) for name in ("values", "known", "seen")},
-        drifts=np.tile(cells.drifts, (2, 1, 1)),
-    )
-    likeness = combined_model.liken(cells.distances, 2.0)
-    once, found = (combined_model.solve(each, scales(), likeness).inverses for each in (cells, twice))
+    double = {name: np.tile(getattr(cells, name), (1, 2)) for name in ("values", "known", "seen")}
+    twice = replace(cells, **double, drifts=np.tile(cells.drifts, (2, 1, 1)))
+    similarity = Similarity.of(cells.distances, 2.0)
+    once, found = (solve(each, scales(), similarity).inverses for each in (cells, twice))
     np.testing.assert_allclose(found, np.tile(once, (2, 1, 1)))
 
 
-def test_the_errors_of_the_asked_task_are_never_looked_at():
-    evidence = draw(10, 6, missing=0)
-    errors = evidence.errors.copy()
-    errors[4] = np.random.default_rng(9).random(errors[4].shape)
-    answers = []
-    for each in (evidence, replace(evidence, errors=errors)):
-        fitted, question = ask(each, 4, Combined(score="logme"))
-        answers.append(fitted.rank(question))
-    for name in ("badness", "errors", "low", "high", "chances"):
-        assert getattr(answers[0], name).tobytes() == getattr(answers[1], name).tobytes()
+def test_predictions_have_intervals_and_probabilities_of_candidates():
+    fitted, query = ask(draw(12, 6, seed=2), 1)
+    prediction = fitted.predict(query)
+    assert (prediction.low < prediction.errors).all() and (prediction.errors < prediction.high).all()
+    assert prediction.p_best.sum() == pytest.approx(1) and not prediction.p_best[~query.is_candidate].any()
+    assert prediction.p_best.tobytes() == fitted.predict(query).p_best.tobytes()
+    assert prediction.average_best in np.flatnonzero(query.is_candidate)
 
 
-def test_answers_have_intervals_and_chances_of_candidates():
-    fitted, question = ask(draw(12, 6, seed=2), 1)
-    answer = fitted.rank(question)
-    assert (answer.low < answer.errors).all() and (answer.errors < answer.high).all()
-    assert answer.chances.sum() == pytest.approx(1) and not answer.chances[~question.is_candidate].any()
-    assert answer.chances.tobytes() == fitted.rank(question).chances.tobytes()
-    assert answer.static in np.flatnonzero(question.is_candidate)
-
-
-def test_chances_are_those_of_independent_experts():
-    forecast = combined.Forecast(
-        np.array([0.0, 0.5, -9.0]), np.zeros((3, 2)), np.eye(2), 1.0, np.zeros(3), np.full(3, 0.5), 0.1
-    )
-    chances = forecast.chances(np.array([True, True, False]))
-    assert chances[0] == pytest.approx(norm.cdf(0.5), abs=0.03) and chances[2] == 0
-    assert chances[0] == pytest.approx(forecast.compare(0, 1), abs=0.03)
-    assert not forecast.chances(np.zeros(3, dtype=bool)).any()
+def test_probabilities_are_those_of_independent_models():
+    own = (np.zeros(3), np.full(3, 0.5), 0.1)
+    posterior = Posterior(np.array([0.0, 0.5, -9.0]), np.zeros((3, 2)), np.eye(2), 1.0, *own)
+    found = posterior.p_best(np.array([True, True, False]))
+    assert found[0] == pytest.approx(norm.cdf(0.5), abs=0.03) and found[2] == 0
+    assert found[0] == pytest.approx(posterior.p_better(0, 1), abs=0.03)
+    assert not posterior.p_best(np.zeros(3, dtype=bool)).any()
 
 
 def test_the_spread_between_few_datasets_has_students_tails():
-    known = combined.Forecast(np.zeros(1), np.array([[2.0]]), np.eye(1) * 0.25, 0.5, np.zeros(1), np.array([0.3]), 0.2)
-    assert known.widths(3)[0] == pytest.approx(norm.ppf(0.95) * np.sqrt(1 + 0.5 + 0.3 + 0.2))
+    known = Posterior(np.zeros(1), np.array([[2.0]]), np.eye(1) * 0.25, 0.5, np.zeros(1), np.array([0.3]), 0.2)
+    assert known.half_widths(3)[0] == pytest.approx(norm.ppf(0.95) * np.sqrt(1 + 0.5 + 0.3 + 0.2))
     unknown = replace(known, between=np.array([0.4]))
     expected = np.sqrt(norm.ppf(0.95) ** 2 * 1.6 + student.ppf(0.95, 4) ** 2 * 0.4)
-    assert unknown.widths(5)[0] == pytest.approx(expected) and unknown.widths(1)[0] == unknown.widths(3)[0]
+    assert unknown.half_widths(5)[0] == pytest.approx(expected)
+    assert unknown.half_widths(1)[0] == unknown.half_widths(3)[0]
 
 
-def test_a_similar_task_is_learned_from_and_a_far_one_gets_the_static_choice():
-    evidence = draw(30, 6, missing=0, seen=0, seed=4)
-    near = [ask(evidence, row) for row in range(len(evidence.tasks))]
-    asked = [(row, fitted.rank(question)) for row, (fitted, question) in enumerate(near)]
-    chosen = np.mean([evidence.mean[row, answer.order(np.ones(6, dtype=bool))[0]] for row, answer in asked])
-    static = np.mean([evidence.mean[row, answer.static] for row, answer in asked])
-    assert chosen < 0.9 * static
-    assert sum(not answer.abstains for _, answer in asked) > 15
-    fitted, question = near[0]
-    far = fitted.rank(replace(question, distances={"symmetric": np.full(29, 1e3)}, group=None))
-    first = Answer(Static().fit(fitted.evidence).rank(question).badness).order(question.is_candidate)[0]
-    assert far.abstains and far.order(question.is_candidate)[0] == first == far.static
-    # Far away it knows less.
-    assert (far.high - far.low > asked[0][1].high - asked[0][1].low).all()
+def test_a_similar_task_is_learned_from_and_a_far_one_gets_the_average_best_model():
+    metatask, everybody = draw(30, 6, missing=0, seen=0, seed=4), np.ones(6, dtype=bool)
+    near = [ask(metatask, row) for row in range(30)]
+    found = [fitted.predict(query) for fitted, query in near]
+    chosen = np.mean([metatask.mean[row, one.order(everybody)[0]] for row, one in enumerate(found)])
+    average = np.mean([metatask.mean[row, one.average_best] for row, one in enumerate(found)])
+    assert chosen < 0.9 * average
+    assert sum(not one.abstains for one in found) > 15
+    fitted, query = near[0]
+    far = fitted.predict(replace(query, distances={"symmetric": np.full(29, 1e3)}, dataset=None))
+    first = Prediction(fit_average_best(fitted.metatask)(query).loss).order(query.is_candidate)[0]
+    assert far.abstains and far.order(query.is_candidate)[0] == first == far.average_best
+    assert (far.high - far.low > found[0].high - found[0].low).all()  # far away it knows less
 
 
-def test_what_is_not_near_counts_only_where_the_choice_is_sure():
-    evidence = replace(draw(20, 4, missing=0, seen=0, seed=5), distances={})
-    fitted, far = ask(evidence, 0, Combined(score="logme"))
-    static = fitted.rank(far).static
-    best = (static + 1) % 4
+def test_far_from_all_known_tasks_only_a_confident_choice_counts():
+    metatask = replace(draw(20, 4, missing=0, seen=0, seed=5), distances={})
+    fitted, far = ask(metatask, 0, score="logme")
+    best = (fitted.predict(far).average_best + 1) % 4
     scores = np.zeros(4)
     scores[best] = 5.0
-    answer = fitted.rank(replace(far, scores={"logme": scores}))
-    assert not fitted.is_near(far) and answer.sureness >= combined.SURE and not answer.abstains
-    assert answer.order(far.is_candidate)[0] == best
-
-
-def test_the_static_choice_is_put_first_where_another_is_predicted_to_be_a_little_better():
-    evidence = replace(draw(15, 5, missing=0, seen=0), distances={})
-    fitted, question = ask(evidence, 2)
-    worst = int(fitted.forecast(question).mean.argmax())
-    answer = fitted._heed(question, fitted.forecast(question), fitted.rank(question), worst)
-    assert answer.sureness > 0.5 and answer.static == worst
-    assert (answer.order(question.is_candidate)[0] == worst) == answer.abstains == (answer.sureness < combined.SURE)
-
-
-def test_without_distances_the_static_order_is_left():
-    evidence = replace(draw(15, 5, missing=0, seen=0), distances={})
-    fitted, question = ask(evidence, 2)
-    answer = fitted.rank(question)
-    assert answer.order(question.is_candidate)[0] == answer.static and answer.abstains
+    found = fitted.predict(replace(far, scores={"logme": scores}))
+    assert not fitted.is_near(far) and found.p_better >= combined.CONFIDENT and not found.abstains
+    assert found.order(far.is_candidate)[0] == best
+    plain, query = ask(metatask, 2)
+    found = plain.predict(query)
+    assert found.order(query.is_candidate)[0] == found.average_best and found.abstains
 
 
 def test_unknown_distances_are_far_ones():
-    evidence = draw(10, 5, missing=0)
-    holes = evidence.distances["symmetric"].copy()
+    metatask = draw(10, 5, missing=0)
+    holes = metatask.distances["symmetric"].copy()
     holes[:, 4] = holes[4] = np.nan
-    fitted, question = ask(replace(evidence, distances={"symmetric": holes}), 0)
-    assert np.isfinite(fitted.rank(question).errors).all()
-    fitted, question = ask(replace(evidence, distances={"symmetric": holes}), 4)
-    assert not fitted.is_near(question) and np.isfinite(fitted.rank(question).errors).all()
+    for row in (0, 4):
+        fitted, query = ask(replace(metatask, distances={"symmetric": holes}), row)
+        assert np.isfinite(fitted.predict(query).errors).all()
+    assert not fitted.is_near(query)
 
 
-def test_an_expert_without_errors_is_between_the_others_and_uncertain():
-    evidence = draw(14, 6, missing=0, seen=0)
-    errors = evidence.errors.copy()
+def test_a_model_without_errors_is_between_the_others_and_uncertain():
+    metatask = draw(14, 6, missing=0, seen=0)
+    errors = metatask.errors[:, :, 0].copy()
     errors[:, 2] = np.nan
-    fitted, question = ask(replace(evidence, errors=errors), 3)
-    forecast, answer = fitted.forecast(question), fitted.rank(question)
+    fitted, query = ask(with_errors(metatask, errors), 3)
+    posterior, found = fitted.posterior(query), fitted.predict(query)
     others = np.delete(np.arange(6), 2)
-    assert forecast.own[2] > 1.5 * forecast.own[others].max()
-    assert answer.errors[others].min() < answer.errors[2] < answer.errors[others].max()
-    assert answer.high[2] - answer.low[2] > 0 and answer.static != 2
+    assert posterior.own[2] > 1.5 * posterior.own[others].max()
+    assert found.errors[others].min() < found.errors[2] < found.errors[others].max()
+    assert found.high[2] - found.low[2] > 0 and found.average_best != 2
 
 
-@pytest.mark.parametrize(
-    "shape", [{"tasks": 3, "experts": 1}, {"tasks": 3, "experts": 4}, {"tasks": 2, "experts": 2}, {"seeds": 1}]
-)
-def test_little_evidence_gives_sane_answers(shape):
-    evidence = draw(**({"missing": 0, "seen": 0} | shape))
-    evidence = replace(evidence, groups=("one",) * len(evidence.tasks), classes=None)
-    fitted, question = ask(evidence, 0)
-    answer = fitted.rank(question)
-    assert np.isfinite(answer.errors).all() and (answer.high > answer.low).all()
-    assert answer.low.min() >= 0 and answer.high.max() <= 1 and answer.chances.sum() == pytest.approx(1)
-    alone = replace(question, is_candidate=np.zeros(len(evidence.experts), dtype=bool))
-    assert fitted.rank(alone).static is None
-
-
-def test_nothing_known_is_said():
-    evidence = draw()
-    with pytest.raises(UndefinedScoreError, match="no error is known"):
-        Combined().fit(replace(evidence, errors=np.full_like(evidence.errors, np.nan)))
+@pytest.mark.parametrize("shape", [{"tasks": 3, "models": 1}, {"tasks": 3, "models": 4}, {"seeds": 1}])
+def test_little_evidence_gives_sane_predictions(shape):
+    metatask = draw(**({"missing": 0, "seen": 0} | shape))
+    metatask = replace(metatask, tasks=tuple(replace(one, dataset="a", classes=0) for one in metatask.tasks))
+    fitted, query = ask(metatask, 0)
+    found = fitted.predict(query)
+    assert np.isfinite(found.errors).all() and (found.high > found.low).all()
+    assert found.low.min() >= 0 and found.high.max() <= 1 and found.p_best.sum() == pytest.approx(1)
+    alone = replace(query, is_candidate=np.zeros(len(metatask.models), dtype=bool))
+    assert fitted.predict(alone).average_best is None
 
 
 def test_errors_of_none_and_of_all_stay_between_zero_and_one():
-    evidence = draw(8, 4, missing=0)
-    errors = np.where(evidence.errors < 0.3, 0.0, 1.0)
-    fitted, question = ask(replace(evidence, errors=errors), 0)
-    answer = fitted.rank(question)
-    assert answer.low.min() >= 0 and answer.high.max() <= 1 and np.isfinite(answer.badness).all()
+    metatask = draw(8, 4, missing=0)
+    fitted, query = ask(with_errors(metatask, np.where(metatask.errors[:, :, 0] < 0.3, 0.0, 1.0)), 0)
+    found = fitted.predict(query)
+    assert found.low.min() >= 0 and found.high.max() <= 1 and np.isfinite(found.loss).all()
+    with pytest.raises(UndefinedScoreError, match="no error is known"):
+        fit_combined(with_errors(metatask, np.full((8, 4, 3), np.nan)))
 
 
-def test_a_question_without_the_score_is_answered_without_it():
-    evidence = draw(10, 5, missing=0)
-    fitted, question = ask(evidence, 0, Combined(score="logme"))
-    silent = replace(question, scores={})
-    plain, _ = ask(evidence, 0)
-    np.testing.assert_array_equal(fitted.rank(silent).errors, plain.rank(silent).errors)
-    assert not np.allclose(fitted.rank(question).errors, plain.rank(question).errors)
-
-
-def test_scores_count_in_standard_deviations_over_the_candidates():
-    found = combined_cells.standardise(np.array([1.0, 3.0, 99.0, np.nan, -1e9]), np.array([1, 1, 0, 1, 0], dtype=bool))
+def test_a_query_without_the_score_is_predicted_without_it():
+    metatask = draw(10, 5, missing=0)
+    fitted, query = ask(metatask, 0, score="logme")
+    plain, _ = ask(metatask, 0)
+    silent = replace(query, scores={})
+    np.testing.assert_array_equal(fitted.predict(silent).errors, plain.predict(silent).errors)
+    assert not np.allclose(fitted.predict(query).errors, plain.predict(query).errors)
+    found = combined._standardise(np.array([1.0, 3.0, 99.0, np.nan, -1e9]), np.array([1, 1, 0, 1, 0], dtype=bool))
     np.testing.assert_allclose(found, [-1, 1, 4, 0, -4])
-    assert not combined_cells.standardise(np.array([2.0, 2.0]), np.ones(2, dtype=bool)).any()
+    assert not combined._standardise(np.array([2.0, 2.0]), np.ones(2, dtype=bool)).any()
 
 
 def test_noise_is_that_of_the_seeds():
     errors = np.array([[[0.1, 0.3], [0.2, np.nan]], [[0.5, 0.5], [np.nan, np.nan]]])
-    evidence = replace(draw(2, 2, 2), errors=errors)
     expected = np.log([0.13, 0.33]).var(ddof=1) / 2
-    np.testing.assert_allclose(combined_cells.find_noise(evidence), [expected, 0], atol=1e-12)
+    np.testing.assert_allclose(combined.find_noise(build(errors)), [expected, 0], atol=1e-12)
 
 
-def test_cells_that_the_expert_has_seen_have_a_shift_of_their_own():
-    evidence = draw(24, 8, missing=0, seen=0.3, seed=3)
-    errors = np.where(evidence.is_candidate[:, :, None], evidence.errors, evidence.errors / 4)
-    fitted, question = ask(replace(evidence, errors=errors), 0)
-    shift = fitted.solution.shared[len(fitted.cells.noise)]
-    assert shift < -0.6
-    honest, _ = ask(evidence, 0)
-    assert np.abs(fitted.rank(question).errors - honest.rank(question).errors).mean() < 0.08
+def test_cells_that_the_model_has_seen_have_a_shift_of_their_own():
+    metatask = draw(24, 8, missing=0, seen=0.3, seed=3)
+    errors = metatask.errors[:, :, 0]
+    fitted, query = ask(with_errors(metatask, np.where(metatask.is_candidate[:, :, None], errors, errors / 4)), 0)
+    assert fitted.solution.shared[len(fitted.cells.noise)] < -0.6
+    honest, _ = ask(metatask, 0)
+    assert np.abs(fitted.predict(query).errors - honest.predict(query).errors).mean() < 0.08
 
 
-def test_an_expert_without_errors_is_judged_by_its_lesson():
+def test_a_model_without_errors_is_judged_by_its_source_task():
     random = np.random.default_rng(7)
-    evidence = draw(20, 8, missing=0, seen=0, seed=7)
-    to_lessons = random.random((20, 8)) * 2
-    errors = np.clip(0.1 + 0.3 * to_lessons[:, :, None] + 0.02 * random.normal(size=(20, 8, 3)), 0, 1)
+    metatask = make_metatask(tasks=20, models=8, unknown=0)
+    distances = metatask.distances["symmetric"].copy()
+    distances[:20, 20:] = random.random((20, 8)) * 2
+    errors = np.clip(0.1 + 0.3 * distances[:20, 20:, None] + 0.02 * random.normal(size=(20, 8, 3)), 0, 1)
     errors[:, [2, 3]] = np.nan
-    to_lessons[0, [2, 3, 4]] = 0.0, 2.0, np.nan
-    evidence = replace(evidence, errors=errors, distances={}, to_lessons={"symmetric": to_lessons})
-    answer = (lambda fitted, question: fitted.rank(question))(*ask(evidence, 0, Combined(lessons=True)))
-    plain = (lambda fitted, question: fitted.rank(question))(*ask(evidence, 0))
-    assert answer.errors[2] < 0.7 * answer.errors[3] and plain.errors[2] == pytest.approx(plain.errors[3])
-    assert np.isfinite(answer.errors).all()
-
-
-def test_names():
-    assert Combined().name == "combined" and not Combined().looks_at_images
-    assert find_strategy("combined + logme") == Combined(score="logme")
-    assert find_strategy("combined domain").kind == "domain" and Combined(score="knn").looks_at_images
+    distances[0, [22, 23, 24]] = 0.0, 2.0, np.nan
+    metatask = replace(
+        with_errors(metatask, errors), distances={"symmetric": distances}, shares_labels=errors[..., 0] < 0
+    )
+    fitted, query = ask(metatask, 0, uses_sources=True)
+    found = fitted.predict(query)
+    assert found.errors[2] < 0.7 * found.errors[3] and np.isfinite(found.errors).all()
 
 
 def test_a_new_task_is_lifted_as_the_known_ones_are():
-    evidence = draw(12, 6)
     random = np.random.default_rng(1).random((12, 12)) * 3
-    evidence = replace(evidence, distances={"symmetric": (random + random.T) * (1 - np.eye(12))})
-    fitted, question = ask(evidence, 3)
+    metatask = replace(draw(12, 6), distances={"symmetric": (random + random.T) * (1 - np.eye(12))})
+    fitted, query = ask(metatask, 3)
     given = scales(width=4.0)
-    likeness = combined_model.liken(fitted.cells.distances, given.width)
-    assert likeness.lift > 0.1
-    fitted = replace(
-        fitted, scales=given, likeness=likeness, solution=combined_model.solve(fitted.cells, given, likeness)
+    fitted = rescale(fitted, given)
+    lift = fitted.similarity.lift
+    assert lift > 0.1
+    posterior = fitted.posterior(
+        replace(query, distances={"symmetric": np.full(11, np.inf)}, dataset="x", classes=None)
     )
-    question = replace(question, distances={"symmetric": np.full(11, np.inf)}, group="elsewhere", classes=None)
-    forecast = fitted.forecast(question)
-    level = combined_model._LEVEL
-    known = combined_model.spread_hardness(fitted.cells, given, likeness)
-    variance = level + given.own + given.near * (1 + likeness.lift) + given.dataset
-    crossed = np.full(11, level)
-    assert forecast.common == pytest.approx(variance - crossed @ np.linalg.solve(known, crossed))
+    known = combined._spread_hardness(fitted.cells, given, fitted.similarity)
+    variance = combined._LEVEL + given.own + given.near * (1 + lift) + given.dataset
+    crossed = np.full(11, combined._LEVEL)
+    assert posterior.common == pytest.approx(variance - crossed @ np.linalg.solve(known, crossed))
     taken = np.einsum("eij->e", fitted.solution.inverses) * given.good**2
-    np.testing.assert_allclose(
-        forecast.own, given.good + given.suit * (1 + likeness.lift) - taken + given.rest, atol=1e-12
-    )
+    alone = given.good + given.suit * (1 + lift) - taken + given.rest
+    np.testing.assert_allclose(posterior.own, alone, atol=1e-12)
 
 
-def test_a_distance_with_a_direction_counts_as_the_mean_of_both_ways():
-    evidence = draw(6, 4)
-    there = np.random.default_rng(0).random((6, 6))
-    cells, *_ = combined_cells.gather(
-        replace(evidence, distances={"symmetric": there}), combined_cells.Means("symmetric", None, False, 1.0)
-    )
-    for one, other in ((0, 1), (4, 2)):
-        assert cells.distances[one, other] == cells.distances[other, one] == (there[one, other] + there[other, one]) / 2
-    assert (np.diag(cells.distances) == 0).all()
+# --- where the truth is known ----------------------------------------------------------------------------------------
+
+
+def draw_world(seed, *, reach, seeds=3, missing=0.0, tail=np.inf, datasets=4, tasks=24, models=10):
+    """Errors by another law than the model's: logistic, of test sets of 60 images, with models that have a home.
+
+    `reach` is how much nearness to its home helps a model; tasks of a dataset lie together.
+    """
+    random = np.random.default_rng(seed)
+    numbers = np.arange(tasks) % datasets
+    places = 1.5 * random.normal(size=(datasets, 3))[numbers] + random.normal(size=(tasks, 3))
+    homes = 1.5 * random.normal(size=(models, 3))
+    gaps = ((places[:, None] - homes) ** 2).mean(2)
+    rough = -0.5 + 0.5 * random.normal(size=(tasks, 1)) + 0.3 * random.normal(size=models) + reach * np.sqrt(gaps)
+    noise = random.normal(size=rough.shape) if np.isinf(tail) else random.standard_t(tail, size=rough.shape)
+    truth = 1 / (1 + np.exp(0.8 - rough - 0.15 * noise))
+    errors = random.binomial(60, truth[:, :, None], size=(tasks, models, seeds)) / 60
+    errors[random.random((tasks, models)) < missing] = np.nan
+    distances = {"symmetric": ((places[:, None] - places) ** 2).mean(2)}
+    return build(errors, datasets=[f"set {number}" for number in numbers], distances=distances)
+
+
+CASES = {
+    "similar tasks matter": {"reach": 0.8},
+    "nothing but the average": {"reach": 0.0},
+    "half of the cells are missing": {"reach": 0.8, "missing": 0.5},
+    "one seed": {"reach": 0.8, "seeds": 1},
+    "heavy tails": {"reach": 0.4, "tail": 3},
+    "one dataset": {"reach": 0.8, "datasets": 1},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_intervals_cover_what_they_promise(case):
+    covered = []
+    for seed in range(2):
+        asked = [f"task {row}" for row in range(8)]
+        found = evaluate(draw_world(seed, **case), ["combined"], tasks=asked, resamples=1)
+        covered.append(found.outcomes["combined"].covered.mean())
+    assert 0.82 < np.mean(covered) < 0.98
+
+
+def test_where_similar_tasks_matter_choices_beat_the_average_and_are_near_the_optimum():
+    found = evaluate(draw_world(0, reach=1.5), ["average_best", "combined"], resamples=1)
+    combined, average = (found.outcomes[name].errors.mean() for name in ("combined", "average_best"))
+    assert combined < 0.93 * average and combined < 1.15 * found.optimum.mean()
+
+
+def test_with_the_dataset_left_out_intervals_are_wider_and_still_cover():
+    widths, covered = {"task": [], "dataset": []}, []
+    for seed in range(2):
+        world = draw_world(seed, reach=0.8, datasets=6)
+        for leave, each in widths.items():
+            tasks = [task.name for task in world.tasks[:6]] if leave == "task" else None
+            outcome = evaluate(world, ["combined"], leave=leave, tasks=tasks, resamples=1).outcomes["combined"]
+            each.append(outcome.widths.mean())
+            covered += [outcome.covered.mean()] if leave == "dataset" else []
+    assert np.mean(widths["dataset"]) > 1.1 * np.mean(widths["task"])
+    assert 0.82 < np.mean(covered) <= 1
+
+
+def test_a_thousand_models_cost_one_small_inverse_each():
+    metatask = draw_world(0, reach=0.8, tasks=40, models=1000, missing=0.3)
+    others = np.arange(1, 40)
+    fitted = fit_combined(metatask.only(others))
+    found = fitted.predict(metatask.query(0, known=others))
+    assert fitted.solution.inverses.shape == (1000, 39, 39) and fitted.solution.spread.shape == (40, 40)
+    known = np.isfinite(metatask.mean[0])
+    assert np.corrcoef(found.errors[known], metatask.mean[0][known])[0, 1] > 0.7

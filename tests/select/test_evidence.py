@@ -1,73 +1,433 @@
-"""Evidence, questions and answers: arrays that belong together, and rankings that know what is equal."""
+"""Meta-tasks selected, read from CSV tables and from a library, and merged: rows are never taken for others."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from task2vec.errors import DataError
-from task2vec.select.evidence import Answer
-from tests.select.evidence_making import make_evidence
+from task2vec.distance import symmetric
+from task2vec.embedding import trivial
+from task2vec.errors import DataError, NotInLibraryError, UsageError
+from task2vec.experts import MetaTask, ModelInfo, TaskInfo
+from task2vec.experts.metatask import DOMAIN, SYMMETRIC, TAXONOMIC
+from task2vec.library import Expert, Library, MeasuredError
+from task2vec.select import metatask_from_csv, metatask_from_library
+from task2vec.select.evaluate import evaluate
+from task2vec.select.evidence import add_models, merge
+from tests.oracles.slow_choosing import slow_symmetric
+from tests.select.material import FIVE, HALF, embed, fingerprint, make_metatask, make_world
+
+# --- one protocol, one space -----------------------------------------------------------------------------------------
 
 
-def test_arrays_of_another_shape_are_refused():
-    evidence = make_evidence()
-    with pytest.raises(DataError, match="'norms' of the evidence has the shape \\(3,\\)"):
-        replace(evidence, norms=np.ones(3))
-    with pytest.raises(DataError, match="'distances'"):
-        replace(evidence, distances={"symmetric": np.zeros((9, 8))})
+def make_whole(*, has_source=True):
+    """Three tasks of two families, five models, and a source task that has the name of a task."""
+    rng = np.random.default_rng(0)
+    families = (("birds", "taxa", "cub"), ("dogs", "taxa", "dogs"), ("hue", "labels", "cub"))
+    tasks = tuple(TaskInfo(*told, f"print {told[0]}", 100 + place, 3) for place, told in enumerate(families))
+    sources = (TaskInfo("hue", "labels", "cub", "print of other photographs", 90, 3),) if has_source else ()
+    models = (
+        ModelInfo("generic resnet34", "generic", "resnet34", params=7),
+        ModelInfo("of birds", "taxon", "resnet34", "birds", "print birds"),
+        ModelInfo("of hue", "label", "resnet34", "hue", "print of other photographs", params=9),
+        ModelInfo("of dogs", "whole", "resnet34", "dogs", "print dogs"),
+        ModelInfo("of dogs again", "whole", "resnet34", "dogs", "print dogs", is_repeat=True),
+    )
+    errors = rng.uniform(0.1, 0.9, size=(3, 5, 2, 3))
+    shares = np.zeros((3, 5))
+    shares[0, 1] = shares[1, 3] = shares[1, 4] = 1
+    rows = 3 + len(sources)
+    whole = (errors, errors, errors, shares, np.zeros((3, 5), dtype=bool))
+    return MetaTask(
+        "small",
+        tasks,
+        models,
+        (FIVE, HALF),
+        (0, 1, 2),
+        *whole,
+        scores={"logme": rng.normal(size=(3, 5, 2))},
+        embeddings={"net robust": [embed(f"e{row}", row) for row in range(rows)]},
+        domains={"net": np.abs(rng.normal(size=(rows, 6)))},
+        source_tasks=sources,
+        halves=rng.uniform(size=(3, 5, 2, 3, 2)),
+    )
 
 
-def test_some_tasks_and_experts_keep_what_is_theirs():
-    evidence = make_evidence()
-    part = evidence.only([4, 2], [3, 0])
-    assert part.tasks == ("task 4", "task 2") and part.experts == ("expert 3", "expert 0")
-    assert part.generic == 1 and evidence.only([0], [1, 2]).generic is None
-    assert part.distances["symmetric"][0, 1] == evidence.distances["symmetric"][4, 2]
-    assert part.to_lessons["symmetric"][1, 0] == evidence.to_lessons["symmetric"][2, 3]
-    assert np.array_equal(part.vectors, evidence.vectors[[4, 2]])
-    assert np.array_equal(part.lesson_trivials, evidence.lesson_trivials[[3, 0]], equal_nan=True)
-    assert np.array_equal(part.halves, evidence.halves[[4, 2]][:, [3, 0]])
+def test_a_selection_has_all_that_was_measured():
+    whole = make_whole()
+    found, kept = whole.select("half"), [0, 1, 2, 3]  # repeats are left out
+    assert [model.name for model in found.models] == [whole.models[at].name for at in kept] and found.generic == 0
+    assert np.array_equal(found.errors[:, :, 0], whole.errors[:, kept, 1]) and found.protocols == (HALF,)
+    assert np.array_equal(found.is_candidate, whole.is_candidate[:, kept])
+    assert np.array_equal(found.scores["logme"], whole.scores["logme"][:, kept, 1:])
+    assert np.array_equal(found.halves, whole.halves[:, kept, 1:])
+    assert found.datasets == ("cub", "dogs", "cub") and found.space == "net robust"
+    assert np.array_equal(found.select().errors, found.errors)  # once is enough
 
 
-def test_a_question_has_all_of_the_task_but_its_errors():
-    evidence = make_evidence()
-    question = evidence.ask(5).among([0, 7])
-    assert question.distances["symmetric"].tolist() == evidence.distances["symmetric"][5, [0, 7]].tolist()
-    assert question.group == "set 2" and question.images == evidence.images[5]
-    own = evidence.errors[5].ravel()
-    for value in vars(question).values():
+def test_source_tasks_are_found_by_fingerprint_and_never_by_name():
+    whole = make_whole()
+    found, every = whole.select(), whole.embeddings["net robust"]
+    assert found.source_rows.tolist() == [-1, 0, 3, 1]
+    simplicity = found.pick_sources(found.trivial_distances[SYMMETRIC])
+    for column, row in ((1, 0), (2, 3), (3, 1)):
+        wanted = [symmetric(every[task], every[row]) for task in range(3)]
+        np.testing.assert_allclose(found.to_sources(SYMMETRIC)[:, column], wanted, atol=1e-6)
+        assert np.array_equal(found.pick_sources(found.vectors)[column], every[row].vector)
+        assert np.array_equal(found.pick_sources(found.trivial_vectors)[column], every[row].prior)
+        assert simplicity[column] == pytest.approx(symmetric(every[row], trivial(every[row])))
+    assert np.isnan(found.to_sources(SYMMETRIC)[:, 0]).all() and np.isnan(simplicity[0])
+    unknown = make_whole(has_source=False).select()
+    assert np.isnan(unknown.to_sources(SYMMETRIC)[:, 2]).all() and unknown.models[2].source_task == "hue"
+
+
+def test_some_tasks_and_models_keep_what_is_theirs():
+    whole = make_metatask()
+    part = whole.only([4, 2], [3, 0])
+    assert [one.name for one in (*part.tasks, *part.models)] == ["task 4", "task 2", "model 3", "model 0"]
+    assert part.generic == 1 and whole.only([0], [1, 2]).generic is None
+    assert part.between(SYMMETRIC)[0, 1] == whole.between(SYMMETRIC)[4, 2]
+    assert part.to_sources(SYMMETRIC)[1, 0] == whole.to_sources(SYMMETRIC)[2, 3]
+    assert np.array_equal(part.vectors[:2], whole.vectors[[4, 2]])
+    assert np.array_equal(part.halves, whole.halves[[4, 2]][:, [3, 0]])
+    selected = make_whole().select()
+    dropped = selected.only([2])  # a task that is left out stays as the source task of a model
+    assert np.array_equal(dropped.to_sources(SYMMETRIC)[0], selected.to_sources(SYMMETRIC)[2], equal_nan=True)
+
+
+def test_a_query_has_all_of_the_task_but_its_errors():
+    metatask = make_metatask()
+    query = metatask.query(5, known=[0, 7])
+    assert query.distances[SYMMETRIC].tolist() == metatask.between(SYMMETRIC)[5, [0, 7]].tolist()
+    assert query.dataset == "set 2" and query.classes == metatask.tasks[5].classes
+    own = metatask.errors[5].ravel()
+    for value in vars(query).values():
         each = value.values() if hasattr(value, "values") else [value]
         assert not any(np.isin(np.asarray(one, dtype=object), own).any() for one in each if one is not None)
 
 
-def test_a_mean_is_over_the_seeds_that_are_known():
-    evidence = make_evidence(seeds=2)
-    errors = evidence.errors.copy()
-    errors[0, 0, 1], errors[0, 1] = np.nan, np.nan
-    found = replace(evidence, errors=errors)
-    assert found.mean[0, 0] == errors[0, 0, 0] and np.isnan(found.mean[0, 1])
-    assert "98 % of the errors known" in repr(found)
+def test_stored_distances_are_taken_before_embeddings():
+    table = np.arange(16.0).reshape(4, 4)
+    kept = {"distances": {"net robust": table, "other direct": table}}
+    rows = {"net robust": np.arange(4.0), "other direct": np.arange(4.0)}
+    known = replace(make_whole(), **kept, trivial_distances=rows, norms=rows)
+    found = known.select(probe="net")
+    assert np.array_equal(found.between(SYMMETRIC), table[:3, :3])
+    assert found.to_sources(SYMMETRIC)[1].tolist()[1:] == [4, 7, 5]
+    other = known.select(5, probe="other", method="direct")
+    assert other.vectors is None and DOMAIN not in other.distances
 
 
-def test_an_order_puts_the_unknown_last_and_equals_in_the_order_of_the_fallback():
-    everybody = np.ones(5, dtype=bool)
-    badness = np.array([2.0, np.nan, 1.0, 2.0, np.nan])
-    assert Answer(badness).order(everybody).tolist() == [2, 0, 3, 1, 4]
-    answer = Answer(badness, fallback=np.array([0.3, 0.9, 0.5, 0.1, np.nan]))
-    assert answer.order(everybody).tolist() == [2, 3, 0, 1, 4]
-    assert answer.order(np.array([True, True, False, False, True])).tolist() == [0, 1, 4]
-    assert Answer(badness).places().tolist() == [1, 2, 0, 1, 2]
+def test_domains_and_taxa_have_distances():
+    whole = make_whole()
+    means, found = whole.domains["net"], whole.select()
+    cosine = 1 - means[0] @ means[3] / np.linalg.norm(means[0]) / np.linalg.norm(means[3])
+    assert found.to_sources(DOMAIN)[0, 2] == pytest.approx(cosine) and found.between(DOMAIN)[1, 1] == 0
+    assert TAXONOMIC not in found.distances
+    counts = {"cub_Parulidae": 31, "cub_Corvidae": 8, "cub_Piciformes": 7}
+    pairs = zip(whole.tasks, counts.items(), strict=True)
+    birds = [replace(task, name=name, dataset="cub200", classes=count) for task, (name, count) in pairs]
+    found = replace(whole, tasks=tuple(birds)).select()
+    assert found.between(TAXONOMIC).tolist() == [[0, 4, 6], [4, 0, 6], [6, 6, 0]]
+    assert found.to_sources(TAXONOMIC)[2, [1, 3]].tolist() == [6, 6]
+    assert np.isnan(found.to_sources(TAXONOMIC)[:, [0, 2]]).all()
 
 
-def test_names_that_stand_twice_and_infinite_errors_are_refused_by_name():
-    evidence = make_evidence(tasks=3, experts=3)
-    with pytest.raises(DataError, match=r"the task 'b' stands 2 times .*own name"):
-        replace(evidence, tasks=("a", "b", "b"))
-    with pytest.raises(DataError, match="the expert 'x' stands 3 times"):
-        replace(evidence, experts=("x", "x", "x"))
-    for value in (np.inf, -np.inf):
-        errors = evidence.errors.copy()
-        errors[1, 2, 0] = value
-        with pytest.raises(DataError, match="the error of 'task 1' on 'expert 2' is infinite"):
-            replace(evidence, errors=errors)
+def test_protocols_spaces_and_families_are_named_or_refused():
+    whole = make_whole()
+    for name in (FIVE, "5", 5):
+        assert np.array_equal(whole.select(name).errors, whole.errors[:, :4, :1])
+    assert np.isfinite(whole.select(family="labels").to_sources(SYMMETRIC)[0, 1:]).all()
+    for wrong in ("all", 2, "linear-2"):
+        with pytest.raises(UsageError, match="train half"):
+            whole.select(wrong)
+    with pytest.raises(UsageError, match="Choose one of: net robust"):
+        whole.select(probe="resnet50")
+    with pytest.raises(UsageError, match="Choose one of: taxa, labels"):
+        whole.select(family="fish")
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    metatask = make_metatask(tasks=3, models=3)
+    with pytest.raises(DataError, match=r"'norms symmetric' of the meta-task 'small' has the shape \(3,\)"):
+        replace(metatask, norms={SYMMETRIC: np.ones(3)})
+    with pytest.raises(DataError, match="'distances symmetric'"):
+        replace(metatask, distances={SYMMETRIC: np.zeros((5, 4))})
+    with pytest.raises(DataError, match=r"the task 'b' occurs 2 times .*own name"):
+        replace(metatask, tasks=tuple(replace(one, name=name) for one, name in zip(metatask.tasks, "abb", strict=True)))
+    for value in (np.inf, -np.inf, 12.5):
+        errors = metatask.errors.copy()
+        errors[1, 2, 0, 0] = value
+        with pytest.raises(DataError, match="shares from 0 to 1"):
+            replace(metatask, errors=errors)
+
+
+# --- CSV tables ------------------------------------------------------------------------------------------------------
+
+LONG = """task,model,error,seed,dataset,source_task
+cats,generic,0.2,0,pets,
+cats,generic,0.4,1,pets,
+cats,whales,0.5,0,pets,sea
+dogs,generic,0.1,0,pets,
+dogs,whales,,0,pets,sea
+fish,generic,nan,0,sea life,
+fish,whales,0.3,1,sea life,sea
+"""
+PAIR = "task,model,error,source_task\nx,a,0.1,\nx,b,0.2,sea\ny,a,0.3,\ny,b,0.4,sea\n"
+
+
+@pytest.fixture
+def put(tmp_path):
+    def write(text, name="table.csv"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def names_of(metatask):
+    return [task.name for task in metatask.tasks], [model.name for model in metatask.models]
+
+
+def test_one_error_in_a_row(put):
+    found = metatask_from_csv(put(LONG))
+    assert names_of(found) == (["cats", "dogs", "fish"], ["generic", "whales"])
+    wanted = [[[0.2, 0.4], [0.5, np.nan]], [[0.1, np.nan], [np.nan, np.nan]], [[np.nan, np.nan], [np.nan, 0.3]]]
+    np.testing.assert_array_equal(found.errors[:, :, 0], wanted)
+    assert found.datasets == ("pets", "pets", "sea life") and found.models[1].source_task == "sea"
+    assert found.generic == 0 and found.is_candidate.all()
+    old = LONG.replace("model", "expert").replace("source_task", "lesson")
+    np.testing.assert_array_equal(metatask_from_csv(put(old)).errors, found.errors)
+
+
+def test_a_column_for_each_model_or_a_row(put):
+    table = "task,dataset,generic,cats,-x-\ncats,pets,0.2,0.01,0.3\nbirds,air,0.4,-,0.5\n"
+    for text in (
+        table,
+        table.replace(",", ";"),
+        table.replace(",", "\t"),
+        "\ufeff" + table,
+        table.replace("\n", "\r\n"),
+    ):
+        found = metatask_from_csv(put(text))
+        assert names_of(found) == (["cats", "birds"], ["generic", "cats", "-x-"])
+        np.testing.assert_array_equal(found.mean, [[0.2, 0.01, 0.3], [0.4, np.nan, 0.5]])
+        assert found.is_candidate.tolist() == [[True, False, True], [True, True, True]]  # its own source task
+        assert [model.source_dataset for model in found.models] == [None, "pets", None]
+    turned = metatask_from_csv(put("model,birds,cats\ngeneric,0.2,0.1\ncats,0.3,\n"))
+    assert names_of(turned) == (["birds", "cats"], ["generic", "cats"]) and turned.datasets == ("birds", "cats")
+    np.testing.assert_array_equal(turned.mean, [[0.2, 0.3], [0.1, np.nan]])
+
+
+def test_models_that_have_seen_a_task_are_no_candidates(put):
+    head = "task,model,error,has_seen,shares_images,shares_labels\n"
+    found = metatask_from_csv(put(head + "x,a,0.1,1,0,0\nx,b,0.1,false,0.02,0\nx,c,0.1,0,0,0\n"))
+    assert found.is_candidate.tolist() == [[False, False, True]]
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("task,a\nx,12.5\n", "line 2 of .*percent. Divide by 100"),
+        ("task,a\nx,0.1\ny,3%\n", "line 3 of .*percent"),
+        ("task,a\nx,-0.1\n", "line 2 of .*below 0"),
+        ("task,a\nx,many\n", "line 2 of .*'many' where an error is a finite number"),
+        ("task,a\nx,inf\n", "line 2 of"),
+        ("task,a\nx,0.1,0.2\n", "line 2 of .*3 cells where the heading has 2"),
+        ("task,a,a\nx,0.1,0.2\n", "line 1 of .*two columns 'a'"),
+        ("task,model,accuracy\nx,a,0.1\n", "line 1 of .*no column 'error'"),
+        ("task,model,error\nx,a,0.1\n\nx,a,0.2\n", "line 4 of .*again, after line 2"),
+        ("task,model,error,seed\nx,a,0.1,first\n", "line 2 of .*seed 'first'"),
+        ("task,model,error\n,a,0.1\n", "line 2 of .*no task or no model"),
+        ("colour,a\nx,0.1\n", "line 1 of .*begins with 'colour'"),
+        ("", "is no table"),
+    ],
+)
+def test_what_cannot_be_read_is_reported_with_its_line(put, text, match):
+    with pytest.raises(DataError, match=match):
+        metatask_from_csv(put(text))
+
+
+def test_files_that_are_no_tables(tmp_path):
+    with pytest.raises(DataError, match="cannot be read as a table"):
+        metatask_from_csv(tmp_path / "nowhere.csv")
+    (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match="not UTF-8"):
+        metatask_from_csv(tmp_path / "bytes.csv")
+
+
+def test_protocols_are_not_mixed(put):
+    text = 'task,model,protocol,error\nx,a,"linear-2, train 9",0.1\nx,a,"linear-2, train 5",0.3\n'
+    with pytest.raises(UsageError, match="linear-2, train 9; linear-2, train 5"):
+        metatask_from_csv(put(text))
+    for name in ("5", 5, "linear-2, train 5"):
+        assert metatask_from_csv(put(text), shots=name).mean.tolist() == [[0.3]]
+
+
+def test_our_own_tables_can_be_read(tmp_path):
+    whole = make_world()
+    found = metatask_from_csv(whole.to_csv(tmp_path / "errors.csv"), shots="half")
+    np.testing.assert_allclose(found.errors[:, :, 0], whole.errors[:, :, 1])
+    assert names_of(found) == names_of(whole) and found.models[found.generic].name == "generic resnet34"
+
+
+def test_distances_are_matched_by_name(put):
+    errors = put(PAIR, "errors.csv")
+    found = metatask_from_csv(errors, put("task,y,x,sea,a\ny,0,0.3,0.1,\nx,0.3,0,0.2,0.7\nz,1,1,1,1\n", "d.csv"))
+    assert found.between(SYMMETRIC).tolist() == [[0, 0.3], [0.3, 0]]
+    np.testing.assert_array_equal(found.to_sources(SYMMETRIC), [[0.7, 0.2], [np.nan, 0.1]])
+    for text, match in (
+        ("task,x\nx,0\n", "no row for the task 'y', which"),
+        ("task,x\nz,0\n", r"no row for the task 'x' \(and 1 more\), which"),
+        ("task,p,q\nx,0,1\ny,1,0\n", "has 'p' and no task"),
+        ("task,x,y\nx,0,-1\ny,1,0\n", "line 2 of .*below 0"),
+        ("task,x,y\nx,0,1\ny,1,0\ny,1,0\n", "two rows for the same name"),
+    ):
+        with pytest.raises(DataError, match=match):
+            metatask_from_csv(errors, put(text, "wrong.csv"))
+
+
+def test_one_way_of_a_distance_is_enough(put):
+    errors = put("task,generic,a\nx,0.1,0.2\ny,0.3,0.1\nz,0.2,0.4\n", "errors.csv")
+    lacking = put("task,x,y\nx,0,0.3\ny,0.3,0\nz,0.5,0.7\n", "lacking.csv")
+    whole = [[0, 0.3, 0.5], [0.3, 0, 0.7], [0.5, 0.7, 0]]
+    assert metatask_from_csv(errors, lacking).between(SYMMETRIC).tolist() == whole
+    with pytest.raises(DataError, match="no distance between the tasks 'x' and 'z'"):
+        metatask_from_csv(errors, put("task,x,y\nx,0,0.3\ny,0.3,0\nz,,0.7\n", "hole.csv"))
+    sources = metatask_from_csv(errors, put("task,a\nx,0.1\ny,0.3\nz,0.5\n", "sources.csv"))
+    assert sources.to_sources(SYMMETRIC)[:, 1].tolist() == [0.1, 0.3, 0.5]
+    assert "kernel symmetric" in evaluate(sources, ["average_best", "kernel symmetric"], resamples=9).left_out
+
+
+def test_embeddings_become_distances(put):
+    errors = put(PAIR, "errors.csv")
+    rows = {"x": [1.0, 2, 3, 0], "y": [2.0, 1, 0.5, 0], "sea": [3.0, 1, 1, 0], "trivial": [0.1, 0.1, 0.2, 0]}
+    lines = [",".join([name, *map(str, row)]) for name, row in rows.items()]
+    found = metatask_from_csv(errors, None, put("\n".join(["name,1,2,3,4", *lines]), "e.csv"))
+    alive = {name: np.array(row[:3]) for name, row in rows.items()}
+    assert found.between(SYMMETRIC)[0, 1] == pytest.approx(slow_symmetric(alive["x"], alive["y"]), abs=1e-6)
+    assert found.to_sources(SYMMETRIC)[0, 1] == pytest.approx(slow_symmetric(alive["x"], alive["sea"]), abs=1e-6)
+    assert np.isnan(found.to_sources(SYMMETRIC)[:, 0]).all()
+    simplicity = found.pick_sources(found.trivial_distances[SYMMETRIC])
+    assert simplicity[1] == pytest.approx(slow_symmetric(alive["sea"], alive["trivial"]), abs=1e-6)
+    assert found.norms[SYMMETRIC][:2].tolist() == [6, 3.5] and found.vectors.shape == (3, 3)
+    assert not evaluate(found, ["average_best", "asymmetric", "kernel symmetric"], resamples=9).left_out
+    for text, match in (
+        ("name,1\nx,1\n", "no row for 'y'"),
+        ("name,1\nx,1\ny,2\ny,2\n", "two rows for the same name"),
+        ("name,1\nx,1\ny,-2\n", "line 3 of .*a Fisher is 0 or more"),
+        ("name,1,2\nx,1,\ny,2,1\n", "line 2 of .*a Fisher is 0 or more"),
+    ):
+        with pytest.raises(DataError, match=match):
+            metatask_from_csv(errors, None, put(text, "wrong.csv"))
+
+
+def test_filters_that_are_dead_for_both_do_not_count(put):
+    errors = put("task,a,b\nx,0.1,0.2\ny,0.3,0.1\nz,0.3,0.1\n", "errors.csv")
+    found = metatask_from_csv(errors, None, put("name,1,2,3\nx,1,2,0\ny,2,1,0\nz,1,1,4\n", "embeddings.csv"))
+    wanted = slow_symmetric(np.array([1.0, 2]), np.array([2.0, 1]))
+    assert found.between(SYMMETRIC)[0, 1] == pytest.approx(wanted, abs=1e-6)
+
+
+# --- a library -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def library(tmp_path):
+    with Library.open(tmp_path / "library") as opened:
+        yield opened
+
+
+def fill(library, *, models=3, protocols=(HALF,)):
+    """Three tasks, each with an embedding, and models of which the last was fine-tuned on the second task."""
+    for seed in range(3):
+        library.add(embed(f"task {seed}", seed), source=f"folder {seed // 2}")
+    for column in range(models):
+        source = fingerprint(1) if column == models - 1 and column else None
+        library.add(Expert(f"model {column}", "timm", f"net{column}", task=source, parameters=10 + column))
+    for protocol in protocols:
+        for seed in range(3):
+            for column in range(models):
+                for split in (0, 1):
+                    error = 0.1 + 0.1 * seed + 0.05 * column + 0.01 * split
+                    library.add(MeasuredError(fingerprint(seed), f"model {column}", error, protocol, split))
+
+
+def test_a_library_is_a_meta_task(library):
+    fill(library)
+    found = metatask_from_library(library)
+    assert names_of(found)[0] == ["task 0", "task 1", "task 2"] and found.errors.shape == (3, 3, 1, 2)
+    assert found.errors[2, 1, 0, 1] == pytest.approx(0.36)
+    assert found.datasets == ("folder 0", "folder 0", "folder 1")
+    assert [(model.source_task, model.source_dataset) for model in found.models][1:] == [
+        (None, None),
+        ("task 1", "folder 0"),
+    ]
+    assert found.is_candidate.tolist() == [[True, True, True], [True, True, False], [True, True, True]]
+    vectors = [embed("", seed).vector for seed in range(3)]
+    assert found.between(SYMMETRIC)[0, 2] == pytest.approx(slow_symmetric(vectors[0], vectors[2]), abs=1e-6)
+    assert found.to_sources(SYMMETRIC)[0, 2] == pytest.approx(slow_symmetric(vectors[0], vectors[1]), abs=1e-6)
+    outcome = evaluate(found, ["average_best", "symmetric"], resamples=9).outcomes["average_best"]
+    assert outcome.errors[0] == pytest.approx(0.105)
+
+
+def test_a_library_without_errors_or_with_one_model(library):
+    library.add(embed("task 0", 0))
+    with pytest.raises(NotInLibraryError, match=r"no measured errors.*task2vec error-matrix"):
+        metatask_from_library(library)
+    fill(library, models=1)
+    with pytest.raises(UsageError, match="no task has two candidates"):
+        evaluate(metatask_from_library(library), ["average_best"])
+
+
+def test_protocols_of_a_library_are_not_mixed(library):
+    fill(library, protocols=("linear-2, train 9, logistic, usual", FIVE))
+    found = metatask_from_library(library)
+    assert found.errors.shape[2] == 2
+    with pytest.raises(UsageError, match="2 protocols"):
+        evaluate(found, ["average_best"])
+    assert evaluate(found, ["average_best"], shots=5, resamples=9).tasks
+
+
+def test_tasks_of_other_spaces_are_at_no_known_distance(library):
+    fill(library)
+    library.add(embed("task 3", 3, probe="other", weights="cd"), embed("task 4", 4, method="direct"))
+    for seed in (3, 4):
+        library.add(MeasuredError(fingerprint(seed), "model 0", 0.5, HALF, 0))
+    found = metatask_from_library(library)
+    assert np.isnan(found.between(SYMMETRIC)[3:]).all() and np.isfinite(found.between(SYMMETRIC)[:3, :3]).all()
+    only = metatask_from_library(library, probe="other")
+    assert np.isfinite(only.between(SYMMETRIC)[3, 3]) and np.isnan(only.between(SYMMETRIC)[0]).all()
+    with pytest.raises(NotInLibraryError, match=r"'vgg'.*embedded by: net robust; other robust"):
+        metatask_from_library(library, probe="vgg")
+    like = metatask_from_library(library, like=embed("", 9))
+    assert len(like.tasks) == 3 and like.info["other_spaces"] == 2
+
+
+# --- merging ---------------------------------------------------------------------------------------------------------
+
+
+def test_merged_meta_tasks_keep_what_is_theirs_and_measure_the_rest(library):
+    fill(library)
+    one, other = make_world().select("half"), metatask_from_library(library).select()
+    other = replace(other, embeddings={"net robust": other.embeddings["net robust"]})
+    found = merge(one, other)
+    assert len(found.tasks) == 15 and len(found.models) == 9
+    assert np.array_equal(found.mean[:12, :6], one.mean) and np.array_equal(found.mean[12:, 6:], other.mean)
+    assert np.isnan(found.mean[:12, 6:]).all() and np.isnan(found.mean[12:, :6]).all()
+    assert found.tasks[12].name == "task 0 (2)"
+    every = found.embeddings["net robust"]
+    for row, column in ((0, 13), (14, 2), (12, 13)):
+        assert found.between(SYMMETRIC)[row, column] == pytest.approx(symmetric(every[row], every[column]), abs=1e-6)
+    assert np.array_equal(found.is_candidate[12:, 6:], other.is_candidate)
+
+
+def test_models_without_errors_join_with_their_source_task():
+    known, source = make_world().select("half"), embed("gulls", 60)
+    model = ModelInfo("gulls", "expert", None, "gulls", fingerprint(60))
+    found = add_models(known, [model, replace(model, name="birds")], {fingerprint(60): source})
+    assert [one.name for one in found.models[6:]] == ["gulls", "birds (2)"] and np.isnan(found.mean[:, 6:]).all()
+    wanted = symmetric(known.embeddings["net robust"][0], source)
+    assert found.to_sources(SYMMETRIC)[0, 6:] == pytest.approx([wanted, wanted], abs=1e-6)
+    assert add_models(known, [], {}) is known

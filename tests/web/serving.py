@@ -1,24 +1,36 @@
-"""A small world to be served: tasks of two kinds that ship, and some of a library, one of them with a wicked name."""
+"""A small server: bundled tasks of two kinds, and a library with some more, one of them with a hostile name."""
 
+import sys
 import time
 from contextlib import contextmanager
 
 from starlette.testclient import TestClient
 
 from task2vec import Library
-from task2vec.web.app import make_app
-from task2vec.web.settings import ServeSettings
+from task2vec.web import ServeSettings, make_app
 from tests.cli.material import make
-from tests.select.recommend_world import make_metatask
+from tests.select.material import make_world
 
 HOME = "http://127.0.0.1:8765"
 OWN = {"Origin": HOME}
 WICKED = "<img src=x onerror=alert(1)>"
 API = "/api/v1"
+# Stand in for the process that embeds: each reads its request and prints messages.
+_READ = (
+    "import json, sys, time; asked = json.loads(sys.stdin.readline()); say = lambda **w: print(json.dumps(w), flush=1)"
+)
+GOOD = f"{_READ}; [say(stage='features', done=n, total=3) for n in range(4)]; print('noise'); say(key='ab' * 32)"
+BAD = f"{_READ}; say(error=repr(asked['folder'])[1:-1] + ' has one class. It takes two. Add one: mkdir', code=3)"
+SLOW = f"{_READ}; say(stage='features', done=1, total=9); time.sleep(60)"
+DEAD = "import sys; sys.exit('out of luck')"
+
+
+def command(script):
+    return (sys.executable, "-c", script)
 
 
 def fill(folder, count=6):
-    """Puts tasks into a library: even ones of one kind, odd ones of the other, the last with a wicked name."""
+    """Adds tasks to a library: even ones of one kind, odd ones of the other, the last with a hostile name."""
     with Library.open(folder) as library:
         for number in range(count):
             name = WICKED if number == count - 1 else f"own {number}"
@@ -27,28 +39,33 @@ def fill(folder, count=6):
 
 
 @contextmanager
-def serving(folder, *, roots=(), measured=None, jobs=None, **how):
+def serving(folder, *, roots=(), metatask=None, jobs=None, **settings):
     """A client of a server of its own, which sees everything as a browser on this machine would."""
-    app = make_app(ServeSettings(library=folder, roots=tuple(roots), **how), measured=measured or make_metatask())
+    settings = ServeSettings(library=folder, roots=tuple(roots), **settings)
+    app = make_app(settings, metatask=metatask or make_world())
     if jobs is not None:
-        app.served.jobs.command = jobs
+        app.state.jobs.command = command(jobs)
     with TestClient(app, base_url=HOME, raise_server_exceptions=True) as client:
-        client.app_state = app.served
-        client.guards = app
+        client.state = app.state
+        client.secure = app
         yield client
 
 
 def ask(client, path, status=200, **params):
-    """What the API answers."""
+    """The JSON of a response."""
     answer = client.get(API + path, params=params or None)
     assert answer.status_code == status, answer.text
     return answer.json()
 
 
-def wait_for(client, path, is_there, **params):
-    """The first answer that is as wanted."""
+def find_id(client, name):
+    return next(one["id"] for one in ask(client, "/tasks", limit=200)["tasks"] if one["name"] == name)
+
+
+def wait_for(client, path, is_there=lambda answer: answer.status_code == 200):
+    """The first response that is as wanted."""
     for _ in range(600):
-        answer = client.get(API + path, params=params or None)
+        answer = client.get(API + path)
         if is_there(answer):
             return answer
         time.sleep(0.05)
@@ -56,7 +73,7 @@ def wait_for(client, path, is_there, **params):
 
 
 def ask_raw(client, path, *, raw=None, method="GET", query=b"", headers=(), body=()):
-    """The answer to a request that no client would send; `body` gives parts, and counts how many are taken."""
+    """The response to a request that no client would send; `body` gives parts, and counts how many are taken."""
     parts, taken, sent = iter(body), [], []
 
     async def receive():
@@ -72,7 +89,7 @@ def ask_raw(client, path, *, raw=None, method="GET", query=b"", headers=(), body
         "query_string": query, "root_path": "", "scheme": "http", "server": ("127.0.0.1", 8765),
         "client": ("127.0.0.1", 1), "headers": [(b"host", b"127.0.0.1:8765"), *headers],
     }  # fmt: skip
-    client.portal.call(client.guards, scope, receive, send)
+    client.portal.call(client.secure, scope, receive, send)
     content = b"".join(message.get("body", b"") for message in sent)
     start = sent[0]
     return {"status": start["status"], "body": content, "taken": len(taken), "headers": dict(start["headers"])}

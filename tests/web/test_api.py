@@ -1,14 +1,23 @@
-"""The JSON API: what each route answers, against the functions of the library that it speaks for."""
+"""The JSON API: what each route returns, against the functions of the package; and docs/how-to/web.md."""
+
+import re
+import shlex
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import leaves_list
 
 import task2vec
+from task2vec import Library
 from task2vec.distance import asymmetric, find_floor, symmetric, with_error
+from task2vec.web import Limits
 from tests.cli.material import FILTERS, make
-from tests.select.recommend_world import EXPERTS, TASKS, make_metatask
-from tests.web.serving import WICKED, ask
+from tests.select.material import MODELS, TASKS, make_world
+from tests.web.serving import API, GOOD, HOME, WICKED, ask, find_id, serving
+
+DOCS = (Path(__file__).parents[2] / "docs" / "how-to" / "web.md").read_text(encoding="utf-8")
 
 
 def embedding_of(name):
@@ -19,17 +28,13 @@ def embedding_of(name):
     return make(name, 100 + number, kind=number % 2, has_halves=number == 0)
 
 
-def find_id(client, name):
-    return next(one["id"] for one in ask(client, "/tasks", limit=200)["tasks"] if one["name"] == name)
-
-
-def test_status_tells_what_is_served(client):
-    told = ask(client, "/status")
-    assert told["version"] == task2vec.__version__ and told["tasks"] == TASKS + 6
-    assert [(space["tasks"], space["is_default"]) for space in told["spaces"]] == [(TASKS + 6, True)]
-    assert told["spaces"][0]["name"] == "net at 64 pixels (robust)"
-    assert told["library"] == "tasks" and told["roots"] == [] and told["can_embed"] is False
-    assert told["layout"] == "t-SNE"
+def test_status_describes_what_is_served(client):
+    found = ask(client, "/status")
+    assert found["version"] == task2vec.__version__ and found["tasks"] == TASKS + 6
+    assert [(space["tasks"], space["is_default"]) for space in found["spaces"]] == [(TASKS + 6, True)]
+    assert found["spaces"][0]["name"] == "net at 64 pixels (robust)"
+    assert found["library"] == "tasks" and found["roots"] == [] and found["can_embed"] is False
+    assert found["layout"] == "t-SNE"
 
 
 def test_tasks_are_listed_by_name_in_pages(client):
@@ -41,77 +46,71 @@ def test_tasks_are_listed_by_name_in_pages(client):
     one = next(line for line in whole["tasks"] if line["name"] == "own 2")
     assert (one["dataset"], one["origin"], one["images"], one["classes"]) == ("mine", "library", 202, 2)
     assert one["norm"] == pytest.approx(embedding_of("own 2").norm()) and one["head_error"] == 0.25
-    assert {line["origin"] for line in whole["tasks"] if line["name"].startswith("task")} == {"measured by us"}
+    assert {line["origin"] for line in whole["tasks"] if line["name"].startswith("task")} == {"bundled"}
 
 
-@pytest.mark.parametrize(
-    ("words", "count"), [("OWN", 5), ("own 3", 1), ("mine", 3), ("yes", 6), ("one", TASKS // 2 + 1), ("zzz", 0)]
-)
-def test_search_looks_at_names_datasets_tags_and_classes(client, words, count):
+@pytest.mark.parametrize(("words", "count"), [("OWN 3", 1), ("mine", 3), ("yes", 6), ("one", TASKS // 2 + 1), ("z", 0)])
+def test_search_covers_names_datasets_tags_and_classes(client, words, count):
     assert ask(client, "/tasks", q=words)["total"] == count
 
 
 def test_a_task_with_its_classes_counts_and_noise(client):
-    told = ask(client, f"/tasks/{find_id(client, 'own 0')}")
-    assert told["classes"] == [{"name": "no", "count": 60}, {"name": "yes", "count": 140}]
-    assert told["class_total"] == 2 and told["images"] == 200 and told["tags"] == ["mine"]
-    assert told["noise"] == pytest.approx(find_floor(embedding_of("own 0")))
-    low, high = told["head_error_interval"]
-    assert 0.18 < low < told["head_error"] < high < 0.33
-    assert told["settings"]["probe"] == "net" and told["settings"]["image_size"] == 64
-    assert len(told["made"]) == 10 and told["best_error"] is None
-    shipped = ask(client, f"/tasks/{find_id(client, 'task 4')}")
-    best = make_metatask().errors[4, :6, 1].mean(axis=1).min()
-    assert shipped["best_error"] == pytest.approx(best) and shipped["made"] is None
-    assert [one["count"] for one in shipped["classes"]] == [60, 44] and shipped["dataset"] == "other"
+    found = ask(client, f"/tasks/{find_id(client, 'own 0')}")
+    assert found["class_counts"] == [{"name": "no", "count": 60}, {"name": "yes", "count": 140}]
+    assert found["classes"] == 2 and found["images"] == 200 and found["tags"] == ["mine"]
+    assert found["noise"] == pytest.approx(find_floor(embedding_of("own 0")))
+    low, high = found["head_error_interval"]
+    assert 0.18 < low < found["head_error"] < high < 0.33
+    assert found["settings"]["probe"] == "net" and found["settings"]["image_size"] == 64
+    assert len(found["added"]) == 10 and found["best_error"] is None
+    bundled = ask(client, f"/tasks/{find_id(client, 'task 4')}")
+    best = make_world().errors[4, :6, 1].mean(axis=1).min()
+    assert bundled["best_error"] == pytest.approx(best) and bundled["added"] is None
+    assert [one["count"] for one in bundled["class_counts"]] == [60, 44] and bundled["dataset"] == "other"
 
 
 def test_the_nearest_are_those_of_the_symmetric_distance(client):
     own = embedding_of("own 1")
     others = [f"own {number}" for number in (0, 2, 3, 4)] + [WICKED] + [f"task {number}" for number in range(TASKS)]
     apart = {name: symmetric(own, embedding_of(name)) for name in others}
-    told = ask(client, f"/tasks/{find_id(client, 'own 1')}/nearest", limit=7)
-    expected = sorted(apart, key=lambda name: apart[name])[:7]
-    assert [one["name"] for one in told["neighbours"]] == expected
-    for one in told["neighbours"]:
+    found = ask(client, f"/tasks/{find_id(client, 'own 1')}/nearest", limit=7)
+    assert [one["name"] for one in found["neighbours"]] == sorted(apart, key=lambda name: apart[name])[:7]
+    for one in found["neighbours"]:
         assert one["distance"] == pytest.approx(apart[one["name"]], abs=1e-6)
-        assert one["is_within_noise"] == (one["distance"] <= told["noise"])
-    assert {one["origin"] for one in told["neighbours"]} == {"library", "measured by us"}
+        assert one["is_within_noise"] == (one["distance"] <= found["noise"])
     for name in ("own 1", "task 1"):
         text = find_id(client, name)
         near = [one["id"] for one in ask(client, f"/tasks/{text}/nearest", limit=100)["neighbours"]]
         assert len(near) == TASKS + 5 and text not in near
 
 
-@pytest.mark.parametrize("train", ["half", "5"])
-def test_a_recommendation_is_that_of_the_library(client, train):
-    told = ask(client, f"/tasks/{find_id(client, 'own 3')}/recommendation", train=train)
-    advice = task2vec.recommend(embedding_of("own 3"), evidence=make_metatask(), regime=train)
-    assert (told["sentence"], told["is_sure"], told["static"]) == (advice.verdict, advice.is_sure, advice.static)
-    assert told["train"] == train and advice.known in told["basis"] and told["notes"] == list(advice.notes)
-    rows = [one for one in told["experts"] if one["is_loadable"]]
-    assert [(one["rank"], one["name"]) for one in rows] == [(row.rank, row.expert) for row in advice.rows]
-    for one, row in zip(rows, advice.rows, strict=True):
-        assert (one["error"], one["low"], one["high"]) == pytest.approx((row.error, row.low, row.high))
-        assert (one["load"], one["nearest"], one["distance"]) == (row.load, row.nearest, row.nearest_distance)
-    assert {one["kind"] for one in rows} == {"generic", "network"}
-    assert [one["name"] for one in told["experts"] if not one["is_loadable"]] == [row.expert for row in advice.others]
+@pytest.mark.parametrize("shots", ["half", "5"])
+def test_a_recommendation_is_that_of_the_package(client, shots):
+    found = ask(client, f"/tasks/{find_id(client, 'own 3')}/recommendation", shots=shots)
+    expected = task2vec.recommend(embedding_of("own 3"), evidence=make_world(), shots=shots).to_dict()
+    assert found["shots"] == shots and found["rows"]
+    for name in found.keys() - {"task", "rows", "others", "notes"}:
+        assert found[name] == expected[name], name
+    assert found["notes"] == list(expected["notes"])
+    for part in ("rows", "others"):
+        for one, row in zip(found[part], expected[part], strict=True):
+            assert one == pytest.approx({name: row[name] for name in one})
 
 
 def test_two_tasks_side_by_side(client):
     first, second = find_id(client, "own 0"), find_id(client, "task 3")
     a, b = embedding_of("own 0"), embedding_of("task 3")
-    told = ask(client, "/compare", first=first, second=second)
-    assert told["distance"] == pytest.approx(symmetric(a, b))
-    assert told["asymmetric"] == pytest.approx({"there": asymmetric(a, b), "back": asymmetric(b, a)})
-    assert told["noise"] == pytest.approx(with_error(a, b).floor)
-    assert [(layer["name"], layer["filters"]) for layer in told["layers"]] == [("conv", FILTERS)]
-    assert sum(layer["share"] for layer in told["layers"]) == pytest.approx(1)
-    shares = [one["share"] for one in told["filters"]]
+    found = ask(client, "/compare", first=first, second=second)
+    assert found["distance"] == pytest.approx(symmetric(a, b))
+    directed = found["first_to_second"], found["second_to_first"]
+    assert directed == pytest.approx((asymmetric(a, b), asymmetric(b, a)))
+    assert found["noise"] == pytest.approx(with_error(a, b).floor)
+    assert [(layer["name"], layer["filters"]) for layer in found["layers"]] == [("conv", FILTERS)]
+    assert sum(layer["share"] for layer in found["layers"]) == pytest.approx(1)
+    shares = [one["share"] for one in found["filters"]]
     assert len(shares) == 20 and shares == sorted(shares, reverse=True)
-    top = told["filters"][0]
+    top = found["filters"][0]
     assert top["first"] == pytest.approx(a.fisher[top["number"]])
-    assert top["second"] == pytest.approx(b.fisher[top["number"]])
     same = ask(client, "/compare", first=first, second=first)
     assert same["distance"] == 0 and all(one["share"] == 0 for one in same["filters"])
 
@@ -119,64 +118,44 @@ def test_two_tasks_side_by_side(client):
 def test_a_matrix_with_its_tree(client):
     names = ["own 0", "own 1", "own 2", "task 1"]
     ids = [find_id(client, name) for name in names]
-    told = ask(client, "/matrix", ids=",".join([*ids, ids[0]]))
-    assert told["ids"] == ids and told["names"] == names
-    for row, one in enumerate(names):
-        for column, other in enumerate(names):
-            distance = symmetric(embedding_of(one), embedding_of(other))
-            assert told["values"][row][column] == pytest.approx(distance, abs=1e-6)
-    merges = np.array(told["merges"])
-    assert merges.shape == (3, 4) and merges[-1, 3] == 4
-    assert told["order"] == leaves_list(merges).tolist()
+    found = ask(client, "/matrix", ids=",".join([*ids, ids[0]]))
+    assert found["ids"] == ids and found["names"] == names
+    expected = [[symmetric(embedding_of(one), embedding_of(other)) for other in names] for one in names]
+    np.testing.assert_allclose(found["values"], expected, atol=1e-6)
+    merges = np.array(found["merges"])
+    assert merges.shape == (3, 4) and merges[-1, 3] == 4 and found["order"] == leaves_list(merges).tolist()
     usual = ask(client, "/matrix")
     assert len(usual["ids"]) == TASKS + 6 and sorted(usual["order"]) == list(range(TASKS + 6))
     alone = ask(client, "/matrix", ids=ids[0])
     assert (alone["order"], alone["merges"], alone["values"]) == ([0], [], [[0.0]])
 
 
-def test_experts_with_their_means(client):
-    told = ask(client, "/experts", train="half")
-    metatask = make_metatask()
-    assert told["train"] == "half" and len(told["experts"]) == sum(not one.is_repeat for one in EXPERTS)
-    means = [one["mean_error"] for one in told["experts"]]
+def test_models_with_their_mean_errors(client):
+    found = ask(client, "/models", shots="half")
+    assert found["shots"] == "half" and len(found["models"]) == sum(not one.is_repeat for one in MODELS)
+    means = [one["mean_error"] for one in found["models"]]
     assert means == sorted(means)
-    generic = next(one for one in told["experts"] if one["name"] == "generic resnet34")
-    assert generic["mean_error"] == pytest.approx(metatask.errors[:, 0, 1].mean()) and generic["tasks"] == TASKS
-    scarce = ask(client, "/experts", train="5")["experts"]
-    assert np.mean([one["mean_error"] for one in scarce]) > np.mean(means) + 0.05
+    generic = next(one for one in found["models"] if one["name"] == "generic resnet34")
+    assert generic["mean_error"] == pytest.approx(make_world().errors[:, 0, 1].mean()) and generic["tasks"] == TASKS
+    few = ask(client, "/models", shots="5")["models"]
+    assert np.mean([one["mean_error"] for one in few]) > np.mean(means) + 0.05
 
 
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        ("/tasks/l-00000000000000000000", 404),
-        ("/tasks/x/nearest", 404),
-        ("/tasks/x/recommendation", 404),
-        ("/map?space=s-0", 404),
-        ("/tasks?space=s-0", 404),
-        ("/compare?first=a&second=b", 404),
-        ("/compare", 422),
-        ("/matrix?ids=a", 404),
-        ("/tasks?limit=0", 422),
-        ("/tasks?limit=201", 422),
-        ("/tasks?offset=-1", 422),
-        ("/tasks?q=" + 201 * "a", 422),
-        ("/experts?train=7", 422),
-        ("/jobs/j-0", 404),
-        ("/jobs/j-0/events", 404),
-        ("/folders?root=f-0", 404),
-        ("/nothing", 404),
+        ("/tasks/l-00000000000000000000", 404), ("/tasks/x/nearest", 404), ("/tasks/x/recommendation", 404),
+        ("/map?space=s-0", 404), ("/tasks?space=s-0", 404), ("/compare?first=a&second=b", 404), ("/compare", 422),
+        ("/matrix?ids=a", 404), ("/tasks?limit=201", 422), ("/tasks?q=" + 201 * "a", 422), ("/models?shots=7", 422),
+        ("/jobs/j-0/events", 404), ("/folders?root=f-0", 404), ("/nothing", 404),
     ],
-)
+)  # fmt: skip
 def test_errors_have_three_parts(client, path, status):
     problem = ask(client, path, status)["error"]
-    assert set(problem) == {"what", "why", "mend"} and all(problem.values())
+    assert set(problem) == {"what", "why", "fix"} and all(problem.values())
 
 
 def test_tasks_of_different_spaces_are_never_compared(library):
-    from task2vec import Library
-    from tests.web.serving import serving
-
     with Library.open(library) as opened:
         opened.add(make("own 0", 100, weights="cd", size=96), make("stranger", 300, weights="cd", size=96))
     with serving(library) as client:
@@ -185,25 +164,65 @@ def test_tasks_of_different_spaces_are_never_compared(library):
         other = status["spaces"][1]["id"]
         lines = ask(client, "/tasks", space=other)["tasks"]
         assert [line["name"] for line in lines] == ["own 0", "stranger"] and lines[0]["space"] == other
-        here = find_id(client, "own 1")
-        problem = ask(client, "/compare", 422, first=here, second=lines[0]["id"])["error"]
-        assert "different probes" in problem["what"] and "Embed one again" in problem["mend"]
-        problem = ask(client, "/matrix", 422, ids=f"{here},{lines[0]['id']}")["error"]
-        assert lines[0]["id"] in problem["what"]
-        near = ask(client, f"/tasks/{lines[0]['id']}/nearest")["neighbours"]
+        here, there = find_id(client, "own 1"), lines[0]["id"]
+        problem = ask(client, "/compare", 422, first=here, second=there)["error"]
+        assert "different probes" in problem["what"] and "Embed one again" in problem["fix"]
+        assert there in ask(client, "/matrix", 422, ids=f"{here},{there}")["error"]["what"]
+        near = ask(client, f"/tasks/{there}/nearest")["neighbours"]
         assert [one["name"] for one in near] == ["stranger"]
-        refused = ask(client, f"/tasks/{lines[0]['id']}/recommendation", 422)["error"]
-        assert "no errors" in refused["what"] or "errors of experts are known for" in refused["what"]
+        assert ask(client, f"/tasks/{there}/recommendation", 422)["error"]["fix"]
 
 
-def test_the_description_names_every_field(client):
+def test_the_description_covers_every_route_and_field(client):
     schema = ask(client, "/openapi.json")
     for path, operations in schema["paths"].items():
-        for method, told in operations.items():
-            assert told["summary"] and told["description"], (method, path)
-            good = [status for status in told["responses"] if status.startswith("2")]
-            assert good, (method, path)
-            for status in good:
-                for kind, content in told["responses"][status].get("content", {}).items():
-                    assert kind == "text/event-stream" or content["schema"], (method, path)
-    assert schema["components"]["schemas"]["PointAnswer"]["properties"]["norm"]["description"]
+        for method, operation in operations.items():
+            assert operation["summary"] and operation["description"], (method, path)
+            assert any(status.startswith("2") for status in operation["responses"]), (method, path)
+    assert schema["components"]["schemas"]["Point"]["properties"]["norm"]["description"]
+    assert "is_cancelled" not in str(schema)
+
+
+def test_the_page_about_the_server_has_every_route_and_the_limits(client):
+    listed = set(re.findall(r"^\| `(GET|POST|DELETE) ([^?`]+)", DOCS, re.MULTILINE))
+    paths = client.secure.api.openapi()["paths"]
+    assert listed == {(method.upper(), path) for path, operations in paths.items() for method in operations}
+    assert f'print(len(app.api.openapi()["paths"]))  # {len(paths)}' in DOCS
+    limits = Limits()
+    text = f"bodies up to {limits.body // 1024} KB that arrive within {limits.seconds:.0f} s, queries up to "
+    text += f"{limits.query // 1024} KB and {limits.parameters} parameters, JSON {limits.depth} levels deep"
+    assert text in DOCS and f"{limits.listeners} listeners" in DOCS and limits.jobs == 4
+
+
+def test_every_line_of_its_example_works(library, tmp_path):
+    lines = re.findall(r"^    (curl .*)$", DOCS, re.MULTILINE)
+    assert len(lines) == 9
+    with serving(library, roots=[tmp_path], jobs=GOOD) as client:
+        tasks = [one["id"] for one in ask(client, "/tasks")["tasks"]]
+        known = {"TASK": tasks[0], "OTHER": tasks[1], "FOLDER": ask(client, "/status")["roots"][0]["id"]}
+        known["TASK2VEC_TOKEN"] = "unused-here"
+        for line in lines:
+            for name in sorted(known, key=len, reverse=True):
+                line = line.replace(f"${name}", known[name])
+            answer = _curl(client, shlex.split(line)[1:])
+            assert answer.status_code in (200, 202), (line, answer.text)
+            if answer.status_code == 202:
+                known["JOB"] = answer.json()["id"]
+
+
+def _curl(client, words):
+    """The response to a command line of curl."""
+    method, headers, content, address = "GET", {}, None, None
+    words = iter(words)
+    for word in words:
+        if word == "-H":
+            name, _, value = next(words).partition(": ")
+            headers[name] = value
+        elif word == "-d":
+            method, content = "POST", next(words)
+        elif word == "-X":
+            method = next(words)
+        elif word != "-N":
+            address = urlsplit(word)
+    assert address is not None and f"http://{address.netloc}" == HOME and address.path.startswith(API)
+    return client.request(method, f"{address.path}?{address.query}", headers=headers, content=content)

@@ -1,60 +1,120 @@
-"""The commands in one place, and the two options that stand before them."""
+"""The application: which commands there are, where each is defined, and the options before them.
+
+A command's module is imported when the command is run, so that `task2vec --help` imports none of them.
+"""
 
 import shutil
-from collections.abc import Callable
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from task2vec.cli import exits
-from task2vec.cli.demo import demo
-from task2vec.cli.diversity import diversity
-from task2vec.cli.doctor import doctor
-from task2vec.cli.embed import embed
-from task2vec.cli.errors import error_matrix
-from task2vec.cli.evaluate import evaluate
-from task2vec.cli.helping import PlainCommand
-from task2vec.cli.library import ls, show_entry, stats
-from task2vec.cli.library_care import check_search, compact, repair, verify
-from task2vec.cli.library_changes import add, rename, rm, tag
-from task2vec.cli.library_exchange import export, import_tasks
-from task2vec.cli.library_experts import errors, experts, rm_expert
-from task2vec.cli.many import embed_many
-from task2vec.cli.map import draw_map
-from task2vec.cli.nearest import nearest
-from task2vec.cli.probes import probes
-from task2vec.cli.recommend import recommend
-from task2vec.cli.serve import serve
-from task2vec.cli.show import show
-from task2vec.cli.tasks import tasks
-from task2vec.cli.train_expert import train_expert
+from task2vec.cli.options import PlainCommand
+from task2vec.cli.output import guard, is_debugging
 
 # Help is never wider than the terminal; left to itself it would not go below 50 columns.
 _WIDTH = min(shutil.get_terminal_size().columns, 80) - 2
 
-# For lists of commands, where the first sentence of their help would be cut.
-SHORT = {
-    embed: "Embed a folder of class folders, or a table of images.",
-    embed_many: "Embed many tasks; those on the same images share the work.",
-    nearest: "Find the tasks of the library that are nearest to one.",
-    recommend: "Recommend a network to start from.",
-    evaluate: "Compare ways of choosing an expert.",
-    diversity: "Measure how diverse a collection is.",
-    serve: "Show the library in the browser.",
-    train_expert: "Fine-tune a pretrained network on each task.",
-    doctor: "Tell versions, devices and places, and what is wrong.",
-    errors: "List the errors that were measured.",
+# Each command: its module, its function, and its line in the list of commands.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": ("demo", "demo", "Embed eight small tasks offline and compare them."),
+    "embed": ("embed", "embed", "Embed folders of images, tables or published datasets."),
+    "show": ("compare", "show", "Show an embedding: task, error, norm, layers."),
+    "nearest": ("compare", "nearest", "Find the tasks of the library most similar to one."),
+    "distance": ("compare", "distance", "Compute the distance between two tasks."),
+    "diversity": ("compare", "diversity", "Measure how diverse a dataset is."),
+    "map": ("compare", "draw_map", "Draw a map of the embedded tasks."),
+    "recommend": ("recommend", "recommend", "Recommend a pretrained model for a task."),
+    "evaluate": ("recommend", "evaluate", "Compare model selection strategies."),
+    "train-expert": ("experts", "train_expert", "Fine-tune a pretrained model on each task."),
+    "error-matrix": ("experts", "error_matrix", "Measure the error of every task with every expert."),
+    "library": ("library", "", "List, show, edit, verify and share what was embedded."),
+    "serve": ("serve", "serve", "Open the library in the browser."),
+    "tasks": ("embed", "tasks", "List the tasks of a dataset."),
+    "probes": ("doctor", "probes", "List the probes that are available offline."),
+    "doctor": ("doctor", "doctor", "Check the installation, devices, folders and library."),
 }
+LIBRARY_COMMANDS: dict[str, tuple[str, str, str]] = {
+    "ls": ("library", "ls", "List the tasks."),
+    "show": ("library", "show_task", "Show a task: classes, tags, embeddings, errors."),
+    "stats": ("library", "stats", "Count the entries, and show which can be compared."),
+    "add": ("library", "add", "Add saved embeddings."),
+    "rm": ("library", "rm", "Remove a task, an embedding, an expert or a tag."),
+    "tag": ("library", "tag", "Add tags to a task."),
+    "rename": ("library", "rename", "Rename a task."),
+    "verify": ("library", "verify", "Read everything, and report what is damaged."),
+    "repair": ("library", "repair", "Rebuild the library from what can still be read."),
+    "export": ("library", "export", "Write the library, or the tasks with a tag, to a file."),
+    "import": ("library", "import_tasks", "Import an exported file or another library."),
+    "experts": ("library", "experts", "List the experts."),
+    "errors": ("library", "errors", "List the measured errors."),
+}
+_CONTEXT = {"help_option_names": ["-h", "--help"], "terminal_width": _WIDTH}
+# Plain help texts: with rich they would take twice as long as everything else together.
+_PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False, "add_completion": False}
 
-# Plain help texts: drawing them with rich would take twice as long as everything else together.
-app = typer.Typer(
-    name="task2vec",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"], "terminal_width": _WIDTH},
-)
+
+class _Commands(dict[str, Any]):
+    """The commands of a table by name, each imported when it is asked for."""
+
+    def __init__(self, table: dict[str, tuple[str, str, str]]):
+        super().__init__()
+        self.table = table
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = _load_command(name, *self.table[name])
+        return self[name]
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows the names of its commands, and imports one when it is run or asked for help."""
+
+    table = COMMANDS
+
+    def __init__(self, *args: Any, **options: Any):
+        """A group without commands, which come from the table."""
+        super().__init__(*args, **options)
+        self.commands = _Commands(self.table)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names in the order of the table."""
+        return list(self.table)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, or None."""
+        return self.commands[cmd_name] if cmd_name in self.table else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names; a wrong name is refused with similar ones."""
+        if args and args[0] not in self.table and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.table, n=1)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            ctx.fail(f"No such command '{args[0]}'.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, _, short) in self.table.items()])
+
+
+class LibraryGroup(LazyGroup):
+    """The commands of `task2vec library`."""
+
+    table = LIBRARY_COMMANDS
+
+
+def _load_command(name: str, module: str, function: str, short: str) -> Any:
+    """The command of a function; a group for `library`, which has no function of its own."""
+    if not function:
+        return typer.main.get_command(library)
+    call = getattr(import_module(f"task2vec.cli.{module}"), function)
+    alone = typer.Typer(**_PLAIN)
+    alone.command(name, cls=PlainCommand, short_help=short, context_settings=_CONTEXT)(guard(call))
+    return typer.main.get_command(alone)
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -65,8 +125,8 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-def _add(group: typer.Typer, command: Callable[..., None], name: str | None = None, help: str | None = None) -> None:
-    group.command(name, cls=PlainCommand, help=help, short_help=SHORT.get(command))(exits.guarded(command))
+app = typer.Typer(name="task2vec", cls=LazyGroup, no_args_is_help=True, context_settings=_CONTEXT, **_PLAIN)
+library = typer.Typer(name="library", cls=LibraryGroup, no_args_is_help=True, context_settings=_CONTEXT, **_PLAIN)
 
 
 @app.callback()
@@ -76,44 +136,13 @@ def start(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """A folder of images becomes a vector: see which tasks are alike and which are hard.
+    """Turn image datasets into vectors: compare tasks, and choose a pretrained model for a new one.
 
-    Begin with `task2vec demo`, then `task2vec embed FOLDER`.
+    Start with `task2vec demo`, then `task2vec embed FOLDER`.
     """
-    exits.is_debugging.set(debug)
+    is_debugging.set(debug)
 
 
-for command in (
-    demo,
-    embed,
-    embed_many,
-    show,
-    nearest,
-    recommend,
-    evaluate,
-    diversity,
-    serve,
-    probes,
-    tasks,
-    train_expert,
-    error_matrix,
-    doctor,
-):
-    _add(app, command)
-_add(app, draw_map, "map")
-
-library = typer.Typer(
-    name="library",
-    help="What was embedded is kept: list it, look at it, change it, check it, share it.",
-    short_help="List, show, change, check and share what was embedded.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    context_settings=app.info.context_settings,
-)
-_add(library, ls)
-_add(library, show_entry, "show")
-for command in (stats, add, rm, tag, rename, verify, repair, compact, check_search, export, experts, errors, rm_expert):
-    _add(library, command)
-_add(library, import_tasks, "import")
-_add(library, import_tasks, "merge", "The same as import.")
-app.add_typer(library)
+@library.callback()
+def start_library() -> None:
+    """List, show, edit, verify and share the tasks, embeddings, experts and errors of the library."""

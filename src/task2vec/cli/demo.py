@@ -1,160 +1,120 @@
-"""`task2vec demo`: eight small tasks, embedded offline, compared and drawn, and a network recommended for one."""
+"""`task2vec demo`: eight small tasks, embedded offline and compared, and a model recommended for one of them."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from task2vec.cli.place import default_place
-from task2vec.cli.progress import watch_steps
-from task2vec.cli.speech import open_page, print_json, say
+from task2vec.cli import options, output
 from task2vec.errors import MissingExtraError
 from task2vec.text import format_percent, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from task2vec.embedding import Embedding
-    from task2vec.select.recommendation import Recommendation
     from task2vec.tasks import Task
 
-# Small images and a small budget: this is a look, not a measurement.
-SIZE, IMAGES, BACKPROPAGATED = 80, 100, 48
-# The task that a network is recommended for: the only one of photographs.
+# Small images and few gradients: a demonstration, not a measurement.
+SIZE, IMAGES, SAMPLES = 64, 100, 32
+# The task that a model is recommended for: the only one of photographs.
 RECOMMENDED = "photos"
 
-HOW_TO_READ = (
-    "How to read it: two tasks are near (a small distance) when the same filters of the probe matter to both. "
-    "The norm says how much they matter: little for easy tasks, much for hard ones, and hardly at all where nothing "
-    "can be learned, as from coin flips."
-)
 
-
-def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the embeddings and the picture.")] = Path("task2vec-demo"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-) -> None:
+def demo(out: options.Out = Path("task2vec-demo"), as_json: options.AsJson = False) -> None:
     """Embed eight small tasks offline and compare them.
 
-    Prints how hard each one is and which is nearest to it, draws their distances, writes the embeddings, and recommends
-    a network for one of them.
+    Prints how hard each task is and which one is nearest, draws their distances, writes the embeddings, and recommends
+    a pretrained model for one of them.
     """
     begin = time.perf_counter()
-    from task2vec.atlas.canvas import make_folder
-
-    make_folder(out)
-    import task2vec
-
-    say("making eight small tasks and loading the probe ...")
-    tasks = task2vec.sample_tasks(images_per_task=IMAGES)
-    embeddings = _embed_all(tasks)
-    for embedding in embeddings:
-        embedding.save(default_place(embedding.task.replace(" ", "-"), out))
-    distances = _measure_distances(embeddings)
-    picture = _draw(distances, tasks, out)
-    rows = _tabulate(embeddings, distances)
-    advice = _recommend(next(task for task in tasks if task.name == RECOMMENDED))
-    seconds = round(time.perf_counter() - begin, 1)
-    if as_json:
-        names = [task.name for task in tasks]
-        document = {"tasks": rows, "names": names, "distances": distances, "picture": picture, "folder": str(out)}
-        document |= {"recommendation": advice.as_dict()}
-        print_json({**document, "probe": embeddings[0].probe, "seconds": seconds})
-    else:
-        _print_table(rows)
-        _print_close(picture, out, seconds)
-        _print_advice(advice)
-
-
-def _embed_all(tasks: "Sequence[Task]") -> "list[Embedding]":
-    import task2vec
-
-    probe = task2vec.load_probe(size=SIZE)
-    settings = task2vec.EmbedSettings(max_samples=BACKPROPAGATED)
-    embeddings = []
-    with watch_steps(len(tasks)) as advance:
-        for task in tasks:
-            advance(f"embedding {task.name}")
-            embeddings.append(task2vec.embed(task, probe, settings=settings))
-    return embeddings
-
-
-def _measure_distances(embeddings: "Sequence[Embedding]") -> list[list[float]]:
-    from task2vec.distance import symmetric
-
-    return [[0.0 if a is b else float(symmetric(a, b)) for b in embeddings] for a in embeddings]
-
-
-def _draw(distances: list[list[float]], tasks: "Sequence[Task]", out: Path) -> str | None:
-    """The path of the picture, or nothing but a hint where matplotlib is missing."""
     import numpy as np
 
-    from task2vec.atlas import draw_distance_matrix
+    import task2vec
+    from task2vec.plots import make_folder
+    from task2vec.progress import show_progress
+
+    make_folder(out)
+    output.say("creating eight small tasks and loading the probe ...")
+    tasks = task2vec.sample_tasks(images_per_task=IMAGES)
+    probe = task2vec.load_probe(size=SIZE)
+    settings = task2vec.EmbedSettings(max_samples=SAMPLES)
+    embeddings = []
+    with show_progress(output.is_watched()) as report:
+        step = report("embedding", len(tasks))
+        for task in tasks:
+            embeddings.append(task2vec.embed(task, probe, settings=settings))
+            step(1)
+    distances = np.array(task2vec.distance.pairwise(embeddings).values)
+    rows = _tabulate(embeddings, distances)
+    if not as_json:
+        _print_table(rows, time.perf_counter() - begin)
+    for embedding in embeddings:
+        embedding.save(out / f"{embedding.task.replace(' ', '-')}.t2v.safetensors")
+    picture = _draw(distances, tasks, out)
+    advice = _recommend(next(task for task in tasks if task.name == RECOMMENDED), as_json=as_json)
+    seconds = round(time.perf_counter() - begin, 1)
+    if as_json:
+        document = {"tasks": rows, "names": [task.name for task in tasks], "distances": distances, "picture": picture}
+        document |= {"folder": str(out), "recommendation": advice.to_dict(), "probe": probe.name, "seconds": seconds}
+        output.print_json(document)
+        return
+    if picture:
+        print(f"The distances as a figure: {printable(picture)}")
+    print(f"The embeddings: {printable(out)}   ({seconds:.0f} s)\n")
+    print("Your own images: task2vec embed FOLDER, task2vec recommend FOLDER")
+
+
+def _tabulate(embeddings: "Sequence[Embedding]", distances: Any) -> list[dict[str, Any]]:
+    rows = []
+    for number, embedding in enumerate(embeddings):
+        others = [other for other in range(len(embeddings)) if other != number]
+        near = min(others, key=lambda other: distances[number][other])
+        counts, head = embedding.provenance["counts"], embedding.provenance["head"]
+        row = {"task": embedding.task, "images": counts["images"], "classes": counts["classes"]}
+        row |= {"cv_error": head["cv_error"], "norm": float(embedding.norm())}
+        rows.append(row | {"nearest": embeddings[near].task, "distance": float(distances[number][near])})
+    return rows
+
+
+def _print_table(rows: list[dict[str, Any]], seconds: float) -> None:
+    table = [
+        {"task": row["task"], "images": row["images"], "classes": row["classes"]}
+        | {"error": format_percent(row["cv_error"]), "norm": f"{row['norm']:.3g}"}
+        | {"nearest (distance)": f"{row['nearest']} ({row['distance']:.2f})"}
+        for row in rows
+    ]
+    output.print_table(table, text=("task", "nearest (distance)"), drop=("images", "classes"))
+    output.print_text(
+        "Two tasks are near (a small distance) if the same filters of the probe matter for both. The norm is how much "
+        "they matter: little for easy tasks, much for hard ones, and almost nothing where nothing can be learned, as "
+        f"from random labels.   ({seconds:.0f} s)"
+    )
+    print(flush=True)
+
+
+def _draw(distances: Any, tasks: "Sequence[Task]", out: Path) -> str | None:
+    """The path of the figure, or nothing but a hint where matplotlib is missing."""
+    from task2vec.plots import draw_matrix
 
     thumbnails = [[task.images.load(index) for index in (0, 1)] for task in tasks]
     names = [task.name for task in tasks]
     try:
-        return str(draw_distance_matrix(np.array(distances), names, path=out / "distances.png", thumbnails=thumbnails))
+        return str(draw_matrix(distances, names, out=out / "distances.png", thumbnails=thumbnails)[0])
     except MissingExtraError as error:
-        say(f"no picture: {error}")
+        output.say(f"no figure: {error}")
         return None
 
 
-def _tabulate(embeddings: "Sequence[Embedding]", distances: list[list[float]]) -> list[dict[str, Any]]:
-    rows = []
-    for row, embedding in zip(distances, embeddings, strict=True):
-        distance, nearest = min((d, e.task) for d, e in zip(row, embeddings, strict=True) if e is not embedding)
-        counts, head = embedding.provenance["counts"], embedding.provenance["head"]
-        rows.append({
-            "task": embedding.task,
-            "images": counts["images"],
-            "classes": counts["classes"],
-            "cv_error": head["cv_error"],
-            "norm": float(embedding.norm()),
-            "nearest": nearest,
-            "distance": distance,
-        })  # fmt: skip
-    return rows
-
-
-def _print_table(rows: list[dict[str, Any]]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("task", overflow="fold")
-    for column in ("images", "classes", "error", "norm"):
-        table.add_column(column, justify="right", overflow="fold")
-    table.add_column("nearest (distance)", overflow="fold")
-    for row in rows:
-        numbers = (str(row["images"]), str(row["classes"]), format_percent(row["cv_error"]), f"{row['norm']:.3g}")
-        table.add_row(printable(row["task"]), *numbers, f"{printable(row['nearest'])} ({row['distance']:.2f})")
-    open_page().print(table)
-
-
-def _print_close(picture: str | None, out: Path, seconds: float) -> None:
-    page = open_page()
-    page.print(HOW_TO_READ + "\n")
-    if picture:
-        page.print(f"The picture of all distances: {printable(picture)}", soft_wrap=True)
-    page.print(f"The embeddings: {printable(out)}   ({seconds:.0f} s)", soft_wrap=True)
-
-
-def _recommend(task: "Task") -> "Recommendation":
-    """Which network suits a task, by what is known of others; for that it is embedded as they were."""
+def _recommend(task: "Task", *, as_json: bool) -> Any:
+    """The recommended model for a task; it is embedded like the tasks that errors are known for."""
     import task2vec
-    from task2vec.select.evidence.spaces import list_spaces, side_of
+    from task2vec.select import choose_space, image_size
 
-    say(f"which network suits '{task.name}'? ...")
-    like = next(iter(list_spaces(task2vec.bundled_metatask()).values()))
-    settings = task2vec.EmbedSettings(max_samples=BACKPROPAGATED)
-    return task2vec.recommend(task2vec.embed(task, task2vec.load_probe(size=side_of(like)), settings=settings))
-
-
-def _print_advice(advice: "Recommendation") -> None:
-    page = open_page()
-    first = next(row for row in advice.rows if row.expert == advice.choice)
-    page.print(f"\nWhich network suits '{printable(advice.task)}', of {len(advice)} that can be loaded?")
-    page.print(f"{printable(advice.verdict)}\n")
-    page.print(f"    {printable(first.load)}\n", soft_wrap=True)
-    page.print("Your own images: task2vec embed FOLDER, task2vec recommend FOLDER", soft_wrap=True)
+    output.say(f"choosing a model for '{task.name}' ...")
+    probe = task2vec.load_probe(size=image_size(choose_space()))
+    advice = task2vec.recommend(task2vec.embed(task, probe, settings=task2vec.EmbedSettings(max_samples=SAMPLES)))
+    if not as_json:
+        first = next(row for row in advice.rows if row.model == advice.choice)
+        output.print_text(f"Which of {len(advice)} pretrained models suits '{advice.task}'? {advice.verdict}")
+        print(f"\n    {printable(first.load)}\n")
+    return advice

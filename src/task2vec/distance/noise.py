@@ -20,7 +20,7 @@ Where the noise sample comes from:
   (`EmbedSettings(split_half=True)`), each with the prior of the whole. The logarithm of a half has twice the variance
   of the whole, so half of the difference has that of the whole. Halves include all that other images would change: the
   images themselves, the head, its penalty. (The penalty grows as images get fewer and keeps halves together, so floors
-  are still a little low: see docs/distances.md.)
+  are still a little low: see docs/explanation/distances.md.)
 * "stderr": e = stderr / vector, filter by filter, with independent signs. The head is held fixed, so this is only a
   part of the noise (for the variational method, only that of the optimisation): real floors are higher. The correlation
   between filters is not known, and hence no standard error: it is NaN.

@@ -98,7 +98,7 @@ def embed_many(
         2 Embedding(digits: 2, probe=tf_efficientnet_lite0, 21008 filters, 30 images)
     """
     if not 0 < gigabytes < math.inf:
-        raise UsageError(f"gigabytes={gigabytes} (--gigabytes) must be a positive number. Try 2.")
+        raise UsageError(f"gigabytes={gigabytes} must be a positive number. Try 2.")
     tasks, probe = _check_tasks(tasks), probe or load_probe()
     work = GroupWork(probe, settings, gigabytes * _GIGABYTE, device, num_workers, batch_size)
     # Invalid arguments are refused now, and not with the first result; the device may be that of other machines.

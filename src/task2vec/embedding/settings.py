@@ -70,7 +70,7 @@ class EmbedSettings:
 
     Attributes:
         method: "robust": the paper's variational Fisher in closed form; "direct": the Fisher of the filters as such;
-            "variational": the paper's optimisation itself, slow, as a reference (see docs/robust.md).
+            "variational": the paper's optimisation itself, slow, as a reference (see docs/explanation/embedding.md).
         seeds: how labels and images are drawn: "balanced" by their share of the Fisher; "plain" images uniformly and
             labels y ~ p, for comparison; "all" of them, without any sampling.
         max_samples: how many (image, label) pairs are back-propagated at most. Small tasks get several per image.

@@ -1,46 +1,61 @@
-"""Tasks become experts, and experts on tasks an error matrix."""
+"""Tasks become experts, and tasks on models a meta-task of measured errors.
 
-from importlib import import_module
+Names are imported on first use: a meta-task is read without torch. The function `error_matrix` has the name of its
+file: import it from there, or as `task2vec.error_matrix`.
+"""
+# ruff: noqa: F401
+
 from typing import TYPE_CHECKING
 
+from task2vec.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from task2vec.experts.linear import linear_error
-    from task2vec.experts.loading import TrainedExpert, load_expert
-    from task2vec.experts.matrix import ErrorMatrix
-    from task2vec.experts.measuring import error_matrix
-    from task2vec.experts.protocols import ErrorProtocol
-    from task2vec.experts.recipes import RECIPES, Recipe, find_recipe
-    from task2vec.experts.training import train_expert
+    from task2vec.experts.checkpoint import (
+        SUFFIX,
+        TrainedExpert,
+        count_gmacs,
+        count_parameters,
+        load_expert,
+        load_trained,
+        read_metadata,
+    )
+    from task2vec.experts.linear_probe import (
+        CellPlan,
+        Model,
+        linear_error,
+        measure_cells,
+        plan_cells,
+        predict_cells,
+        score_cell,
+    )
+    from task2vec.experts.metatask import (
+        CellFailure,
+        MetaTask,
+        ModelInfo,
+        Query,
+        TaskInfo,
+        bundled_metatask,
+        find_shots,
+        load_metatask,
+    )
+    from task2vec.experts.protocol import ErrorProtocol, choose_test_half, choose_training, wilson_interval
+    from task2vec.experts.recipes import RECIPES, EpochMetrics, Recipe, find_recipe
+    from task2vec.experts.train import (
+        ExpertResult,
+        TrainingImages,
+        compute_features,
+        measure_error,
+        start_training,
+        train_expert,
+        train_experts,
+    )
 
-__all__ = [
-    "RECIPES",
-    "ErrorMatrix",
-    "ErrorProtocol",
-    "Recipe",
-    "TrainedExpert",
-    "error_matrix",
-    "find_recipe",
-    "linear_error",
-    "load_expert",
-    "train_expert",
-]
-
-_FILES = {
-    "ErrorMatrix": "matrix",
-    "ErrorProtocol": "protocols",
-    "RECIPES": "recipes",
-    "Recipe": "recipes",
-    "TrainedExpert": "loading",
-    "error_matrix": "measuring",
-    "find_recipe": "recipes",
-    "linear_error": "linear",
-    "load_expert": "loading",
-    "train_expert": "training",
+_MODULES = {
+    "checkpoint": "SUFFIX TrainedExpert count_gmacs count_parameters load_expert load_trained read_metadata",
+    "linear_probe": "CellPlan Model linear_error measure_cells plan_cells predict_cells score_cell",
+    "metatask": "CellFailure MetaTask ModelInfo Query TaskInfo bundled_metatask find_shots load_metatask",
+    "protocol": "ErrorProtocol choose_test_half choose_training wilson_interval",
+    "recipes": "EpochMetrics RECIPES Recipe find_recipe",
+    "train": "ExpertResult TrainingImages compute_features measure_error start_training train_expert train_experts",
 }
-
-
-def __getattr__(name: str) -> object:
-    """The public name, from its file."""
-    if name not in _FILES:
-        raise AttributeError(f"module 'task2vec.experts' has no attribute {name!r}")
-    return getattr(import_module(f"task2vec.experts.{_FILES[name]}"), name)
+__getattr__ = lazy_names(__name__, {name: module for module, names in _MODULES.items() for name in names.split()})

@@ -1,4 +1,4 @@
-"""How experts are trained: every number that decides what comes out, by name."""
+"""How experts are trained: recipes by name, and the metrics of an epoch."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -9,10 +9,31 @@ from task2vec.errors import UsageError
 
 
 @dataclass(frozen=True)
+class EpochMetrics:
+    """Loss and error of one epoch.
+
+    Attributes:
+        epoch: from 1.
+        loss: mean over the images drawn, at the time the network saw them.
+        error: share of them that were wrong; of all attributes, for multi-label tasks.
+        rate: learning rate at the end.
+        images_per_second: of training alone.
+        validation_error: on images that are not trained on, if there are any.
+    """
+
+    epoch: int
+    loss: float
+    error: float
+    rate: float
+    images_per_second: float
+    validation_error: float | None = None
+
+
+@dataclass(frozen=True)
 class Recipe:
     """How a network is fine-tuned on a task.
 
-    First its head is made on the features of the network as it is, then head and network are trained together by
+    First the head is fitted on the features of the pretrained network, then head and network are trained together by
     stochastic gradient descent. An epoch is `draws` images with replacement, uniformly over classes, whatever the size
     of the task.
 
@@ -31,7 +52,7 @@ class Recipe:
             twentieth of all steps and then fall to zero.
         drops: epochs of the schedule "steps".
         crops: whether images are cropped at random.
-        mirrors: whether every second image is mirrored; not for tasks that tell left from right.
+        mirrors: whether every second image is mirrored; not for tasks where left and right differ.
 
     Example:
         >>> find_recipe("achille2019").epochs
@@ -63,8 +84,8 @@ class Recipe:
         for name, allowed in (("head", ("adam", "exact")), ("schedule", ("steps", "cosine"))):
             if getattr(self, name) not in allowed:
                 raise UsageError(
-                    f"{name}={getattr(self, name)!r} in the recipe '{self.name}' is unknown, so nobody could train by "
-                    f"it. Choose one of: {', '.join(allowed)}"
+                    f"{name}={getattr(self, name)!r} in the recipe '{self.name}' is unknown. Choose one of: "
+                    f"{', '.join(allowed)}"
                 )
         if not (self.rate > 0 and self.head_rate > 0 and 0 <= self.momentum < 1 and self.weight_decay >= 0):
             raise UsageError(
@@ -97,13 +118,13 @@ class Recipe:
             return self.rate * (step + 1) / rise
         return self.rate * (1 + cos(pi * (step - rise + 1) / (self.steps - rise + 1))) / 2
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All numbers by name, as plain values."""
         return dataclasses.asdict(self) | {"drops": list(self.drops)}
 
 
-# The paper's, from its appendix. It does not tell Adam's rate (here PyTorch's own), the momentum, the size of batches
-# and whether images are augmented (here what was usual at the time).
+# The paper's, from its appendix. It does not give Adam's rate (here PyTorch's default), the momentum, the batch size
+# and the augmentation (here what was usual at the time).
 ACHILLE2019 = Recipe(
     "achille2019", head="adam", head_epochs=10, epochs=60, batch=64, rate=1e-3, schedule="steps", drops=(40,)
 )
@@ -111,7 +132,7 @@ ACHILLE2019 = Recipe(
 # Ours: a twelfth of the gradients. The head needs no epochs, a larger rate that falls smoothly does the rest.
 FAST = Recipe("fast")
 
-# What the experts of our meta-task were trained by. Four times the rate: they forget more of what the network knew.
+# That of the experts in the bundled meta-task. Four times the rate: they forget more of their pretraining.
 FAST_1 = Recipe("fast-1", rate=0.02)
 
 RECIPES = {recipe.name: recipe for recipe in (FAST, FAST_1, ACHILLE2019)}
@@ -123,6 +144,6 @@ def find_recipe(recipe: str | Recipe) -> Recipe:
         return recipe
     if recipe not in RECIPES:
         raise UsageError(
-            f"there is no recipe '{recipe}', so nothing says how to train. Choose one of: {', '.join(RECIPES)}"
+            f"there is no recipe '{recipe}'. Choose one of: {', '.join(RECIPES)}; or pass a Recipe of your own."
         )
     return RECIPES[recipe]

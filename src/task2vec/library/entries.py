@@ -459,7 +459,7 @@ def find_embedding(
         raise NotInLibraryError(f"the task '{task.name}' has no embedding by {wanted}. It has: {choices}")
     raise AmbiguousNameError(
         f"the task '{task.name}' has {len(fitting)} embeddings, so the name is ambiguous. Name one by the first digits "
-        f"of its key, or choose by --probe and --method: {choices}"
+        f"of its key: {choices}"
     )
 
 

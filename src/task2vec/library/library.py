@@ -438,7 +438,7 @@ def _remove_errors(connection: sqlite3.Connection, side: str, number: int, name:
     if count and not with_errors:
         raise UsageError(
             f"{count} errors were measured for the {side} '{name}' and would be removed with it. To remove them too: "
-            "with_errors=True, --with-errors"
+            "with_errors=True, --force"
         )
     connection.execute(f"DELETE FROM errors WHERE {side} = ?", (number,))
 

@@ -9,7 +9,7 @@ the Euclidean distance between logarithms, each centred over its own filters, ra
 distance in a hundred numbers: along the principal directions of a sample of tasks, and along random directions for all
 that these leave out. Principal directions alone would do for a library of a few datasets. But every new dataset has
 something of its own, and a thousand of them do not fit into a hundred directions. Three more things make the ranks
-agree better, on real tasks and simulated ones (docs/search.md):
+agree better, on real tasks and simulated ones (docs/how-to/library.md):
 
 - Beyond a few units a difference no longer moves a task away, because a / (a + b) is 0 or 1 by then. So the deviation
   of a filter from its mean is clipped, and a dead filter counts as a fixed step below it, whatever its prior is.
@@ -51,7 +51,7 @@ CLIP, DEAD = 2.5, 1.25
 # How much the size of tasks counts, and the fraction of the residual that is not left to random directions.
 LEVEL_WEIGHT, LEFT_WEIGHT = 0.085, 0.3
 # One of so many entries is compared exactly, and at least and at most so many: among more entries the nearest ones are
-# nearer to each other than sketches resolve (docs/search.md).
+# nearer to each other than sketches resolve (docs/how-to/library.md).
 _ONE_OF, _FEWEST, _MOST = 1000, 100, 400
 # Rows that are read at once: 5 MB of the default probe's.
 READ_AT_ONCE = 64
@@ -61,7 +61,7 @@ _PROJECT = 64  # vectors that are projected at once
 _SEED = 20190610
 _GOOD_RECALL = 0.98
 _THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-_REFIT = "Fit the sketches again: task2vec library check-search --refit"
+_REFIT = "Fit the sketches again: Library.refit_search()"
 
 Load = Callable[[int], Embedding | None]
 
@@ -497,7 +497,7 @@ class Search:
         elif known.sketcher is None:
             advice = f"There are no sketches, so all embeddings are compared. {_REFIT}"
         elif recall < _GOOD_RECALL:
-            advice = f"Some neighbours are missed. {_REFIT}; or compare all: task2vec nearest --exact"
+            advice = f"Some neighbours are missed. {_REFIT}; or compare all: Library.nearest(..., exact=True)"
         else:
             advice = "Nothing to do."
         return SearchReport(len(ids), len(asked), recall, (middle - begin) / count, (end - middle) / count, advice)

@@ -153,7 +153,7 @@ def _load_sketchers(connection: sqlite3.Connection, problems: list[Problem]) -> 
             if space.basis_sha256 is not None and sketchers[number] is None:
                 raise LibraryError("their basis is damaged, so all entries are compared")
         except _FAILURES as error:
-            fix = "Fit them again: task2vec library check-search --refit"
+            fix = "Fit them again in Python: Library.open(FOLDER).refit_search()"
             problems.append(
                 Problem("search", f"the sketches of the embeddings by {probe} are unusable ({error}). {fix}")
             )

@@ -1,27 +1,57 @@
-"""Which network suits a task: what is known of others becomes a ranking, and a recommendation.
+"""Model selection: which network suits a task, predicted from the errors of others on known tasks.
 
-Names are resolved on first use: ranking by what is known needs no torch, scores of features do.
+Names are imported on first use: predictions from known errors need no torch, scores of features do. The functions
+`recommend` and `evaluate` have the names of their files: import them from there, or as `task2vec.recommend`.
 """
+# ruff: noqa: F401
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from task2vec.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from task2vec.select.scores.scoring import FeatureScores, score_features
-    from task2vec.select.scores.table import SCORES, Score
+    from task2vec.select.combined import CombinedModel, fit_combined
+    from task2vec.select.evaluate import (
+        Evaluation,
+        Leave,
+        Outcome,
+        compare_groups,
+        compare_paired,
+        draw_weights,
+        find_interval,
+    )
+    from task2vec.select.evidence import (
+        choose_shots,
+        find_embedding,
+        find_space,
+        format_space,
+        image_size,
+        list_library_errors,
+        metatask_from_csv,
+        metatask_from_library,
+    )
+    from task2vec.select.model_space import ModelSpace, ModelSpaceSettings, fit_model_space
+    from task2vec.select.recommend import choose_space, find_metatask
+    from task2vec.select.report import Recommendation, Row, format_shots
+    from task2vec.select.scores import SCORES, FeatureScores, Score, score_features
+    from task2vec.select.strategies import (
+        AVERAGE_BEST,
+        SCORE_NAMES,
+        STRATEGIES,
+        Prediction,
+        Strategy,
+        find_strategy,
+    )
 
-__all__ = ["SCORES", "FeatureScores", "Score", "score_features"]
-
-_FILES = {
-    "FeatureScores": "scores.scoring",
-    "SCORES": "scores.table",
-    "Score": "scores.table",
-    "score_features": "scores.scoring",
+_MODULES = {
+    "combined": "CombinedModel fit_combined",
+    "evaluate": "Evaluation Leave Outcome compare_groups compare_paired draw_weights find_interval",
+    "evidence": "choose_shots find_embedding find_space format_space image_size list_library_errors "
+    "metatask_from_csv metatask_from_library",
+    "model_space": "ModelSpace ModelSpaceSettings fit_model_space",
+    "recommend": "choose_space find_metatask",
+    "report": "Recommendation Row format_shots",
+    "scores": "SCORES FeatureScores Score score_features",
+    "strategies": "AVERAGE_BEST SCORE_NAMES STRATEGIES Prediction Strategy find_strategy",
 }
-
-
-def __getattr__(name: str) -> object:
-    """The public name, from its file."""
-    if name not in _FILES:
-        raise AttributeError(f"module 'task2vec.select' has no attribute {name!r}")
-    return getattr(import_module(f"task2vec.select.{_FILES[name]}"), name)
+__getattr__ = lazy_names(__name__, {name: module for module, names in _MODULES.items() for name in names.split()})

@@ -434,7 +434,7 @@ def draw_batches(
         )
     if images < 1 or (batches is not None and batches < 1):
         raise UsageError(
-            f"{batches} batches (--batches) of {images} images per class (--per-class) cannot be drawn. Leave them "
+            f"{batches} batches (--batches) of {images} images per class (--shots) cannot be drawn. Leave them "
             "out, or use larger numbers."
         )
     canonical = task.canonical()
@@ -457,7 +457,7 @@ def draw_batches(
         raise DataError(
             f"'{task.name}' ({len(task)} images of {len(task.classes)} classes) is enough for {len(drawn)} batches: "
             f"each takes {classes} classes with twice {images} images, and no image is in two. Choose fewer batches "
-            "(--batches), classes (--classes) or images of a class (--per-class)."
+            "(--batches), classes (--classes) or images of a class (--shots)."
         )
     return drawn
 

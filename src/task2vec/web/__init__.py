@@ -1,1 +1,18 @@
-"""The library in the browser: a JSON API, and the page that uses it (`task2vec serve`)."""
+"""The library in a browser: a page, and the JSON API behind it. Nothing is imported before it is used."""
+
+from typing import TYPE_CHECKING
+
+from task2vec.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from task2vec.web.app import make_app
+    from task2vec.web.security import Limits, ServeSettings
+    from task2vec.web.server import check_extra, format_address, run, take_port
+
+__all__ = ["Limits", "ServeSettings", "check_extra", "format_address", "make_app", "run", "take_port"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {"Limits": "security", "ServeSettings": "security", "make_app": "app"}
+    | dict.fromkeys(("check_extra", "format_address", "run", "take_port"), "server"),
+)

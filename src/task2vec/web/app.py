@@ -1,5 +1,6 @@
 """The application: the JSON API, and the page that uses nothing else."""
 
+import mimetypes
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,60 +9,58 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 
 from task2vec import __version__
 from task2vec.errors import Task2VecError
-from task2vec.experts.measured import MeasuredMetaTask
-from task2vec.web import job_routes, routes
-from task2vec.web.answers import ErrorAnswer, Problem
-from task2vec.web.files import Files
-from task2vec.web.guards import Guards
-from task2vec.web.problems import tell_error, tell_problem
-from task2vec.web.served import Served
-from task2vec.web.settings import ServeSettings
+from task2vec.experts import MetaTask
+from task2vec.web.routes import router
+from task2vec.web.schemas import ErrorResponse, Problem
+from task2vec.web.security import SecureApp, ServeSettings, respond, respond_to_error
+from task2vec.web.state import State
 
 BASE = "/api/v1"
-ROUTERS = (routes.router, job_routes.router)
 _ERRORS = {
     401: "The token is missing or wrong.",
-    403: "A change was asked for by another page.",
-    404: "There is nothing of that id.",
-    422: "A value cannot be meant, or tasks cannot be compared.",
+    403: "Another site sent the request.",
+    404: "The id is unknown.",
+    422: "A parameter is invalid, or tasks cannot be compared.",
     500: "A part of the library is damaged.",
-    503: "The disk or the memory said no, or too many answers are waited for.",
+    503: "The disk or the memory is full, or too many requests wait.",
 }
+_DESCRIBED = f"The API is described in {BASE}/openapi.json"
 
 
-def make_app(settings: ServeSettings, *, measured: MeasuredMetaTask | None = None) -> Guards:
-    """The application behind its guards, ready for a server; `.served` is what it has in hand.
+def make_app(settings: ServeSettings, *, metatask: MetaTask | None = None) -> SecureApp:
+    """The application behind all security checks, for any ASGI server; `.state` is what it holds.
 
     Args:
         settings: how it is started.
-        measured: stands in for the meta-task that comes with the package.
+        metatask: instead of the bundled one.
 
     Example:
         >>> import tempfile
         >>> from pathlib import Path
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     app = make_app(ServeSettings(library=Path(folder)))
-        ...     app.served.close()
+        ...     app.state.close()
         >>> sorted(app.api.openapi()["paths"])[0]
         '/api/v1/compare'
     """
-    served = Served.open(settings, measured=measured)
+    state = State(settings, metatask=metatask)
 
     @asynccontextmanager
     async def live(_: FastAPI) -> AsyncIterator[None]:
         yield
-        served.close()
+        state.close()
 
     described: dict[int | str, dict[str, Any]] = {
-        status: {"model": ErrorAnswer, "description": words} for status, words in _ERRORS.items()
+        status: {"model": ErrorResponse, "description": text} for status, text in _ERRORS.items()
     }
     api = FastAPI(
         title="task2vec",
         version=__version__,
-        description="Tasks, who is near whom, and which model to start from. Ids are opaque; errors are shares.",
+        description="Tasks, their distances, and which model to start from. Ids are opaque; errors are fractions.",
         openapi_url=f"{BASE}/openapi.json",
         docs_url=None,
         redoc_url=None,
@@ -69,38 +68,26 @@ def make_app(settings: ServeSettings, *, measured: MeasuredMetaTask | None = Non
         redirect_slashes=False,
         responses=described,
     )
-    api.state.served = served
-    for group in ROUTERS:
-        api.include_router(group, prefix=BASE)
-    _serve_files(api, Files())
-    _explain_errors(api, served)
-    return Guards(api, settings, served=served)
-
-
-def _serve_files(api: FastAPI, files: Files) -> None:
-    """The page's files at the root; below /api there are none."""
-
-    @api.get("/{name:path}", include_in_schema=False)
-    def tell_file(name: str) -> Response:
-        return files.answer(name)
-
-
-def _explain_errors(api: FastAPI, served: Served) -> None:
-    """Every error is told in three parts."""
+    api.state.served = state
+    api.include_router(router, prefix=BASE)
+    mimetypes.add_type("text/javascript", ".js")  # the registry of Windows may have another type, which browsers refuse
+    packages: list[str | tuple[str, str]] = [("task2vec.web", "static"), ("task2vec.plots", "static")]
+    api.mount("/", StaticFiles(packages=packages, html=True))
 
     @api.exception_handler(Task2VecError)
-    async def tell_own(_: Request, error: Task2VecError) -> Response:
-        return tell_error(error, served.names)
+    async def explain_own(_: Request, error: Task2VecError) -> Response:
+        return respond_to_error(error, state.names)
 
     @api.exception_handler(RequestValidationError)
-    async def tell_invalid(_: Request, error: RequestValidationError) -> Response:
+    async def explain_invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0] if error.errors() else {"loc": ("request",), "msg": "is not valid"}
         where = ".".join(str(part) for part in first["loc"])[:100]
-        mend = f"The API is described in {BASE}/openapi.json"
-        return tell_problem(Problem(what=f"{where}: {first['msg']}.", why="It cannot be meant.", mend=mend), 422)
+        problem = Problem(what=f"{where}: {first['msg']}.", why="The request is not valid.", fix=_DESCRIBED)
+        return respond(problem, 422)
 
     @api.exception_handler(HTTPException)
-    async def tell_http(_: Request, error: HTTPException) -> Response:
-        mend = f"The API is described in {BASE}/openapi.json"
-        problem = Problem(what=f"{error.detail}.", why="There is no such route, or not by this method.", mend=mend)
-        return tell_problem(problem, error.status_code, error.headers)
+    async def explain_http(_: Request, error: HTTPException) -> Response:
+        why = "There is no such address, or not for this method."
+        return respond(Problem(what=f"{error.detail}.", why=why, fix=_DESCRIBED), error.status_code, error.headers)
+
+    return SecureApp(api, settings, state=state)

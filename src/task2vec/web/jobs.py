@@ -1,76 +1,140 @@
-"""Embeddings that were asked for from the page: one is made at a time, a few may wait, and each can be cancelled."""
+"""Folders that may be embedded from the page, and the jobs that embed them.
 
+Folders are known by ids and checked again whenever one is used. One job runs at a time, in a process of its own
+(`python -m task2vec.web.jobs`): images come from anywhere, and a bug in a decoder cannot harm the server. The process
+can be ended at any moment, for a library is never half-written. It reads its request as one line of JSON from standard
+input, and every line it prints is one of {"stage", "done", "total"}, {"key"} or {"error", "code"}.
+"""
+
+import hashlib
 import json
+import os
 import secrets
 import subprocess
 import sys
 import threading
+import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from task2vec.web.answers import JobAnswer, Problem, State
-from task2vec.web.ids import make_id
-from task2vec.web.problems import NotServedError, find_none, hide_places, split_text
-from task2vec.web.settings import DEFAULT_LIMITS, Limits
+from task2vec.errors import DataError, Task2VecError
+from task2vec.tasks.folder import IMAGE_SUFFIXES
+from task2vec.web.schemas import Folder, FolderList, Job
+from task2vec.web.security import DEFAULT_LIMITS, Limits, RequestError, hide_paths, split_text, unknown
 
-_PATIENCE = 5.0  # seconds that a process has to end before it is killed
-_LAST_WORDS = 2000
-# -P: without it the folder that the server was started in is searched first, and a PIL.py in there would be run.
-EMBEDDER = (sys.executable, "-P", "-m", "task2vec.web.embedder")
+# Levels below a root, folders that are listed, and files that are counted, at most.
+DEPTH, MOST_FOLDERS, MOST_FILES = 4, 2000, 500_000
+_PATIENCE = 5.0  # seconds for a process to end before it is killed
+_PAUSE = 0.1  # seconds between two reports of progress
+_LAST_WORDS = 2000  # characters of a process's standard error
+# -P: without it, modules in the folder in which the server was started (a PIL.py) would be imported.
+EMBEDDER = (sys.executable, "-P", "-m", "task2vec.web.jobs")
 
 
-@dataclass
-class Job:
-    """An embedding that is being made.
+def make_id(kind: str, *content: str, secret: bytes = b"") -> str:
+    """An opaque id: the same content gives the same id.
 
-    Attributes:
-        id: that the server issued.
-        name: of the folder, or what the task is to be called.
-        wish: what the process is told, see `task2vec.web.embedder`.
-        state: how far it is.
-        stage: what is being done.
-        done: steps of that.
-        total: steps of that in all.
-        task: id of what came of it.
-        error: what went wrong.
-        version: grows with every change.
+    Args:
+        kind: one letter: l, m, f, j or s.
+        content: what distinguishes it from others of its kind.
+        secret: of this server, where the content could be guessed.
+
+    Example:
+        >>> make_id("l", "abc")
+        'l-3619b2e9832d748d745e'
     """
+    text = "\0".join(content).encode("utf-8", "surrogateescape")
+    return f"{kind}-{hashlib.blake2b(text, key=secret, digest_size=10).hexdigest()}"
 
-    id: str
-    name: str
-    wish: Mapping[str, Any]
-    state: State = "waiting"
-    stage: str = "waiting"
-    done: int = 0
-    total: int = 0
-    task: str | None = None
-    error: Problem | None = None
-    version: int = 0
-    is_unwanted: bool = False
-    process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing more will come of it."""
-        return self.state in ("done", "failed", "cancelled")
+def _printable(name: str) -> str:
+    """A name as JSON can hold it: bytes that are not UTF-8 are escaped."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") or "folder"
 
-    def tell(self) -> JobAnswer:
-        """The job as an answer."""
-        parts = ("id", "state", "stage", "done", "total", "name", "task", "error")
-        return JobAnswer(**{part: getattr(self, part) for part in parts})
 
-    def change(self, **changes: object) -> None:
-        """Notes how far it is."""
-        for name, value in changes.items():
-            setattr(self, name, value)
-        self.version += 1
+class Folders:
+    """The folders of all roots; ids reveal no path, and are valid for this server only."""
+
+    def __init__(self, roots: Sequence[Path]):
+        """Links in the paths of roots are resolved once."""
+        self._secret, self._lock = secrets.token_bytes(16), threading.Lock()
+        self.roots = {self._issue(path): path for path in dict.fromkeys(root.resolve() for root in roots)}
+        self._known: dict[str, tuple[Path, tuple[str, ...]]] = {text: (path, ()) for text, path in self.roots.items()}
+
+    def find(self, text: str) -> Path:
+        """The folder of an id, if it is still a real folder inside its root.
+
+        Raises:
+            RequestError: The id was not issued, or the folder was replaced.
+        """
+        with self._lock:
+            if text not in self._known:
+                raise unknown("folder", text)
+            path, names = self._known[text]
+        for name in ("", *names):
+            path = path / name if name else path
+            if path.is_symlink() or not path.is_dir():
+                raise RequestError(
+                    f"the folder {text!r} no longer exists, or was replaced by a link.",
+                    "Links could lead out of the folders that may be read.",
+                    "List the folders again: /api/v1/folders",
+                )
+        return path
+
+    def list_folders(self, root: str | None) -> FolderList:
+        """The folders of a root, the root first; of all roots for None."""
+        if root is not None and root not in self.roots:
+            raise unknown("root", root)
+        found, files = FolderList(folders=[], is_complete=True), 0
+
+        def walk(root: Path, names: tuple[str, ...], parent: str | None) -> int:
+            """Lists a folder and all below; returns the number of their images."""
+            nonlocal files
+            if len(found.folders) >= MOST_FOLDERS or files >= MOST_FILES:
+                found.is_complete = False
+                return 0
+            own = self._issue(root, *names)
+            with self._lock:
+                self._known[own] = (root, names)
+            folder = Folder(
+                id=own, name=_printable(names[-1] if names else root.name), parent=parent, images=0, classes=0
+            )
+            found.folders.append(folder)
+            inner = []
+            for one in _scan(root.joinpath(*names)):
+                files += 1
+                if files > MOST_FILES:
+                    found.is_complete = False
+                    break
+                if one.is_dir(follow_symlinks=False):
+                    inner.append(one.name)
+                folder.images += os.path.splitext(one.name)[1].lower() in IMAGE_SUFFIXES and one.is_file()
+            counts = [walk(root, (*names, name), own) for name in sorted(inner)] if len(names) < DEPTH else []
+            folder.images += sum(counts)
+            folder.classes = sum(count > 0 for count in counts)
+            return folder.images
+
+        for text in self.roots if root is None else [root]:
+            walk(self.roots[text], (), None)
+        return found
+
+    def _issue(self, root: Path, *names: str) -> str:
+        return make_id("f", str(root), *names, secret=self._secret)
+
+
+def _scan(path: Path) -> "list[os.DirEntry[str]]":
+    """What is in a folder, without hidden files and links; nothing if it cannot be read."""
+    try:
+        with os.scandir(path) as found:
+            return [one for one in found if not one.name.startswith(".") and not one.is_symlink()]
+    except OSError:
+        return []
 
 
 class Jobs:
-    """All jobs of a server; a thread starts one process after the other and listens to it."""
+    """All jobs of a server; a thread starts one process after the other and reads its output."""
 
     def __init__(
         self,
@@ -80,169 +144,237 @@ class Jobs:
         names: Mapping[str, str] | None = None,
         command: tuple[str, ...] = EMBEDDER,
     ):
-        """`names` are those that folders of this machine go by, `command` the process that embeds."""
+        """`names` are the public names of folders, `command` starts the process."""
         self.library, self.limits, self.names, self.command = library, limits, dict(names or {}), command
         self._jobs: OrderedDict[str, Job] = OrderedDict()
-        self._waiting: deque[Job] = deque()
-        self._lock, self._wake = threading.Lock(), threading.Condition()
+        self._waiting: deque[tuple[Job, dict[str, Any]]] = deque()
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._changed = threading.Condition()
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
     def add(self, folder: Path, *, name: str | None = None, more: Mapping[str, Any] | None = None) -> Job:
-        """A job for a folder.
+        """A new job for a folder.
 
         Raises:
-            NotServedError: As many as may wait are waiting.
+            RequestError: Too many jobs are waiting.
         """
-        wish = {"folder": str(folder), "name": name, "library": str(self.library), **(more or {})}
-        job = Job(make_id("j", secrets.token_hex(16)), name or _shown(folder.name), wish)
-        with self._lock:
+        request = {"folder": str(folder), "name": name, "library": str(self.library), **(more or {})}
+        job = Job(id=make_id("j", secrets.token_hex(16)), name=name or _printable(folder.name))
+        with self._changed:
             if self._is_closed or sum(not one.has_ended for one in self._jobs.values()) >= self.limits.jobs:
-                raise NotServedError(
-                    Problem(
-                        what=f"{self.limits.jobs} folders are being embedded or wait for it.",
-                        why="Each takes all of the machine, so one is done after the other.",
-                        mend="Try again when one has ended, or cancel one.",
-                    ),
+                raise RequestError(
+                    f"{self.limits.jobs} folders are being embedded or waiting.",
+                    "Each uses the whole machine, so they run one after the other.",
+                    "Try again when one has ended, or cancel one.",
                     status=409,
                 )
             self._jobs[job.id] = job
             ended = [old for old in self._jobs.values() if old.has_ended]
             for old in ended[: max(len(ended) - self.limits.kept_jobs, 0)]:
                 self._jobs.pop(old.id)
-            self._waiting.append(job)
+            self._waiting.append((job, request))
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="task2vec-jobs", daemon=True)
                 self._thread.start()
-        with self._wake:
-            self._wake.notify_all()
+            self._changed.notify_all()
         return job
 
     def find(self, text: str) -> Job:
         """The job of an id."""
         job = self._jobs.get(text)
         if job is None:
-            raise find_none("job", text)
+            raise unknown("job", text)
         return job
 
-    def tell(self) -> list[JobAnswer]:
+    def list_jobs(self) -> list[Job]:
         """All jobs, newest first."""
-        with self._lock:
-            return [job.tell() for job in reversed(self._jobs.values())]
+        with self._changed:
+            return list(reversed(self._jobs.values()))
 
     def cancel(self, text: str) -> Job:
         """Ends a job; one that has ended stays as it is."""
         job = self.find(text)
-        with self._lock:
-            if job.has_ended:
-                return job
-            job.is_unwanted = True
-            if job in self._waiting:
-                self._waiting.remove(job)
-            process = job.process
-            if process is None:
-                job.change(state="cancelled", stage="cancelled")
-        if process is not None:
-            process.terminate()
+        with self._changed:
+            if not job.has_ended:
+                job.is_cancelled = True
+                process = self._processes.get(job.id)
+                if process is not None:
+                    process.terminate()
+                else:
+                    self._waiting = deque(pair for pair in self._waiting if pair[0] is not job)
+                    job.update(state="cancelled", stage="cancelled")
         return job
 
     def close(self) -> None:
-        """Cancels all that is under way, and waits for the process to end."""
-        with self._lock:
+        """Cancels all jobs, and waits for the process to end."""
+        with self._changed:
             self._is_closed = True
             unended = [job.id for job in self._jobs.values() if not job.has_ended]
+            self._changed.notify_all()
         for text in unended:
             self.cancel(text)
-        with self._wake:
-            self._wake.notify_all()
         if self._thread is not None:
             self._thread.join(_PATIENCE)
 
     def _work(self) -> None:
-        """One job after the other, until the server ends."""
+        """Runs one job after the other until the server ends."""
         while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._waiting or self._is_closed)
-            with self._lock:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._is_closed)
                 if self._is_closed:
                     return
-                if not self._waiting:
+                job, request = self._waiting.popleft()
+                job.update(state="running", stage="starting")
+                try:
+                    # Our own program; what clients send reaches it as JSON on standard input.
+                    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+                    process = subprocess.Popen(self.command, **pipes, text=True, encoding="utf-8")  # noqa: S603
+                    self._processes[job.id] = process
+                except OSError as error:
+                    self._fail(job, f"the folder could not be embedded ({error.strerror}). Try again.")
                     continue
-                job = self._waiting.popleft()
-                job.change(state="running", stage="starting")
             try:
-                self._run(job)
+                self._follow(job, request, process)
             except Exception as error:
                 self._fail(job, f"the folder could not be embedded ({type(error).__name__}). Try again.")
 
-    def _run(self, job: Job) -> None:
-        """Starts the process of a job, and listens to it until it ends."""
-        with self._lock:
-            if job.is_unwanted:
-                job.change(state="cancelled", stage="cancelled")
-                return
-            pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-            # Our own program; what visitors say reaches it as JSON on standard input.
-            job.process = subprocess.Popen(self.command, **pipes, text=True, encoding="utf-8")  # noqa: S603
-        last: list[str] = []
-        with job.process as process:
-            assert process.stdin is not None and process.stdout is not None
-            listener = threading.Thread(target=_drain, args=(process.stderr, last), daemon=True)
-            listener.start()
+    def _follow(self, job: Job, request: Mapping[str, Any], process: "subprocess.Popen[str]") -> None:
+        """Sends a process its request, and reads its output until it ends."""
+        last: deque[str] = deque(maxlen=20)
+        with process:
+            assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+            drain = threading.Thread(target=last.extend, args=(process.stderr,), daemon=True)  # its pipe is never full
+            drain.start()
             try:
-                process.stdin.write(json.dumps(dict(job.wish)) + "\n")
+                process.stdin.write(json.dumps(dict(request)) + "\n")
                 process.stdin.close()
             except BrokenPipeError:
-                pass  # it ended at once: what it said last tells why
-            ended = self._listen(job, process.stdout)
-            _end(process)
-            listener.join(_PATIENCE)
-        said = "".join(last).strip().splitlines()
-        why = f" It said: {said[-1]}" if said else ""
-        with self._lock:  # at once: whoever cancels between the two would be told of an end that another one replaces
-            job.process = None
-            if job.is_unwanted and not job.has_ended:
-                job.change(state="cancelled", stage="cancelled")
-            elif not ended:
-                self._fail(job, f"the process that embeds ended early (code {process.returncode}).{why}. Try again.")
-
-    def _listen(self, job: Job, lines: Any) -> bool:
-        """Notes what a process says; whether it came to an end of its own."""
-        for line in lines:
+                pass  # it ended at once: its standard error has the reason
+            for line in process.stdout:
+                self._take(job, line)
+                if job.has_ended:
+                    break
             try:
-                words = json.loads(line)
-            except ValueError:
-                continue  # a library of somebody else has printed something
-            if "key" in words:
-                job.change(state="done", stage="done", task=make_id("l", words["key"]))
-                return True
-            if "error" in words:
-                self._fail(job, words["error"])
-                return True
-            if not job.is_unwanted:
-                job.change(**{part: words[part] for part in ("stage", "done", "total")})
-        return False
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            drain.join(_PATIENCE)
+        lines = "".join(last)[-_LAST_WORDS:].strip().splitlines()
+        reason = f" Its last output: {lines[-1]}." if lines else ""
+        with self._changed:  # as one step: a job that is cancelled between the two would end twice
+            self._processes.pop(job.id, None)
+            if job.is_cancelled and not job.has_ended:
+                job.update(state="cancelled", stage="cancelled")
+            elif not job.has_ended:
+                self._fail(job, f"the embedding process ended early (code {process.returncode}).{reason} Try again.")
+
+    def _take(self, job: Job, line: str) -> None:
+        """Takes one line of a process."""
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return  # another library has printed something
+        if "key" in message:
+            job.update(state="done", stage="done", task=make_id("l", message["key"]))
+        elif "error" in message:
+            self._fail(job, message["error"])
+        elif not job.is_cancelled:
+            job.update(**{part: message[part] for part in ("stage", "done", "total")})
 
     def _fail(self, job: Job, text: str) -> None:
-        job.change(state="failed", stage="failed", error=split_text(hide_places(text, self.names)))
+        job.update(state="failed", stage="failed", error=split_text(hide_paths(text, self.names)))
 
 
-def _drain(stream: Any, into: list[str]) -> None:
-    """Keeps the last words of a stream, so that its pipe is never full."""
-    for line in stream:
-        into.append(line)
-        while sum(map(len, into)) > _LAST_WORDS and len(into) > 1:
-            into.pop(0)
+# --- in the process of a job ------------------------------------------------------------------------------------------
 
 
-def _end(process: "subprocess.Popen[str]") -> None:
-    """Waits for a process that has said its last word; one that does not end is killed."""
+def embed_folder(request: Mapping[str, Any], send: Callable[[dict[str, Any]], None]) -> str:
+    """The key of the folder's embedding in the library: found there, or embedded in the space of the bundled tasks.
+
+    Args:
+        request: "folder", "name" (or None), "library", and for tests "size" and "max_samples".
+        send: takes messages about progress.
+
+    Raises:
+        DataError: The folder, or one above it, was replaced by a link since it was offered.
+    """
+    from task2vec.experts import bundled_metatask
+    from task2vec.library import Library, identify
+    from task2vec.select.evidence import image_size
+    from task2vec.tasks import read_folder
+
+    like = next(iter(bundled_metatask().spaces.values()))
+    send({"stage": "reading images", "done": 0, "total": 0})
+    check_folder(request["folder"])
+    task = read_folder(request["folder"], name=request["name"])
+    check_folder(request["folder"])
+    send({"stage": "loading the probe", "done": 0, "total": 0})
+    # Not before: torch takes seconds to import, and a folder that is not a task needs none.
+    from task2vec.embedding import EmbedSettings, embed
+    from task2vec.probe import load_probe
+
+    probe = load_probe(like.probe, size=request.get("size") or image_size(like))
+    method = (like.provenance.get("settings") or {}).get("method") or "robust"
+    settings = EmbedSettings(method=method, max_samples=request.get("max_samples") or EmbedSettings().max_samples)
+    with Library.open(Path(request["library"])) as library:
+        found = library.find(task, probe, settings=settings)
+        if found is None:
+            found = embed(task, probe, settings=settings, progress=make_report(send))
+            check_folder(request["folder"])  # images were read until now
+            send({"stage": "saving", "done": 0, "total": 0})
+            library.add(found, source=task.source)
+    return identify(found).key
+
+
+def check_folder(folder: str) -> None:
+    """Raise if a link has become part of the path: roots were resolved when the server was started.
+
+    Example:
+        >>> check_folder(os.path.realpath("."))
+    """
+    if os.path.realpath(folder) != folder:
+        raise DataError(
+            f"'{folder}' is now a link, or below one, so it is no longer the folder that was offered. Links could lead "
+            "out of the folders that may be read. Put the folder itself there, and list the folders again."
+        )
+
+
+def make_report(send: Callable[[dict[str, Any]], None]) -> Callable[[str, int], Callable[[int], None]]:
+    """A report (see `task2vec.progress`) that sends the progress of each stage, a few times a second."""
+    before = 0.0
+
+    def report(stage: str, total: int) -> Callable[[int], None]:
+        done = 0
+
+        def step(more: int) -> None:
+            nonlocal before, done
+            done += more
+            if done >= total or time.monotonic() - before > _PAUSE:
+                before = time.monotonic()
+                send({"stage": stage, "done": min(done, total), "total": total})
+
+        return step
+
+    return report
+
+
+def main() -> int:
+    """Embeds the folder that standard input names."""
+
+    def send(message: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+
     try:
-        process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        send({"key": embed_folder(json.loads(sys.stdin.readline()), send)})
+    except Task2VecError as error:
+        send({"error": str(error), "code": error.exit_code})
+    except MemoryError:
+        send({"error": "the machine ran out of memory. Close other programs, and try again.", "code": 5})
+    return 0
 
 
-def _shown(name: str) -> str:
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") or "folder"
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,62 +1,60 @@
 """A socket, and the server on it."""
 
+import errno
 import socket
+import threading
+from asyncio import TimerHandle, Transport
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from task2vec.errors import MissingExtraError, ResourceError
-from task2vec.web.settings import ServeSettings
+from task2vec.errors import MissingExtraError, ResourceError, Task2VecError
 
 if TYPE_CHECKING:
     import uvicorn
 
-    from task2vec.web.guards import Guards
+    from task2vec.web.security import SecureApp, ServeSettings
 
 USUAL_PORT, MORE_PORTS = 8765, 50
 CONNECTIONS = 512
 
 
 def check_extra() -> None:
-    """Raise if what a server needs is not installed."""
+    """Raise if the packages of the server are not installed."""
     try:
+        import cachetools
         import fastapi
-        import uvicorn  # noqa: F401 - is it there?
+        import uvicorn
     except ImportError as error:
         raise MissingExtraError(
-            "a page in the browser needs FastAPI and uvicorn, which are not installed here. Install them: "
+            "the server needs FastAPI, uvicorn and cachetools, which are not installed. Install them: "
             "pip install 'task2vec[web]'"
         ) from error
-    assert fastapi
+    assert fastapi and uvicorn and cachetools
 
 
 def take_port(host: str, port: int | None) -> tuple[socket.socket, bool]:
-    """A socket that listens on the wanted port, or without a wish on the first free one from 8765 on.
+    """A socket that listens on the given port, or without one on the first free port from 8765 on.
 
     Returns:
-        The socket, and whether it is another port than the usual one because that is in use.
+        The socket, and whether it is not on the usual port because that is in use.
 
     Raises:
-        ResourceError: The wanted port, or each of those tried, is in use, or the host is none of this machine.
+        ResourceError: The given port is in use, or the host does not belong to this machine.
     """
     tried = [port] if port is not None else [*range(USUAL_PORT, USUAL_PORT + MORE_PORTS), 0]
     for number in tried:
         try:
             return _listen(host, number), port is None and number != USUAL_PORT
-        except (OSError, UnicodeError) as error:  # the latter of a host that no name can be
-            if port is None and number and isinstance(error, OSError) and _is_taken(error):
+        except (OSError, UnicodeError) as error:  # the latter for an impossible host name
+            if port is None and number and getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES):
                 continue
-            said = getattr(error, "strerror", None) or error
-            mend = "Choose another one: --port N, or leave it out" if port else "Choose another one: --host NAME"
+            reason = getattr(error, "strerror", None) or error
+            fix = "Choose another port: --port N, or leave it out" if port else "Choose another host: --host NAME"
             raise ResourceError(
-                f"cannot listen on {host} port {number}: {said}. Nobody could open the page. {mend}"
+                f"cannot listen on {host} port {number}: {reason}. No browser could open the page. {fix}"
             ) from error
-    raise AssertionError("the last port is chosen by the machine")
-
-
-def _is_taken(error: OSError) -> bool:
-    import errno
-
-    return error.errno in (errno.EADDRINUSE, errno.EACCES)
+    raise AssertionError("the last port is chosen by the system")
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -72,11 +70,12 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def word_address(settings: ServeSettings, port: int, *, code: str | None = None) -> str:
-    """The address to open in a browser; with a code that `Guards.issue_code` gave, it lets in once.
+def format_address(settings: "ServeSettings", port: int, *, code: str | None = None) -> str:
+    """The address to open in a browser; a code from `SecureApp.issue_code` admits it once.
 
     Example:
-        >>> word_address(ServeSettings(host="::1"), 8765)
+        >>> from task2vec.web import ServeSettings
+        >>> format_address(ServeSettings(host="::1"), 8765)
         'http://[::1]:8765/'
     """
     host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(settings.host, settings.host)  # noqa: S104
@@ -84,18 +83,16 @@ def word_address(settings: ServeSettings, port: int, *, code: str | None = None)
     return f"http://{host}:{port}/" + (f"?code={code}" if code else "")
 
 
-def configure(app: "Guards") -> "uvicorn.Config":
-    """How uvicorn serves an application: quietly, on so many connections, and with patience that has an end."""
+def configure(app: "SecureApp") -> "uvicorn.Config":
+    """The configuration of uvicorn: quiet, with limits on the number and patience of connections."""
     import uvicorn
-
-    from task2vec.web.connections import Connection
 
     return uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
         server_header=False,
-        http=Connection,
+        http=_make_protocol(),
         ws="none",
         lifespan="on",
         limit_concurrency=CONNECTIONS,
@@ -104,12 +101,60 @@ def configure(app: "Guards") -> "uvicorn.Config":
     )
 
 
-def run(app: "Guards", listening: socket.socket, *, when_ready: Callable[[], None] = lambda: None) -> None:
+def _make_protocol() -> Any:
+    """Uvicorn's HTTP protocol with two time limits that it lacks.
+
+    A client that opens all connections and never sends a request, or never reads the response, would lock out everybody
+    else. So the head of a request must arrive, and a response be read, in time. `SecureApp` limits the time of a body.
+    """
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Connection(H11Protocol):
+        head: TimerHandle | None = None
+        reading: TimerHandle | None = None
+
+        def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.watch_head()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.watch_head()  # a byte now and then gains no time
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            # abort, not close: closing would wait until everything is read.
+            self.reading = self.loop.call_later(self.config.app.limits.reading, self.transport.abort)  # type: ignore
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self.reading = _cancel(self.reading)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.head, self.reading = _cancel(self.head), _cancel(self.reading)
+
+        def watch_head(self) -> None:
+            if self.conn.their_state is not h11.IDLE:
+                self.head = _cancel(self.head)
+            elif self.head is None:
+                self.head = self.loop.call_later(self.config.app.limits.seconds, self.transport.close)  # type: ignore
+
+    return Connection
+
+
+def _cancel(timer: TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+def run(app: "SecureApp", listening: socket.socket, *, when_ready: Callable[[], None] = lambda: None) -> None:
     """Serves until it is interrupted.
 
     Args:
-        app: what `make_app` gives.
-        listening: what `take_port` gives.
+        app: from `make_app`.
+        listening: from `take_port`.
         when_ready: called once, when the first request can be answered.
     """
     import uvicorn
@@ -118,12 +163,23 @@ def run(app: "Guards", listening: socket.socket, *, when_ready: Callable[[], Non
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            app.served.warm()
+            threading.Thread(target=_warm_up, args=(app,), name="task2vec-warm", daemon=True).start()
             when_ready()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            app.served.is_closing = True  # listeners to events are told, and leave
+            app.state.is_closing = True  # ends the streams of events
             await super().shutdown(sockets)
 
-    with threadpool_limits(1):  # answers run side by side; threads of their own would only get in each other's way
+    with threadpool_limits(1):  # requests run in parallel; threads of NumPy would only compete with them
         Server(configure(app)).run(sockets=[listening])
+
+
+def _warm_up(app: "SecureApp") -> None:
+    """Answers two requests in advance, so that the first visitor does not wait for what they read."""
+    from task2vec.web.routes import list_nearest, make_recommendation
+
+    with suppress(Task2VecError):
+        view = app.state.read_view()
+        first = view.members[view.find_space(None).id][0].id
+        list_nearest(app.state, view, first, 1)
+        make_recommendation(app.state, view, first, None)

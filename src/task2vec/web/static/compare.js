@@ -1,181 +1,144 @@
-// Two tasks side by side: how far apart, and where in the network the difference lies.
+// Two tasks side by side: their distance, and where in the network it comes from.
 
-import { compareTasks, readTask } from "./api.js";
-import { pairBar, shareBar } from "./bars.js";
-import { button, facts, make, tell } from "./dom.js";
-import { fill } from "./notices.js";
-import { readPairs } from "./pairs.js";
-import { findPoint, go, watch } from "./state.js";
-import { distance, percent, plural, short } from "./words.js";
+import { compareTasks, readMatrix, readTask } from "./api.js";
+import { button, distance, facts, isNumber, make, percent, plural, short } from "./dom.js";
+import { announce, fill, pairBar, shareBar } from "./parts.js";
+import { findPoint, go, state, watch } from "./state.js";
 
 const LAYERS = 10,
-  FILTERS = 10;
-// From the share of pairs that lie farther apart.
-const LIKENESS = [
-  [0.9, "Very much alike"],
-  [0.65, "Rather alike"],
-  [0.35, "Neither alike nor unlike"],
-  [0.1, "Rather unlike"],
-  [0, "Very unlike"],
+  FILTERS = 10,
+  SAMPLE = 200; // tasks of a matrix
+// By the fraction of pairs that are farther apart.
+const SIMILARITY = [
+  [0.9, "Very similar"],
+  [0.65, "Rather similar"],
+  [0.35, "Neither similar nor dissimilar"],
+  [0.1, "Rather dissimilar"],
+  [0, "Very dissimilar"],
 ];
-let latest = null;
+let latest = null,
+  known = null;
 
-watch((_, changed) => {
-  if (changed.has("points") && latest?.sentence.isConnected) sayMeaning();
+watch((changed) => {
+  if (changed.has("points") && latest?.sentence.isConnected) showMeaning();
 });
 
 export function showComparison(place, first, second) {
-  const name = async (id, signal) => findPoint(id)?.name ?? (await readTask(id, signal)).name;
-  return fill(
-    place,
-    async (signal) => {
-      const [answer, ...names] = await Promise.all([
-        compareTasks(first, second, signal),
-        name(first, signal),
-        name(second, signal),
-      ]);
-      return { answer, names };
-    },
-    show,
-    "Comparing …",
-  );
+  const readName = async (id, signal) => findPoint(id)?.name ?? (await readTask(id, signal)).name;
+  const read = async (signal) => {
+    const names = [first, second].map((id) => readName(id, signal));
+    const [answer, ...found] = await Promise.all([compareTasks(first, second, signal), ...names]);
+    return { answer, names: found };
+  };
+  return fill(place, read, show, "Comparing …");
 }
 
 function show({ answer, names: [first, second] }) {
-  tell(`${first} and ${second} are ${distance(answer.distance)} apart`);
-  const sentence = make("p", { className: "sentence", id: "meaning" });
+  announce(`${first} and ${second} have distance ${distance(answer.distance)}`);
+  const sentence = make("p.sentence", { id: "meaning" });
   latest = { answer, sentence };
-  sayMeaning();
+  showMeaning();
+  const back = () => go({ with: null });
+  const name = (kind, text, click) => make("p.both", make(`span.key.${kind}`), button(".link.word.name", text, click));
   return [
-    make(
-      "div",
-      { className: "head" },
-      make("h2", {}, "Two tasks"),
-      button("×", () => go({ with: null }), {
-        className: "plain",
-        attributes: { "aria-label": "Back to the first task" },
-      }),
-    ),
-    make(
-      "p",
-      { className: "both" },
-      make("span", { className: "key filled" }),
-      button(first, () => go({ with: null }), { className: "link word name" }),
-    ),
-    make(
-      "p",
-      { className: "both" },
-      make("span", { className: "key second" }),
-      button(second, () => go({ task: answer.second, with: null }), { className: "link word name" }),
-    ),
+    make("div.head", make("h2", "Two tasks"), button(".plain", "×", back, { "aria-label": "Back to the first task" })),
+    name("filled", first, back),
+    name("second", second, () => go({ task: answer.second, with: null })),
     sentence,
-    make(
-      "p",
-      { className: "figure" },
-      distance(answer.distance),
-      make("span", {}, isWithinNoise(answer) ? "apart: within noise" : "apart"),
-    ),
+    make("p.figure", distance(answer.distance), make("span", isWithinNoise(answer) ? "distance: within noise" : "distance")),
     facts([
       ["noise", distance(answer.noise)],
-      ["first → second", distance(answer.asymmetric?.there)],
-      ["second → first", distance(answer.asymmetric?.back)],
+      ["first → second", distance(answer.first_to_second)],
+      ["second → first", distance(answer.second_to_first)],
     ]),
     make(
-      "p",
-      { className: "quiet" },
-      "The distance says how differently the filters of the network matter to the two: 0 would be no difference. " +
-        "The directed ones are less by 0.15 times how far the source is from a task without any information: " +
-        "the richer the source, the nearer.",
+      "p.quiet",
+      "The distance is 0 if the filters of the network matter equally to both tasks. The asymmetric distances subtract " +
+        "0.15 times the distance of the source from a trivial task: the more complex the source, the nearer.",
     ),
     make(
-      "div",
-      { className: "actions" },
-      button("Swap", () => go({ task: answer.second, with: answer.first })),
-      button("Compare with another …", () => go({ with: null, isPicking: true })),
+      "div.actions",
+      button("", "Swap", () => go({ task: answer.second, with: answer.first })),
+      button("", "Compare with another …", () => go({ with: null, isPicking: true })),
     ),
-    layers(answer.layers ?? []),
-    filters(answer.filters ?? [], [first, second]),
+    layers(answer.layers),
+    filters(answer.filters, [first, second]),
   ];
 }
 
-const isWithinNoise = ({ distance: apart, noise }) => typeof noise === "number" && apart <= noise;
+const isWithinNoise = ({ distance: apart, noise }) => isNumber(noise) && apart <= noise;
 
-/** Says what the distance means, in one sentence, before all numbers; said again when the map is there. */
-async function sayMeaning() {
+/** What the distance means, in one sentence before all numbers; again when the map is there. */
+async function showMeaning() {
   const { answer, sentence } = latest;
-  sentence.textContent = word(answer, null);
+  sentence.textContent = explainDistance(answer, null);
   const pairs = isWithinNoise(answer) ? null : await readPairs([answer.first, answer.second]);
-  if (pairs) sentence.textContent = word(answer, pairs);
+  if (pairs) sentence.textContent = explainDistance(answer, pairs);
 }
 
-function word({ distance: apart, noise }, pairs) {
+function explainDistance({ distance: apart, noise }, pairs) {
   if (isWithinNoise({ distance: apart, noise }))
-    return "They may be one and the same task to this network: two estimates of one task can lie as far apart by chance.";
+    return "They may be the same task for this network: two estimates of one task can be as far apart by chance.";
   if (!pairs)
-    return typeof noise === "number"
-      ? "They differ: they lie farther apart than two estimates of one task would by chance."
-      : "The larger the distance, the more they differ; 0 would be no difference.";
+    return isNumber(noise)
+      ? "They differ: they are farther apart than two estimates of one task by chance."
+      : "The larger the distance, the more they differ.";
   const farther = pairs.values.filter((value) => value > apart).length / pairs.values.length;
-  const [, how] = LIKENESS.find(([least]) => farther >= least);
+  const [, how] = SIMILARITY.find(([least]) => farther >= least);
+  const most = (share) => (share > 0.985 ? "nearly all" : `${percent(share, 0)} of all`);
   const than = farther >= 0.5 ? `nearer than ${most(farther)}` : `farther apart than ${most(1 - farther)}`;
-  return `${how}: they lie ${than} ${pairs.isAll ? "pairs of tasks on this map" : "pairs of a sample of this map"}.`;
+  return `${how}: they are ${than} ${pairs.isAll ? "pairs of tasks on this map" : "pairs in a sample of this map"}.`;
 }
 
-const most = (share) => (share > 0.985 ? "nearly all" : `${percent(share, 0)} of all`);
+/** The distances of all pairs on the map, or of a sample; null if these tasks are not on it. */
+async function readPairs(ids) {
+  const { points, space } = state;
+  if (!ids.every((id) => findPoint(id))) return null;
+  if (known?.points === points) return known;
+  const every = Math.ceil(points.length / SAMPLE),
+    some = points.filter((_, number) => number % every === 0).map(({ id }) => id);
+  try {
+    const { values } = await readMatrix({ space, ids: some.join(",") });
+    known = { points, isAll: every === 1, values: values.flatMap((row, k) => row.slice(k + 1)) };
+    return known;
+  } catch {
+    return null; // the comparison does without it
+  }
+}
 
 function layers(list) {
-  if (!list.length) return null;
-  const top = Math.max(...list.map(({ share }) => share));
-  const rows = list
-    .slice(0, LAYERS)
-    .map(({ name, share, filters: number }) =>
-      make(
-        "li",
-        {},
-        make("span", { className: "word mono", title: plural(number, "filter") }, name),
-        make("span", { className: "number" }, percent(share)),
-        shareBar(share, top, `${percent(share)} of the difference`),
-      ),
+  const top = Math.max(...list.map(({ share }) => share)),
+    rest = list.slice(LAYERS);
+  const row = ({ name, share, filters: number }) =>
+    make(
+      "li",
+      make("span.word.mono", { title: plural(number, "filter") }, name),
+      make("span.number", percent(share)),
+      shareBar(share, top, `${percent(share)} of the difference`),
     );
+  const sum = percent(rest.reduce((total, { share }) => total + share, 0));
   return make(
     "section",
-    { id: "layers", attributes: { "aria-label": "Layers that differ most" } },
-    make("h3", {}, "Layers that differ most"),
-    make("ul", { className: "counts" }, rows),
-    list.length > LAYERS
-      ? make(
-          "p",
-          { className: "quiet" },
-          `the other ${plural(list.length - LAYERS, "layer")} make up ${percent(
-            list.slice(LAYERS).reduce((sum, { share }) => sum + share, 0),
-          )}`,
-        )
-      : null,
+    { id: "layers", "aria-label": "Layers that differ most" },
+    make("h3", "Layers that differ most"),
+    make("ul.counts", list.slice(0, LAYERS).map(row)),
+    rest.length ? make("p.quiet", `the other ${plural(rest.length, "layer")} contribute ${sum}`) : null,
   );
 }
 
 function filters(list, [first, second]) {
-  if (!list.length) return null;
-  const rows = list
-    .slice(0, FILTERS)
-    .map((one) =>
-      make(
-        "li",
-        {},
-        make("span", { className: "word mono" }, `${one.layer} #${one.number}`),
-        make("span", { className: "number" }, percent(one.share, 2)),
-        pairBar(one.first, one.second, `${first}: ${short(one.first)}; ${second}: ${short(one.second)}`),
-      ),
+  const row = (one) =>
+    make(
+      "li",
+      make("span.word.mono", `${one.layer} #${one.number}`),
+      make("span.number", percent(one.share, 2)),
+      pairBar(one.first, one.second, `${first}: ${short(one.first)}; ${second}: ${short(one.second)}`),
     );
   return make(
     "section",
-    { attributes: { "aria-label": "Filters that differ most" } },
-    make("h3", {}, "Filters that differ most"),
-    make(
-      "p",
-      { className: "quiet" },
-      "Fisher information of each task, on a logarithmic scale; the number is the filter's share of the difference.",
-    ),
-    make("ul", { className: "counts" }, rows),
+    { "aria-label": "Filters that differ most" },
+    make("h3", "Filters that differ most"),
+    make("p.quiet", "Fisher information for each task, on a logarithmic scale; the number is the filter's share of the difference."),
+    make("ul.counts", list.slice(0, FILTERS).map(row)),
   );
 }

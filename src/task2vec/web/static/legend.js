@@ -1,111 +1,94 @@
-// What the colours mean, with a button for every group; origins are told by a ring.
+// What the colours of the map mean: groups that can be hidden, or a ramp; and how to read the map.
 
-import { button, draw, get, make } from "./dom.js";
-import { unfold } from "./glossary.js";
-import { WAYS, mix } from "./looks.js";
-import { colourBy, currentLooks, isHidden, toggleGroup } from "./map.js";
-import { trace } from "./marks_canvas.js";
+import { count, get, isNumber, make, percent, short, unfold } from "./dom.js";
+import { chooseLook, groupButtons, isDark } from "./map.js";
+import { draw, mix, ramp } from "./parts.js";
 import { state, watch } from "./state.js";
-import { watchTheme } from "./theme.js";
-import { count, percent, short } from "./words.js";
 
-const place = get("legend");
-const TSNE =
-  "t-SNE is a method that draws neighbours together; perplexity is about how many neighbours of each task it heeds.";
-let way = "dataset";
+// Viridis without its last tenth, which is lost on white paper.
+const RAMP = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#a5db36"];
+const DARK_RAMP = ["#5b3d8a", "#5a55a8", "#4f6fb5", "#4289b8", "#36a1b0", "#36b79b", "#58cb7c", "#8fdc5a", "#d3e34a"];
+const SHADES = 48;
+const NONE = { colour: "#8a94a0", mark: "circle" };
+const WAYS = {
+  dataset: { none: "no dataset" },
+  taxon: { none: "no taxon" },
+  error: { none: "no known error", value: (point) => point.head_error, show: (value) => percent(value, 0) },
+  norm: { none: "no known norm", value: (point) => point.norm, show: short, isLog: true },
+};
+const hidden = new Set();
+let way = "dataset",
+  onChange = () => {};
 
-export function startLegend() {
-  watch((_, changed) => {
-    if (changed.has("points") || changed.has("view")) show();
-  });
-  watchTheme(() => {
-    if (currentLooks()) show();
+export function startLegend(show) {
+  onChange = show;
+  watch((changed) => {
+    if (changed.has("view")) get("legend").hidden = state.view !== "map" || !state.points.length;
   });
 }
 
-function show() {
-  place.hidden = state.view !== "map" || !state.points.length;
-  if (place.hidden) return;
-  const looks = currentLooks();
-  place.replaceChildren(chooser(), looks.ramp ? ramp(looks.ramp) : groups(looks.groups), origins());
+/** The points of the map with their colours, marks and rings; draws the legend, unless a group was just toggled. */
+export function colourPoints({ isToggle = false } = {}) {
+  const looks = WAYS[way].value ? byNumber(WAYS[way]) : byGroup(way);
+  get("legend").hidden = state.view !== "map" || !state.points.length;
+  if (!isToggle) get("legend").replaceChildren(chooser(), looks.legend, origins());
+  return state.points
+    .filter((point) => !looks.key || !hidden.has(looks.key(point)))
+    .map((point) => ({ ...point, isOwn: point.origin === "library", ...looks.of(point) }));
 }
 
 function chooser() {
-  const select = make(
-    "select",
-    { id: "colour-by", on: { change: (event) => choose(event.target.value) } },
-    Object.entries(WAYS).map(([value, { name }]) => make("option", { value, selected: value === way }, name)),
-  );
-  return make("p", { className: "row" }, make("label", { htmlFor: "colour-by" }, "colour by"), select);
+  const choose = (event) => {
+    way = event.target.value;
+    hidden.clear();
+    onChange();
+    get("colour-by").focus();
+  };
+  const options = Object.keys(WAYS).map((value) => make("option", { value, selected: value === way }, value));
+  const select = make("select", { id: "colour-by", on: { change: choose } }, options);
+  return make("p.row", make("label", { htmlFor: "colour-by" }, "colour by"), select);
 }
 
-function choose(value) {
-  way = value;
-  colourBy(value);
-  show();
-  get("colour-by").focus();
+function byGroup(name) {
+  const key = (point) => point[name] ?? null,
+    members = Map.groupBy(state.points, key),
+    size = (one) => members.get(one).length;
+  // The largest groups get the first colours, which are the easiest to distinguish.
+  const names = [...members.keys()].filter((one) => one !== null);
+  names.sort((a, b) => size(b) - size(a) || a.localeCompare(b));
+  const looks = new Map([...names.map((one, number) => [one, chooseLook(number)]), [null, NONE]]);
+  const groups = (members.has(null) ? [...names, null] : names).map((one) => ({
+    key: one,
+    name: one ?? WAYS[name].none,
+    count: size(one),
+    ...looks.get(one),
+  }));
+  return { key, of: (point) => looks.get(key(point)), legend: groupButtons(groups, hidden, toggle) };
 }
 
-function groups(list) {
-  return make(
+const toggle = () => onChange({ isToggle: true }); // the legend stays, and the focus with it
+
+function byNumber({ value, none, show, isLog }) {
+  const scale = isLog ? (number) => Math.log(Math.max(number, 1e-30)) : (number) => number,
+    back = isLog ? Math.exp : (number) => number;
+  const values = state.points.map(value).filter(isNumber).map(scale).sort((a, b) => a - b);
+  const [low, high] = [0.01, 0.99].map((share) => values[Math.round(share * (values.length - 1))]);
+  const colours = isDark() ? DARK_RAMP : RAMP;
+  const of = (point) => {
+    if (!isNumber(value(point))) return NONE;
+    const share = high > low ? Math.max(0, Math.min(1, (scale(value(point)) - low) / (high - low))) : 0.5;
+    return { colour: mix(colours, Math.round(share * SHADES) / SHADES), mark: "circle" };
+  };
+  if (!values.length) return { of, legend: make("p.quiet", `${none} for these tasks`) };
+  const ends = [low, (low + high) / 2, high].map((number) => show(back(number))),
+    unknown = state.points.length - values.length;
+  const legend = make(
     "div",
-    { className: "groups" },
-    list.map((group) => {
-      const toggle = button(
-        "",
-        () => {
-          toggleGroup(group.key);
-          toggle.setAttribute("aria-pressed", String(!isHidden(group.key)));
-        },
-        { attributes: { "aria-pressed": String(!isHidden(group.key)), title: "Show or hide" } },
-        swatch(group),
-        make("span", { className: "word" }, group.name),
-        make("span", { className: "quiet" }, count(group.count)),
-      );
-      return toggle;
-    }),
+    ramp((share) => mix(colours, share), `from ${ends[0]} (left) to ${ends[2]} (right)`),
+    make("div.ends", ends.map((end) => make("span", end))),
+    unknown ? make("p.quiet", `grey: ${none} (${count(unknown)})`) : null,
   );
-}
-
-/** The mark of a group in its colour, as an image for the eye alone. */
-export function swatch({ colour, mark }) {
-  const canvas = make("canvas", { width: 32, height: 32, attributes: { "aria-hidden": "true" } }),
-    pen = canvas.getContext("2d");
-  trace(pen, mark, 16, 16, 10);
-  pen.fillStyle = colour;
-  pen.fill();
-  return canvas;
-}
-
-function ramp({ colours, ends, isShare, unknown, none }) {
-  if (!ends) return make("p", { className: "quiet" }, `${none} for these tasks`);
-  const words = isShare ? (value) => percent(value, 0) : short;
-  const bars = Array.from({ length: 40 }, (_, k) =>
-    draw("rect", { x: k, y: 0, width: 1.05, height: 1, fill: mix(colours, k / 39) }),
-  );
-  const picture = draw(
-    "svg",
-    {
-      viewBox: "0 0 40 1",
-      preserveAspectRatio: "none",
-      "shape-rendering": "crispEdges",
-      class: "ramp",
-      role: "img",
-      "aria-label": `from ${words(ends[0])} (left) to ${words(ends[2])} (right)`,
-    },
-    ...bars,
-  );
-  return make(
-    "div",
-    {},
-    picture,
-    make(
-      "div",
-      { className: "ends" },
-      ends.map((value) => make("span", {}, words(value))),
-    ),
-    unknown ? make("p", { className: "quiet" }, `grey: ${none} (${count(unknown)})`) : null,
-  );
+  return { of, legend };
 }
 
 function origins() {
@@ -116,37 +99,35 @@ function origins() {
     draw("circle", { cx: 10, cy: 10, r: 4.5, class: "dot" }),
     draw("circle", { cx: 10, cy: 10, r: 8.5, class: "hoop" }),
   );
-  const words = own
-    ? `ringed: in your library (${count(own)}); without a ring: come with task2vec`
-    : "all of these come with task2vec";
-  return make(
-    "div",
-    {},
-    make("p", { className: "row quiet" }, own ? ring : null, make("span", {}, words)),
-    reading(state.method),
-  );
+  const text = own
+    ? `ringed: in your library (${count(own)}); without a ring: bundled with task2vec`
+    : "all of these are bundled with task2vec";
+  return make("div", make("p.row.quiet", own ? ring : null, make("span", text)), howToRead());
 }
 
-/** How to read the map, and the words for how it was made. */
-function reading(method) {
-  const isNear = method?.startsWith("t-SNE");
+function howToRead() {
+  const isTsne = state.method?.startsWith("t-SNE");
   return unfold(
     "How to read this map",
-    make("p", {}, "Tasks that are alike to the network that embedded them lie side by side."),
-    isNear
+    make("p", "Tasks that are similar for the network that embedded them are side by side."),
+    isTsne
       ? make(
           "p",
-          {},
-          "Only who is near whom counts: directions mean nothing, nor do distances across the map. " +
-            "The panel and the matrix have the real ones.",
+          "Only neighbourhoods count: directions and distances across the map mean nothing. " +
+            "The panel and the matrix show the real distances.",
         )
       : null,
     make(
       "p",
-      {},
-      "Those that come with task2vec were embedded by its makers, who also measured how well each expert does on " +
-        "them: recommendations go by these measurements.",
+      "The authors embedded the bundled tasks and measured the error of each model on them: recommendations are " +
+        "based on these measurements.",
     ),
-    method ? make("p", {}, `Made by: ${method}. `, isNear ? TSNE : "") : null,
+    make(
+      "p",
+      `Method: ${state.method}. `,
+      isTsne
+        ? "t-SNE is a method that keeps neighbours together; perplexity is about how many neighbours of each task it considers."
+        : "",
+    ),
   );
 }

@@ -1,47 +1,55 @@
-// Where the page begins: reads what is there, keeps views, address and map together.
+// The start of the page: reads the status and the map, and keeps views, address, theme and map in step.
 
 import { readMap, readStatus } from "./api.js";
-import { startEmbed } from "./embed.js";
-import { startExperts } from "./experts.js";
-import { bring, button, get, make, tell } from "./dom.js";
-import { notify, startJobs } from "./jobs.js";
-import { startLegend } from "./legend.js";
-import { startList } from "./list.js";
-import { redraw, startMap, whereIs } from "./map.js";
+import { button, count, facts, get, make, percent, short, unfold } from "./dom.js";
+import { notify, startEmbed, startJobs } from "./embed.js";
+import { colourPoints, startLegend } from "./legend.js";
+import { TaskMap, isDark, zoomButtons } from "./map.js";
 import { startMatrix } from "./matrix.js";
-import { empty, problem, waiting, withCode } from "./notices.js";
+import { startPanel } from "./panel.js";
+import { announce, bring, empty, formatOrigin, problem, waiting, withCode } from "./parts.js";
 import { startSearch } from "./search.js";
-import { startSpaces } from "./spaces.js";
 import { VIEWS, address, go, open, readHash, state, watch } from "./state.js";
-import { startPanel } from "./task.js";
-import { startTheme } from "./theme.js";
-import { percent } from "./words.js";
+import { startTables } from "./tables.js";
 
-const place = get("map-state");
+const notice = get("map-state");
+const map = new TaskMap(get("map"), get("tip"), {
+  describe: (point) => [
+    make("div.name", point.name),
+    facts([
+      ["dataset", point.dataset],
+      ["taxon", point.taxon],
+      ["images", count(point.images)],
+      ["classes", count(point.classes)],
+      ["head error", percent(point.head_error)],
+      ["norm", short(point.norm)],
+      ["origin", formatOrigin(point.origin)],
+    ]),
+  ],
+  open: (point) => {
+    if (point) open(point.id);
+    else if (!state.isPicking) go({ task: null, with: null });
+  },
+});
+const showMap = (options) => map.show(colourPoints(options), options);
 let control = null;
 
 function say(...children) {
-  place.hidden = !children.length;
-  place.replaceChildren(...children);
+  notice.hidden = !children.length;
+  notice.replaceChildren(...children);
 }
 
-/** Reads the map of the space that is looked at; the one on the screen stays until the new one is there. */
+/** Reads the map of the current space; the old one stays until the new one is there. */
 async function loadMap() {
   control?.abort();
   control = new AbortController();
-  const { signal } = control;
-  if (!state.points.length) say(waiting("Reading the map …"));
-  const onWait = ({ stage, done }) =>
-    say(
-      waiting(
-        `The map is being made: ${stage ?? "laying out"}${typeof done === "number" ? `, ${percent(done, 0)}` : ""} …`,
-      ),
-    );
+  if (!state.points.length) say(waiting("Loading the map …"));
+  const onWait = ({ stage, done }) => say(waiting(`The map is being made: ${stage}, ${percent(done, 0)} …`));
   try {
-    const map = await readMap(state.space, { onWait, signal });
-    if (map.points.length) say();
+    const { points, method } = await readMap(state.space, { onWait, signal: control.signal });
+    if (points.length) say();
     else say(empty("There are no tasks yet.", "Embed a folder here, or run task2vec demo."));
-    go({ points: map.points, method: map.method ?? null });
+    go({ points, method });
   } catch (error) {
     if (error.name === "AbortError") return;
     say(problem(error, loadMap));
@@ -50,15 +58,13 @@ async function loadMap() {
 }
 
 function showFirstStep() {
-  const isEmpty = state.points.length > 0 && !state.points.some(({ origin }) => origin === "library");
-  get("first-step").hidden = !isEmpty;
-  if (!isEmpty) return;
-  get("first-step").replaceChildren(
-    "None of your tasks is on this map yet: all of these come with task2vec. ",
-    ...(state.status?.can_embed
-      ? ["To see yours among them, ", make("a", { href: address("embed") }, "embed a folder"), "."]
-      : withCode("To see yours among them: `task2vec embed DIR`, or start again with `task2vec serve --root DIR`.")),
-  );
+  const hasNone = state.points.length > 0 && !state.points.some(({ origin }) => origin === "library");
+  get("first-step").hidden = !hasNone;
+  if (!hasNone) return;
+  const steps = state.status?.can_embed
+    ? ["To see yours among them, ", make("a", { href: address("embed") }, "embed a folder"), "."]
+    : withCode("To see yours among them, run `task2vec embed DIR`, or restart with `task2vec serve --root DIR`.");
+  get("first-step").replaceChildren("All tasks on this map are bundled with task2vec; none is yours yet. ", ...steps);
 }
 
 function showView() {
@@ -74,45 +80,100 @@ function showView() {
 
 function showPicking() {
   get("picking").hidden = !state.isPicking;
-  if (!state.isPicking) return;
-  get("picking").replaceChildren(
-    "Pick the second task: on the map, in the list, or by searching. ",
-    button("Cancel", () => go({ isPicking: false })),
+  const cancel = button("", "Cancel", () => go({ isPicking: false }));
+  get("picking").replaceChildren("Pick the second task on the map, in the list, or by searching. ", cancel);
+}
+
+/** Embeddings by different probes, image sizes or methods are not comparable, so each space has its own map. */
+function showSpaces() {
+  get("spaces")?.remove();
+  const spaces = state.status?.spaces ?? [];
+  if (spaces.length < 2) return;
+  const onChange = (event) => go({ space: event.target.value, task: null, with: null, points: [] });
+  const options = spaces.map(({ id, name, tasks }) =>
+    make("option", { value: id, selected: id === state.space }, `${name} (${tasks})`),
   );
+  const meaning =
+    "Tasks are comparable if they were embedded by the same network, at the same image size, by the same method (in " +
+    "brackets). These tasks form a space, and each space has its own map.";
+  get("legend").before(
+    make(
+      "div",
+      { id: "spaces" },
+      make("p.row", make("label", { htmlFor: "space" }, "space"), make("select", { id: "space", on: { change: onChange } }, options)),
+      unfold("What is a space?", make("p", meaning)),
+    ),
+  );
+}
+
+/** Light or dark: the system's setting, until the reader chooses. */
+function startTheme(onChange) {
+  const KEY = "task2vec-theme";
+  const show = () => {
+    const other = isDark() ? "light" : "dark";
+    get("theme").textContent = other === "dark" ? "☾" : "☀";
+    get("theme").title = `Switch to ${other}`;
+    get("theme").setAttribute("aria-label", `Switch to ${other}`);
+    onChange();
+  };
+  const set = (theme) => {
+    document.documentElement.style.colorScheme = theme;
+    show();
+  };
+  get("theme").addEventListener("click", () => {
+    const theme = isDark() ? "light" : "dark";
+    try {
+      localStorage.setItem(KEY, theme);
+    } catch {
+      /* storage may be forbidden: then the choice is not remembered */
+    }
+    set(theme);
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+  let chosen = "";
+  try {
+    chosen = localStorage.getItem(KEY) ?? "";
+  } catch {
+    /* as above */
+  }
+  set(["light", "dark"].includes(chosen) ? chosen : "");
 }
 
 async function onJobEnd(job) {
   if (job.state !== "done") return;
-  tell(`${job.name} is embedded`);
+  announce(`${job.name} is embedded`);
   await loadMap();
   if (!job.task) return;
   const show = () => open(job.task, { view: "map" });
-  // A task that was begun on another page is told, not forced on who reads something else.
+  // A job that was started on another page is announced, not opened.
   if (job.isOurs) show();
-  else notify(make("span", { className: "word" }, `“${job.name}” is embedded.`), { name: "Open it", run: show });
+  else notify(make("span.word", `“${job.name}” is embedded.`), { name: "Open it", run: show });
+}
+
+function follow(changed) {
+  showView();
+  showPicking();
+  if (changed.has("isPicking") && state.isPicking) bring(get("picking"));
+  if (changed.has("points") || changed.has("status")) showFirstStep();
+  if (changed.has("status") || changed.has("space")) showSpaces();
+  if (changed.has("space") && !changed.has("status")) loadMap();
+  if (changed.has("points")) showMap({ isNew: changed.has("space") || map.isWhole });
+  if (changed.has("task") || changed.has("with")) map.choose([state.task, state.with].filter(Boolean));
+  map.redraw();
 }
 
 async function start() {
-  startTheme();
-  startMap();
-  for (const begin of [
-    startLegend,
-    startPanel,
-    startSearch,
-    startList,
-    startMatrix,
-    startExperts,
-    startEmbed,
-    startSpaces,
-  ])
-    begin();
-  watch((_, changed) => {
-    showView();
-    showPicking();
-    if (changed.has("isPicking") && state.isPicking) bring(get("picking"));
-    if (changed.has("points") || changed.has("status")) showFirstStep();
-    if (changed.has("space") && !changed.has("status")) loadMap();
-    if (changed.has("view")) redraw();
+  startLegend(showMap);
+  startPanel((ids) => map.choose([state.task, state.with].filter(Boolean), ids));
+  startSearch();
+  startTables();
+  const repaint = startMatrix();
+  startEmbed();
+  watch(follow);
+  get("view-map").append(zoomButtons(map));
+  startTheme(() => {
+    if (state.points.length) showMap();
+    repaint();
   });
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
@@ -122,21 +183,19 @@ async function start() {
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && state.isPicking) go({ isPicking: false });
   });
-  // Something may have been embedded from the command line while nobody looked.
+  // Something may have been embedded from the command line meanwhile.
   addEventListener("focus", async () => {
     const status = await readStatus().catch(() => null);
     if (!status?.revision || !state.status || status.revision === state.status.revision) return;
     go({ status });
     await loadMap();
   });
-  window.task2vec = Object.freeze({ whereIs, state });
+  window.task2vec = Object.freeze({ whereIs, state }); // for tests and the console
   const asked = readHash();
   try {
-    const status = await readStatus();
-    const known =
-      status.spaces.find(({ id }) => id === asked.space) ??
-      status.spaces.find((one) => one.is_default) ??
-      status.spaces[0];
+    const status = await readStatus(),
+      { spaces } = status;
+    const known = spaces.find(({ id }) => id === asked.space) ?? spaces.find((one) => one.is_default) ?? spaces[0];
     go({ ...asked, status, space: known?.id ?? null });
     showView();
   } catch (error) {
@@ -145,6 +204,15 @@ async function start() {
   }
   await loadMap();
   await startJobs(onJobEnd);
+}
+
+/** Where a task stands on the screen. */
+function whereIs(id) {
+  const point = map.find(id),
+    box = map.canvas.getBoundingClientRect();
+  if (!point) return null;
+  const [x, y] = map.where(point);
+  return [box.left + x, box.top + y];
 }
 
 start();

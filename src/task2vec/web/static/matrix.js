@@ -1,14 +1,10 @@
-// All against all: a matrix of distances in the order of its dendrogram. A click on a cell compares its two tasks.
+// The distance matrix in the order of its tree. A click on a cell compares its two tasks.
 
 import { readMatrix, readNearest } from "./api.js";
-import { drawTree, layTree } from "./dendrogram.js";
-import { draw, get, make, style } from "./dom.js";
-import { mix } from "./looks.js";
-import { isDark } from "./map.js";
-import { empty, fill } from "./notices.js";
+import { cut, distance, get, make } from "./dom.js";
+import { isDark, resolveColour } from "./map.js";
+import { empty, fill, mix, ramp } from "./parts.js";
 import { go, state, watch } from "./state.js";
-import { watchTheme } from "./theme.js";
-import { cut, distance } from "./words.js";
 
 const MOST = 200,
   FIRST = 60,
@@ -16,138 +12,95 @@ const MOST = 200,
 const LIGHT = ["#0b3c5d", "#1f6f9f", "#5fa4c8", "#a9cfe2", "#e2eef4", "#fbf7ee"];
 const DARK = ["#f2e6b1", "#8fd0d6", "#3f9cc0", "#2b6a96", "#21425f", "#1a2530"];
 const SLANT = Math.PI / 2.6; // of the names below the columns
+const HINT = "Point at a cell, or use the arrow keys; a click compares its two tasks.";
 const place = get("view-matrix");
-let which = "first",
+let which = "first", // tasks: "first", "around" the open one, "own", or "of DATASET"
   matrix = null,
-  at = null,
+  at = null, // the marked cell, as [row, column] on the screen
   parts = null;
 
+/** Returns a function that paints the matrix again. */
 export function startMatrix() {
-  watch((_, changed) => {
+  watch((changed) => {
     if (state.view !== "matrix") return;
     if (changed.has("view")) arrive();
     if (changed.has("view") || changed.has("points")) show();
     else if (changed.has("task") && which === "around") show();
     else if (changed.has("task") || changed.has("with")) paint();
   });
-  watchTheme(paint);
   new ResizeObserver(paint).observe(place);
+  return paint;
 }
 
-const groups = () => {
-  const counts = new Map();
-  for (const { dataset } of state.points) if (dataset) counts.set(dataset, (counts.get(dataset) ?? 0) + 1);
-  return [...counts].filter(([, number]) => number > 2).map(([name]) => name);
-};
-
-async function wanted(signal) {
-  if (which === "around" && state.task) {
-    const { neighbours } = await readNearest(state.task, AROUND, signal);
-    return [state.task, ...neighbours.map(({ id }) => id)];
-  }
-  if (which.startsWith("of "))
-    return state.points
-      .filter(({ dataset }) => dataset === which.slice(3))
-      .slice(0, MOST)
-      .map(({ id }) => id);
-  if (which === "own")
-    return state.points
-      .filter(({ origin }) => origin === "library")
-      .slice(0, MOST)
-      .map(({ id }) => id);
-  return null;
-}
-
-/** Whoever comes with an open task finds it in the matrix; from then on the choice is theirs. */
+/** A reader who comes with an open task finds it in the matrix; from then on the choice is theirs. */
 function arrive() {
   if (which === "first" && state.task && !state.points.slice(0, FIRST).some(({ id }) => id === state.task))
     which = "around";
 }
 
+async function chooseIds(signal) {
+  if (which === "around" && state.task) {
+    const { neighbours } = await readNearest(state.task, AROUND, signal);
+    return [state.task, ...neighbours.map(({ id }) => id)];
+  }
+  if (which === "first") return null;
+  const isWanted = ({ dataset, origin }) => (which === "own" ? origin === "library" : dataset === which.slice(3));
+  return state.points.filter(isWanted).slice(0, MOST).map(({ id }) => id);
+}
+
 function show() {
   if (which === "around" && !state.task) which = "first";
+  const onChange = (event) => {
+    which = event.target.value;
+    show();
+    get("which").focus();
+  };
   const option = (value, name) => make("option", { value, selected: value === which }, name);
+  const datasets = Map.groupBy(state.points, ({ dataset }) => dataset ?? "");
+  const large = [...datasets].filter(([name, members]) => name && members.length > 2);
   const choice = make(
     "select",
-    {
-      id: "which",
-      on: {
-        change: (event) => {
-          which = event.target.value;
-          show();
-          get("which").focus();
-        },
-      },
-    },
+    { id: "which", on: { change: onChange } },
     option("first", state.points.length > FIRST ? `the first ${FIRST} tasks` : "all tasks"),
     state.task ? option("around", `the open task and its ${AROUND} nearest`) : null,
     state.points.some(({ origin }) => origin === "library") ? option("own", "your library") : null,
-    groups().map((name) => option(`of ${name}`, `of ${name}`)),
+    large.map(([name]) => option(`of ${name}`, `of ${name}`)),
   );
-  const body = make("div", { className: "matrix" });
-  place.replaceChildren(
-    make("h2", {}, "Who is like whom"),
-    make("p", { className: "row" }, make("label", { htmlFor: "which" }, "tasks"), choice),
-    body,
-  );
+  const body = make("div.matrix"),
+    label = make("label", { htmlFor: "which" }, "tasks");
+  place.replaceChildren(make("h2", "Distances between tasks"), make("p.row", label, choice), body);
   matrix = null;
-  fill(
-    body,
-    async (signal) => {
-      const ids = await wanted(signal);
-      return readMatrix({ space: state.space, ids: ids?.join(",") }, signal);
-    },
-    build,
-    "Measuring distances …",
-  );
+  const read = async (signal) =>
+    readMatrix({ space: state.space, ids: (await chooseIds(signal))?.join(",") }, signal);
+  fill(body, read, build, "Computing distances …");
 }
 
 function build(answer) {
   if (answer.ids.length < 2) return empty("A matrix needs two tasks or more.");
-  matrix = { ...answer, tree: layTree(answer.merges, answer.order) };
-  const off = answer.values.flatMap((row, k) => row.filter((_, other) => other !== k)).sort((a, b) => a - b);
-  matrix.low = off[Math.floor(0.01 * off.length)];
-  matrix.high = off[Math.floor(0.99 * (off.length - 1))];
+  const off = answer.values.flatMap((row, k) => row.filter((_, other) => other !== k)).sort((a, b) => a - b),
+    [low, high] = [0.01, 0.99].map((share) => off[Math.floor(share * (off.length - 1))]);
+  matrix = { ...answer, tree: layTree(answer.merges, answer.order), low, high };
   at = null;
-  const canvas = make("canvas", {
-    tabIndex: 0,
-    on: { pointermove: hover, pointerleave: () => mark(null), click: choose, keydown: onKey },
-    attributes: {
-      role: "application",
-      "aria-label": "Matrix of distances. Arrow keys go from cell to cell, Enter compares the two tasks.",
-    },
-  });
-  const note = make(
-    "p",
-    { className: "cell-note", attributes: { role: "status" } },
-    "Point at a cell, or go there with the arrow keys; a click compares its two tasks.",
-  );
+  const on = { pointermove: (event) => mark(cellOf(event)), pointerleave: () => mark(null), click: choose, keydown: onKey };
+  const label = "Matrix of distances. Arrow keys move from cell to cell, Enter compares the two tasks.";
+  const canvas = make("canvas", { tabIndex: 0, role: "application", "aria-label": label, on }),
+    note = make("p.cell-note", { role: "status" }, HINT),
+    bar = ramp((share) => mix(isDark() ? DARK : LIGHT, share), "from near to far"),
+    scale = make("div.scale", make("span", distance(low)), bar, make("span", distance(high)));
   parts = { canvas, note };
   queueMicrotask(paint);
-  return [note, scale(), make("div", { className: "wide" }, canvas)];
+  return [note, scale, make("div.wide", canvas)];
 }
 
-function scale() {
-  const bars = Array.from({ length: 40 }, (_, k) =>
-    draw("rect", { x: k, y: 0, width: 1.05, height: 1, fill: mix(isDark() ? DARK : LIGHT, k / 39) }),
-  );
-  return make(
-    "div",
-    { className: "scale" },
-    make("span", {}, distance(matrix.low)),
-    draw(
-      "svg",
-      {
-        viewBox: "0 0 40 1",
-        preserveAspectRatio: "none",
-        "shape-rendering": "crispEdges",
-        class: "ramp",
-        "aria-hidden": "true",
-      },
-      ...bars,
-    ),
-    make("span", {}, distance(matrix.high)),
-  );
+/** The merges of SciPy's linkage as brackets; heights from 0 to 1. */
+function layTree(merges, order) {
+  const nodes = new Map(order.map((leaf, row) => [leaf, { at: row + 0.5, height: 0 }])),
+    top = merges.reduce((most, [, , height]) => Math.max(most, height), 0) || 1;
+  return merges.map(([a, b, height], number) => {
+    const [first, second] = [nodes.get(a), nodes.get(b)];
+    nodes.set(order.length + number, { at: (first.at + second.at) / 2, height: height / top });
+    return { first, second, height: height / top };
+  });
 }
 
 function measure() {
@@ -156,19 +109,14 @@ function measure() {
     total = matrix.order.length;
   const tree = isNarrow ? 40 : 90,
     names = isNarrow ? 110 : 190,
-    lean = Math.ceil(names * Math.cos(SLANT)) + 8; // the last names stand out so far to the right
+    lean = Math.ceil(names * Math.cos(SLANT)) + 8; // the last names extend so far to the right
   const cell = Math.max(13, Math.min(30, Math.floor((room - tree - names - lean) / total)));
-  return {
-    tree,
-    names,
-    cell,
-    left: tree + names,
-    top: 4,
-    total,
-    wide: tree + names + cell * total + lean,
-    high: 4 + cell * total + Math.ceil(names * Math.sin(SLANT)) + 8,
-  };
+  const wide = tree + names + cell * total + lean,
+    high = 4 + cell * total + Math.ceil(names * Math.sin(SLANT)) + 8;
+  return { tree, names, cell, left: tree + names, top: 4, total, wide, high };
 }
+
+const resolve = (name) => resolveColour(parts.canvas, name);
 
 function paint() {
   if (!matrix || !parts || place.hidden) return;
@@ -191,36 +139,48 @@ function paint() {
       pen.fillRect(left + right * cell, top + down * cell, cell, cell);
     }),
   );
-  drawTree(pen, matrix.tree, { left: 2, right: shape.tree, top, cell, colour: style("--quiet") });
+  drawTree(pen, shape);
   drawLabels(pen, shape);
-  if (at) outline(pen, shape, at);
-  const chosen = [state.task, state.with].map((id) => order.indexOf(matrix.ids.indexOf(id)));
-  if (chosen[0] >= 0 && chosen[1] >= 0) outline(pen, shape, chosen);
+  pen.strokeStyle = resolve("--accent");
+  pen.lineWidth = 2;
+  const open = [state.task, state.with].map((id) => order.indexOf(matrix.ids.indexOf(id)));
+  for (const [down, right] of [at, open].filter((one) => one && !one.includes(-1)))
+    pen.strokeRect(left + right * cell + 1, top + down * cell + 1, cell - 2, cell - 2);
   canvas.dataset.drawn = total;
+}
+
+function drawTree(pen, { tree, top, cell }) {
+  const x = (height) => tree - 3 - height * (tree - 6),
+    y = (row) => top + row * cell;
+  pen.strokeStyle = resolve("--quiet");
+  pen.lineWidth = 1;
+  pen.beginPath();
+  for (const { first, second, height } of matrix.tree) {
+    pen.moveTo(x(first.height), y(first.at));
+    pen.lineTo(x(height), y(first.at));
+    pen.lineTo(x(height), y(second.at));
+    pen.lineTo(x(second.height), y(second.at));
+  }
+  pen.stroke();
 }
 
 function drawLabels(pen, { cell, left, top, total, tree, names }) {
   const size = Math.min(12, cell - 1),
-    longest = Math.floor(names / (0.54 * size));
+    longest = Math.floor(names / (0.54 * size)),
+    [ink, accent] = [resolve("--ink"), resolve("--accent")];
   pen.font = `${size}px system-ui, sans-serif`;
   pen.textBaseline = "middle";
-  matrix.order.forEach((leaf, place) => {
+  matrix.order.forEach((leaf, row) => {
     const isOpen = [state.task, state.with].includes(matrix.ids[leaf]);
-    pen.fillStyle = style(isOpen || at?.includes(place) ? "--accent" : "--ink");
+    pen.fillStyle = isOpen || at?.includes(row) ? accent : ink;
     const name = cut(matrix.names[leaf], longest);
-    pen.fillText(name, tree + 4, top + (place + 0.5) * cell, names - 8);
+    pen.fillText(name, tree + 4, top + (row + 0.5) * cell, names - 8);
     pen.save();
-    pen.translate(left + (place + 0.5) * cell, top + cell * total + 6);
+    pen.translate(left + (row + 0.5) * cell, top + cell * total + 6);
     pen.rotate(SLANT);
     pen.fillText(name, 0, 0, names - 8);
     pen.restore();
   });
-}
-
-function outline(pen, { cell, left, top }, [down, right]) {
-  pen.strokeStyle = style("--accent");
-  pen.lineWidth = 2;
-  pen.strokeRect(left + right * cell + 1, top + down * cell + 1, cell - 2, cell - 2);
 }
 
 function cellOf(event) {
@@ -235,29 +195,25 @@ function mark(cell) {
   if (String(cell) === String(at)) return;
   at = cell;
   if (cell) {
-    const [row, column] = cell.map((place) => matrix.order[place]);
-    parts.note.textContent =
-      row === column
-        ? matrix.names[row]
-        : `${matrix.names[row]} and ${matrix.names[column]}: ${distance(matrix.values[row][column])}`;
+    const [row, column] = cell.map((one) => matrix.order[one]),
+      [first, second] = [matrix.names[row], matrix.names[column]];
+    parts.note.textContent = row === column ? first : `${first} and ${second}: ${distance(matrix.values[row][column])}`;
   }
   paint();
 }
 
-const hover = (event) => mark(cellOf(event));
-
 function choose(event) {
   const cell = event.clientX === undefined ? at : cellOf(event);
   if (!cell) return;
-  const [first, second] = cell.map((place) => matrix.ids[matrix.order[place]]);
-  go(first === second ? { task: first, with: null } : { task: first, with: second });
+  const [first, second] = cell.map((one) => matrix.ids[matrix.order[one]]);
+  go({ task: first, with: first === second ? null : second });
 }
 
 function onKey(event) {
   const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] },
-    total = matrix.order.length;
+    last = matrix.order.length - 1;
   if (moves[event.key])
-    mark(at ? at.map((value, k) => Math.max(0, Math.min(total - 1, value + moves[event.key][k]))) : [0, 0]);
+    mark(at ? at.map((value, k) => Math.max(0, Math.min(last, value + moves[event.key][k]))) : [0, 0]);
   else if (event.key === "Enter" || event.key === " ") choose({});
   else return;
   event.preventDefault();

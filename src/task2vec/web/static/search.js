@@ -1,9 +1,9 @@
-// The search box: arrows walk the results, Enter opens one, Escape closes them, "/" comes here from anywhere.
+// The search box: arrows move through the results, Enter opens one, Escape closes them, "/" focuses the box.
 
 import { findTasks } from "./api.js";
-import { get, make, tell } from "./dom.js";
+import { count, get, make, plural } from "./dom.js";
+import { announce, formatOrigin } from "./parts.js";
 import { open, state } from "./state.js";
-import { count, origin, plural } from "./words.js";
 
 const MOST = 12;
 const box = get("search"),
@@ -14,6 +14,7 @@ let found = [],
   control = null;
 
 export function startSearch() {
+  const isOutside = (element) => !get("finder").contains(element);
   box.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(look, 120);
@@ -23,10 +24,10 @@ export function startSearch() {
   });
   box.addEventListener("keydown", onKey);
   document.addEventListener("pointerdown", (event) => {
-    if (!get("finder").contains(event.target)) close();
+    if (isOutside(event.target)) close();
   });
   get("finder").addEventListener("focusout", (event) => {
-    if (!get("finder").contains(event.relatedTarget)) close();
+    if (isOutside(event.relatedTarget)) close();
   });
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target.closest?.("input, select, textarea");
@@ -50,52 +51,33 @@ async function look() {
   }
 }
 
+const note = (text) => make("li.quiet", { role: "presentation" }, text);
+
 function say(text) {
   found = [];
   active = -1;
-  list.replaceChildren(make("li", { className: "quiet", attributes: { role: "presentation" } }, text));
+  list.replaceChildren(note(text));
   openList();
-  tell(text);
+  announce(text);
 }
 
 function show(tasks, total) {
   if (!tasks.length) return say("No task has that in its name, dataset or classes.");
   found = tasks;
-  active = 0;
-  list.replaceChildren(
-    ...tasks.map((task, number) =>
-      make(
-        "li",
-        {
-          id: `found-${number}`,
-          attributes: { role: "option" },
-          on: {
-            pointerdown: (event) => event.preventDefault(),
-            click: () => choose(number),
-            pointermove: () => mark(number),
-          },
-        },
-        make("span", { className: "word" }, task.name),
-        make(
-          "span",
-          { className: "quiet" },
-          [task.dataset ?? origin(task.origin), plural(task.images ?? 0, "image")].join(", "),
-        ),
-      ),
-    ),
-  );
-  if (total > tasks.length) {
-    list.append(
-      make(
-        "li",
-        { className: "quiet", attributes: { role: "presentation" } },
-        `and ${count(total - tasks.length)} more: type on`,
-      ),
-    );
-  }
+  const row = (task, number) => {
+    const on = {
+      pointerdown: (event) => event.preventDefault(),
+      click: () => choose(number),
+      pointermove: () => mark(number),
+    };
+    const detail = `${task.dataset ?? formatOrigin(task.origin)}, ${plural(task.images, "image")}`;
+    return make("li", { id: `found-${number}`, role: "option", on }, make("span.word", task.name), make("span.quiet", detail));
+  };
+  list.replaceChildren(...tasks.map(row));
+  if (total > tasks.length) list.append(note(`and ${count(total - tasks.length)} more: keep typing`));
   openList();
   mark(0);
-  tell(plural(total, "task found", "tasks found"));
+  announce(plural(total, "task found", "tasks found"));
 }
 
 function openList() {
@@ -113,13 +95,9 @@ function close() {
 
 function mark(number) {
   active = number;
-  [...list.querySelectorAll("[role=option]")].forEach((item, k) =>
-    item.setAttribute("aria-selected", String(k === number)),
-  );
-  const item = get(`found-${number}`);
-  if (!item) return;
-  box.setAttribute("aria-activedescendant", item.id);
-  item.scrollIntoView({ block: "nearest" });
+  list.querySelectorAll("[role=option]").forEach((item, k) => item.setAttribute("aria-selected", String(k === number)));
+  box.setAttribute("aria-activedescendant", `found-${number}`);
+  get(`found-${number}`)?.scrollIntoView({ block: "nearest" });
 }
 
 function choose(number) {
@@ -132,8 +110,8 @@ function choose(number) {
 }
 
 function onKey(event) {
-  const isOpen = !list.hidden;
-  const moves = { ArrowDown: 1, ArrowUp: -1 };
+  const isOpen = !list.hidden,
+    moves = { ArrowDown: 1, ArrowUp: -1 };
   if (event.key in moves && found.length) {
     if (isOpen) mark((active + moves[event.key] + found.length) % found.length);
     else look();

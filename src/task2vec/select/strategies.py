@@ -1,0 +1,462 @@
+"""Strategies of model selection: each is fitted on the errors of known tasks and predicts for a new one.
+
+A strategy's `fit` takes a selected `MetaTask` and returns a function from a `Query` to a `Prediction`. The combined
+strategy, which predicts errors with intervals, is in `combined`; the model space in `model_space`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from scipy.sparse import bmat
+from scipy.sparse.csgraph import connected_components
+
+from task2vec.errors import UndefinedScoreError, UsageError
+from task2vec.experts.metatask import DOMAIN, SYMMETRIC, TAXONOMIC, MetaTask, Query
+
+# Weight of the source task's complexity in the asymmetric distance, as in the paper.
+ALPHA = 0.15
+ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
+# Kernel widths that are tried, in parts of the median distance.
+WIDTHS = tuple(2.0**power for power in range(-6, 3))
+AVERAGE_BEST, DATASET = "average_best", "dataset"
+# The names of `task2vec.select.SCORES`, which itself imports torch.
+SCORE_NAMES = ("knn", "knn5", "logme", "leep", "nce", "nleep", "h_score", "h_score_shrunk", "transrate", "gbc", "parc")
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """How a strategy ranks the M models for a task.
+
+    Attributes:
+        loss: (M) smaller for better models; NaN for those that it knows nothing of, which come last.
+        errors: (M) predicted errors, from strategies that predict them.
+        low: (M) lower ends of 90 % intervals.
+        high: (M) upper ends.
+        p_best: (M) probability of being the best of the candidates.
+        fallback: (M) smaller for better models: orders those that `loss` does not.
+        average_best: number of the candidate that is best on average, from strategies that compare with it.
+        p_better: probability that the model with the smallest predicted error is better than that one; 0.5 if it is it.
+        abstains: whether the evidence does not beat the average-best model, which then is ranked first.
+    """
+
+    loss: np.ndarray
+    errors: np.ndarray | None = None
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    p_best: np.ndarray | None = None
+    fallback: np.ndarray | None = None
+    average_best: int | None = None
+    p_better: float | None = None
+    abstains: bool | None = None
+
+    def order(self, is_candidate: np.ndarray) -> np.ndarray:
+        """Numbers of the candidates, the best first; of equals the one that is listed first."""
+        places = self.places()
+        return np.array([number for number in np.argsort(places, kind="stable") if is_candidate[number]], dtype=int)
+
+    def places(self) -> np.ndarray:
+        """(M) 0 for the best of all, then 1, ...: models that are equal share a place."""
+        keys = [self.loss] if self.fallback is None else [self.loss, self.fallback]
+        table = np.stack([np.where(np.isnan(key), np.inf, key) for key in keys], axis=1)
+        return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+Predict = Callable[[Query], Prediction]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A strategy of model selection.
+
+    Attributes:
+        name: as tables show it.
+        fit: learns from known tasks; raises `UndefinedScoreError` where the meta-task lacks what it needs.
+        needs_images: whether every candidate must process the task's images first.
+    """
+
+    name: str
+    fit: Callable[[MetaTask], Predict]
+    needs_images: bool = False
+
+
+# --- errors as effects of tasks and models ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """error_ij = task_i + model_j + rest_ij, by least squares over the cells that are known.
+
+    Without missing cells model_j is the mean over tasks of what model j has more than others. With missing ones a plain
+    mean would favour models that were tried on easy tasks only, and errors relative to each task's mean those that were
+    tried beside poor ones.
+
+    Attributes:
+        tasks: (T) mean error of all models on each task; NaN for tasks without any error.
+        models: (M) how much more than the mean model each has; NaN for those without any error.
+        rest: (T, M) what is left; NaN where no error is known.
+        counts: (M) on how many tasks each model is known.
+    """
+
+    tasks: np.ndarray
+    models: np.ndarray
+    rest: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def level(self) -> float:
+        """The mean error over tasks and models."""
+        return float(np.nanmean(self.tasks))
+
+    def leave_one_out(self) -> np.ndarray:
+        """(T, M) the models' effects as they would be without the errors on one task; NaN where nothing is left.
+
+        Effects of tasks are held fixed, so nothing is fitted again.
+        """
+        own = np.isfinite(self.rest)
+        counts = self.counts - own
+        sums = self.counts * np.nan_to_num(self.models) - np.where(own, self.rest + self.models, 0)
+        return np.divide(sums, counts, out=np.full(self.rest.shape, np.nan), where=counts > 0)
+
+
+def find_errors(metatask: MetaTask) -> np.ndarray:
+    """(T, M) errors that can be learned from: mean over seeds, NaN where the model has seen the task.
+
+    Raises:
+        UndefinedScoreError: There is none.
+    """
+    errors = np.where(metatask.is_candidate, metatask.mean, np.nan)
+    if not np.isfinite(errors).any():
+        raise UndefinedScoreError(
+            f"of {len(metatask.tasks)} tasks and {len(metatask.models)} models no error is known where the model has "
+            "not seen the task, so there is nothing to learn from. Measure some: task2vec error-matrix"
+        )
+    return errors
+
+
+def fit_effects(errors: np.ndarray) -> Effects:
+    """The effects of tasks and models in (T, M) errors, by least squares over what is known.
+
+    Example:
+        >>> fit_effects(np.array([[0.1, 0.3], [0.5, np.nan]])).models
+        array([-0.1,  0.1])
+    """
+    known = np.isfinite(errors)
+    if known.shape[0] <= known.shape[1]:
+        tasks = _solve_columns(errors.T, known.T)
+        models = _average(errors - tasks[:, None], known, axis=0)
+    else:
+        models = _solve_columns(errors, known)
+        tasks = _average(errors - models, known, axis=1)
+    shift = np.nanmean(models) if known.any() else 0.0
+    tasks, models = tasks + shift, models - shift
+    tasks, models = np.where(known.any(1), tasks, np.nan), np.where(known.any(0), models, np.nan)
+    return Effects(tasks, models, errors - tasks[:, None] - models, known.sum(0))
+
+
+def find_comparable(known: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+    """(M) whether a model can be compared with most: they share tasks, or others link them.
+
+    Effects of models that nothing links cannot be compared, for which of their tasks are harder is not known. Of
+    several such groups, the one with the most errors counts.
+
+    Args:
+        known: (T, M) whether there is an error.
+        among: (M) models whose errors are counted; all by default.
+
+    Example:
+        >>> find_comparable(np.array([[True, True, False], [True, True, False], [False, False, True]]))
+        array([ True,  True, False])
+    """
+    graph = bmat([[None, known], [known.T, None]], format="csr", dtype=np.int8)
+    models = connected_components(graph, directed=False)[1][len(known) :]
+    counts = known.sum(0) * (1 if among is None else among)
+    return models == np.bincount(models, counts).argmax()
+
+
+def _solve_columns(errors: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Effects of the columns, up to a constant: the normal equations after the rows' effects are taken out."""
+    centred = np.where(known, errors - _average(errors, known, axis=1)[:, None], 0)
+    counts = known.sum(1, keepdims=True)
+    shares = np.divide(known, counts, out=np.zeros(known.shape), where=counts > 0)
+    matrix = np.diag(known.sum(0).astype(np.float64)) - known.T @ shares
+    return np.linalg.lstsq(matrix, centred.sum(0), rcond=None)[0]
+
+
+def _average(values: np.ndarray, known: np.ndarray, *, axis: int) -> np.ndarray:
+    sums, counts = np.where(known, values, 0).sum(axis), known.sum(axis)
+    return np.divide(sums, counts, out=np.full(counts.shape, np.nan), where=counts > 0)
+
+
+# --- baselines that ignore the task ----------------------------------------------------------------------------------
+
+
+def fit_chance(metatask: MetaTask) -> Predict:
+    """Any candidate: all are equal, so that what is measured is the expectation and not a draw."""
+    prediction = Prediction(np.zeros(len(metatask.models)))
+    return lambda query: prediction
+
+
+def fit_generic(metatask: MetaTask) -> Predict:
+    """The generic model; the others in the order of their mean errors, where it may not be selected."""
+    if metatask.generic is None:
+        raise UndefinedScoreError(
+            f"none of the {len(metatask.models)} models is the generic one, so it cannot be selected. Give one the "
+            "kind 'generic', or leave this strategy out."
+        )
+    loss = np.ones(len(metatask.models))
+    loss[metatask.generic] = 0
+    prediction = Prediction(loss, fallback=order_on_average(metatask))
+    return lambda query: prediction
+
+
+def fit_average_best(metatask: MetaTask) -> Predict:
+    """The model that is best on average over the known tasks: the baseline that everything else has to beat.
+
+    Errors are compared with how hard each task is (see `Effects`), so that missing cells favour no model; cells whose
+    model has seen the task do not count, nor do models that nothing links with the others.
+    """
+    errors = find_errors(metatask)
+    effects = fit_effects(errors)
+    models = np.where(find_comparable(np.isfinite(errors)), effects.models, np.nan)
+    prediction = Prediction(models, errors=np.clip(effects.level + models, 0, 1))
+    return lambda query: prediction
+
+
+def fit_size(metatask: MetaTask) -> Predict:
+    """The model with the most parameters; equals in the order of their mean errors."""
+    params = np.array([model.params or np.nan for model in metatask.models], dtype=np.float64)
+    if not np.isfinite(params).any():
+        raise UndefinedScoreError(
+            "the numbers of parameters of the models are not known, so the largest is not either. Give `params`, or "
+            "leave this strategy out."
+        )
+    prediction = Prediction(-params, fallback=order_on_average(metatask))
+    return lambda query: prediction
+
+
+def order_on_average(metatask: MetaTask) -> np.ndarray:
+    """(M) effects of the models, to order those that a strategy does not; all equal if no error is known."""
+    try:
+        return fit_average_best(metatask)(None).loss  # type: ignore[arg-type]
+    except UndefinedScoreError:
+        return np.zeros(len(metatask.models))
+
+
+# --- distance from the source task -----------------------------------------------------------------------------------
+
+
+def fit_nearest(metatask: MetaTask, kind: str = SYMMETRIC, *, bonus: np.ndarray | None = None) -> Predict:
+    """The model whose source task is nearest by one kind of distance, less a bonus of each model.
+
+    Models of unknown source task come last, in the order of their mean errors on other tasks, which also orders those
+    at the same distance.
+    """
+    _check_distances(metatask, kind)
+    on_average = order_on_average(metatask)
+    bonus = np.zeros(len(metatask.models)) if bonus is None else bonus
+
+    def predict(query: Query) -> Prediction:
+        distances = query.to_sources.get(kind, np.full(len(on_average), np.nan))
+        return Prediction(distances - bonus, fallback=on_average)
+
+    return predict
+
+
+def fit_asymmetric(metatask: MetaTask, alpha: float | None = ALPHA) -> Predict:
+    """The paper's choice: d_sym(source, task) - alpha d_sym(source, trivial), so that complex source tasks come nearer.
+
+    Without an `alpha` it is chosen on the known tasks, among `ALPHAS`: the one whose choices have the smallest mean
+    error there, and of equals the nearest to the paper's 0.15.
+    """
+    _check_distances(metatask, SYMMETRIC)
+    if SYMMETRIC not in metatask.trivial_distances:
+        raise UndefinedScoreError(
+            "the distances of source tasks from the trivial task are not known, so neither is their complexity. Use "
+            "embeddings, or the symmetric distance."
+        )
+    simplicity = metatask.pick_sources(metatask.trivial_distances[SYMMETRIC])
+    alpha = _choose_alpha(metatask, simplicity) if alpha is None else alpha
+    return fit_nearest(metatask, bonus=alpha * simplicity)
+
+
+def _choose_alpha(metatask: MetaTask, simplicity: np.ndarray) -> float:
+    """The best for the known tasks: distances know nothing of errors, so none has to be left out for that."""
+    errors, distances = find_errors(metatask), metatask.to_sources(SYMMETRIC)
+    effects = fit_effects(errors)
+    known = np.isfinite(errors) & np.isfinite(distances - simplicity)
+    rows = np.flatnonzero(known.any(1))
+    if not len(rows):  # no known task has a candidate of known source task
+        return ALPHA
+    losses = []
+    for alpha in ALPHAS:
+        loss = np.where(known, distances - alpha * simplicity, np.inf)
+        losses.append(float(np.mean((errors - effects.tasks[:, None])[rows, loss[rows].argmin(1)])))
+    near = np.flatnonzero(np.array(losses) <= min(losses) + 1e-12)
+    return min((ALPHAS[place] for place in near), key=lambda alpha: abs(alpha - ALPHA))
+
+
+def fit_adjusted(metatask: MetaTask, kind: str = SYMMETRIC) -> Predict:
+    """The average error corrected by the distance from the source task: error_ij = task_i + model_j + weight * d_ij.
+
+    The asymmetric distance takes an amount from the distance that belongs to the model, alpha times the complexity of
+    its source task. So does this, with an amount that was measured (the model's own effect) in place of one that is
+    guessed. The weight is by least squares on the known tasks; distances are freed of both effects first (Frisch and
+    Waugh), so a model of unknown source task keeps its average. A weight below zero is noise, and set to zero.
+    """
+    _check_distances(metatask, kind)
+    errors = find_errors(metatask)
+    effects, weight, centres = fit_effects(errors), 0.0, np.full(len(metatask.models), np.nan)
+    distances = np.where(np.isfinite(errors), metatask.to_sources(kind), np.nan)
+    if np.isfinite(distances).any():
+        shape = fit_effects(distances)
+        both = np.isfinite(shape.rest)
+        size = float(np.square(shape.rest[both]).sum())
+        weight = max(0.0, float((shape.rest[both] * effects.rest[both]).sum()) / size) if size > 1e-12 else 0.0
+        centres = shape.models
+
+    def predict(query: Query) -> Prediction:
+        gaps = query.to_sources.get(kind, np.full(len(centres), np.nan)) - centres
+        counted = np.isfinite(gaps) & query.is_candidate
+        gaps = np.nan_to_num(gaps - gaps[counted].mean()) if counted.any() else np.zeros(len(gaps))
+        loss = effects.models + weight * gaps
+        return Prediction(loss, errors=np.clip(effects.level + loss, 0, 1))
+
+    return predict
+
+
+def _check_distances(metatask: MetaTask, kind: str) -> None:
+    """Refuses a meta-task without a distance between tasks and source tasks."""
+    if kind not in metatask.distances or not np.isfinite(metatask.to_sources(kind)).any():
+        known = ", ".join(metatask.distances) or "none"
+        needed = {DOMAIN: "domain embeddings", TAXONOMIC: "a taxonomy of their classes"}.get(kind, "embeddings")
+        raise UndefinedScoreError(
+            f"no {kind} distance between a task and the source task of a model is known (known kinds: {known}). Give "
+            f"{needed} of tasks and source tasks, or leave this strategy out."
+        )
+
+
+# --- errors of similar tasks -----------------------------------------------------------------------------------------
+
+
+def fit_kernel(metatask: MetaTask, kind: str = SYMMETRIC, *, width: float | None = None) -> Predict:
+    """Errors of similar tasks over the average: model_j + sum_k w_k rest_kj / sum_k w_k, w = exp(-distance / width).
+
+    The simplest way to learn from similar tasks. Nothing holds it back where none is known: the nearest count, however
+    far they are. Of the kind "dataset", tasks of the same dataset count alike and others not at all. Without a `width`
+    it is chosen on the known tasks, each predicted from the others, by the mean square of what is left.
+    """
+    effects = fit_effects(find_errors(metatask))
+    datasets = metatask.datasets
+    if kind != DATASET:
+        if kind not in metatask.distances or not np.isfinite(metatask.between(kind)).any():
+            raise UndefinedScoreError(
+                f"no {kind} distance between tasks is known (known kinds: {', '.join(metatask.distances) or 'none'}), "
+                "so no task is similar. Give one, or leave this strategy out."
+            )
+        width = _choose_width(effects, metatask.between(kind)) if width is None else width
+
+    def predict(query: Query) -> Prediction:
+        if kind == DATASET:
+            weights = np.array([[float(query.dataset == dataset) for dataset in datasets]])
+        elif kind in query.distances:
+            assert width is not None
+            weights = _weigh(query.distances[kind][None], width)
+        else:
+            weights = np.zeros((1, len(datasets)))
+        known = np.isfinite(effects.rest)
+        sums, totals = weights @ np.where(known, effects.rest, 0), weights @ known
+        loss = effects.models + np.divide(sums, totals, out=np.zeros(sums.shape), where=totals > 1e-300)[0]
+        return Prediction(loss, errors=np.clip(effects.level + loss, 0, 1))
+
+    return predict
+
+
+def _weigh(distances: np.ndarray, width: float) -> np.ndarray:
+    """exp(-distance / width), up to a factor for each row: the nearest has 1. Tasks of unknown distance have 0."""
+    distances = np.where(np.isnan(distances), np.inf, distances)
+    nearest = distances.min(1, keepdims=True, initial=np.inf)
+    return np.exp(-(distances - np.where(np.isfinite(nearest), nearest, 0)) / width)
+
+
+def _choose_width(effects: Effects, distances: np.ndarray) -> float:
+    """The width that predicts each known task best from the others; of equals the widest."""
+    apart = distances + np.where(np.eye(len(distances), dtype=bool), np.inf, 0)
+    finite = apart[np.isfinite(apart)]
+    median = float(np.median(finite)) if finite.size and np.median(finite) > 0 else 1.0
+    models, own = effects.leave_one_out(), effects.rest + effects.models
+    known, losses = np.isfinite(own), {}
+    for width in sorted((part * median for part in WIDTHS), reverse=True):
+        weights = _weigh(apart, width)
+        sums, totals = weights @ np.where(known, own, 0), weights @ known
+        guesses = np.divide(sums, totals, out=models.copy(), where=totals > 1e-300)
+        left = (own - guesses)[np.isfinite(own - guesses)]
+        losses[width] = float(np.square(left).mean()) if left.size else 0.0
+    return min(losses, key=lambda width: losses[width])
+
+
+def fit_score(metatask: MetaTask, score: str) -> Predict:
+    """The model with the highest transferability score, which every candidate gets on the task's own images."""
+    if score not in metatask.scores or not np.isfinite(metatask.scores[score]).any():
+        raise UndefinedScoreError(
+            f"the score '{score}' of these tasks and models is not known (known: "
+            f"{', '.join(metatask.scores) or 'none'}). Compute it with score_features, or leave this strategy out."
+        )
+    on_average = order_on_average(metatask)
+
+    def predict(query: Query) -> Prediction:
+        scores = query.scores.get(score, np.full(len(on_average), np.nan))
+        return Prediction(-scores, fallback=on_average)
+
+    return predict
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def _fit_combined(metatask: MetaTask, kind: str = SYMMETRIC, score: str | None = None) -> Predict:
+    from task2vec.select.combined import fit_combined
+
+    return fit_combined(metatask, kind, score=score).predict
+
+
+def _fit_model_space(metatask: MetaTask) -> Predict:
+    from task2vec.select.model_space import fit_model_space
+
+    return fit_model_space(metatask).predict
+
+
+_ALL = (
+    Strategy("chance", fit_chance),
+    Strategy("generic", fit_generic),
+    Strategy(AVERAGE_BEST, fit_average_best),
+    Strategy("size", fit_size),
+    Strategy(SYMMETRIC, fit_nearest),
+    Strategy("asymmetric", fit_asymmetric),
+    Strategy("asymmetric fitted", lambda metatask: fit_asymmetric(metatask, None)),
+    Strategy(DOMAIN, lambda metatask: fit_nearest(metatask, DOMAIN)),
+    Strategy(TAXONOMIC, lambda metatask: fit_nearest(metatask, TAXONOMIC)),
+    Strategy(f"{AVERAGE_BEST} + {SYMMETRIC}", fit_adjusted),
+    Strategy(f"kernel {SYMMETRIC}", fit_kernel),
+    Strategy(f"kernel {DOMAIN}", lambda metatask: fit_kernel(metatask, DOMAIN)),
+    Strategy(f"kernel {DATASET}", lambda metatask: fit_kernel(metatask, DATASET)),
+    Strategy("model space", _fit_model_space),
+    *(Strategy(name, lambda metatask, name=name: fit_score(metatask, name), needs_images=True) for name in SCORE_NAMES),
+    Strategy("combined", _fit_combined),
+    Strategy(f"combined {DOMAIN}", lambda metatask: _fit_combined(metatask, DOMAIN)),
+    Strategy("combined + logme", lambda metatask: _fit_combined(metatask, score="logme"), needs_images=True),
+)
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType({strategy.name: strategy for strategy in _ALL})
+
+
+def find_strategy(name: str) -> Strategy:
+    """The strategy of that name.
+
+    Example:
+        >>> find_strategy("asymmetric").name
+        'asymmetric'
+    """
+    if name not in STRATEGIES:
+        raise UsageError(f"there is no strategy called '{name}'. Choose one of: {'; '.join(STRATEGIES)}")
+    return STRATEGIES[name]

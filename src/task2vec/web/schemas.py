@@ -1,0 +1,297 @@
+"""The JSON of the API, field by field: the same models produce the responses and their description in OpenAPI."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Origin = Literal["library", "bundled"]
+JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Schema(BaseModel):
+    """A response, or a part of one; NaN and infinity become null, which JSON lacks."""
+
+    model_config = ConfigDict(ser_json_inf_nan="null", extra="forbid", from_attributes=True)
+
+
+class Problem(Schema):
+    """An error in three parts, as plain text; never HTML."""
+
+    what: str = Field(description="What is wrong, with the value.")
+    why: str = Field(description="Why it matters; may be empty.")
+    fix: str = Field(description="How to fix it; may be empty.")
+
+
+class ErrorResponse(Schema):
+    """The response to a request that was refused or failed."""
+
+    error: Problem
+
+
+class Space(Schema):
+    """Tasks that were embedded in the same way, so that they can be compared."""
+
+    id: str = Field(description="Of the space: 's-...'.")
+    name: str = Field(description="Probe, image size and method.")
+    tasks: int = Field(description="Number of tasks in it.")
+    is_default: bool = Field(description="Whether requests without a space mean this one.")
+
+
+class Root(Schema):
+    """A folder given by `task2vec serve --root`."""
+
+    id: str = Field(description="Of the folder: 'f-...'.")
+    name: str = Field(description="The last part of its path.")
+
+
+class Status(Schema):
+    """What this server serves."""
+
+    version: str = Field(description="Of task2vec.")
+    tasks: int = Field(description="Number of tasks, each counted once.")
+    spaces: list[Space]
+    can_embed: bool = Field(description="Whether folders can be embedded.")
+    roots: list[Root] = Field(description="Folders given by --root.")
+    library: str = Field(description="Name of the library's folder, without its path.")
+    revision: str = Field(description="Changes whenever the library changes.")
+    layout: str = Field(description="Method of the maps: 't-SNE', or why another one is used.")
+
+
+class TaskSummary(Schema):
+    """A task in a list."""
+
+    id: str = Field(description="Of the task: 'l-...' in the library, 'm-...' bundled with the package.")
+    name: str
+    space: str = Field(description="Id of its space.")
+    dataset: str | None = Field(description="Dataset of its images; of tasks in the library, the first tag.")
+    taxon: str | None = Field(description="Its place in a taxonomy, or its family of tasks.")
+    origin: Origin
+    images: int
+    classes: int
+    head_error: float | None = Field(description="Cross-validated error of the head on the probe, as a fraction.")
+    norm: float = Field(description="L1 norm of the Fisher information: how difficult the task is for the probe.")
+    best_error: float | None = Field(description="Lowest measured error of a model on it, as a fraction.")
+
+
+class Point(TaskSummary):
+    """A task on the map."""
+
+    x: float
+    y: float
+
+
+class Map(Schema):
+    """All tasks of a space on a plane."""
+
+    space: str
+    revision: str
+    method: str = Field(description="How the map was made.")
+    points: list[Point]
+
+
+class MapProgress(Schema):
+    """The map is not ready yet; ask again."""
+
+    stage: str
+    done: Fraction = Field(description="Fraction of the work that is done.")
+
+
+class TaskList(Schema):
+    """A page of the list of tasks."""
+
+    total: int = Field(description="Number of tasks on all pages.")
+    tasks: list[TaskSummary]
+
+
+class ClassCount(Schema):
+    """A class of a task."""
+
+    name: str
+    count: int = Field(description="Number of images.")
+
+
+class Task(TaskSummary):
+    """All that is known about a task."""
+
+    class_counts: list[ClassCount] = Field(description="The first 500 classes; those of bundled tasks are numbered.")
+    is_multilabel: bool
+    tags: list[str]
+    head_error_interval: list[float] | None = Field(description="95 % Wilson interval of the head error, low and high.")
+    noise: float | None = Field(description="Distance between two estimates of this task by chance alone.")
+    added: str | None = Field(description="The day it was added to the library.")
+    settings: dict[str, Any] = Field(description="How it was embedded: probe, image size, settings.")
+
+
+class Neighbour(TaskSummary):
+    """A task near another one."""
+
+    distance: float = Field(description="Symmetric distance.")
+    is_within_noise: bool = Field(description="Whether the distance is no larger than the noise.")
+
+
+class Nearest(Schema):
+    """The nearest tasks, nearest first."""
+
+    task: str
+    noise: float | None
+    neighbours: list[Neighbour]
+
+
+class RecommendedModel(Schema):
+    """A model of a recommendation; errors, probabilities and gains are fractions."""
+
+    rank: int
+    model: str
+    error: float | None = Field(description="Predicted test error.")
+    low: float | None = Field(description="Lower end of its 90 % interval.")
+    high: float | None = Field(description="Upper end of its 90 % interval.")
+    p_best: float | None = Field(description="Probability of being the best of the models that can be loaded.")
+    measured: float | None = Field(description="Test error measured on this very task.")
+    gain: float | None = Field(description="How much lower its error is than that of the average-best model.")
+    source_task: str | None = Field(description="Task that it was fine-tuned on.")
+    nearest: str | None = Field(description="Nearest task on which its error is known.")
+    nearest_distance: float | None = Field(description="Distance to that task.")
+    params: int | None
+    gmacs: float | None = Field(description="Multiplications of one image, in billions.")
+    is_available: bool = Field(description="Whether its weights are on the server's machine.")
+    is_average_best: bool = Field(description="Whether it is the best model on average.")
+    load: str = Field(description="The line of code that loads it, or how to train one like it.")
+    why: str
+
+
+class Recommendation(Schema):
+    """Which model to start from; fields as of `task2vec recommend --json`."""
+
+    task: str = Field(description="Id of the task.")
+    choice: str
+    verdict: str = Field(description="The recommendation as text.")
+    is_confident: bool = Field(description="Whether there is evidence for another model than the average-best one.")
+    average_best: str = Field(description="The model with the lowest error on average.")
+    rows: list[RecommendedModel] = Field(description="Models that can be loaded, the best first.")
+    others: list[RecommendedModel] = Field(description="Models whose weights are not published: train one like them.")
+    shots: str = Field(description="Training images of the classifiers: 'half' of them, or so many per class.")
+    strategy: str = Field(description="How errors are predicted.")
+    known: str = Field(description="The evidence, as text.")
+    notes: list[str]
+
+
+class Layer(Schema):
+    """A layer's share of a distance."""
+
+    name: str
+    share: float
+    filters: int
+
+
+class Filter(Schema):
+    """A filter's share of a distance."""
+
+    layer: str
+    number: int = Field(description="Its index in the layer, from 0.")
+    first: float = Field(description="Its Fisher information for the first task.")
+    second: float
+    share: float
+
+
+class Comparison(Schema):
+    """Two tasks side by side."""
+
+    first: str
+    second: str
+    distance: float
+    noise: float | None = Field(description="Distance between two estimates of one task by chance alone.")
+    first_to_second: float = Field(description="Asymmetric distance from the first task as the source.")
+    second_to_first: float
+    layers: list[Layer] = Field(description="All layers, the largest share first; shares sum to 1.")
+    filters: list[Filter] = Field(description="The 20 filters with the largest shares.")
+
+
+class Matrix(Schema):
+    """Distances between tasks, and their tree."""
+
+    space: str
+    ids: list[str]
+    names: list[str]
+    values: list[list[float]] = Field(description="Symmetric distances, rows and columns in the order of `ids`.")
+    order: list[int] = Field(description="Rows in the order of the leaves of the tree.")
+    merges: list[list[float]] = Field(description="The tree in SciPy's format: two clusters, height, size.")
+
+
+class Model(Schema):
+    """A model with measured errors."""
+
+    name: str
+    kind: str
+    network: str
+    origin: Origin
+    params: int | None
+    gmacs: float | None
+    mean_error: float | None = Field(description="Over the tasks it was measured on, as a fraction.")
+    tasks: int = Field(description="Number of these tasks.")
+    source_task: str | None
+
+
+class ModelList(Schema):
+    """All models with measured errors."""
+
+    shots: str
+    models: list[Model]
+
+
+class Folder(Schema):
+    """A folder below a root."""
+
+    id: str
+    name: str
+    parent: str | None = Field(description="Id of the parent folder; null for a root.")
+    images: int = Field(description="Number of images in it and below.")
+    classes: int = Field(description="Number of its folders that contain images: a task needs two or more.")
+
+
+class FolderList(Schema):
+    """The folders of a root."""
+
+    folders: list[Folder]
+    is_complete: bool = Field(description="False if there are more than are listed.")
+
+
+class JobRequest(BaseModel):
+    """A folder to embed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    folder: str = Field(description="Id of a folder: 'f-...'.", max_length=64)
+    name: str | None = Field(default=None, description="Name of the task.", min_length=1, max_length=200)
+
+
+class Job(Schema):
+    """A folder that is being embedded."""
+
+    id: str
+    name: str
+    state: JobState = "waiting"
+    stage: str = Field(default="waiting", description="The current step.")
+    done: int = Field(default=0, description="Finished parts of this step.")
+    total: int = Field(default=0, description="Parts of this step; 0 if unknown.")
+    task: str | None = Field(default=None, description="Id of the task, once it is in the library.")
+    error: Problem | None = None
+    version: int = Field(default=0, exclude=True)
+    is_cancelled: bool = Field(default=False, exclude=True)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its state is final."""
+        return self.state in ("done", "failed", "cancelled")
+
+    def update(self, **changes: object) -> None:
+        """Changes some fields, so that listeners see a new version."""
+        for name, value in changes.items():
+            setattr(self, name, value)
+        self.version += 1
+
+
+class JobList(Schema):
+    """All jobs since the server was started, newest first."""
+
+    jobs: list[Job]

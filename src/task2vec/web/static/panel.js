@@ -1,0 +1,197 @@
+// The panel of the open task: what it is, its nearest tasks, and which model to start from.
+
+import { readNearest, readRecommendation, readTask } from "./api.js";
+import { showComparison } from "./compare.js";
+import { button, count, distance, facts, get, isNumber, make, percent, plural, range, short } from "./dom.js";
+import { announce, bring, empty, explain, fill, formatOrigin, intervalBar, shareBar, withCode } from "./parts.js";
+import { address, go, open, state, watch } from "./state.js";
+
+const CLASSES = 12,
+  MODELS = 6;
+const SHOTS = [
+  ["half", "half of the images"],
+  ["5", "5 images per class"],
+];
+const panel = get("panel");
+let showNeighbours = () => {};
+// The server chooses by the number of images, until the reader does.
+export const chosenShots = { value: null };
+
+export function startPanel(onNeighbours) {
+  showNeighbours = onNeighbours;
+  watch((changed) => {
+    if (!changed.has("task") && !changed.has("with")) return;
+    const isArrival = changed.has("status"); // by an address: the page is read from its top
+    show().then(() => {
+      if (state.task && !isArrival) bring(panel);
+    });
+  });
+  show();
+}
+
+async function show() {
+  document.title = "task2vec: the space of tasks";
+  const { task: id, with: other } = state,
+    body = make("div");
+  panel.replaceChildren(body);
+  if (!id) return body.append(empty("Click a task on the map, or search for one, to see its neighbours and which model to use."));
+  if (other) return showComparison(body, id, other);
+  return fill(body, (signal) => readTask(id, signal), describe, "Loading the task …");
+}
+
+function describe(task) {
+  // A link may name a task of another space than the current one.
+  if (task.space !== state.space) go({ space: task.space });
+  document.title = `${task.name} – task2vec`;
+  announce(`${task.name} is open`);
+  const interval = task.head_error_interval ? `(${range(...task.head_error_interval)})` : null;
+  const close = button(".plain", "×", () => go({ task: null, with: null }), { "aria-label": "Close the task" });
+  const settings = Object.entries(task.settings).filter(([, value]) => value !== null);
+  return [
+    make("div.head", make("h2.name", task.name), close),
+    facts([
+      ["origin", formatOrigin(task.origin)],
+      ["dataset", task.dataset],
+      ["images", count(task.images)],
+      ["classes", count(task.classes)],
+      ["head error", [percent(task.head_error), interval].filter(Boolean).join(" ")],
+      ["norm", short(task.norm)],
+      ["noise", distance(task.noise)],
+      ["added", task.added],
+    ]),
+    explain([formatOrigin(task.origin), "head error", "norm", task.noise === null ? "" : "noise"]),
+    make(
+      "div.actions",
+      button("", "Compare with …", () => go({ isPicking: true })),
+      button("", "Show in the matrix", () => go({ view: "matrix" })),
+    ),
+    nearest(task),
+    recommendation(task.id),
+    classes(task),
+    make(
+      "details",
+      make("summary", "How it was embedded"),
+      facts(settings.map(([name, value]) => [name, typeof value === "object" ? JSON.stringify(value) : String(value)])),
+    ),
+  ];
+}
+
+function nearest(task) {
+  const body = make("div");
+  const row = (one) =>
+    make(
+      "li",
+      button(".link.word", one.name, () => open(one.id)),
+      one.is_within_noise ? make("span.tag", "within noise") : null,
+      make("span.number", distance(one.distance)),
+      button(".plain.small", "⇄", () => go({ with: one.id }), { "aria-label": `Compare with ${one.name}`, title: "Compare" }),
+    );
+  const show = ({ noise, neighbours }) => {
+    showNeighbours(neighbours.slice(0, 6).map(({ id }) => id));
+    if (!neighbours.length) return empty("There is no other task in this space yet.");
+    const text = `Two estimates of one task are about ${distance(noise)} apart: smaller differences mean nothing.`;
+    return [make("ol.nearest", neighbours.map(row)), isNumber(noise) ? make("p.quiet", text) : null];
+  };
+  fill(body, (signal) => readNearest(task.id, 10, signal), show, "Searching for neighbours …");
+  return make("section", { id: "nearest", "aria-label": "Nearest tasks" }, make("h3", "Nearest tasks"), body);
+}
+
+function classes(task) {
+  if (!task.class_counts.length) return null;
+  const list = [...task.class_counts].sort((a, b) => b.count - a.count),
+    top = list[0].count || 1;
+  const row = ({ name, count: images }) =>
+    make("li", make("span.word", name), make("span.number", count(images)), shareBar(images, top, plural(images, "image")));
+  const rows = list.map(row),
+    rest = rows.splice(CLASSES),
+    unlisted = task.classes - list.length;
+  return make(
+    "section",
+    { "aria-label": "Classes" },
+    make("h3", plural(task.classes, "class", "classes")),
+    make("ul.counts", rows),
+    rest.length ? make("details", make("summary", `${count(rest.length)} more`), make("ul.counts", rest)) : null,
+    unlisted > 0 ? make("p.quiet", `and ${count(unlisted)} that are not listed here`) : null,
+  );
+}
+
+/** Two buttons for the number of training images, which changes the best model. */
+export function shotsSwitch(onChange) {
+  const press = (value) => {
+    chosenShots.value = value;
+    markShots(group, value);
+    onChange();
+  };
+  const buttons = SHOTS.map(([value, name]) => button("", name, () => press(value), { value }));
+  const group = make("div.switch", { role: "group", "aria-label": "Training images" }, buttons);
+  markShots(group, chosenShots.value);
+  return group;
+}
+
+export function markShots(group, value) {
+  for (const one of group.children) one.setAttribute("aria-pressed", String(one.value === value));
+}
+
+function recommendation(id) {
+  const body = make("div");
+  const show = (answer) => {
+    markShots(choice, answer.shots);
+    return showModels(answer);
+  };
+  const load = () =>
+    fill(body, (signal) => readRecommendation(id, chosenShots.value, signal), show, "Computing a recommendation …");
+  const choice = shotsSwitch(load);
+  load();
+  return make(
+    "section",
+    { id: "recommendation", "aria-label": "Recommended models" },
+    make("h3", "Which model to start from"),
+    choice,
+    body,
+  );
+}
+
+function showModels(answer) {
+  const predicted = [...answer.rows, ...answer.others].filter(({ error }) => isNumber(error)),
+    models = predicted.slice(0, MODELS),
+    baseline = predicted.find((one) => one.is_average_best);
+  if (baseline && !models.includes(baseline)) models.push(baseline);
+  const top = Math.max(...models.map(({ high, error }) => high ?? error)) * 1.02 || 1;
+  const tags = (one) => [
+    ...(one.is_average_best ? ["average best"] : []),
+    ...(isNumber(one.measured) ? ["measured"] : []),
+    ...(answer.others.includes(one) ? ["train it"] : []),
+  ];
+  const row = (one) => {
+    const interval = range(one.low, one.high);
+    const label = `${one.model}: test error ${percent(one.error)}, ${interval ? `90 % interval ${interval}` : "no interval"}`;
+    return make(
+      "li",
+      { value: one.rank },
+      make("span.word", one.model, tags(one).map((text) => make("span.tag", text))),
+      make("span.number", { title: interval ?? "" }, percent(one.error)),
+      intervalBar(one, top, label, one.rank === 1),
+    );
+  };
+  const generic = models.some(({ model }) => model.startsWith("generic")) ? ["generic"] : [],
+    trained = SHOTS.find(([value]) => value === answer.shots)?.[1] ?? `${answer.shots} images per class`;
+  return [
+    make(answer.is_confident ? "p.sentence" : "p.sentence.is-unsure", withCode(answer.verdict)),
+    make("ol.models", models.map(row)),
+    make(
+      "p.quiet",
+      `Dot: predicted test error; bar: its 90 % interval; the scale ends at ${percent(top, 0)}. `,
+      `Based on ${answer.known}: test errors of linear classifiers on ${trained}, predicted by “${answer.strategy}”. `,
+      make("a", { href: address("models") }, `All ${answer.rows.length + answer.others.length} models in a table`),
+    ),
+    explain([...new Set(models.flatMap(tags)), ...generic]),
+    answer.notes.length ? make("ul.notes.quiet", answer.notes.map((text) => make("li", withCode(text)))) : null,
+    models.length
+      ? make(
+          "details",
+          make("summary", `How to get ${models[0].model}`),
+          make("pre", { tabIndex: 0 }, make("code", models[0].load)),
+        )
+      : null,
+  ];
+}

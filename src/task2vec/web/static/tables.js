@@ -1,0 +1,120 @@
+// Two tables: all tasks of the map, for readers who cannot see it; and all models, with predictions for the open task.
+
+import { readModels, readRecommendation } from "./api.js";
+import { button, count, distance, get, make, millions, percent, plural, points, range, short } from "./dom.js";
+import { chosenShots, markShots, shotsSwitch } from "./panel.js";
+import { empty, explain, fill, formatOrigin, sortable } from "./parts.js";
+import { findPoint, open, state, watch } from "./state.js";
+
+const MOST = 500;
+let words = "";
+
+export function startTables() {
+  watch((changed) => {
+    if (state.view === "list" && (changed.has("view") || changed.has("points"))) showList();
+    if (state.view === "models" && (changed.has("view") || changed.has("task"))) showModels();
+  });
+}
+
+const text = (name, value, cell) => ({ name, value, cell, isText: true });
+const number = (name, value, show, title) => ({ name, value, title, cell: (row) => show(value(row)) });
+
+const tasks = [
+  text(
+    "task",
+    (task) => task.name,
+    (task) =>
+      button(".link.word", task.name, () => {
+        open(task.id);
+        get("panel").focus();
+      }),
+  ),
+  text("dataset", (task) => task.dataset),
+  text("taxon", (task) => task.taxon),
+  text("origin", (task) => formatOrigin(task.origin)),
+  number("images", (task) => task.images, count),
+  number("classes", (task) => task.classes, count),
+  number("head error", (task) => task.head_error, percent),
+  number("norm", (task) => task.norm, short),
+];
+
+function showList() {
+  const place = get("view-list");
+  if (!state.points.length) return place.replaceChildren(empty("There are no tasks here yet."));
+  const table = make("div"),
+    note = make("p.quiet", { "aria-live": "polite" });
+  const show = () => {
+    const isMatch = (value) => value?.toLowerCase().includes(words.toLowerCase());
+    const rows = state.points.filter(({ name, dataset, taxon }) => !words || [name, dataset, taxon].some(isMatch));
+    note.textContent = plural(rows.length, "task") + (rows.length > MOST ? `; the first ${MOST} are shown: filter to see others` : "");
+    table.replaceChildren(sortable(tasks, rows, { caption: "Tasks of the map", most: MOST }));
+  };
+  const onInput = (event) => {
+    words = event.target.value;
+    show();
+  };
+  const filter = make("input", { type: "search", id: "list-filter", value: words, on: { input: onInput } });
+  const label = make("label", { htmlFor: "list-filter" }, "filter");
+  place.replaceChildren(make("h2", "All tasks"), make("p.row", label, filter), note, table);
+  show();
+}
+
+const common = [text("model", (one) => one.name), text("kind", (one) => one.kind)];
+const params = number("params", (one) => one.params, millions);
+const network = text("network", (one) => one.network);
+const mean = number("mean error", (one) => one.mean_error, percent, "over the tasks it was measured on");
+const source = text("fine-tuned on", (one) => one.source_task);
+const general = [
+  ...common,
+  network,
+  mean,
+  number("tasks", (one) => one.tasks, count),
+  params,
+  number("GMACs", (one) => one.gmacs, short, "billions of multiplications per image"),
+  source,
+];
+const ofTask = [
+  number("rank", (one) => one.rank, count),
+  ...common,
+  number("error", (one) => one.error, percent, "predicted test error"),
+  { name: "90 % interval", value: (one) => one.low, cell: (one) => range(one.low, one.high) },
+  number("best?", (one) => one.p_best, (value) => percent(value, 0), "probability of being the best"),
+  number("gain", (one) => one.gain, points, "percentage points below the average-best model"),
+  mean,
+  params,
+  network,
+  text("nearest task", (one) => one.nearest),
+  number("distance", (one) => one.nearest_distance, distance),
+  source,
+];
+
+function showModels() {
+  const body = make("div"),
+    id = state.task;
+  const read = async (signal) => {
+    const task = id ? await readRecommendation(id, chosenShots.value, signal) : null,
+      all = await readModels(task?.shots ?? chosenShots.value, signal);
+    markShots(choice, all.shots);
+    return { all: all.models, task };
+  };
+  const show = ({ all, task }) => (all.length || task ? table(all, task) : empty("No models are known."));
+  const load = () => fill(body, read, show, "Loading the models …");
+  const choice = shotsSwitch(load);
+  get("view-models").replaceChildren(make("h2", "Models"), choice, body);
+  load();
+}
+
+function table(all, task) {
+  const known = new Map(all.map((model) => [model.name, model]));
+  const join = (kind) => (one) => ({ name: one.model, ...known.get(one.model), ...kind, ...one });
+  const rows = task ? [...task.rows.map(join({})), ...task.others.map(join({ kind: "to be trained" }))] : all;
+  const name = task && findPoint(task.task)?.name;
+  const note = task
+    ? `Predictions for ${name ? `“${name}”` : "the open task"}. Sort by any column.`
+    : "Mean test errors over the tasks they were measured on. Open a task to see predictions for it.";
+  return [
+    make("p.quiet", note),
+    explain([...new Set(rows.map(({ kind }) => kind))].sort(), "What the kinds mean"),
+    sortable(task ? ofTask : general, rows, { caption: "Models", by: task ? 0 : 3 }),
+  ];
+}

@@ -1,0 +1,275 @@
+"""`task2vec embed` of several tasks: folders, tables and published datasets, resumed after failures and interrupts."""
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import task2vec
+from task2vec import Library
+from task2vec.cli import inputs
+from task2vec.errors import DataError
+from tests.cli.conftest import paint
+from tests.command import START
+from tests.tasks.birds import make_cub
+from tests.tasks.dresses import make_deepfashion
+
+SMALL = ("--max-samples", "6", "--l2", "0.01", "--device", "cpu")
+ROOT = Path(__file__).resolve().parents[2]
+TINY = (
+    "import task2vec\n"
+    "from tests.tiny_probe import make_tiny\n"
+    "task2vec.load_probe = lambda *args, **options: make_tiny()\n"
+)
+ATTRIBUTES = ("--path-column", "file", "--label-column", "is_dark", "--label-column", "is_even")
+pytestmark = pytest.mark.usefixtures("tiny")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Two folders, a table of attributes of the images of one of them, and two published datasets."""
+    root = tmp_path_factory.mktemp("data")
+    paint(root / "shades", {"dark": 60, "grey": 120, "bright": 190})
+    paint(root / "pair", {"dark": 60, "bright": 190}, seed=1)
+    with open(root / "table.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file", "is_dark", "is_even"])
+        for image in sorted((root / "shades").rglob("*.png")):
+            answers = [image.parent.name == "dark", int(image.stem) % 2]
+            writer.writerow([image.relative_to(root), *map(int, answers)])
+    make_cub(root / "cub" / "CUB_200_2011")
+    make_deepfashion(root / "deepfashion")
+    return root
+
+
+def read_rows(text):
+    """The rows of the table as words by the name of their task, and the lines after it."""
+    head, *lines = text.splitlines()
+    assert head.split() == ["task", "images", "classes", "error", "norm"]
+    end = next(number for number, line in enumerate(lines) if " embedded, " in line)
+    start = head.index("images") - 1
+    return {line[:start].strip(): line[start:].split() for line in lines[:end]}, lines[end:]
+
+
+def test_folders_tables_and_published_datasets_in_one_run(call, data, tmp_path, own_library):
+    paint(tmp_path / "lonely" / "train", {"dark": 60}, seed=3)
+    paths = [tmp_path / "lonely", data / "table.csv", data / "cub"]
+    options = ("--kind", "family", "--split", "train", *ATTRIBUTES, "--root", data, "--out", tmp_path / "out", *SMALL)
+    result = call("embed", *paths, *options)
+    assert result.exit_code == 3
+    assert f"failed: {tmp_path / 'lonely'}: " in result.stderr and "class" in result.stderr
+    rows, (summary,) = read_rows(result.stdout)
+    assert list(rows) == ["table", "cub200: Cuculidae (train)", "cub200: Corvidae (train)"]
+    assert summary.startswith(f"3 embedded, 0 found, 1 failed; in {own_library} and {tmp_path / 'out'} (")
+    assert rows["table"][:2] == ["18", "2"] and rows["cub200: Cuculidae (train)"][:2] == ["6", "3"]
+    kept = {one.task: one for one in map(task2vec.load_embedding, (tmp_path / "out").iterdir())}
+    assert set(kept) == set(rows)
+    for name, one in kept.items():
+        head = one.provenance["head"]
+        assert rows[name][2:5] == [f"{100 * head['cv_error']:.1f}", "%", f"{one.norm():.3g}"]
+
+
+def test_the_same_command_again_finds_all_and_one_task_finds_that_of_several(call, read, data, own_library):
+    args = ("embed", data / "pair", data / "shades", "--tag", "mine", *SMALL)
+    first, _ = read_rows(call(*args).stdout)
+    again, (summary,) = read_rows(call(*args).stdout)
+    assert again == {name: [*words, "found"] for name, words in first.items()}
+    assert summary.startswith("0 embedded, 2 found, 0 failed")
+    assert read("embed", data / "pair", *SMALL)["is_found"]
+    report = read("embed", data / "shades", data / "pair", "--out", "files", *SMALL)
+    assert report["found"] == 2 and report["library"] == own_library and report["folder"] == "files"
+    assert all(task2vec.load_embedding(row["written"]).task == row["task"] for row in report["tasks"])
+    other = read("embed", data / "pair", data / "shades", "--no-library", "--out", "files", *SMALL)
+    assert other["found"] == 2 and other["library"] is None
+    with Library.open() as opened:
+        assert {task.name: task.tags for task in opened.tasks()} == dict.fromkeys(first, ("mine",))
+
+
+def test_one_task_for_each_class(read, data):
+    args = (data / "shades", data / "pair", data / "table.csv", *ATTRIBUTES, "--root", data, "--one-vs-rest")
+    report = read("embed", *args, *SMALL)
+    assert {row["task"]: row["counts"]["per_class"] for row in report["tasks"]} == {
+        "shades: bright": [12, 6],
+        "shades: dark": [12, 6],
+        "shades: grey": [12, 6],
+        "pair": [6, 6],
+        "table: is_dark": [12, 6],
+        "table: is_even": [9, 9],
+    }
+    # The same labels of the same images are the same task, wherever they were read.
+    named = {row["task"]: row["known_as"] for row in report["tasks"] if row["known_as"]}
+    assert named in ({"table: is_dark": "shades: dark"}, {"shades: dark": "table: is_dark"})
+    with Library.open() as opened:
+        assert len(opened) == 5 and opened.verify().is_sound
+
+
+def test_tasks_of_a_published_dataset_by_name_split_and_number(read, data):
+    chosen = ("--task", "linen", "--task", "floral", "--task", "linen", "--max-images", 10, "--seed", 2)
+    report = read("embed", data / "deepfashion", *chosen, *SMALL)
+    assert [row["task"] for row in report["tasks"]] == ["deepfashion: linen", "deepfashion: floral"]
+    wanted = task2vec.read_deepfashion(data / "deepfashion").tasks(["linen", "floral"], images=10, seed=2)
+    assert [row["fingerprints"]["task"] for row in report["tasks"]] == [task.fingerprint for task in wanted]
+    one = read("embed", data / "cub", "--task", "Corvidae", "--split", "test", *SMALL)
+    assert one["task"] == "cub200: Corvidae (test)"
+    assert read("embed", data / "cub", "--task", "Corvidae", "--name", "crows", *SMALL)["task"] == "crows"
+
+
+def test_tasks_without_two_classes_leave_the_others_be(call, read, data):
+    args = ("embed", data / "deepfashion", "--kind", "attribute", "--split", "val", *SMALL)
+    report = read(*args, code=3)
+    failed = [f"deepfashion: {name} (val)" for name in ("a-line", "abstract chevron print")]
+    assert [one["name"] for one in report["failed"]] == failed and report["embedded"] == 7
+
+
+def test_unreadable_images_are_named_with_their_folders_and_fail_their_tasks(call, read, data, tmp_path):
+    for name in ("a", "b"):
+        shutil.copytree(data / "pair", tmp_path / name)
+        (tmp_path / name / "dark" / "0.png").write_bytes(b"")
+    make_cub(tmp_path / "cub")
+    bird = sorted((tmp_path / "cub" / "images").glob("*Crow/*"))[0]
+    bird.write_bytes(b"")
+    result = call("embed", "a", "b", *SMALL)
+    lines = [line.split(": ")[1] for line in result.stderr.splitlines() if line.startswith("unreadable: ")]
+    assert result.exit_code == 3 and lines == ["a/dark/0.png", "b/dark/0.png"]
+    report = read("embed", "a", "b", "--allow-bad", *SMALL)
+    assert [len(row["bad"]) for row in report["tasks"]] == [1, 1]
+    result = call("embed", "cub", "--kind", "family", *SMALL)
+    assert result.exit_code == 3 and bird.name in result.stderr and "cub200: Corvidae" in result.stderr
+    assert list(read_rows(result.stdout)[0]) == ["cub200: Cuculidae"]
+
+
+def test_folders_of_one_name_are_named_by_their_paths(call, data, tmp_path):
+    for place in ("a/pair", "b/pair", "pair"):
+        paint(tmp_path / place, {"dark": 60, "bright": 190}, seed=len(place) + ord(place[0]), count=2)
+    result = call("embed", "a/pair", "b/pair", "pair", *SMALL)
+    assert result.exit_code == 0, result.stderr
+    assert sorted(read_rows(result.stdout)[0]) == ["a/pair", "b/pair", "pair"]
+
+
+def test_a_task_that_fails_is_reported_and_the_rest_goes_on(call, data, tmp_path, monkeypatch):
+    read_paths = inputs.read_paths
+    shutil.copytree(data / "pair", tmp_path / "pair")
+
+    def lose(sorts, reading):
+        found = read_paths(sorts, reading)
+        (tmp_path / "pair" / "dark" / "3.png").unlink()
+        return found
+
+    monkeypatch.setattr(inputs, "read_paths", lose)
+    result = call("embed", "pair", data / "shades", "--one-vs-rest", *SMALL)
+    assert result.exit_code == 3
+    rows, (summary,) = read_rows(result.stdout)
+    assert rows.pop("pair") == ["failed"] and len(rows) == 3
+    assert summary.startswith("3 embedded, 0 found, 1 failed")
+    assert "3.png" in next(line for line in result.stderr.splitlines() if line.startswith("failed: pair: "))
+
+
+def test_many_failures_are_not_all_printed(call, tmp_path, monkeypatch):
+    def fail(tasks, *args, **options):
+        return (task2vec.TaskResult(n, task.name, error=DataError("gone")) for n, task in enumerate(tasks))
+
+    monkeypatch.setattr(task2vec, "embed_many", fail)
+    paint(tmp_path / "classes", {str(number): 20 * number for number in range(12)}, seed=2, count=2)
+    result = call("embed", "classes", "--one-vs-rest", *SMALL)
+    assert result.exit_code == 3
+    assert result.stderr.count("gone") == 10 and "and 2 more; --json lists all of them" in result.stderr
+    assert "0 embedded, 0 found, 12 failed" in result.stdout
+
+
+def test_an_interrupt_keeps_what_is_finished(call, read, data, monkeypatch):
+    embed_many = task2vec.embed_many
+
+    def interrupt(tasks, *args, **options):
+        results = embed_many(tasks, *args, **options)
+
+        def first():
+            yield next(results)
+            raise KeyboardInterrupt
+
+        return first() if tasks else results
+
+    args = ("embed", data / "shades", "--one-vs-rest", *SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(task2vec, "embed_many", interrupt)
+        result = call(*args)
+    assert result.exit_code == 130 and "1 of 3 tasks are finished" in result.stderr
+    assert "Run the same command again to continue" in result.stderr
+    report = read(*args)
+    assert (report["found"], report["embedded"]) == (1, 2)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+def test_a_real_interrupt_and_a_reader_that_goes_away(data, tmp_path):
+    slow = TINY + (
+        "import signal, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from task2vec.embedding import Embedding\n"
+        "save = Embedding.save\n"
+        "Embedding.save = lambda *args: (time.sleep(0.5), save(*args))[1]\n"
+    )
+    args = ["embed", data / "shades", "--one-vs-rest", "--out", tmp_path / "out", *SMALL]
+    command = [sys.executable, "-c", slow + START, *map(str, args)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline().startswith("task")
+        assert process.stdout.readline().startswith("shades: ")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        message = process.stderr.read()
+    assert "Run the same command again to continue" in message and "Traceback" not in message
+    kept = list((tmp_path / "out").glob("*.safetensors"))
+    assert 1 <= len(kept) < 3 and all(task2vec.load_embedding(path) for path in kept)
+    with subprocess.Popen([sys.executable, "-c", TINY + START, *map(str, args)], **pipes) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b"" and process.wait(timeout=60) == 0
+    assert len(list((tmp_path / "out").iterdir())) == 3
+
+
+def test_a_library_that_takes_nothing_is_refused_before_the_work(call, read, data, own_library, monkeypatch):
+    read("embed", data / "pair", *SMALL)
+    monkeypatch.setattr("task2vec.library.library.cannot_write", lambda path: True)
+    result = call("embed", data / "pair", data / "shades", *SMALL)
+    assert result.exit_code == 5 and "--out DIR" in result.stderr and result.stdout == ""
+    assert read("embed", data / "pair", data / "shades", "--out", "out", *SMALL)["found"] == 1  # what it has is found
+    assert len(os.listdir("out")) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["shades", "pair", "--no-library"], 2, "--out"),
+        (["shades", "shades/../shades"], 2, "given twice"),
+        (["shades", "nowhere.csv"], 2, "'nowhere.csv' does not exist"),
+        (["cub", "shades", "--split", "train"], 2, "split 'train'"),
+        (["shades", "--kind", "order", "--max-images", "5"], 2, "--kind, --max-images only applies to"),
+        (["table.csv", "--split", "train"], 2, "--split only applies to"),
+        (["cub", "--kind", "family", "--labels", "table.csv"], 2, "--labels only applies to"),
+        (["shades", "pair", "--name", "x"], 2, "--name"),
+        (["shades", "pair", "--device", "abacus"], 2, "abacus"),
+        (["shades", "pair", "--num-workers", "0"], 2, "num_workers=0"),
+        (["cub"], 2, "--kind 'order'"),
+        (["cub", "--task", "Corvidea"], 2, "Did you mean 'Corvidae'"),
+    ],
+)
+def test_mistakes_end_before_anything_is_embedded(call, data, tmp_path, args, code, words):
+    for name in ("shades", "pair", "table.csv", "cub"):
+        (tmp_path / name).symlink_to(data / name)
+    result = call("embed", *args, *(SMALL if "--device" not in args else ()))
+    assert result.exit_code == code, result.stderr
+    assert words in result.stderr and "Traceback" not in result.stderr and result.stdout == ""
+
+
+def test_processes_give_the_same_numbers(read, data):
+    one = read("embed", data / "shades", data / "pair", "--no-library", "--out", "one", *SMALL)
+    two = read("embed", data / "shades", data / "pair", "--backend", "processes", "--jobs", 1, *SMALL)
+    norms = [{row["task"]: row["norm"] for row in report["tasks"]} for report in (one, two)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-6)

@@ -1,0 +1,127 @@
+"""`task2vec train-expert` and `task2vec error-matrix`."""
+
+import csv
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from task2vec import ErrorProtocol, Library, linear_error, load_probe, read_folder
+from task2vec.experts import load_trained
+
+BRIEF = ("--epochs", 1, "--max-samples", 8, "--size", 32, "--device", "cpu")
+LITE = ("--expert", "tf_efficientnet_lite0", "--size", "32", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, photos, read):
+    """The options of a folder with an expert and a library, and the report."""
+    folder = tmp_path_factory.mktemp("trained")
+    where = ("--out", folder / "experts", "--library", folder / "library")
+    return where, read("train-expert", photos, *BRIEF, *where)
+
+
+def test_an_expert_is_written_added_and_found_again(trained, photos, call):
+    where, report = trained
+    (one,) = report["experts"]
+    expert = load_trained(one["file"])
+    assert expert.recipe.epochs == 1 and expert.recipe.draws == 8
+    with Library.open(where[-1]) as library:
+        (entry,) = library.experts()
+        assert entry.location == one["file"] and entry.task == read_folder(photos).fingerprint
+    result = call("train-expert", photos, *BRIEF, *where)
+    head, row = result.stdout.splitlines()[:2]
+    assert result.exit_code == 0 and "found" in row
+    assert head.split() == ["expert", "train", "error", "state", "loss", "classes", "images"]
+    assert "photos (16 images); 1 epoch of 8 images at 32 x 32 pixels" in result.stderr
+
+
+def test_another_expert_of_the_same_name_is_refused_and_another_name_is_fine(trained, photos, call, read):
+    where, _ = trained
+    refused = call("train-expert", photos, *BRIEF, "--seed", 1, *where)
+    assert refused.exit_code != 0 and "failed: photos" in refused.stderr
+    other = read("train-expert", photos, *BRIEF, "--seed", 1, "--name", "second", *where)
+    assert [one["name"] for one in other["experts"]] == ["second"]
+
+
+def test_a_bad_folder_is_named_and_the_others_are_trained(trained, photos, read, tmp_path):
+    where, _ = trained
+    (tmp_path / "empty").mkdir()
+    report = read("train-expert", tmp_path / "empty", photos, *BRIEF, *where, code=3)
+    assert [one["name"] for one in report["failed"]] == [str(tmp_path / "empty")]
+    assert [one["is_found"] for one in report["experts"]] == [True]
+
+
+def test_mistakes_in_training_are_reported_first(photos, call, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert call("train-expert", photos, "--out", tmp_path / "file").exit_code == 2
+    assert call("train-expert", photos, "--recipe", "slow").exit_code == 2
+    assert call("train-expert", photos, photos, "--name", "a").exit_code == 2
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory, photos, call):
+    """The errors of two folders with one model, and what was printed."""
+    folder = tmp_path_factory.mktemp("measured")
+    shutil.copytree(photos, folder / "other")
+    Image.fromarray(np.zeros((32, 32, 3), dtype=np.uint8)).save(folder / "other" / "dark" / "extra.png")
+    where = ("--library", folder / "library", "--out", folder / "errors.csv")
+    shots = ("--shots", "half", "--shots", 2, "--seeds", 2)
+    result = call("error-matrix", photos, folder / "other", *LITE, *shots, *where)
+    assert result.exit_code == 0, result.stderr
+    return folder, result
+
+
+def test_errors_are_saved_printed_and_written(measured, photos):
+    folder, result = measured
+    task = read_folder(photos)
+    with Library.open(folder / "library") as library:
+        kept = {(one.protocol, one.seed): one.error for one in library.errors() if one.task == task.fingerprint}
+        assert len(library.errors()) == 8
+    for protocol in (ErrorProtocol(shots=2), ErrorProtocol()):
+        for error in linear_error(load_probe(size=32), task, protocol, seeds=(0, 1)):
+            assert kept[error.protocol, error.seed] == error.error
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["task", "shots", "best", "error", "median"]
+    assert [line.split()[:3] for line in lines[1:5]] == [
+        [task, shots, "tf_efficientnet_lite0"] for task in ("photos", "other") for shots in ("half", "2")
+    ]
+    assert lines[5].startswith("2 cells computed, 0 failed; in ")
+    with open(folder / "errors.csv", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 8
+
+
+def test_the_same_again_computes_nothing(measured, photos, read):
+    folder, _ = measured
+    report = read("error-matrix", photos, *LITE, "--shots", "2", "--seeds", 2, "--library", folder / "library")
+    assert report["computed"] == 0 and len(report["errors"]) == 2 and report["models"] == ["tf_efficientnet_lite0"]
+    assert report["protocols"] == [ErrorProtocol(shots=2).key] and report["seeds"] == [0, 1]
+    assert all(error["measured"].endswith("Z") and not error["has_seen"] for error in report["errors"])
+
+
+def test_what_fails_is_reported_and_the_rest_goes_on(measured, photos, call, tmp_path):
+    folder, _ = measured
+    for name in ("a", "b"):
+        (tmp_path / "lone" / name).mkdir(parents=True)
+        Image.new("RGB", (32, 32), (len(name), ord(name), 0)).save(tmp_path / "lone" / name / "only.png")
+    result = call("error-matrix", tmp_path / "lone", photos, *LITE, "--library", folder / "library")
+    assert result.exit_code == 3 and "failed: lone with tf_efficientnet_lite0: " in result.stderr
+    assert "1 failed" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (("--expert", "resnet_thirty_four"), "resnet_thirty_four"),
+        ((*LITE, "--seeds", 0), "--seeds"),
+        ((*LITE, "--shots", "most"), "most"),
+        (("--expert", "tf_efficientnet_lite0", "--size", "64"), "--size 64"),
+        ((*LITE, "--out", "errors.csv"), "--force"),
+    ],
+)
+def test_mistakes_in_measuring_are_reported_first(measured, photos, call, monkeypatch, wrong, words):
+    folder, _ = measured
+    monkeypatch.chdir(folder)
+    result = call("error-matrix", photos, *wrong, "--library", folder / "library")
+    assert result.exit_code == 2 and words in result.stderr and result.stdout == "", result.stderr

@@ -1,0 +1,139 @@
+"""Exit codes, messages, tables and JSON; names of strangers stay text; hints name the library that was named."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from task2vec import Library, errors
+from task2vec.cli import output
+from task2vec.cli.app import start
+from tests.cli.material import make
+
+
+def run(raising, *args):
+    """The result of a command that raises, in an application like ours."""
+    stage = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    stage.callback()(start)
+
+    def stumble():
+        raise raising
+
+    stage.command()(output.guard(stumble))
+    return CliRunner().invoke(stage, [*args, "stumble"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.UsageError("x"), 2),
+        (errors.DataError("x"), 3),
+        (errors.LibraryError("x"), 4),
+        (errors.EmbeddingFileError("x"), 4),
+        (errors.ResourceError("x"), 5),
+        (errors.MissingExtraError("x"), 5),
+        (MemoryError(), 5),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 5),
+        (KeyboardInterrupt(), 130),
+        (RuntimeError("x"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_every_error_has_its_code_and_no_traceback(error, code):
+    result = run(error)
+    assert result.exit_code == code
+    assert "Traceback" not in result.stderr and result.stderr.strip() and result.stdout == ""
+
+
+@pytest.mark.parametrize("error", [errors.DataError("bad data"), RuntimeError("a bug")])
+def test_debug_shows_the_traceback_and_keeps_the_code(error):
+    result = run(error, "--debug")
+    assert result.exit_code == getattr(error, "exit_code", 1)
+    assert "Traceback" in result.stderr and str(error) in result.stderr
+
+
+def test_a_bug_points_to_debug_and_errors_show_control_characters():
+    assert "--debug" in run(RuntimeError("oops")).stderr
+    shown = run(errors.DataError("folder 'a\x1b[31m' is\nempty")).stderr
+    assert "\x1b" not in shown and "a\\x1b[31m' is\nempty" in shown
+
+
+def test_unreadable_images_of_an_error_are_named_and_not_all_of_them():
+    from task2vec.tasks import BadImage
+
+    bad = tuple(BadImage(f"{number}\x1b.png", "torn") for number in range(12))
+    shown = run(errors.BadImagesError("too many", bad)).stderr
+    assert shown.count("unreadable: ") == 10 and "0\\x1b.png: torn" in shown and "and 2 more; --json" in shown
+
+
+def test_facts_and_json_are_printed_literally(capsys):
+    output.print_facts([("task", "[red]x[/red] :smile: [link=file:///etc]y[/link]\x1b")])
+    assert "[red]x[/red] :smile: [link=file:///etc]y[/link]\\x1b" in capsys.readouterr().out
+    document = {"norm": np.float64(0.5), "rows": np.eye(2), "path": Path("a"), "name": "\udc80\x1b"}
+    output.print_json(document)
+    plain = {"norm": 0.5, "rows": [[1, 0], [0, 1]], "path": "a", "name": "\udc80\x1b"}
+    assert json.loads(capsys.readouterr().out) == plain
+
+
+ROWS = [
+    {"task": f"a long name of a task, {number}\x1b", "n": number, "tags": "one, two", "empty": None}
+    for number in range(3)
+]
+
+
+@pytest.mark.parametrize("columns", [20, 40, 200])
+def test_a_table_fits_the_terminal(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    output.print_table([*ROWS, {"task": "日本語" * 20, "n": None, "tags": "", "empty": ""}], drop=("tags",))
+    shown = capsys.readouterr().out
+    table = shown.split("not shown")[0].splitlines()
+    assert all(len(line) <= columns for line in table) and "\x1b" not in shown and "empty" not in shown
+    assert ("not shown: tags" in shown) == (columns == 20) and ("one, two" in shown) == (columns > 20)
+
+
+def test_a_pipe_has_room_for_every_column(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    output.print_table([{"task": "word " * 100, "other": "x"}], text=("task", "other"), drop=("other",))
+    _, row = capsys.readouterr().out.splitlines()
+    assert row.count("word") == 100 and row.endswith("x")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("task2vec library ls; then: task2vec library rm", "task2vec library ls{}; then: task2vec library rm{}"),
+        ("(task2vec embed FOLDER)", "(task2vec embed FOLDER{})"),
+        ("task2vec embed PATH --probe net --size 64", "task2vec embed PATH{} --probe net --size 64"),
+        ("task2vec embed FOLDER --no-library", "task2vec embed FOLDER --no-library"),
+        ("no file of `task2vec library export` at all", "no file of `task2vec library export` at all"),
+        ("task2vec map DIR, task2vec map", "task2vec map DIR, task2vec map{}"),
+        ("a task2vec library is; install task2vec", "a task2vec library is; install task2vec"),
+    ],
+)
+def test_commands_in_messages_name_the_library_that_was_named(text, expected):
+    before = output.named_library.set(Path("a b"))
+    try:
+        once = output.name_library(text)
+        assert once == expected.replace("{}", " --library 'a b'")
+        assert output.name_library(once) == once
+    finally:
+        output.named_library.reset(before)
+    assert output.name_library(text) == text
+
+
+def test_the_advised_command_works_on_the_library_that_was_named(call, tmp_path):
+    folder = tmp_path / "my tasks"
+    with Library.open(folder) as opened:
+        opened.add(make("task 0", 0))
+    (folder / "library.sqlite").write_bytes(b"not a database, and long enough to be taken for one" * 100)
+    result = call("library", "ls", "--library", folder)
+    assert result.exit_code == 4 and result.stdout == ""
+    found = re.findall(r"task2vec library \w+ --library '[^']*'", result.stderr)
+    assert ["task2vec", "library", "repair", "--library", str(folder)] in [shlex.split(one) for one in found]
+    missing = call("library", "show", "nothing", "--library", tmp_path / "other")
+    assert missing.exit_code == 2 and f"--library {tmp_path / 'other'}" in missing.stderr

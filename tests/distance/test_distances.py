@@ -1,0 +1,298 @@
+"""Each distance against its definition, and what all of them promise (N2), also on extreme vectors."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.spatial import distance as scipy_distance
+
+from task2vec import distance
+from task2vec.distance import KINDS, asymmetric, split_symmetric, symmetric, symmetric_to_rows
+from task2vec.embedding import trivial
+from task2vec.errors import ProbeMismatchError, SettingsMismatchError, UsageError
+from tests.distance.material import make, make_many
+from tests.oracles import slow_distances
+
+NAMES = sorted(KINDS)
+PROPER = sorted(set(KINDS) - {"asymmetric"})
+METRICS = [name for name in NAMES if KINDS[name].is_metric]
+anything = st.one_of(st.just(0.0), st.floats(1e-300, 1e300), st.floats(1e-3, 1e3))
+alive = st.one_of(st.floats(1e-300, 1e300), st.floats(1e-3, 1e3))
+moderate = st.floats(1e-3, 1e3)
+priors = st.one_of(st.floats(1e-300, 1e300), st.just(1e-9))
+
+
+def vectors(elements, count, *, least=1):
+    sizes = st.integers(least, 20)
+    return sizes.flatmap(lambda n: st.tuples(*[arrays.arrays(float, n, elements=elements)] * count))
+
+
+def test_the_kinds_are_the_public_names():
+    assert all(getattr(distance, name) is kind and kind.name == name for name, kind in KINDS.items())
+    assert METRICS == ["centred_log_euclidean", "euclidean", "jensen_shannon", "log_euclidean"]
+    assert [name for name in NAMES if not KINDS[name].is_symmetric] == ["asymmetric", "kl"]
+    assert all(kind.lower_is_closer for kind in KINDS.values())
+
+
+@pytest.mark.parametrize("name", PROPER)
+@settings(max_examples=25, deadline=None)
+@given(vectors(anything, 2), priors, priors)
+def test_any_two_embeddings_have_a_distance(name, pair, one, other):
+    kind = KINDS[name]
+    a, b = make(pair[0], prior=one), make(pair[1], prior=other)
+    there, back = kind(a, b), kind(b, a)
+    assert math.isfinite(there) and 0 <= there <= kind.highest
+    assert kind(a, a) == 0.0 and kind(a, make(pair[0], prior=one)) == 0.0
+    if kind.is_symmetric:
+        assert there == back
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=25, deadline=None)
+@given(vectors(st.one_of(st.just(0.0), moderate), 2), st.randoms(use_true_random=False))
+def test_a_common_permutation_changes_nothing(name, pair, random):
+    order = list(range(len(pair[0])))
+    random.shuffle(order)
+    found = KINDS[name](make(pair[0], prior=0.1), make(pair[1], prior=0.2))
+    turned = KINDS[name](make(pair[0][order], prior=0.1), make(pair[1][order], prior=0.2))
+    assert turned == pytest.approx(found, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", PROPER)
+@settings(max_examples=25, deadline=None)
+@given(vectors(moderate, 2, least=2))
+def test_each_is_its_definition(name, pair):
+    a, b = pair
+    if name == "correlation":
+        assume(np.ptp(np.log(a)) > 1e-3 and np.ptp(np.log(b)) > 1e-3)
+    expected = getattr(slow_distances, name)(a.tolist(), b.tolist())
+    # The definitions lose digits to cancellation, 1e-16 of a square at most where a root is taken at the end.
+    tolerance = 1e-7 if name == "jensen_shannon" else 1e-10
+    assert KINDS[name](make(a), make(b)) == pytest.approx(expected, rel=1e-9, abs=tolerance)
+
+
+def test_they_are_what_scipy_calls_by_their_names():
+    rng = np.random.default_rng(0)
+    a, b = np.exp(rng.normal(size=(2, 300)))
+    one, other = make(a), make(b)
+    assert distance.cosine(one, other) == pytest.approx(scipy_distance.cosine(a, b), rel=1e-10)
+    assert distance.euclidean(one, other) == pytest.approx(scipy_distance.euclidean(a, b), rel=1e-10)
+    root = scipy_distance.jensenshannon(a, b, base=2)
+    assert distance.jensen_shannon(one, other) == pytest.approx(root, rel=1e-10)
+    pearson = scipy_distance.correlation(np.log(a), np.log(b))
+    assert distance.correlation(one, other) == pytest.approx(pearson, rel=1e-10)
+
+
+def test_known_values():
+    a, b = make([4.0, 4.0]), make([1.0, 1.0])
+    assert distance.kl(a, b) == pytest.approx((1 / 4 - 1 + math.log(4)) / 2)
+    assert distance.kl(b, a) == pytest.approx((4 - 1 - math.log(4)) / 2)
+    assert distance.jeffreys(a, b) == pytest.approx(9 / 8)
+    assert distance.log_euclidean(a, b) == pytest.approx(math.log(4))
+    assert distance.centred_log_euclidean(a, b) == 0 and distance.correlation(a, b) == 0
+    assert distance.euclidean(a, b) == pytest.approx(3 * math.sqrt(2))
+    opposite = make([1e200, 1e-200]), make([1e-200, 1e200])
+    assert distance.jensen_shannon(*opposite) == pytest.approx(1) == distance.cosine(*opposite)
+    assert distance.correlation(*opposite) == pytest.approx(2)
+    assert distance.correlation(a, make([1.0, 2.0])) == 1
+    assert distance.correlation.from_logs(np.array([0.0, 1e-310]), np.array([0.0, 1.0])) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("name", METRICS)
+@settings(max_examples=50, deadline=None)
+@given(vectors(st.one_of(alive, moderate), 3))
+def test_metrics_obey_the_triangle_inequality(name, triple):
+    a, b, c = (make(values) for values in triple)
+    kind = KINDS[name]
+    assert kind(a, c) <= (kind(a, b) + kind(b, c)) * (1 + 1e-9) + 1e-9
+
+
+COUNTEREXAMPLES = {
+    "symmetric": ([1, 1], [1, 3], [1, 9]),
+    "cosine": ([1, 1e-9], [1, 1], [1e-9, 1]),
+    "correlation": ([1, 2, 1], [1, 2, 2], [1, 1, 2]),
+    "jeffreys": ([1.0], [2.0], [4.0]),
+    "kl": ([4.0], [2.0], [1.0]),
+    "asymmetric": ([1, 1], [1, 3], [1, 9]),
+}
+
+
+def test_every_kind_is_a_metric_or_has_a_counterexample():
+    assert sorted([*METRICS, *COUNTEREXAMPLES]) == NAMES
+
+
+@pytest.mark.parametrize("name", sorted(COUNTEREXAMPLES))
+def test_the_others_have_a_counterexample(name):
+    a, b, c = (make(values, prior=1e-12) for values in COUNTEREXAMPLES[name])
+    kind = KINDS[name]
+    assert kind(a, c) > (kind(a, b) + kind(b, c)) + 1e-3
+
+
+def test_the_counterexample_of_the_symmetric_distance_is_no_matter_of_rounding():
+    a, b, c = COUNTEREXAMPLES["symmetric"]
+    direct, first, second = (
+        1 - math.sqrt(slow_distances.exact_symmetric_cosine(*pair)) for pair in ((a, c), (a, b), (b, c))
+    )
+    assert direct > first + second + 0.01
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("priors", [(1e-9, 1e-9), (1e-9, 1e-3)])
+def test_filters_that_are_dead_in_both_do_not_count(name, priors):
+    a, b = np.exp(np.random.default_rng(0).normal(size=(2, 30)))
+    dead = np.zeros(12)
+    a[0] = 0  # dead in one: this one counts
+    found = KINDS[name](*(make(np.concatenate([dead, x]), prior=p) for x, p in zip((a, b), priors, strict=True)))
+    without = KINDS[name](*(make(x, prior=p) for x, p in zip((a, b), priors, strict=True)))
+    assert found == without > 0
+    assert KINDS[name](make(dead, prior=priors[0]), make(dead, prior=priors[1])) == 0
+
+
+def test_asymmetric_is_the_papers_formula():
+    source, target, _ = make_many(3, 50, dead=0.1, priors=1.0)
+    complexity = symmetric(source, trivial(source))
+    assert asymmetric(source, target) == symmetric(source, target) - 0.15 * complexity
+    assert asymmetric(source, target, alpha=0.5) == symmetric(source, target) - 0.5 * complexity
+    assert replace(asymmetric, alpha=0.5)(source, target) == asymmetric(source, target, alpha=0.5)
+    assert asymmetric(source, source) == -0.15 * complexity < 0
+
+
+def test_asymmetric_brings_complex_sources_closer():
+    target = make([1.0, 1.0, 1.0], prior=1.0)
+    easy, hard = make([0.2, 0.1, 0.2], prior=1.0), make([3.0, 30.0, 400.0], prior=1.0)
+    gain = {e: symmetric(e, target) - asymmetric(e, target) for e in (easy, hard)}
+    assert gain[hard] > 10 * gain[easy] > 0
+
+
+@pytest.mark.parametrize("alpha", [-0.1, float("nan"), float("inf")])
+def test_an_invalid_alpha_is_refused(alpha):
+    a = make([1.0, 2.0])
+    with pytest.raises(UsageError, match="alpha="):
+        asymmetric(a, a, alpha=alpha)
+    with pytest.raises(UsageError, match="alpha="):
+        replace(asymmetric, alpha=alpha)
+
+
+# --- the symmetric distance -------------------------------------------------------------------------------------------
+
+
+def papers_formula(a, b):
+    """Cosine distance between a / (a + b) and b / (a + b), as it stands in the paper."""
+    one, other = a / (a + b), b / (a + b)
+    return 1 - one @ other / np.sqrt((one @ one) * (other @ other))
+
+
+def test_symmetric_equals_the_paper_on_long_vectors():
+    a, b = np.exp(2 * np.random.default_rng(0).normal(size=(2, 21008)))
+    assert symmetric(make(a), make(b)) == pytest.approx(papers_formula(a, b), rel=1e-10)
+    assert symmetric(make([1.0, 2.0]), make([2.0, 1.0])) == pytest.approx(0.2, rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 30).flatmap(lambda n: st.tuples(*[arrays.arrays(float, n, elements=anything)] * 2)))
+def test_any_two_vectors_have_a_distance(pair):
+    a, b = make(pair[0]), make(pair[1])
+    there = symmetric(a, b)
+    assert math.isfinite(there) and 0 <= there < 1 and there == symmetric(b, a)
+    assert symmetric(a, a) == 0.0 and symmetric(a, make(pair[0])) == 0.0
+
+
+def test_a_large_common_factor_is_no_difference_and_opposite_tasks_are_nearly_one_apart():
+    # a / (a + b) is then the same number for every filter, however far apart the two are.
+    a = np.array([1.0, 2.0, 3.0])
+    for factor in (1e3, 1e250):
+        assert symmetric(make(a * factor), make(a)) == pytest.approx(0, abs=1e-12)
+    assert 0.999 < symmetric(make([1e200, 1e-200]), make([1e-200, 1e200])) < 1
+
+
+def test_small_differences_do_not_drown_in_rounding():
+    rng = np.random.default_rng(0)
+    a, u = np.exp(rng.normal(size=1000)), rng.normal(size=1000)
+    for step in (1e-3, 1e-9):
+        # d = var(u) / 2 for a sigmoid of slope 1/4 on both sides, to first order.
+        assert symmetric(make(a), make(a * np.exp(step * u))) == pytest.approx(np.var(step * u) / 2, rel=1e-2)
+
+
+def test_priors_of_different_sizes_count():
+    assert symmetric(make([1.0, 1.0], prior=1.0), make([1.0, 3.0], prior=1.0)) == pytest.approx(
+        papers_formula(np.array([2.0, 2.0]), np.array([2.0, 4.0])), rel=1e-10
+    )
+
+
+def test_different_probes_are_never_compared():
+    a = make([1.0, 2.0], task="birds")
+    with pytest.raises(ProbeMismatchError, match=r"'birds' with 'a'.*net and other.*task2vec embed --probe net a"):
+        symmetric(a, make([1.0, 2.0], probe="other", fingerprint="q"))
+    with pytest.raises(ProbeMismatchError, match="same name but with other weights"):
+        symmetric(a, make([1.0, 2.0], fingerprint="q"))
+    with pytest.raises(ProbeMismatchError):
+        symmetric(a, make([1.0, 2.0, 3.0], fingerprint="q"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("method", "direct"), ("dtype", "bfloat16"), ("beta", 1e-3), ("balance", False)]
+)
+def test_settings_that_change_the_numbers_are_never_mixed(name, value):
+    with pytest.raises(SettingsMismatchError, match=f"{name}={value}"):
+        symmetric(make([1.0, 2.0]), make([1.0, 2.0], **{name: value}))
+
+
+def test_settings_that_do_not_are_no_obstacle():
+    a, b = make([1.0, 2.0], seed=0, max_samples=400), make([2.0, 1.0], seed=1, max_samples=50)
+    assert symmetric(a, replace(b, probe="renamed")) == pytest.approx(0.2)  # the fingerprint decides, not the name
+
+
+def test_the_parts_of_a_distance_sum_to_it_and_lie_where_tasks_differ():
+    a, b = make_many(2, 50, dead=0.3)
+    parts = split_symmetric(a, b)
+    assert parts.sum() == pytest.approx(symmetric(a, b), rel=1e-12) and (parts >= 0).all()
+    np.testing.assert_allclose(split_symmetric(b, a), parts, rtol=1e-12)
+    is_dead = (a.fisher == 0) & (b.fisher == 0)
+    assert is_dead.any() and not parts[is_dead].any()
+    fisher = np.ones(50)
+    fisher[7] = 50
+    parts = split_symmetric(make(np.ones(50)), make(fisher))
+    assert parts.argmax() == 7 and parts[7] > 0.5 * parts.sum()
+    assert not split_symmetric(make(np.zeros(3)), make(np.zeros(3))).any()
+
+
+# --- one query against many rows --------------------------------------------------------------------------------------
+
+
+def as_row(embedding):
+    return np.where(embedding.fisher == 0, -embedding.vector, embedding.vector).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "crowd",
+    [
+        {},
+        {"dead": 0.3, "priors": 2.0},
+        {"dead": 0.95, "priors": 1.0},
+        {"scales": 6.0, "spread": 3.0},
+        {"spread": 9.0, "dead": 0.1},
+    ],
+)
+def test_rows_in_single_precision_give_the_same(crowd):
+    tasks = make_many(20, 3000, **crowd)
+    rows = np.stack([as_row(one) for one in tasks])
+    for number in (0, 7):
+        found = symmetric_to_rows(rows[number], rows)
+        assert found == pytest.approx([symmetric(tasks[number], one) for one in tasks], abs=1e-6)
+        assert found[number] == 0 and (found < 1).all()
+    assert symmetric_to_rows(rows[0], rows[:0]).shape == (0,)
+
+
+def test_small_distances_of_rows_keep_their_digits_and_nothing_is_at_zero_from_nothing():
+    rng = np.random.default_rng(0)
+    a = np.exp(rng.normal(size=3000))
+    near = make(a * np.exp(1e-3 * rng.normal(size=3000)))
+    assert symmetric_to_rows(as_row(make(a)), as_row(near)[None])[0] == pytest.approx(
+        symmetric(make(a), near), rel=1e-2
+    )
+    nothing = np.stack([as_row(make(np.zeros(5), prior=level)) for level in (1e-3, 2.0)])
+    assert symmetric_to_rows(nothing[0], nothing).tolist() == [0, 0]

@@ -1,0 +1,185 @@
+"""Reference distances: of domains, in a taxonomy, and from measured errors."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import task2vec as t2v
+from task2vec.distance import domain, taxonomic, taxonomic_matrix, transfer
+from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
+from tests.oracles.tree_walk import height, walk
+
+# --- domains ----------------------------------------------------------------------------------------------------------
+
+
+def make(features, *, task="a", probe="net", fingerprint="p", dtype="float32"):
+    features = np.asarray(features, dtype=float)
+    provenance = {"probe_fingerprint": fingerprint, "settings": {"dtype": dtype}}
+    return t2v.DomainEmbedding(task, probe, features.mean(0), np.square(features).mean(0), provenance)
+
+
+@pytest.fixture
+def pair():
+    rng = np.random.default_rng(0)
+    return rng.gamma(2.0, size=(30, 8)), 1 + 2 * rng.gamma(1.0, size=(30, 8))
+
+
+def test_cosine_of_the_means(pair):
+    a, b = (features.mean(0) for features in pair)
+    expected = 1 - a @ b / np.sqrt((a @ a) * (b @ b))
+    assert domain(make(pair[0]), make(pair[1])) == pytest.approx(expected, rel=1e-10)
+    assert domain(make([[1.0, 0.0]]), make([[-3.0, 0.0]])) == pytest.approx(2.0)
+
+
+def test_standardised_by_the_images_of_both_whatever_the_units(pair):
+    # With as many images in each, s is the plain standard deviation of all of them together.
+    s = np.concatenate(pair).std(0)
+    gaps = [(pair[0].mean(0) - pair[1].mean(0)) / s, (pair[0].std(0) - pair[1].std(0)) / s]
+    expected = np.sqrt(np.mean(gaps[0] ** 2 + gaps[1] ** 2))
+    a, b = map(make, pair)
+    assert domain(a, b, kind="standardised") == pytest.approx(expected, rel=1e-10)
+    assert domain(b, a, kind="standardised") == domain(a, b, kind="standardised")
+    scaled = (make(features * np.logspace(-6, 6, 8)) for features in pair)
+    assert domain(*scaled, kind="standardised") == pytest.approx(expected, rel=1e-6)
+    assert domain(a, a, kind="standardised") == domain(a, a) == 0
+
+
+def test_constant_features_do_not_make_noise_count():
+    rng = np.random.default_rng(0)
+    a, b = np.full((37, 50), 0.1), np.full((41, 50), 0.1)
+    a[:, 0], b[:, 0] = rng.normal(size=37), rng.normal(size=41)
+    one = domain(make(a[:, :1]), make(b[:, :1]), kind="standardised")
+    assert domain(make(a), make(b), kind="standardised") == pytest.approx(one / np.sqrt(50), rel=1e-6)
+    # Dead in both: nothing. Constant at two values: as far as can be, but finite.
+    assert domain(make(np.zeros((3, 2))), make(np.zeros((4, 2))), kind="standardised") == 0
+    assert domain(make([[1.0]]), make([[2.0]]), kind="standardised") == pytest.approx(2.0)
+
+
+def test_domains_that_cannot_be_compared_are_refused(pair):
+    a = make(pair[0], task="birds")
+    with pytest.raises(ProbeMismatchError, match=r"'birds' with that of 'a'.*net and other"):
+        domain(a, make(pair[1], probe="other", fingerprint="q"))
+    with pytest.raises(ProbeMismatchError):
+        domain(t2v.DomainEmbedding("a", "net", [1.0], [1.0]), t2v.DomainEmbedding("b", "net", [1.0], [1.0]))
+    with pytest.raises(SettingsMismatchError, match="dtype=float32 and dtype=bfloat16"):
+        domain(a, make(pair[1], dtype="bfloat16"))
+    with pytest.raises(UsageError, match=r"kind='euclidean'.*cosine, standardised"):
+        domain(a, a, kind="euclidean")
+    with pytest.raises(DataError, match="every mean feature of 'dead' is 0"):
+        domain(a, make(np.zeros((3, 8)), task="dead"))
+
+
+# --- taxonomy ---------------------------------------------------------------------------------------------------------
+
+ORACLES = {"graph": walk, "ultrametric": height}
+BIRDS = t2v.Taxonomy(
+    ("order", "family"),
+    {
+        "raven": ("Passeriformes", "Corvidae"),
+        "jay": ("Passeriformes", "Corvidae"),
+        "robin": ("Passeriformes", "Turdidae"),
+        "wren": ("Passeriformes", ""),
+        "kiwi": ("Apterygiformes", "Apterygidae"),
+    },
+)
+
+
+@st.composite
+def worlds(draw):
+    """A tree with gaps, and tasks that may share classes."""
+    ranks = ("a", "b", "c")[: draw(st.integers(0, 3))]
+    lineage = st.tuples(*[st.sampled_from(["", "x", "y"])] * len(ranks))
+    tree = t2v.Taxonomy(ranks, draw(st.dictionaries(st.sampled_from("abcdefgh"), lineage, min_size=1)))
+    task = st.lists(st.sampled_from(tree.classes), min_size=1, max_size=4)
+    return tree, draw(st.lists(task, min_size=2, max_size=5))
+
+
+@pytest.mark.parametrize("kind", list(ORACLES))
+@settings(max_examples=50, deadline=None)
+@given(worlds())
+def test_taxonomic_equals_the_definition(kind, world):
+    tree, tasks = world
+    expected = [[min(ORACLES[kind](tree, i, j) for i in a for j in b) for b in tasks] for a in tasks]
+    assert taxonomic_matrix(tasks, tree, kind=kind).tolist() == expected
+    assert taxonomic(tasks[0], tasks[1], tree, kind=kind) == expected[0][1]
+
+
+def test_known_taxonomic_distances():
+    assert taxonomic(["raven", "wren"], ["robin"], BIRDS) == 3
+    assert taxonomic(["raven", "wren"], ["robin"], BIRDS, kind="ultrametric") == 2
+    pictures = [(Image.new("L", (4, 4), shade), shade % 2) for shade in range(4)]
+    task = t2v.from_dataset(pictures, classes=["raven", "jay"], name="corvids")
+    assert taxonomic_matrix([task, task, ["robin"]], BIRDS).tolist() == [[0, 0, 4], [0, 0, 4], [4, 4, 0]]
+
+
+@settings(max_examples=50, deadline=None)
+@given(worlds())
+def test_taxonomic_is_a_distance_between_subtrees_and_not_in_general(world):
+    tree, _ = world
+    tasks: dict[str, list[str]] = {}
+    for name in tree.classes:
+        key = tree.lineages[name][0] if tree.ranks else ""
+        tasks.setdefault(key or f"alone {name}", []).append(name)
+    for kind in ORACLES:
+        found = taxonomic_matrix(list(tasks.values()), tree, kind=kind)
+        assert ((found == 0) == np.eye(len(tasks), dtype=bool)).all()
+        assert (found[:, None] <= found[:, :, None] + found[None]).all()
+    a, between, b = ["raven"], ["raven", "kiwi"], ["kiwi"]
+    assert taxonomic(a, between, BIRDS) == taxonomic(between, b, BIRDS) == 0 < taxonomic(a, b, BIRDS)
+
+
+def test_invalid_taxonomic_arguments_are_refused():
+    with pytest.raises(DataError, match="dodo"):
+        taxonomic(["raven"], ["raven", "dodo"], BIRDS)
+    with pytest.raises(UsageError, match="without classes"):
+        taxonomic(["raven"], [], BIRDS)
+    with pytest.raises(UsageError, match=r"\['kiwi'\]"):
+        taxonomic(["raven"], "kiwi", BIRDS)
+    with pytest.raises(UsageError, match="kind='tree'"):
+        taxonomic(["raven"], ["kiwi"], BIRDS, kind="tree")
+    assert taxonomic_matrix([], BIRDS).shape == (0, 0)
+
+
+# --- transfer ---------------------------------------------------------------------------------------------------------
+
+
+def test_transfer_is_the_formula_cell_by_cell():
+    errors = np.random.default_rng(0).uniform(0.05, 0.9, size=(4, 4))
+    found = transfer(errors)
+    for task in range(4):
+        for expert in range(4):
+            own, transferred = errors[task, task], errors[task, expert]
+            assert found[task, expert] == pytest.approx((transferred - own) / own)
+    assert np.allclose(transfer(100 * errors), found)  # percentages are as good as shares
+    # Rows are tasks: with own errors by column the numbers would be others.
+    assert transfer([[0.2, 0.2], [0.2, 0.2]], own=[0.1, 0.2]).tolist() == [[1.0, 1.0], [0.0, 0.0]]
+    transfer(errors, own=errors[:, 0])[0, 0] = 7
+    assert (errors < 1).all()
+
+
+def test_what_was_not_measured_stays_unknown():
+    found = transfer([[0.2, math.nan, 0.1], [0.3, math.nan, 0.3], [0.0, 0.8, 0.4]])
+    assert np.array_equal(np.isnan(found), [[False, True, False], [True, True, True], [False, False, False]])
+    assert found[2].tolist() == [-1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("errors", "own", "kind", "words"),
+    [
+        ([[0.2, 0.3]], None, UsageError, r"shape \(1, 2\).*Pass own="),
+        ([[0.2, 0.3]], [0.2, 0.3], UsageError, r"own has 2 errors and errors has 1 rows.*transpose"),
+        ([[0.2, 0.3], [0.5, 0.0]], None, DataError, r"task 1 is 0 \(1 of 2 tasks"),
+        ([[0.2, -0.3], [0.5, 0.1]], None, DataError, r"errors\[0, 1\] is -0.3"),
+        ([[0.2]], [math.inf], DataError, r"own\[0\] is inf"),
+        ([0.2, 0.3], None, UsageError, r"errors has shape \(2,\)"),
+        (np.empty((0, 0)), None, UsageError, "errors has shape"),
+        ([["low", "high"]], None, UsageError, "not an array of numbers"),
+    ],
+)
+def test_invalid_errors_are_refused(errors, own, kind, words):
+    with pytest.raises(kind, match=words):
+        transfer(errors, own)

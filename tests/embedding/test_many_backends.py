@@ -1,0 +1,135 @@
+"""Many tasks by every backend: the same bytes (N4); failures are reported by task (R3)."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from task2vec.embedding import EmbedSettings, embed_many, load_embedding
+from task2vec.errors import DataError, UsageError, WorkError
+from task2vec.parallel import Failure, Result, open_backend
+from task2vec.tasks import Images, Task
+from tests.embedding.conftest import pictures
+from tests.embedding.families import ask, ask_binary, mixed_family
+from tests.embedding.test_methods import make_tiny
+from tests.parallel_work import embed_bytes, to_bytes
+
+SETTINGS = EmbedSettings(max_samples=20, l2=0.1)
+
+
+@dataclass(frozen=True)
+class Spoiled:
+    """Images of which the second does what it should not; it kills other processes than ours alone."""
+
+    images: Images
+    how: str
+    lock: object = None
+    is_threadsafe: bool = False
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def name(self, index: int) -> str:
+        return self.images.name(index)
+
+    def load(self, index: int):
+        if index == 1 and self.how == "raise":
+            raise ZeroDivisionError("this picture cannot be divided")
+        if index == 1 and self.how == "damage":
+            raise DataError("this picture is damaged")
+        if index == 1 and self.how == "kill" and multiprocessing.parent_process() is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.images.load(index)
+
+
+def make_task(number: int) -> Task:
+    return ask(pictures((8,), seed=100 + number)[0], [i % 2 for i in range(8)], f"task {number}")
+
+
+def spoil(task: Task, how: str) -> Task:
+    return replace(task, images=Spoiled(task.images, how, threading.Lock() if how == "lock" else None))
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with open_backend("processes", jobs=2, threads=1) as backend:
+        yield backend
+
+
+def run(tasks, backend, **options):
+    """The results in the order of their tasks."""
+    found = list(embed_many(tasks, make_tiny(), settings=SETTINGS, backend=backend, **options))
+    assert sorted(result.number for result in found) == list(range(len(tasks)))
+    return sorted(found, key=lambda result: result.number)
+
+
+def test_the_same_bytes_whoever_computes(processes):
+    assert torch.get_num_threads() == 1
+    wanted = embed_bytes(None)
+    assert len({*wanted}) == 3
+    assert embed_bytes(processes) == wanted
+
+
+def test_the_same_bytes_for_families_of_tasks(processes, tmp_path):
+    tasks = mixed_family()
+    wanted = [to_bytes(result.embedding) for result in run(tasks, None)]
+    with open_backend("processes", jobs=1, threads=1) as single:
+        for backend, folder in ((open_backend("serial", threads=1), None), (single, None), (processes, tmp_path)):
+            found = run(tasks, backend, folder=folder)
+            assert [to_bytes(result.embedding) for result in found] == wanted
+    assert len(list(tmp_path.iterdir())) == len(tasks)
+    again = run(tasks, processes, folder=tmp_path)
+    assert all(result.is_found for result in again)
+    assert [to_bytes(result.embedding) for result in again] == wanted
+
+
+def test_failures_are_reported_by_task_and_the_rest_goes_on(processes, tmp_path):
+    tasks = [make_task(number) for number in range(8)]
+    spoiled = {3: "raise", 4: "lock", 6: "damage"}
+    found = run([spoil(t, spoiled[n]) if n in spoiled else t for n, t in enumerate(tasks)], processes, folder=tmp_path)
+    wanted = run(tasks, None)
+    for number in set(range(8)) - set(spoiled):
+        assert to_bytes(found[number].embedding) == to_bytes(wanted[number].embedding)
+    errors = {number: found[number].error for number in spoiled}
+    kinds = {number: type(error) for number, error in errors.items()}
+    assert kinds == {3: WorkError, 4: UsageError, 6: DataError}
+    assert str(errors[3]) == "ZeroDivisionError: this picture cannot be divided"
+    assert "cannot be sent to another process" in str(errors[4]) and "--backend serial" in str(errors[4])
+    assert str(errors[6]) == "this picture is damaged"
+    assert {load_embedding(place).task for place in tmp_path.iterdir()} == {f"task {n}" for n in (0, 1, 2, 5, 7)}
+
+
+def test_arguments_are_refused_at_the_call_and_devices_by_the_workers(processes):
+    tasks = [make_task(0)]
+    with pytest.raises(UsageError, match="batch_size=0"):
+        embed_many(tasks, make_tiny(), backend=processes, batch_size=0)
+    with pytest.raises(UsageError, match="no backend 'sparks'"):
+        list(embed_many(tasks, make_tiny(), backend="sparks"))
+    results = embed_many(tasks, make_tiny(), backend=processes, device="nowhere")
+    with pytest.raises(UsageError, match="device 'nowhere' cannot be used here"):
+        list(results)
+
+
+def test_one_poisoned_task_among_fifty(processes):
+    tasks = [make_task(number) for number in range(50)]
+    tasks[17] = spoil(tasks[17], "raise")
+    found = run(tasks, processes)
+    assert [result.number for result in found if result.embedding is None] == [17]
+    assert found[17].task == "task 17" and isinstance(found[17].error, WorkError)
+
+
+def test_tasks_of_a_group_that_were_finished_before_it_failed_stay_finished():
+    class Failing:
+        def run(self, work, units):
+            (unit,) = units
+            values = list(work.open()(unit.payload))
+            yield from (Result(unit.key, value) for value in values[:3])
+            yield Result(unit.key, failure=Failure("ResourceError", "it stumbled", 5, 3), is_last=True)
+
+    found = run(ask_binary(4), Failing())
+    assert [result.embedding is None for result in found] == [False, False, False, True]
+    assert str(found[3].error) == "it stumbled"

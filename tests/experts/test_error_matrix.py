@@ -1,0 +1,315 @@
+"""The error matrix: every cell once, kept at once, whoever does the work and whatever fails."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from task2vec.errors import ConflictError, DataError, UsageError
+from task2vec.experts import ErrorProtocol, linear_error
+from task2vec.experts import error_matrix as work
+from task2vec.experts.error_matrix import error_matrix
+from task2vec.library import Expert, Library, MeasuredError
+from task2vec.parallel import Failure, Result, open_backend
+from task2vec.select import metatask_from_library
+from tests.experts.material import make_model, make_task, make_tasks
+
+PROTOCOLS, SEEDS = (ErrorProtocol(), ErrorProtocol(shots=2)), (0, 1)
+HOW = {"protocols": PROTOCOLS, "seeds": SEEDS, "device": "cpu", "num_workers": 1}
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return make_tasks()
+
+
+@pytest.fixture(scope="module")
+def experts():
+    return [make_model("one"), make_model("two", seed=1)]
+
+
+@pytest.fixture(scope="module")
+def whole(tasks, experts):
+    return error_matrix(tasks, experts, **HOW)
+
+
+@pytest.fixture
+def library(tmp_path):
+    with Library.open(tmp_path / "library") as opened:
+        yield opened
+
+
+def watch_cells(monkeypatch):
+    """Notes which cells are computed."""
+    seen, measure = [], work.measure_cells
+
+    def watched(features, plan, *, model, only):
+        seen.append((plan.task.name, model, tuple(only)))
+        return measure(features, plan, model=model, only=only)
+
+    monkeypatch.setattr(work, "measure_cells", watched)
+    return seen
+
+
+def names_of(metatask):
+    return [task.name for task in metatask.tasks]
+
+
+def same(one, two):
+    return all(
+        np.array_equal(getattr(one, name), getattr(two, name), equal_nan=True) for name in ("errors", "low", "high")
+    )
+
+
+def test_cells_are_those_that_are_measured_one_by_one(tasks, experts, whole):
+    assert whole.errors.shape == (4, 2, 2, 2) and not whole.failures
+    assert repr(whole) == "MetaTask(error matrix, 4 tasks, 2 models, 2 protocols, 2 seeds)"
+    for i, task in enumerate(tasks):
+        for j, expert in enumerate(experts):
+            for k, protocol in enumerate(PROTOCOLS):
+                found = linear_error(expert, task, protocol, seeds=SEEDS, device="cpu")
+                assert [error.error for error in found] == whole.errors[i, j, k].tolist()
+                assert [error.high for error in found] == whole.high[i, j, k].tolist()
+    assert np.allclose(whole.mean_errors(), whole.errors.mean(3))
+    assert len(np.unique(whole.errors)) > 5
+
+
+def test_an_expert_sees_each_image_once(tasks, experts, monkeypatch):
+    passes, compute = [], work.compute_features
+    monkeypatch.setattr(work, "compute_features", lambda *a: (passes.append(len(a[1])), compute(*a))[1])
+    error_matrix(tasks, experts, **HOW)
+    assert passes == [24, 17, 24] * 2  # two questions share their pictures
+
+
+def test_what_the_library_has_is_not_computed_again(tasks, experts, whole, library, monkeypatch):
+    seen = watch_cells(monkeypatch)
+    first = error_matrix(tasks[:3], experts[:1], **(HOW | {"seeds": (1,)}), library=library)
+    assert len(seen) == 3 and len(library.errors()) == 6
+    seen.clear()
+    found = error_matrix(tasks, experts, **HOW, library=library)
+    assert same(found, whole)
+    assert np.array_equal(found.errors[:3, :1, :, 1:], first.errors)
+    wanted = {(name, expert): {seed for _, seed in only} for name, expert, only in seen}
+    assert wanted == {
+        (t.name, e.name): {0} if e is experts[0] and t is not tasks[3] else {0, 1} for t in tasks for e in experts
+    }
+    seen.clear()
+    assert same(error_matrix(tasks, experts, **HOW, library=library), whole) and not seen
+    kept = metatask_from_library(library)
+    order = [names_of(kept).index(task.name) for task in tasks]
+    keys = [kept.protocols.index(protocol.key) for protocol in PROTOCOLS]
+    assert np.array_equal(kept.errors[np.ix_(order, [0, 1], keys, [0, 1])], whole.errors)
+    assert [run.outcome for run in library.runs()] == ["done"] * 3
+
+
+def test_every_cell_is_kept_when_it_is_told(tasks, experts, library):
+    told = []
+
+    def stop(cell):
+        told.append(cell)
+        kept = {(error.task, error.expert, error.protocol, error.seed) for error in library.errors()}
+        assert {(error.task, error.expert, error.protocol, error.seed) for error in cell} <= kept
+        if len(told) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        error_matrix(tasks, experts, **HOW, library=library, on_cell=stop)
+    assert len(library.errors()) == 3 * 4
+    assert library.runs()[0].outcome == "KeyboardInterrupt: "
+
+
+def test_a_pool_finds_the_same(tasks, experts, whole, library, pool):
+    found = error_matrix(tasks, experts, **HOW, backend=pool, library=library)
+    assert same(found, whole) and len(library.errors()) == whole.errors.size
+
+
+class Broken:
+    """Images of which one cannot be read."""
+
+    def __init__(self, images, error):
+        self.images, self.error, self.is_threadsafe = images, error, True
+
+    def __len__(self):
+        return len(self.images)
+
+    def name(self, index):
+        return self.images.name(index)
+
+    def load(self, index):
+        if index == 3:
+            raise self.error
+        return self.images.load(index)
+
+
+@pytest.mark.parametrize("error", [DataError("it is torn"), ZeroDivisionError("their bug")], ids=["ours", "theirs"])
+def test_a_task_that_cannot_be_read_fails_alone(tasks, experts, whole, library, error):
+    poisoned = replace(tasks[0], images=Broken(tasks[0].images, error))  # which shares its pictures with another
+    told = []
+    found = error_matrix([poisoned, *tasks[1:]], experts, **HOW, library=library, on_cell=told.append)
+    assert [(failure.task, failure.model) for failure in found.failures] == [
+        (poisoned.name, "one"),
+        (poisoned.name, "two"),
+    ]
+    assert all(str(error) in failure.message for failure in found.failures)
+    assert {failure.exit_code for failure in found.failures} == {getattr(error, "exit_code", 1)}
+    assert np.isnan(found.errors[0]).all() and np.array_equal(found.errors[1:], whole.errors[1:])
+    assert repr(found).endswith("8 missing)") and np.isnan(found.mean_errors()[0]).all()
+    assert len(told) == 8 and sum(cell in found.failures for cell in told) == 2
+    noted = [run for run in library.runs() if run.what == "error-matrix cell"]
+    assert [run.story["expert"] for run in noted] == ["one", "two"] and all(str(error) in run.outcome for run in noted)
+    mended = error_matrix(tasks, experts, **HOW, library=library)
+    assert same(mended, whole) and not mended.failures
+
+
+def test_a_task_that_cannot_be_split_fails_alone(tasks, experts):
+    lone = tasks[2].subset([*np.flatnonzero(tasks[2].targets == 0)[:1], *np.flatnonzero(tasks[2].targets == 1)[:1]])
+    found = error_matrix([lone, tasks[2]], experts[:1], **HOW)
+    assert [failure.kind for failure in found.failures] == ["DataError"]
+    assert "two different images" in found.failures[0].message and not np.isnan(found.errors[1]).any()
+
+
+def test_an_expert_that_cannot_be_loaded_fails_alone(tasks, experts, whole, monkeypatch):
+    opened = work.open_model
+
+    def open_some(expert, **options):
+        if expert.name == "two":
+            raise DataError("its file is torn")
+        return opened(expert, **options)
+
+    monkeypatch.setattr(work, "open_model", open_some)
+    found = error_matrix(tasks, experts, **HOW)
+    assert len(found.failures) == 4 and {failure.model for failure in found.failures} == {"two"}
+    assert np.array_equal(found.errors[:, 0], whole.errors[:, 0]) and np.isnan(found.errors[:, 1]).all()
+
+
+def test_values_that_come_again_are_taken_once(tasks, experts, library):
+    class Twice:
+        def __init__(self):
+            self.engine = open_backend("serial")
+
+        def run(self, work, units):
+            for result in self.engine.run(work, units):
+                yield result
+                if result.value is not None:
+                    number, errors = result.value  # from another process, and rounded otherwise
+                    yield replace(
+                        result, value=(number, tuple(replace(error, error=0.123, low=0, high=1) for error in errors))
+                    )
+
+    told = []
+    found = error_matrix(tasks[:2], experts[:1], **HOW, backend=Twice(), library=library, on_cell=told.append)
+    assert len(told) == 2 and 0.123 not in found.errors
+
+
+def test_what_somebody_else_measured_meanwhile_stays(tasks, experts, library):
+    def meddle(result):
+        for error in library.errors():
+            library.add(replace(error, task=tasks[1].fingerprint, error=0.5, low=0.25, high=0.75))
+
+    found = error_matrix(tasks[:2], experts[:1], **HOW, library=library, on_cell=meddle)
+    assert (found.errors[1] == 0.5).all() and (found.low[1] == 0.25).all()
+
+
+def test_cells_of_what_an_expert_has_seen_are_marked(tasks, experts, library, tmp_path):
+    trained_on = {"one": [tasks[0]], "two": tasks[2].subset(range(12))}
+    found = error_matrix(tasks, experts, **HOW, trained_on=trained_on, library=library)
+    assert found.has_seen.tolist() == [[True, False], [True, False], [False, True], [False, False]]
+    assert not np.isnan(found.errors).any()
+    kept = metatask_from_library(library)
+    assert {(kept.tasks[i].name, kept.models[j].name) for i, j in np.argwhere(kept.has_seen)} == {
+        (tasks[i].name, experts[j].name) for i, j in np.argwhere(found.has_seen)
+    }
+    with open(found.to_csv(tmp_path / "errors.csv"), newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == found.errors.size
+    assert {(row["task"], row["model"]) for row in rows if row["has_seen"] == "1"} == {
+        (tasks[i].name, experts[j].name) for i, j in np.argwhere(found.has_seen)
+    }
+    for row in rows:
+        place = (
+            names_of(found).index(row["task"]),
+            [one.name for one in found.models].index(row["model"]),
+            found.protocols.index(row["protocol"]),
+        )
+        for name, array in (("error", found.errors), ("low", found.low), ("high", found.high)):
+            assert float(row[name]) == array[(*place, int(row["seed"]))]
+    with pytest.raises(UsageError, match="'three'"):
+        error_matrix(tasks, experts, **HOW, trained_on={"three": tasks[0]})
+
+
+def test_a_mean_over_some_seeds_is_told_from_a_whole_one(tasks, experts, whole, library):
+    error_matrix(tasks[:1], experts[:1], **(HOW | {"seeds": (1,)}), library=library)
+    error_matrix(tasks[1:2], experts[:1], **HOW, library=library)
+    kept = metatask_from_library(library)
+    place = [names_of(kept).index(task.name) for task in tasks[:2]]
+    assert kept.count_seeds()[place, 0].tolist() == [[1, 1], [2, 2]]
+    assert not np.isnan(kept.mean_errors()).any()
+    means = kept.mean_errors(complete=True)[place, 0]
+    assert np.isnan(means[0]).all() and sorted(means[1]) == sorted(whole.mean_errors()[1, 0])
+
+
+def test_the_very_task_of_an_expert_is_trivial(tasks, experts, library):
+    entry = replace(work.describe_model(experts[0]), task=tasks[2].fingerprint)
+    library.add(entry, *tasks)
+    for task in tasks:
+        library.add(MeasuredError(task.fingerprint, "one", 0.25, "by hand"))
+    kept = metatask_from_library(library)
+    assert [kept.tasks[i].name for i, _ in np.argwhere(kept.has_seen)] == ["colours"]
+
+
+def test_another_expert_of_the_same_name_is_refused(tasks, experts, library):
+    error_matrix(tasks[2:3], experts[:1], **HOW, library=library)
+    with pytest.raises(ConflictError, match="'one'"):
+        error_matrix(tasks[2:3], [make_model("one", seed=7)], **HOW, library=library)
+
+
+def test_what_cannot_be_meant_is_refused(tasks, experts):
+    for wrong, word in (
+        (([*tasks, tasks[0]], experts), "Pass it once"),
+        ((["cats"], experts), "str"),
+        ((tasks, [*experts, make_model("one", seed=3)]), "'one'"),
+        ((tasks, ["resnet34"]), "str"),
+    ):
+        with pytest.raises(UsageError, match=word):
+            error_matrix(*wrong, **HOW)
+    for wrong in ({"seeds": ()}, {"seeds": (1, 1)}, {"protocols": ()}, {"protocols": PROTOCOLS * 2}):
+        with pytest.raises(UsageError):
+            error_matrix(tasks, experts, **(HOW | wrong))
+
+
+def test_a_unit_that_fails_in_the_middle_loses_the_rest_alone(tasks, experts, whole):
+    class Dying:
+        def __init__(self):
+            self.engine = open_backend("serial")
+
+        def run(self, work, units):
+            for unit in units:
+                first = next(iter(self.engine.run(work, [unit])))
+                yield first
+                yield Result(unit.key, failure=Failure("WorkError", "its process died"), is_last=True)
+
+    found = error_matrix(tasks[:2], experts[:1], **HOW, backend=Dying())  # two questions in one unit
+    assert [(failure.task, failure.message) for failure in found.failures] == [(tasks[1].name, "its process died")]
+    assert np.array_equal(found.errors[0, 0], whole.errors[0, 0]) and np.isnan(found.errors[1]).all()
+
+
+def test_a_replaced_expert_takes_its_errors_along(tmp_path):
+    task, old = make_task(), Expert("birds", "file", "/a/birds.expert", sha256="1" * 64)
+    with Library.open(tmp_path) as library:
+        library.add(task, old, replace(old, name="other"))
+        errors = [MeasuredError(task.fingerprint, name, 0.25, "half") for name in ("birds", "other")]
+        library.add(*errors)
+        with pytest.raises(ConflictError, match="sha256"):
+            library.add(replace(old, sha256="2" * 64))
+        assert len(library.errors()) == 2
+        library.add(replace(old, sha256="2" * 64), replace=True)
+        assert [error.expert for error in library.errors()] == ["other"]
+
+
+def test_the_same_file_elsewhere_is_the_same_expert(tmp_path):
+    task, expert = make_task(), Expert("birds", "file", "birds.expert", sha256="1" * 64)
+    with Library.open(tmp_path) as library:
+        library.add(task, expert, MeasuredError(task.fingerprint, "birds", 0.25, "half"))
+        library.add(replace(expert, location="/new/birds.expert"))
+        assert [one.location for one in library.experts()] == ["/new/birds.expert"] and len(library.errors()) == 1

@@ -1,0 +1,212 @@
+"""Errors of linear classifiers: those of a plain loop, whatever the order of images and whatever else is measured."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from sklearn.linear_model import LogisticRegression
+
+import task2vec as t2v
+from task2vec.errors import NotFiniteError, UsageError
+from task2vec.experts import (
+    ErrorProtocol,
+    choose_test_half,
+    choose_training,
+    linear_error,
+    linear_probe,
+    measure_cells,
+    plan_cells,
+    predict_cells,
+    score_cell,
+)
+from task2vec.head.fit import SPLIT_L2_GRID
+from tests.experts.material import make_attributes, make_model, make_task, make_tasks
+
+HALF, FIVE = ErrorProtocol(), ErrorProtocol(shots=5)
+QUICK = ErrorProtocol(classifier="achille2019", epochs=1)
+EXACT = {"dtype": torch.float64}
+
+
+def features_of(task, *, width=7, noise=1.0, seed=0):
+    """Features that follow the labels, an image's own whatever its place."""
+    rows = []
+    for digest, target in zip(task.digests, task.targets, strict=True):
+        own = np.random.default_rng([seed, int(digest[:8], 16)]).normal(size=width)
+        centre = np.random.default_rng(99).normal(size=(10, width))
+        rows.append(noise * own + (target @ centre[: len(target)] if task.is_multilabel else centre[target]))
+    return torch.from_numpy(np.stack(rows))
+
+
+@pytest.fixture(scope="module")
+def task():
+    return make_task((30, 20, 14))
+
+
+@pytest.mark.parametrize("protocol", [HALF, FIVE], ids=["half", "5"])
+def test_scikit_learn_finds_the_same_error_by_a_plain_loop(task, protocol):
+    features = features_of(task)
+    found = measure_cells(features, plan_cells(task, [protocol], (0, 1, 2)), model="x", **EXACT)
+    x, targets = features.numpy(), task.targets
+    for error in found:
+        is_test = choose_test_half(task, error.seed)
+        train = choose_training(task, is_test, shots=protocol.shots, seed=error.seed)
+        sizes = np.bincount(targets[train])
+        omega = 1 / sizes[targets[train]] / len(sizes)
+        mean = omega @ x[train]
+        spread = float(omega @ np.square(x[train] - mean).sum(1))
+        errors = set()
+        for l2 in SPLIT_L2_GRID:  # which of them is chosen is told by the tests of heads
+            solver = LogisticRegression(C=1 / (l2 * spread), tol=1e-8, max_iter=20000)
+            solver.fit(x[train], targets[train], sample_weight=omega)
+            errors.add(float((solver.predict(x[is_test]) != targets[is_test]).mean()))
+        assert min(abs(error.error - one) for one in errors) < 1e-9
+        assert error.error < 0.4 and error.low <= error.error <= error.high
+        assert (error.task, error.expert, error.protocol) == (task.fingerprint, "x", protocol.key)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: make_task((30, 20, 14)), lambda: make_attributes(60)], ids=["single", "multi"]
+)
+def test_the_order_of_images_does_not_matter(make):
+    task = make()
+    protocols = [HALF, FIVE, QUICK]
+    shuffled = task.subset(np.random.default_rng(0).permutation(len(task)))
+    found, again = (
+        measure_cells(features_of(one), plan_cells(one, protocols, (0, 3)), model="x") for one in (task, shuffled)
+    )
+    assert found == again and len(found) == 6
+    plan = plan_cells(task.canonical(), protocols, (0, 3))
+    in_order = features_of(task)[torch.from_numpy(plan_cells(task, protocols).order)]
+    assert measure_cells(in_order, plan, model="x") == found
+
+
+def test_what_else_is_measured_does_not_matter(task):
+    features = features_of(task, noise=2.0)
+    protocols = [HALF, FIVE, QUICK, replace(HALF, measure="balanced")]
+    plan = plan_cells(task, protocols, (0, 1, 2))
+    whole = {(error.protocol, error.seed): error for error in measure_cells(features, plan, model="x", **EXACT)}
+    assert list(whole) == [(protocol.key, seed) for protocol in protocols for seed in (0, 1, 2)]
+    wanted = [(FIVE.key, 2), (QUICK.key, 1)]
+    some = measure_cells(features, plan, model="x", only=wanted, **EXACT)
+    assert some == [whole[cell] for cell in wanted]
+    alone = measure_cells(features, plan_cells(task, [FIVE], (2,)), model="x", **EXACT)
+    assert alone == [whole[FIVE.key, 2]]
+    assert len({error.error for error in whole.values()}) > 3
+
+
+def test_labels_of_test_images_are_not_used(task):
+    features = features_of(task)
+    is_test = choose_test_half(task, 0)
+    noise = torch.randn(features.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    plan = plan_cells(task, [HALF, QUICK], (0,))
+    hidden = torch.where(torch.from_numpy(is_test)[:, None], noise, features)
+    assert all(error.error > 0.4 for error in measure_cells(hidden, plan, model="x"))
+    assert all(error.error < 0.4 for error in measure_cells(features, plan, model="x"))
+
+
+@pytest.mark.parametrize("measure", ["usual", "balanced", "precision"])
+@pytest.mark.parametrize("protocol", [HALF, FIVE, QUICK], ids=["half", "5", "adam"])
+def test_attributes(protocol, measure):
+    task = make_attributes(80)
+    plan = plan_cells(task, [replace(protocol, measure=measure)], (0, 1))
+    good, bad = (measure_cells(features_of(task, noise=noise), plan, model="x") for noise in (0.3, 30.0))
+    assert np.mean([error.error for error in good]) < 0.25 < 0.35 < np.mean([error.error for error in bad])
+    assert all(error.low <= error.error <= error.high for error in good + bad)
+
+
+def test_more_images_make_smaller_errors(task):
+    features, sizes = features_of(task, noise=1.5), [1, 3, "half"]
+    plan = plan_cells(task, [ErrorProtocol(shots=size) for size in sizes], range(8))
+    errors = np.reshape([error.error for error in measure_cells(features, plan, model="x")], (3, 8)).mean(1)
+    assert errors[0] > errors[1] > errors[2]
+
+
+def test_single_precision_says_the_same(task):
+    plan = plan_cells(task, [HALF, FIVE], range(5))
+    features = features_of(task, width=40)
+    single, double = (measure_cells(features, plan, model="x", dtype=dtype) for dtype in (torch.float32, torch.float64))
+    apart = [abs(one.error - two.error) for one, two in zip(single, double, strict=True)]
+    assert max(apart) < 0.04 and np.mean(apart) < 0.005
+
+
+def test_what_cannot_be_measured_is_said(task):
+    plan = plan_cells(task, [HALF])
+    with pytest.raises(UsageError, match="one row per image"):
+        measure_cells(features_of(task)[1:], plan, model="x")
+    broken = features_of(task)
+    broken[3, 1] = torch.nan
+    with pytest.raises(NotFiniteError, match=task.images.name(3)):
+        measure_cells(broken, plan, model="x")
+    with pytest.raises(UsageError, match="precision"):
+        plan_cells(task, [ErrorProtocol(measure="precision")])
+
+
+def test_draws_are_training_images_uniformly_over_classes(task):
+    plan = plan_cells(task, [HALF, FIVE], (0, 1))
+    draws = [plan.draw(part, 2) for part in range(4)]
+    for part, drawn in enumerate(draws):
+        assert drawn.shape == (2, 10_000) and plan.parts.train[part][drawn].all()
+        shares = np.bincount(plan.targets[drawn[0]]) / 10_000
+        assert np.abs(shares - 1 / 3).max() < 0.03
+        assert set(drawn.flatten().tolist()) == set(np.flatnonzero(plan.parts.train[part]).tolist())
+    assert not torch.equal(draws[0], draws[1]) and not torch.equal(draws[0][0], draws[0][1])
+    assert plan.draw(0, 2) is draws[0]
+
+
+def test_errors_on_parts_of_the_test_images_make_up_the_whole():
+    task = next(one for one in t2v.sample_tasks(images_per_task=60) if one.name == "cluttered shapes").canonical()
+    plan = plan_cells(task, [ErrorProtocol()], (0, 1))
+    features = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    some = np.arange(60) % 3 == 0
+    for protocol, seed, answer in predict_cells(features, plan):
+        whole = score_cell(answer, plan, protocol, seed).error
+        parts = [score_cell(answer, plan, protocol, seed, among=mask).error for mask in (some, ~some)]
+        counts = [int((plan.tests[seed] & mask).sum()) for mask in (some, ~some)]
+        assert whole > 0.3 and parts[0] != parts[1]
+        assert whole == pytest.approx(np.average(parts, weights=counts))
+
+
+def test_features_are_computed_once(monkeypatch):
+    expert, task = make_model("once", seed=11), make_tasks()[2]
+    passes, compute = [], linear_probe.compute_features
+    monkeypatch.setattr(linear_probe, "compute_features", lambda *a: (passes.append(len(a[1])), compute(*a))[1])
+    first = linear_error(expert, task, seeds=(0, 1), device="cpu")
+    linear_error(expert, task, ErrorProtocol(shots=2), device="cpu")
+    assert linear_error(expert, task.subset(range(len(task))[::-1]), seeds=(0, 1), device="cpu") == first
+    assert passes == [len(task)]
+    linear_error(make_model("other", seed=12), task, device="cpu")
+    assert passes == [len(task)] * 2
+    assert [(error.seed, error.expert, error.task) for error in first] == [
+        (seed, "once", task.fingerprint) for seed in (0, 1)
+    ]
+
+
+def test_what_is_kept_is_bounded(monkeypatch):
+    expert, task = make_model("bounded", seed=13), make_tasks()[2]
+    monkeypatch.setattr(linear_probe, "_MOST_BYTES", 10)
+    first = linear_error(expert, task, device="cpu")
+    assert not linear_probe._kept_features
+    assert linear_error(expert, task, device="cpu") == first
+
+
+def test_a_name_is_no_expert():
+    with pytest.raises(UsageError, match="str"):
+        linear_error("resnet34", make_tasks()[2])
+
+
+def test_both_classifiers_rank_experts_the_same_way():
+    # Experts of different worth: the same features under more and more noise.
+    task = t2v.sample_tasks(images_per_task=60)[2]
+    labels = torch.tensor(task.targets)
+    generator = torch.Generator().manual_seed(0)
+    centres = 4 * torch.randn(len(task.classes), 24, generator=generator)
+    plan = plan_cells(task, [ErrorProtocol(), ErrorProtocol(classifier="achille2019", epochs=2)], range(2))
+    means = []
+    for noise in (1.0, 4.0, 6.0, 8.0, 12.0, 20.0):
+        features = centres[labels] + noise * torch.randn(len(task), 24, generator=generator)
+        errors = [error.error for error in measure_cells(features, plan, model=str(noise))]
+        means.append(np.reshape(errors, (2, 2)).mean(1))
+    ours, theirs = np.transpose(means)
+    assert spearmanr(ours, theirs).statistic > 0.85 and np.ptp(ours) > 0.3

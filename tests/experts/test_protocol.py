@@ -1,0 +1,258 @@
+"""Protocols, splits and intervals: only seed and content decide, and errors are those of scikit-learn and scipy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.stats import binomtest
+from sklearn.metrics import average_precision_score, balanced_accuracy_score
+
+from task2vec.errors import DataError, UsageError
+from task2vec.experts import ErrorProtocol, choose_test_half, choose_training, protocol, wilson_interval
+from task2vec.experts.protocol import ACHILLE2019, score_balanced, score_precision
+from task2vec.tasks import from_dataset
+from tests.experts.material import make_attributes, make_task, pictures
+
+SEEDS = range(4)
+
+
+def test_the_numbers_of_the_paper():
+    assert (ACHILLE2019.epochs, ACHILLE2019.draws) == (16, 10_000)
+    assert (ACHILLE2019.rate, ACHILLE2019.weight_decay) == (1e-4, 5e-4)
+
+
+def test_keys_differ_where_numbers_may():
+    adam = ErrorProtocol(classifier="achille2019")
+    different = [
+        ErrorProtocol(),
+        ErrorProtocol(shots=5),
+        ErrorProtocol(shots=50),
+        ErrorProtocol(measure="balanced"),
+        ErrorProtocol(measure="precision"),
+        adam,
+        replace(adam, epochs=2),
+    ]
+    assert len({protocol.key for protocol in different}) == len(different)
+
+
+def test_keys_are_equal_where_numbers_are():
+    assert ErrorProtocol(epochs=3).key == ErrorProtocol().key  # a head that is solved has no epochs
+    assert ErrorProtocol().key == "linear-2, train half, logistic, usual"
+    assert ErrorProtocol(5, "achille2019", "balanced", 2).key == "linear-2, train 5, achille2019, balanced, 2 epochs"
+
+
+def test_another_recipe_is_another_key(monkeypatch):
+    before = ErrorProtocol().key
+    monkeypatch.setattr(protocol, "RECIPE", 99)
+    assert ErrorProtocol().key != before
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"shots": 0},
+        {"shots": True},
+        {"shots": "all"},
+        {"shots": 2.5},
+        {"classifier": "svm"},
+        {"measure": "plain"},
+        {"epochs": 0},
+    ],
+)
+def test_protocols_that_cannot_be_are_refused(wrong):
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        ErrorProtocol(**wrong)
+
+
+def copied():
+    """Pictures of three classes, of which some are there twice or three times."""
+    images, labels = pictures((8, 7, 6))
+    rows = [*range(21), 0, 0, 9, 20]
+    return from_dataset([(images[row], labels[row]) for row in rows], name="copied")
+
+
+@pytest.mark.parametrize("counts", [(9, 7, 6), (4, 2, 12), (2, 2), (1, 1, 1, 1, 8)])
+def test_every_class_is_halved(counts):
+    task = make_task(counts)
+    for seed in SEEDS:
+        is_test = choose_test_half(task, seed)
+        for label, count in enumerate(counts):
+            assert int(is_test[task.targets == label].sum()) == count // 2
+
+
+def test_seeds_choose_others():
+    task = make_task((20, 20))
+    halves = {choose_test_half(task, seed).tobytes() for seed in SEEDS}
+    draws = {choose_training(task, np.zeros(40, bool), shots=5, seed=seed).tobytes() for seed in SEEDS}
+    assert len(halves) == len(draws) == len(SEEDS)
+
+
+def test_copies_are_on_one_side_and_drawn_once():
+    task = copied()
+    for seed in SEEDS:
+        is_test = choose_test_half(task, seed)
+        sides = {
+            digest: {bool(is_test[i]) for i, own in enumerate(task.digests) if own == digest} for digest in task.digests
+        }
+        assert all(len(side) == 1 for side in sides.values())
+        train = choose_training(task, is_test, shots=3, seed=seed)
+        drawn = [task.digests[row] for row in np.flatnonzero(train)]
+        assert len(set(drawn)) == len(drawn)
+        assert not (train & is_test).any()
+
+
+@pytest.mark.parametrize("train", ["half", 2])
+@pytest.mark.parametrize("make", [copied, make_attributes], ids=["single", "multi"])
+def test_neither_order_nor_names_matter(make, train):
+    task = make()
+    shuffled = task.subset(np.random.default_rng(0).permutation(len(task)))
+    for seed in SEEDS:
+        chosen = []
+        for one in (task, shuffled):
+            is_test = choose_test_half(one, seed)
+            mask = choose_training(one, is_test, shots=train, seed=seed)
+            sides = [sorted(one.digests[row] for row in np.flatnonzero(side)) for side in (is_test, mask)]
+            chosen.append(sides)
+        assert chosen[0] == chosen[1]
+
+
+def test_so_many_of_each_class_and_smaller_draws_within_larger_ones():
+    task = make_task((20, 9, 3))
+    is_test = choose_test_half(task, 1)
+    there = np.bincount(task.targets[~is_test])
+    before = np.zeros(len(task), dtype=bool)
+    for train in (1, 2, 5, 100):
+        mask = choose_training(task, is_test, shots=train, seed=1)
+        assert np.bincount(task.targets[mask]).tolist() == np.minimum(there, train).tolist()
+        assert not (mask & is_test).any() and (before <= mask).all()
+        before = mask
+    assert np.array_equal(before, choose_training(task, is_test, shots="half", seed=1))
+    assert np.array_equal(before, ~is_test)
+
+
+def test_draws_are_not_always_the_same_images_of_the_half():
+    # The draw has an order of its own: else the first images of the half would be those next to the test images.
+    task = make_task((40, 40))
+    shares = np.mean([choose_training(task, np.zeros(80, bool), shots=5, seed=seed) for seed in range(60)], axis=0)
+    assert shares.min() > 0 and shares.max() < 0.4
+
+
+def test_attributes_have_both_answers_in_every_part():
+    task = make_attributes(60)
+    for seed in SEEDS:
+        is_test = choose_test_half(task, seed)
+        mask = choose_training(task, is_test, shots=2, seed=seed)
+        for side in (is_test, ~is_test, mask):
+            share = task.targets[side].mean(0)
+            assert (share > 0).all() and (share < 1).all()
+        for answer in (0, 1):
+            assert ((task.targets[mask] == answer).sum(0) >= 2).all()
+        assert mask.sum() < 20 and not (mask & is_test).any()
+
+
+def test_a_class_with_one_image_is_trained_on_and_not_tested():
+    task = make_task((6, 1))
+    for seed in SEEDS:
+        is_test = choose_test_half(task, seed)
+        assert not is_test[task.targets == 1].any() and is_test.sum() == 3
+
+
+def test_nothing_to_test_on_is_said():
+    with pytest.raises(DataError, match="no class with two different images"):
+        choose_test_half(make_task((1, 1)), 0)
+    image = Image.new("RGB", (8, 8))
+    other = Image.new("RGB", (8, 8), (9, 9, 9))
+    same = from_dataset([(image, 0), (image, 0), (other, 1), (other, 1)], name="copies alone")
+    with pytest.raises(DataError, match="'copies alone'"):
+        choose_test_half(same, 0)
+
+
+def test_no_more_images_of_an_attribute_than_are_asked_for():
+    task = make_attributes(60)
+    same = replace(task, targets=np.repeat(task.targets[:, :1], 3, axis=1))  # then no image serves another attribute
+    nobody = np.zeros(60, dtype=bool)
+    for train in (1, 4):
+        mask = choose_training(same, nobody, shots=train, seed=0)
+        assert [int((same.targets[mask, 0] == answer).sum()) for answer in (0, 1)] == [train, train]
+
+
+@pytest.mark.parametrize(("wrong", "count"), [(0, 1), (1, 1), (0, 40), (3, 40), (20, 40), (40, 40), (1, 5000)])
+def test_wilsons_interval(wrong, count):
+    score = wilson_interval(wrong, count)
+    ends = binomtest(wrong, count).proportion_ci(method="wilson")
+    assert score.error == wrong / count
+    assert (score.low, score.high) == pytest.approx((ends.low, ends.high), abs=1e-6)
+    assert 0 <= score.low <= score.error <= score.high <= 1
+
+
+def test_balanced_errors_of_classes():
+    rng = np.random.default_rng(0)
+    targets = rng.choice(4, size=200, p=[0.7, 0.2, 0.06, 0.04])
+    answers = np.where(rng.random(200) < 0.6, targets, rng.integers(0, 4, 200))
+    score = score_balanced(answers != targets, targets)
+    assert score.error == pytest.approx(1 - balanced_accuracy_score(targets, answers))
+    assert 0 < score.low < score.error < score.high < 1
+    assert abs(score.error - (answers != targets).mean()) > 0.01  # otherwise the test shows nothing
+
+
+def test_balanced_errors_of_attributes():
+    rng = np.random.default_rng(0)
+    targets = (rng.random((150, 3)) < [0.5, 0.1, 0.8]).astype(np.uint8)
+    answers = np.where(rng.random((150, 3)) < 0.8, targets, 1 - targets)
+    score = score_balanced(answers != targets, targets)
+    wanted = [1 - balanced_accuracy_score(targets[:, column], answers[:, column]) for column in range(3)]
+    assert score.error == pytest.approx(np.mean(wanted))
+    assert score.low < score.error < score.high
+
+
+def test_precision_with_ties():
+    rng = np.random.default_rng(0)
+    targets = (rng.random((150, 3)) < [0.5, 0.1, 0.8]).astype(np.uint8)
+    logits = np.round(targets + rng.normal(size=(150, 3)), 1)
+    score = score_precision(logits, targets)
+    wanted = [average_precision_score(targets[:, column], logits[:, column]) for column in range(3)]
+    assert score.error == pytest.approx(1 - np.mean(wanted))
+    assert score.low < score.error < score.high
+
+
+def test_a_resample_without_a_class_has_an_interval():
+    targets = np.array([0] * 9 + [1])
+    score = score_balanced(np.array([False] * 9 + [True]), targets)
+    assert score.error == 0.5 and (score.low, score.high) == (0.0, 0.5)
+
+
+def test_nothing_wrong_is_no_proof_that_nothing_will_be():
+    targets = np.repeat([0, 1, 2], [30, 30, 30])
+    score = score_balanced(np.zeros(90, dtype=bool), targets)
+    assert (score.error, score.low) == (0, 0) and score.high == pytest.approx(wilson_interval(0, 90).high)
+    uneven = score_balanced(np.zeros(90, dtype=bool), np.repeat([0, 1, 2], [84, 3, 3]))
+    assert score.high < uneven.high < wilson_interval(0, 9).high  # a class of three weighs as much as one of 84
+    one = np.repeat([0, 1], 45)[:, None]
+    for columns in (1, 4):  # the same attribute four times is no more evidence than once
+        score = score_balanced(np.zeros((90, columns), dtype=bool), np.repeat(one, columns, axis=1))
+        assert score.low == 0 and score.high == pytest.approx(wilson_interval(0, 90).high)
+    perfect = score_precision(one * 2.0 - 1, one)
+    assert perfect.error == perfect.low == 0 and perfect.high == pytest.approx(wilson_interval(0, 45).high)
+    worst = score_balanced(np.ones(90, dtype=bool), targets)
+    assert (worst.error, worst.high) == (1, 1) and worst.low == pytest.approx(wilson_interval(90, 90).low)
+
+
+def test_bounds_where_nothing_is_wrong_hold_the_truth():
+    rng, held, seen = np.random.default_rng(0), 0, 0
+    targets = np.repeat([0, 1, 2], [20, 20, 10])
+    for _ in range(120):
+        score = score_balanced(rng.random(50) < 0.03, targets)
+        if score.error == 0:
+            seen, held = seen + 1, held + (score.high >= 0.03)
+    assert seen > 10 and held == seen
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(100):
+        targets = rng.choice(3, size=120, p=[0.6, 0.3, 0.1])
+        score = score_balanced(rng.random(120) < np.array([0.1, 0.3, 0.5])[targets], targets)
+        held += score.low <= 0.3 <= score.high
+    assert 86 <= held <= 100

@@ -1,0 +1,409 @@
+"""Experts learn, repeat themselves to the bit, survive interruptions, and come back from disk as they were."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from math import isclose
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import task2vec as t2v
+from task2vec.errors import ConflictError, NotFiniteError, UsageError, WeightsError, WeightsNotFoundError
+from task2vec.experts import (
+    RECIPES,
+    Recipe,
+    count_gmacs,
+    count_parameters,
+    find_recipe,
+    load_expert,
+    load_trained,
+    train,
+)
+from task2vec.experts.checkpoint import UNFINISHED, read_tensors, write_tensors
+from task2vec.experts.error_matrix import describe_model
+from task2vec.experts.train import (
+    _widen,
+    compute_features,
+    crop,
+    describe,
+    draw_epoch,
+    measure_error,
+    prepare_images,
+    start_training,
+    train_expert,
+    train_experts,
+)
+from task2vec.probe.preprocess import Preprocess
+from task2vec.probe.probe import make_probe
+from task2vec.progress import silent
+from tests.experts.material import make_attributes, make_model, make_task
+
+SHORT = Recipe("short", epochs=1, draws=8, batch=4)
+BRIEF = Recipe("brief", epochs=3, draws=40, batch=8, rate=0.05)
+PAPER = replace(find_recipe("achille2019"), head_epochs=2, epochs=3, draws=24, batch=8, drops=(2,))
+
+
+@pytest.fixture(scope="module")
+def colours():
+    return make_task((12, 9, 6))
+
+
+@pytest.fixture(scope="module")
+def lite():
+    return t2v.load_probe(size=32)
+
+
+def weights_of(expert):
+    tensors = [*expert.probe.network.state_dict().values(), expert.weight, expert.bias]
+    return b"".join(tensor.numpy().tobytes() for tensor in tensors)
+
+
+@pytest.mark.parametrize("recipe", [BRIEF, PAPER], ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("make", [lambda: make_task((12, 9, 6)), make_attributes], ids=["single", "multi"])
+def test_recipes_run_to_their_end_on_both_kinds_of_tasks(recipe, make):
+    task, base = make(), make_model()
+    before = {name: tensor.clone() for name, tensor in base.network.state_dict().items()}
+    expert = train_expert(task, base, recipe, device="cpu")
+    assert [one.epoch for one in expert.metrics] == [1, 2, 3]
+    assert [one.rate for one in expert.metrics] == [
+        recipe.rate_at(epoch * recipe.steps_per_epoch - 1) for epoch in (1, 2, 3)
+    ]
+    assert all(0 <= one.error <= 1 and np.isfinite(one.loss) for one in expert.metrics)
+    assert expert.weight.shape == (len(task.classes), base.feature_dim)
+    assert expert.probe.fingerprint != base.fingerprint and expert.recipe == recipe
+    assert all(torch.equal(tensor, before[name]) for name, tensor in base.network.state_dict().items())
+    # The classes of the head are those of the task in its canonical order.
+    assert expert.metadata["classes"] == list(task.canonical().classes)
+
+
+def test_an_expert_learns_its_task(colours):
+    base = make_model()
+    recipe = replace(BRIEF, epochs=12, rate=0.02, head="adam", head_epochs=1, head_rate=1e-4)
+    expert = train_expert(colours, base, recipe, device="cpu", validation=colours)
+    assert expert.metrics[-1].loss < 0.6 * expert.metrics[0].loss
+    assert expert.metrics[-1].validation_error < 0.2
+    canonical = colours.canonical()
+    images = prepare_images(canonical, expert.probe, device=torch.device("cpu"))
+    p = expert.probabilities(compute_features(expert.probe.network, images, silent))
+    wrong = (p.argmax(1).numpy() != canonical.targets).mean()
+    assert abs(wrong - expert.metrics[-1].validation_error) < 1e-9
+    assert torch.allclose(p.sum(1), torch.ones(len(p), dtype=torch.float64))
+
+
+def test_the_same_arguments_give_the_same_bytes_in_any_order_of_images(colours):
+    shuffled = colours.subset(np.random.default_rng(0).permutation(len(colours)))
+    first, again, other = (
+        train_expert(task, make_model(), BRIEF, seed=seed, device="cpu")
+        for task, seed in ((colours, 0), (shuffled, 0), (colours, 1))
+    )
+    assert weights_of(first) == weights_of(again) != weights_of(other)
+
+
+@pytest.mark.parametrize("stop", [3, 5, 11])
+def test_an_interrupted_training_goes_on_to_the_same_bytes(colours, stop, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "CHECKPOINT_SECONDS", 0.0)  # after every step
+    whole = train_expert(colours, make_model(), BRIEF, device="cpu")
+    file, steps = tmp_path / "colours.expert.safetensors", []
+    learn = train.Training._learn
+
+    def counted(self, images, targets):
+        if len(steps) == stop:
+            raise KeyboardInterrupt
+        steps.append(self.step)
+        learn(self, images, targets)
+
+    monkeypatch.setattr(train.Training, "_learn", counted)
+    with pytest.raises(KeyboardInterrupt):
+        train_expert(colours, make_model(), BRIEF, out=file, device="cpu")
+    assert not file.exists() and file.with_name(file.name + UNFINISHED).exists()
+    stop = 10**6
+    rest = train_expert(colours, make_model(), BRIEF, out=file, device="cpu")
+    assert steps == list(range(BRIEF.steps))  # none twice, none left out
+    assert weights_of(rest) == weights_of(whole)
+    assert [replace(one, images_per_second=0.0) for one in rest.metrics] == [
+        replace(one, images_per_second=0.0) for one in whole.metrics
+    ]
+    assert not file.with_name(file.name + UNFINISHED).exists()
+
+
+def test_networks_with_dropout_repeat_themselves_too(colours):
+    def make():
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Dropout2d(0.4), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        module = nn.Sequential(*layers, nn.Linear(6, 2)).eval()
+        return make_probe("dropping", module, ("5",), Preprocess(size=(8, 8), resize=8), source="test")
+
+    first = train_expert(colours, make(), BRIEF, device="cpu")
+    torch.manual_seed(99)
+    again = train_expert(colours, make(), BRIEF, device="cpu")
+    assert weights_of(again) == weights_of(first)
+    assert weights_of(train_expert(colours, make(), BRIEF, seed=1, device="cpu")) != weights_of(first)
+
+
+def test_a_pause_of_something_else_or_a_damaged_one_is_not_gone_on_from(colours, tmp_path, monkeypatch):
+    file = tmp_path / "e.expert.safetensors"
+    place = file.with_name(file.name + UNFINISHED)
+    whole = train_expert(colours, make_model(), BRIEF, device="cpu")
+    write_tensors(place, {"sums": torch.zeros(2)}, {"kind": "checkpoint", "key": "another", "step": 3})
+    with pytest.raises(ConflictError, match="unfinished training of another"):
+        train_expert(colours, make_model(), BRIEF, out=file, device="cpu")
+    forced = train_expert(colours, make_model(), BRIEF, out=file, replace_other=True, device="cpu")
+    assert weights_of(forced) == weights_of(whole) and not place.exists()
+    file.unlink()
+    place.write_bytes(b"half a file")
+    assert weights_of(train_expert(colours, make_model(), BRIEF, out=file, device="cpu")) == weights_of(whole)
+
+
+def test_an_expert_comes_back_from_disk(lite, tmp_path):
+    task = t2v.sample_tasks(images_per_task=20)[2]
+    recipe = replace(BRIEF, epochs=1, draws=8, batch=4)
+    file = tmp_path / "shapes.expert.safetensors"
+    made = train_expert(task, lite, recipe, out=file, device="cpu")
+    known = train_expert(task, lite, recipe, out=file, device="cpu")
+    assert known.is_found and not made.is_found
+    assert weights_of(known) == weights_of(made) and known.probe.fingerprint == made.probe.fingerprint
+    assert known.metrics == made.metrics
+    with pytest.raises(ConflictError, match="--force"):
+        train_expert(task, lite, recipe, out=file, seed=1, device="cpu")
+    other = train_expert(task, lite, recipe, out=file, seed=1, replace_other=True, device="cpu")
+    assert weights_of(load_trained(file)) == weights_of(other) != weights_of(made)
+
+    entry = other.entry()
+    assert (entry.source, entry.task, entry.input_size) == ("file", task.fingerprint, 32)
+    assert entry.parameters == count_parameters(lite.network)
+    for probe in (load_expert(entry), load_expert(file)):
+        assert probe.name == entry.name and probe.fingerprint == other.probe.fingerprint
+        assert probe.task == task.fingerprint and describe_model(probe) == entry
+        assert describe(task, probe, recipe, seed=0)["architecture"] == "timm:tf_efficientnet_lite0"  # what it trains
+    assert describe_model(replace(probe, name="another")).name == "another"
+
+    import timm  # the file is one of timm's, too
+
+    timm_model = timm.create_model("tf_efficientnet_lite0", num_classes=len(task.classes)).eval()
+    timm_model.load_state_dict(t2v.probe.weights.read_weights(file))
+    images = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        logits = other.probe.network(images) @ other.weight.T + other.bias
+        assert torch.allclose(timm_model(images), logits, atol=1e-4)
+
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 4
+    file.write_bytes(content)
+    with pytest.raises(ConflictError, match="no longer the file"):
+        load_expert(entry)
+    with pytest.raises(WeightsError, match="changed after it was written"):
+        load_trained(file)
+
+
+def test_what_cannot_be_loaded_is_named(colours, tmp_path):
+    expert = train_expert(colours, make_model(), replace(BRIEF, epochs=1), out=tmp_path / "e", device="cpu")
+    with pytest.raises(WeightsError, match="custom network"):
+        load_trained(expert.path)
+    with pytest.raises(WeightsError, match="not an expert"):
+        load_trained(__file__)
+    with pytest.raises(WeightsNotFoundError, match="train it again"):
+        read_tensors(tmp_path / "none")
+    with pytest.raises(UsageError, match="out=FILE"):
+        replace(expert, path=None).entry()
+
+
+def test_a_training_that_runs_away_is_stopped(colours):
+    with pytest.raises(NotFiniteError, match="smaller learning rate"):
+        train_expert(colours, make_model(), replace(BRIEF, rate=1e30, schedule="steps"), device="cpu")
+
+
+def test_validation_has_the_same_classes_whatever_their_order(colours):
+    base = make_model()
+    images = prepare_images(colours.canonical(), base, device=torch.device("cpu"))
+    training = start_training(base, images, BRIEF, seed=0, device=torch.device("cpu"), classes=3, report=silent)
+    turned = replace(colours, targets=2 - colours.targets, classes=colours.classes[::-1])
+    others = prepare_images(train._match(turned, colours), base, device=torch.device("cpu"))
+    assert measure_error(training.learner, others) == measure_error(training.learner, images)
+    assert training.learner.training
+    with pytest.raises(UsageError, match="other classes"):
+        train_expert(colours, base, BRIEF, validation=make_attributes(), device="cpu")
+
+
+def test_there_is_something_to_choose_crops_from():
+    wide = _widen(Preprocess(size=(112, 112), resize=128))
+    assert (wide.size, wide.resize) == ((128, 128), 128)
+    assert _widen(Preprocess(size=(112, 112), resize=112)).size == (128, 128)
+    assert _widen(Preprocess(size=(70, 70), resize=70, squash=(70, 70))).squash == (80, 80)
+
+
+def test_multiplications_are_counted():
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, stride=2, padding=1, groups=1), torch.nn.Conv2d(8, 8, 3, groups=8)
+    )
+    assert count_gmacs(network, (8, 8)) * 1e9 == 4 * 4 * 8 * 27 + 2 * 2 * 8 * 9
+
+
+def test_classes_come_up_equally_often_and_images_within_them():
+    targets = np.array([0] * 60 + [1] * 30 + [2] * 10)
+    drawn = draw_epoch(targets, draws=30_000, seed=0, epoch=0)[0].numpy()
+    shares = np.bincount(targets[drawn], minlength=3) / len(drawn)
+    assert np.abs(shares - 1 / 3).max() < 0.015
+    seen = np.bincount(drawn, minlength=100)
+    assert seen.min() > 0 and abs(seen[targets == 2].mean() / seen[targets == 0].mean() - 6) < 0.3
+
+
+def test_both_answers_to_every_question_come_up_equally_often():
+    targets = np.zeros((100, 2), dtype=np.uint8)
+    targets[:10, 0] = 1
+    targets[:50, 1] = 1
+    drawn = targets[draw_epoch(targets, draws=40_000, seed=1, epoch=0)[0].numpy()]
+    # Half of the draws ask about the first attribute, and half of these want a yes; the others have it by chance.
+    expected = 0.25 * (1 + 0 + 10 / 50 + 0 / 50)
+    assert abs(drawn[:, 0].mean() - expected) < 0.01
+
+
+def test_an_attribute_without_a_choice_is_passed_over():
+    targets = np.zeros((20, 2), dtype=np.uint8)
+    targets[:5, 1] = 1
+    assert set(draw_epoch(targets, draws=500, seed=0, epoch=0)[0].tolist()) == set(range(20))
+
+
+def test_an_epoch_depends_on_seed_and_number_alone():
+    targets = np.arange(50) % 5
+    first, again = (draw_epoch(targets, draws=64, seed=3, epoch=2) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    for seed, epoch in ((4, 2), (3, 1), (2, 3)):
+        assert not torch.equal(first[0], draw_epoch(targets, draws=64, seed=seed, epoch=epoch)[0])
+    assert 0.25 < first[2].float().mean() < 0.75
+
+
+@pytest.mark.parametrize("size", [(4, 4), (3, 5), (6, 8)])
+def test_crops_are_the_parts_that_slicing_gives(size):
+    pixels = torch.arange(5 * 3 * 6 * 8).view(5, 3, 6, 8)
+    corners = torch.tensor([[0.0, 0.0], [0.999, 0.999], [0.5, 0.0], [0.0, 0.5], [0.3, 0.7]])
+    mirrored = torch.tensor([False, False, True, True, False])
+    found = crop(pixels, corners, mirrored, size)
+    for number in range(5):
+        top, left = (
+            int(corners[number, i] * (have - want + 1)) for i, (have, want) in enumerate(zip((6, 8), size, strict=True))
+        )
+        wanted = pixels[number, :, top : top + size[0], left : left + size[1]]
+        assert torch.equal(found[number], wanted.flip(2) if mirrored[number] else wanted)
+    assert int(corners[1, 0] * (6 - size[0] + 1)) == 6 - size[0]  # the last corner is reached
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return make_model()
+
+
+@pytest.fixture(scope="module")
+def pair():
+    shapes = t2v.sample_pair(images_per_task=20)[2]
+    return [replace(shapes.select([0, 1]), name="first"), replace(shapes.select([1, 2]), name="second")]
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.expert.safetensors")}
+
+
+def test_a_pool_trains_the_same_experts_and_nothing_twice(lite, pair, tmp_path, pool):
+    how = {"device": "cpu", "seed": 3}
+    with t2v.open_engine("serial", threads=1) as engine:
+        here = list(train_experts(pair, lite, SHORT, folder=tmp_path / "here", backend=engine, **how))
+    there = list(train_experts(pair, lite, SHORT, folder=tmp_path / "there", backend=pool, **how))
+    assert sorted(result.task for result in there) == ["first", "second"] and not any(one.error for one in there)
+
+    def weights(result):
+        expert = load_trained(result.entry.location)
+        return {name: tensor.numpy().tobytes() for name, tensor in expert.probe.network.state_dict().items()}
+
+    by_name = {result.task: result for result in there}
+    assert all(weights(result) == weights(by_name[result.task]) for result in here)
+    before = content(tmp_path / "here")
+    again = list(train_experts(pair, lite, SHORT, folder=tmp_path / "here", **how))
+    assert all(result.is_found for result in again) and content(tmp_path / "here") == before
+
+
+def test_one_that_fails_is_told_first_and_the_rest_goes_on(lite, pair, tmp_path):
+    folder = tmp_path / "experts"
+    folder.mkdir()
+    (folder / "second.expert.safetensors").write_bytes(b"something else")
+    found = train_experts(pair, lite, SHORT, folder=folder, device="cpu")
+    refused = next(found)
+    assert refused.task == "second" and "second.expert" in str(refused.error) and refused.entry is None
+    assert [path.name for path in folder.iterdir()] == ["second.expert.safetensors"]  # before anything is trained
+    (done,) = found
+    assert done.entry is not None and done.entry.task == pair[0].fingerprint
+    assert (folder / "second.expert.safetensors").read_bytes() == b"something else"
+
+
+def test_one_task_has_experts_of_several_names(pair, tmp_path, tiny):
+    task = make_task((6, 6))
+    for name, seed in (("a", 0), ("b", 1)):
+        (result,) = train_experts([task], tiny, SHORT, folder=tmp_path, names=[name], seed=seed, device="cpu")
+        assert result.error is None
+        assert result.name == name and result.task == task.name
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.expert.safetensors", "b.expert.safetensors"]
+    (refused,) = train_experts([task], tiny, SHORT, folder=tmp_path, names=["a"], seed=1, device="cpu")
+    assert "another task, network, recipe or seed" in str(refused.error) and "--name" in str(refused.error)
+    with pytest.raises(UsageError, match="1 names for 2 pair"):
+        train_experts(pair, tiny, SHORT, folder=tmp_path, names=["a"])
+
+
+def test_a_training_here_shows_its_epochs_and_steps(pair, tmp_path, tiny, monkeypatch):
+    told = []
+
+    @contextmanager
+    def watch(show):
+        assert show
+        yield lambda stage, total: told.append((stage, total)) or (lambda done: told.append((stage, done)))
+
+    monkeypatch.setattr(train, "show_progress", watch)
+    recipe = replace(SHORT, epochs=2)  # of two steps
+    list(train_experts([make_task((6, 6))], tiny, recipe, folder=tmp_path, device="cpu", progress=True))
+    done = {stage: sum(step for name, step in told if name == stage) for stage, _ in told}
+    # Each stage is told how much there is, and then all of it.
+    assert done == {"experts": 2, "features": 24, "epochs": 4, "training": 8}
+
+
+def test_two_pair_of_one_name_are_refused(lite, pair, tmp_path):
+    with pytest.raises(UsageError, match=r"same\.expert"):
+        train_experts([replace(task, name="same") for task in pair], lite, SHORT, folder=tmp_path)
+
+
+def test_achille2019_is_the_paper_s():
+    recipe = find_recipe("achille2019")
+    told = {"head": "adam", "head_epochs": 10, "epochs": 60, "draws": 10_000, "rate": 1e-3, "weight_decay": 5e-4}
+    assert {name: getattr(recipe, name) for name in told} == told
+    assert (recipe.schedule, recipe.drops) == ("steps", (40,))
+    steps = recipe.steps_per_epoch
+    assert steps * recipe.batch >= 10_000 > (steps - 1) * recipe.batch
+    rates = [recipe.rate_at(step) for step in (0, 40 * steps - 1, 40 * steps, 60 * steps - 1)]
+    assert all(isclose(rate, wanted) for rate, wanted in zip(rates, (1e-3, 1e-3, 1e-4, 1e-4), strict=True))
+
+
+def test_ours_takes_a_tenth_of_the_gradients_or_less():
+    fast, paper = RECIPES["fast"], RECIPES["achille2019"]
+    assert 10 * fast.epochs * fast.draws <= paper.epochs * paper.draws
+    assert fast.draws == paper.draws  # epochs of one length, whatever the task
+
+
+def test_a_cosine_rises_and_falls_to_zero():
+    recipe = Recipe("r", epochs=10, draws=100, batch=10, rate=0.5)
+    rates = [recipe.rate_at(step) for step in range(recipe.steps)]
+    top = rates.index(max(rates))
+    assert isclose(max(rates), 0.5) and top < 10 and rates[0] < 0.2
+    assert all(a > b for a, b in zip(rates[top:], rates[top + 1 :], strict=False)) and rates[-1] < 1e-3 * 0.5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"epochs": 0}, {"draws": 0}, {"batch": -1}, {"rate": 0.0}, {"momentum": 1.0}, {"weight_decay": -1.0},
+     {"head": "magic"}, {"schedule": "never"}, {"head": "adam", "head_epochs": 0}],
+)  # fmt: skip
+def test_what_cannot_train_is_refused(wrong):
+    with pytest.raises(UsageError, match="'fast'"):
+        replace(RECIPES["fast"], **wrong)
+
+
+def test_an_unknown_recipe_is_answered_with_those_there_are():
+    with pytest.raises(UsageError, match="fast, fast-1, achille2019"):
+        find_recipe("achille2018")

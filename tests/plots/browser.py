@@ -1,0 +1,319 @@
+"""A browser without a window, driven over a pipe: the few lines of the DevTools protocol that our tests need.
+
+No port is opened and nothing is installed beside the browser: messages are JSON with a zero byte after each, on file
+descriptors 3 (to the browser) and 4 (from it).
+"""
+
+import base64
+import fcntl
+import io
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+from PIL import Image
+
+from tests.command import START as SERVE_START
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--no-proxy-server",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
+    "--remote-debugging-pipe",
+)  # fmt: skip
+# A shared machine may be busy; waits end at once when what they wait for happens.
+PATIENCE = 90.0
+
+CODES = {
+    "Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32,
+}  # fmt: skip
+LETTERS = {"Enter": "\r", " ": " "}
+
+# Puts the two pipes where the browser looks for them, and becomes the browser.
+START = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
+
+
+def find_browser() -> str | None:
+    """The path of a browser that can be driven, if there is one."""
+    return next((path for path in map(shutil.which, NAMES) if path), None)
+
+
+class Browser:
+    """A browser with one page open."""
+
+    def __init__(self, program: str, home: Path):
+        ours, theirs = _make_pipes()
+        self._write, self._read = ours
+        self._words = (home / "browser.log").open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", START, *map(str, theirs), program, *FLAGS, f"--user-data-dir={home}/profile"],
+            pass_fds=theirs, stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
+            env={**os.environ, "HOME": str(home)},
+        )  # fmt: skip
+        for end in theirs:
+            os.close(end)
+        self.log = home / "browser.log"
+        self.events: list[dict] = []
+        self._rest, self._last, self._session = b"", 0, None
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.ask(f"{domain}.enable")
+
+    def ask(self, method: str, **params) -> dict:
+        """The browser's answer to a command."""
+        self._last += 1
+        message = {"id": self._last, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        deadline = time.monotonic() + PATIENCE
+        while (answer := self._receive(deadline)).get("id") != self._last:
+            self.events.append(answer)
+        assert "error" not in answer, f"{method}: {answer['error']}"
+        return answer["result"]
+
+    def wait_for(self, event: str) -> dict:
+        """The first event of that name since the last visit."""
+        deadline = time.monotonic() + PATIENCE
+        while not (found := self.list_events(event)):
+            self.events.append(self._receive(deadline))
+        return found[0]
+
+    def list_events(self, event: str) -> list[dict]:
+        """What the events of that name said."""
+        return [message["params"] for message in self.events if message.get("method") == event]
+
+    def visit(self, address: str) -> None:
+        """Open a page and wait until it is there."""
+        self.events.clear()
+        assert "errorText" not in self.ask("Page.navigate", url=address)
+        self.wait_for("Page.loadEventFired")
+
+    def run(self, script: str):
+        """The value of a script on the page; a promise is awaited."""
+        answer = self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def wait_until(self, claim: str) -> None:
+        """Wait, frame by frame, until a claim in the page's own words holds."""
+        self.run(
+            f"new Promise((done, fail) => {{ const end = Date.now() + {1000 * PATIENCE * 0.9}; const look = () => "
+            f"({claim}) ? done() : Date.now() > end ? fail(new Error('never: ' + {json.dumps(claim)})) "
+            ": requestAnimationFrame(look); look(); })"
+        )
+
+    def point(self, kind: str, x: float, y: float, **more) -> None:
+        """Move or press the mouse."""
+        self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def click(self, x: float, y: float) -> None:
+        """Press and release the left button."""
+        for kind in ("mousePressed", "mouseReleased"):
+            self.point(kind, x, y, button="left", clickCount=1)
+
+    def press(self, key: str) -> None:
+        """Press and release a key, as a keyboard would."""
+        letter = LETTERS.get(key, key if len(key) == 1 else "")
+        number = CODES.get(key, ord(key[0].upper()))
+        for kind in ("keyDown", "keyUp"):
+            more = {"text": letter} if letter and kind == "keyDown" else {}
+            self.ask(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=number,
+                **more,
+            )  # fmt: skip
+
+    def picture(self, name: str | None = None) -> np.ndarray:
+        """The pixels of the window; saved as a file in the folder TASK2VEC_SCREENSHOTS if it has a name."""
+        content = base64.b64decode(self.ask("Page.captureScreenshot")["data"])
+        if name and (folder := os.environ.get("TASK2VEC_SCREENSHOTS")):
+            Path(folder, f"{name}.png").write_bytes(content)
+        return np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
+
+    def resize(self, width: int, height: int) -> None:
+        """Sets the size of the window."""
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def close(self) -> None:
+        """End the browser that this object started."""
+        for end in (self._write, self._read):
+            os.close(end)
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._words.close()
+
+    def _receive(self, deadline: float) -> dict:
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._read], [], [], max(0, deadline - time.monotonic()))
+            piece = os.read(self._read, 1 << 16) if ready else b""
+            assert piece, f"the browser {'said nothing' if not ready else 'is gone'}: {self.log.read_text()[-2000:]}"
+            self._rest += piece
+        message, _, self._rest = self._rest.partition(b"\0")
+        return json.loads(message)
+
+
+def _make_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Our ends and the browser's; its ends are well above 4, so that moving them to 3 and 4 treads on nothing."""
+    to_read, to_write = os.pipe()
+    from_read, from_write = os.pipe()
+    theirs = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (to_read, from_write))
+    os.close(to_read)
+    os.close(from_write)
+    return (to_write, from_read), theirs
+
+
+# Notes in `words` what stands on canvases, and where each word ends.
+NOTE_WORDS = """
+window.words = [];
+const pens = CanvasRenderingContext2D.prototype, { clearRect, fillText } = pens;
+pens.clearRect = function (...box) {
+  window.words = words.filter(({ canvas }) => canvas !== this.canvas);
+  clearRect.apply(this, box);
+};
+pens.fillText = function (text, x, y, ...most) {
+  const wide = Math.min(this.measureText(text).width, ...most);
+  const { x: right, y: low } = this.getTransform().transformPoint({ x: x + wide, y });
+  words.push({ text, right, low, canvas: this.canvas });
+  fillText.call(this, text, x, y, ...most);
+};
+"""
+
+
+def answer_with(path: str, change: str) -> str:
+    """A script that changes what the server answers to requests whose address has `path` in it: JSON as `told`."""
+    return (
+        "window.fetch = ((ask) => async (path, ...more) => { const answer = await ask(path, ...more); "
+        f"if (!path.includes({path!r}) || answer.status !== 200) return answer; const told = await answer.json(); "
+        f"{change}; return new Response(JSON.stringify(told)); }})(window.fetch)"
+    )
+
+
+@contextmanager
+def start_server(library: Path, *options: object):
+    """The address of `task2vec serve` in a process of its own, which ends with the block."""
+    command = [sys.executable, "-c", SERVE_START, "serve", "--no-open", "--library", str(library), *map(str, options)]
+    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "TASK2VEC_TOKEN")}
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        encoding="utf-8", env={**kept, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert process.stdout
+    watch = threading.Timer(PATIENCE, process.kill)
+    watch.start()
+    drain = None
+    try:
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if found := re.search(r"http://\S+", line):
+                break
+        else:
+            raise AssertionError(f"the server never said where it is: {''.join(said)}")
+        watch.cancel()
+        drain = threading.Thread(target=process.stdout.read, daemon=True)  # a full pipe would stop the server
+        drain.start()
+        yield found.group().rstrip("/")
+    finally:
+        watch.cancel()
+        process.terminate()
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if drain:
+            drain.join(timeout=15)
+        process.stdout.close()
+
+
+class Reader(Browser):
+    """A browser with the page of a server in it."""
+
+    def __init__(self, program: str, home: Path, *, address: str):
+        super().__init__(program, home)
+        self.address, self.space = address, ""
+        self._past: list[dict] = []
+
+    def read(
+        self, place: str = "", *, width: int = 1280, height: int = 800, theme: str = "light", is_calm: bool = False
+    ) -> None:
+        """Open the page at a place of it, in a window of that size, as on the first visit; of the space chosen."""
+        wishes = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce" if is_calm else "no-preference"}
+        self.resize(width, height)
+        self.ask("Emulation.setEmulatedMedia", features=[{"name": key, "value": wishes[key]} for key in wishes])
+        self.visit("about:blank")  # else a new hash would not load the page anew
+        where = "" if "space=" in place or not self.space else f"{'&' if place else '#'}space={self.space}"
+        self.visit(f"{self.address}/{place}{where}")
+
+    @contextmanager
+    def prepared(self, script: str):
+        """Pages that are opened in the block begin with a script of ours."""
+        number = self.ask("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
+        try:
+            yield
+        finally:
+            self.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=number)
+
+    def visit(self, address: str) -> None:
+        """Open a page; what was seen before is kept."""
+        self._past += self.events
+        super().visit(address)
+
+    def forget(self) -> None:
+        """Begin a new memory."""
+        self._past.clear()
+        self.events.clear()
+
+    def remember(self, event: str) -> list[dict]:
+        """What all events of that name said since `forget`."""
+        self.run("0")  # what is under way arrives before the answer
+        return [message["params"] for message in self._past + self.events if message.get("method") == event]
+
+    def complaints(self, *, is_refused: bool = False) -> list:
+        """Errors of the console, breaches of the policy, dialogs; no refused requests where they are meant."""
+        entries = [one["entry"] for one in self.remember("Log.entryAdded")]
+        return [
+            *(one for one in entries if one["level"] == "error" and not (is_refused and one["source"] == "network")),
+            *(one for one in self.remember("Runtime.consoleAPICalled") if one["type"] in ("error", "warning")),
+            *self.remember("Runtime.exceptionThrown"),
+            *self.remember("Page.javascriptDialogOpening"),
+        ]
+
+    def hosts(self) -> set[str]:
+        """Everybody who was asked for anything."""
+        asked = (urlsplit(one["request"]["url"]) for one in self.remember("Network.requestWillBeSent"))
+        return {one.netloc for one in asked if one.scheme not in ("data", "about", "blob")}
+
+    def text(self, selector: str) -> str:
+        """The text of an element; empty where there is none."""
+        return self.run(f"document.querySelector({selector!r})?.textContent ?? ''")
+
+    def type(self, words: str) -> None:
+        """Type letter by letter where the focus is."""
+        for letter in words:
+            self.press(letter)
+
+    def click_on(self, selector: str) -> None:
+        """Click the middle of an element with the mouse."""
+        box = self.run(
+            f"(() => {{ const one = document.querySelector({selector!r}); one.scrollIntoView({{block: 'center'}}); "
+            "const box = one.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+        )
+        self.click(*box)

@@ -1,0 +1,236 @@
+"""Map, matrix, scatter and curves: whole files in three formats, right numbers, strange names as text."""
+
+import csv
+import itertools
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from task2vec.errors import MissingExtraError, ResourceError, UsageError
+from task2vec.plots import (
+    COLOURS,
+    choose_looks,
+    draw_map,
+    draw_matrix,
+    draw_neighbourhoods,
+    draw_norm_error,
+    lay_out,
+    link_tasks,
+    neighbourhood_curve,
+    rank_correlation,
+)
+from task2vec.plots.figures import _draw_branches, fit_labels
+from tests.plots.spaces import make_space, measure
+
+STRANGE = ["$x^2", r"\frac", "a\nb\x1b[31m", "_hidden", "日本語", "\udc80", "x" * 500, "", "=1+1"]
+WIDEST = round(7.2 * 300) + 2
+
+
+def read(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def check_files(files, name):
+    assert [file.name for file in files] == [f"{name}.png", f"{name}.pdf", f"{name}.csv"]
+    with Image.open(files[0]) as picture:
+        assert 300 < picture.width <= WIDEST
+        assert len(picture.convert("RGB").resize((300, 300)).getcolors(90_000)) > 20
+    assert files[1].read_bytes()[:4] == b"%PDF"
+
+
+@pytest.mark.parametrize("count", [2, 10, 200])
+def test_a_matrix_fits_the_width_of_a_paper(tmp_path, count):
+    distances, groups = make_space(count, 14 if count == 200 else 2)
+    names = [f"task {number}" for number in range(count)]
+    files = draw_matrix(distances, names, out=tmp_path / "matrix", groups=groups)
+    check_files(files, "matrix")
+    rows = read(files[2])
+    order = [names.index(row["task"]) for row in rows]
+    assert sorted(order) == list(range(count))
+    assert [row["group"] for row in rows] == [groups[index] for index in order]
+    found = np.array([[float(row[names[column]]) for column in order] for row in rows])
+    np.testing.assert_allclose(found, distances[np.ix_(order, order)], rtol=1e-5)
+
+
+def test_thumbnails_are_drawn_in_one_file(tmp_path):
+    red = [[Image.new("RGB", (20, 30), "red")]] * 3
+    (path,) = draw_matrix(make_space(3)[0], ["a", "b", "c"], out=tmp_path / "strip.png", thumbnails=red)
+    with Image.open(path) as picture:
+        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+    assert (pixels == (255, 0, 0)).all(axis=1).sum() > 1000 and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("suffix", ["pdf", "svg", "PNG"])
+def test_the_extension_chooses_the_format(tmp_path, coarse, suffix):
+    (path,) = draw_matrix(make_space(2)[0], ["a", "b"], out=tmp_path / f"m.{suffix}")
+    assert {"pdf": b"%PDF", "svg": b"<?xm", "PNG": b"\x89PNG"}[suffix] == path.read_bytes()[:4]
+
+
+def test_the_branches_are_those_of_scipy():
+    from matplotlib.figure import Figure
+    from scipy.cluster.hierarchy import dendrogram
+
+    tree = link_tasks(make_space(9)[0])
+    axes = Figure().subplots()
+    _draw_branches(axes, tree)
+    drawn = sorted(np.round(segment, 9).tolist() for segment in axes.collections[0].get_segments())
+    expected = dendrogram(tree, no_plot=True)
+    pairs = zip(expected["dcoord"], expected["icoord"], strict=True)
+    assert drawn == sorted(np.round(np.column_stack([d, (np.array(i) - 5) / 10]), 9).tolist() for d, i in pairs)
+
+
+def test_the_tree_joins_at_mean_distances():
+    distances, _ = make_space(5, seed=3)
+    members = {number: [number] for number in range(5)}
+    for number, (one, other, height, _) in enumerate(link_tasks(distances)):
+        pair = members[int(one)], members[int(other)]
+        assert height == pytest.approx(np.mean([distances[a, b] for a, b in itertools.product(*pair)]))
+        members[5 + number] = [*pair[0], *pair[1]]
+
+
+def test_a_map_and_its_places(tmp_path):
+    distances, groups = make_space(20)
+    found = lay_out(distances)
+    names = [f"task {number}" for number in range(20)]
+    files = draw_map(found.positions, names, out=tmp_path / "map", groups=groups, placed=2)
+    check_files(files, "map")
+    rows = read(files[2])
+    np.testing.assert_allclose([[float(row["x"]), float(row["y"])] for row in rows], found.positions, rtol=1e-4)
+    assert [row["placed"] for row in rows] == ["0"] * 18 + ["1"] * 2
+    with Image.open(files[0]) as picture:
+        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+    for look in choose_looks(groups).values():
+        rgb = [int(look.colour[at : at + 2], 16) for at in (1, 3, 5)]
+        assert (pixels == rgb).all(axis=1).sum() > 500
+
+
+def test_two_maps_side_by_side(tmp_path):
+    one = lay_out(make_space(6)[0]).positions
+    files = draw_map({"tasks": one, "domains": -one}, list("abcdef"), out=tmp_path / "maps", groups=list("xxyyzz"))
+    check_files(files, "maps")
+    rows = read(files[2])
+    assert [float(row["x, tasks"]) for row in rows] == [-float(row["x, domains"]) for row in rows]
+
+
+def test_neighbourhood_curves_and_their_numbers(tmp_path, coarse):
+    taxa, (space, _) = make_space(12, seed=5)[0], make_space(12)
+    files = draw_neighbourhoods({"task2vec": space, "$cosine_": taxa}, taxa, out=tmp_path / "curve.v1", most=5)
+    assert [file.name for file in files] == ["curve.v1.png", "curve.v1.pdf", "curve.v1.csv"]
+    rows = read(files[2])
+    assert [row["k"] for row in rows] == [str(k) for k in range(1, 12)]
+    np.testing.assert_allclose([float(row["task2vec"]) for row in rows], neighbourhood_curve(space, taxa), rtol=1e-5)
+    assert [row["$cosine_"] for row in rows] == [row["best possible"] for row in rows]
+
+
+def test_norm_against_error(tmp_path):
+    rng = np.random.default_rng(0)
+    norms, errors = rng.random(30) + 0.1, rng.random(30)
+    names = [f"task {number}" for number in range(30)]
+    files = draw_norm_error(norms, errors, names=names, out=tmp_path / "norm", groups=list("abc") * 10)
+    check_files(files, "norm")
+    np.testing.assert_allclose([float(row["error"]) for row in read(files[2])], errors, rtol=1e-5)
+    with pytest.raises(UsageError, match="cannot be drawn"):
+        draw_norm_error([0, 1], [0.1, 0.2], names=["a", "b"], out=tmp_path / "bad")
+    with pytest.raises(UsageError, match="2 norms, 1 errors"):
+        draw_norm_error([1, 1], [0.1], names=["a", "b"], out=tmp_path / "bad")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rank_correlation_is_spearmans_with_ties(seed):
+    from scipy.stats import spearmanr
+
+    x, y = np.random.default_rng(seed).integers(0, 6, (2, 25))
+    assert rank_correlation(x, y) == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
+
+
+def test_strange_names_are_text(tmp_path, coarse):
+    places = np.random.default_rng(0).normal(size=(len(STRANGE), 2))
+    draw_matrix(measure(places), STRANGE, out=tmp_path / "t", groups=STRANGE, title=STRANGE[2])
+    draw_map(places, STRANGE, out=tmp_path / "m", groups=STRANGE, title="".join(STRANGE))
+    draw_norm_error(range(1, 10), [0.1] * 9, names=STRANGE, out=tmp_path / "s", groups=STRANGE)
+    assert len(list(tmp_path.iterdir())) == 9
+    assert [row["task"] for row in read(tmp_path / "m.csv")][-1] == "'=1+1"
+
+
+def test_the_same_map_gives_the_same_bytes(tmp_path, coarse):
+    for name in ("one", "two"):
+        draw_map(np.eye(2), ["a", "b"], out=tmp_path / name)
+    assert (tmp_path / "one.pdf").read_bytes() == (tmp_path / "two.pdf").read_bytes()
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
+
+
+def test_points_in_one_place_and_equal_distances_are_drawn(tmp_path, coarse):
+    assert draw_map(np.zeros((3, 2)), ["a", "b", "c"], out=tmp_path / "m")
+    assert draw_matrix(np.zeros((3, 3)), ["a", "b", "c"], out=tmp_path / "t")
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="2 names"):
+        draw_map(np.zeros((3, 2)), ["a", "b"], out=tmp_path / "m")
+    with pytest.raises(UsageError, match="finite"):
+        draw_map(np.full((2, 2), np.nan), ["a", "b"], out=tmp_path / "m")
+    with pytest.raises(UsageError, match="1 groups do not match 2"):
+        draw_map(np.eye(2), ["a", "b"], out=tmp_path / "m", groups=["x"])
+    with pytest.raises(UsageError, match="two tasks or more"):
+        draw_matrix(np.zeros((1, 1)), ["a"], out=tmp_path / "t")
+    for bad in (np.zeros((2, 3)), np.array([[0, np.nan], [np.nan, 0]]), np.array([[0, 1], [2, 0]])):
+        with pytest.raises(UsageError):
+            draw_matrix(bad, ["a", "b"], out=tmp_path / "t.png")
+    with pytest.raises(ResourceError, match="nowhere"):
+        draw_map(np.eye(2), ["a", "b"], out=tmp_path / "nowhere" / "m")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_the_command_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[plot\]'"):
+        draw_map(np.eye(2), ["a", "b"], out=tmp_path / "m")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_labels_cover_neither_points_nor_one_another(seed):
+    rng = np.random.default_rng(seed)
+    points, sizes = 100 * rng.random((40, 2)), np.column_stack([8 + 8 * rng.random(40), np.full(40, 3.0)])
+    places = fit_labels(points, sizes, bounds=(0, 0, 100, 100), gap=1.5)
+    boxes = [(*place, *(np.array(place) + size)) for place, size in zip(places, sizes, strict=True) if place]
+    assert len(boxes) > 30
+    for left, bottom, right, top in boxes:
+        assert left >= 0 and bottom >= 0 and right <= 100 and top <= 100
+        assert not ((points > (left, bottom)) & (points < (right, top))).all(axis=1).any()
+    for one, other in itertools.combinations(boxes, 2):
+        assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+
+
+def test_96_groups_look_different():
+    looks = choose_looks([str(number) for number in range(96)])
+    assert len({(look.colour, look.mark) for look in looks.values()}) == 96
+
+
+# Machado, Oliveira and Fernandes 2009, full severity, on linear RGB; the first is the plain eye.
+EYES = {
+    "plain": np.eye(3),
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+}
+
+
+@pytest.mark.parametrize("eye", EYES)
+def test_colours_stay_apart_for_every_eye(eye):
+    to_cones = [
+        [0.41222147, 0.53633254, 0.05144599],
+        [0.2119035, 0.6806995, 0.10739696],
+        [0.08830246, 0.28171884, 0.6299787],
+    ]
+    to_lab = [
+        [0.21045426, 0.79361779, -0.00407205],
+        [1.9779985, -2.4285922, 0.45059371],
+        [0.02590404, 0.78277177, -0.80867577],
+    ]
+    rgb = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in COLOURS]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = (linear @ np.array(EYES[eye]).T).clip(0, 1)
+    oklab = np.cbrt(seen @ np.array(to_cones).T) @ np.array(to_lab).T
+    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(oklab, 2)) > 0.05

@@ -1,0 +1,172 @@
+"""Positions on a plane: deterministic, faithful to neighbourhoods, stable when tasks are added; and curves."""
+
+import sys
+from functools import cache
+
+import numpy as np
+import pytest
+
+from task2vec.errors import MissingExtraError, UsageError
+from task2vec.plots import curve_area, lay_out, neighbourhood_curve
+from tests.oracles.slow_neighbourhood import slow_curve
+from tests.plots.spaces import make_space, measure
+
+
+@cache
+def lay_out_space(count=43):
+    """The map of a made-up space; it is read-only, so that tests can share it."""
+    return lay_out(make_space(count)[0])
+
+
+def nearest(row, positions):
+    return int(np.linalg.norm(positions - row, axis=1).argmin())
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 30])
+def test_any_number_of_tasks_has_positions(count):
+    found = lay_out_space(count)
+    assert found.positions.shape == (count, 2) and np.isfinite(found.positions).all()
+    assert found.names == tuple(map(str, range(count)))
+    assert (found.method == "t-SNE") == (count >= 8)
+
+
+def test_few_tasks_of_a_plane_keep_their_distances_and_a_new_one_is_placed_exactly(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    distances = measure(np.random.default_rng(2).normal(size=(30, 2)))
+    for count, method in ((5, None), (29, "classical scaling")):
+        known = lay_out(distances[:count, :count], method=method)
+        assert known.method == "classical scaling" and known.perplexity is None
+        np.testing.assert_allclose(measure(known.positions), distances[:count, :count], atol=1e-9)
+        placed = known.place(distances[count, :count])
+        np.testing.assert_allclose(
+            np.linalg.norm(known.positions - placed, axis=1), distances[count, :count], atol=1e-9
+        )
+    with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[map\]'"):
+        lay_out(distances)
+
+
+def test_the_same_distances_give_the_same_map():
+    distances, _ = make_space()
+    one, other = lay_out_space(), lay_out(distances)
+    assert one.positions.tobytes() == other.positions.tobytes()
+    assert one.positions.tobytes() != lay_out(distances, seed=4).positions.tobytes()
+
+
+@pytest.mark.parametrize("count", [10, 43])
+def test_the_last_digits_of_the_distances_do_not_turn_the_map_over(count):
+    distances, _ = make_space(count)
+    noise = np.triu(np.random.default_rng(0).normal(scale=1e-8, size=distances.shape), 1)
+    one, other = lay_out_space(count).positions, lay_out(distances + noise + noise.T).positions
+    assert abs(one - other).max() < 0.05 * np.ptp(one)
+
+
+def test_neighbours_stay_neighbours():
+    _, datasets = make_space()
+    positions = lay_out_space().positions
+    apart = measure(positions) + np.diag([np.inf] * len(positions))
+    assert all(datasets[near] == dataset for near, dataset in zip(apart.argmin(axis=1), datasets, strict=True))
+
+
+@pytest.mark.parametrize("count", [4, 12])
+def test_identical_tasks_have_positions(count):
+    found = lay_out(np.zeros((count, count)))
+    assert np.isfinite(found.positions).all() and np.isfinite(found.place(np.zeros(count))).all()
+
+
+@pytest.mark.parametrize("count", [1, 5, 43])
+def test_a_copy_of_a_known_task_lands_beside_it_and_nothing_else_moves(count):
+    distances, _ = make_space(count)
+    found = lay_out_space(count)
+    before = found.positions.tobytes(), found.distances.tobytes()
+    placed = found.place(distances)
+    assert (found.positions.tobytes(), found.distances.tobytes()) == before
+    assert [nearest(row, found.positions) for row in placed] == list(range(count))
+    with pytest.raises(ValueError, match="read-only"):
+        found.positions[0] = 1
+
+
+def test_new_tasks_join_their_dataset_and_do_not_see_one_another():
+    distances, datasets = make_space(45, seed=1)
+    new = [0, 20, 44]
+    known = [number for number in range(45) if number not in new]
+    found = lay_out(distances[np.ix_(known, known)])
+    together = found.place(distances[np.ix_(new, known)])
+    for row, task in zip(together, new, strict=True):
+        assert datasets[known[nearest(row, found.positions)]] == datasets[task]
+    alone = np.vstack([found.place(distances[task, known]) for task in new])
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+def test_perplexity_follows_the_number_of_tasks():
+    assert lay_out(make_space(25)[0]).perplexity == 5
+    assert lay_out(make_space(25)[0], perplexity=8).perplexity == 8
+
+
+@pytest.mark.parametrize(
+    "distances",
+    [
+        np.zeros((2, 3)), np.zeros(4), np.zeros((0, 0)), [[0, np.nan], [np.nan, 0]], [[0, 1], [2, 0]], [[1, 2], [2, 1]],
+        [[0, -1], [-1, 0]],
+    ],
+)  # fmt: skip
+def test_what_is_no_distance_matrix_is_refused(distances):
+    with pytest.raises(UsageError):
+        lay_out(np.array(distances))
+
+
+def test_names_perplexity_and_new_distances_must_fit():
+    distances, _ = make_space(9)
+    with pytest.raises(UsageError, match="2 names do not match 9"):
+        lay_out(distances, ["a", "b"])
+    for perplexity in (0, 9, np.inf):
+        with pytest.raises(UsageError, match="perplexity"):
+            lay_out(distances, perplexity=perplexity)
+    for row in ([1, 2], [[[1, 2, 3]]], [1, 2, np.nan], [1, 2, -3]):
+        with pytest.raises(UsageError, match=r"\(new, 3\)"):
+            lay_out(distances[:3, :3]).place(row)
+
+
+def make_taxonomy(count=12):
+    """Tasks in threes (distance 2), threes in sixes (4), everything else 8."""
+    number = np.arange(count)
+    taxa = np.where(
+        np.equal.outer(number // 3, number // 3), 2.0, np.where(np.equal.outer(number // 6, number // 6), 4, 8)
+    )
+    return taxa * (1 - np.eye(count))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_curve_is_the_slow_one_with_ties_and_without_symmetry(seed):
+    rng = np.random.default_rng(seed)
+    distances, taxa = rng.integers(0, 3, (6, 6)).astype(float), rng.random((6, 6))
+    np.testing.assert_allclose(neighbourhood_curve(distances, taxa), slow_curve(distances, taxa), atol=1e-12)
+
+
+def test_nothing_lies_below_the_best_curve_and_all_meet_at_the_end():
+    taxa = make_taxonomy()
+    best = neighbourhood_curve(taxa, taxa)
+    for seed in range(5):
+        curve = neighbourhood_curve(measure(np.random.default_rng(seed).random((12, 3))), taxa)
+        assert (curve >= best - 1e-12).all()
+        assert curve[-1] == pytest.approx(taxa[~np.eye(12, dtype=bool)].mean())
+
+
+def test_the_area_is_one_at_best_zero_at_random_and_below_at_worst():
+    taxa = make_taxonomy()
+    assert curve_area(taxa, taxa) == pytest.approx(1)
+    assert curve_area(np.ones((12, 12)), taxa) == pytest.approx(0, abs=1e-12)
+    chance = [curve_area(np.random.default_rng(seed).random((12, 12)), taxa) for seed in range(200)]
+    assert abs(np.mean(chance)) < 0.05
+    # By hand: the best curve is (2 + 2 + 8) / 3 = 4, then 6; this one is 8, 6. So -2 of a possible 2.
+    taxa = np.array([[0, 2, 8], [2, 0, 8], [8, 8, 0.0]])
+    worst = np.array([[0, 9, 1], [9, 0, 1], [1, 1, 0.0]])
+    np.testing.assert_allclose(neighbourhood_curve(worst, taxa), [8, 6])
+    assert curve_area(worst, taxa) == pytest.approx(-1)
+
+
+def test_what_has_no_neighbourhoods_is_refused():
+    with pytest.raises(UsageError, match="equally far"):
+        curve_area(make_space(4)[0], np.ones((4, 4)))
+    for distances, taxa in ((np.zeros((3, 3)), np.zeros((4, 4))), (np.zeros((1, 1)),) * 2):
+        with pytest.raises(UsageError):
+            neighbourhood_curve(distances, taxa)

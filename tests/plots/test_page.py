@@ -1,0 +1,257 @@
+"""The page as a file: whole, self-contained, and deaf to what strangers write into names."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from task2vec.errors import ResourceError, UsageError
+from task2vec.plots import COLOURS, TaskFacts, choose_looks, lay_out, write_page
+from task2vec.plots.page import format_script_data
+from tests.plots.browser import Browser, find_browser
+from tests.plots.spaces import make_space
+
+HOSTILE = [
+    "</script><script>alert(1)", "<!--<script>", "]]>", '"><img src=x onerror=alert(1)>', "{{data}}{{script}}",
+    "a\u2028b\u2029c", "\u202egnp.exe", "\x00\x1b[31m", "\udc80", "&lt;b&gt;", "__proto__", "日本語", "x" * 5000, "",
+]  # fmt: skip
+
+
+class Tags(HTMLParser):
+    """Every tag of a page with its attributes, and the text of the data."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.data, self._is_data = [], "", False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._is_data = ("id", "data") in attrs
+
+    def handle_data(self, data):
+        if self._is_data:
+            self.data += data
+
+    def handle_endtag(self, tag):
+        self._is_data = False
+
+
+def make_page(path, names, **options):
+    distances, groups = make_space(len(names))
+    places = np.random.default_rng(0).normal(size=(len(names), 2))
+    page = write_page(places, names, path=path, distances=distances, **{"groups": groups, **options})
+    return page.read_text(encoding="utf-8"), distances, places
+
+
+def test_hostile_names_stay_inside_the_data(tmp_path):
+    plain, _, _ = make_page(tmp_path / "plain.html", [f"n{number}" for number in range(len(HOSTILE))])
+    text, _, _ = make_page(tmp_path / "hostile.html", HOSTILE, groups=HOSTILE[::-1], title=HOSTILE[0], note=HOSTILE[3])
+    assert Tags(text).tags == Tags(plain).tags
+    assert text.count("</script>") == 2
+    assert "alert(1)</h1>" in text and "<img" not in text
+    tasks = json.loads(Tags(text).data)["tasks"]
+    assert tasks[0]["name"] == HOSTILE[0]
+    assert tasks[4]["name"] == "{{data}}{{script}}"
+    assert tasks[6]["name"] == "\N{REPLACEMENT CHARACTER}gnp.exe"
+    assert max(len(task["name"]) for task in tasks) <= 200
+    raw = text.split('id="data">')[1].split("</script>")[0]
+    assert raw.isascii() and not set("<>&") & set(raw)
+
+
+def test_nothing_on_it_points_elsewhere(tmp_path):
+    text, _, _ = make_page(tmp_path / "map.html", ["a", "b", "c"])
+    assert not re.search(r"https?:|//[a-z]+\.|url\(|import\(|fetch\(|XMLHttp|innerHTML|eval\(", text)
+    policy = next(tag[1]["content"] for tag in Tags(text).tags if tag[1].get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:")
+    assert [attrs["href"] for _, attrs in Tags(text).tags if "href" in attrs] == ["data:,"]
+    assert not [tag for tag in Tags(text).tags if "src" in tag[1]]
+
+
+def test_the_data_is_what_was_given(tmp_path):
+    facts = [TaskFacts(12, 3, 0.25, 7.5), TaskFacts(error=float("nan"), norm=float("inf")), TaskFacts()]
+    text, distances, places = make_page(tmp_path / "map.html", ["a", "b", "c"], facts=facts, placed=1)
+    data = json.loads(Tags(text).data)
+    np.testing.assert_allclose([[task["x"], task["y"]] for task in data["tasks"]], places, rtol=1e-5)
+    assert [data["tasks"][0][key] for key in ("images", "classes", "error", "norm")] == [12, 3, 0.25, 7.5]
+    assert [data["tasks"][1][key] for key in ("images", "classes", "error", "norm")] == [None] * 4
+    assert [task["placed"] for task in data["tasks"]] == [False, False, True]
+    for number, task in enumerate(data["tasks"]):
+        order = sorted((other for other in range(3) if other != number), key=lambda other: distances[number, other])
+        assert [near for near, _ in task["nearest"]] == order
+        np.testing.assert_allclose([apart for _, apart in task["nearest"]], distances[number, order], rtol=1e-5)
+
+
+def test_thousands_of_tasks_make_a_small_page(tmp_path):
+    text, _, _ = make_page(tmp_path / "map.html", [f"task {number}" for number in range(1000)])
+    assert len(text) < 500_000
+    assert all(len(task["nearest"]) == 6 for task in json.loads(Tags(text).data)["tasks"])
+
+
+def test_script_data_refuses_what_json_has_not():
+    assert json.loads(format_script_data({"a<": ["\u2028&"]})) == {"a<": ["\u2028&"]}
+    with pytest.raises(ValueError, match="JSON"):
+        format_script_data(float("nan"))
+
+
+def test_what_does_not_belong_together_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="1 facts"):
+        make_page(tmp_path / "map.html", ["a", "b"], facts=[TaskFacts()])
+    with pytest.raises(UsageError, match="shape"):
+        write_page(np.eye(2), ["a"], path=tmp_path / "map.html", distances=np.zeros((1, 1)))
+    with pytest.raises(ResourceError, match="nowhere"):
+        make_page(tmp_path / "nowhere" / "map.html", ["a", "b"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_colours_and_marks_are_those_of_the_figures(tmp_path):
+    text, _, _ = make_page(tmp_path / "map.html", ["a", "b"])
+    assert re.findall(r'"(#[0-9a-f]{6})"', text.split("const COLOURS = [")[1].split("]")[0]) == list(COLOURS)
+
+
+NAME, COUNT = "</script><script>document.title='taken'", 24
+needs_browser = pytest.mark.skipif(find_browser() is None, reason="no browser: install Debian's package chromium")
+
+
+@pytest.fixture(scope="module")
+def groups():
+    return make_space(COUNT)[1]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, groups):
+    distances, _ = make_space(COUNT)
+    names = [NAME, *(f"task {number}" for number in range(1, COUNT))]
+    facts = [TaskFacts(1000 + number, 3, 0.125, 4.5) for number in range(COUNT)]
+    path = tmp_path_factory.mktemp("page") / "map.html"
+    positions = lay_out(distances).positions
+    return write_page(positions, names, path=path, distances=distances, groups=groups, facts=facts, title="24 tasks")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    program = find_browser()
+    assert program
+    browser = Browser(program, tmp_path_factory.mktemp("browser"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def opened(browser, page):
+    """The browser, with a fresh page of 1000 x 700 pixels."""
+    browser.resize(1000, 700)
+    browser.visit(page.as_uri())
+    browser.wait_until("document.getElementById('map').dataset.drawn === '24'")
+    return browser
+
+
+def find(browser, index):
+    """Where a task stands in the window."""
+    return browser.run(
+        f"(() => {{ const box = document.getElementById('map').getBoundingClientRect(), at = taskMap.where({index}); "
+        "return [box.left + at[0], box.top + at[1]]; })()"
+    )
+
+
+@needs_browser
+def test_points_are_drawn_and_hovering_describes_them(opened, page, groups):
+    pixels = opened.picture()[:, :700]
+    for look in choose_looks(groups).values():
+        rgb = [int(look.colour[at : at + 2], 16) for at in (1, 3, 5)]
+        assert (abs(pixels - rgb).max(axis=-1) < 8).sum() > 100
+    opened.point("mouseMoved", *find(opened, 0))
+    opened.wait_until("!document.getElementById('tip').hidden")
+    shown = opened.run("document.getElementById('tip').innerText")
+    assert all(words in shown for words in (NAME, "1,000", "12.5 %", "4.5", "nearest: task"))
+    opened.point("mouseMoved", 5, 300)
+    opened.wait_until("document.getElementById('tip').hidden")
+    assert opened.run("[taskMap.count, document.title]") == [COUNT, "24 tasks"]
+    assert opened.list_events("Runtime.exceptionThrown") == []
+    asked = {event["request"]["url"] for event in opened.list_events("Network.requestWillBeSent")}
+    assert page.as_uri() in asked
+    assert all(address == page.as_uri() or address.startswith("data:") for address in asked)
+    assert [event for event in opened.list_events("Log.entryAdded") if event["entry"]["level"] == "error"] == []
+
+
+@needs_browser
+def test_a_task_is_selected_by_mouse_keys_and_search(opened):
+    opened.click(*find(opened, 5))
+    opened.wait_until("document.querySelector('#chosen h2')?.textContent === 'task 5'")
+    assert opened.run("document.querySelectorAll('#chosen .nearest li').length") == 6
+    opened.run("document.getElementById('map').focus()")
+    opened.press("Escape")
+    opened.wait_until("!document.querySelector('#chosen h2')")
+    opened.press("ArrowRight")
+    opened.wait_until("!document.getElementById('tip').hidden")
+    opened.press("Enter")
+    opened.wait_until("document.querySelector('#chosen h2')")
+    opened.run("document.getElementById('search').focus()")
+    opened.ask("Input.insertText", text="TASK 17")
+    opened.wait_until("document.querySelectorAll('#found button').length === 1")
+    opened.press("Enter")
+    opened.wait_until("document.querySelector('#chosen h2')?.textContent === 'task 17'")
+    reachable = "[...document.querySelectorAll('button, input, canvas#map')].every(one => one.tabIndex >= 0)"
+    assert opened.run(reachable)
+
+
+@needs_browser
+def test_wheel_and_drag_move_the_map_and_the_legend_hides_a_group(opened, groups):
+    x, y = find(opened, 3)
+    apart = np.subtract(find(opened, 4), (x, y))
+    opened.point("mouseWheel", x, y, deltaX=0, deltaY=-400)
+    opened.wait_until(f"Math.abs(taskMap.where(4)[0] - taskMap.where(3)[0]) > {1.3 * abs(apart[0])}")
+    np.testing.assert_allclose(find(opened, 3), (x, y), atol=1)  # the point under the wheel stays
+    opened.point("mousePressed", 100, 400, button="left", clickCount=1)
+    opened.point("mouseMoved", 160, 430, button="left", buttons=1)
+    opened.point("mouseReleased", 160, 430, button="left", clickCount=1)
+    np.testing.assert_allclose(find(opened, 3), (x + 60, y + 30), atol=1)
+    opened.run("document.querySelector('[aria-label=\"Show the whole map\"]').click()")
+    opened.run("document.querySelector('#legend button').click()")
+    left = sum(group != groups[0] for group in groups)
+    opened.wait_until(f"document.getElementById('map').dataset.drawn === '{left}'")
+    assert opened.run("document.querySelector('#legend button').getAttribute('aria-pressed')") == "false"
+
+
+@needs_browser
+def test_a_narrow_dark_window(opened):
+    assert opened.picture()[400, 3].mean() > 200
+    opened.resize(360, 740)
+    opened.wait_until("innerWidth === 360 && document.documentElement.scrollWidth <= 360")
+    opened.wait_until("document.getElementById('map').clientHeight >= 240")
+    opened.wait_until(
+        "Array.from({length: taskMap.count}, (_, index) => taskMap.where(index)).every(([x, y]) => x > 0 && y > 0 "
+        "&& x < document.getElementById('map').clientWidth && y < document.getElementById('map').clientHeight)"
+    )
+    opened.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    try:
+        opened.wait_until("matchMedia('(prefers-color-scheme: dark)').matches")
+        assert opened.picture()[400, 3].mean() < 60
+    finally:
+        opened.ask("Emulation.setEmulatedMedia", features=[])
+
+
+@needs_browser
+def test_the_policy_stops_every_request_that_a_script_would_make(opened):
+    stopped = opened.run("""
+        (async () => {
+            const stopped = [];
+            document.addEventListener("securitypolicyviolation", (event) => stopped.push(event.effectiveDirective));
+            const all = ["connect-src", "img-src", "script-src-elem", "frame-src"];
+            const done = new Promise((done) => document.addEventListener("securitypolicyviolation",
+                () => all.every((one) => stopped.includes(one)) && done()));
+            const failed = fetch("http://127.0.0.1:9/").then(() => false, () => true);
+            for (const [tag, name] of [["img", "src"], ["script", "src"], ["iframe", "src"]]) {
+                const element = document.createElement(tag);
+                element[name] = "http://127.0.0.1:9/";
+                document.body.append(element);
+            }
+            await done;
+            return [await failed, [...new Set(stopped)].sort()];
+        })()
+    """)
+    assert stopped == [True, ["connect-src", "frame-src", "img-src", "script-src-elem"]]
+    answered = [event["response"]["url"] for event in opened.list_events("Network.responseReceived")]
+    assert not [address for address in answered if address.startswith("http")]

@@ -1,0 +1,177 @@
+"""Small meta-tasks with everything that strategies need, and a small world to recommend models in."""
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+
+from task2vec.distance import pairwise_from_logs
+from task2vec.embedding import Embedding
+from task2vec.experts import MetaTask, ModelInfo, TaskInfo
+from task2vec.experts.metatask import DOMAIN, SYMMETRIC, TAXONOMIC
+from task2vec.library import Expert, MeasuredError
+from task2vec.probe import FilterLayer
+from task2vec.select import SCORE_NAMES
+
+HALF, FIVE = "linear-2, train half, logistic, usual", "linear-2, train 5, logistic, usual"
+
+
+def build(errors, *, datasets=None, classes=None, seen=None, models=None, source_tasks=(), **more):
+    """A selected meta-task of (T, M, S) errors; `task 0`, `model 0` and so on."""
+    tasks, count, seeds = errors.shape
+    nothing = np.full((tasks, count, 1, seeds), np.nan)
+    names = datasets or [f"task {row}" for row in range(tasks)]
+    numbers = [0] * tasks if classes is None else [int(one) for one in classes]
+    rows = zip(range(tasks), names, numbers, strict=True)
+    return MetaTask(
+        "small",
+        tuple(TaskInfo(f"task {row}", "", name, f"task {row}", 100 + row, number) for row, name, number in rows),
+        models or tuple(ModelInfo(f"model {column}") for column in range(count)),
+        (HALF,),
+        tuple(range(seeds)),
+        errors[:, :, None],
+        nothing,
+        nothing,
+        np.zeros((tasks, count)),
+        np.zeros((tasks, count), dtype=bool) if seen is None else seen,
+        source_tasks=tuple(source_tasks),
+        space="",
+        **more,
+    )
+
+
+def with_errors(metatask, errors):
+    """The meta-task with other (T, M, S) errors."""
+    seeds = tuple(range(errors.shape[2]))
+    blank = np.full((*errors.shape[:2], 1, errors.shape[2]), np.nan)
+    return replace(metatask, errors=errors[:, :, None], low=blank, high=blank, seeds=seeds, halves=None)
+
+
+def make_metatask(seed=0, *, tasks=9, models=6, filters=40, seeds=3, missing=0.0, unknown=1, datasets=3):
+    """Random tasks and models: the first is generic, others are fine-tuned on tasks of their own."""
+    rng = np.random.default_rng(seed)
+    sources = models - unknown
+    rows = tasks + sources
+    vectors = np.exp(rng.normal(size=(rows, filters)))
+    gaps = pairwise_from_logs(np.log(vectors), device="cpu")
+    trivials = np.full((rows, filters), 1e-2)
+    level = rng.uniform(0.2, 0.5, size=(tasks, 1)) + rng.normal(scale=0.05, size=models)
+    errors = np.clip(level + rng.normal(scale=0.05, size=(tasks, models)), 0.05, 0.9)[:, :, None]
+    errors = errors + rng.normal(scale=0.01, size=(tasks, models, seeds))
+    errors[rng.random((tasks, models)) < missing] = np.nan
+    seen = np.zeros((tasks, models), dtype=bool)
+    seen[1, min(unknown, models - 1)] = True
+    domain, taxa = np.abs(rng.normal(size=(rows, rows))), rng.integers(0, 5, size=(rows, rows)).astype(float)
+    described = []
+    for column in range(models):
+        source = f"source {column}" if column >= unknown else None
+        dataset = f"set {column % datasets}" if source else None
+        kind = "generic" if column == 0 and unknown else "network"
+        params = int(rng.integers(1, 4))
+        described.append(
+            ModelInfo(f"model {column}", kind, None, source, source, params=params, source_dataset=dataset)
+        )
+    return build(
+        errors,
+        datasets=[f"set {row % datasets}" for row in range(tasks)],
+        classes=rng.integers(2, 20, size=tasks),
+        seen=seen,
+        models=tuple(described),
+        source_tasks=[
+            TaskInfo(f"source {column}", fingerprint=f"source {column}") for column in range(unknown, models)
+        ],
+        distances={SYMMETRIC: gaps, DOMAIN: (domain + domain.T) * (1 - np.eye(rows)), TAXONOMIC: taxa},
+        trivial_distances={
+            SYMMETRIC: pairwise_from_logs(np.log(vectors), others=np.log(trivials[:1]), device="cpu")[:, 0]
+        },
+        norms={SYMMETRIC: vectors.sum(1)},
+        scores={name: rng.normal(size=(tasks, models, 1)) for name in SCORE_NAMES},
+        vectors=vectors,
+        trivial_vectors=trivials,
+        halves=(errors[:, :, :, None] + rng.normal(scale=0.01, size=(tasks, models, seeds, 2)))[:, :, None],
+    )
+
+
+# --- a small world ---------------------------------------------------------------------------------------------------
+
+FILTERS, TASKS = 30, 12
+# Effects of the models on tasks of both kinds: lite1 is best on average, lite0 is best for the first kind.
+EFFECTS = {
+    "generic resnet34": (0.02, 0.02),
+    "tf_efficientnet_lite0": (-0.10, 0.10),
+    "tf_efficientnet_lite1": (-0.03, -0.06),
+    "mobilenet_v2": (0.06, 0.06),
+    "vgg16_features": (0.2, 0.2),
+    "birds": (-0.2, 0.1),
+}
+MODELS = (
+    ModelInfo("generic resnet34", "generic", "resnet34", params=21_000_000, gmacs=1.0, location="torchvision:resnet34"),
+    ModelInfo("tf_efficientnet_lite0", params=3_400_000, location="timm:tf_efficientnet_lite0"),
+    ModelInfo("tf_efficientnet_lite1", params=4_100_000, location="timm:tf_efficientnet_lite1"),
+    ModelInfo("mobilenet_v2", params=2_200_000, gmacs=0.08, location="torchvision:mobilenet_v2"),
+    ModelInfo("vgg16_features", network="vgg16_features", params=14_700_000),
+    ModelInfo("birds", "whole", "resnet34", "birds", "b" * 64, params=21_000_000),
+    ModelInfo("birds again", "whole", "resnet34", "birds", "b" * 64, is_repeat=True),
+)
+
+
+def fingerprint(seed: int) -> str:
+    """Of the task that `embed` makes up by this seed."""
+    return hashlib.sha256(str(seed).encode()).hexdigest()
+
+
+def embed(name, seed, *, kind=0, probe="net", weights="ab", method="robust", size=64):
+    """The embedding of a made-up task: those of one kind are alike, those of one seed have the same images."""
+    rng = np.random.default_rng([seed, 1])
+    fisher = np.exp(np.random.default_rng(kind).normal(size=FILTERS) + 0.3 * rng.normal(size=FILTERS))
+    provenance = {
+        "task_fingerprint": fingerprint(seed),
+        "probe_fingerprint": weights * 32,
+        "image_size": [size, size],
+        "settings": {"method": method, "dtype": "float32", "beta": 1e-7, "balance": True, "seed": 0},
+        "recipe": 2,
+        "classes": ["no", "yes"],
+        "is_multilabel": False,
+        "counts": {"images": 100 + seed, "classes": 2, "per_class": [60, 40 + seed], "bad": 0},
+        "head": {"cv_error": 0.25},
+    }
+    layers = (FilterLayer("conv", "convolution", FILTERS, 9, 0.1),)
+    return Embedding(name, probe, fisher, fisher / 10, np.full(FILTERS, 1e-6), layers, provenance)
+
+
+def make_world(*, noise: float = 0.01, missing: float = 0.0) -> MetaTask:
+    """Twelve tasks of two kinds on six models; `missing` is the share of cells that were not measured."""
+    rng = np.random.default_rng(0)
+    effects = np.array([EFFECTS["birds" if model.is_repeat else model.name] for model in MODELS])
+    levels = rng.uniform(0.3, 0.5, TASKS)
+    errors = np.empty((TASKS, len(MODELS), 2, 3))
+    for task in range(TASKS):
+        for protocol in range(2):
+            cell = levels[task] + (0.1 if protocol == 0 else 0) + effects[:, task % 2]
+            errors[task, :, protocol] = (cell[:, None] + noise * rng.normal(size=(len(MODELS), 3))).clip(0, 1)
+    errors[rng.random((TASKS, len(MODELS))) < missing] = np.nan
+    tasks = tuple(
+        TaskInfo(f"task {number}", "all", "one" if number % 2 else "other", fingerprint(number), 100 + number, 2)
+        for number in range(TASKS)
+    )
+    embeddings = [embed(f"task {number}", number, kind=number % 2) for number in range(TASKS)]
+    shares = np.zeros((TASKS, len(MODELS)))
+    models = tuple(replace(model, size=112) for model in MODELS)
+    whole = (errors, (errors - 0.05), errors + 0.05, shares, shares.astype(bool))
+    return MetaTask("world", tasks, models, (FIVE, HALF), (0, 1, 2), *whole, embeddings={"net robust": embeddings})
+
+
+def fill_library(library, *, tasks: int = 4, protocol: str = HALF, **options) -> None:
+    """Tasks of the first kind in a library, with the errors of an expert of its own and of a network."""
+    file = library.folder / "mine.expert.safetensors"
+    file.write_bytes(b"weights")
+    library.add(
+        Expert("mine", "file", str(file), task="c" * 64, parameters=5_000_000),
+        Expert("small", "hub", "timm:tf_efficientnet_lite0", input_size=112, parameters=3_400_000),
+    )
+    for number in range(tasks):
+        library.add(embed(f"own {number}", 50 + number, **options))
+        for seed in range(2):
+            for name, error in (("mine", 0.15), ("small", 0.30)):
+                ends = (error + 0.01 * seed, protocol, seed, error - 0.05, error + 0.1)
+                library.add(MeasuredError(fingerprint(50 + number), name, *ends))

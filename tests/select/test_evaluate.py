@@ -1,0 +1,288 @@
+"""Evaluation: what is left out, what the numbers are, and that they are the slow ones."""
+
+import csv
+import json
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import task2vec as t2v
+from task2vec.errors import ResourceError, UndefinedScoreError, UsageError
+from task2vec.select import Prediction, Strategy
+from task2vec.select.evaluate import (
+    compare_groups,
+    compare_paired,
+    draw_weights,
+    evaluate,
+    find_brier,
+    find_fidelity,
+    find_interval,
+    hit,
+    select_apart,
+    weigh_tau,
+)
+from tests.select.material import make_metatask, with_errors
+
+NAMES = ["chance", "average_best", "symmetric", "kernel symmetric"]
+
+
+def names_of(metatask):
+    return tuple(task.name for task in metatask.tasks)
+
+
+class Watching:
+    """A strategy that notes what it was shown, and ranks in the order of the list."""
+
+    name, needs_images = "watching", False
+
+    def __init__(self):
+        self.fits, self.asked = [], []
+
+    def fit(self, metatask):
+        self.fits.append(names_of(metatask))
+        return self.predict
+
+    def predict(self, query):
+        self.asked.append((query.name, self.fits[-1], tuple(query.is_candidate), query.distances))
+        ends = np.arange(len(query.is_candidate)) / 10
+        return Prediction(ends, low=ends, high=ends + 0.3, p_best=np.full(len(ends), 1 / len(ends)))
+
+
+def test_the_task_is_left_out_and_nothing_else():
+    metatask, watching = make_metatask(), Watching()
+    found = evaluate(metatask, [watching])
+    names = names_of(metatask)
+    assert found.tasks == names
+    for name, known, allowed, distances in watching.asked:
+        row = names.index(name)
+        assert known == tuple(task for task in names if task != name)
+        assert allowed == tuple(metatask.is_candidate[row])
+        np.testing.assert_array_equal(distances["symmetric"], np.delete(metatask.between("symmetric")[row], row))
+
+
+@pytest.mark.parametrize("leave", ["dataset", "domain"])
+def test_all_tasks_of_the_dataset_are_left_out_and_it_is_fitted_once(leave):
+    metatask, watching = make_metatask(), Watching()
+    found = evaluate(metatask, [watching], leave=leave)
+    names = names_of(metatask)
+    assert len(watching.fits) == 3 and found.tasks == names
+    for name, known, allowed, _ in watching.asked:
+        row = names.index(name)
+        own = metatask.datasets[row]
+        assert own not in {metatask.datasets[names.index(task)] for task in known}
+        is_source = np.array([model.source_dataset == own for model in metatask.models])
+        wanted = metatask.is_candidate[row] & ~is_source if leave == "domain" else metatask.is_candidate[row]
+        assert allowed == tuple(wanted) and is_source.any()
+
+
+@pytest.mark.parametrize("leave", ["task", "dataset"])
+def test_predictions_are_those_of_the_task(leave):
+    def predict(query):
+        loss = np.ones(len(query.is_candidate))
+        loss[int(query.name.split()[1]) % 6] = 0
+        return Prediction(loss)
+
+    found = evaluate(make_metatask(tasks=8), [Strategy("by name", lambda known: predict)], leave=leave)
+    assert found.outcomes["by name"].chosen.tolist() == [0, 0, 2, 3, 4, 5, 0, 1]  # model 1 has seen task 1
+
+
+def test_unknown_errors_are_never_chosen_nor_counted():
+    metatask = make_metatask(missing=0.3)
+    found = evaluate(metatask, ["average_best", "chance"])
+    means = np.where(metatask.is_candidate, metatask.mean, np.nan)
+    rows = [names_of(metatask).index(name) for name in found.tasks]
+    np.testing.assert_allclose(found.outcomes["chance"].errors, np.nanmean(means[rows], axis=1))
+    np.testing.assert_allclose(found.smallest, np.nanmin(means[rows], axis=1))
+    chosen = found.outcomes["average_best"].chosen
+    np.testing.assert_allclose(found.outcomes["average_best"].errors, means[rows, chosen])
+
+
+def test_only_some_tasks_are_predicted():
+    metatask = make_metatask()
+    found, whole = (evaluate(metatask, ["average_best"], tasks=tasks) for tasks in (["task 4", "task 2"], None))
+    assert found.tasks == ("task 2", "task 4")
+    assert found.outcomes["average_best"].errors.tolist() == whole.outcomes["average_best"].errors[[2, 4]].tolist()
+
+
+def test_a_family_of_one_dataset_learns_from_the_others_when_it_is_left_out():
+    metatask = t2v.bundled_metatask()
+    found = evaluate(metatask, ["average_best"], family="labels", leave="dataset", resamples=1)
+    assert set(found.tasks) == {task.name for task in metatask.tasks if task.family == "labels"}
+    assert len(evaluate(metatask, ["average_best"], family="labels", resamples=1).tasks) == 22
+
+
+def test_strategies_that_cannot_be_fitted_are_left_out_with_their_reason():
+    metatask = replace(make_metatask(), trivial_distances={}, scores={}, distances={})
+    found = evaluate(metatask, ["average_best", "asymmetric"])
+    assert list(found.outcomes) == ["average_best"] and "symmetric distance" in found.left_out["asymmetric"]
+    assert "Left out: asymmetric (no symmetric distance" in str(found)
+    many = str(evaluate(metatask, ["average_best", "logme", "combined domain", "combined + logme"], resamples=9))
+    assert "Left out: 3 strategies, 'logme' and others, for the meta-task lacks what they need" in many
+
+    class Broken(Watching):
+        def predict(self, query):
+            if query.name == "task 5":
+                raise UndefinedScoreError("not this one. Ask another.")
+            return super().predict(query)
+
+    assert "watching" in evaluate(metatask, ["average_best", Broken()]).left_out
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"leave": "universe"}, "leave='universe'"),
+        ({"strategies": ["guess"]}, "no strategy called 'guess'"),
+        ({"tasks": ["task 99"]}, "'task 99' is none of the 9 tasks"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options, match):
+    with pytest.raises(UsageError, match=match):
+        evaluate(make_metatask(), options.pop("strategies", ["average_best"]), **options)
+
+
+def test_one_dataset_or_one_model_leaves_nothing():
+    metatask = make_metatask(datasets=1)
+    with pytest.raises(UsageError, match="no task to learn from"):
+        evaluate(metatask, ["average_best"], leave="dataset")
+    with pytest.raises(UsageError, match="no task has two candidates"):
+        evaluate(metatask.only(range(9), [0]), ["average_best"])
+    with pytest.raises(UsageError, match="'task 0' is the only task"):
+        evaluate(metatask.only([0]), ["average_best"])
+
+
+def slow_optimum(measured, allowed):
+    """Selected on all parts but one, measured on that."""
+    found = []
+    for row in range(len(measured)):
+        parts = []
+        for part in range(measured.shape[2]):
+            rest = [other for other in range(measured.shape[2]) if other != part]
+            means = [(float(measured[row, j, rest].mean()), j) for j in range(measured.shape[1]) if allowed[row, j]]
+            parts.append(measured[row, min(means)[1], part])
+        found.append(np.mean(parts))
+    return np.array(found)
+
+
+def test_the_optimum_is_selected_on_halves_or_on_other_seeds():
+    metatask = make_metatask()
+    found = evaluate(metatask, ["average_best"])
+    assert found.chosen_on == "halves"
+    np.testing.assert_allclose(found.optimum, slow_optimum(metatask.halves[:, :, 0].mean(2), metatask.is_candidate))
+    seeds = evaluate(replace(metatask, halves=None), ["average_best"])
+    assert seeds.chosen_on == "seeds"
+    np.testing.assert_allclose(seeds.optimum, slow_optimum(metatask.errors[:, :, 0], metatask.is_candidate))
+    single = evaluate(with_errors(metatask, metatask.errors[:, :, 0, :1]), ["average_best"])
+    assert single.optimum is None and single.chosen_on is None and "biased low" in str(single)
+
+
+def test_an_optimum_shares_among_equals_and_skips_the_unknown():
+    measured, everybody = np.array([[[0.2, 0.2], [0.2, 0.6], [0.9, 0.9]]]), np.ones((1, 3), dtype=bool)
+    assert select_apart(measured, everybody) == pytest.approx([(0.4 + 0.2) / 2])
+    measured[0, 0] = np.nan
+    assert select_apart(measured, everybody) == pytest.approx([(0.6 + 0.2) / 2])
+    assert np.isnan(select_apart(np.full((1, 2, 1), 0.1), np.ones((1, 2), dtype=bool)))[0]
+
+
+def test_numbers_of_one_ranking():
+    places, errors = np.array([0, 1, 1, 3]), np.array([0.4, 0.1, 0.2, 0.3])
+    assert hit(places, errors, 1) == 0 and hit(places, errors, 2) == 0.5 and hit(places, errors, 3) == 1
+    assert hit(np.zeros(4), np.array([0.1, 0.1, 0.3, 0.4]), 2) == pytest.approx(1 - 1 / 6)
+    assert weigh_tau(places, errors) == pytest.approx(stats.weightedtau(-places.astype(float), -errors)[0])
+    assert weigh_tau(np.argsort(np.argsort(errors)), errors) == pytest.approx(1) and weigh_tau(np.zeros(4), errors) == 0
+    loss = np.array([0.3, 0.1, 0.9, 0.2])
+    gaps = np.array([[loss[i] - loss[j], errors[i] - errors[j]] for i in range(4) for j in range(4)])
+    assert find_fidelity(loss, errors) == pytest.approx(np.corrcoef(gaps.T)[0, 1])
+    assert find_fidelity(np.array([np.nan, 0.1, np.nan, np.nan]), errors) == 0
+    assert find_brier(np.array([0.0, 1, 0, 0]), errors) == 0 and find_brier(np.array([1.0, 0, 0, 0]), errors) == 2
+
+
+def test_intervals_come_from_samples_of_tasks_or_of_datasets():
+    weights = draw_weights(np.arange(5), 400, 3)
+    assert (weights.sum(1) == 5).all() and weights.mean() == pytest.approx(1)
+    groups = draw_weights(np.array(["a", "a", "b"]), 400, 3)
+    assert (groups[:, 0] == groups[:, 1]).all() and set(groups[:, 2]) == {0, 1, 2}
+    above, below = np.array([1.0, 2, 3, 4, np.nan]), np.array([1.0, 1, 1, 1, 1])
+    slow = [(w[:4] @ above[:4]) / w[:4].sum() for w in weights if w[:4].sum()]
+    assert find_interval(weights, above, below) == pytest.approx(tuple(np.percentile(slow, [2.5, 97.5])))
+    assert np.isnan(find_interval(weights, np.full(5, np.nan), below)).all()
+    assert compare_paired(np.zeros(5)) == 1
+    few = np.array([0.0] * 20 + [-3.0, -1.0, -1.0, -2.0, 0.5])
+    ranks, signs = stats.rankdata(np.abs(few[20:])), np.array(list(product([-1, 1], repeat=5)))
+    as_far = np.abs(signs @ ranks) >= abs(np.sign(few[20:]) @ ranks)
+    assert compare_paired(few) == pytest.approx(as_far.mean())
+    gaps = np.array([0.1, -0.2, 0.3, 0.4, 0.5, 0.1])
+    assert compare_paired(gaps) == pytest.approx(stats.wilcoxon(gaps)[1])
+
+
+def test_rows_are_the_formulas():
+    metatask = make_metatask()
+    found = evaluate(metatask, [*NAMES, Watching()], resamples=200)
+    rows = {row["strategy"]: row for row in found.rows}
+    average, own = found.outcomes["average_best"].errors, found.outcomes["symmetric"].errors
+    row = rows["symmetric"]
+    assert row["error"] == pytest.approx(100 * own.mean())
+    assert row["increase"] == pytest.approx(100 * (own.sum() / found.optimum.sum() - 1))
+    assert row["mean_increase"] == pytest.approx(100 * np.mean(own / found.optimum - 1))
+    assert row["smallest_increase"] == pytest.approx(100 * (own.sum() / found.smallest.sum() - 1))
+    assert row["regret"] == pytest.approx(100 * np.mean(own - found.optimum))
+    gaps = 100 * (own - average)
+    assert row["gap"] == pytest.approx(gaps.mean()) and row["p"] == pytest.approx(compare_paired(gaps))
+    assert row["p_group"] == compare_groups(gaps, np.array(found.datasets)) and rows["average_best"]["p_group"] is None
+    weights = draw_weights(np.array(found.datasets), 200, 0)
+    assert (row["gap_group_low"], row["gap_group_high"]) == find_interval(weights, gaps, np.ones(len(gaps)))
+    assert row["increase_low"] <= row["increase"] <= row["increase_high"]
+    assert row["increase_group_low"] <= row["increase_group_high"]
+    assert row["gap_low"] <= row["gap"] <= row["gap_high"] and row["coverage"] is None
+    means, low = np.where(metatask.is_candidate, metatask.mean, np.nan), np.arange(6) / 10
+    inside = [np.nanmean(np.where(np.isnan(r), np.nan, (low <= r) & (r <= low + 0.3))) for r in means]
+    assert rows["watching"]["coverage"] == pytest.approx(100 * np.mean(inside))
+    assert rows["watching"]["width"] == pytest.approx(30) and rows["watching"]["brier"] > 0
+    assert "with 3 of them it cannot be below 0.25" in str(found) and "p datasets" in str(found).splitlines()[0]
+    again = evaluate(metatask, [*NAMES, Watching()], resamples=200).rows
+    assert [{**one, "seconds": 0} for one in again] == [{**one, "seconds": 0} for one in found.rows]
+
+
+def test_a_task_without_any_error_breaks_no_ratio():
+    metatask = make_metatask()
+    errors = metatask.errors[:, :, 0].copy()
+    errors[3] = 0.0
+    found = evaluate(with_errors(metatask, errors), ["average_best", "chance"], resamples=50)
+    row, own, kept = found.rows[1], found.outcomes["chance"].errors, np.arange(9) != 3
+    assert row["mean_increase"] == pytest.approx(100 * np.mean(own[kept] / found.optimum[kept] - 1))
+    assert np.isfinite([value for value in row.values() if isinstance(value, float)]).all()
+
+
+def test_what_is_written_is_what_was_found(tmp_path):
+    found = evaluate(make_metatask(), NAMES, resamples=50)
+    with found.to_csv(tmp_path / "rows.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["strategy"] for row in rows] == NAMES
+    assert float(rows[1]["increase"]) == pytest.approx(found.rows[1]["increase"], rel=1e-5)
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert plain["choices"]["average_best"][0]["model"] == f"model {found.outcomes['average_best'].chosen[0]}"
+    assert plain["rows"][0]["strategy"] == "chance" and plain["optimum_chosen_on"] == "halves"
+    with pytest.raises(ResourceError, match="cannot be written"):
+        found.to_csv(tmp_path / "nowhere" / "rows.csv")
+    text = str(found)
+    assert text.splitlines()[0].startswith("strategy") and "9 tasks, each task left out in turn." in text
+    assert repr(found) == "Evaluation(4 strategies, 9 tasks, leave one task out)"
+    assert "chance" in repr(found.outcomes["chance"])
+
+
+def test_the_p_of_datasets_flips_their_means_and_counts_each_once():
+    groups = np.array(["a"] * 40 + ["b", "c", "d", "e", "f"])
+    gaps = np.array([-1.0] * 40 + [-1.0, -0.5, -0.2, -0.1, -0.4])
+    assert compare_paired(gaps) < 1e-7 and compare_groups(gaps, groups) == 2 / 64
+    # Forty tasks of one dataset against five others: one voice of six.
+    gaps[40:] = 0.3
+    means = np.array([-1.0, 0.3, 0.3, 0.3, 0.3, 0.3])
+    slow = [abs(sum(s * m for s, m in zip(signs, means, strict=True))) for signs in product((-1, 1), repeat=6)]
+    expected = np.mean([one >= abs(means.sum()) - 1e-12 for one in slow])
+    assert compare_groups(gaps, groups) == pytest.approx(expected) and expected > 0.5
+    assert compare_groups(np.zeros(4), np.array(list("abcd"))) == 1.0
+    many = np.random.default_rng(0).normal(-1, 0.1, 30)
+    assert 0 < compare_groups(many, np.arange(30)) < 1e-3

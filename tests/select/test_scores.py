@@ -1,0 +1,398 @@
+"""Each score against its definition, on tasks that are tall, wide, uneven, singular and repeated; and all at once."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.mixture import GaussianMixture
+
+from task2vec.errors import DataError, NotFiniteError, UndefinedScoreError, UsageError
+from task2vec.select import SCORES, score_features, scores
+from task2vec.select.scores import Features, knn, leep, logme, nce, nleep, parc
+from tests.oracles import slow_scores
+
+# How far a score may be from its definition: two of a few hundred pairs in one bin show in the fourth digit of PARC.
+NEAR = {"knn": 1e-12, "h_score": 1e-8, "h_score_shrunk": 1e-8, "transrate": 1e-8, "gbc": 1e-8, "parc": 2e-4}
+ON_FEATURES = [name for name, score in SCORES.items() if not score.needs_source]
+# Whatever is done to the features, these scores are the same.
+INVARIANT = {
+    "rotation": [name for name in ON_FEATURES if name != "parc"],
+    "shift": [name for name in ON_FEATURES if name != "logme"],
+    "scale": ON_FEATURES,
+}
+
+
+def draw(images=40, width=6, classes=3, *, apart=1.0, seed=0):
+    """Normal features whose classes have means `apart` from each other, and the labels; shifted, unlike columns."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(images) % classes
+    means = rng.normal(size=(classes, width)) * apart / np.sqrt(2)
+    x = (means[y] + rng.normal(size=(images, width))) * np.exp(rng.normal(size=width) / 4) + 0.5
+    return x, y
+
+
+def uneven():
+    """Classes of 1, 3, 9 and 20 images."""
+    x, _ = draw(33, 7, 4, seed=5)
+    return x, np.repeat([2, 0, 3, 1], [1, 3, 9, 20])
+
+
+def with_dead_columns():
+    """Two features that never vary, one of them large."""
+    x, y = draw(40, 6, 3, seed=2)
+    x[:, 1], x[:, 4] = 0, 1e3 / 3
+    return x, y
+
+
+def with_duplicates():
+    """Every image twice, and one of them under two labels."""
+    x, y = draw(20, 6, 3, seed=3)
+    x, y = np.concatenate([x, x]), np.concatenate([y, y])
+    y[3], y[23] = 0, 1
+    return x, y
+
+
+CASES = {
+    "tall": lambda: draw(40, 6, 3),
+    "wide": lambda: draw(24, 60, 4, seed=1),
+    "two classes": lambda: draw(30, 4, 2, seed=4),
+    "uneven": uneven,
+    "dead columns": with_dead_columns,
+    "duplicates": with_duplicates,
+    "a class missing": lambda: (draw()[0], draw()[1] * 2 + 1),
+}
+
+
+def tensors(x, y):
+    return torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(np.ascontiguousarray(y))
+
+
+def draw_probabilities(images=40, classes=3, sources=7, *, sure=2.0, seed=0):
+    """Softmax outputs that know something about the labels, and the labels."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, images)
+    y[:classes] = np.arange(classes)
+    logits = rng.normal(size=(images, sources)) + sure * rng.normal(size=(classes, sources))[y]
+    theta = np.exp(logits)
+    return theta / theta.sum(1, keepdims=True), y
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", NEAR)
+def test_equals_its_definition(name, case):
+    x, y = CASES[case]()
+    found = SCORES[name].function(*tensors(x, y))
+    assert found == pytest.approx(getattr(slow_scores, name)(x, y), abs=NEAR[name], rel=NEAR[name])
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 16])
+def test_neighbours_of_any_number(k):
+    x, y = CASES["uneven"]()
+    assert knn(*tensors(x, y), k=k) == pytest.approx(slow_scores.knn(x, y, k), abs=1e-12)
+
+
+@pytest.mark.parametrize("times", [100, 1e5])
+def test_one_very_long_vector_does_not_make_the_others_alike(times):
+    y = torch.arange(300) % 5
+    generator = torch.Generator().manual_seed(0)
+    centres, noise = (torch.randn(*shape, 16, generator=generator) for shape in ((5,), (300,)))
+    x = centres[y] + 2 * noise
+    before = knn(x, y)
+    assert 0.3 < before < 0.8
+    x[0] *= times
+    assert abs(knn(x, y) - before) < 0.03
+
+
+def test_tied_neighbours_share_the_vote():
+    # The first image is as far from one of its own as from one of the others, but for rounding.
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        around = rng.normal(size=(2, 7))
+        around /= np.linalg.norm(around, axis=1, keepdims=True)
+        far = rng.normal(size=(20, 7)) + 5
+        x, y = np.concatenate([np.zeros((1, 7)), around, 1.2 * around, far]), np.array([0, 0, 1, 0, 1] + [0] * 20)
+        assert knn(*tensors(x, y)) == pytest.approx(24.5 / 25)
+
+
+@pytest.mark.parametrize("case", ["tall", "two classes", "uneven", "a class missing"])
+def test_logme_is_the_largest_evidence(case):
+    x, y = CASES[case]()
+    assert logme(*tensors(x, y)) == pytest.approx(slow_scores.logme(x, y), abs=1e-7)
+
+
+def test_logme_is_where_the_papers_iteration_ends():
+    x, y = draw(60, 8, 3, apart=2.0)
+    assert logme(*tensors(x, y)) == pytest.approx(slow_scores.logme_fixed_point(x, y), abs=1e-9)
+
+
+@pytest.mark.parametrize(("width", "apart"), [(40, 1.0), (400, 8.0)])
+def test_logme_with_more_features_than_images(width, apart):
+    x, y = draw(16, width, 2, apart=apart, seed=7)
+    assert logme(*tensors(x, y)) == pytest.approx(slow_scores.logme(x, y), abs=1e-5)
+
+
+def test_logme_of_an_exact_fit_counts_a_residual_of_rounding():
+    y = np.arange(30) % 3
+    # y = F w with w = 1 for one class: a third of the images, and a residual of 10^-12 of them, is what is left.
+    squares, rest = 10.0, 1e-12 * 10
+    t = np.exp(np.linspace(-60, 20, 200_001))
+    evidence = -15 * np.log((10 * t / (squares + t) + rest) / 30) + 1.5 * np.log(t / (squares + t))
+    expected = evidence.max() / 30 - (1 + np.log(2 * np.pi)) / 2
+    assert logme(*tensors(np.eye(3)[y], y)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("sources", "sure"), [(7, 2.0), (60, 1.0), (2, 20.0)])
+def test_leep_and_nce_equal_their_definitions(sources, sure):
+    theta, y = draw_probabilities(sources=sources, sure=sure)
+    assert leep(*tensors(theta, y)) == pytest.approx(slow_scores.leep(theta, y), abs=1e-12)
+    assert nce(*tensors(theta, y)) == pytest.approx(slow_scores.nce(theta, y), abs=1e-12)
+
+
+def test_probabilities_of_half_precision_are_brought_to_sum_one():
+    theta, y = draw_probabilities()
+    assert leep(*tensors(theta * 1.004, y)) == pytest.approx(leep(*tensors(theta, y)), abs=1e-12)
+
+
+def test_leep_and_nce_stay_between_the_entropy_and_zero():
+    theta, y = draw_probabilities()
+    shares = np.bincount(y) / len(y)
+    entropy = -np.sum(shares * np.log(shares))
+    same = np.tile(theta[:1], (len(y), 1))
+    for score in (leep, nce):
+        assert score(*tensors(same, y)) == pytest.approx(-entropy, abs=1e-12)
+        assert score(*tensors(np.eye(3)[y], y)) == 0.0
+        assert -entropy <= score(*tensors(theta, y)) <= 0
+
+
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_classes_further_apart_score_higher(name):
+    found = [SCORES[name].function(*tensors(*draw(120, 5, 3, apart=apart, seed=8))) for apart in (0, 1, 2, 3)]
+    assert found == sorted(found) and found[0] < found[-1]
+
+
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_true_labels_score_higher_than_shuffled_ones(name):
+    x, y = draw(120, 5, 3, apart=2.0, seed=9)
+    shuffled = np.random.default_rng(0).permutation(y)
+    true, false = (SCORES[name].function(*tensors(x, labels)) for labels in (y, shuffled))
+    assert true > false
+
+
+@pytest.mark.parametrize(("change", "name"), [(c, name) for c, names in INVARIANT.items() for name in names])
+@pytest.mark.parametrize("case", ["tall", "wide"])
+def test_what_a_score_is_invariant_to(change, name, case):
+    x, y = CASES[case]()
+    rotation = np.linalg.qr(np.random.default_rng(2).normal(size=(x.shape[1],) * 2))[0]
+    changed = {"rotation": x @ rotation, "shift": x + 3, "scale": x * 1e-6}[change]
+    before, after = (SCORES[name].function(*tensors(features, y)) for features in (x, changed))
+    assert after == pytest.approx(before, abs=2e-4 if name == "parc" else 1e-7)
+
+
+def test_transrate_prefers_a_signal_to_noise_of_more_directions():
+    x, y = draw(60, 80, 4, apart=3.0)
+    noise = np.random.default_rng(1).normal(size=x.shape)
+    transrate = SCORES["transrate"].function
+    signal = x * np.arange(1, 81) ** -0.5
+    assert parc(*tensors(signal, y)) > 0.5 > parc(*tensors(noise, y))
+    assert transrate(*tensors(signal, y)) > 1.5 * transrate(*tensors(noise, y))
+
+
+def test_the_plain_h_score_says_nothing_of_few_images_and_the_shrunk_one_does():
+    x, y = draw(24, 60, 4, apart=2.0, seed=1)
+    shuffled = np.random.default_rng(0).permutation(y)
+    plain, shrunk = SCORES["h_score"].function, SCORES["h_score_shrunk"].function
+    assert plain(*tensors(x, y)) == pytest.approx(3) == plain(*tensors(x, shuffled))
+    assert shrunk(*tensors(x, y)) > 1.2 * shrunk(*tensors(x, shuffled))
+
+
+@pytest.mark.parametrize("value", [0.0, 1 / 3])
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_constant_features_say_nothing(name, value):
+    y = np.arange(30) % 3
+    x = np.full((30, 5), value)
+    found = SCORES[name].function(*tensors(x, y))
+    rng = np.random.default_rng(0)
+    assert np.isfinite(found)
+    assert found == pytest.approx(SCORES[name].function(*tensors(x, rng.permutation(y))), abs=1e-9)
+    assert found <= SCORES[name].function(*tensors(*draw(30, 5, 3, apart=3.0)))
+
+
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_perfect_features_are_finite_and_best(name):
+    y = np.arange(30) % 3
+    perfect = SCORES[name].function(*tensors(np.eye(3)[y], y))
+    assert np.isfinite(perfect)
+    assert perfect >= SCORES[name].function(*tensors(*draw(30, 3, 3, apart=2.0)))
+
+
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_huge_and_tiny_features_are_borne(name):
+    x, y = draw()
+    expected = SCORES[name].function(*tensors(x, y))
+    for factor in (1e-30, 1e30):
+        assert SCORES[name].function(*tensors(x * factor, y)) == pytest.approx(expected, abs=2e-4)
+
+
+def test_one_image_per_class_has_no_pairs():
+    x, _ = draw(6, 4, 2)
+    with pytest.raises(UndefinedScoreError, match="no two of the 6 images"):
+        parc(*tensors(x, np.arange(6)))
+    for name in set(ON_FEATURES) - {"parc"}:
+        assert np.isfinite(SCORES[name].function(*tensors(x, np.arange(6))))
+
+
+def test_prepared_features_give_the_same_numbers():
+    x, y = tensors(*CASES["uneven"]())
+    prepared = Features.of(x)
+    for name in ON_FEATURES:
+        assert SCORES[name].function(prepared, y) == SCORES[name].function(x, y)
+    assert Features.of(prepared) is prepared
+
+
+def test_what_cannot_be_scored_is_refused():
+    x, y = tensors(*draw())
+    with pytest.raises(UndefinedScoreError, match=r"all 40 images are of one class \(1\)"):
+        knn(x, torch.ones(40, dtype=torch.long))
+    with pytest.raises(UsageError, match=r"shape \(39,\) do not fit 40 images"):
+        knn(x, y[:-1])
+    with pytest.raises(UsageError, match="not one row per image"):
+        knn(x[0], y)
+    with pytest.raises(UsageError, match="k=17"):
+        knn(x, y, k=17)
+    broken = x.clone()
+    broken[7, 2] = torch.nan
+    with pytest.raises(NotFiniteError, match="image 7"):
+        knn(broken, y)
+    with pytest.raises(DataError, match=r"image 0 sum to 6.*not logits"):
+        leep(torch.full((40, 3), 2.0), y)
+    negative = torch.tensor([[0.5, 0.5], [1.5, -0.5]])
+    with pytest.raises(DataError, match="no distribution"):
+        nce(negative, torch.tensor([0, 1]))
+
+
+def test_nleep_is_leep_on_the_components():
+    x, y = draw(100, 12, 3, apart=2.0)
+    z = x - x.mean(0)
+    _, singular, right = np.linalg.svd(z, full_matrices=False)
+    kept = int(np.searchsorted(np.cumsum(singular**2) / np.sum(singular**2), 0.8)) + 1
+    points = z @ right[:kept].T
+    options = {"covariance_type": "diag", "reg_covar": 1e-3 * points.var(0).mean(), "tol": 1e-2, "random_state": 0}
+    members = GaussianMixture(15, **options).fit(points).predict_proba(points)
+    assert 1 < kept < 12 and nleep(*tensors(x, y)) == pytest.approx(slow_scores.leep(members, y), abs=1e-6)
+
+
+def test_small_tasks_get_fewer_components_and_the_seed_decides():
+    x, y = tensors(*draw(40, 6, 3))
+    prepared = Features.of(x)
+    nleep(prepared, y)
+    assert [members.shape for members in prepared._mixtures.values()] == [(40, 8)]
+    assert nleep(x, y, seed=1) == nleep(prepared, y, seed=1) != nleep(x, y, seed=2)
+    repeated = torch.from_numpy(np.repeat(np.random.default_rng(0).normal(size=(10, 3)), 3, axis=0))
+    members = scores._fit_mixture(repeated, 30, 0)  # more components than distinct points
+    torch.testing.assert_close(members.sum(1), torch.ones(30, dtype=torch.float64))
+
+
+# --- all at once -----------------------------------------------------------------------------------------------------
+
+
+def make_scored():
+    theta, y = draw_probabilities(60)
+    x, _ = draw(60, 5, 3)
+    x = x + np.eye(3, 5)[y]
+    return (*tensors(x, y), torch.from_numpy(theta))
+
+
+def test_every_score_is_the_one_of_its_function():
+    x, y, theta = make_scored()
+    found = score_features(x, y, source_probabilities=theta, classes=3)
+    assert list(found) == list(SCORES) and not found.reasons
+    for name, score in SCORES.items():
+        assert score.name == name
+        assert found[name] == score.function(theta if score.needs_source else x, y)
+        assert found.seconds[name] >= 0
+
+
+def test_without_source_probabilities_two_scores_say_why_they_are_missing():
+    x, y, _ = make_scored()
+    found = score_features(x, y, classes=3)
+    assert set(found.reasons) == {"leep", "nce"} == {name for name, value in found.items() if math.isnan(value)}
+    assert "source_probabilities" in found.reasons["nce"]
+
+
+def test_probabilities_of_attributes_leave_the_two_undefined_and_the_others_be():
+    x, y, theta = make_scored()
+    sigmoids = torch.sigmoid(theta.log() + 2)
+    for targets, how in (
+        (y, {"classes": 3}),
+        (torch.stack([y == 0, y == 1], 1), {"classes": 2, "is_multilabel": True}),
+    ):
+        found, without = (score_features(x, targets, source_probabilities=p, **how) for p in (sigmoids, None))
+        assert (
+            set(found.reasons) == {"leep", "nce"} and math.isnan(found["leep"]) and "attributes" in found.reasons["nce"]
+        )
+        assert {name: found[name] for name in SCORES if name not in found.reasons} == {
+            name: without[name] for name in SCORES if name not in without.reasons
+        }
+        sound = score_features(x, targets, source_probabilities=theta, **how)
+        assert not sound.reasons
+
+
+def test_the_spectrum_is_computed_once(monkeypatch):
+    calls = []
+    eigh = torch.linalg.eigh
+    monkeypatch.setattr(scores.torch.linalg, "eigh", lambda matrix: calls.append(matrix.shape) or eigh(matrix))
+    x, y, _ = make_scored()
+    score_features(x, y, classes=3)
+    assert len(calls) == 2  # centred, and as they are for LogME
+    calls.clear()
+    score_features(x, torch.stack([y == 0, y == 1], dim=1), classes=2, is_multilabel=True)
+    assert len(calls) == 2
+
+
+def test_attributes_score_the_mean_of_their_tasks():
+    x, y, theta = make_scored()
+    attributes = torch.stack([y == 0, y > 3, y == 2], dim=1)
+    found = score_features(x, attributes, source_probabilities=theta, classes=3, is_multilabel=True)
+    assert found.left_out == (1,)
+    parts = [score_features(x, attributes[:, a].long(), source_probabilities=theta, classes=2) for a in (0, 2)]
+    for name in SCORES:
+        assert found[name] == pytest.approx((parts[0][name] + parts[1][name]) / 2, rel=1e-12)
+
+
+def test_nothing_to_distinguish():
+    x, _, _ = make_scored()
+    one = score_features(x, torch.zeros(60, dtype=torch.long), classes=3)
+    assert all(math.isnan(value) for value in one.values())
+    assert "one class" in one.reasons["knn"]
+    same = score_features(x, torch.ones(60, 2), classes=2, is_multilabel=True)
+    assert all(math.isnan(value) for value in same.values()) and same.left_out == (0, 1)
+    alone = score_features(x[:3], torch.arange(3), classes=3)
+    assert "no two of the 3 images" in alone.reasons["parc"] and alone["knn"] == 0
+
+
+def test_bad_input_is_refused():
+    x, y, theta = make_scored()
+    with pytest.raises(UsageError, match=r"'logm'.*logme"):
+        score_features(x, y, classes=3, which=["logm"])
+    with pytest.raises(DataError, match="from 0 to 2, and a task of 2 classes has only 0 to 1"):
+        score_features(x, y, classes=2)
+    with pytest.raises(DataError, match="from -1 to"):
+        score_features(x, y - 1, classes=3)
+    with pytest.raises(DataError, match="not whole numbers"):
+        score_features(x, y + 0.5, classes=4)
+    with pytest.raises(UsageError, match="one class per image"):
+        score_features(x, y[:, None], classes=3)
+    with pytest.raises(UsageError, match="3 attributes per image"):
+        score_features(x, y, classes=3, is_multilabel=True)
+    with pytest.raises(UsageError, match="60 rows of features and 59 of targets"):
+        score_features(x, y[1:], classes=3)
+    with pytest.raises(UsageError, match="59 of source_probabilities"):
+        score_features(x, y, classes=3, source_probabilities=theta[1:])
+    with pytest.raises(DataError, match="has only 0 to 1"):
+        score_features(x, torch.full((60, 2), 2), classes=2, is_multilabel=True)
+
+
+def test_arrays_of_numpy_are_told_how_to_become_tensors():
+    with pytest.raises(UsageError, match=r"torch.as_tensor\(features\)"):
+        score_features(np.zeros((4, 2)), torch.arange(4) % 2, classes=2)  # type: ignore[arg-type]

@@ -1,0 +1,202 @@
+"""The server follows the library without a restart, reading creates nothing, damage stays local; maps grow in place."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from task2vec import Library, MeasuredError
+from task2vec.errors import LibraryError
+from task2vec.library import Expert
+from task2vec.web import ServeSettings, state
+from task2vec.web.security import RequestError
+from tests.cli.material import make
+from tests.select.material import TASKS, make_world
+from tests.web.serving import ask, find_id, serving, wait_for
+
+
+def positions(answer):
+    return {point["id"]: (point["x"], point["y"]) for point in answer["points"]}
+
+
+def damage(monkeypatch, name):
+    """Makes the embeddings of a task unreadable."""
+    get = Library.get
+
+    def fail(library, what, **options):
+        found = get(library, what, **options)
+        if found.task == name:
+            raise LibraryError(f"the embedding of '{name}' in '{library.folder}' is damaged. Restore a copy.")
+        return found
+
+    monkeypatch.setattr(Library, "get", fail)
+
+
+def test_what_others_add_rename_and_remove_is_seen_at_once(library):
+    with serving(library) as client, Library.open(library) as other:
+        before = ask(client, "/status")
+        other.add(make("newcomer", 500, kind=1))
+        after = ask(client, "/status")
+        assert after["tasks"] == before["tasks"] + 1 and after["revision"] != before["revision"]
+        text = find_id(client, "newcomer")
+        other.rename("newcomer", "old hand")
+        assert ask(client, f"/tasks/{text}")["name"] == "old hand"
+        other.remove("old hand")
+        assert ask(client, f"/tasks/{text}", 404)
+        assert ask(client, "/status")["revision"] == before["revision"]
+
+
+def test_an_unchanged_library_is_not_read_again(library, monkeypatch):
+    served = state.State(ServeSettings(library=library), metatask=make_world())
+    try:
+        view = served.read_view()
+        monkeypatch.setattr(Library, "tasks", None)
+        assert served.read_view() is view
+    finally:
+        served.close()
+
+
+def test_reading_creates_no_library(tmp_path):
+    with serving(tmp_path / "none") as client:
+        found = ask(client, "/status")
+        assert found["tasks"] == TASKS and found["library"] == "none" and not (tmp_path / "none").exists()
+        with Library.open(tmp_path / "none") as library:
+            library.add(make("first", 1000))
+        assert ask(client, "/status")["tasks"] == TASKS + 1
+
+
+def test_a_bundled_task_that_is_in_the_library_is_shown_once(library):
+    with Library.open(library) as opened:
+        opened.add(make("my own name for it", 3, kind=1))
+    with serving(library) as client:
+        names = [one["name"] for one in ask(client, "/tasks", limit=200)["tasks"]]
+    assert "my own name for it" in names and "task 3" not in names and len(names) == TASKS + 6
+
+
+def test_the_newest_embedding_of_a_space_is_shown_and_older_ones_displace_no_neighbour(library):
+    newest = make("own 1", 101, kind=1, noise=0.2)
+    with Library.open(library) as opened:
+        for seed in range(1, 5):
+            one = newest if seed == 4 else make("own 1", 101, kind=1, noise=0.3)
+            one.provenance["settings"]["seed"] = seed
+            opened.add(one)
+    with serving(library) as client:
+        (line,) = ask(client, "/tasks", q="own 1")["tasks"]
+        assert line["norm"] == pytest.approx(newest.norm())
+        other = find_id(client, "own 3")
+        near = ask(client, f"/tasks/{other}/nearest", limit=100)["neighbours"]
+        assert len({one["id"] for one in near}) == len(near) == TASKS + 5
+        for limit in range(1, len(near)):
+            assert ask(client, f"/tasks/{other}/nearest", limit=limit)["neighbours"] == near[:limit]
+
+
+def test_a_damaged_embedding_is_named_and_the_others_still_work(library, monkeypatch):
+    damage(monkeypatch, "own 2")
+    with serving(library) as client:
+        problem = ask(client, f"/tasks/{find_id(client, 'own 2')}", 500)["error"]
+        assert "own 2" in problem["what"] and str(library) not in str(problem)
+        assert ask(client, f"/tasks/{find_id(client, 'own 1')}/nearest")["neighbours"]
+        assert len(wait_for(client, "/map").json()["points"]) == TASKS + 6
+
+
+def test_errors_of_the_library_count(library):
+    with Library.open(library) as opened:
+        task = opened.task("own 1").fingerprint
+        opened.add(Expert("mine", "timm", "resnet18", parameters=11_000_000))
+        protocol = "linear-2, train half, logistic, usual"
+        opened.add(*(MeasuredError(task, "mine", error, protocol, seed) for seed, error in enumerate((0.1, 0.2))))
+    with serving(library) as client:
+        text = find_id(client, "own 1")
+        assert ask(client, f"/tasks/{text}")["best_error"] == pytest.approx(0.15)
+        mine = next(one for one in ask(client, "/models")["models"] if one["name"] == "mine")
+        assert (mine["mean_error"], mine["tasks"], mine["origin"]) == (pytest.approx(0.15), 1, "library")
+        rows = ask(client, f"/tasks/{text}/recommendation", shots="half")["rows"]
+        assert {one["model"]: one["measured"] for one in rows}["mine"] == pytest.approx(0.15)
+
+
+def test_the_space_of_the_library_is_the_default_if_it_is_elsewhere(tmp_path):
+    with Library.open(tmp_path / "tasks") as opened:
+        opened.add(make("a", 1, weights="cd"), make("b", 2, weights="cd"), make("c", 3, weights="ef"))
+    with serving(tmp_path / "tasks") as client:
+        spaces = ask(client, "/status")["spaces"]
+    assert [(space["tasks"], space["is_default"]) for space in spaces] == [(2, True), (TASKS, False), (1, False)]
+
+
+def test_a_map_is_made_in_the_background_and_grows_in_place(library):
+    with serving(library) as client:
+        progress = ask(client, "/map", 202)
+        assert progress["stage"] and 0 <= progress["done"] <= 1
+        whole = wait_for(client, "/map").json()
+        assert len(whole["points"]) == TASKS + 6 and whole["method"].startswith("t-SNE")
+        assert np.isfinite(list(positions(whole).values())).all()
+        assert ask(client, "/map", space=whole["space"]) == whole
+        with Library.open(library) as opened:
+            opened.add(make("newcomer", 500, kind=1))
+        grown = wait_for(client, "/map").json()
+        before, after = positions(whole), positions(grown)
+        assert {one: after[one] for one in before} == before and len(after) == len(before) + 1
+        assert "1 added later" in grown["method"]
+        with Library.open(library) as opened:
+            opened.remove("newcomer")
+        assert positions(ask(client, "/map")) == before
+        client.state._charts.clear()  # as if eight other spaces had been looked at
+        assert positions(wait_for(client, "/map").json()).keys() == before.keys()
+
+
+def test_kinds_are_apart_on_a_large_map_too(library, monkeypatch):
+    monkeypatch.setattr(state, "MOST_EXACT", 20)
+    monkeypatch.setattr(state, "LANDMARKS", 30)
+    with Library.open(library) as opened:
+        opened.add(*(make(f"more {number}", 600 + number, kind=number % 2) for number in range(40)))
+    served, steps = state.State(ServeSettings(library=library), metatask=make_world()), []
+    try:
+        view = served.read_view()
+        members = view.members[view.find_space(None).id]
+        chart = served.make_chart(members, lambda stage, done: steps.append((stage, done)))
+    finally:
+        served.close()
+    assert len(chart.base) == 30 and len(chart.positions) == TASKS + 46
+    named = {entry.summary.name: np.array(chart.positions[entry.id]) for entry in members}
+    kinds = [np.array([named[f"more {number}"] for number in range(kind, 40, 2)]) for kind in (0, 1)]
+    spread = max(np.linalg.norm(kind - kind.mean(0), axis=1).mean() for kind in kinds)
+    assert np.linalg.norm(kinds[0].mean(0) - kinds[1].mean(0)) > 1.5 * spread
+    done = [part for _, part in steps]
+    assert done == sorted(done) and {stage for stage, _ in steps} >= {"reading", "laying out", "placing"}
+
+
+def test_a_map_that_has_grown_by_half_is_made_anew(library, monkeypatch):
+    monkeypatch.setattr(state, "LANDMARKS", 30)
+    with serving(library) as client:
+        wait_for(client, "/map")
+        with Library.open(library) as opened:
+            opened.add(*(make(f"more {number}", 600 + number, kind=number % 2) for number in range(12)))
+        assert "later" not in wait_for(client, "/map").json()["method"]
+
+
+def test_without_opentsne_maps_use_classical_scaling_and_the_status_says_so(library, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    monkeypatch.setattr("task2vec.web.routes.find_spec", lambda name: None)
+    with serving(library) as client:
+        assert wait_for(client, "/map").json()["method"] == "classical scaling"
+        assert "pip install 'task2vec[map]'" in ask(client, "/status")["layout"]
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_few_tasks_make_a_map(tmp_path, count):
+    with Library.open(tmp_path / "tasks") as opened:
+        opened.add(*(make(f"task {number}", 100 + number, weights="cd") for number in range(count)))
+    with serving(tmp_path / "tasks") as client:
+        assert len(positions(wait_for(client, "/map").json())) == count
+
+
+def test_a_failure_in_the_background_is_reported_and_its_traceback_does_not_grow(library, monkeypatch):
+    monkeypatch.setattr(state.State, "make_chart", lambda *args: 1 / 0)
+    with serving(library) as client:
+        answer = wait_for(client, "/map", lambda answer: answer.status_code != 202)
+        assert answer.status_code == 500 and "ZeroDivisionError" in answer.json()["error"]["what"]
+        view, depths = client.state.read_view(), []
+        for _ in range(3):
+            with pytest.raises(RequestError) as caught:
+                client.state.find_chart(view, view.find_space(None))
+            depths.append(len(caught.traceback))
+    assert len(set(depths)) == 1
