@@ -3,7 +3,7 @@
     python benchmarks/combined.py [--part candidates|abstaining|worlds|speed] [--out FOLDER]
 
 Prints the tables of docs/explanation/selection.md and writes them as CSV.
- Every figure is of tasks that were left out when it was
+Every figure is of tasks that were left out when it was
 fitted, scales and widths included.
 """
 

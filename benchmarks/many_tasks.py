@@ -38,7 +38,7 @@ from benchmarks.measure import (  # noqa: E402
     wall_clock,
 )
 from task2vec.embedding.batching import tensor_cores  # noqa: E402
-from task2vec.embedding.single import measure_with_halves, prepare_job  # noqa: E402
+from task2vec.embedding.single import prepare_job  # noqa: E402
 from task2vec.progress import silent  # noqa: E402
 
 TASKS, PAIRS = 256, 400
@@ -139,7 +139,7 @@ def measure_alone(
         steps = prepare_job(tasks[number], probe, **one)
         with tensor_cores(steps.pixels.device):
             features = steps.features(silent)
-        again = lambda: measure_with_halves(tasks[number], steps, features, silent)  # noqa: B023, E731
+        again = lambda: steps.embed(tasks[number], features, silent)  # noqa: B023, E731
         found["cached"].append(timed(again, plan.clock)[1])
         pairs = embedding.provenance["counts"]["backpropagated"]
         found["limit"].append(pairs * bare_seconds(steps.passes.network, probe, plan))

@@ -1,1 +1,1 @@
-"""The experiments of Achille 2019, made with the public API alone, as a user would."""
+"""The experiments of Achille 2019, one file or a few each, made with the public API as a user would."""

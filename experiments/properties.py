@@ -1,26 +1,53 @@
-"""What the embedding says of a task (Achille 2019, section 2): difficulty, labels, number of classes, sample size.
+"""What the embedding shows of a task (Achille 2019, section 2): difficulty, labels, number of classes, sample size.
 
 Every experiment is a list of cases, which are tasks with what was done to them, and one embedding per case. The
-yardstick of "no information" is `t2v.trivial(embedding)`, with the prior of that very embedding. The paper's estimator
+reference of "no information" is `t2v.trivial(embedding)`, with the prior of that very embedding. The paper's estimator
 is a precision, (N / beta) F + 1 / v, and its trivial embedding 1 / v; ours is the same times beta / N, and the distance
-looks at ratios only, so the factor drops out. Held against the prior of another number of images, a small task would be
-asked to lie where no embedding of its size can. How much of the way the prior alone goes is told by two more numbers:
-its share of the vector, and the distance that the same Fisher would have beside the prior of `REFERENCE` images.
+depends on ratios only, so the factor cancels. Compared with the prior of another number of images, a small task would
+have to lie where no embedding of its size can. Two more numbers show how far the prior alone goes: its share of the
+vector, and the distance that the same Fisher would have with the prior of `REFERENCE` images.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import typer
 
 import task2vec as t2v
-from experiments.collection import Collection, Member
+from experiments.collection import Collection, Member, read_collection, sample_collection
+from experiments.report import (
+    FAILS,
+    HOLDS,
+    PARTLY,
+    UNCLEAR,
+    Claim,
+    Row,
+    correlate,
+    make_app,
+    open_figure,
+    print_claims,
+    say,
+    split_rows,
+    write_rows,
+)
+from task2vec import plots
+from task2vec.text import pluralize
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 REFERENCE = 1000
 TRUE, SHUFFLED, ALL_BUT_ONE = "true labels", "shuffled labels", "all but one image alike"
-
-Row = dict[str, Any]
+# An embedding has landed on the trivial one when it went at least this part of the way there.
+LANDED = 0.9
+# A difference counts when it is more than so many of its standard errors.
+STANDARD_ERRORS = 2.0
 
 
 @dataclass(frozen=True)
@@ -48,106 +75,55 @@ class Plan:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Case:
-    """A task to embed, and what its row says besides."""
-
-    about: Row
-    task: t2v.Task
+# What a row says of a task, and the task.
+Case = tuple[Row, t2v.Task]
 
 
-@dataclass
-class Embedder:
-    """Embeds every task once, whoever asks for it, and keeps the numbers.
-
-    Attributes:
-        probe: of all embeddings.
-        settings: of all embeddings.
-        device: where to compute; None takes a GPU if there is one.
-        report: called with a few words before each embedding.
-        known: what was measured, by the fingerprint of the task.
-    """
-
-    probe: t2v.Probe
-    settings: t2v.EmbedSettings
-    device: str | None = None
-    report: Callable[[str], None] = lambda step: None
-    known: dict[str, Row] = field(default_factory=dict)
-
-    def embed(self, task: t2v.Task, why: str) -> t2v.Embedding:
-        """The embedding, computed now."""
-        self.report(f"{why}: {task.name}")
-        embedding = t2v.embed(task, self.probe, settings=self.settings, device=self.device)
-        self.known[task.fingerprint] = measure(embedding)
-        return embedding
-
-    def rows(self, cases: Iterable[Case], why: str) -> list[Row]:
-        """One row per case: what it is, then what was measured."""
-        rows = []
-        for case in cases:
-            if case.task.fingerprint not in self.known:
-                self.embed(case.task, why)
-            rows.append({**case.about, **self.known[case.task.fingerprint]})
-        return rows
-
-
-def measure(embedding: t2v.Embedding) -> Row:
-    """The numbers of an embedding: size, error, norm, and how far it is from the trivial one."""
-    counts, head = embedding.provenance["counts"], embedding.provenance["head"]
-    at_reference = replace(embedding, prior=embedding.prior * (counts["images"] / REFERENCE))
+def plan_cases(collection: Collection, plan: Plan) -> dict[str, list[Case]]:
+    """The cases of all experiments."""
     return {
-        "images": counts["images"],
-        "classes": counts["classes"],
-        "error": head["cv_error"],
-        "chance": 1 - 1 / counts["classes"],
-        "l2": head["l2"],
-        "norm": embedding.norm(),
-        "distance": t2v.distance.symmetric(embedding, t2v.trivial(embedding)),
-        "distance_with_prior_of_1000": t2v.distance.symmetric(at_reference, t2v.trivial(at_reference)),
-        "prior_share": float(np.mean(embedding.prior / embedding.vector)),
-        "relative_error": embedding.provenance["relative_error"],
+        "labels": _plan_labels(collection.rich, plan),
+        "classes": _plan_classes(collection.rich[0].task, plan),
+        "sample_size": _plan_sample_size(collection.rich, plan),
+        "norm_error": [({"dataset": one.dataset, "task": one.task.name}, one.task) for one in collection.members],
     }
 
 
-def plan_norm_error(members: Sequence[Member]) -> list[Case]:
-    """Every task as it is."""
-    return [Case({"dataset": member.dataset, "task": member.task.name}, member.task) for member in members]
-
-
-def plan_labels(rich: Sequence[Member], plan: Plan) -> list[Case]:
+def _plan_labels(rich: Sequence[Member], plan: Plan) -> list[Case]:
     """Tasks with the labels of a growing part of their images shuffled."""
     cases = []
-    for number, task in enumerate(_bases(rich, plan)):
+    for number, task in enumerate(_cut_rich(rich, plan)):
         task = cut_images(task, plan.most_images, rng=np.random.default_rng([plan.seed, 2, number]))
         for share in plan.shuffled:
             for repeat in range(plan.repeats if share else 1):
                 rng = np.random.default_rng([plan.seed, 3, number, repeat])
                 about = {"task": task.name, "shuffled": share, "repeat": repeat}
-                cases.append(Case(about, shuffle_labels(task, share, rng=rng)))
+                cases.append((about, shuffle_labels(task, share, rng=rng)))
     return cases
 
 
-def plan_classes(rich: Sequence[Member], plan: Plan) -> list[Case]:
+def _plan_classes(task: t2v.Task, plan: Plan) -> list[Case]:
     """Random classes of the richest task, few to all, equally many images of each."""
-    task = rich[0].task
     images = min(plan.most_images, int(task.counts.min()))
     cases = []
     for count in sorted({*(count for count in plan.classes if count < len(task.classes)), len(task.classes)}):
         for repeat in range(plan.repeats):
             rng = np.random.default_rng([plan.seed, 4, count, repeat])
             about = {"task": task.name, "images_per_class": images, "repeat": repeat}
-            cases.append(Case(about, cut_images(cut_classes(task, count, rng=rng), images, rng=rng)))
+            cases.append((about, cut_images(cut_classes(task, count, rng=rng), images, rng=rng)))
     return cases
 
 
-def plan_sample_size(rich: Sequence[Member], plan: Plan) -> list[Case]:
-    """Few to many images per class; the first task also with labels that say nothing.
+def _plan_sample_size(rich: Sequence[Member], plan: Plan) -> list[Case]:
+    """Few to many images per class; the first task also with labels without information.
 
     The subsets of one repeat are nested, so that steps from one size to the next can be compared pair by pair.
     """
     cases = []
-    for number, task in enumerate(_bases(rich, plan)):
-        for size in _fitting_sizes(task, plan):
+    for number, task in enumerate(_cut_rich(rich, plan)):
+        # Subsets that differ from one another: at most two thirds of the images of a class.
+        most = max(1, int(task.counts.min()) * 2 // 3)
+        for size in [size for size in plan.sizes if size <= most]:
             for repeat in range(plan.repeats):
                 subset = cut_images(task, size, rng=np.random.default_rng([plan.seed, 5, number, repeat]))
                 rng = np.random.default_rng([plan.seed, 6, repeat, size])
@@ -156,61 +132,14 @@ def plan_sample_size(rich: Sequence[Member], plan: Plan) -> list[Case]:
                     kinds[SHUFFLED] = shuffle_labels(subset, 1.0, rng=rng)
                     kinds[ALL_BUT_ONE] = single_out(subset, rng=rng)
                 about = {"task": task.name, "images_per_class": size, "repeat": repeat}
-                cases += [Case({**about, "labels": kind}, cut) for kind, cut in kinds.items()]
+                cases += [({**about, "labels": kind}, cut) for kind, cut in kinds.items()]
     return cases
 
 
-@dataclass(frozen=True)
-class Experiments:
-    """The cases of all experiments, planned before anything is embedded."""
-
-    norm_error: list[Case]
-    labels: list[Case]
-    classes: list[Case]
-    sample_size: list[Case]
-    seed: int
-
-    @classmethod
-    def of(cls, collection: Collection, plan: Plan) -> "Experiments":
-        """What is to be done with the tasks of a collection."""
-        rich = collection.rich
-        return cls(
-            plan_norm_error(collection.members),
-            plan_labels(rich, plan),
-            plan_classes(rich, plan),
-            plan_sample_size(rich, plan),
-            plan.seed,
-        )
-
-    def __len__(self) -> int:
-        """How many embeddings it takes: one for every task that is not another's twin, and one for the relabelled."""
-        cases = (*self.norm_error, *self.labels, *self.classes, *self.sample_size)
-        return len({case.task.fingerprint for case in cases}) + 1
-
-    def run(self, embedder: Embedder) -> dict[str, list[Row]]:
-        """The rows of every experiment, by its name."""
-        untouched = next(case.task for case in self.labels if not case.about["shuffled"])
-        return {
-            "relabelled": [check_relabelling(untouched, embedder, seed=self.seed)],
-            "labels": embedder.rows(self.labels, "labels"),
-            "classes": embedder.rows(self.classes, "number of classes"),
-            "sample_size": embedder.rows(self.sample_size, "sample size"),
-            "norm_error": embedder.rows(self.norm_error, "norm and error"),
-        }
-
-
-def check_relabelling(task: t2v.Task, embedder: Embedder, *, seed: int) -> Row:
-    """How far the embedding moves under other names and numbers of the classes and another order of the images."""
-    given = embedder.embed(task, "as it is")
-    other = embedder.embed(relabel(task, rng=np.random.default_rng([seed, 1])), "relabelled")
-    difference = np.abs(given.vector - other.vector)
-    return {
-        "task": task.name,
-        "filters": len(given),
-        "filters_changed": int((difference > 0).sum()),
-        "largest_difference": float(difference.max()),
-        "largest_relative_difference": float((difference / given.vector).max()),
-    }
+def _cut_rich(rich: Sequence[Member], plan: Plan) -> list[t2v.Task]:
+    """The rich tasks that are shuffled and thinned, cut to equally many classes where they have more."""
+    tasks = [member.task for member in rich[: plan.tasks]]
+    return [cut_classes(task, plan.most_classes, rng=np.random.default_rng([plan.seed, 0])) for task in tasks]
 
 
 def relabel(task: t2v.Task, *, rng: np.random.Generator) -> t2v.Task:
@@ -222,7 +151,7 @@ def relabel(task: t2v.Task, *, rng: np.random.Generator) -> t2v.Task:
 
 
 def shuffle_labels(task: t2v.Task, share: float, *, rng: np.random.Generator) -> t2v.Task:
-    """The task with the labels of a random part of its images dealt out anew among them; class sizes stay."""
+    """The task with the labels of a random part of its images permuted among them; class sizes stay."""
     chosen = rng.permutation(len(task))[: round(share * len(task))]
     targets = task.targets.copy()
     targets[chosen] = rng.permutation(targets[chosen])
@@ -248,19 +177,326 @@ def cut_images(task: t2v.Task, count: int, *, rng: np.random.Generator) -> t2v.T
     return task.subset(np.sort(np.concatenate([order[:count] for order in orders])))
 
 
-def _fitting_sizes(task: t2v.Task, plan: Plan) -> list[int]:
-    """The sizes of subsets that differ from one another: at most two thirds of the images of a class."""
-    most = max(1, int(task.counts.min()) * 2 // 3)
-    return [size for size in plan.sizes if size <= most]
+# --- embeddings ------------------------------------------------------------------------------------------------------
 
 
-def _bases(rich: Sequence[Member], plan: Plan) -> list[t2v.Task]:
-    """The rich tasks that are shuffled and thinned, cut to equally many classes where they have more."""
-    tasks = [member.task for member in rich[: plan.tasks]]
-    return [cut_classes(t, plan.most_classes, rng=np.random.default_rng([plan.seed, 0])) for t in tasks]
+@dataclass
+class Embedder:
+    """Embeds every task once and keeps its numbers, by the fingerprint of the task."""
 
+    probe: t2v.Probe
+    settings: t2v.EmbedSettings
+    device: str | None = None
+    known: dict[str, Row] = field(default_factory=dict)
+
+    def embed(self, task: t2v.Task) -> t2v.Embedding:
+        """The embedding, computed now."""
+        embedding = t2v.embed(task, self.probe, settings=self.settings, device=self.device)
+        self.known[task.fingerprint] = measure(embedding)
+        return embedding
+
+    def run(self, cases: Iterable[Case]) -> list[Row]:
+        """One row per case: what it is, then what was measured."""
+        rows = []
+        for about, task in cases:
+            if task.fingerprint not in self.known:
+                self.embed(task)
+            rows.append({**about, **self.known[task.fingerprint]})
+        return rows
+
+
+def measure(embedding: t2v.Embedding) -> Row:
+    """The numbers of an embedding: size, error, norm, and how far it is from the trivial one."""
+    counts, head = embedding.provenance["counts"], embedding.provenance["head"]
+    at_reference = replace(embedding, prior=embedding.prior * (counts["images"] / REFERENCE))
+    return {
+        "images": counts["images"],
+        "classes": counts["classes"],
+        "error": head["cv_error"],
+        "chance": 1 - 1 / counts["classes"],
+        "l2": head["l2"],
+        "norm": embedding.norm(),
+        "distance": t2v.distance.symmetric(embedding, t2v.trivial(embedding)),
+        "distance_with_prior_of_1000": t2v.distance.symmetric(at_reference, t2v.trivial(at_reference)),
+        "prior_share": float(np.mean(embedding.prior / embedding.vector)),
+        "relative_error": embedding.provenance["relative_error"],
+    }
+
+
+def run_experiments(collection: Collection, plan: Plan, embedder: Embedder) -> dict[str, list[Row]]:
+    """The rows of every experiment, by its name."""
+    cases = plan_cases(collection, plan)
+    untouched = next(task for about, task in cases["labels"] if not about["shuffled"])
+    given, other = (
+        embedder.embed(task) for task in (untouched, relabel(untouched, rng=np.random.default_rng([plan.seed, 1])))
+    )
+    difference = np.abs(given.vector - other.vector)
+    moved = {"task": untouched.name, "filters": len(given), "filters_changed": int((difference > 0).sum())}
+    moved |= {"largest_difference": float(difference.max())}
+    moved |= {"largest_relative_difference": float((difference / given.vector).max())}
+    rows = {"relabelled": [moved]}
+    for name, each in cases.items():
+        say(f"{name}: {len(each)} embeddings")
+        rows[name] = embedder.run(each)
+    return rows
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Point:
+    """Mean of a number over the repeats of one kind of case, its standard error, and the numbers themselves."""
+
+    at: float
+    mean: float
+    stderr: float
+    values: tuple[float, ...]
+
+
+def summarise(rows: Sequence[Row], by: str, value: str, *, is_logarithmic: bool = False) -> list[Point]:
+    """One point per distinct `by`, in its order; a logarithmic mean is the logarithm of the geometric one.
+
+    Example:
+        >>> [point.mean for point in summarise([{"n": 1, "d": 2.0}, {"n": 1, "d": 4.0}], "n", "d")]
+        [3.0]
+    """
+    points = []
+    for at, group in sorted(split_rows(rows, by).items()):
+        values = np.array([row[value] for row in group])
+        values = np.log(np.maximum(values, np.finfo(float).tiny)) if is_logarithmic else values
+        stderr = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+        points.append(Point(at, float(values.mean()), stderr, tuple(values.tolist())))
+    return points
+
+
+def find_rise(a: Point, b: Point) -> float:
+    """How much the mean rises from one point to the next beyond its error; 0 where it is within it.
+
+    Points with the same repeats are compared repeat by repeat: their subsets are nested.
+    """
+    difference = b.mean - a.mean
+    if len(a.values) == len(b.values) > 1:
+        steps = np.subtract(b.values, a.values)
+        error = float(steps.std(ddof=1) / math.sqrt(len(steps)))
+    else:
+        error = math.hypot(a.stderr, b.stderr)
+    return difference if abs(difference) > STANDARD_ERRORS * error else 0.0
+
+
+def is_learnable(row: Row) -> bool:
+    """Whether the error is surely below that of guessing: by two standard errors of guessing on so many images."""
+    chance = row["chance"]
+    return row["error"] + STANDARD_ERRORS * math.sqrt(chance * (1 - chance) / row["images"]) < chance
+
+
+def make_claims(rows: dict[str, list[Row]]) -> list[Claim]:
+    """All claims, in the order of the figures."""
+    tasks = rows["norm_error"]
+    learnable = [row for row in tasks if is_learnable(row)]
+    claims = []
+    for claim, group in (("the norm ranks tasks by error", tasks), ("... those better than chance", learnable)):
+        found = correlate([row["norm"] for row in group], [row["error"] for row in group])
+        claims.append(Claim("norm_error", claim, f"rho {found}, {pluralize(found.count, 'task')}", found.verdict))
+    claims += [_claim_relabelling(rows["relabelled"][0]), _claim_shuffling(rows["labels"])]
+    for name in ("error", "norm"):
+        found = correlate([row["classes"] for row in rows["classes"]], [row[name] for row in rows["classes"]])
+        measured = f"rho {found}, {pluralize(found.count, 'subset')}"
+        claims.append(Claim("classes", f"more classes, more {name}", measured, found.verdict))
+    return [*claims, *_claim_sample_size(rows["sample_size"])]
+
+
+def _claim_relabelling(row: Row) -> Claim:
+    """To the bit is the claim; a GPU, which sums in any order, may miss it by rounding."""
+    relative = row["largest_relative_difference"]
+    measured = f"{row['filters_changed']} of {row['filters']} filters move"
+    measured += f", {relative:.0e} at most" if row["filters_changed"] else ""
+    verdict = HOLDS if row["filters_changed"] == 0 else PARTLY if relative < 1e-3 else FAILS
+    return Claim("labels", "names and order change no bit", measured, verdict)
+
+
+def _claim_shuffling(rows: Sequence[Row]) -> Claim:
+    """Of the way from the true labels to the trivial embedding, how much do shuffled labels go?"""
+    ends = [summarise(group, "shuffled", "distance") for group in split_rows(rows, "task").values()]
+    ways = [_way(points[0], points[-1]) for points in ends]
+    measured = f"{100 * np.mean(ways):.0f} % of the way, {pluralize(len(ways), 'task')}"
+    verdict = _judge_ways(ways, is_nearer=all(find_rise(points[0], points[-1]) < 0 for points in ends))
+    return Claim("labels", "shuffled labels are trivial", measured, verdict)
+
+
+def _claim_sample_size(rows: Sequence[Row]) -> list[Claim]:
+    """Every step from fewer to more images, the smallest size by itself, and labels without information."""
+    true = split_rows(_only(rows, TRUE), "task").values()
+    curves = [summarise(group, "images_per_class", "distance") for group in true]
+    steps = sum(len(points) - 1 for points in curves)
+    falls = sum(find_rise(a, b) < 0 for points in curves for a, b in pairwise(points))
+    rises = all(find_rise(points[0], points[-1]) > 0 for points in curves)
+    ways = [_way(points[-1], points[0]) for points in curves]
+    smallest = f"{pluralize(int(curves[0][0].at), 'image')} per class is trivial"
+    went = f"{100 * np.mean(ways):.0f} % of the way, {pluralize(len(ways), 'task')}"
+    no_fall = f"no fall at {steps - falls} of {pluralize(steps, 'step')}"
+    whole = curves[0][-1]
+    empty = [
+        p for kind in (SHUFFLED, ALL_BUT_ONE) for p in summarise(_only(rows, kind), "images_per_class", "distance")
+    ]
+    gone = [_way(whole, end) for end in empty]
+    is_nearer = all(end.mean + STANDARD_ERRORS * end.stderr < whole.mean for end in empty)
+    trivial = _judge_ways(ways, is_nearer=rises) if steps else UNCLEAR
+    return [
+        Claim(
+            "sample_size", "fewer images, nearer to trivial", no_fall, FAILS if falls else HOLDS if rises else UNCLEAR
+        ),
+        Claim("sample_size", smallest, went, trivial),
+        Claim(
+            "sample_size",
+            "few empty labels are trivial",
+            f"{100 * min(gone):.0f} to {100 * max(gone):.0f} % of the way",
+            _judge_ways(gone, is_nearer=is_nearer),
+        ),
+    ]
+
+
+def _judge_ways(ways: Sequence[float], *, is_nearer: bool) -> str:
+    return HOLDS if min(ways) >= LANDED else PARTLY if is_nearer else FAILS
+
+
+def _only(rows: Sequence[Row], labels: str) -> list[Row]:
+    return [row for row in rows if row["labels"] == labels]
+
+
+def _way(start: Point, end: Point) -> float:
+    """The part of the way from `start` to the trivial embedding, at distance zero, that is gone at `end`."""
+    return 1 - end.mean / start.mean if start.mean > 0 else 0.0
+
+
+# --- figures: dots are single subsets, bars one standard error of their mean ------------------------------------------
+
+_ALONE = 5.2
+_STYLES = {TRUE: "-", SHUFFLED: "--", ALL_BUT_ONE: ":"}
+_SAME = "the same, "
+_DOTTED = (0, (1, 2))
+# The columns of the panels, how they are scaled, and what their axes say.
+_PANELS: dict[str, tuple[float, str]] = {
+    "error": (100, "cross-validated error (%)"),
+    "norm": (1, "norm (L1 of the Fisher)"),
+    "distance": (1, "distance to trivial"),
+    "prior_share": (100, "prior's share of the vector (%)"),
+}
+
+
+def draw_curves(rows: Sequence[Row], by: str, label: str, columns: Sequence[str], *, layout: int = 3) -> "Figure":
+    """A panel for each column: its mean at each value of `by`, a curve for each task and kind of labels."""
+    width = plots.PAPER_WIDTH if len(columns) > 2 else _ALONE
+    figure = open_figure(2.45 * math.ceil(len(columns) / layout), width=width)
+    panels = figure.subplots(math.ceil(len(columns) / layout), min(layout, len(columns)), squeeze=False).flat
+    for letter, axes, column in zip("abcd", panels, columns, strict=False):
+        factor, words = _PANELS[column]
+        for number, (task, group) in enumerate(split_rows(rows, "task").items()):
+            for kind, own in split_rows([{"labels": TRUE, **row} for row in group], "labels").items():
+                name = plots.format_legend(task) if kind == TRUE else f"{_SAME}{kind}"
+                _draw_curve(axes, own, by, column, factor, number, label=name, style=_STYLES[kind])
+            if column == "error" and by != "images_per_class":
+                chance = summarise(group, by, "chance")
+                at = [point.at for point in chance]
+                axes.plot(
+                    at, [100 * point.mean for point in chance], color=plots.GREY, linewidth=0.8, linestyle=_DOTTED
+                )
+        plots.style_axes(axes, label, words)
+        if column == "norm":
+            plots.scale_norms(axes, "y")
+        elif column == "distance":
+            axes.set_ylim(bottom=-0.03)
+            axes.axhline(0, color=plots.INK, linewidth=0.8)
+        else:
+            axes.set_ylim(-4, 104)
+        if by != "shuffled":
+            counts = sorted({row[by] for row in rows})
+            axes.set_xscale("log")
+            axes.set_xticks(counts, [f"{count:g}" for count in counts])
+            axes.xaxis.minorticks_off()
+        axes.set_title(letter, fontsize=9, fontweight="bold", loc="left", color=plots.INK)
+    handles, labels = next(iter(figure.axes)).get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 3), fontsize=7, frameon=False)
+    return figure
+
+
+def _draw_curve(
+    axes: "Axes", rows: Sequence[Row], by: str, column: str, factor: float, number: int, *, label: str, style: str
+) -> None:
+    """Every subset as a pale dot, and the mean of each kind with its standard error."""
+    colour = plots.COLOURS[number % len(plots.COLOURS)]
+    is_logarithmic = column == "norm"
+    points = summarise(rows, by, column, is_logarithmic=is_logarithmic)
+
+    def scale(values: Any) -> np.ndarray:
+        return factor * (np.exp(values) if is_logarithmic else np.asarray(values))
+
+    mean = scale([point.mean for point in points])
+    low = mean - scale([point.mean - point.stderr for point in points])
+    high = scale([point.mean + point.stderr for point in points]) - mean
+    for point in points:
+        axes.scatter([point.at] * len(point.values), scale(point.values), s=5, color=colour, alpha=0.3, linewidths=0)
+    mark = plots.MARKS[number % len(plots.MARKS)] if style == "-" else "none"
+    look: Row = {"color": colour, "linestyle": style, "marker": mark, "markersize": 3.5, "linewidth": 1.1}
+    axes.errorbar([point.at for point in points], mean, [low, high], capsize=2, elinewidth=0.9, label=label, **look)
+
+
+def write_properties(rows: dict[str, list[Row]], claims: Sequence[Claim], folder: Path) -> list[Path]:
+    """The figures of all properties and the numbers behind them."""
+    sizes = ("distance", "prior_share", "norm", "error")
+    shuffled = [{**row, "shuffled": 100 * row["shuffled"]} for row in rows["labels"]]
+    figures = {
+        "labels": draw_curves(shuffled, "shuffled", "labels shuffled (%)", ("error", "norm", "distance")),
+        "classes": draw_curves(rows["classes"], "classes", "number of classes", ("error", "norm")),
+        "sample_size": draw_curves(rows["sample_size"], "images_per_class", "images per class", sizes, layout=2),
+    }
+    norms, errors, names, groups = (
+        [row[key] for row in rows["norm_error"]] for key in ("norm", "error", "task", "dataset")
+    )
+    files = plots.draw_norm_error(norms, errors, names=names, groups=groups, out=folder / "norm_error.png")
+    files += [plots.save_picture(figure, folder / f"{name}.png") for name, figure in figures.items()]
+    files += [write_rows(table, folder / f"{name}.csv") for name, table in rows.items()]
+    return [*files, write_rows([asdict(claim) for claim in claims], folder / "claims.csv")]
+
+
+# --- command line ----------------------------------------------------------------------------------------------------
+
+
+def properties(
+    data: Annotated[Path | None, typer.Option(help="Folder of tasks; default: small synthetic ones.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for figures and tables.")] = Path("task2vec-paper"),
+    task: Annotated[list[str] | None, typer.Option(help="A task to shuffle and cut; default: the richest.")] = None,
+    probe: Annotated[str, typer.Option(help="A timm or torchvision model.")] = "tf_efficientnet_lite0",
+    weights: Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")] = None,
+    size: Annotated[int, typer.Option(min=1, help="Side of the images in pixels.")] = 64,
+    max_samples: Annotated[int, typer.Option(min=1, help="(Image, label) pairs per embedding.")] = 24,
+    method: Literal["robust", "direct", "variational"] = "robust",
+    repeats: Annotated[int | None, typer.Option(min=2, help="Random subsets of each kind; default: 3 or 5.")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: str | None = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One task to cut, fewer sizes, two repeats.")] = False,
+) -> None:
+    """What the embedding shows of a task: difficulty, labels, number of classes, sample size."""
+    folder = plots.make_folder(out)
+    settings = t2v.EmbedSettings(max_samples=max_samples, method=method, seed=seed)
+    embedder = Embedder(t2v.load_probe(probe, weights=weights, size=size), settings, device)
+    if data is None:
+        collection = sample_collection(sizes=(30,) if quick else (30, 50, 80), seed=seed)
+    else:
+        collection = read_collection(data)
+    collection = collection.choose_rich(task) if task else collection
+    plan = Plan(repeats=repeats or (5 if data else 3), seed=seed, most_images=20 if data and not quick else 10)
+    if quick:
+        small: Row = {"shuffled": (0.0, 0.5, 1.0), "classes": (2, 5), "sizes": (1, 2, 5, 10), "tasks": 1}
+        plan = replace(plan, repeats=repeats or 2, **small)
+    rows = run_experiments(collection, plan, embedder)
+    claims = make_claims(rows)
+    files = write_properties(rows, claims, folder)
+    note = "" if data else "\nThese tasks are synthetic. For real images: python -m experiments.properties --data DIR"
+    print_claims(claims, files, f"100 % of the way is on the embedding of a task without information.{note}")
+
+
+app = make_app(properties)
 
 if __name__ == "__main__":
-    from experiments.commands.properties import app
-
     app()

@@ -1,261 +1,613 @@
-"""Do distances between tasks agree with nature's own taxonomy (Achille 2019, figures 1 and 2)? The computing part.
+"""Do distances between tasks agree with nature's own taxonomy, and do they separate label sets of the same images?
 
-Every embedding is saved the moment it is made, and taken up by the next run if task, probe and settings are the same.
-So the work can be done on one machine in several goes, and the figures be drawn on another.
+(Achille 2019, figures 1 and 2.) Embeddings are kept in one file as soon as they are computed and found there by the
+next run. So the work can be done on one machine in several steps, and the figures be drawn on another.
+
+The ranks of a dataset are the columns of its `taxonomy.csv`: those that its tasks were cut by, in the very column that
+they follow (`order_traditional` and not `order`, if so), and those named by a rank of biology. What is above a dataset
+of one kind of animal is not in such a table; it is given here for the datasets of the paper's field, others have it in
+further columns (kingdom, phylum, class, ...). In the tree a class has the name of its dataset, since two datasets may
+number theirs alike.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
 
 import task2vec as t2v
-from experiments.collection import Collection
-from experiments.taxonomy_attributes import Family
-from experiments.taxonomy_store import load_compact, method_of, save_compact
-from experiments.taxonomy_tree import Forest
-from task2vec.embedding import is_same, name_file
-from task2vec.errors import DataError, EmbeddingFileError, Task2VecError
+from experiments.agreement import ALL, WITHIN, Agreement, agree, agree_within, neighbour_shares, resample_mean, retrieve
+from experiments.collection import Collection, Dataset, Member, read_collection
+from experiments.embeddings_file import EmbeddingFile, open_embeddings
+from experiments.label_sets import Family, make_painted_family, make_taxon_family
+from experiments.report import (
+    FAILS,
+    HOLDS,
+    PARTLY,
+    UNCLEAR,
+    Claim,
+    Row,
+    correlate,
+    make_app,
+    open_figure,
+    print_claims,
+    say,
+    split_rows,
+    write_rows,
+)
+from task2vec import plots
+from task2vec.errors import DataError, MissingExtraError, UsageError
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+RANKS = ("kingdom", "subkingdom", "phylum", "subphylum", "superclass", "class", "subclass", "infraclass", "superorder",
+         "order", "suborder", "infraorder", "superfamily", "family", "subfamily", "tribe", "genus", "subgenus",
+         "species", "subspecies")  # fmt: skip
+_VERTEBRATE = {"kingdom": "Animalia", "phylum": "Chordata"}
+ABOVE: dict[str, Mapping[str, str]] = {
+    "cub200": {**_VERTEBRATE, "class": "Aves"},
+    "dogs": {**_VERTEBRATE, "class": "Mammalia", "order": "Carnivora", "family": "Canidae"},
+}
 DOMAIN = "domain"
-DOMAIN_KINDS = ("cosine", "standardised")
-COMPACT = "embeddings.safetensors"
-SUFFIX = ".safetensors"
+COSINE = f"{DOMAIN}, cosine"
+# Kinds of neighbours: of the same dataset, of the same group, of the same group among those of the same dataset.
+SAME_DATASET, SAME_GROUP, SAME_GROUP_WITHIN = "same dataset", "same group", "same group within dataset"
+# A finding that chance gives more rarely than this counts.
+LEVEL = 0.05
+TREE = "graph"
+# Tasks of a dataset, label sets of a family, images in each of its two sets, painted images; in full, and for a look.
+FULL, QUICK = (None, 10, 300, 120), (4, 4, 80, 40)
+
+Spaces = dict[str, np.ndarray]
 
 
-@dataclass
-class Shelf:
-    """Embeds what was not embedded before, and keeps it.
+# --- the tree --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The tree of a collection.
 
     Attributes:
-        folder: where embeddings lie: `embeddings/<method>/<task>.safetensors`, and all of them in one compact file.
-        probe: of all embeddings.
-        device: where to compute; None takes a GPU if there is one.
-        report: called with a few words for each embedding, once it is there.
-        warn: called with what is wrong with a file that cannot be taken up.
-        found: how many were taken up.
-        made: how many were computed.
+        taxonomy: of all classes of all datasets.
+        distances: between the tasks, by kind: "graph" and "ultrametric".
+        groups: names from the root to the smallest taxon that holds a task and more: Passeriformes for the task of a
+            family of songbirds.
     """
 
-    folder: Path
-    probe: t2v.Probe
-    device: str | None = None
-    report: Callable[[str], None] = lambda step: None
-    warn: Callable[[str], None] = lambda message: None
-    found: int = 0
-    made: int = 0
-    _kept: dict[tuple[str, str], t2v.Embedding] = field(default_factory=dict)
-    _domains: dict[str, t2v.DomainEmbedding] = field(default_factory=dict)
-    _datasets: dict[str, str] = field(default_factory=dict)
-    _settings: dict[str, Any] = field(default_factory=dict)
+    taxonomy: t2v.Taxonomy
+    distances: Spaces
+    groups: tuple[tuple[str, ...], ...]
 
-    def __post_init__(self):
-        """Takes up the compact file, if one of this probe lies there; a damaged one is said and left alone."""
-        if not (self.folder / COMPACT).exists():
-            return
-        try:
-            known = load_compact(self.folder / COMPACT)
-        except EmbeddingFileError as error:
-            self.warn(str(error))
-            return
-        whole = [one for group in known.embeddings.values() for one in group]
-        mine = self.probe.fingerprint
-        self._kept = {(method_of(one), one.task): one for one in whole if one.probe_fingerprint == mine}
-        self._domains = {one.task: one for one in known.domains if one.probe_fingerprint == mine}
-        self._datasets = known.datasets
 
-    def embed(
-        self, tasks: Sequence[t2v.Task], settings: t2v.EmbedSettings, *, dataset: str = ""
-    ) -> list[t2v.Embedding]:
-        """One embedding per task, saved at once where it is new; new ones about the same images share their passes.
+def build_tree(collection: Collection) -> Tree:
+    """The tree of a collection, with its tasks in it."""
+    if not collection.datasets:
+        raise DataError(
+            "these tasks were not cut by taxon, so no tree shows which of them are relatives. Give a folder with a "
+            "tasks.csv (dataset, taxon_level, taxon) and a <dataset>/taxonomy.csv (class_dir, order, family, ...)."
+        )
+    parts, above = {}, {}
+    for dataset in collection.datasets:
+        name, ranks = dataset.images.name, choose_ranks(dataset)
+        part = t2v.read_taxonomy(dataset.path, "class_dir", ranks=ranks)
+        parts[name] = t2v.Taxonomy(part.ranks, {f"{name}/{kind}": path for kind, path in part.lineages.items()})
+        broadest = min((RANKS.index(rank) for rank in ranks if rank in RANKS), default=len(RANKS))
+        above[name] = {rank: taxon for rank, taxon in ABOVE.get(name, {}).items() if RANKS.index(rank) < broadest}
+    tree = t2v.Taxonomy.join(parts, above=above)
+    classes = [[f"{member.dataset}/{kind}" for kind in member.task.classes] for member in collection.members]
+    distances = {kind: t2v.distance.taxonomic_matrix(classes, tree, kind=kind) for kind in ("graph", "ultrametric")}
+    return Tree(tree, distances, tuple(find_group(names, tree) for names in classes))
 
-        Where one fails, the others are made and saved first.
-        """
-        method = settings.method
-        new = [task for task in tasks if not self._find(task, settings)]
-        failed: list[Task2VecError] = []
-        for result in t2v.embed_many(new, self.probe, settings=settings, device=self.device) if new else ():
-            if result.embedding is None:
-                failed += [result.error] if result.error else []
-                continue
-            self.report(f"{method}: {result.task}")
-            result.embedding.save(self._place(new[result.number], method))
-            self._kept[method, result.task] = result.embedding
-            self.made += 1
-        if failed:
-            raise failed[0]
-        for task in tasks:
-            self._settings[method] = self._kept[method, task.name].provenance["settings"]
-            self._datasets[task.name] = dataset
-        return [self._kept[method, task.name] for task in tasks]
 
-    def embed_domains(self, tasks: Sequence[t2v.Task]) -> list[t2v.DomainEmbedding]:
-        """One domain embedding per task."""
-        return [self._embed_domain(task) for task in tasks]
+def choose_ranks(dataset: Dataset) -> dict[str, str]:
+    """The column of every rank of a dataset, the broadest first; ranks that biology does not know come last.
 
-    def keep(self) -> Path:
-        """Writes all of them into the compact file; what an earlier run made with other settings is left out."""
-        kept = [
-            one
-            for (method, _), one in self._kept.items()
-            if one.provenance["settings"] == self._settings.get(method, one.provenance["settings"])
-        ]
-        path = self.folder / COMPACT
-        return save_compact(kept, list(self._domains.values()), path=path, datasets=self._datasets)
+    Example:
+        >>> row = {"class_dir": "husky", "family": "Canidae", "order": "?", "order_2011": "Carnivora", "use": "work"}
+        >>> task = t2v.sample_tasks(images_per_task=20)[0]
+        >>> choose_ranks(Dataset(task, (row,), Path("t.csv"), {"use": "use", "order": "order_2011"}))
+        {'order': 'order_2011', 'family': 'family', 'use': 'use'}
+    """
+    ranks = {rank: rank for rank in RANKS if rank in dataset.taxonomy[0]}
+    followed: dict[str, str] = {}
+    for level, column in dataset.columns.items():
+        # `order_2011` is an order.
+        rank = next((rank for rank in RANKS if level == rank or level.startswith(f"{rank}_")), level)
+        followed.setdefault(rank, column)
+    ranks |= followed
+    order = [*(rank for rank in RANKS if rank in ranks), *(rank for rank in ranks if rank not in RANKS)]
+    return {rank: ranks[rank] for rank in order}
 
-    def _place(self, task: t2v.Task, method: str) -> Path:
-        return self.folder / "embeddings" / method / name_file(task, SUFFIX)
 
-    def _find(self, task: t2v.Task, settings: t2v.EmbedSettings) -> bool:
-        """Whether the task need not be embedded again; if so, its embedding is taken up."""
-        known = self._load(self._place(task, settings.method)) or self._kept.get((settings.method, task.name))
-        if known is None or not is_same(known, task, self.probe, settings=settings):
-            return False
-        self.found += 1
-        self.report(f"{settings.method}: found")
-        self._kept[settings.method, task.name] = known
-        return True
+def find_group(classes: Sequence[str], tree: t2v.Taxonomy) -> tuple[str, ...]:
+    """From the root to the smallest taxon that holds all of the classes and others too; the root if there are none.
 
-    def _embed_domain(self, task: t2v.Task) -> t2v.DomainEmbedding:
-        known = self._domains.get(task.name)
-        if known is not None and is_same(known, task, self.probe):
-            self.found += 1
-            self.report(f"{DOMAIN}: found")
-            return known
-        self._domains[task.name] = t2v.embed_domain(task, self.probe, device=self.device)
-        self.report(f"{DOMAIN}: {task.name}")
-        self.made += 1
-        return self._domains[task.name]
+    It is the parent of their lowest common ancestor, except for orders of a single family and the like: a taxon that
+    has the same classes under another name is no relative.
 
-    def _load(self, path: Path) -> t2v.Embedding | None:
-        """The embedding of a file, if there is one that can be trusted."""
-        if not path.exists():
-            return None
-        try:
-            return t2v.load_embedding(path)
-        except EmbeddingFileError as error:
-            self.warn(str(error))
-            return None
+    Example:
+        >>> ranks = {"wren": ("Passeriformes", "A"), "lark": ("Passeriformes", "B"), "grebe": ("Podicipediformes", "C")}
+        >>> tree = t2v.Taxonomy(("order", "family"), ranks, root="Aves")
+        >>> find_group(["wren"], tree), find_group(["grebe"], tree)
+        (('Aves', 'Passeriformes'), ('Aves',))
+    """
+    everything, rows = tree.ancestors(tree.classes), tree.ancestors(classes)
+    sizes = np.bincount(everything[everything >= 0])
+    lineage = rows[0][rows[0] >= 0]
+    shared = [place for place, number in enumerate(lineage) if (rows == number).any(axis=1).all()]
+    larger = [place for place in shared if sizes[lineage[place]] > sizes[lineage[shared[-1]]]]
+    return tuple(taxon.name for taxon in tree.lineage(classes[0])[: (larger[-1] if larger else 0) + 1])
+
+
+# --- embeddings and distances ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """Tasks by method, and their domains; the rows of all belong to the same tasks."""
+    """Tasks by method, the main one first, and their domains; the rows of all belong to the same tasks."""
 
-    tasks: tuple[t2v.Task, ...]
     by_method: dict[str, list[t2v.Embedding]]
     domains: list[t2v.DomainEmbedding]
 
     @property
     def main(self) -> str:
-        """The method that other distances are tried on: the first one."""
+        """The method that other distances are tried on."""
         return next(iter(self.by_method))
 
 
-# The embedded collection, and the embedded families.
-Found = tuple[Embedded | None, list[Embedded]]
-
-
 @dataclass(frozen=True)
-class Plan:
-    """What is embedded: the tasks of a collection, and families of questions about one set of images each."""
+class Embedder:
+    """How tasks are embedded: the file that keeps them, the probe, a setting for each method, and the device."""
 
-    collection: Collection | None
-    families: tuple[Family, ...]
+    file: EmbeddingFile
+    probe: t2v.Probe
     settings: tuple[t2v.EmbedSettings, ...]
+    device: str | None = None
 
-    def __len__(self) -> int:
-        """How many embeddings it takes, with those of domains."""
-        count = len(self.collection.members) if self.collection else 0
-        questions = sum(2 * len(family.attributes) for family in self.families)
-        return count * (len(self.settings) + 1) + questions + 4 * len(self.families)
+    def embed(self, tasks: Sequence[t2v.Task], settings: t2v.EmbedSettings) -> list[t2v.Embedding]:
+        """One embedding per task; tasks on the same images share their passes. Where one fails, the others are kept."""
+        say(f"{settings.method}: {len(tasks)} tasks")
+        options = {"library": self.file, "device": self.device}
+        results = sorted(t2v.embed_many(tasks, self.probe, settings=settings, **options), key=lambda one: one.number)
+        failed = [result.error for result in results if result.error is not None]
+        if failed:
+            raise failed[0]
+        return [result.embedding for result in results if result.embedding is not None]
 
-    def run(self, shelf: Shelf) -> "Found":
-        """Everything, embedded: the collection, if there is one, and the families."""
-        whole = self._embed_collection(shelf) if self.collection else None
-        return whole, [self._embed_family(family, shelf) for family in self.families]
+    def embed_domains(self, tasks: Sequence[t2v.Task]) -> list[t2v.DomainEmbedding]:
+        """One domain embedding per task."""
+        say(f"{DOMAIN}: {len(tasks)} tasks")
+        return [self.file.embed_domain(task, self.probe, device=self.device) for task in tasks]
 
-    def _embed_collection(self, shelf: Shelf) -> Embedded:
-        assert self.collection is not None
-        members = self.collection.members
-        check_names([member.task.name for member in members])
-        tasks = tuple(member.task for member in members)
-        domains = shelf.embed_domains(tasks)
-        shelf.keep()
-        by_method = {}
-        for settings in self.settings:
-            by_method[settings.method] = [
-                one for member in members for one in shelf.embed([member.task], settings, dataset=member.dataset)
-            ]
-            shelf.keep()
-        return Embedded(tasks, by_method, domains)
+    def embed_members(self, members: Sequence[Member]) -> Embedded:
+        """The tasks of a collection, by all methods."""
+        names = [member.task.name for member in members]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(f"two tasks are called {twice!r}. Give each row of tasks.csv its own name (column task).")
+        tasks = [member.task for member in members]
+        self.file.datasets |= {member.task.name: member.dataset for member in members}
+        domains = self.embed_domains(tasks)
+        return Embedded({one.method: self.embed(tasks, one) for one in self.settings}, domains)
 
-    def _embed_family(self, family: Family, shelf: Shelf) -> Embedded:
-        """All questions, by the first method; the domain of the first and the last one of each set: should be one."""
-        tasks = (*family.first, *family.second)
-        ends = [task for side in (family.first, family.second) for task in (side[0], side[-1])]
-        domains = shelf.embed_domains(ends)
-        settings = self.settings[0]
-        by_method = {settings.method: shelf.embed(tasks, settings, dataset=family.name)}
-        shelf.keep()
-        return Embedded(tasks, by_method, domains)
+    def embed_family(self, family: Family) -> Embedded:
+        """All label sets by the main method; the domain of the first and the last one of each set: should be one."""
+        k, tasks = len(family.attributes), family.tasks
+        self.file.datasets |= {task.name: family.name for task in tasks}
+        domains = self.embed_domains([tasks[0], tasks[k - 1], tasks[k], tasks[-1]])
+        return Embedded({self.settings[0].method: self.embed(tasks, self.settings[0])}, domains)
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Refuses two tasks of one name: their files and rows could not be told apart."""
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if twice:
-        raise DataError(
-            f"two tasks are called {twice[0]!r}, so their embeddings could not be told apart. Give each row of "
-            "tasks.csv its own name, in the column task."
-        )
-
-
-def measure_spaces(embedded: Embedded, *, device: str | None = None) -> dict[str, np.ndarray]:
-    """Distances between all tasks: the symmetric one of every method, all others of the first, those of the domains.
+def measure_spaces(embedded: Embedded) -> Spaces:
+    """Distances between all tasks: the symmetric one of every method, and all other kinds of the main one.
 
     Kinds that have a direction are left out: a taxonomy has none.
     """
-    spaces = {
-        method: _square(t2v.distance.pairwise(group, "symmetric", device=device))
-        for method, group in embedded.by_method.items()
-    }
-    group = embedded.by_method[embedded.main]
+    spaces = {name: _make_square(t2v.distance.pairwise(group)) for name, group in embedded.by_method.items()}
     for name, kind in t2v.distance.KINDS.items():
         if kind.is_symmetric and name != "symmetric":
-            spaces[f"{embedded.main}, {name}"] = _square(t2v.distance.pairwise(group, kind, device=device))
+            group = embedded.by_method[embedded.main]
+            spaces[f"{embedded.main}, {name}"] = _make_square(t2v.distance.pairwise(group, kind))
     return spaces
 
 
-def measure_domains(domains: Sequence[t2v.DomainEmbedding]) -> dict[str, np.ndarray]:
+def measure_domains(domains: Sequence[t2v.DomainEmbedding]) -> Spaces:
     """Distances between domains, by kind."""
     return {
-        f"{DOMAIN}, {kind}": _square([[t2v.distance.domain(a, b, kind=kind) for b in domains] for a in domains])
-        for kind in DOMAIN_KINDS
+        f"{DOMAIN}, {kind}": _make_square([[t2v.distance.domain(a, b, kind=kind) for b in domains] for a in domains])
+        for kind in ("cosine", "standardised")
     }
 
 
-def describe_tasks(embedded: Embedded, datasets: Sequence[str], forest: Forest) -> list[dict[str, Any]]:
-    """One row per task: what it is, and how large and hard it is by the first method."""
-    rows = []
-    for one, dataset, group in zip(embedded.by_method[embedded.main], datasets, forest.groups, strict=True):
-        counts, head = one.provenance["counts"], one.provenance["head"]
-        told = {"images": counts["images"], "classes": counts["classes"], "error": head["cv_error"]}
-        rows.append({"task": one.task, "dataset": dataset, "group": group.name, **told, "norm": one.norm()})
-    return rows
-
-
-def _square(values: Any) -> np.ndarray:
-    """The same there and back, and zero from a task to itself, to the last bit."""
+def _make_square(values: Any) -> np.ndarray:
+    """Exactly symmetric, with zeros on the diagonal."""
     values = np.array(values, dtype=np.float64)
     values = np.maximum((values + values.T) / 2, 0.0)
     np.fill_diagonal(values, 0.0)
     return values
 
 
-if __name__ == "__main__":
-    from experiments.commands.taxonomy import app
+# --- the collection and its tree -------------------------------------------------------------------------------------
 
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that was measured on a collection.
+
+    Attributes:
+        spaces: distances between the tasks by the name of the space; the methods first, the domains last.
+        methods: names of the spaces that are the symmetric distance of a method, the main one first.
+        tree: distances in the tree, by kind.
+        found: the agreement by kind of tree and scope.
+        tasks: a row per task.
+        measures: a row per number.
+    """
+
+    spaces: Spaces
+    methods: tuple[str, ...]
+    tree: Spaces
+    found: dict[tuple[str, str], Agreement]
+    tasks: list[Row]
+    measures: list[Row]
+
+
+def compare_spaces(
+    embedded: Embedded, tree: Tree, datasets: Sequence[str], *, permutations: int = 9999, seed: int = 0
+) -> Comparison:
+    """Every space beside the tree: correlations, areas and neighbours."""
+    spaces = measure_spaces(embedded) | measure_domains(embedded.domains)
+    found: dict[tuple[str, str], Agreement] = {}
+    options = {"permutations": permutations, "seed": seed}
+    for kind, taxonomic in tree.distances.items():
+        found[kind, ALL] = agree(list(spaces.values()), taxonomic, **options)
+        within = agree_within(list(spaces.values()), taxonomic, datasets, **options)
+        found |= {(kind, scope): agreement for scope, agreement in within.items()}
+    measures: list[Row] = []
+    for (kind, scope), agreement in found.items():
+        for number, name in enumerate(spaces):
+            low, high = agreement.interval(number)
+            row = {"measure": "spearman", "space": name, "tree": kind, "scope": scope, "count": agreement.pairs}
+            row |= {"value": float(agreement.rho[number]), "low": low, "high": high, "p": float(agreement.p[number])}
+            measures.append(row)
+    for kind, taxonomic in tree.distances.items():
+        about: Row = {"measure": "area", "tree": kind, "scope": ALL, "count": len(datasets)}
+        measures += [
+            {**about, "space": name, "value": plots.curve_area(each, taxonomic)} for name, each in spaces.items()
+        ]
+    measures += _count_neighbours(spaces, tree, datasets, seed=seed)
+    columns = ("measure", "space", "tree", "scope", "value", "low", "high", "p", "chance", "count")
+    tasks = []
+    for one, dataset, group in zip(embedded.by_method[embedded.main], datasets, tree.groups, strict=True):
+        counts, head = one.provenance["counts"], one.provenance["head"]
+        row = {"task": one.task, "dataset": dataset, "group": group[-1], "images": counts["images"]}
+        tasks.append(row | {"classes": counts["classes"], "error": head["cv_error"], "norm": one.norm()})
+    measures = [{column: row.get(column) for column in columns} for row in measures]
+    return Comparison(spaces, tuple(embedded.by_method), tree.distances, found, tasks, measures)
+
+
+def _count_neighbours(spaces: Spaces, tree: Tree, datasets: Sequence[str], *, seed: int) -> list[Row]:
+    """How often the nearest task is a relative, over the tasks that have one."""
+    groups = [" > ".join(group) for group in tree.groups]
+    kinds = {SAME_DATASET: (datasets, None), SAME_GROUP: (groups, None), SAME_GROUP_WITHIN: (groups, datasets)}
+    rows = []
+    for kind, (labels, among) in kinds.items():
+        for name, matrix in spaces.items():
+            shares, chance = neighbour_shares(matrix, labels, among=among)
+            # Where all of a dataset are of one group, the nearest of them cannot be of another.
+            counted = np.isfinite(chance) & (chance < 1)
+            if counted.any():
+                low, high = resample_mean(shares[counted], seed=seed)
+                about = {"measure": kind, "space": name, "tree": "", "scope": ALL, "count": int(counted.sum())}
+                found = {"value": float(shares[counted].mean()), "chance": float(chance[counted].mean())}
+                rows.append({**about, **found, "low": low, "high": high})
+    return rows
+
+
+def list_pairs(comparison: Comparison) -> list[Row]:
+    """One row per pair of tasks: both distances in the tree, and the distance in every space."""
+    tasks, columns = comparison.tasks, {**comparison.tree, **comparison.spaces}
+    rows = []
+    for i, j in combinations(range(len(tasks)), 2):
+        about = {"task": tasks[i]["task"], "other": tasks[j]["task"]}
+        about |= {"dataset": tasks[i]["dataset"], "other_dataset": tasks[j]["dataset"]}
+        rows.append(about | {name: matrix[i, j] for name, matrix in columns.items()})
+    return rows
+
+
+# --- label sets of the same images -----------------------------------------------------------------------------------
+
+
+def compare_label_sets(
+    family: Family, embedded: Embedded, *, permutations: int = 9999, seed: int = 0
+) -> tuple[list[Row], list[Row], list[Row]]:
+    """A row per space of how well label sets are found again, a row per pair in the main spaces, and a row per task."""
+    k, names = len(family.attributes), family.attributes
+    # Every task on a set of images has the domain of that set.
+    domains = {n: np.repeat(np.repeat(m, k, 0), k, 1) for n, m in measure_domains(embedded.domains[::2]).items()}
+    spaces = measure_spaces(embedded) | domains
+    pairs = zip(embedded.domains[::2], embedded.domains[1::2], strict=True)
+    changed = sum(int(((a.mean != b.mean) | (a.second_moment != b.second_moment)).sum()) for a, b in pairs)
+    about = {"images_per_set": len(family.tasks[0]), "domain_features_changed": changed}
+    rows = [
+        {"family": family.name, "space": name, **retrieve(matrix, permutations=permutations, seed=seed), **about}
+        for name, matrix in spaces.items()
+    ]
+    listed = []
+    for space in (name for name in spaces if "," not in name or name == COSINE):
+        for i, j in combinations(range(2 * k), 2):
+            kind = "beside" if i // k == j // k else "same" if i % k == j % k else "other"
+            row = {"family": family.name, "space": space, "kind": kind, "sets": f"{i // k + 1}{j // k + 1}"}
+            row |= {"attribute": names[i % k], "other": names[j % k], "distance": float(spaces[space][i, j])}
+            listed.append(row)
+    described = []
+    for number, (task, one) in enumerate(zip(family.tasks, embedded.by_method[embedded.main], strict=True)):
+        head = one.provenance["head"]
+        row = {"family": family.name, "attribute": names[number % k], "set": number // k + 1, "images": len(task)}
+        row |= {"positive": int(task.counts[1]), "error": head["cv_error"], "l2": head["l2"], "norm": one.norm()}
+        described.append(row)
+    return rows, listed, described
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+def make_claims(comparison: Comparison | None, retrieved: Sequence[Row]) -> list[Claim]:
+    """All claims, those on the taxonomy first."""
+    claims = [] if comparison is None else _claim_taxonomy(comparison)
+    return claims + [claim for rows in split_rows(retrieved, "family").values() for claim in _claim_label_sets(rows)]
+
+
+def _claim_taxonomy(comparison: Comparison) -> list[Claim]:
+    found, names = comparison.found, list(comparison.spaces)
+    whole = found[TREE, ALL]
+    claims = [
+        Claim("taxonomy", "distances follow the taxonomy", f"{_format(whole)}, {whole.pairs} pairs", _judge(whole))
+    ]
+    if (TREE, WITHIN) in found:
+        # It holds if it does in the datasets together and in each by itself; partly, if only together.
+        pooled = found[TREE, WITHIN]
+        parts = {scope: each for (kind, scope), each in found.items() if kind == TREE and scope not in (ALL, WITHIN)}
+        verdict, each = _judge(pooled), ", ".join(f"{scope} {part.rho[0]:.2f}" for scope, part in parts.items())
+        if verdict == HOLDS and any(_judge(part) != HOLDS for part in parts.values()):
+            verdict = PARTLY
+        claims.append(Claim("taxonomy", "... within a dataset", f"{_format(pooled)} ({each})", verdict))
+    domains = [name for name in names if name.startswith(DOMAIN)]
+    for scope, claim in ((ALL, "agrees better than domains do"), (WITHIN, "... within a dataset")):
+        if (TREE, scope) in found:
+            claims.append(_claim_better(found[TREE, scope], claim, names, domains))
+    cosine = f"{comparison.methods[0]}, cosine"
+    claims.append(_claim_better(whole, "... than cosine of the Fishers", names, [cosine]))
+    sentences = {
+        SAME_DATASET: "the nearest is of the same dataset",
+        SAME_GROUP: "... of the same group",
+        SAME_GROUP_WITHIN: "... of the same group, within",
+    }
+    for row in comparison.measures:
+        if row["measure"] in sentences and row["space"] == comparison.methods[0]:
+            measured = f"{100 * row['value']:.0f} %, chance {100 * row['chance']:.0f} %, {row['count']} tasks"
+            verdict = HOLDS if row["low"] > row["chance"] else FAILS if row["high"] <= row["chance"] else UNCLEAR
+            claims.append(Claim("neighbours", sentences[row["measure"]], measured, verdict))
+    norm = correlate([row["norm"] for row in comparison.tasks], [row["error"] for row in comparison.tasks])
+    return [*claims, Claim("norm_error", "the norm ranks tasks by error", f"rho {norm}", norm.verdict)]
+
+
+def _claim_better(agreement: Agreement, claim: str, names: Sequence[str], rivals: Sequence[str]) -> Claim:
+    """The main space against the best of its rivals."""
+    best = max((names.index(rival) for rival in rivals), key=lambda number: agreement.rho[number])
+    difference = float(agreement.rho[0] - agreement.rho[best])
+    low, high = agreement.interval(0, minus=best)
+    measured = f"rho {difference:+.2f} [{low:+.2f}, {high:+.2f}] over {agreement.rho[best]:.2f}"
+    return Claim("taxonomy", claim, measured, HOLDS if low > 0 else FAILS if high < 0 else UNCLEAR)
+
+
+def _claim_label_sets(rows: Sequence[Row]) -> list[Claim]:
+    """The rows of one family, the main space first."""
+    main, family = rows[0], rows[0]["family"]
+    rival = max((row for row in rows if row["space"].startswith(DOMAIN)), key=lambda row: row["rate"])
+    verdict = UNCLEAR
+    if main["p"] < LEVEL:
+        verdict = HOLDS if main["auc_beside"] > 0.5 else PARTLY
+    elif main["rate"] <= main["chance"]:
+        verdict = FAILS
+    measured = f"{100 * main['rate']:.0f} %, chance {100 * main['chance']:.0f} %, p {main['p']:.2g}"
+    changed, is_blind = main["domain_features_changed"], math.isclose(rival["rate"], rival["chance"])
+    collapse = f"{changed} features move, found {100 * rival['rate']:.0f} %"
+    blind = HOLDS if is_blind and not changed else PARTLY if is_blind else FAILS
+    return [
+        Claim("attributes", f"label sets are found again: {family}", measured, verdict),
+        Claim("attributes", f"... and not by their domain: {family}", collapse, blind),
+    ]
+
+
+def _judge(agreement: Agreement) -> str:
+    """Whether the main space surely agrees, surely does not, or neither."""
+    low, high = agreement.interval(0)
+    return HOLDS if agreement.p[0] < LEVEL and low > 0 else FAILS if high <= 0 else UNCLEAR
+
+
+def _format(agreement: Agreement) -> str:
+    low, high = agreement.interval(0)
+    return f"rho {agreement.rho[0]:.2f} [{low:.2f}, {high:.2f}], p {agreement.p[0]:.1g}"
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+_LEGEND: Row = {"fontsize": 6.5, "frameon": False, "loc": "lower left", "bbox_to_anchor": (0, 1.0), "handlelength": 1.2,
+                "borderaxespad": 0.2}  # fmt: skip
+
+
+def write_comparison(comparison: Comparison, datasets: Sequence[str], folder: Path, *, seed: int = 0) -> list[Path]:
+    """The figures and tables of a collection."""
+    main, names = comparison.methods[0], [row["task"] for row in comparison.tasks]
+    groups = [f"{row['dataset']}: {row['group']}" for row in comparison.tasks]
+    spaces, norms, errors = comparison.spaces, *([row[key] for row in comparison.tasks] for key in ("norm", "error"))
+    title = f"symmetric distance, {main}"
+    files = plots.draw_matrix(spaces[main], names, out=folder / "tree", groups=groups, title=title)
+    shown = [name for name in spaces if name == f"{main}, cosine" or name.startswith(DOMAIN)]
+    curves = {name: spaces[name] for name in (*comparison.methods, *shown)}
+    files += plots.draw_neighbourhoods(curves, comparison.tree["graph"], out=folder / "neighbourhoods")
+    if min(norms) > 0:
+        files += plots.draw_norm_error(norms, errors, names=names, out=folder / "norm_error", groups=list(datasets))
+    tables = {"tasks": comparison.tasks, "distances": list_pairs(comparison), "measures": comparison.measures}
+    files += [write_rows(rows, folder / f"{name}.csv") for name, rows in tables.items()]
+    try:
+        maps = {name: plots.lay_out(spaces[name], names, seed=seed) for name in (main, COSINE)}
+    except MissingExtraError as error:
+        say(f"the maps are missing: {error}, then run the same command again; the embeddings are kept")
+        return _remove_pdf(files)
+    panels = {f"task embeddings ({main})": maps[main].positions, "domain embeddings": maps[COSINE].positions}
+    files += plots.draw_map(panels, names, out=folder / "maps", groups=groups)
+    facts = [plots.TaskFacts(row["images"], row["classes"], row["error"], row["norm"]) for row in comparison.tasks]
+    about: Row = {"groups": groups, "facts": facts, "title": f"{len(names)} tasks"}
+    about["note"] = f"symmetric distance, {main}, {maps[main].describe()}"
+    page = plots.write_page(maps[main].positions, names, path=folder / "map.html", distances=spaces[main], **about)
+    return [page, *_remove_pdf(files)]
+
+
+def _remove_pdf(files: Sequence[Path]) -> list[Path]:
+    for path in files:
+        if path.suffix == ".pdf":
+            path.unlink()
+    return [path for path in files if path.suffix != ".pdf"]
+
+
+def draw_label_sets(rows: Sequence[Row], pairs: Sequence[Row]) -> "Figure":
+    """How often a label set is found again, by space, and how far apart label sets are."""
+    figure = open_figure(3.0)
+    rates, distances = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
+    _draw_rates(rates, [row for row in rows if row["space"] in {pair["space"] for pair in pairs}])
+    main = pairs[0]["space"]
+    _draw_distances(distances, [pair for pair in pairs if pair["space"] in (main, COSINE)])
+    for axes, letter in ((rates, "a"), (distances, "b")):
+        axes.text(-0.13, 1.02, letter, fontsize=9, fontweight="bold", color=plots.INK, transform=axes.transAxes)
+    return figure
+
+
+def _draw_rates(axes: "Axes", rows: Sequence[Row]) -> None:
+    """Bars by family and space, and the rate of chance across each family."""
+    families = list(split_rows(rows, "family").values())
+    looks = plots.choose_looks([row["space"] for row in rows])
+    width = 0.8 / len(looks)
+    for number, (space, look) in enumerate(looks.items()):
+        heights = [next(100 * row["rate"] for row in family if row["space"] == space) for family in families]
+        places = np.arange(len(families)) - 0.4 + (number + 0.5) * width
+        label = plots.format_legend(space)
+        axes.bar(places, heights, 0.92 * width, color=look.colour, hatch=look.hatch, label=label)
+    for place, family in enumerate(families):
+        look = {"color": plots.INK, "linewidth": 0.9, "linestyle": (0, (2, 1.5))}
+        label = None if place else "chance"
+        axes.plot([place - 0.45, place + 0.45], [100 * family[0]["chance"]] * 2, label=label, **look)
+    plots.style_axes(axes, "", "label set found again (%)")
+    axes.set_ylim(0, 105)
+    names = [plots.format_legend(f"{family[0]['family']} ({family[0]['label_sets']})") for family in families]
+    axes.set_xticks(range(len(families)), names, fontsize=7, rotation=20, ha="right", rotation_mode="anchor")
+    axes.legend(**_LEGEND, ncols=3)
+
+
+def _draw_distances(axes: "Axes", pairs: Sequence[Row]) -> None:
+    """Every pair as a dot, in units of the mean distance between different label sets of different images."""
+    rng = np.random.default_rng(0)
+    labels: list[str] = []
+    kinds = {"same": (-0.17, "#d55e00", "same label set, other images")}
+    kinds["beside"] = (0.17, "#0072b2", "other label set, same images")
+    for family, own in split_rows(pairs, "family").items():
+        for space, group in split_rows(own, "space").items():
+            unit = np.mean([pair["distance"] for pair in group if pair["kind"] == "other"]) or 1.0
+            for kind, (shift, colour, _) in kinds.items():
+                values = np.array([pair["distance"] for pair in group if pair["kind"] == kind]) / unit
+                places = len(labels) + shift + rng.uniform(-0.1, 0.1, len(values))
+                axes.scatter(places, values, s=7, color=colour, alpha=0.45, linewidths=0)
+                ends = len(labels) + shift + np.array([-0.14, 0.14])
+                axes.plot(ends, [values.mean()] * 2, color=plots.INK, linewidth=1.3)
+            labels.append(plots.format_legend(f"{family}, {space.split(',')[0]}"))
+    for _, colour, words in kinds.values():
+        axes.scatter([], [], s=14, color=colour, label=words)
+    axes.axhline(1.0, color=plots.GREY, linewidth=0.8, linestyle=(0, (1, 2)), label="other label set, other images")
+    plots.style_axes(axes, "", "distance (mean of the dotted line = 1)")
+    axes.set_ylim(bottom=-0.04)
+    axes.set_xticks(range(len(labels)), labels, fontsize=6.5, rotation=20, ha="right", rotation_mode="anchor")
+    axes.legend(**_LEGEND, ncols=2)
+
+
+# --- command line ----------------------------------------------------------------------------------------------------
+
+
+def taxonomy(
+    data: Annotated[Path | None, typer.Option(help="Folder with a tasks.csv by taxon, and taxonomies.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for embeddings, figures and tables.")] = Path("task2vec-taxonomy"),
+    probe: Annotated[str, typer.Option(help="A timm or torchvision model.")] = "tf_efficientnet_lite0",
+    weights: Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")] = None,
+    size: Annotated[int, typer.Option(min=1, help="Side of the images in pixels.")] = 64,
+    max_samples: Annotated[int, typer.Option(min=1, help="(Image, label) pairs per embedding.")] = 24,
+    method: Annotated[list[str] | None, typer.Option(help="Repeat it for more; default: robust and direct.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Of the variational method.")] = 10,
+    l2: Annotated[float | None, typer.Option(help="Penalty of the head; default: by cross-validation.")] = None,
+    permutations: Annotated[int | None, typer.Option(min=99, help="Behind every p; default: 9999, quick 999.")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: str | None = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Four tasks of each dataset, few label sets.")] = False,
+) -> None:
+    """Do distances agree with nature's taxonomy, and do they separate label sets of the same images?
+
+    Embeddings are kept in --out: the same command, run again, continues, or only draws.
+    """
+    if data is not None and not (data / "tasks.csv").is_file():
+        raise UsageError(
+            f"--data {data} has no tasks.csv, so nothing shows which tasks are relatives. Give a folder with a "
+            "tasks.csv (dataset, taxon_level, taxon) and DATASET/taxonomy.csv (class_dir, order, ...); or leave it out."
+        )
+    folder = plots.make_folder(out)
+    training = t2v.VariationalSettings(epochs=epochs)
+    common: Row = {"max_samples": max_samples, "seed": seed, "l2": l2, "variational": training}
+    settings = tuple(t2v.EmbedSettings(method=one, **common) for one in dict.fromkeys(method or ["robust", "direct"]))
+    file = open_embeddings(folder / "embeddings.safetensors")
+    embedder = Embedder(file, t2v.load_probe(probe, weights=weights, size=size), settings, device)
+    most_tasks, most, images, painted = QUICK if quick else FULL
+    options = {"permutations": permutations or (999 if quick else 9999), "seed": seed}
+    families, comparison, files = [], None, []
+    if data is not None:
+        collection = read_collection(data)
+        if most_tasks is not None:
+            collection = _thin(collection, most_tasks)
+        datasets = [member.dataset for member in collection.members]
+        comparison = compare_spaces(
+            embedder.embed_members(collection.members), build_tree(collection), datasets, **options
+        )
+        files = write_comparison(comparison, datasets, folder, seed=seed)
+        for number, dataset in enumerate(collection.datasets):
+            rng = np.random.default_rng([seed, 21, number])
+            columns = list(choose_ranks(dataset).values())
+            family = make_taxon_family(dataset, columns, images=images, most=most, rng=rng)
+            families += [] if family is None else [family]
+    families.append(make_painted_family(images=painted, seed=seed))
+    found = [compare_label_sets(family, embedder.embed_family(family), **options) for family in families]
+    rows, pairs, described = ([row for each in found for row in each[part]] for part in range(3))
+    claims = make_claims(comparison, rows)
+    tables = {"attributes": rows, "attribute_distances": pairs, "attribute_tasks": described}
+    tables["claims"] = [asdict(claim) for claim in claims]
+    files += [write_rows(table, folder / f"{name}.csv") for name, table in tables.items()]
+    files += [plots.save_picture(draw_label_sets(rows, pairs), folder / "attributes.png"), file.save()]
+    print_claims(claims, files, "rho is Spearman's correlation with the distance in the tree, p from permuting tasks.")
+
+
+def _thin(collection: Collection, most: int) -> Collection:
+    """A few tasks of each dataset, from all over its list."""
+    by_dataset: dict[str, list[Member]] = {}
+    for member in collection.members:
+        by_dataset.setdefault(member.dataset, []).append(member)
+    kept = [member for group in by_dataset.values() for member in group[:: math.ceil(len(group) / most)]]
+    return replace(collection, members=tuple(kept))
+
+
+app = make_app(taxonomy)
+
+if __name__ == "__main__":
     app()

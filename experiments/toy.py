@@ -1,15 +1,29 @@
 """The paper's toy experiment: 64 ways to cut the unit square in two, seen by two probes.
 
 (Achille 2019, "Example toy task embedding".) All tasks have the same points, so the domain embedding (the mean
-activation of the probe) is the same for all, and only an embedding that looks at the labels can tell them apart. The
+activation of the probe) is the same for all, and only an embedding that depends on the labels can separate them. The
 paper shows it by a picture; here it is also measured, over several seeds, each with its own tasks and random features.
 
-The head's penalty is the same for all tasks. Cross-validation, our default, asks for hardly any (in the median 1e-4 for
-random features, and 1e-5, the least there is, for monomials), because labels without noise cannot be overfitted by
-nine or ten features. But monomials are nearly collinear: without a penalty their weights grow large, of either sign,
-and say little about the regions. `L2` was chosen by the closed formulas of `toy_probes` on seeds 100 to 111, which the
-default run does not use. There, the way that neighbours come from chance to the best, and the rank correlation of the
-number of clusters with the norm (a strong penalty leaves tasks that cannot be fitted with hardly any weights), are
+Both probes take points as (x, y, 1) and have one filter per feature, so that the Fisher of a filter is known in closed
+form. With p the head's probability of a class, w_k its weight of feature k, and E the mean over points with both
+classes weighted the same:
+
+* random features z_k = max(0, a x + b y + c): F_k = E[p (1 - p) w_k^2 1(z_k > 0) (x^2 + y^2 + 1) / 3], the mean over
+  the filter's three weights (a, b, c);
+* monomials m_k, each times one weight that is 1: F_k = E[p (1 - p) w_k^2 m_k^2].
+
+Drawn as in the paper, 3 in 8 random features are zero on the whole square, as many are linear on it, and only one in
+four has its kink inside: ten of them see less than ten.
+
+The similarity of two tasks is that of their decision regions and depends on no probe: the mean of the Jaccard indices
+of the two classes, each class of one task matched with a class of the other, under the better of the two matchings.
+
+The head's penalty is the same for all tasks. Cross-validation, the default elsewhere, chooses hardly any (in the median
+1e-4 for random features, and 1e-5, the smallest there is, for monomials), because labels without noise cannot be
+overfitted by nine or ten features. But monomials are nearly collinear: without a penalty their weights grow large, of
+either sign, and depend little on the regions. `L2` was chosen by the closed formulas on seeds 100 to 111, which the
+default run does not use. There, the share of the way from chance to the best that neighbours cover, and the rank
+correlation of the number of clusters with the norm, are
 
     l2                        1e-5   1e-4   1e-3   1e-2   1e-1
     way, ReLU                 0.36   0.37   0.38   0.44   0.43
@@ -18,142 +32,322 @@ number of clusters with the norm (a strong penalty leaves tasks that cannot be f
     correlation, polynomial   0.60   0.53   0.17  -0.17  -0.55
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
+import typer
+from PIL import Image
+from torch import Tensor, nn
 
-from experiments.outcome import write_figure, write_rows
-from experiments.toy_figures import draw_neighbours, draw_spaces
-from experiments.toy_measures import Mean, average_seeds, measure_space, region_similarity, word_statement
-from experiments.toy_probes import make_polynomial_probe, make_random_probe, name_filters
-from task2vec.distance import pairwise
-from task2vec.embedding import Embedding, EmbedSettings, embed, embed_domain
-from task2vec.errors import UsageError
-from task2vec.plots import import_figure, make_folder
-from task2vec.tasks.synthetic import Partition, draw_partitions, label_grid
+import task2vec as t2v
+from experiments.report import Row, make_app, say, split_rows, write_rows
+from task2vec import plots
+from task2vec.tasks import draw_partitions
 
 if TYPE_CHECKING:
-    from task2vec.probe import Probe
-    from task2vec.tasks import Task
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-COUNT, SIDE, SEEDS = 64, 16, (0, 1, 2, 3, 4)
-FEWEST_TASKS = 8
-L2 = 1e-2
+COUNT, SIDE = 64, 16
+RANDOM_FEATURES, DEGREE, L2 = 10, 3, 1e-2
+# The constant, which the degree allows as well, is left out: the head has a free bias of its own, and its penalty
+# leaves a constant feature no weight at all, so that its Fisher would be zero for every task.
+POWERS = tuple((total - j, j) for total in range(1, DEGREE + 1) for j in range(total + 1))
 # Every pair, in double precision: nothing is sampled, so the numbers have no noise. Where maps are of one pixel, the
 # direct and the robust Fisher are the same.
-SETTINGS = EmbedSettings(method="direct", seeds="all", l2=L2, dtype="float64")
+SETTINGS = t2v.EmbedSettings(method="direct", seeds="all", l2=L2, dtype="float64")
 # Of t-SNE; and how many random starts it gets, of which the best is drawn.
 PERPLEXITY, STARTS = 12, 4
+# Less than this share of the way from chance to the best is called small.
+_SMALL = 0.2
 
 
-@dataclass(frozen=True)
-class Space:
-    """The tasks of one seed as one probe sees them."""
-
-    filters: tuple[str, ...]
-    embeddings: tuple[Embedding, ...]
-    distances: np.ndarray
-    domain_distances: np.ndarray
-
-    @property
-    def errors(self) -> list[float]:
-        """Cross-validated error of every task's head."""
-        return [embedding.provenance["head"]["cv_error"] for embedding in self.embeddings]
-
-    @property
-    def norms(self) -> list[float]:
-        """Norm of every embedding."""
-        return [embedding.norm() for embedding in self.embeddings]
+# --- probes ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One seed: how its tasks cut the square, and the space of each probe by name."""
-
-    seed: int
-    partitions: tuple[Partition, ...]
-    spaces: dict[str, Space]
-
-    @property
-    def regions(self) -> np.ndarray:
-        """(tasks, points) whether a point is positive."""
-        return np.stack([partition.is_positive for partition in self.partitions])
-
-    @property
-    def clusters(self) -> list[int]:
-        """Number of clusters of every task."""
-        return [partition.clusters for partition in self.partitions]
-
-
-@dataclass(frozen=True)
-class ToyOutcome:
-    """What the experiment found.
-
-    Attributes:
-        means: by probe and measure, over the seeds.
-        rows: every measure for each seed and probe.
-        statement: the finding in one sentence.
-        files: what was written.
-    """
-
-    means: dict[str, dict[str, Mean]]
-    rows: list[dict[str, Any]]
-    statement: str
-    files: list[Path]
-
-
-def run_toy(
-    folder: str | Path,
-    *,
-    seeds: Sequence[int] = SEEDS,
-    count: int = COUNT,
-    side: int = SIDE,
-    progress: Callable[[str], None] = lambda step: None,
-) -> ToyOutcome:
-    """The toy experiment's numbers, with its figures and tables written to `folder`.
+class RandomFeatures(nn.Module):
+    """Features max(0, a x + b y + c): a convolution of 1 x 1, without bias, as c is the third channel's weight.
 
     Args:
-        folder: made if it is not there.
-        seeds: each draws other tasks and other random features; the first is the one that is drawn.
-        count: tasks per seed.
-        side: points along each side of the square.
-        progress: called with a few words at the start of each of `count_steps(seeds)` steps.
+        weights: (features, 3): a, b and c of each.
     """
-    _check(seeds, count)
-    import_figure()  # what cannot be drawn should not be computed first
-    folder = make_folder(folder)
-    trials = [_run_trial(seed, count, side, progress) for seed in seeds]
-    progress("drawing")
-    rows = [row for trial in trials for row in _measure(trial)]
-    means = {name: average_seeds([row for row in rows if row["probe"] == name]) for name in trials[0].spaces}
-    drawn = trials[0]
-    places = {name: place_tasks(space.distances, seed=drawn.seed) for name, space in drawn.spaces.items()}
-    files = [
-        *write_figure(draw_spaces(drawn.regions, drawn.clusters, places), folder, "toy"),
-        *write_figure(draw_neighbours(rows), folder, "toy_neighbours"),
-        write_rows(
-            [row for trial in trials for row in _tabulate_tasks(trial, places if trial is drawn else {})],
-            folder,
-            "toy_tasks",
-        ),
-        write_rows(rows, folder, "toy_neighbours"),
-        write_rows([row for trial in trials for row in _tabulate_filters(trial)], folder, "toy_embeddings"),
+
+    def __init__(self, weights: Tensor):
+        super().__init__()
+        self.features = nn.Conv2d(3, len(weights), 1, bias=False)
+        self.features.weight = nn.Parameter(weights[:, :, None, None])
+        self.head = nn.Linear(len(weights), 2)
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Logits of (n, 3, 1, 1) points."""
+        return self.head(self.features(points).relu().flatten(1))
+
+
+class Monomials(nn.Module):
+    """Features x^i y^j of degree one to three, each times a weight of 1 of its own (a depthwise convolution)."""
+
+    def __init__(self):
+        super().__init__()
+        count = len(POWERS)
+        self.features = nn.Conv2d(count, count, 1, groups=count, bias=False)
+        nn.init.ones_(self.features.weight)
+        self.head = nn.Linear(count, 2)
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Logits of (n, 3, 1, 1) points."""
+        x, y = points[:, :1], points[:, 1:2]
+        monomials = torch.cat([x**i * y**j for i, j in POWERS], dim=1)
+        return self.head(self.features(monomials).flatten(1))
+
+
+def make_random_probe(*, side: int, seed: int) -> t2v.Probe:
+    """Ten random features with a and b uniform in [-1/2, 1/2] and c in [-1, 1], for the tasks of a grid of `side`.
+
+    Example:
+        >>> make_random_probe(side=16, seed=0).n_filters
+        10
+    """
+    generator = torch.Generator().manual_seed(seed)
+    uniform = torch.rand(RANDOM_FEATURES, 3, generator=generator) * 2 - 1
+    module = RandomFeatures(uniform * torch.tensor([0.5, 0.5, 1.0]))
+    return t2v.load_probe(module.eval(), head="head", transform=partial(_read_point, side=side))
+
+
+def make_polynomial_probe(*, side: int) -> t2v.Probe:
+    """The nine monomials of degree one to three in x and y, for the tasks of a grid of `side`.
+
+    Example:
+        >>> make_polynomial_probe(side=16).n_filters
+        9
+    """
+    return t2v.load_probe(Monomials().eval(), head="head", transform=partial(_read_point, side=side))
+
+
+def _read_point(image: Image.Image, *, side: int) -> Tensor:
+    """(3, 1, 1) x, y and 1 of the point that a picture of `toy_tasks` stands for."""
+    column, row, full = image.tobytes()[:3]
+    return torch.tensor([column / (side - 1), row / (side - 1), full / 255], dtype=torch.float64)[:, None, None]
+
+
+# --- measures --------------------------------------------------------------------------------------------------------
+
+
+def region_similarity(regions: np.ndarray) -> np.ndarray:
+    """(tasks, tasks) similarity of decision regions, from 0 to 1, given which points (tasks, points) are positive.
+
+    Example:
+        >>> half, quarter = [1, 1, 0, 0], [1, 0, 0, 0]
+        >>> region_similarity(np.array([half, [0, 0, 1, 1], quarter])).round(3)
+        array([[1.   , 1.   , 0.583],
+               [1.   , 1.   , 0.583],
+               [0.583, 0.583, 1.   ]])
+    """
+    positive = np.asarray(regions, dtype=np.float64)
+    negative = 1 - positive
+    straight = _jaccard(positive, positive) + _jaccard(negative, negative)
+    crossed = _jaccard(positive, negative) + _jaccard(negative, positive)
+    return np.maximum(straight, crossed) / 2
+
+
+def _jaccard(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(rows of a, rows of b): shared points by points of either."""
+    shared = a @ b.T
+    return shared / (a.sum(axis=1)[:, None] + b.sum(axis=1)[None, :] - shared)
+
+
+def mean_at_nearest(distances: np.ndarray, values: np.ndarray) -> float:
+    """Mean over tasks of `values` at the nearest other task, or at all that are equally near.
+
+    Example:
+        >>> values = np.array([[9, 1, 2], [1, 9, 3], [2, 3, 9]])
+        >>> mean_at_nearest(np.zeros((3, 3)), values)  # no task is nearer than another: all others count the same
+        2.0
+    """
+    others = np.where(np.eye(len(distances), dtype=bool), np.inf, distances)
+    is_nearest = others == others.min(axis=1, keepdims=True)
+    return float((np.where(is_nearest, values, 0).sum(axis=1) / is_nearest.sum(axis=1)).mean())
+
+
+def measure_space(
+    distances: np.ndarray,
+    domain: np.ndarray,
+    similarity: np.ndarray,
+    *,
+    clusters: Sequence[int],
+    errors: Sequence[float],
+    norms: Sequence[float],
+) -> dict[str, float]:
+    """Every number that is averaged over seeds, for one seed and one probe.
+
+    Args:
+        distances: between tasks, in task space.
+        domain: between tasks, in the domain embedding.
+        similarity: of their decision regions.
+        clusters: of each task: how complex it is.
+        errors: cross-validated error of its head.
+        norms: of its embedding.
+    """
+    away = ~np.eye(len(distances), dtype=bool)
+    apart = np.abs(np.subtract.outer(clusters, clusters))
+    random, nearest = float(similarity[away].mean()), mean_at_nearest(distances, similarity)
+    best = mean_at_nearest(-similarity, similarity)
+    return {
+        "random": random,
+        "domain": mean_at_nearest(domain, similarity),
+        "nearest": nearest,
+        "best": best,
+        "way": (nearest - random) / (best - random) if best > random else math.nan,
+        "apart_random": float(apart[away].mean()),
+        "apart_domain": mean_at_nearest(domain, apart),
+        "apart_nearest": mean_at_nearest(distances, apart),
+        "apart_best": mean_at_nearest(-similarity, apart),
+        "clusters_and_error": correlate_ranks(clusters, errors),
+        "clusters_and_norm": correlate_ranks(clusters, norms),
+    }
+
+
+def correlate_ranks(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's correlation; NaN where one of the two does not vary."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata([a, b], axis=1)
+    return float(np.corrcoef(ranks)[0, 1]) if ranks.std(axis=1).min() > 0 else math.nan
+
+
+def average_seeds(rows: Sequence[Row], name: str) -> tuple[float, float]:
+    """Mean and standard error of a measure over the rows of one probe; NaN where it is not known.
+
+    Example:
+        >>> average_seeds([{"way": 0.3}, {"way": 0.5}, {"way": math.nan}], "way")
+        (0.4, 0.1)
+    """
+    found = np.array([row[name] for row in rows])
+    found = found[np.isfinite(found)]
+    stderr = float(found.std(ddof=1) / math.sqrt(len(found))) if len(found) > 1 else math.nan
+    return float(found.mean()) if len(found) else math.nan, stderr
+
+
+# --- the experiment --------------------------------------------------------------------------------------------------
+
+
+def run_seed(seed: int, *, count: int = COUNT, side: int = SIDE) -> tuple[list[Row], list[Row], np.ndarray, Row]:
+    """One seed: a row of measures per probe, a row per task, the regions, and the distances by probe."""
+    partitions = draw_partitions(count=count, side=side, seed=seed)
+    tasks = t2v.toy_tasks(count=count, side=side, seed=seed)
+    regions = np.stack([partition.is_positive for partition in partitions])
+    clusters, similarity = [partition.clusters for partition in partitions], region_similarity(regions)
+    probes = {"ReLU": make_random_probe(side=side, seed=seed), "polynomial": make_polynomial_probe(side=side)}
+    tabulated: list[Row] = [
+        {"seed": seed, "task": number, "clusters": each.clusters, "share_positive": each.is_positive.mean()}
+        for number, each in enumerate(partitions)
     ]
-    return ToyOutcome(means, rows, word_statement(means, seeds=len(trials)), files)
+    measured, spaces = [], {}
+    for name, probe in probes.items():
+        say(f"seed {seed}: embedding {count} tasks by {name} features")
+        embeddings, domains = _embed_all(tasks, probe)
+        errors = [embedding.provenance["head"]["cv_error"] for embedding in embeddings]
+        norms = [embedding.norm() for embedding in embeddings]
+        spaces[name] = np.array(t2v.distance.pairwise(embeddings, device="cpu"))
+        found = {"clusters": clusters, "errors": errors, "norms": norms}
+        measured.append({"seed": seed, "probe": name, **measure_space(spaces[name], domains, similarity, **found)})
+        for row, error, norm in zip(tabulated, errors, norms, strict=True):
+            row |= {f"{name.lower()}_cv_error": error, f"{name.lower()}_norm": norm}
+    return measured, tabulated, regions, spaces
 
 
-def count_steps(seeds: Sequence[int]) -> int:
-    """How often `run_toy` reports progress."""
-    return 2 * len(seeds) + 1
+def _embed_all(tasks: Sequence[t2v.Task], probe: t2v.Probe) -> tuple[list[t2v.Embedding], np.ndarray]:
+    """Embeddings, and distances between domain embeddings."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # matrices as small as these lose more to handing work over than they gain
+    try:
+        common: dict[str, Any] = {"device": "cpu", "num_workers": 1, "batch_size": len(tasks[0])}
+        embeddings = [t2v.embed(task, probe, settings=SETTINGS, **common) for task in tasks]
+        # Tasks that share their pictures share their domain.
+        unique = {task.digests: task for task in tasks}
+        domains = {key: t2v.embed_domain(task, probe, dtype="float64", **common).mean for key, task in unique.items()}
+    finally:
+        torch.set_num_threads(threads)
+    means = np.stack([domains[task.digests] for task in tasks])
+    return embeddings, np.linalg.norm(means[:, None] - means[None, :], axis=2)
+
+
+def describe_finding(rows: Sequence[Row]) -> str:
+    """The finding in one sentence, which points out a gain that is small or may be chance."""
+    by_probe = split_rows(rows, "probe")
+    first, seeds = next(iter(by_probe.values())), len(rows) // len(by_probe)
+    random, domain, best = (average_seeds(first, name)[0] for name in ("random", "domain", "best"))
+    similar, shares, doubts = [], [], ""
+    for name, own in by_probe.items():
+        way, stderr = average_seeds(own, "way")
+        similar.append(f"{average_seeds(own, 'nearest')[0]:.2f} ({name})")
+        shares.append(f"{100 * way:.0f}{'' if math.isnan(stderr) else f' ± {100 * stderr:.0f}'} %")
+        if way <= (0 if math.isnan(stderr) else 2 * stderr):
+            doubts += f"; the gain of {name} may be chance"
+        elif way < _SMALL:
+            doubts += f"; the gain of {name} is small"
+    return (
+        f"Over {seeds} seed{'s' * (seeds > 1)}, the nearest task in task space has decision regions of similarity "
+        f"{' and '.join(similar)}, against {random:.2f} for a random task, {domain:.2f} for the nearest in the domain "
+        f"embedding and {best:.2f} for the most similar of all: {' and '.join(shares)} of the way from chance to the "
+        f"best{doubts}."
+    )
+
+
+# --- figure ----------------------------------------------------------------------------------------------------------
+
+# Inches: the width of a page's two columns, the side of a map, and the space around it.
+_WIDTH, _MAP = 7.2, 2.66
+_EDGE, _GUTTER, _FOOT, _TOP = 0.05, 0.14, 0.5, 0.22
+# The side of an icon as a part of its cell.
+_ICON = 0.86
+_INK, _LIGHT, _GREY, _RED = "#22313f", "#f4f1ea", "#7d8792", "#c0392b"
+_CLUSTERS = range(3, 17)
+_TITLES = {"ReLU": "ten random ReLU features", "polynomial": "polynomials of degree three"}
+
+
+def draw_spaces(regions: np.ndarray, clusters: Sequence[int], positions: dict[str, np.ndarray]) -> "Figure":
+    """The task space of every probe, each task an icon of its regions, and the one point of the domain embedding.
+
+    t-SNE has no directions, so each map is turned until the number of clusters grows to the right. Then every icon
+    takes the nearest cell of a lattice, so that none covers another.
+    """
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+
+    figure = plots.import_figure()(figsize=(_WIDTH, _MAP + _FOOT + _TOP), dpi=300)
+    colours = ListedColormap(colormaps["plasma"](np.linspace(0.02, 0.92, len(_CLUSTERS))))
+    edges = [*(count - 0.5 for count in _CLUSTERS), _CLUSTERS[-1] + 0.5]
+    scale = ScalarMappable(BoundaryNorm(edges, len(_CLUSTERS)), colours)
+    side = math.isqrt(regions.shape[1])
+    icons, frames = list(match_colours(regions).reshape(-1, side, side)), list(scale.to_rgba(np.asarray(clusters)))
+    for number, (name, found) in enumerate(positions.items()):
+        axes = _add_panel(figure, _EDGE + number * (_MAP + _GUTTER), _FOOT, _MAP)
+        cells, cell = assign_cells(turn_to_grow(found, clusters))
+        for icon, spot, frame in zip(icons, cells, frames, strict=True):
+            _draw_icon(axes, icon, spot, side=_ICON * cell, frame=frame, width=1.4)
+        axes.set_title(f"({'abc'[number]}) {_TITLES[name]}", fontsize=8, color=_INK, pad=4)
+    left = _EDGE + len(positions) * (_MAP + _GUTTER)
+    axes = _add_panel(figure, left, _FOOT + _MAP - (_WIDTH - left - _EDGE), _WIDTH - left - _EDGE)
+    _draw_one_point(axes, icons, frames)
+    axes.set_title(f"({'abc'[len(positions)]}) domain embedding", fontsize=8, color=_INK, pad=4)
+    width, height = figure.get_size_inches()
+    place = ((_EDGE + _MAP / 2) / width, 0.33 / height, (_MAP + _GUTTER) / width, 0.07 / height)
+    bar = figure.colorbar(scale, cax=figure.add_axes(place), orientation="horizontal", ticks=list(_CLUSTERS))
+    bar.set_label("clusters of the task (frame)", fontsize=7, color=_INK, labelpad=1)
+    bar.ax.tick_params(labelsize=6, length=0, pad=2)
+    bar.minorticks_off()
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    return figure
 
 
 def place_tasks(distances: np.ndarray, *, seed: int) -> np.ndarray:
-    """(tasks, 2) places in the plane for a picture: the t-SNE of least divergence from several random starts."""
+    """(tasks, 2) positions in the plane for a picture: the t-SNE of least divergence from several random starts."""
     from sklearn.manifold import TSNE
 
     perplexity = min(PERPLEXITY, (len(distances) - 1) / 3)
@@ -164,101 +358,136 @@ def place_tasks(distances: np.ndarray, *, seed: int) -> np.ndarray:
     return min(maps, key=lambda found: found.kl_divergence_).embedding_
 
 
-def _check(seeds: Sequence[int], count: int) -> None:
-    if not seeds or min(seeds) < 0 or max(seeds) >= 1 << 63 or len(set(seeds)) < len(seeds):
-        raise UsageError(
-            f"seeds={seeds} do not say which tasks to draw: it takes one or more, each from 0 to 2^63 - 1, and none "
-            "twice, which would make the standard errors too small. Try seeds=range(5)."
-        )
-    if count < FEWEST_TASKS:
-        raise UsageError(
-            f"count={count} tasks are too few to speak of neighbours. Ask for at least {FEWEST_TASKS}; the paper "
-            f"has {COUNT}."
-        )
+def turn_to_grow(positions: np.ndarray, values: Sequence[float]) -> np.ndarray:
+    """The positions turned about their middle so that `values` grow to the right as fast as they can.
+
+    Example:
+        >>> turn_to_grow(np.array([[0.0, 1.0], [0.0, 0.0], [0.0, -1.0]]), [1, 2, 3]).round(6) + 0
+        array([[-1.,  0.],
+               [ 0.,  0.],
+               [ 1.,  0.]])
+    """
+    centred = positions - positions.mean(axis=0)
+    slope = np.linalg.lstsq(centred, np.asarray(values) - np.mean(values), rcond=None)[0]
+    length = np.linalg.norm(slope)
+    x, y = slope / length if length > 0 else (1.0, 0.0)
+    return centred @ np.array([[x, -y], [y, x]])
 
 
-def _run_trial(seed: int, count: int, side: int, progress: Callable[[str], None]) -> Trial:
-    partitions = draw_partitions(count=count, side=side, seed=seed)
-    tasks = label_grid(partitions, side=side)
-    probes = {"ReLU": make_random_probe(side=side, seed=seed), "polynomial": make_polynomial_probe(side=side)}
-    spaces = {}
-    for name, probe in probes.items():
-        progress(f"seed {seed}: embedding {count} tasks by {name} features")
-        spaces[name] = _embed_all(tasks, probe)
-    return Trial(seed, partitions, spaces)
+def assign_cells(positions: np.ndarray) -> tuple[np.ndarray, float]:
+    """The positions, stretched to the unit square, moved to cells of a lattice, one each; and the side of a cell.
+
+    Pushing overlapping icons apart jams in crowded corners; cells cannot overlap, and the assignment of least squared
+    distance moves icons no further. A third of the cells stays empty, so that groups stay apart.
+
+    Example:
+        >>> cells, side = assign_cells(np.array([[0.0, 0.0], [0.1, 0.0], [1.0, 1.0]]))
+        >>> cells.round(2).tolist(), round(side, 2)
+        ([[0.17, 0.17], [0.5, 0.17], [0.83, 0.83]], 0.33)
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    across = math.ceil(math.sqrt(1.5 * len(positions)))
+    middles = (np.arange(across) + 0.5) / across
+    cells = np.stack(np.meshgrid(middles, middles), axis=2).reshape(-1, 2)
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    inside = middles[0] + (positions - low) / np.maximum(high - low, 1e-12) * (1 - 1 / across)
+    _, chosen = linear_sum_assignment(np.square(inside[:, None] - cells[None, :]).sum(axis=2))
+    return cells[chosen], 1 / across
 
 
-def _embed_all(tasks: "Sequence[Task]", probe: "Probe") -> Space:
-    with _single_thread():
-        size = len(tasks[0])
-        common: dict[str, Any] = {"device": "cpu", "num_workers": 1, "batch_size": size}
-        embeddings = tuple(embed(task, probe, settings=SETTINGS, **common) for task in tasks)
-        # The domain embedding knows the pictures and nothing else, so tasks that share them share it.
-        domains = {task.digests: task for task in tasks}
-        domains = {digests: embed_domain(task, probe, dtype="float64", **common) for digests, task in domains.items()}
-    activations = np.stack([domains[task.digests].mean for task in tasks])
-    distances = np.array(pairwise(embeddings, device="cpu"))
-    apart = np.linalg.norm(activations[:, None] - activations[None, :], axis=2)
-    return Space(name_filters(probe), embeddings, distances, apart)
+def match_colours(regions: np.ndarray) -> np.ndarray:
+    """(tasks, points) the regions, of some tasks the complement, so that similar tasks look similar.
+
+    Which class is called positive means nothing. Tasks are visited along the tree that joins each to the one that it is
+    most similar to, and each takes the colours that agree better with those of the one before.
+
+    Example:
+        >>> match_colours(np.array([[1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 0, 1]], dtype=bool)).astype(int)
+        array([[1, 1, 0, 0],
+               [1, 1, 0, 0],
+               [1, 1, 1, 0]])
+    """
+    from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+
+    signs = 2.0 * regions - 1
+    agreement = signs @ signs.T / signs.shape[1]
+    tree = minimum_spanning_tree(1.001 - np.abs(agreement))  # zero would be no edge at all
+    order, before = breadth_first_order(tree, 0, directed=False)
+    is_swapped = np.zeros(len(regions), dtype=bool)
+    for task in order[1:]:
+        is_swapped[task] = is_swapped[before[task]] ^ (agreement[task, before[task]] < 0)
+    return regions ^ is_swapped[:, None]
 
 
-@contextmanager
-def _single_thread() -> Iterator[None]:
-    """One thread: matrices as small as these lose more to handing work over than they gain."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _add_panel(figure: "Figure", left: float, bottom: float, side: float) -> "Axes":
+    """Square axes of `side` inches whose data run from 0 to 1."""
+    width, height = figure.get_size_inches()
+    axes = figure.add_axes((left / width, bottom / height, side / width, side / height))
+    axes.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set(color="#d5d8dc", linewidth=0.6)
+    return axes
 
 
-def _measure(trial: Trial) -> list[dict[str, Any]]:
-    """One row per probe: see `toy_measures`."""
-    similarity = region_similarity(trial.regions)
-    rows = []
-    for name, space in trial.spaces.items():
-        measures = measure_space(
-            space.distances,
-            space.domain_distances,
-            similarity,
-            clusters=trial.clusters,
-            errors=space.errors,
-            norms=space.norms,
-        )
-        rows.append({"seed": trial.seed, "probe": name, **measures})
-    return rows
+def _draw_icon(axes: "Axes", icon: np.ndarray, spot: Sequence[float], *, side: float, frame: Any, width: float) -> None:
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Rectangle
+
+    x, y, half = spot[0], spot[1], side / 2
+    look: dict[str, Any] = {"cmap": ListedColormap([_LIGHT, _INK]), "vmin": 0, "vmax": 1, "interpolation": "nearest"}
+    look |= {"extent": (x - half, x + half, y - half, y + half), "origin": "lower", "aspect": "auto", "zorder": 2}
+    axes.imshow(icon, **look)
+    axes.add_patch(Rectangle((x - half, y - half), side, side, fill=False, edgecolor=frame, linewidth=width, zorder=3))
+    axes.set(xlim=(0, 1), ylim=(0, 1))
 
 
-def _tabulate_tasks(trial: Trial, places: dict[str, np.ndarray]) -> list[dict[str, Any]]:
-    """One row per task; only tasks that are drawn have a place."""
-    rows = []
-    for number, partition in enumerate(trial.partitions):
-        row: dict[str, Any] = {
-            "seed": trial.seed,
-            "task": number,
-            "clusters": partition.clusters,
-            "share_positive": partition.is_positive.mean(),
-        }
-        for name, space in trial.spaces.items():
-            x, y = places[name][number] if name in places else (None, None)
-            found = {"cv_error": space.errors[number], "norm": space.norms[number], "x": x, "y": y}
-            row |= {f"{name.lower()}_{measure}": value for measure, value in found.items()}
-        rows.append(row)
-    return rows
+def _draw_one_point(axes: "Axes", icons: Sequence[np.ndarray], frames: Sequence[Any]) -> None:
+    """All icons around the edge, each with a line to the one point where the domain embedding puts it."""
+    count = len(icons)
+    inset, steps = 2 / (count + 4), np.arange(count) * 4 / count
+    along, leg = steps % 1, steps.astype(int) % 4
+    x = np.select([leg == 0, leg == 1, leg == 2], [along, np.ones(count), 1 - along], 0.0)
+    y = np.select([leg == 0, leg == 1, leg == 2], [np.zeros(count), along, np.ones(count)], 1 - along)
+    spots = inset + (1 - 2 * inset) * np.stack([x, y], axis=1)
+    for icon, spot, frame in zip(icons, spots, frames, strict=True):
+        axes.plot([spot[0], 0.5], [spot[1], 0.5], color=frame, linewidth=0.35, alpha=0.8, zorder=1)
+        _draw_icon(axes, icon, spot, side=_ICON * 2 * inset, frame=frame, width=0.4)
+    axes.plot(0.5, 0.5, "o", color=_RED, markersize=5, zorder=4)
+    words = f"{count} tasks, one point:\nthey share their images,\nso without labels\nall distances are 0"
+    axes.text(0.5, -0.07, words, ha="center", va="top", fontsize=7.5, linespacing=1.4, color=_INK)
+    words = "An icon is a task: the unit\nsquare cut into two classes"
+    axes.text(0.5, -0.72, words, ha="center", va="bottom", fontsize=6.5, linespacing=1.4, color=_GREY)
 
 
-def _tabulate_filters(trial: Trial) -> list[dict[str, Any]]:
-    """One row per probe, task and filter."""
-    return [
-        {"seed": trial.seed, "probe": name, "task": number, "filter": feature, "fisher": fisher}
-        for name, space in trial.spaces.items()
-        for number, embedding in enumerate(space.embeddings)
-        for feature, fisher in zip(space.filters, embedding.fisher, strict=True)
-    ]
+# --- command line ----------------------------------------------------------------------------------------------------
 
+
+def toy(
+    out: Annotated[Path, typer.Option(help="Folder for the figure and tables.")] = Path("task2vec-paper"),
+    seeds: Annotated[int, typer.Option(min=1, help="How many times to repeat it with other tasks and features.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="The first seed, which is drawn; the others follow it.")] = 0,
+    count: Annotated[int, typer.Option(min=8, help="Tasks per seed.")] = COUNT,
+    side: Annotated[int, typer.Option(help="Points along each side of the square.")] = SIDE,
+) -> None:
+    """64 small tasks on the unit square: what the embedding separates and the domain does not."""
+    folder = plots.make_folder(out)
+    trials = [run_seed(each, count=count, side=side) for each in range(seed, seed + seeds)]
+    rows = [row for trial in trials for row in trial[0]]
+    _, tasks, regions, spaces = trials[0]
+    positions = {name: place_tasks(distances, seed=seed) for name, distances in spaces.items()}
+    figure = draw_spaces(regions, [row["clusters"] for row in tasks], positions)
+    write_rows(rows, folder / "toy_neighbours.csv")
+    write_rows([row for trial in trials for row in trial[1]], folder / "toy_tasks.csv")
+    plots.save_picture(figure, folder / "toy.png")
+    for name, own in split_rows(rows, "probe").items():
+        for measure in list(rows[0])[2:]:
+            value, stderr = average_seeds(own, measure)
+            print(f"{name:12} {measure:20} {value:.3f}" + ("" if math.isnan(stderr) else f" ± {stderr:.3f}"))
+    print(f"{describe_finding(rows)}\n{folder / 'toy.png'}")
+
+
+app = make_app(toy)
 
 if __name__ == "__main__":
-    from experiments.commands.toy import app
-
     app()

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-NOTEBOOK = Path(__file__).resolve().parents[1] / "docs" / "notebook.ipynb"
+import pytest
+
+NOTEBOOK = Path(__file__).resolve().parents[1] / "docs" / "start" / "notebook.ipynb"
 # Nothing of it may reach the network.
 OFFLINE = """
 import socket
@@ -16,6 +18,7 @@ socket.socket.connect = socket.getaddrinfo = refuse
 """
 
 
+@pytest.mark.long
 def test_the_cells_run(tmp_path):
     cells = [cell for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
     script = "\n".join([OFFLINE, *("".join(cell["source"]) for cell in cells)])
@@ -36,5 +39,5 @@ def test_the_cells_run(tmp_path):
 def test_it_shows_what_comes_out_and_is_small():
     text = NOTEBOOK.read_text(encoding="utf-8")
     cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-    assert all(cell["outputs"] for cell in cells)
+    assert sum(not cell["outputs"] for cell in cells) == 0
     assert len(text) < 60_000 and any("image/png" in output.get("data", {}) for c in cells for output in c["outputs"])

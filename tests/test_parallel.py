@@ -229,11 +229,16 @@ def test_units_of_processes_that_are_killed_are_tried_again(processes, tmp_path)
 
 
 @needs_proc
-def test_a_worker_that_dies_while_idle_is_replaced(processes):
-    values, _ = gather(processes, Remembering(), [Unit(str(number), 0.01) for number in range(4)])
-    for process in {found[0][0] for found in values.values()}:
-        os.kill(process, signal.SIGKILL)
-    check_case(processes, "one poisoned among fifty")
+def test_a_worker_that_is_killed_between_units_is_replaced(processes):
+    done, killed = set(), set()
+    for result in processes.run(Remembering(), [Unit(str(number), 0.01) for number in range(8)]):
+        if result.is_last:
+            assert result.failure is None
+            done.add(result.key)
+        elif result.value[0] not in killed and len(killed) < 2:
+            os.kill(result.value[0], signal.SIGKILL)
+            killed.add(result.value[0])
+    assert len(done) == 8 and len(killed) == 2
 
 
 @needs_proc

@@ -3,8 +3,7 @@
 import torch
 from torch import nn
 
-from task2vec.probe.preprocess import Preprocess
-from task2vec.probe.probe import make_probe
+from task2vec.probe import Preprocess, make_probe
 
 
 class Tiny(nn.Module):

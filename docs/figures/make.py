@@ -39,7 +39,7 @@ def _tell(axes, across: str, up: str) -> None:
     axes.set_ylabel(up, fontsize=9)
 
 
-def _draw_embeddings(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
+def _draw_embeddings(metatask: t2v.MetaTask, folder: Path) -> Path:
     """Mean Fisher of every layer, of three tasks, and of the prior of one."""
     figure, axes = _open()
     found = {embedding.task: embedding for embedding in metatask.embeddings[PROBE]}
@@ -60,7 +60,7 @@ def _by_layer(embedding: t2v.Embedding, values: np.ndarray) -> list[float]:
     return [float(part.mean()) for part in np.split(np.asarray(values), ends[:-1])]
 
 
-def _draw_norms(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
+def _draw_norms(metatask: t2v.MetaTask, folder: Path) -> Path:
     """Norm against the error of the head, a point for every task, coloured by dataset."""
     figure, axes = _open()
     looks = choose_looks([task.dataset for task in metatask.tasks])
@@ -77,7 +77,7 @@ def _draw_norms(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
     return save_picture(figure, folder / "norms.png")
 
 
-def _draw_distances(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
+def _draw_distances(metatask: t2v.MetaTask, folder: Path) -> Path:
     """How far tasks are from each other, within a dataset and across."""
     figure, axes = _open(height=2.5)
     taxa = [number for number, task in enumerate(metatask.tasks) if task.family == "taxa"]
@@ -94,22 +94,22 @@ def _draw_distances(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
     return save_picture(figure, folder / "distances.png")
 
 
-def _draw_errors(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
+def _draw_errors(metatask: t2v.MetaTask, folder: Path) -> Path:
     """All errors with half of the images, in the order of their means; white: the expert has seen the task."""
     figure, axes = _open(height=4.2)
     half = next(number for number, name in enumerate(metatask.protocols) if "half" in name)
-    own = [number for number, expert in enumerate(metatask.experts) if not expert.is_repeat]
+    own = [number for number, expert in enumerate(metatask.models) if not expert.is_repeat]
     errors = 100 * metatask.errors[:, own, half].mean(axis=-1)
     errors = np.where(metatask.is_candidate[:, own], errors, np.nan)
     errors = errors[np.argsort(np.nanmean(errors, axis=1))][:, np.argsort(np.nanmean(errors, axis=0))]
     picture = axes.imshow(errors, cmap="viridis", aspect="auto", interpolation="nearest")
     axes.spines[["left", "bottom"]].set_visible(False)
-    _tell(axes, f"{errors.shape[1]} experts, the best on average first", f"{errors.shape[0]} tasks, the easiest first")
+    _tell(axes, f"{errors.shape[1]} models, the best on average first", f"{errors.shape[0]} tasks, the easiest first")
     figure.colorbar(picture, ax=axes, label="error in percent").ax.tick_params(labelsize=8)
     return save_picture(figure, folder / "errors.png")
 
 
-def _draw_advice(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
+def _draw_advice(metatask: t2v.MetaTask, folder: Path) -> Path:
     """What is predicted for one task as if it were not known, and what was measured."""
     figure, axes = _open(height=2.4)
     task = next((each for each in metatask.tasks if each.name == SHOWN[2]), metatask.tasks[0])
@@ -117,18 +117,18 @@ def _draw_advice(metatask: t2v.MeasuredMetaTask, folder: Path) -> Path:
     half = next(number for number, name in enumerate(metatask.protocols) if "half" in name)
     measured = {
         expert.name: 100 * float(np.mean(metatask.errors[number, column, half]))
-        for column, expert in enumerate(metatask.experts)
+        for column, expert in enumerate(metatask.models)
     }
     embedding = next(each for each in metatask.embeddings[PROBE] if each.task == task.name)
-    advice = t2v.recommend(embedding, regime="half")
+    advice = t2v.recommend(embedding, shots="half")
     for place, row in enumerate(reversed(advice.rows)):
         axes.plot([100 * row.low, 100 * row.high], [place, place], color=COLOURS[0], lw=2, alpha=0.5)
         axes.plot(100 * row.error, place, "o", color=COLOURS[0], label="predicted" if place == 0 else None)
-        axes.plot(measured[row.expert], place, "x", color=INK, label="measured" if place == 0 else None)
-    names = [row.expert + (" (static choice)" if row.is_static else "") for row in reversed(advice.rows)]
+        axes.plot(measured[row.model], place, "x", color=INK, label="measured" if place == 0 else None)
+    names = [row.model + (" (average-best)" if row.is_average_best else "") for row in reversed(advice.rows)]
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_xlim(left=0)
-    _tell(axes, f"error on {task.name} in percent, with nine-of-ten intervals", "")
+    _tell(axes, f"error on {task.name} in percent, with 90 % intervals", "")
     axes.legend(fontsize=8, frameon=False)
     return save_picture(figure, folder / "advice.png")
 

@@ -180,22 +180,20 @@ def open_backend(
         ...     [result.value for result in backend.run(Squares(), [Unit("a", 3)]) if not result.is_last]
         [0, 1, 4]
     """
+    problem = None
     if name not in BACKENDS:
-        raise UsageError(f"there is no backend {name!r}. Choose one of {', '.join(BACKENDS)} (--backend).")
-    if any(count is not None and count < 1 for count in (jobs, threads)):
-        raise UsageError(
-            f"jobs={jobs} (--jobs) and threads={threads} must be at least 1. Leave them out to have them chosen."
-        )
-    if name == "serial" and jobs not in (None, 1):
-        raise UsageError(
-            f"jobs={jobs} (--jobs) needs several processes, and backend 'serial' is this process alone. Use "
-            "backend='processes' (--backend processes)."
-        )
-    if name != "ray" and (address is not None or gpus is not None):
+        problem = f"there is no backend {name!r}. Choose one of {', '.join(BACKENDS)} (--backend)."
+    elif any(count is not None and count < 1 for count in (jobs, threads)):
+        problem = f"jobs={jobs} (--jobs) and threads={threads} must be at least 1, or left out."
+    elif name == "serial" and jobs not in (None, 1):
+        problem = f"jobs={jobs} needs several processes, and 'serial' is this one alone. Use --backend processes."
+    elif name != "ray" and (address is not None or gpus is not None):
         what = f"address={address!r}" if address is not None else f"gpus={gpus}"
-        raise UsageError(f"{what} is for Ray, not for backend '{name}'. Add backend='ray' (--backend ray).")
-    if gpus is not None and not gpus >= 0:
-        raise UsageError(f"gpus={gpus} is not a number of GPUs. Use 1, a fraction such as 0.5, or leave it out.")
+        problem = f"{what} is for Ray, not for backend '{name}'. Add backend='ray' (--backend ray)."
+    elif gpus is not None and not gpus >= 0:
+        problem = f"gpus={gpus} is not a number of GPUs. Use 1, a fraction such as 0.5, or leave it out."
+    if problem is not None:
+        raise UsageError(problem)
     if name == "ray":
         return RayBackend(jobs=jobs, threads=threads, address=address, gpus=gpus)
     cores = os.cpu_count() or 1
@@ -268,16 +266,16 @@ def unpack(content: bytes, what: str = "the result") -> Any:
         ) from error
 
 
-# The work that this worker process has open, by its hash, or why it cannot be opened.
+# The work that this worker process has open, by its key, or why it cannot be opened.
 _opened: dict[str, Callable[[Any], Iterable[Any]] | Failure] = {}
 
 
-def perform(key: str, load_work: Callable[[], bytes], payload: bytes | None) -> bytes:
+def perform(key: str, work: bytes | Callable[[], bytes], payload: bytes | None) -> bytes:
     """Opens the work if it is not open yet, and does a unit: packed values, failure, and whether opening failed."""
     if key not in _opened:
         _opened.clear()
         try:
-            _opened[key] = unpack(load_work(), "the work").open()
+            _opened[key] = unpack(work() if callable(work) else work, "the work").open()
         except Exception as error:
             _opened[key] = Failure.of(error)
     do, values, failure = _opened[key], [], None
@@ -360,55 +358,30 @@ def _pack_units(units: Iterable[Unit]) -> Iterator[_Attempt | Result]:
 
 
 class _Process:
-    """A pool of one process, so that a broken pool identifies the unit that broke it."""
+    """A pool of one process with the work open, so that a broken pool identifies the unit that broke it."""
 
-    def __init__(self, threads: int):
+    def __init__(self, work: bytes, threads: int):
         context = multiprocessing.get_context("spawn")  # threads and GPUs do not survive a fork
         self.pool = ProcessPoolExecutor(1, context, initializer=_begin_process)
         with limit_threads(threads, here=False), _hold_interrupts():
-            self.opening: Future[Any] = self.pool.submit(int)
+            self.opening = self.pool.submit(perform, "work", work, None)
         self.process = next(iter(self.pool._processes.values()))
-        self.key = ""
+        _alive.add(self)
 
-    def submit(self, key: str, work: bytes, payload: bytes) -> Future[bytes]:
-        """Has the process do a unit, after opening the work unless it has."""
-        if self.key != key:
-            self.key, self.opening = key, self.pool.submit(_perform_here, key, work, None)
-        return self.pool.submit(_perform_here, key, b"", payload)
-
-    @property
-    def has_opened(self) -> bool:
-        """Whether the process came so far as to begin with units."""
-        return self.opening.done() and not self.opening.cancelled() and self.opening.exception() is None
-
-    def describe_end(self) -> str:
-        """How the process ended."""
-        self.process.join(2.0)
-        code = self.process.exitcode or 0
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _perform_here(key: str, work: bytes, payload: bytes | None) -> bytes:
-    return perform(key, lambda: work, payload)
-
-
-def _end_processes(processes: Iterable[_Process]) -> None:
-    """Ends them all, whatever they are doing, and waits until they are gone."""
-    gone = list(processes)
-    for one in gone:
-        one.process.terminate()
-    for one in gone:
-        one.process.join(2.0)
-        if one.process.is_alive():
-            one.process.kill()
-            one.process.join()
-        one.pool.shutdown(wait=False, cancel_futures=True)
-        _alive.discard(one)
+    def end(self) -> str:
+        """Ends the process, whatever it is doing, and returns how it ended."""
+        self.process.join(0 if self.process.is_alive() else 2.0)
+        code = self.process.exitcode
+        self.process.kill()
+        self.process.join()
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        _alive.discard(self)
+        return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
 
 # At exit Python waits until all pools have finished their units, so those that nobody closed are ended before.
 _alive: set[_Process] = set()
-threading._register_atexit(lambda: _end_processes(_alive))  # type: ignore[attr-defined]
+threading._register_atexit(lambda: [process.end() for process in list(_alive)])  # type: ignore[attr-defined]
 
 
 def _begin_process() -> None:
@@ -442,20 +415,19 @@ def _hold_interrupts() -> Iterator[None]:
 
 
 class ProcessBackend(Backend):
-    """Processes of this machine, which are started when there are units for them and stay until it is closed."""
+    """Processes of this machine, which are started when there are units for them and end with the run."""
 
     def __init__(self, jobs: int, threads: int):
         self.jobs, self.threads = jobs, threads
-        self.idle: list[_Process] = []
         self.processes: set[_Process] = set()
-        weakref.finalize(self, _end_processes, self.processes)
 
     def run(self, work: Work, units: Iterable[Unit]) -> Iterator[Result]:
         """See `Backend.run`; a process that dies is replaced, and its unit tried three times in all."""
         content = pack(work, "the work")
-        key = hashlib.sha256(content).hexdigest()
         fresh, again = _pack_units(units), deque[_Attempt]()
+        idle: list[_Process] = []
         busy: dict[Future[bytes], tuple[_Process, _Attempt]] = {}
+        own: set[_Process] = set()
         false_starts, is_done = 0, False
         try:
             while not is_done:
@@ -466,8 +438,14 @@ class ProcessBackend(Backend):
                     elif attempt is None:
                         break
                     else:
-                        process, future = self._submit(key, content, attempt.payload)
-                        busy[future] = process, attempt
+                        process = idle.pop() if idle else _Process(content, self.threads)
+                        own.add(process)
+                        self.processes.add(process)
+                        try:
+                            busy[process.pool.submit(perform, "work", b"", attempt.payload)] = process, attempt
+                        except BrokenProcessPool:  # it died while it had nothing to do
+                            process.end()
+                            again.appendleft(attempt)
                 # A process that left a child with its pipes open is dead although its pool does not notice.
                 wait(busy, timeout=1.0, return_when=FIRST_COMPLETED)
                 ended = [f for f, (process, _) in busy.items() if f.done() or process.process.exitcode is not None]
@@ -476,9 +454,8 @@ class ProcessBackend(Backend):
                     try:
                         found = future.result(timeout=0)
                     except (BrokenProcessPool, CancelledError, TimeoutError):
-                        cause = process.describe_end()
-                        self._end([process])
-                        if process.has_opened:
+                        cause = process.end()
+                        if process.opening.done() and process.opening.exception() is None:
                             attempt.deaths += 1
                         else:
                             false_starts += 1
@@ -489,36 +466,18 @@ class ProcessBackend(Backend):
                             again.appendleft(attempt)
                         continue
                     false_starts = 0
-                    self.idle.append(process)
+                    idle.append(process)
                     yield from _read_results(attempt.unit, found, attempt.deaths + 1)
                 is_done = not busy and not again and not ended
         finally:
-            if not is_done:
-                self.close()
-
-    def _submit(self, key: str, work: bytes, payload: bytes) -> tuple[_Process, Future[bytes]]:
-        """A unit given to a free process, or to a new one."""
-        while True:
-            if not self.idle:
-                process = _Process(self.threads)
-                self.processes.add(process)
-                _alive.add(process)
-            else:
-                process = self.idle.pop()
-            try:
-                return process, process.submit(key, work, payload)
-            except BrokenProcessPool:  # it died while it had nothing to do
-                self._end([process])
-
-    def _end(self, processes: Iterable[_Process]) -> None:
-        gone = list(processes)
-        _end_processes(gone)
-        self.processes.difference_update(gone)
+            for process in own:
+                process.end()
+            self.processes -= own
 
     def close(self) -> None:
         """Ends all processes, whatever they are doing."""
-        self.idle.clear()
-        self._end(self.processes)
+        for process in list(self.processes):
+            process.end()
 
 
 def _check_starts(count: int, cause: str) -> None:

@@ -1,4 +1,4 @@
-"""Many tasks by every backend: the same bytes (N4); failures are reported by task (R3)."""
+"""Many tasks by every backend: the same bytes (N4); what fails or dies is reported by task, the rest goes on (R3)."""
 
 import multiprocessing
 import os

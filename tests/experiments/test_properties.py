@@ -1,176 +1,155 @@
-"""The properties of the embedding, measured: on the tasks of the package, and on a real one where it is at hand."""
+"""The properties: what is done to tasks, what is concluded from rows, and the committed claims."""
 
-import math
-from dataclasses import replace
-from pathlib import Path
+import csv
 
 import numpy as np
 import pytest
 
 import task2vec as t2v
+from experiments import collection as collections
 from experiments import properties
-from experiments.collection import Collection, Member
+from experiments.collection import read_collection
 from experiments.properties import (
-    ALL_BUT_ONE,
-    SHUFFLED,
-    TRUE,
-    Embedder,
-    Experiments,
     Plan,
-    check_relabelling,
+    Point,
     cut_classes,
     cut_images,
-    plan_sample_size,
+    find_rise,
+    is_learnable,
+    make_claims,
+    plan_cases,
     relabel,
     shuffle_labels,
     single_out,
+    summarise,
 )
-from experiments.property_claims import find_falls, only, split, summarise
-from tests.cases import make_case
+from experiments.report import FAILS, HOLDS, UNCLEAR, correlate
+from tests.experiments.material import ROOT, read_csv, run, write_collection
+from tests.tiny_probe import make_tiny
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "dtd10" / "images"
-TINY = Plan(repeats=2, shuffled=(0.0, 1.0), classes=(2,), sizes=(1, 2, 4), tasks=2, most_classes=3, most_images=4)
-
-
-@pytest.fixture(scope="module")
-def samples():
-    return {task.name: task for task in t2v.sample_tasks(images_per_task=60)}
-
-
-@pytest.fixture(scope="module")
-def embedder():
-    """The default probe at a size at which an embedding takes half a second."""
-    return Embedder(t2v.load_probe(size=32), t2v.EmbedSettings(max_samples=12), "cpu")
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    """A random network of a few filters."""
-    return lambda **options: Embedder(make_case("odd"), t2v.EmbedSettings(max_samples=6), "cpu", **options)
+DIGITS = t2v.sample_tasks(images_per_task=60)[0]
 
 
 def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-def test_relabelling_changes_no_bit(samples, tiny):
-    task, steps = samples["shapes"], []
-    other = relabel(task, rng=rng())
-    assert other.classes != task.classes
-    assert other.digests != task.digests
-    assert other.targets.tolist() != task.targets.tolist()
-    row = check_relabelling(task, tiny(report=steps.append), seed=0)
-    assert (row["filters_changed"], row["largest_difference"]) == (0, 0.0)
-    assert len(steps) == 2  # both were computed
+def test_labels_are_permuted_and_class_sizes_stay():
+    half = shuffle_labels(DIGITS, 0.5, rng=rng())
+    assert (half.counts == DIGITS.counts).all() and 0 < (half.targets != DIGITS.targets).sum() <= 30
+    assert (shuffle_labels(DIGITS, 0.0, rng=rng()).targets == DIGITS.targets).all()
+    assert single_out(DIGITS, rng=rng()).counts.tolist() == [59, 1]
 
 
-def test_a_change_of_labels_would_be_seen(samples, tiny, monkeypatch):
-    monkeypatch.setattr(properties, "relabel", lambda task, rng: shuffle_labels(task, 0.2, rng=rng))
-    row = check_relabelling(samples["shapes"], tiny(), seed=0)
-    assert row["filters_changed"] > row["filters"] / 2
-    assert row["largest_relative_difference"] > 1e-3
+def test_draws_of_images_are_nested_and_even():
+    small, large = (cut_images(DIGITS, count, rng=rng(3)) for count in (2, 4))
+    assert set(small.digests) < set(large.digests) and (large.counts == 4).all()
+    some = cut_classes(DIGITS, 3, rng=rng())
+    assert len(some.classes) == 3 and (some.counts == 6).all()
 
 
-def test_shuffling_deals_the_same_labels_to_a_part_of_the_images(samples):
-    task = samples["digits"]
-    for share in (0.0, 0.25, 1.0):
-        shuffled = shuffle_labels(task, share, rng=rng())
-        assert shuffled.counts.tolist() == task.counts.tolist()
-        changed = int((shuffled.targets != task.targets).sum())
-        assert changed <= share * len(task)
-        assert changed >= 0.5 * share * len(task)
+def test_another_name_and_order_is_the_same_task():
+    other = relabel(DIGITS, rng=rng())
+    assert other.fingerprint == DIGITS.fingerprint and other.classes[0] == "class 0"
 
 
-def test_cuts_are_nested_and_equal(samples):
-    task = samples["textures"]
-    few, many = (cut_images(task, count, rng=rng(3)) for count in (2, 5))
-    assert few.counts.tolist() == [2] * 6
-    assert many.counts.tolist() == [5] * 6
-    assert set(few.digests) < set(many.digests)
-    three = cut_classes(task, 3, rng=rng(1))
-    assert len(three.classes) == 3
-    assert set(three.classes) < set(task.classes)
-    assert sorted(single_out(few, rng=rng()).counts.tolist()) == [1, 11]
+def test_a_rise_counts_beyond_its_error_and_pairs_are_compared_pair_by_pair():
+    a, b = Point(1, 1.0, 0.5, (0.5, 1.5)), Point(2, 1.2, 0.5, (0.7, 1.7))
+    assert find_rise(a, b) == pytest.approx(0.2)  # every repeat rises by the same
+    assert find_rise(a, Point(2, 1.2, 0.5, (1.7, 0.7))) == 0.0
+    assert find_rise(a, Point(2, 0.4, 0.1, (0.4,))) == 0.0
+    rows = [{"n": 1, "d": 1.0}, {"n": 1, "d": 4.0}, {"n": 2, "d": 3.0}]
+    first, second = summarise(rows, "n", "d", is_logarithmic=True)
+    assert np.exp(first.mean) == pytest.approx(2) and second.stderr == 0.0
 
 
-def test_shuffled_labels_are_nearer_to_the_trivial_embedding(samples, embedder):
-    for name in ("digits", "colours"):
-        true, *shuffled = embedder.rows(
-            [
-                properties.Case({}, samples[name]),
-                *(properties.Case({}, shuffle_labels(samples[name], 1.0, rng=rng(seed))) for seed in range(2)),
-            ],
-            "labels",
-        )
-        for row in shuffled:
-            assert row["distance"] < true["distance"]
-            assert row["norm"] < true["norm"]
-            assert row["prior_share"] > true["prior_share"]
-            assert row["error"] > true["error"]
+def test_learnable_is_below_chance_by_two_standard_errors():
+    assert is_learnable({"error": 0.3, "chance": 0.5, "images": 100})
+    assert not is_learnable({"error": 0.45, "chance": 0.5, "images": 100})
 
 
-def assert_fewer_images_are_nearer(task, embedder):
-    plan = Plan(repeats=3, sizes=(1, 3, 9), tasks=1, most_classes=5)
-    cases = [case for case in plan_sample_size([Member("", task)], plan) if case.about["labels"] == TRUE]
-    points = summarise(embedder.rows(cases, "sample size"), "images_per_class", "distance")
-    assert [point.at for point in points] == [1, 3, 9]
-    assert find_falls(points) == []
-    assert points[0].mean + 2 * points[0].stderr < points[-1].mean
+def test_correlations_have_verdicts():
+    x = np.arange(30.0)
+    assert correlate(x, x**2).verdict == HOLDS and correlate(x, -x).verdict == FAILS
+    assert correlate(x[:4], x[:4]).verdict == UNCLEAR and str(correlate(x[:4], x[:4])) == "-"
+    assert correlate(x, np.ones(30)).rho is None
+    noisy = correlate(x, rng(1).normal(size=30))
+    assert noisy.low < noisy.rho < noisy.high and noisy.verdict == UNCLEAR
 
 
-def test_fewer_images_are_nearer_to_the_trivial_embedding(embedder):
-    task = t2v.sample_tasks(images_per_task=140)[0]
-    assert_fewer_images_are_nearer(task, embedder)
+def test_the_committed_claims_follow_from_the_committed_rows():
+    folder = ROOT / "docs" / "properties"
+    rows = {name: read_csv(folder / f"{name}.csv") for name in ("norm_error", "labels", "classes", "sample_size")}
+    moved = {"filters": 8512, "filters_changed": 0, "largest_relative_difference": 0.0}
+    with (folder / "claims.csv").open(encoding="utf-8", newline="") as file:
+        wanted = list(csv.DictReader(file))
+    found = make_claims({**rows, "relabelled": [moved]})
+    assert [claim.claim for claim in found] == [row["claim"] for row in wanted]
+    for claim, row in zip(found, wanted, strict=True):
+        if not claim.measured.startswith(("rho", "0 of")):  # rounded rows have ties, which move a rho by 0.01
+            assert claim.measured == row["measured"]
+        assert claim.verdict == row["verdict"]
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no real images at {SHARED}")
-def test_fewer_real_images_are_nearer_to_the_trivial_embedding(embedder):
-    assert_fewer_images_are_nearer(t2v.read_folder(SHARED, name="textures"), embedder)
+def test_a_collection_is_read_by_taxon_and_by_folder(tmp_path):
+    collection = read_collection(write_collection(tmp_path))
+    assert [member.task.name for member in collection.members][:4] == [
+        "cub200 A1",
+        "cub200 A2",
+        "cub200 A3",
+        "cub200 B",
+    ]
+    assert [member.dataset for member in collection.rich] == ["cub200", "dogs"]
+    plain = read_collection(tmp_path / "cub200")
+    assert [member.task.name for member in plain.members] == ["images"] and plain.datasets == ()
+    assert collection.choose_rich(["dogs work"]).rich[0].dataset == "dogs"
+    with pytest.raises(t2v.errors.UsageError, match="no task named 'cats'"):
+        collection.choose_rich(["cats"])
 
 
-def test_one_image_per_class_is_a_task(samples, embedder):
-    [row] = embedder.rows([properties.Case({}, cut_images(samples["shapes"], 1, rng=rng()))], "one")
-    assert row["images"] == row["classes"] == 5
-    assert all(math.isfinite(row[name]) for name in ("error", "norm", "distance", "prior_share", "l2"))
-    assert 0 < row["distance"] < 1
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("dataset,taxon_level\ncub200,order\n", "needs a header with dataset, taxon_level, taxon"),
+        ("dataset,taxon_level,taxon\n../x,order,A\n", "nothing outside of the collection is read"),
+        ("dataset,taxon_level,taxon,n_classes\ncub200,order,A,7\n", "do not agree: 'A' in column 'order'"),
+        ("dataset,taxon_level,taxon\ncub200,tribe,A\n", "there is no column 'tribe'"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused(tmp_path, table, words):
+    write_collection(tmp_path)
+    (tmp_path / "tasks.csv").write_text(table)
+    with pytest.raises(t2v.errors.DataError, match=words):
+        read_collection(tmp_path)
 
 
-def test_measured_numbers_are_those_of_the_embedding(samples, tiny):
-    embedding = t2v.embed(samples["colours"], make_case("odd"), settings=t2v.EmbedSettings(max_samples=6), device="cpu")
-    row = properties.measure(embedding)
-    assert row["norm"] == embedding.norm()
-    assert row["distance"] == t2v.distance.symmetric(embedding, t2v.trivial(embedding))
-    assert row["error"] == embedding.provenance["head"]["cv_error"]
-    assert row["prior_share"] == pytest.approx(1 - np.mean(embedding.fisher / embedding.vector))
-    wide = replace(embedding, prior=embedding.prior * 60 / 1000)
-    assert row["distance_with_prior_of_1000"] == t2v.distance.symmetric(wide, t2v.trivial(wide))
+def test_the_version_of_a_rank_that_fits_the_counts_is_followed(tmp_path):
+    write_collection(tmp_path)
+    path = tmp_path / "cub200" / "taxonomy.csv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([f"{lines[0]},order_old", *(f"{line},X" for line in lines[1:])]) + "\n")
+    (tmp_path / "tasks.csv").write_text("dataset,taxon_level,taxon,n_classes\ncub200,order,X,10\n")
+    collection = read_collection(tmp_path)
+    assert collection.datasets[0].columns == {"order": "order_old"} and len(collection.members[0].task.classes) == 10
 
 
-@pytest.fixture(scope="module")
-def experiments(samples):
-    members = tuple(Member(name.split()[0], task) for name, task in samples.items())
-    return Experiments.of(Collection(members, (members[4], members[5])), TINY)
+def test_cases_are_planned_with_their_kinds():
+    plan = Plan(repeats=2, shuffled=(0.0, 1.0), classes=(2,), sizes=(1, 2), tasks=1, most_images=3)
+    whole = collections.Collection((), (collections.Member("d", DIGITS),))
+    cases = plan_cases(whole, plan)
+    assert [(about["shuffled"], about["repeat"]) for about, _ in cases["labels"]] == [(0.0, 0), (1.0, 0), (1.0, 1)]
+    assert [len(task.classes) for _, task in cases["classes"]] == [2, 2, 10, 10]
+    assert len(cases["sample_size"]) == 2 * 2 * 3 and cases["norm_error"] == []
 
 
-def test_all_experiments_embed_every_task_once(experiments, tiny):
-    steps = []
-    rows = experiments.run(tiny(report=steps.append))
-    assert len(steps) == len(experiments)
-    assert len(rows["norm_error"]) == 8
-    assert len(rows["labels"]) == 2 * (1 + 2)
-    assert len(rows["classes"]) == 2 * 2
-    assert len(rows["sample_size"]) == (3 + 1 + 1) * 3 * 2 - 3 * 2
-    assert {row["classes"] for row in rows["classes"]} == {2, 6}
-    assert {row["images_per_class"] for row in rows["sample_size"]} == {1, 2, 4}
-
-
-def test_the_controls_stand_beside_the_first_task_alone(experiments):
-    rows = [case.about for case in experiments.sample_size]
-    first, second = split(rows, "task")
-    assert len(only(first, SHUFFLED)) == len(only(first, ALL_BUT_ONE)) == len(only(first, TRUE)) == 6
-    assert {row["labels"] for row in second} == {TRUE}
-
-
-def test_subsets_of_nearly_all_images_are_not_drawn(samples):
-    cases = plan_sample_size([Member("", samples["digits"])], Plan(sizes=(1, 4, 5, 6)))
-    assert {case.about["images_per_class"] for case in cases} == {1, 4}  # of six
+def test_the_command_on_a_small_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(t2v, "load_probe", lambda *_, **__: make_tiny(), raising=False)
+    data = write_collection(tmp_path / "data") / "dogs"
+    result = run(properties.app, "--data", data, "--out", tmp_path / "out", "--quick", "--max-samples", 6)
+    assert "names and order change no bit: 0 of 28 filters move" in result.stdout
+    made = {path.name for path in (tmp_path / "out").iterdir()}
+    stems = ("norm_error", "labels", "classes", "sample_size")
+    assert made >= {f"{stem}.{suffix}" for stem in stems for suffix in ("png", "csv")} | {"claims.csv"}
+    shuffled = read_csv(tmp_path / "out" / "labels.csv")
+    assert {row["shuffled"] for row in shuffled} == {0.0, 0.5, 1.0}
+    run(properties.app, "--data", tmp_path / "nowhere", "--out", tmp_path / "out", code=2)

@@ -1,284 +1,220 @@
-"""Tables and figures about choosing an expert, on a small meta-task whose answers are known."""
+"""Choosing an expert: tables, figures and claims on a small meta-task, and the committed ones on the bundled."""
 
-import csv
-import json
+from functools import cache
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
 
-from experiments import selection_probes, selection_table
-from experiments.property_claims import HOLDS
-from experiments.selection_choices import choose_experts
-from experiments.selection_curves import compare, follow, make_curves, select_for_curves
-from experiments.selection_forest import Bar, word_bar
-from experiments.selection_matrix import find_distances, make_matrices
-from experiments.selection_norms import make_norms
-from experiments.selection_probes import make_probes
-from experiments.selection_settings import (
-    Setting,
-    colour_datasets,
-    gather,
-    list_settings,
-    list_spaces,
-    word_task,
-    write_outcome,
-)
-from experiments.selection_table import LEAVES, Comparison, make_table
-from experiments.selection_violins import make_violins
-from task2vec.distance import asymmetric
-from task2vec.errors import DataError
-from task2vec.experts.metatask import MetaTask
-from task2vec.parallel import Unit, open_backend
-from task2vec.select.evaluate import evaluate
-from tests.experiments.selection_world import LABELS, TAXA, make_world, name_task
+import task2vec as t2v
+from experiments import selection
+from experiments import selection_figures as figures
+from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR
+from experiments.selection import Comparison
+from task2vec.experts import ModelInfo, TaskInfo
+from task2vec.probe import FilterLayer
+from tests.experiments.material import ROOT, read_csv, run
 
-HALF = Setting("taxa", "half")
-FEW_STRATEGIES = ("chance", "generic", "static", "symmetric", "asymmetric")
+LAYERS = (FilterLayer("a", "convolution", 12, 9, 0.1), FilterLayer("b", "linear", 8, 4, 0.2))
+TAXA, LABELS = 12, 5
+PROTOCOLS = ("linear-2, train 5, logistic, usual", "linear-2, train half, logistic, usual")
+FEW = ("--jobs", 1, "--strategy", "average_best", "--strategy", "generic", "--strategy", "asymmetric")
 
 
-def read(place):
-    with place.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def make_embeddings(probe, method, *, seed=0):
+    """Tasks of one dataset are alike; every task is harder than the one before."""
+    rng = np.random.default_rng([seed, 7])
+    centres = rng.normal(size=(3, 20))
+    found = []
+    for number in range(TAXA + LABELS):
+        kind = 2 if number >= TAXA else number % 2
+        fisher = np.exp(centres[kind] + 0.3 * rng.normal(size=20) + 0.1 * number)
+        about = {"task_fingerprint": f"f{number}", "probe_fingerprint": probe, "settings": {"method": method}}
+        prior = np.repeat([1e-3, 2e-3], [12, 8])
+        found.append(t2v.Embedding(name_task(number), probe, fisher, np.zeros(20), prior, LAYERS, about))
+    return found
 
 
-def is_whole(folder, name):
-    return all((folder / f"{name}.{suffix}").stat().st_size > 100 for suffix in ("png", "pdf", "csv", "json"))
+def name_task(number):
+    return f"cub_bird{number}" if number < TAXA else f"birds: label set {number}"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def hurry():
-    """Few samples for the intervals."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection_table, "RESAMPLES", 200)
-        patch.setattr(selection_probes, "RESAMPLES", 200)
-        yield
+@cache
+def make_world(*, has_curves=True):
+    """Errors are smaller on the dataset of an expert's source task; experts have seen their source tasks."""
+    rng = np.random.default_rng(3)
+    tasks = tuple(
+        TaskInfo(name_task(n), "taxa" if n < TAXA else "labels", "birds" if n >= TAXA else "ab"[n % 2], f"f{n}",
+                 40 + 10 * n, 2 + n % 3)
+        for n in range(TAXA + LABELS)
+    )  # fmt: skip
+    sources = [0, 1, 4, 5, 13, 14]
+    models = [
+        ModelInfo("generic resnet34", "generic", "resnet34", params=21),
+        ModelInfo("big", "network", "big", params=9),
+    ]
+    models += [ModelInfo(f"expert {name_task(n)}", "taxon", "resnet34", name_task(n), f"f{n}") for n in sources]
+    models.append(ModelInfo("again", "taxon", "resnet34", name_task(0), "f0", is_repeat=True))
+    shape = (len(tasks), len(models), 2, 3)
+    gain, shares = np.zeros(shape[:2]), np.zeros(shape[:2])
+    for column, source in enumerate(sources, start=2):
+        gain[:, column] = [0.06 if tasks[source].dataset == task.dataset else -0.04 for task in tasks]
+        shares[source, column] = 1.0
+    base = 0.15 + 0.02 * np.arange(len(tasks))[:, None, None, None] + np.array([0.08, 0.0])[:, None]
+    errors = np.clip(base - gain[:, :, None, None] + 0.015 * rng.normal(size=shape), 0.01, 0.9)
+    points = [
+        {"task": task, "expert": expert, "way": way, "train": train, "images": images, "seed": seed,
+         "error": float(0.5 - 0.1 * place + 0.01 * seed - 0.02 * column + (0.03 if way == "tuned" else 0))}
+        for task in (name_task(2), name_task(3)) for way in ("linear", "tuned")
+        for column, expert in enumerate(("generic resnet34", f"expert {name_task(0)}", f"expert {name_task(1)}"))
+        for place, (train, images) in enumerate((("2", 4), ("5", 10), ("half", 30))) for seed in (0, 1)
+    ]  # fmt: skip
+    embeddings = {"other direct": make_embeddings("other", "direct", seed=1)}
+    embeddings["resnet34 robust"] = make_embeddings("resnet34", "robust")
+    return t2v.MetaTask(
+        "small", tasks, tuple(models), PROTOCOLS, (0, 1, 2), errors, errors * 0.9, np.minimum(errors * 1.1, 1), shares,
+        np.zeros(shape[:2], dtype=bool), scores={"logme": rng.normal(size=shape[:3])}, embeddings=embeddings,
+        domains={"resnet34": rng.random((len(tasks), 6))}, info={"curves": points} if has_curves else {},
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("table")
-    return folder, make_table(make_world(), folder, strategies=FEW_STRATEGIES)
+def made(tmp_path_factory):
+    """All tables and figures of the small meta-task, with few strategies."""
+    folder = tmp_path_factory.mktemp("made")
+    bundle = make_world().save(folder / "small.safetensors")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "RESAMPLES", 200)
+        result = run(selection.app, "--bundle", bundle, "--out", folder / "out", *FEW)
+    return folder / "out", result
 
 
-# --- settings ---
+def test_all_of_them_at_once(made):
+    folder, result = made
+    names = {path.name for path in folder.iterdir()}
+    stems = ("norms", "violins_taxa", "violins_labels", "matrix_taxa", "matrix_labels", "curves")
+    assert names >= {f"{stem}.{suffix}" for stem in stems for suffix in ("png", "csv")}
+    assert names >= {"table1.md", "table1.csv", "table1.json", "table2.md", "table2.csv", "claims.md", "claims.csv"}
+    assert "|  | taxa, half of the images |" in result.stdout and "| average-best | " in result.stdout
+    assert "| kernel" not in result.stdout
 
 
-def test_settings_and_spaces_are_in_order():
-    assert [str(each) for each in list_settings(make_world())] == [
-        "taxa, half of the images", "taxa, 5 per class", "labels, half of the images", "labels, 5 per class",
-    ]  # fmt: skip
-    assert list_spaces(make_world()) == ["resnet34 robust", "other direct"]
+def test_table_1_has_every_setting_and_its_dataset_left_out(made):
+    rows = read_csv(made[0] / "table1.csv")
+    keys = {(row["family"], str(row["shots"]), row["leave"]) for row in rows}
+    assert keys == {(f, s, leave) for f in ("taxa", "labels") for s in ("half", "5.0") for leave in ("task", "dataset")}
+    metatask = make_world()
+    for row in (row for row in rows if row["strategy"] == "generic" and row["leave"] == "task"):
+        own = metatask.subset(family=row["family"]).errors[:, 0, 0 if row["shots"] == 5 else 1].mean()
+        assert row["error"] == pytest.approx(100 * own, rel=1e-4)
 
 
-def test_evidence_of_a_family_is_that_of_the_source():
-    ours, theirs = gather(make_world(), HALF), MetaTask(make_world(), "half", probe="resnet34", family="taxa")
-    assert ours.tasks == theirs.tasks and ours.experts == theirs.experts
-    assert np.array_equal(ours.errors, theirs.errors)
-    assert np.array_equal(ours.to_lessons["symmetric"], theirs.to_lessons["symmetric"], equal_nan=True)
-
-
-def test_names_and_colours():
-    assert word_task("flowers_Asterales") == "Asterales" and word_task("cub200 half A") == "cub200 half A"
-    colours = colour_datasets(["mine", "cub200", "yours", "mine"])
-    assert len(set(colours.values())) == 3 and colours["cub200"] == "#0072b2"
-
-
-def test_numbers_of_json_are_finite(tmp_path):
-    numbers = {"a": np.float64("nan"), "b": [np.int64(3), np.bool_(True)], "c": 1 / 3, "d": np.arange(2)}
-    write_outcome(tmp_path, "x", rows=[{"k": 1}], numbers=numbers)
-    assert json.loads((tmp_path / "x.json").read_text()) == {"a": None, "b": [3, True], "c": 0.333333, "d": [0, 1]}
-
-
-# --- Table 1 ---
-
-
-def test_table_1_has_what_evaluate_finds(table):
-    folder, made = table
-    assert is_whole(folder, "table1") and str(folder / "table1.md") in map(str, made.files)
-    rows = read(folder / "table1.csv")
-    assert len(rows) == 4 * len(LEAVES) * len(FEW_STRATEGIES)
-    for setting in list_settings(make_world()):
-        expected = evaluate(gather(make_world(), setting), list(FEW_STRATEGIES), resamples=200).rows
-        own = [
-            r for r in rows if (r["family"], r["protocol"], r["leave"]) == (setting.family, setting.protocol, "task")
-        ]
-        for row, wanted in zip(own, expected, strict=True):
-            assert row["strategy"] == wanted["strategy"]
-            for key in ("error", "increase", "increase_low", "increase_high", "smallest_increase", "regret", "tau"):
-                assert float(row[key]) == pytest.approx(wanted[key], rel=1e-4, abs=1e-4)
-
-
-def test_a_family_of_one_dataset_learns_from_the_others_when_its_own_is_left_out(table):
-    rows = read(table[0] / "table1.csv")
-    own = [row for row in rows if row["family"] == "labels" and row["leave"] == "dataset"]
-    assert own and {row["tasks"] for row in own} == {str(LABELS)}
-    whole = MetaTask(make_world(), "half", probe="resnet34")
-    wanted = evaluate(whole, ["static"], leave="dataset", asked=[name_task(n) for n in range(TAXA, TAXA + LABELS)])
-    found = next(row for row in own if row["strategy"] == "static" and row["protocol"] == "half")
-    assert float(found["error"]) == pytest.approx(100 * wanted.outcomes["static"].errors.mean(), rel=1e-5)
-
-
-def test_the_text_and_the_numbers_agree(table):
-    folder, made = table
-    lines = made.text.splitlines()
-    head = next(line for line in lines if line.startswith("|  |"))
-    assert [cell.strip() for cell in head.split("|")[2:-1]] == [str(each) for each in list_settings(make_world())]
-    row = next(row for row in read(folder / "table1.csv") if row["strategy"] == "static")
-    bar = Bar(*(float(row[key]) for key in ("increase", "increase_low", "increase_high")))
-    assert next(line for line in lines if line.startswith("| static")).split("|")[2].strip().startswith(word_bar(bar))
-    document = json.loads((folder / "table1.json").read_text())
-    first = document["comparisons"][0]
-    found = evaluate(gather(make_world(), HALF), ["asymmetric"])
-    names = {task: found.experts[n] for task, n in zip(found.tasks, found.outcomes["asymmetric"].chosen, strict=True)}
-    assert first["choices"]["asymmetric"] == names
-    assert first["optimum"] == pytest.approx(found.optimum.mean(), rel=1e-5)
-
-
-def test_workers_find_the_same_as_this_process(table):
-    work, asked = Comparison(make_world(), FEW_STRATEGIES), (HALF, "task")
-    with open_backend("pool", jobs=1) as engine:
-        found = [result.value for result in engine.run(work, [Unit("a", asked)]) if not result.is_last]
-    wanted = next(iter(work.open()(asked)))
-    assert found[0].setting == HALF
-    for name in FEW_STRATEGIES:
-        assert np.array_equal(found[0].evaluation.outcomes[name].errors, wanted.evaluation.outcomes[name].errors)
-
-
-# --- Table 2 ---
-
-
-def test_table_2_compares_probes_on_all_tasks_and_on_the_largest(tmp_path):
-    made = make_probes(make_world(), tmp_path)
-    assert is_whole(tmp_path, "table2")
-    rows = read(tmp_path / "table2.csv")
-    row = next(r for r in rows if (r["family"], r["protocol"], r["strategy"], r["space"]) == (
-        "taxa", "half", "asymmetric", "other direct"))  # fmt: skip
-    found = evaluate(MetaTask(make_world(), "half", probe="other", method="direct", family="taxa"), ["asymmetric"])
-    errors, best = found.outcomes["asymmetric"].errors, found.optimum
-    assert float(row["all tasks"]) == pytest.approx(100 * (errors.sum() / best.sum() - 1), abs=1e-3)
-    # Of twelve tasks the first two have the fewest images.
-    assert float(row["largest ten"]) == pytest.approx(100 * (errors[2:].sum() / best[2:].sum() - 1), abs=1e-3)
-    assert float(row["largest ten_low"]) <= float(row["largest ten"]) <= float(row["largest ten_high"])
-    assert {r["space"] for r in rows if r["strategy"] in ("chance", "generic", "static")} == {""}
-    assert "asymmetric, other direct" in made.text and made.claims
-
-
-# --- figures ---
-
-
-def test_choices_are_fitted_on_the_other_tasks():
-    evidence = gather(make_world(), HALF)
-    chosen = choose_experts(evidence, ["asymmetric", "no such strategy"])
-    assert list(chosen.by) == ["asymmetric"]
-    for row in range(TAXA):
-        near = np.where(evidence.is_candidate[row], find_distances(evidence)[row], np.inf)
-        assert chosen.by["asymmetric"][row] == np.nanargmin(near)
-        means = np.where(evidence.is_candidate[row], evidence.mean[row], np.inf)
-        assert chosen.optimum[row] == means.argmin()
-
-
-def test_violins_are_in_the_order_of_norms_with_ranks_of_the_choices(tmp_path):
-    made = make_violins(make_world(), tmp_path)
-    assert is_whole(tmp_path, "violins_taxa") and is_whole(tmp_path, "violins_labels")
-    rows = read(tmp_path / "violins_taxa.csv")
-    assert len(rows) == TAXA
-    norms = [float(row["norm"]) for row in rows]
-    assert norms == sorted(norms)
-    evidence = gather(make_world(), HALF)
-    for row in rows:
-        number = evidence.tasks.index(row["task"])
-        errors = evidence.mean[number][evidence.is_candidate[number]]
-        assert float(row["best_error"]) == pytest.approx(errors.min(), rel=1e-5)
-        assert float(row["generic_error"]) == pytest.approx(evidence.mean[number, 0], rel=1e-5)
-        assert int(row["asymmetric_rank"]) == 1 + (errors < float(row["asymmetric_error"]) - 1e-6).sum()
-        assert int(row["candidates"]) == len(errors)
-    assert {claim.property for claim in made.claims} == {"violins"}
-
-
-def test_norms_are_ranked_against_the_error_of_the_best(tmp_path):
-    made = make_norms(make_world(), tmp_path)
-    assert is_whole(tmp_path, "norms")
-    rows = [row for row in read(tmp_path / "norms.csv") if (row["family"], row["protocol"]) == ("taxa", "half")]
-    evidence = gather(make_world(), HALF)
-    best = np.where(evidence.is_candidate, evidence.mean, np.inf).min(1)
-    expected = spearmanr(evidence.norms, best)[0]
-    assert [float(row["optimum"]) for row in rows] == pytest.approx(best.tolist(), rel=1e-5)
-    found = json.loads((tmp_path / "norms.json").read_text())["spearman"]
-    own = next(f for f in found if (f["family"], f["protocol"], f["by"]) == ("taxa", "half", "resnet34 robust"))
-    assert own["spearman"] == pytest.approx(expected, abs=1e-5) and own["low"] <= own["spearman"] <= own["high"]
-    assert {f["by"] for f in found} == {"resnet34 robust", "other direct", "classes", "images"}
-    claim = next(claim for claim in made.claims if claim.claim.startswith("taxa"))
-    assert claim.verdict == HOLDS and f"{own['spearman']:.2f}" in claim.measured
-
-
-def test_the_matrix_is_coloured_by_the_distance_from_lesson_to_task(tmp_path):
-    made = make_matrices(make_world(), tmp_path)
-    assert is_whole(tmp_path, "matrix_taxa") and is_whole(tmp_path, "matrix_labels")
-    cells = {(row["task"], row["expert"]): row for row in read(tmp_path / "matrix_taxa.csv")}
-    embeddings = {one.task: one for one in make_world().embeddings["resnet34 robust"]}
-    cell = cells[name_task(2), f"expert {name_task(1)}"]
-    assert float(cell["distance"]) == pytest.approx(
-        asymmetric(embeddings[name_task(1)], embeddings[name_task(2)]), abs=1e-5
+def test_table_2_compares_probes_on_all_tasks_and_on_the_largest(made):
+    rows = read_csv(made[0] / "table2.csv")
+    assert {(row["strategy"], row["space"]) for row in rows} == {
+        ("asymmetric", "resnet34 robust"),
+        ("asymmetric", "other direct"),
+        ("generic", ""),
+        ("average_best", ""),
+    }
+    taxa = next(row for row in rows if (row["family"], row["shots"], row["strategy"]) == ("taxa", "half", "generic"))
+    errors = make_world().subset(family="taxa").errors[:, :, 1].mean(2)
+    candidates = np.where(make_world().subset(family="taxa").is_candidate, errors, np.nan)
+    smallest = np.nanmin(candidates, axis=1)
+    assert taxa["all tasks, over smallest"] == pytest.approx(100 * (errors[:, 0].sum() / smallest.sum() - 1), rel=1e-4)
+    assert taxa["largest ten, over smallest"] == pytest.approx(
+        100 * (errors[2:, 0].sum() / smallest[2:].sum() - 1), rel=1e-4
     )
-    assert cells[name_task(2), "generic resnet34"]["distance"] == ""
-    assert cells[name_task(1), f"expert {name_task(1)}"]["is_candidate"] == "0"
-    for task in (name_task(number) for number in range(TAXA)):
-        own = [row for (name, _), row in cells.items() if name == task]
-        allowed = [row for row in own if row["is_candidate"] == "1"]
-        assert [row for row in own if row["is_best"] == "1"] == [min(allowed, key=lambda row: float(row["error"]))]
-        known = [row for row in allowed if row["distance"]]
-        assert [row for row in own if row["is_selected"] == "1"] == [min(known, key=lambda row: float(row["distance"]))]
-    assert [claim.property for claim in made.claims] == ["matrix", "matrix"]
 
 
-# --- curves ---
+def test_violins_and_matrix_agree_with_the_errors(made):
+    metatask = make_world().select("half", probe="resnet34", method="robust", family="taxa")
+    means = np.where(metatask.is_candidate, metatask.mean, np.nan)
+    rows = read_csv(made[0] / "violins_taxa.csv")
+    assert [row["norm"] for row in rows] == sorted(row["norm"] for row in rows)
+    for row in rows:
+        own = means[int(row["number"])]
+        assert row["best_error"] == pytest.approx(np.nanmin(own), rel=1e-5)
+        assert row["asymmetric_rank"] == 1 + np.nansum(own < row["asymmetric_error"] - 1e-7)
+    cells = read_csv(made[0] / "matrix_taxa.csv")
+    assert all(cell["is_best"] in (0, 1) for cell in cells) and sum(cell["is_best"] for cell in cells) == TAXA
+    one = next(cell for cell in cells if cell["expert"] == f"expert {name_task(4)}" and cell["task"] == name_task(2))
+    embeddings = make_world().embeddings["resnet34 robust"]
+    assert one["distance"] == pytest.approx(t2v.distance.asymmetric(embeddings[4], embeddings[2]), rel=1e-4)
 
 
-def test_curves_follow_who_was_selected_without_them(tmp_path):
-    points = make_world().story["curves"]
-    picked = select_for_curves(make_world(), points)
-    assert set(picked) == {name_task(2), name_task(3)}
-    assert set(picked[name_task(2)]["candidates"]) == {
-        "generic resnet34", f"expert {name_task(0)}", f"expert {name_task(1)}"
-    }  # fmt: skip
-    rows = follow(points, picked)
-    best = [row for row in rows if row["choice"] == "best"]
-    assert {row["expert"] for row in best} == {f"expert {name_task(1)}"}  # who has the smallest errors above
-    row = next(r for r in best if (r["task"], r["way"], r["train"]) == (name_task(2), "tuned", "5"))
-    assert row["error"] == pytest.approx(0.5 - 0.1 + 0.005 - 0.04 + 0.03)
-    assert (row["low"], row["high"]) == pytest.approx((0.39, 0.40))
-    gaps = compare(rows)
-    own = next(gap for gap in gaps if (gap["way"], gap["train"]) == ("linear", "2"))
-    assert own["tasks"] == 2 and own["generic"] - own["best"] == pytest.approx(0.04)
-    assert own["generic above best"] == pytest.approx(own["generic"] / own["best"] - 1)
-    assert [gap["train"] for gap in gaps if gap["way"] == "linear"] == ["2", "5", "half"]
-    made = make_curves(make_world(), tmp_path)
-    assert is_whole(tmp_path, "curves") and len(made.claims) == 2
+def test_curves_follow_the_choices(made):
+    rows = read_csv(made[0] / "curves.csv")
+    best = next(row for row in rows if (row["task"], row["way"], row["images"], row["choice"]) == (
+        name_task(2), "linear", 4, "best"))  # fmt: skip
+    assert best["expert"] == f"expert {name_task(1)}" and best["error"] == pytest.approx(0.5 + 0.005 - 0.04)
+    assert (best["low"], best["high"]) == pytest.approx((0.46, 0.47))
+    gaps = figures.compare_choices(figures.list_curves(make_world().info["curves"], {
+        name: {"selected": f"expert {name_task(0)}", "generic": "generic resnet34",
+               "candidates": ["generic resnet34", f"expert {name_task(0)}"]}
+        for name in (name_task(2), name_task(3))}))  # fmt: skip
+    assert all(row["selected"] == row["best"] == pytest.approx(row["generic"] - 0.02) for row in gaps)
 
 
-def test_an_expert_that_saw_the_task_is_neither_selected_nor_best():
-    points = [{**point, "task": name_task(1)} for point in make_world().story["curves"]]
-    picked = select_for_curves(make_world(), points)
-    assert f"expert {name_task(1)}" not in picked[name_task(1)]["candidates"]
-    assert {row["expert"] for row in follow(points, picked)} <= {"generic resnet34", f"expert {name_task(0)}"}
+def test_curves_that_are_missing_are_reported(tmp_path):
+    bundle = make_world(has_curves=False).save(tmp_path / "bare.safetensors")
+    result = run(selection.app, "--bundle", bundle, "--out", tmp_path, "--part", "curves", "--jobs", 1)
+    assert "curves are missing" in result.stderr and not list(tmp_path.glob("curves*"))
+    (tmp_path / "else").write_bytes(b"else")
+    run(selection.app, "--bundle", tmp_path / "else", "--out", tmp_path, code=3)
+    assert "no strategy called 'luck'" in run(selection.app, "--strategy", "luck", "--out", tmp_path, code=2).stderr
+    assert "--part pie is unknown" in run(selection.app, "--part", "pie", "--out", tmp_path, code=2).stderr
 
 
-def test_curves_of_a_table_and_what_is_missing(tmp_path):
-    made = make_curves(make_world(has_curves=False), tmp_path)
-    assert not made.files and "--curves FILE.csv" in made.missing[0]
-    points = make_world().story["curves"]
-    place = tmp_path / "points.csv"
-    with place.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(points[0]))
-        writer.writeheader()
-        writer.writerows(points)
-    made = make_curves(make_world(has_curves=False), tmp_path, table=place)
-    assert is_whole(tmp_path, "curves") and not made.missing
-    place.write_text("task,expert\na,b\n")
-    with pytest.raises(DataError, match="lacks the columns error, images, seed, train, way"):
-        make_curves(make_world(has_curves=False), tmp_path, table=place)
-    with pytest.raises(DataError, match="cannot be read as a table of curves"):
-        make_curves(make_world(has_curves=False), tmp_path, table=tmp_path / "none.csv")
-    with pytest.raises(DataError, match="a task 'else' that 'small' does not know"):
-        select_for_curves(make_world(), [{**points[0], "task": "else"}])
+class FakeOutcome:
+    def __init__(self, errors, covered=None):
+        self.errors, self.covered = np.array(errors), covered
+
+
+class FakeEvaluation:
+    def __init__(self, outcomes, optimum):
+        self.outcomes, self.optimum, self.smallest = outcomes, np.array(optimum), np.array(optimum)
+
+
+def judge(outcomes, *, leave="task", shots="half", optimum=0.2):
+    evaluation = FakeEvaluation(outcomes, np.full(20, optimum))
+    return selection.judge_table({Comparison("taxa", shots, leave, "s", ()): evaluation})
+
+
+def test_verdicts_of_table_1():
+    rng = np.random.default_rng(0)
+    low, high = 0.2 + 0.001 * rng.random(20), 0.3 + 0.001 * rng.random(20)
+    claims = judge({"generic": FakeOutcome(low), "chance": FakeOutcome(high)})
+    assert claims[0].verdict == HOLDS and claims[0].measured.startswith("-10.0 points")
+    assert judge({"generic": FakeOutcome(high), "chance": FakeOutcome(low)})[0].verdict == FAILS
+    mixed = np.where(np.arange(20) % 2, low, high)
+    assert judge({"generic": FakeOutcome(mixed), "chance": FakeOutcome(mixed[::-1])})[0].verdict == UNCLEAR
+    outcomes = {
+        "combined": FakeOutcome(low, np.full(20, 0.9)),
+        "average_best": FakeOutcome(high),
+        "logme": FakeOutcome(low),
+    }
+    goal, best, covered = judge(outcomes)
+    assert (goal.verdict, best.verdict, covered.verdict) == (HOLDS, PARTLY, HOLDS) and covered.measured == "90.0 %"
+    assert best.measured == "surely better than 1 of 2; worse than: logme"
+    assert judge(outcomes, optimum=0.19)[0].verdict == FAILS
+    apart = judge(outcomes, leave="dataset")[0]
+    assert apart.verdict == HOLDS and "not worse than average-best" in apart.claim
+    swapped = outcomes | {"average_best": FakeOutcome(low), "combined": FakeOutcome(high)}
+    assert judge(swapped, leave="dataset")[0].verdict == FAILS
+
+
+def test_the_committed_figures_of_the_bundled_meta_task_come_out_again(tmp_path):
+    folder, metatask = ROOT / "docs" / "results" / "selection", t2v.bundled_metatask()
+    wanted = [row for row in read_csv(folder / "norms.csv") if row["family"] == "labels" and row["shots"] == "half"]
+    spaces = selection.list_spaces(metatask)
+    assert list(wanted[0])[-len(spaces) :] == spaces
+    found = figures.list_norms(metatask, "labels", "half", spaces)
+    for row, own in zip(wanted, found, strict=True):
+        assert {
+            key: own[key] if isinstance(value, str) else float(f"{own[key]:.6g}") for key, value in row.items()
+        } == row
+    selected = metatask.select("half", probe="resnet34", method="robust", family="labels")
+    outcome = t2v.evaluate(metatask, ["asymmetric"], shots="half", probe="resnet34", method="robust", family="labels")
+    claim = figures.make_matrix(selected, outcome, "labels", tmp_path)[0]
+    assert f"{claim.claim} | {claim.measured} | {claim.verdict}" in (folder / "claims.md").read_text()
+    assert (tmp_path / "matrix_labels.csv").read_text() == (folder / "matrix_labels.csv").read_text()

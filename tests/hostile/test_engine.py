@@ -29,14 +29,15 @@ SLOWLY = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may hand on that interrupts are ignored
 import task2vec
-from task2vec.cli import many
+import task2vec.embedding
 from tests.tiny_probe import make_tiny
 task2vec.load_probe = lambda *args, **options: make_tiny()
-take = many.Run._take
-def take_slowly(run, result):  # so that a signal comes while there is still something to do
-    time.sleep(0.03)
-    return take(run, result)
-many.Run._take = take_slowly
+embed_many = task2vec.embed_many
+def embed_slowly(*args, **options):  # so that a signal comes while there is still something to do
+    for result in embed_many(*args, **options):
+        time.sleep(0.03)
+        yield result
+task2vec.embed_many = embed_slowly
 """
 
 
@@ -61,8 +62,6 @@ def embed(folders, library, *, jobs, stop=None, after=0, seed=0):
         "processes",
         "--jobs",
         str(jobs),
-        "--threads",
-        "1",
         "--library",
         library,
         "--max-samples",
@@ -70,7 +69,7 @@ def embed(folders, library, *, jobs, stop=None, after=0, seed=0):
         "--l2",
         "0.1",
     ]
-    command = [sys.executable, "-c", SLOWLY + START, "embed-many", *map(str, [*folders, *options])]
+    command = [sys.executable, "-c", SLOWLY + START, "embed", *map(str, [*folders, *options])]
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "COLUMNS": "100"}
     told: dict[str, str] = {}
     with subprocess.Popen(
@@ -109,6 +108,7 @@ def stop_again_and_again(folders, library, stops, *, jobs):
     return told
 
 
+@pytest.mark.long
 def test_a_command_that_is_stopped(folders, tmp_path):
     told = stop_again_and_again(folders, tmp_path, [(signal.SIGINT, 3)], jobs=1)
     assert 3 <= list(told.values()).count("found") < TASKS

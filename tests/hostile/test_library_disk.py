@@ -221,7 +221,14 @@ def test_a_folder_that_cannot_be_written_to(forge, public, state):
 
 def test_a_disk_that_nobody_can_write_to(old, monkeypatch):
     """As on a CD: SQLite cannot create its companion files, so the file is opened as immutable."""
-    monkeypatch.setattr(module, "_can_read", lambda path: False)
+    connect = module.connect
+
+    def connect_immutably(path, mode):
+        if mode == "mode=ro":
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(path, mode)
+
+    monkeypatch.setattr(module, "connect", connect_immutably)
     before = read_bytes(old)
     with Library.open(old, read_only=True) as library:
         assert library._database._mode == "immutable=1"

@@ -65,7 +65,7 @@ def test_bombs_are_refused_whatever_their_name(tmp_path, canary, kind, ending):
     path = arm(tmp_path / f"weights{ending}", kind, canary)
     with pytest.raises(WeightsError, match="weights"):
         read_weights(path)
-    with pytest.raises(EmbeddingFileError, match="not an embedding"):
+    with pytest.raises(EmbeddingFileError, match="not a task2vec embedding"):
         load_embedding(path)
 
 

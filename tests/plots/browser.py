@@ -179,23 +179,6 @@ def _make_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
     return (to_write, from_read), theirs
 
 
-# Notes in `words` what stands on canvases, and where each word ends.
-NOTE_WORDS = """
-window.words = [];
-const pens = CanvasRenderingContext2D.prototype, { clearRect, fillText } = pens;
-pens.clearRect = function (...box) {
-  window.words = words.filter(({ canvas }) => canvas !== this.canvas);
-  clearRect.apply(this, box);
-};
-pens.fillText = function (text, x, y, ...most) {
-  const wide = Math.min(this.measureText(text).width, ...most);
-  const { x: right, y: low } = this.getTransform().transformPoint({ x: x + wide, y });
-  words.push({ text, right, low, canvas: this.canvas });
-  fillText.call(this, text, x, y, ...most);
-};
-"""
-
-
 def answer_with(path: str, change: str) -> str:
     """A script that changes what the server answers to requests whose address has `path` in it: JSON as `told`."""
     return (

@@ -84,12 +84,6 @@ def test_the_data_is_what_was_given(tmp_path):
         np.testing.assert_allclose([apart for _, apart in task["nearest"]], distances[number, order], rtol=1e-5)
 
 
-def test_thousands_of_tasks_make_a_small_page(tmp_path):
-    text, _, _ = make_page(tmp_path / "map.html", [f"task {number}" for number in range(1000)])
-    assert len(text) < 500_000
-    assert all(len(task["nearest"]) == 6 for task in json.loads(Tags(text).data)["tasks"])
-
-
 def test_script_data_refuses_what_json_has_not():
     assert json.loads(format_script_data({"a<": ["\u2028&"]})) == {"a<": ["\u2028&"]}
     with pytest.raises(ValueError, match="JSON"):
@@ -213,24 +207,6 @@ def test_wheel_and_drag_move_the_map_and_the_legend_hides_a_group(opened, groups
     left = sum(group != groups[0] for group in groups)
     opened.wait_until(f"document.getElementById('map').dataset.drawn === '{left}'")
     assert opened.run("document.querySelector('#legend button').getAttribute('aria-pressed')") == "false"
-
-
-@needs_browser
-def test_a_narrow_dark_window(opened):
-    assert opened.picture()[400, 3].mean() > 200
-    opened.resize(360, 740)
-    opened.wait_until("innerWidth === 360 && document.documentElement.scrollWidth <= 360")
-    opened.wait_until("document.getElementById('map').clientHeight >= 240")
-    opened.wait_until(
-        "Array.from({length: taskMap.count}, (_, index) => taskMap.where(index)).every(([x, y]) => x > 0 && y > 0 "
-        "&& x < document.getElementById('map').clientWidth && y < document.getElementById('map').clientHeight)"
-    )
-    opened.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-    try:
-        opened.wait_until("matchMedia('(prefers-color-scheme: dark)').matches")
-        assert opened.picture()[400, 3].mean() < 60
-    finally:
-        opened.ask("Emulation.setEmulatedMedia", features=[])
 
 
 @needs_browser

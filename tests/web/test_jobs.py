@@ -15,7 +15,7 @@ from task2vec.web import Limits
 from task2vec.web.jobs import Folders, Jobs
 from task2vec.web.routes import follow_job
 from task2vec.web.security import RequestError, hide_file, hide_paths
-from tests.web.serving import API, BAD, DEAD, GOOD, OWN, SLOW, ask, command, fill, serving, wait_for
+from tests.web.serving import API, BAD, DEAD, GOOD, OWN, SLOW, ask, command, fill, serving
 
 
 @pytest.fixture
@@ -120,7 +120,6 @@ def test_folders_named_by_a_dot_garble_no_message(tmp_path, monkeypatch):
         ("cannot read /usr/lib/python3/x.so: no", "cannot read x.so: no"),
         ("'/home/ada lovelace/cats' is empty", "'cats' is empty"),
         ('"C:\\Users\\ada\\x.png" is broken', '"x.png" is broken'),
-        ("in /etc/ there is none", "in etc there is none"),
         ("see https://example.org/a/b and/or 3/4 of a/b", "see https://example.org/a/b and/or 3/4 of a/b"),
         ("'/data/photos/a b' and /data/photos-2/c", "'my photos/a b' and c"),
     ],
@@ -134,7 +133,6 @@ def test_only_the_last_part_of_a_path_is_shown(text, shown):
     [
         ('t2v.load_expert("C:\\\\ada\\\\a.safetensors")', 't2v.load_expert("a.safetensors")'),
         ('t2v.load_expert("/x/\\"); f(\\"")', 't2v.load_expert("\\"); f(\\"")'),
-        ('t2v.load_probe("torchvision:resnet18")', 't2v.load_probe("torchvision:resnet18")'),
     ],
 )
 def test_the_line_that_loads_a_file_shows_its_name_alone(line, shown):
@@ -292,11 +290,3 @@ def test_a_folder_is_embedded_for_real_and_appears(library, tmp_path):
         failed = read_events(client, again.id)[-1][1]
         assert failed["state"] == "failed" and "photos" in failed["error"]["what"]
         assert str(tmp_path) not in str(failed)
-
-
-def test_cancelling_by_the_api(library, tmp_path):
-    with serving(library, roots=[tmp_path], jobs=SLOW) as client:
-        (root,) = ask(client, "/status")["roots"]
-        job = client.post(f"{API}/jobs", json={"folder": root["id"], "name": "x"}, headers=OWN).json()["id"]
-        assert client.delete(f"{API}/jobs/{job}", headers=OWN).status_code == 200
-        wait_for(client, f"/jobs/{job}", lambda answer: answer.json()["state"] == "cancelled")

@@ -11,9 +11,9 @@ import sqlite3
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 from urllib.parse import quote
 
 from task2vec.errors import LibraryError, ResourceError
@@ -319,8 +319,12 @@ def _find_mode(path: Path) -> str:
     SQLite needs the WAL's two companion files, or the right to create them. Where it has neither, a file whose WAL is
     merged is opened as immutable, and every reader checks that it has not changed meanwhile.
     """
-    if _can_read(path):
+    try:
+        with closing(connect(path, "mode=ro")) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         return "mode=ro"
+    except sqlite3.OperationalError:
+        pass
     journal = path.with_name(f"{path.name}-wal")
     if journal.exists() and journal.stat().st_size > 0:
         raise ResourceError(
@@ -335,20 +339,6 @@ def _find_mode(path: Path) -> str:
             "--library DIR"
         ) from error
     return "immutable=1"
-
-
-def _can_read(path: Path) -> bool:
-    try:
-        connection = connect(path, "mode=ro")
-    except sqlite3.OperationalError:
-        return False
-    try:
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:
-        return False
-    finally:
-        connection.close()
-    return True
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
@@ -430,11 +420,7 @@ def _roll_back(connection: sqlite3.Connection) -> None:
             connection.execute("ROLLBACK")
 
 
-class _HasFork(Protocol):
-    def become_child(self) -> None: ...
-
-
-def renew_after_fork(owner: _HasFork) -> None:
+def renew_after_fork(owner: Any) -> None:
     """Calls `become_child` of the owner in every process that is forked from this one."""
     _owners.add(owner)
 
@@ -444,6 +430,6 @@ def _renew_owners() -> None:
         owner.become_child()
 
 
-_owners: "weakref.WeakSet[_HasFork]" = weakref.WeakSet()
+_owners: weakref.WeakSet[Any] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_owners)

@@ -52,7 +52,7 @@ class Library:
         >>> probe = t2v.load_probe(size=32)
         >>> with t2v.Library.open(folder.name) as library:
         ...     for task in t2v.sample_tasks(images_per_task=24)[:2]:
-        ...         embedding = t2v.embed(task, probe, settings=t2v.EmbedSettings(images=8))
+        ...         embedding = t2v.embed(task, probe, settings=t2v.EmbedSettings(max_samples=8))
         ...         added = library.add(embedding, tags=["sample"])
         ...     print(library)
         ...     print(library.nearest("digits", k=1)[0].task.name)
@@ -368,7 +368,7 @@ class Library:
 
     def glance(self) -> verification.Verification:
         """Checks the tables and the lengths of embeddings: much faster than `verify`, and finds less."""
-        return verification.glance(self._database)
+        return verification.verify(self._database, quick=True)
 
     @classmethod
     def repair(cls, folder: str | Path | None = None, *, report: Report = silent) -> verification.Repaired:

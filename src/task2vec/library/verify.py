@@ -29,7 +29,7 @@ from task2vec.library import database as files
 from task2vec.library.database import DAMAGE, PAGE, SCHEMA, Database, read_blob
 from task2vec.library.entries import Expert, MeasuredError, check_text
 from task2vec.library.identity import identify, read_task
-from task2vec.library.search import Search, find_search_damage, load_sketcher, read_space
+from task2vec.library.search import Search, Sketcher, find_search_damage, load_sketcher, read_space
 from task2vec.library.writes import LARGEST, read_embedding, write_embedding
 from task2vec.progress import Report, silent
 from task2vec.storage import sync_folder
@@ -77,40 +77,50 @@ class Verification:
         return not self.problems
 
 
-def verify(database: Database, *, report: Report = silent) -> Verification:
-    """Checks the whole file, every embedding against its hash and key, and every row and sketch against those."""
+def verify(database: Database, *, quick: bool = False, report: Report = silent) -> Verification:
+    """Checks the whole file, every embedding against its hash and key, and every row and sketch against those.
+
+    `quick` checks the small tables, and that every embedding has its length, without reading it.
+    """
     with database.read() as connection:  # one snapshot: others may write meanwhile
-        problems = list(_check_tables(connection, ("",)))
-        entries, sketchers = _list_entries(connection, problems), _load_sketchers(connection, problems)
+        problems = list(_check_tables(connection, _SMALL_TABLES if quick else ("",)))
+        entries = _select(
+            connection,
+            "SELECT e.id, e.key, e.sha256, e.space, t.name, e.bytes FROM embeddings e JOIN tasks t ON t.id = e.task "
+            "ORDER BY t.name, e.id",
+            problems,
+        )
+        lengths, sketchers = {}, {}
+        if quick:
+            lengths = dict(_select(connection, "SELECT embedding, length(content) FROM contents", problems))
+        else:
+            sketchers = _load_sketchers(connection, problems)
         step = report("verifying", len(entries))
-        for number, key, sha256, space, name in entries:
-            try:
-                embedding = read_embedding(connection, number, sha256, name=name)
-                if identify(embedding).key != key:
-                    what = "its content is the embedding of something else. Run: task2vec library repair"
-                else:
-                    what = find_search_damage(connection, number, embedding, sketchers.get(space))
-            except _FAILURES as error:
-                what = str(error)
+        for number, key, sha256, space, name, size in entries:
+            if not quick:
+                what = _check_entry(connection, number, key, sha256, name, sketchers.get(space))
+            elif size != lengths.get(number):
+                what = f"its content has {lengths.get(number, 0)} bytes, and had {size} when it was written"
+            else:
+                what = None
             if what is not None:
                 problems.append(Problem(f"{name} ({str(key)[:8]})", what))
             step(1)
-        return Verification(len(entries), tuple(problems), tuple(_check_experts(connection, report)))
+        experts = () if quick else tuple(_check_experts(connection, report))
+        return Verification(len(entries), tuple(problems), experts)
 
 
-def glance(database: Database) -> Verification:
-    """Checks the small tables, and that every embedding has its length, without reading it."""
-    with database.read() as connection:
-        problems = list(_check_tables(connection, _SMALL_TABLES))
-        entries = _list_entries(connection, problems)
-        lengths = "SELECT e.id, e.bytes, length(c.content) FROM embeddings e LEFT JOIN contents c ON c.embedding = e.id"
-        sizes = {number: (size, found) for number, size, found in _select(connection, lengths, problems)}
-        for number, key, _, _, name in entries:
-            size, found = sizes.get(number, (0, 0))
-            if size != found:
-                what = f"its content has {found or 0} bytes, and had {size} when it was written"
-                problems.append(Problem(f"{name} ({str(key)[:8]})", what))
-        return Verification(len(entries), tuple(problems))
+def _check_entry(
+    connection: sqlite3.Connection, number: int, key: str, sha256: str, name: str, sketcher: Sketcher | None
+) -> str | None:
+    """What is wrong with an embedding, its row or its sketch, or None."""
+    try:
+        embedding = read_embedding(connection, number, sha256, name=name)
+        if identify(embedding).key != key:
+            return "its content is the embedding of something else. Run: task2vec library repair"
+        return find_search_damage(connection, number, embedding, sketcher)
+    except _FAILURES as error:
+        return str(error)
 
 
 def _check_tables(connection: sqlite3.Connection, tables: Iterable[str]) -> Iterator[Problem]:
@@ -132,12 +142,6 @@ def _select(connection: sqlite3.Connection, query: str, problems: list[Problem])
     except _FAILURES as error:
         problems.append(Problem("library", f"a table cannot be read: {error}"))
         return []
-
-
-def _list_entries(connection: sqlite3.Connection, problems: list[Problem]) -> list[tuple]:
-    """Id, key, SHA-256, space and task name of every embedding."""
-    query = "SELECT e.id, e.key, e.sha256, e.space, t.name FROM embeddings e JOIN tasks t ON t.id = e.task"
-    return _select(connection, f"{query} ORDER BY t.name, e.id", problems)
 
 
 def _load_sketchers(connection: sqlite3.Connection, problems: list[Problem]) -> dict:

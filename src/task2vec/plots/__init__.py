@@ -1,11 +1,11 @@
 """Embeddings and distances become figures and a page."""
+# ruff: noqa: F401
 
 from task2vec.plots.figures import (
     draw_map,
     draw_matrix,
     draw_neighbourhoods,
     draw_norm_error,
-    fit_labels,
     rank_correlation,
 )
 from task2vec.plots.layout import TaskMap, curve_area, lay_out, link_tasks, neighbourhood_curve, order_leaves
@@ -28,36 +28,3 @@ from task2vec.plots.style import (
     write_file,
     write_table,
 )
-
-__all__ = [
-    "COLOURS",
-    "GREY",
-    "INK",
-    "MARKS",
-    "PALE",
-    "PAPER_WIDTH",
-    "TaskFacts",
-    "TaskMap",
-    "choose_looks",
-    "curve_area",
-    "draw_map",
-    "draw_matrix",
-    "draw_neighbourhoods",
-    "draw_norm_error",
-    "fit_labels",
-    "format_legend",
-    "import_figure",
-    "lay_out",
-    "link_tasks",
-    "make_folder",
-    "neighbourhood_curve",
-    "order_leaves",
-    "rank_correlation",
-    "save_picture",
-    "scale_norms",
-    "shorten",
-    "style_axes",
-    "write_file",
-    "write_page",
-    "write_table",
-]

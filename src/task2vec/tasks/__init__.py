@@ -9,7 +9,7 @@ from task2vec.tasks.images import BadImage, Images
 from task2vec.tasks.imaterialist import read_imaterialist
 from task2vec.tasks.inaturalist import read_inaturalist, read_inaturalist_taxonomy
 from task2vec.tasks.subsets import choose_half, draw_batches, join_tasks
-from task2vec.tasks.synthetic import sample_tasks, toy_tasks
+from task2vec.tasks.synthetic import draw_partitions, sample_tasks, toy_tasks
 from task2vec.tasks.table import read_table
 from task2vec.tasks.task import Task, canonical_order
 from task2vec.tasks.taxonomy import Taxonomy, read_taxonomy
@@ -25,6 +25,7 @@ __all__ = [
     "canonical_order",
     "choose_half",
     "draw_batches",
+    "draw_partitions",
     "from_dataset",
     "from_huggingface",
     "join_tasks",

@@ -90,4 +90,11 @@ def make_app(settings: ServeSettings, *, metatask: MetaTask | None = None) -> Se
         why = "There is no such address, or not for this method."
         return respond(Problem(what=f"{error.detail}.", why=why, fix=_DESCRIBED), error.status_code, error.headers)
 
+    @api.exception_handler(Exception)
+    async def explain_bug(_: Request, __: Exception) -> Response:
+        fix = "See the terminal of `task2vec serve` for details, and please report it."
+        return respond(
+            Problem(what="the server failed on this request.", why="This is a bug in task2vec.", fix=fix), 500
+        )
+
     return SecureApp(api, settings, state=state)

@@ -9,7 +9,6 @@ all IPv6 addresses.
 
 import asyncio
 import hmac
-import logging
 import re
 import secrets
 import socket
@@ -56,7 +55,6 @@ _SENTENCE = re.compile(r"(?<=[^A-Z.][.!?])\s+(?=[A-Z'`(])")
 _QUOTED = re.compile(r"""(?P<mark>['"])(?:/|[A-Za-z]:[/\\])[^'"\n]*?(?P<last>[^'"/\\\n]+)[/\\]?(?P=mark)""")
 _BARE = re.compile(r"""(?<![\w.:/\\-])(?:/|[A-Za-z]:[/\\])(?:[^\s'"/\\]+[/\\])*(?P<last>[^\s'"/\\]+)[/\\]?""")
 _STATUS = ((UsageError, 422), (DataError, 422), (LibraryError, 500), (ResourceError, 503))
-_log = logging.getLogger("task2vec.web")
 
 
 @dataclass(frozen=True)
@@ -244,12 +242,10 @@ class SecureApp:
             await self.api(scope, receive, send)
         if scope["type"] != "http":
             return
-        headers, has_begun = Headers(scope=scope), False
+        headers = Headers(scope=scope)
 
         async def send_safely(message: Message) -> None:
-            nonlocal has_begun
             if message["type"] == "http.response.start":
-                has_begun = True
                 sent = MutableHeaders(scope=message)
                 sent.update(HEADERS)
                 sent["Cache-Control"] = "no-store" if scope["path"].startswith(API) else "no-cache"
@@ -263,13 +259,7 @@ class SecureApp:
         except RequestError as error:
             closes = error.status in (408, 413)  # the rest of the body is not read
             answer = respond(error.problem, error.status, {"Connection": "close"} if closes else {})
-        try:
-            await (answer or self.api)(scope, receive, send_safely)
-        except Exception:
-            _log.exception("a request failed")
-            if has_begun:
-                raise
-            await respond(_BUG, 500)(scope, receive, send_safely)
+        await (answer or self.api)(scope, receive, send_safely)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         """Raise for a request that is too long, or that another site may have sent."""
@@ -388,10 +378,3 @@ def find_depth(body: bytes) -> int:
 
 def _is_same(given: str, secret: str) -> bool:
     return bool(given) and hmac.compare_digest(given.encode(), secret.encode())
-
-
-_BUG = Problem(
-    what="the server failed on this request.",
-    why="This is a bug in task2vec.",
-    fix="See the terminal of `task2vec serve` for details, and please report it.",
-)

@@ -9,7 +9,7 @@ import json
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -138,19 +138,6 @@ class Chart:
         self.positions |= {entry.id: (float(x), float(y)) for entry, (x, y) in zip(entries, positions, strict=True)}
 
 
-@dataclass
-class _Layout:
-    """A map that is being made, or could not be."""
-
-    stage: str = "waiting"
-    done: float = 0.0
-    error: Exception | None = None
-    is_running: bool = True
-
-    def step(self, stage: str, done: float) -> None:
-        self.stage, self.done = stage, min(max(done, 0.0), 1.0)
-
-
 class State:
     """What the routes work with, for any number of threads."""
 
@@ -174,7 +161,7 @@ class State:
         self._bundled = list(_list_bundled(self.metatask))
         self._limiters = {is_slow: CapacityLimiter(_THREADS) for is_slow in (False, True)}
         self._charts: dict[str, Chart] = {}
-        self._layouts: dict[tuple[str, str], _Layout] = {}
+        self._layouts: dict[tuple[str, str], tuple[Future[None], MapProgress]] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="task2vec-map")
 
     def close(self) -> None:
@@ -373,42 +360,44 @@ class State:
     # --- maps -------------------------------------------------------------------------------------------------------
 
     def find_chart(self, view: View, space: Space) -> Chart | MapProgress:
-        """The map of a space, or its progress; it is made in the background, one at a time."""
+        """The map of a space, or its progress; it is made in the background, one at a time.
+
+        Raises:
+            Exception: It could not be made.
+        """
         key, entries = (space.id, view.revision), view.members[space.id]
         with self._lock:
-            chart, layout = self._charts.get(space.id), self._layouts.get(key)
+            chart = self._charts.get(space.id)
             if chart is not None and all(entry.id in chart.positions for entry in entries):
                 return chart
+            future, progress = self._layouts.get(key, (None, MapProgress(stage="waiting", done=0)))
             # A finished layout whose map is gone was dropped for maps of other spaces.
-            if layout is None or (not layout.is_running and layout.error is None):
-                self._layouts = {old: one for old, one in self._layouts.items() if one.is_running}
-                layout = self._layouts[key] = _Layout()
-                self._pool.submit(self._make_map, layout, space.id, entries)
-        if layout.error is not None:
-            raise layout.error.with_traceback(None)  # else the traceback grows with every request
-        return MapProgress(stage=layout.stage, done=layout.done)
+            if future is None or (future.done() and future.exception() is None):
+                self._layouts = {old: one for old, one in self._layouts.items() if not one[0].done()}
+                future = self._pool.submit(self._make_map, progress, space.id, entries)
+                self._layouts[key] = (future, progress)
+        error = future.exception() if future.done() else None
+        if error is not None:
+            raise error.with_traceback(None)  # else the traceback grows with every request
+        return progress
 
-    def _make_map(self, layout: _Layout, space: str, entries: Sequence[Entry]) -> None:
+    def _make_map(self, progress: MapProgress, space: str, entries: Sequence[Entry]) -> None:
         """Lays a space out, or adds its new tasks to the existing map; after growth by half it is laid out anew."""
-        try:
-            chart = self._charts.get(space)
-            new = [entry for entry in entries if chart is None or entry.id not in chart.positions]
-            if chart is None or len(chart.positions) + len(new) > (1 + _GROWTH) * max(len(chart.base), LANDMARKS / 10):
-                chart = self.make_chart(entries, layout.step)
-            else:
-                self._place(chart, new, layout.step)
-            with self._lock:
-                self._charts.pop(space, None)
-                self._charts[space] = chart
-                for old in list(self._charts)[:-_MAPS]:
-                    self._charts.pop(old)
-        except Task2VecError as error:
-            layout.error = error
-        except Exception as error:  # reported to the client, not lost in a thread
-            what = f"the map could not be laid out ({type(error).__name__})."
-            layout.error = RequestError(what, "This is a bug in task2vec.", "Please report it.", status=500)
-        finally:
-            layout.is_running = False
+
+        def step(stage: str, done: float) -> None:
+            progress.stage, progress.done = stage, min(max(done, 0.0), 1.0)
+
+        chart = self._charts.get(space)
+        new = [entry for entry in entries if chart is None or entry.id not in chart.positions]
+        if chart is None or len(chart.positions) + len(new) > (1 + _GROWTH) * max(len(chart.base), LANDMARKS / 10):
+            chart = self.make_chart(entries, step)
+        else:
+            self._place(chart, new, step)
+        with self._lock:
+            self._charts.pop(space, None)
+            self._charts[space] = chart
+            for old in list(self._charts)[:-_MAPS]:
+                self._charts.pop(old)
 
     def make_chart(self, entries: Sequence[Entry], step: Callable[[str, float], None]) -> Chart:
         """A new map of some tasks: of all of them, or of a random sample that the others are added to."""
@@ -541,11 +530,11 @@ def _list_bundled(metatask: MetaTask) -> Iterable[Entry]:
                 dataset=task.dataset,
                 taxon=task.family,
                 origin="bundled",
-                images=task.images,
-                classes=task.classes,
+                images=task.images or 0,
+                classes=task.classes or len(counts),
                 head_error=None if error is None else float(error),
                 norm=embedding.norm(),
                 best_error=None if np.isnan(means[row]).all() else float(np.nanmin(means[row])),
             )
-            counts = counts if len(counts) == task.classes else (0,) * task.classes
+            counts = counts if len(counts) == summary.classes else (0,) * summary.classes
             yield Entry(summary, task.fingerprint, name, counts, row=row)

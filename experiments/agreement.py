@@ -1,0 +1,243 @@
+"""How well distances between tasks agree with a taxonomy, and with labels: pure functions of matrices.
+
+Pairs of tasks are not independent of one another, tasks are. So the distribution under chance comes from permuting
+tasks (Mantel 1967), never pairs, and intervals from drawing tasks with replacement. A collection of several datasets
+has a coarse answer built in, as images of one dataset look alike; the stricter test uses the pairs within each dataset
+and permutes within it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+RESAMPLES = 1000
+# A correlation of the pairs of fewer tasks means nothing.
+MIN_TASKS = 4
+ALL, WITHIN = "all pairs", "within datasets"
+_CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Rank correlations of several spaces with one taxonomy.
+
+    Attributes:
+        pairs: how many.
+        rho: (spaces,) Spearman's correlation over pairs.
+        null: (permutations, spaces) the same after permuting the tasks of the taxonomy.
+        draws: (resamples, spaces) the same over tasks drawn with replacement; NaN where a draw has nothing to rank.
+    """
+
+    pairs: int
+    rho: np.ndarray
+    null: np.ndarray
+    draws: np.ndarray
+
+    @property
+    def p(self) -> np.ndarray:
+        """(spaces,) probability of such an agreement by chance: (1 + as good) / (1 + permutations)."""
+        return (1 + (self.null >= self.rho - 1e-12).sum(axis=0)) / (1 + len(self.null))
+
+    def interval(self, space: int, *, minus: int | None = None) -> tuple[float, float]:
+        """95 % of the draws of one space, or of how much it is above another."""
+        return find_interval(self.draws[:, space] - (0 if minus is None else self.draws[:, minus]))
+
+
+def find_interval(draws: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval of the draws that are known."""
+    draws = draws[np.isfinite(draws)]
+    low, high = np.quantile(draws, [0.025, 0.975]) if len(draws) else (np.nan, np.nan)
+    return float(low), float(high)
+
+
+def rank_pairs(distances: np.ndarray) -> np.ndarray:
+    """(n, n) the ranks of all pairs, ties with their mean, centred and of length 1; zeros if all pairs are alike.
+
+    Two such matrices, multiplied element by element and summed over pairs, give Spearman's correlation.
+
+    Example:
+        >>> rank_pairs(np.array([[0, 2, 9], [2, 0, 5], [9, 5, 0]])).round(3)
+        array([[ 0.   , -0.707,  0.707],
+               [-0.707,  0.   ,  0.   ],
+               [ 0.707,  0.   ,  0.   ]])
+    """
+    from scipy.stats import rankdata
+
+    rows, columns = np.triu_indices(len(distances), 1)
+    ranks = rankdata(np.asarray(distances)[rows, columns])
+    ranks = ranks - ranks.mean()
+    length = np.linalg.norm(ranks)
+    found = np.zeros(np.shape(distances))
+    found[rows, columns] = found[columns, rows] = ranks / length if length > 1e-9 else 0.0
+    return found
+
+
+def agree(spaces: Sequence[np.ndarray], taxonomic: np.ndarray, *, permutations: int, seed: int) -> Agreement:
+    """The agreement of each space with the taxonomy over all pairs of tasks.
+
+    Example:
+        >>> taxa = np.array([[0, 2, 8, 8], [2, 0, 8, 8], [8, 8, 0, 4], [8, 8, 4, 0]])
+        >>> found = agree([taxa, -taxa], taxa, permutations=99, seed=0)
+        >>> found.rho.round(6).tolist(), found.p[0] < found.p[1]
+        ([1.0, -1.0], np.True_)
+    """
+    count = len(taxonomic)
+    ranks = np.stack([rank_pairs(space) for space in spaces])
+    own = rank_pairs(taxonomic)
+    rng = np.random.default_rng([seed, 7])
+    null = np.empty((permutations, len(spaces)))
+    for start in range(0, permutations, _CHUNK):
+        size = min(_CHUNK, permutations - start)
+        orders = rng.permuted(np.tile(np.arange(count), (size, 1)), axis=1)
+        null[start : start + size] = _multiply(own[orders[:, :, None], orders[:, None, :]], ranks)
+    draws = _resample(ranks, own, rng=np.random.default_rng([seed, 8]))
+    return Agreement(count * (count - 1) // 2, _multiply(own[None], ranks)[0], null, draws)
+
+
+def agree_within(
+    spaces: Sequence[np.ndarray],
+    taxonomic: np.ndarray,
+    datasets: Sequence[str],
+    *,
+    permutations: int,
+    seed: int,
+) -> dict[str, Agreement]:
+    """The agreement within every dataset that has near and distant relatives, and all of them pooled by their pairs."""
+    found = {}
+    for number, name in enumerate(dict.fromkeys(datasets)):
+        rows = np.flatnonzero(np.array(datasets) == name)
+        inside = np.ix_(rows, rows)
+        if len(rows) >= MIN_TASKS and rank_pairs(taxonomic[inside]).any():
+            parts = [space[inside] for space in spaces]
+            found[name] = agree(parts, taxonomic[inside], permutations=permutations, seed=seed + number)
+    return found | ({WITHIN: pool(list(found.values()))} if found else {})
+
+
+def pool(parts: Sequence[Agreement]) -> Agreement:
+    """The mean of several agreements, weighted by their pairs; each was permuted by itself."""
+    weights = np.array([part.pairs for part in parts], dtype=np.float64)
+    weights /= weights.sum()
+    mixed = (
+        np.tensordot(weights, np.stack([getattr(part, name) for part in parts]), axes=1)
+        for name in ("rho", "null", "draws")
+    )
+    return Agreement(sum(part.pairs for part in parts), *mixed)
+
+
+def _multiply(own: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """(m, spaces) sums over pairs of (m, n, n) and (spaces, n, n) ranks; every pair is in a matrix twice."""
+    return own.reshape(len(own), -1) @ ranks.reshape(len(ranks), -1).T / 2
+
+
+def _resample(ranks: np.ndarray, own: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
+    """(resamples, spaces) correlations of the ranks, over pairs weighted by how often both tasks were drawn.
+
+    The ranks stay those of all pairs; a task paired with its own copy does not count.
+    """
+    rows, columns = np.triu_indices(len(own), 1)
+    times = rng.multinomial(len(own), np.full(len(own), 1 / len(own)), size=RESAMPLES).astype(np.float64)
+    weights = times[:, rows] * times[:, columns]
+    weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
+    x, y = ranks[:, rows, columns].T, own[rows, columns][:, None]
+    mean_x, mean_y = weights @ x, weights @ y
+    scale = (weights @ x**2 - mean_x**2) * (weights @ y**2 - mean_y**2)
+    covariance = weights @ (x * y) - mean_x * mean_y
+    return np.divide(covariance, np.sqrt(np.maximum(scale, 0)), out=np.full(scale.shape, np.nan), where=scale > 1e-18)
+
+
+# --- neighbours ------------------------------------------------------------------------------------------------------
+
+
+def neighbour_shares(
+    distances: np.ndarray, labels: Sequence[str], *, among: Sequence[str] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) the share of the nearest tasks of each task that have its label, and that of all tasks: chance.
+
+    There is one nearest task, or several at the same distance, which count alike; NaN where no other has the label.
+
+    Args:
+        distances: between tasks.
+        labels: one per task.
+        among: consider only tasks that agree in this too (their dataset).
+
+    Example:
+        >>> places = np.array([0.0, 1.0, 3.0, 9.0])
+        >>> shares, chance = neighbour_shares(abs(places[:, None] - places), ["a", "a", "b", "b"])
+        >>> shares.tolist(), chance.round(2).tolist()
+        ([1.0, 1.0, 0.0, 1.0], [0.33, 0.33, 0.33, 0.33])
+    """
+    names = np.array(labels)
+    near = ~np.eye(len(names), dtype=bool)
+    if among is not None:
+        near &= np.array(among)[:, None] == np.array(among)
+    same = near & (names[:, None] == names)
+    farther = np.where(near, distances, np.inf)
+    nearest = near & (farther == farther.min(axis=1, keepdims=True))
+    shares, chance = ((mask & same).sum(axis=1) / np.maximum(mask.sum(axis=1), 1) for mask in (nearest, near))
+    has = same.any(axis=1)
+    return np.where(has, shares, np.nan), np.where(has, chance, np.nan)
+
+
+def resample_mean(values: np.ndarray, *, seed: int) -> tuple[float, float]:
+    """The 95 % interval of the mean, by drawing with replacement."""
+    draws = np.random.default_rng([seed, 9]).integers(len(values), size=(RESAMPLES, len(values)))
+    return find_interval(values[draws].mean(axis=1))
+
+
+def retrieve(distances: np.ndarray, *, permutations: int = 9999, seed: int = 0) -> dict[str, float]:
+    """How well k label sets of one set of images are found again among the same k of another, given (2k, 2k) distances.
+
+    Returned are the rate (the share of the tasks whose nearest task on the other images has the same label set; ties
+    count by their share), its p by permuting the label sets, the mean distances between the same label set on other
+    images, another one on other images and another one on the same images ("beside"), and how often the first is nearer
+    than the second (auc) and than the third (auc_beside).
+
+    Example:
+        >>> places = np.array([0.0, 5.0, 9.0, 0.5, 5.5, 9.5])
+        >>> found = retrieve(abs(places[:, None] - places))
+        >>> found["rate"], found["auc_beside"], round(found["chance"], 2)
+        (1.0, 1.0, 0.33)
+    """
+    k = len(distances) // 2
+    across = np.asarray(distances)[:k, k:]
+    hits = (share_nearest(across) + share_nearest(across.T).T) / 2
+    orders = np.random.default_rng([seed, 10]).permuted(np.tile(np.arange(k), (permutations, 1)), axis=1)
+    rate = float(np.trace(hits) / k)
+    null = hits[np.arange(k), orders].mean(axis=1)
+    is_other = ~np.eye(k, dtype=bool)
+    same, other = np.diag(across), across[is_other]
+    beside = np.concatenate([distances[:k, :k][is_other], distances[k:, k:][is_other]])
+    return {
+        "label_sets": k,
+        "rate": rate,
+        "p": float((1 + (null >= rate - 1e-12).sum()) / (1 + permutations)),
+        "same": float(same.mean()),
+        "other": float(other.mean()),
+        "beside": float(beside.mean()),
+        "auc": count_nearer(same, other),
+        "auc_beside": count_nearer(same, beside),
+        "chance": 1 / k,
+    }
+
+
+def share_nearest(distances: np.ndarray) -> np.ndarray:
+    """(rows, columns) one over the number of nearest columns of a row, at these columns; 0 elsewhere.
+
+    Example:
+        >>> share_nearest(np.array([[1.0, 1.0, 2.0]]))
+        array([[0.5, 0.5, 0. ]])
+    """
+    nearest = distances == distances.min(axis=1, keepdims=True)
+    return nearest / nearest.sum(axis=1, keepdims=True)
+
+
+def count_nearer(near: np.ndarray, far: np.ndarray) -> float:
+    """The share of pairs in which the first is smaller, ties half: the area under the ROC curve.
+
+    Example:
+        >>> count_nearer(np.array([1.0, 2.0]), np.array([2.0, 3.0]))
+        0.875
+    """
+    difference = np.asarray(far)[None, :] - np.asarray(near)[:, None]
+    return float((difference > 0).mean() + (difference == 0).mean() / 2)

@@ -1,0 +1,307 @@
+"""What a measured meta-task is worth: how much there is to choose, how well it is known, and which experts win.
+
+python -m experiments.metatask.quality --out docs/results/metatask
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from scipy import stats
+
+import task2vec as t2v
+from experiments.metatask.plan import GENERIC
+from experiments.report import Row, make_app, say
+from task2vec import plots
+
+SECOND, PAPER = " (second seed)", " (achille2019)"
+# In percent: errors this near are the same number of wrong images.
+_TIE = 1e-3
+
+
+def find_unseen(metatask: t2v.MetaTask) -> np.ndarray:
+    """(tasks, experts) whether an expert was trained on neither images nor labels of the task; repeats count too."""
+    return (metatask.shares_images == 0) & ~np.asarray(metatask.shares_labels, dtype=bool)
+
+
+def judge(metatask: t2v.MetaTask, family: str, protocol: int, *, without: str | None = None) -> Row:
+    """How much there is to choose in one family, perhaps without a dataset, and how well it is known.
+
+    Errors are in percent. `noise` is the standard deviation of a cell over seeds, `retraining` that of an expert's mean
+    error over trainings, `spread` that over the candidates of one task. `biased_optimum` is the mean over tasks of the
+    smallest mean error: biased low, for noise is chosen with it. `by_seeds` is chosen on all seeds but one and measured
+    on that: still biased, for the splits are of the same images. `optimum` is chosen on one half of the test images and
+    measured on the other. `ahead` counts tasks where that is better than the generic expert, `beaten` those where it is
+    so beyond the noise.
+    """
+    part = metatask.subset(family=family, without=without)
+    errors, candidates = 100 * part.errors[:, :, protocol], part.is_candidate
+    generic = [model.name for model in part.models].index(GENERIC)
+    means = np.where(candidates, errors.mean(2), np.nan)
+    unbiased = choose_apart(errors, candidates, None if part.halves is None else 100 * part.halves[:, :, protocol])
+    gains = errors[:, generic] - unbiased
+    repeated = metatask.subset(family=family, without=without, repeats=True)
+    return {
+        "family": family if without is None else f"{family} without {without}",
+        "protocol": part.protocols[protocol],
+        "tasks": len(part.tasks),
+        "experts": float(candidates.sum(1).mean()),
+        "noise": float(np.sqrt(errors.var(2, ddof=1)[candidates].mean())),
+        "retraining": compare_trainings(repeated, protocol),
+        "spread": float(np.nanstd(means, axis=1).mean()),
+        "generic": float(means[:, generic].mean()),
+        "average_best": float(choose_average_best(means).mean()),
+        "chance": float(np.nanmean(means, axis=1).mean()),
+        "biased_optimum": float(np.nanmin(means, axis=1).mean()),
+        "by_seeds": float(choose_apart(errors, candidates).mean()),
+        "optimum": float(unbiased.mean()),
+        "ahead": int((gains.mean(1) > 0).sum()),
+        "beaten": count_sure(gains, [count_images(task, part.protocols[protocol]) for task in part.tasks]),
+    }
+
+
+def choose_average_best(means: np.ndarray) -> np.ndarray:
+    """(tasks,) the error of the candidate with the best mean over the other tasks, relative to each task's own mean."""
+    centred = means - np.nanmean(means, axis=1, keepdims=True)
+    found = np.empty(len(means))
+    for row in range(len(means)):
+        others = np.delete(centred, row, axis=0)
+        known = ~np.isnan(means[row]) & (~np.isnan(others)).any(0)
+        average = np.full(means.shape[1], np.inf)
+        average[known] = np.nanmean(others[:, known], axis=0)
+        found[row] = means[row, int(np.argmin(average))]
+    return found
+
+
+def choose_apart(errors: np.ndarray, candidates: np.ndarray, halves: np.ndarray | None = None) -> np.ndarray:
+    """(tasks, seeds) the error of the best candidate, chosen on all other seeds; of several, their mean.
+
+    With `halves` it is chosen on one half of the test images and measured on the other, and the other way round.
+    """
+    found = np.empty((len(errors), errors.shape[2]))
+    pairs = [(errors, errors)] if halves is None else [(halves[..., a], halves[..., 1 - a]) for a in (0, 1)]
+    for seed in range(errors.shape[2]):
+        each = []
+        for chosen_on, measured_on in pairs:
+            others = np.where(candidates, np.delete(chosen_on, seed, axis=2).mean(2), np.inf)
+            is_best = others <= others.min(1, keepdims=True) + _TIE
+            each.append(np.where(is_best, measured_on[:, :, seed], 0).sum(1) / is_best.sum(1))
+        found[:, seed] = np.mean(each, axis=0)
+    return found
+
+
+def count_images(task: Any, protocol: str) -> tuple[float, float]:
+    """About how many images of a task are trained on and tested by a protocol."""
+    size, half = protocol.split("train ")[1].split(",")[0], task.images / 2
+    return half if size == "half" else min(half, int(size) * task.classes), half
+
+
+def count_sure(gains: np.ndarray, parts: Sequence[tuple[float, float]]) -> int:
+    """How many rows of (tasks, seeds) gains are above zero beyond the noise, at a level of 2.5 %.
+
+    Splits of the same images overlap, so their errors are not independent, and five of them carry less than a plain
+    t-test assumes. Nadeau and Bengio (2003) put (1 / seeds + test / train) in the place of 1 / seeds.
+    """
+    seeds = gains.shape[1]
+    error = gains.std(1, ddof=1) * np.sqrt(1 / seeds + np.array([test / train for train, test in parts]))
+    return int((gains.mean(1) > stats.t.ppf(0.975, seeds - 1) * error).sum())
+
+
+def compare_trainings(part: t2v.MetaTask, protocol: int) -> float:
+    """Standard deviation of the mean error of a cell over trainings of the same expert, in percent."""
+    names, means = [model.name for model in part.models], 100 * part.errors[:, :, protocol].mean(2)
+    gaps = []
+    for column, name in enumerate(names):
+        first = name.removesuffix(SECOND)
+        if first != name and first in names:
+            rows = find_unseen(part)[:, column]
+            gaps.append((means[rows, column] - means[rows, names.index(first)]) ** 2 / 2)
+    return float(np.sqrt(np.concatenate(gaps).mean())) if gaps else float("nan")
+
+
+def compare_halves(metatask: t2v.MetaTask, datasets: Sequence[str], recipe: str) -> Row:
+    """What experts for half of a dataset gain on tasks of that dataset whose classes they never saw, in points.
+
+    By both training sizes, few images of each class and half of the images; p is of equal gains (Wilcoxon's signed
+    ranks).
+    """
+    part = metatask.subset(family="taxa", repeats=True)
+    names = [model.name for model in part.models]
+    ending = PAPER if recipe == "achille2019" else ""
+    half = next(number for number, key in enumerate(part.protocols) if "train half" in key)
+    means, unseen = 100 * part.errors.mean(3), find_unseen(part)
+    pairs = [
+        (row, names.index(name))
+        for row, task in enumerate(part.tasks)
+        for name in (f"{task.dataset} half A{ending}", f"{task.dataset} half B{ending}")
+        if task.dataset in datasets and name in names and unseen[row, names.index(name)]
+    ]
+    rows, columns = (np.array(side) for side in zip(*pairs, strict=True))
+    generic = means[rows, names.index(GENERIC)]
+    gains = generic - means[rows, columns]
+    p: Any = stats.wilcoxon(gains[:, 1 - half], gains[:, half])[1]
+    row: Row = {"datasets": " and ".join(datasets), "recipe": recipe, "tasks": len(pairs)}
+    for name, number in (("few", 1 - half), ("half", half)):
+        row |= {f"generic_{name}": float(generic[:, number].mean()), f"gain_{name}": float(gains[:, number].mean())}
+    return row | {"p": float(p)}
+
+
+def count_winners(metatask: t2v.MetaTask, family: str, protocol: int) -> list[Row]:
+    """For each kind of expert: the mean error of its candidates, and how often one is best, alone or with others."""
+    part = metatask.subset(family=family)
+    means = np.where(part.is_candidate, 100 * part.errors[:, :, protocol].mean(2), np.nan)
+    is_best = means <= np.nanmin(means, axis=1, keepdims=True) + _TIE
+    kinds = np.array([model.kind for model in part.models])
+    found = []
+    for kind in dict.fromkeys(kinds.tolist()):
+        own, others = is_best[:, kinds == kind].any(1), is_best[:, kinds != kind].any(1)
+        row = {"family": family, "protocol": part.protocols[protocol], "kind": kind}
+        row |= {"mean error": float(np.nanmean(means[:, kinds == kind]))}
+        found.append(row | {"best alone": int((own & ~others).sum()), "best": int(own.sum())})
+    return found
+
+
+def compare_recipes(metatask: t2v.MetaTask, family: str, protocol: int) -> Row:
+    """Experts by our recipe and by the paper's, over the tasks of a family that none of them has seen.
+
+    `alike` is the rank correlation of the experts' errors by both recipes, averaged over tasks; `by_seed` that of two
+    seeds by our recipe.
+    """
+    part = metatask.subset(family=family, repeats=True)
+    names = [model.name for model in part.models]
+    firsts = [name for name in names if name + SECOND in names and name + PAPER in names]
+    unseen, means = find_unseen(part), 100 * part.errors[:, :, protocol].mean(2)
+    columns = [[names.index(name + end) for name in firsts] for end in ("", SECOND, PAPER)]
+    fast, second, paper = (np.where(unseen[:, each], means[:, each], np.nan) for each in columns)
+    rows = np.flatnonzero((~np.isnan(fast)).sum(1) >= 3)
+
+    def agree(other: np.ndarray) -> float:
+        known = [~np.isnan(fast[row]) for row in rows]
+        return float(np.nanmean([rank_alike(fast[r, k], other[r, k]) for r, k in zip(rows, known, strict=True)]))
+
+    by_task = np.nanmean(fast[rows], axis=1), np.nanmean(paper[rows], axis=1)
+    p: Any = stats.wilcoxon(*by_task)[1]
+    row: Row = {"family": family, "protocol": part.protocols[protocol], "experts": len(firsts)}
+    row |= {"fast": float(by_task[0].mean()), "paper": float(by_task[1].mean()), "p": float(p)}
+    return row | {"alike": agree(paper), "by_seed": agree(second)}
+
+
+def compare_classifiers(tables: Sequence[Row]) -> list[Row]:
+    """How the paper's classifier (Adam) ranks experts for a task, beside ours, where both were tried.
+
+    `same_split` is the rank correlation of one split by both classifiers, `other_split` that of two splits by ours.
+    """
+    found = []
+    for task, cells in tables[0]["cells"].items():
+        paper_key = next((key for key in cells if "achille2019" in key), None)
+        both = [table["cells"][task] for table in tables if paper_key in table["cells"][task]]
+        if paper_key is None or len(both) < 3:
+            continue
+        key = paper_key.replace("achille2019", "logistic")
+        paper, ours = (np.array([[row[1] for row in each[k]] for each in both]) for k in (paper_key, key))
+        same = [rank_alike(a, b) for a, b in zip(paper.T, ours.T, strict=True)]
+        other = [rank_alike(a, b) for a, b in combinations(ours.T, 2)]
+        row: Row = {"task": task, "experts": len(both), "paper": float(100 * paper.mean())}
+        row |= {"ours": float(100 * ours.mean()), "spearman": rank_alike(paper.mean(1), ours.mean(1))}
+        found.append(row | {"same_split": float(np.mean(same)), "other_split": float(np.mean(other))})
+    return found
+
+
+def rank_alike(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's rank correlation."""
+    return float(np.corrcoef(stats.rankdata(a), stats.rankdata(b))[0, 1])
+
+
+def compare_ways(metatask: t2v.MetaTask, curves: Sequence[Row]) -> list[Row]:
+    """By task and training size: for how many experts that have not seen the task frozen features beat tuning."""
+    tasks, experts = ([one.name for one in side] for side in (metatask.tasks, metatask.models))
+    errors: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
+    for point in curves:
+        if metatask.shares_images[tasks.index(point["task"]), experts.index(point["expert"])] == 0:
+            both = errors.setdefault((point["task"], point["train"]), {}).setdefault(point["expert"], {})
+            both.setdefault(point["way"], []).append(100 * point["error"])
+    found = []
+    for (task, shots), by_expert in errors.items():
+        pairs = {name: (np.mean(both["linear"]), np.mean(both["tuned"])) for name, both in by_expert.items()}
+        generic = pairs.get(GENERIC, (np.nan, np.nan))
+        row: Row = {"task": task, "shots": shots, "experts": len(pairs)}
+        row |= {"frozen": sum(bool(frozen < tuned) for frozen, tuned in pairs.values())}
+        row |= {"tuned": sum(bool(tuned < frozen) for frozen, tuned in pairs.values())}
+        found.append(row | {"generic, frozen": float(generic[0]), "generic, tuned": float(generic[1])})
+    return found
+
+
+def list_errors(metatask: t2v.MetaTask) -> list[Row]:
+    """A row for each task, expert and protocol, with a 95 % interval of the mean over seeds, see `count_sure`."""
+    seeds = len(metatask.seeds)
+    parts = np.array([[count_images(task, key) for key in metatask.protocols] for task in metatask.tasks])
+    widening = np.sqrt(1 / seeds + parts[..., 1] / parts[..., 0])[:, None]
+    half = stats.t.ppf(0.975, seeds - 1) * metatask.errors.std(3, ddof=1) * widening
+    means = metatask.errors.mean(3)
+    rows = []
+    for place in np.ndindex(means.shape):
+        row = {"task": metatask.tasks[place[0]].name, "expert": metatask.models[place[1]].name}
+        row |= {"protocol": metatask.protocols[place[2]], "shares_images": f"{metatask.shares_images[place[:2]]:g}"}
+        row |= {"shares_labels": int(metatask.shares_labels[place[:2]])}
+        ends = np.clip([means[place] - half[place], means[place] + half[place]], 0, 1)
+        numbers = dict(zip(("mean", "low", "high"), (means[place], *ends), strict=True))
+        numbers |= {f"seed_{seed}": value for seed, value in zip(metatask.seeds, metatask.errors[place], strict=True)}
+        rows.append(row | {name: f"{value:.4f}" for name, value in numbers.items()})
+    return rows
+
+
+def write_results(metatask: t2v.MetaTask, folder: Path, tables: Sequence[Row] = ()) -> None:
+    """All tables as CSV; that of classifiers needs the experts' own tables."""
+    every = range(len(metatask.protocols))
+    families = list(dict.fromkeys(task.family for task in metatask.tasks))
+    seconds, curves = metatask.info.get("seconds", {}), metatask.info.get("curves", [])
+    kinds = sorted({kind for each in seconds.values() for kind in each})
+    domains = (("cub200",), ("flowers102",), ("dogs",), ("cub200", "flowers102"))
+    task_columns = ("name", "family", "dataset", "fingerprint", "images", "classes", "label_set")
+    columns = ("name", "kind", "network", "source_task", "source_fingerprint", "seed", "params", "gmacs", "is_repeat")
+    found = {
+        "errors": list_errors(metatask),
+        "tasks": [{key: getattr(task, key) for key in task_columns} for task in metatask.tasks],
+        "experts": [
+            {key: getattr(model, key) for key in columns}
+            | {f"seconds, {kind}": seconds.get(model.name, {}).get(kind, "") for kind in kinds}
+            for model in metatask.models
+        ],
+        # The photographs of dogs are ImageNet's, which all networks were trained on.
+        "quality": [judge(metatask, family, number) for family in families for number in every]
+        + [judge(metatask, "taxa", number, without="dogs") for number in every],
+        "winners": [row for family in families for number in every for row in count_winners(metatask, family, number)],
+        "halves": [compare_halves(metatask, each, recipe) for recipe in ("fast-1", "achille2019") for each in domains],
+        "recipes": [compare_recipes(metatask, family, number) for family in families for number in every],
+        "ways": compare_ways(metatask, curves),
+        "curves": curves,
+        "classifiers": compare_classifiers(tables) if tables else [],
+    }
+    for name, rows in found.items():
+        if rows:
+            shorten = str if name in ("errors", "tasks", "experts") else _round
+            cells = ([shorten(v) if isinstance(v, float) else v for v in row.values()] for row in rows)
+            plots.write_table(folder / f"{name}.csv", list(rows[0]), cells)
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def quality(
+    out: Annotated[Path, typer.Option(help="Folder for the tables.")] = Path("task2vec-metatask"),
+    bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: the bundled one.")] = None,
+) -> None:
+    """Write all tables of a meta-task."""
+    metatask = t2v.bundled_metatask() if bundle is None else t2v.load_metatask(bundle)
+    write_results(metatask, plots.make_folder(out))
+    say(f"tables of {metatask.name} in {out}")
+
+
+app = make_app(quality)
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,128 @@
+"""Agreement with a tree: against a loop over pairs, uniform where there is nothing, and by hand."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from experiments.agreement import WITHIN, agree, agree_within, neighbour_shares, pool, resample_mean, retrieve
+from tests.experiments.material import ROOT, read_csv
+from tests.oracles.slow_mantel import correlate_pairs, permute_tasks
+
+
+def random_distances(count, *, seed):
+    places = np.random.default_rng(seed).normal(size=(count, 3))
+    return np.linalg.norm(places[:, None] - places, axis=2)
+
+
+def random_taxa(count, *, seed):
+    """Distances in a tree of three ranks, with many ties."""
+    labels = np.random.default_rng(seed).integers(3, size=(count, 2))
+    same = labels[:, None] == labels
+    taxa = np.where(same.all(axis=2), 2, np.where(same[:, :, 0], 4, 6))
+    np.fill_diagonal(taxa, 0)
+    return taxa
+
+
+def test_the_correlation_is_spearmans_over_pairs():
+    for seed in range(3):
+        space, taxa = random_distances(9, seed=seed), random_taxa(9, seed=seed + 50)
+        found = agree([space, -space], taxa, permutations=99, seed=seed)
+        assert found.rho[0] == pytest.approx(correlate_pairs(space, taxa), abs=1e-12)
+        assert found.rho[1] == pytest.approx(-found.rho[0], abs=1e-12) and found.pairs == 36
+
+
+def test_permutations_are_those_of_tasks():
+    """Of four tasks there are 24 orders; those drawn give the correlations that a loop over all of them gives."""
+    space, taxa = random_distances(4, seed=1), np.array([[0, 2, 6, 6], [2, 0, 6, 6], [6, 6, 0, 4], [6, 6, 4, 0]])
+    slow = permute_tasks(space, taxa, np.array(list(permutations(range(4)))))
+    found = agree([space], taxa, permutations=3000, seed=0)
+    assert sorted(set(np.round(found.null[:, 0], 9))) == sorted(set(np.round(slow, 9)))
+    assert found.p[0] == pytest.approx(np.mean(np.array(slow) >= found.rho[0] - 1e-12), abs=0.03)
+    assert found.p[0] == (1 + (found.null[:, 0] >= found.rho[0] - 1e-12).sum()) / 3001
+
+
+def test_p_is_uniform_where_there_is_nothing_and_tiny_where_all_is_the_same():
+    pairs = [(random_distances(8, seed=seed), random_distances(8, seed=seed + 999)) for seed in range(80)]
+    ps = np.array([agree([a], b, permutations=99, seed=n).p[0] for n, (a, b) in enumerate(pairs)])
+    for level in (0.25, 0.5, 0.75):
+        assert np.mean(ps <= level) == pytest.approx(level, abs=0.15)
+    taxa = random_taxa(14, seed=3)
+    same = agree([taxa.astype(float), -taxa.astype(float)], taxa, permutations=999, seed=0)
+    assert same.p[0] == 1 / 1000 and same.p[1] > 0.99
+
+
+def test_intervals_are_of_tasks_and_wider_than_if_pairs_were_independent():
+    taxa = random_taxa(24, seed=2)
+    space = taxa + np.random.default_rng(0).normal(scale=2.0, size=taxa.shape)
+    found = agree([(space + space.T) / 2, taxa.astype(float)], taxa, permutations=99, seed=0)
+    low, high = found.interval(0)
+    assert low < found.rho[0] < high
+    assert high - low > 2 * 1.96 / np.sqrt(found.pairs) * (1 - found.rho[0] ** 2)
+    assert found.interval(1) == pytest.approx((1.0, 1.0)) and found.interval(0, minus=1)[1] < 0
+
+
+def test_within_permutes_each_dataset_by_itself_and_skips_those_without_ranks():
+    tree = 8.0 * (1 - np.kron(np.eye(3), np.ones((5, 5))))
+    inside = random_taxa(5, seed=0)
+    tree[:5, :5], tree[5:10, 5:10] = inside, inside
+    tree[10:, 10:] = 2.0 - 2 * np.eye(5)  # all alike: nothing to rank
+    space = tree.copy()
+    space[5:10, 5:10] = 9 - inside
+    np.fill_diagonal(space, 0)
+    names = [name for name in "abc" for _ in range(5)]
+    found = agree_within([space], tree, names, permutations=199, seed=0)
+    assert list(found) == ["a", "b", WITHIN]
+    assert [found[name].rho[0] for name in found] == pytest.approx([1, -1, 0], abs=1e-12)
+    assert (found["a"].null[:, 0] != found["b"].null[:, 0]).any()  # each has permutations of its own
+    assert agree_within([space[10:, 10:]], tree[10:, 10:], names[10:], permutations=99, seed=0) == {}
+
+
+def test_pooling_weighs_by_pairs():
+    parts = [agree([random_distances(n, seed=n)], random_taxa(n, seed=1), permutations=50, seed=0) for n in (5, 9)]
+    both = pool(parts)
+    assert both.rho[0] == pytest.approx((10 * parts[0].rho[0] + 36 * parts[1].rho[0]) / 46) and both.pairs == 46
+
+
+def test_neighbours_count_ties_alike_and_only_where_there_is_a_relative():
+    distances = np.array([[0.0, 1.0, 1.0, 5.0], [1.0, 0.0, 2.0, 5.0], [1.0, 2.0, 0.0, 5.0], [5.0, 5.0, 5.0, 0.0]])
+    shares, chance = neighbour_shares(distances, ["a", "a", "b", "c"])
+    assert np.array_equal(shares, [0.5, 1.0, np.nan, np.nan], equal_nan=True)
+    assert np.array_equal(chance, [1 / 3, 1 / 3, np.nan, np.nan], equal_nan=True)
+    among = neighbour_shares(distances, ["a", "b", "a", "b"], among=["x", "x", "x", "y"])[0]
+    assert np.array_equal(among, [0.5, np.nan, 1.0, np.nan], equal_nan=True)
+    low, high = resample_mean(np.array([0.0, 1.0] * 20), seed=0)
+    assert 0.3 < low < 0.5 < high < 0.7
+
+
+def test_label_sets_are_found_again_by_labels_and_not_by_images():
+    rng = np.random.default_rng(0)
+    by_label = np.tile(rng.normal(size=(6, 4)), (2, 1)) + 0.01 * rng.normal(size=(12, 4))
+    by_image = np.repeat(rng.normal(size=(2, 4)), 6, axis=0)
+    found, blind = (retrieve(np.linalg.norm(x[:, None] - x, axis=2), permutations=999) for x in (by_label, by_image))
+    assert found["rate"] == found["auc"] == found["auc_beside"] == 1.0 and found["p"] < 0.01
+    assert blind["rate"] == pytest.approx(blind["chance"]) and blind["p"] == 1.0 and blind["auc_beside"] == 0.0
+
+
+def test_the_committed_correlations_follow_from_the_committed_distances():
+    folder = ROOT / "docs" / "results" / "taxonomy" / "resnet34"
+    pairs = read_csv(folder / "distances.csv")
+    names = list(dict.fromkeys([pairs[0]["task"], *(row["other"] for row in pairs)]))
+    place = {name: number for number, name in enumerate(names)}
+
+    def square(column):
+        matrix = np.zeros((len(names), len(names)))
+        for row in pairs:
+            matrix[place[row["task"]], place[row["other"]]] = matrix[place[row["other"]], place[row["task"]]] = row[
+                column
+            ]
+        return matrix
+
+    wanted = [
+        row for row in read_csv(folder / "measures.csv") if row["measure"] == "spearman" and row["tree"] == "graph"
+    ]
+    whole = [row for row in wanted if row["scope"] == "all pairs"]
+    found = agree([square(row["space"]) for row in whole], square("graph"), permutations=99, seed=0)
+    for number, row in enumerate(whole):
+        assert found.rho[number] == pytest.approx(row["value"], abs=2e-5)  # rounding made ties
+        assert found.interval(number) == pytest.approx((row["low"], row["high"]), abs=2e-4)

@@ -1,0 +1,241 @@
+"""Our meta-task: who has seen what, statistics of pixels, and what it is worth; each number against a plain one."""
+
+import multiprocessing
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import task2vec as t2v
+from experiments.collection import Dataset
+from experiments.metatask import build
+from experiments.metatask.plan import (
+    GENERIC,
+    STATISTICS,
+    MetaTaskPlan,
+    PlannedExpert,
+    PlannedTask,
+    _halve,
+    describe_picture,
+    label_statistic,
+    plan_metatask,
+    share_labels,
+)
+from experiments.metatask.quality import compare_halves, compare_recipes, compare_ways, judge, write_results
+from task2vec.experts import ModelInfo, TaskInfo
+from tests.experiments.material import ROOT, read_csv, write_collection
+from tests.tiny_probe import make_tiny
+
+NOISE = np.random.default_rng(0).integers(60, 190, (64, 64, 3)).astype(float)
+WHOLE = replace(t2v.sample_tasks(images_per_task=60)[0].select(["0", "1", "2", "3", "4"]), classes=tuple("abcde"))
+
+
+def plan(label_set, classes, *, family="labels", dataset="birds"):
+    return PlannedTask(family, dataset, replace(WHOLE.select(classes), name=label_set), label_set)
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "wanted"),
+    [
+        (plan("hue", ["a", "b"]), plan("hue", ["c", "d"]), True),  # the same label set of other pictures
+        (plan("hue", ["a", "b"]), plan("grain", ["c", "d"]), False),
+        (plan("species", ["a", "b"]), plan("family", ["c", "d"]), True),  # nested: who knows one knows the other
+        (plan("order X or not", ["a", "b"]), plan("species", ["c", "d"]), True),
+        (plan("hue", ["a", "b"]), plan("species", ["c", "d"]), False),
+        (plan("x", ["a", "b"], family="taxa"), plan("y", ["b", "c"], family="taxa"), True),  # a class in common
+        (plan("x", ["a", "b"], family="taxa"), plan("y", ["c", "d"], family="taxa"), False),
+        (plan("x", ["a", "b"], family="taxa"), plan("y", ["a", "b"], family="taxa", dataset="dogs"), False),
+    ],
+)
+def test_labels_in_common(task, source, wanted):
+    assert share_labels(task, source) is wanted
+
+
+def test_no_task_has_classes_in_both_halves():
+    tasks = [plan("x", ["a", "b"], family="taxa"), plan("y", ["c", "d"], family="taxa")]
+    whole = Dataset(replace(WHOLE.select(list("abcde")), name="birds"), (), Path())
+    halves = [set(half.task.classes) for half in _halve(replace(whole, images=big(whole.images)), tasks, seed=0)]
+    assert halves[0] | halves[1] == set("abcde") and not halves[0] & halves[1]
+    assert all(any(set(one.task.classes) <= half for half in halves) for one in tasks)
+
+
+def big(task):
+    """The same with every image twice, so that no class is too small."""
+    return task.subset(np.tile(np.arange(len(task)), 2))
+
+
+def stripes(angle, period=8, side=64):
+    """Parallel stripes whose direction of change is `angle` degrees from the horizontal."""
+    rows, columns = np.mgrid[:side, :side]
+    wave = np.cos(2 * np.pi * (columns * np.cos(np.deg2rad(angle)) + rows * np.sin(np.deg2rad(angle))) / period)
+    return np.repeat((127 + 100 * wave)[..., None], 3, axis=2)
+
+
+def plain(red, green, blue, side=64):
+    return np.ones((side, side, 3)) * [red, green, blue]
+
+
+@pytest.mark.parametrize(
+    ("statistic", "less", "more"),
+    [
+        ("brightness", NOISE, NOISE + 30),
+        ("contrast", NOISE * 0.5 + 60, NOISE),
+        ("saturation", plain(100, 100, 100), plain(200, 100, 20)),
+        ("warmth", plain(20, 100, 200), plain(200, 100, 20)),
+        ("sharpness", NOISE * 0.3 + 80, NOISE),
+        ("grain", stripes(0, period=32), stripes(0, period=6)),
+        ("parallelism", NOISE, stripes(30)),
+        ("symmetry", np.linspace(0, 255, 64)[None, :, None] * np.ones((64, 1, 3)), plain(9, 9, 9)),
+    ],
+)
+def test_a_statistic_moves_with_its_name(statistic, less, more):
+    assert describe_picture(less)[statistic] < describe_picture(more)[statistic]
+    assert tuple(describe_picture(less)) == STATISTICS
+
+
+def test_directions_hues_and_positions_have_their_names():
+    for angle in (0, 45, 90, 135):
+        found = describe_picture(stripes(angle))["direction"]
+        assert min(abs(found - angle), 180 - abs(found - angle)) < 3
+        assert label_statistic({"direction": np.array([found])}, "direction")[0][0] == angle // 45
+    colours = {
+        (200, 30, 30): "red or violet",
+        (200, 120, 20): "orange",
+        (200, 190, 20): "yellow",
+        (30, 180, 40): "green",
+    }
+    for colour, name in {**colours, (30, 60, 200): "blue", (180, 30, 200): "red or violet"}.items():
+        labels, names = label_statistic({"hue": np.array([describe_picture(plain(*colour))["hue"]])}, "hue")
+        assert names[labels[0]] == name
+    picture = plain(100, 100, 100)
+    picture[8:20, 40:60] = NOISE[8:20, 40:60]
+    found = describe_picture(picture)
+    assert found["left to right"] > 0.6 and found["top to bottom"] < 0.4
+
+
+def make_metatask(means, noise, *, seeds=5, repeats=0):
+    """Errors around given means; the first expert is the generic one, the last ones repeat those after it."""
+    tasks, experts = means.shape
+    errors = means[:, :, None, None] + noise * np.random.default_rng(0).normal(size=(tasks, experts, 1, seeds))
+    models = [ModelInfo(name, "taxon", "net") for name in (GENERIC, *(f"e{n}" for n in range(1, experts - repeats)))]
+    models += [ModelInfo(f"e{n + 1} (second seed)", "taxon", "net", is_repeat=True) for n in range(repeats)]
+    infos, nothing = (
+        tuple(TaskInfo(f"t{n}", "taxa", "d", str(n), 9, 3) for n in range(tasks)),
+        np.zeros((tasks, experts)),
+    )
+    key = ("linear-2, train half, logistic, usual",)
+    cells = (errors, errors, errors, nothing, nothing.astype(bool))
+    return t2v.MetaTask("m", infos, tuple(models), key, tuple(range(seeds)), *cells)
+
+
+def test_the_optimum_over_noisy_cells_is_biased_and_the_other_is_not():
+    found = judge(make_metatask(np.full((200, 20), 0.5), 0.05), "taxa", 0)
+    assert abs(found["optimum"] - 50) < 0.5 and found["biased_optimum"] < 47  # nothing is better than anything else
+    assert abs(found["noise"] - 5) < 0.2 and abs(found["chance"] - 50) < 0.5 and found["beaten"] <= 0.05 * 200
+
+
+def test_luck_with_an_image_is_not_taken_for_skill_where_halves_are_known():
+    rng = np.random.default_rng(1)
+    luck = 0.05 * rng.normal(size=(100, 20, 2))  # with the images of each half, whatever the split
+    halves = 0.5 + luck[:, :, None, None] + 0.01 * rng.normal(size=(100, 20, 1, 5, 2))
+    metatask = replace(make_metatask(np.full((100, 20), 0.5), 0.0), errors=halves.mean(4), halves=halves)
+    found = judge(metatask, "taxa", 0)
+    assert abs(found["optimum"] - 50) < 0.6 and found["by_seeds"] < 46
+
+
+def test_a_better_expert_is_found_where_there_is_one_and_no_other():
+    means = np.full((40, 4), 0.5)
+    means[:10, 2] = 0.3
+    found = judge(make_metatask(means, 0.01), "taxa", 0)
+    assert 10 <= found["beaten"] <= 12 and found["optimum"] == pytest.approx(45, abs=0.5)
+    means = np.array([[0.5, 0.4, 0.1], [0.5, 0.4, 0.6], [0.5, 0.4, 0.6], [0.5, 0.4, 0.6]])
+    centred = means - means.mean(1, keepdims=True)
+    wanted = [means[row, np.delete(centred, row, 0).mean(0).argmin()] for row in range(4)]
+    assert judge(make_metatask(means, 0.0), "taxa", 0)["average_best"] == pytest.approx(100 * np.mean(wanted))
+    seen = replace(
+        make_metatask(np.array([[0.5, 0.1], [0.5, 0.1]]), 0.0), shares_images=np.array([[0.0, 1.0], [0.0, 0.0]])
+    )
+    assert judge(seen, "taxa", 0)["optimum"] == pytest.approx(30) and judge(seen, "taxa", 0)["experts"] == 1.5
+
+
+def test_trainings_are_compared_with_their_repeats():
+    means = np.full((300, 5), 0.5)
+    means[:, 1:] += 0.03 * np.random.default_rng(1).normal(size=(300, 4))
+    assert judge(make_metatask(means, 0.0, repeats=2), "taxa", 0)["retraining"] == pytest.approx(3, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("table", "compute"),
+    [
+        ("quality", lambda metatask: [judge(metatask, "labels", 1)]),
+        ("halves", lambda metatask: [compare_halves(metatask, ["dogs"], "achille2019")]),
+        ("recipes", lambda metatask: [compare_recipes(metatask, "labels", 0)]),
+        ("ways", lambda metatask: compare_ways(metatask, metatask.info["curves"])),
+    ],
+)
+def test_the_committed_tables_come_out_again(table, compute):
+    wanted = [list(row.values()) for row in read_csv(ROOT / "docs" / "results" / "metatask" / f"{table}.csv")]
+    for row in compute(t2v.bundled_metatask()):
+        values = [float(f"{value:.4g}") if isinstance(value, float) else value for value in row.values()]
+        values = [float(value) if str(value).isdigit() else value for value in values]
+        assert values in wanted
+
+
+def test_a_small_meta_task_is_built_and_a_second_run_makes_nothing(tmp_path, monkeypatch):
+    data = write_collection(tmp_path / "data", per_class=12)
+    whole = plan_metatask(data)
+    names = [one.name for one in whole.experts]
+    assert GENERIC in names and "cub200 half A (achille2019)" in names and "label: species" in names
+    assert [one.task.name for one in whole.tasks][7:9] == ["cub200", "dogs"]
+    tasks = (whole.tasks[0], whole.tasks[7], next(one for one in whole.tasks if one.label_set == "brightness"))
+    experts = (whole.experts[0], PlannedExpert("one", "half", whole.tasks[1], recipe="brief"))
+    brief = t2v.Recipe("brief", epochs=1, draws=16, batch=8)
+    monkeypatch.setattr(build, "plan_metatask", lambda _: MetaTaskPlan(tasks, experts))
+    monkeypatch.setattr(build, "load_base", lambda *_, **__: make_tiny())
+    monkeypatch.setattr(build, "find_recipe", lambda _: brief)
+    monkeypatch.setattr(build, "SPACES", {"resnet34 robust": ("resnet34", "robust", 128)})
+    monkeypatch.setattr(build, "CURVE_TASKS", (tasks[0].task.name,))
+    monkeypatch.setattr(build, "CURVE_SHOTS", (2, "half"))
+    monkeypatch.setattr(build, "TUNING", brief)
+    monkeypatch.setattr(build, "write_results", lambda metatask, folder, tables: None)
+    monkeypatch.setattr(build, "SIZE", 24)
+    build.build(data, tmp_path, tmp_path / "out", device="cpu")
+    metatask = t2v.load_metatask(tmp_path / "out" / "results" / "metatask.safetensors")
+    assert metatask.errors.shape == (3, 2, 2, 5) and metatask.halves.shape == (3, 2, 2, 5, 2)
+    assert metatask.shares_images[1, 1] == pytest.approx(24 / 120) and not metatask.shares_images[:, 0].any()
+    assert np.allclose(metatask.halves.mean(-1), metatask.errors, atol=0.05) and "logme" in metatask.scores
+    assert {point["way"] for point in metatask.info["curves"]} == {"linear", "tuned"}
+    assert (
+        metatask.source_tasks[0].name == whole.tasks[1].task.name and len(metatask.embeddings["resnet34 robust"]) == 4
+    )
+    monkeypatch.setattr(build.Studio, "try_expert", lambda *_: pytest.fail("tried again"))
+    build.build(data, tmp_path, tmp_path / "out", device="cpu")
+
+
+def _hold(file, is_held):
+    with build._lock(file):
+        is_held.set()
+        time.sleep(60)
+
+
+def test_the_lock_of_a_killed_run_is_free(tmp_path):
+    file, context = tmp_path / "tables" / "0.json", multiprocessing.get_context("fork")
+    is_held = context.Event()
+    process = context.Process(target=_hold, args=(file, is_held))
+    process.start()
+    assert is_held.wait(30)
+    build.make_once(file, lambda: pytest.fail("another run is making it"))
+    process.kill()
+    process.join()
+    build.make_once(file, lambda: {"made": 1})
+    assert file.read_text() == '{"made": 1}'
+
+
+def test_results_are_written_as_tables(tmp_path, monkeypatch):
+    metatask = t2v.bundled_metatask().subset(family="taxa", repeats=True)
+    monkeypatch.setattr("experiments.metatask.quality.list_errors", lambda _: [{"task": "t"}])
+    write_results(metatask, tmp_path)
+    assert {path.stem for path in tmp_path.iterdir()} >= {"tasks", "experts", "quality", "winners", "halves", "recipes"}
+    assert read_csv(tmp_path / "experts.csv")[0]["name"] == GENERIC
