@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -184,7 +184,7 @@ class Studio:
             task, rows = self.tasks[one.task.fingerprint], self.rows[one.task.fingerprint]
             fewest = int(task.counts.min()) // 2
             shots = [each for each in CURVE_SHOTS if isinstance(each, str) or each < fewest]
-            plan = self._plan(task, [t2v.ErrorProtocol(shots=each) for each in shots], CURVE_SEEDS)
+            plan = self._plan(task, [t2v.ErrorProtocol(shots=cast("int", each)) for each in shots], CURVE_SEEDS)
             own = features[torch.from_numpy(rows).to(self.device)]
             for protocol, seed, predicted in predict_cells(own, plan):
                 is_train = np.asarray(plan.parts.train[plan.pairs.index((protocol.shots, seed))], dtype=bool)
