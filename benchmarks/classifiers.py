@@ -66,9 +66,9 @@ def measure_task(task: t2v.Task, probes: list[t2v.Probe], *, is_quick: bool) -> 
         features = compute_features(passes, pixels, silent)
         for row, classifier in enumerate(CLASSIFIERS):
             epochs = {"epochs": 1} if is_quick and classifier == "achille2019" else {}
-            protocols = [t2v.ErrorProtocol(train=train, classifier=classifier, **epochs) for train in TRAINS]
+            protocols = [t2v.ErrorProtocol(shots=train, classifier=classifier, **epochs) for train in TRAINS]
             begin = time.process_time()
-            found = measure_cells(features, plan_cells(task, protocols, SEEDS), expert=probe.name)
+            found = measure_cells(features, plan_cells(task, protocols, SEEDS), model=probe.name)
             seconds[row, column] = time.process_time() - begin
             for place, protocol in enumerate(protocols):
                 own = [error.error for error in found if error.protocol == protocol.key]

@@ -1,4 +1,4 @@
-"""The combined strategy: what else was tried in its place, what its intervals hold, and when it abstains.
+"""The combined strategy: what else was tried in its place, what its intervals cover, and when it abstains.
 
     python benchmarks/combined.py [--part candidates|abstaining|worlds|speed] [--out FOLDER]
 
@@ -11,9 +11,9 @@ import argparse
 import csv
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -22,13 +22,19 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
 import numpy as np  # noqa: E402
 
 from benchmarks.measure import show_table  # noqa: E402
-from task2vec.experts.metatask import SYMMETRIC, MetaTask, bundled_metatask  # noqa: E402
+from task2vec.experts.metatask import DOMAIN, SYMMETRIC, MetaTask, Query, bundled_metatask  # noqa: E402
+from task2vec.select.combined import fit_combined, scale_errors  # noqa: E402
 from task2vec.select.evaluate import Leave, evaluate  # noqa: E402
-from task2vec.select.evidence import Answer, Question  # noqa: E402
-from task2vec.select.strategies import Combined, Kernel, Static  # noqa: E402
-from task2vec.select.strategies.combined_model import scale_errors  # noqa: E402
-from task2vec.select.strategies.effects import find_errors, take_apart  # noqa: E402
-from task2vec.select.strategies.kernel import choose_width, smooth, weigh  # noqa: E402
+from task2vec.select.strategies import (  # noqa: E402
+    AVERAGE_BEST,
+    Prediction,
+    Strategy,
+    _choose_width,
+    _weigh,
+    find_errors,
+    find_strategy,
+    fit_effects,
+)
 
 WORKERS = 2
 SETTINGS: tuple[tuple[str, str, Leave], ...] = (
@@ -41,106 +47,92 @@ SETTINGS: tuple[tuple[str, str, Leave], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Spoken:
-    """Another strategy under a name, perhaps without cells that experts have seen, perhaps never abstaining."""
-
-    name: str
-    base: Combined
-    seen: bool = True
-    abstains: bool = True
-    looks_at_images: bool = False
-
-    def fit(self, evidence: MetaTask):
-        """Learns from known tasks."""
-        if not self.seen:
-            errors = np.where(evidence.is_candidate[:, :, None], evidence.errors, np.nan)
-            evidence = replace(evidence, errors=errors)
-        fitted = self.base.fit(evidence)
-        return fitted if self.abstains else _Outspoken(fitted)
+Predict = Callable[[Query], Prediction]
 
 
-@dataclass(frozen=True, eq=False)
-class _Outspoken:
-    fitted: object
-
-    def rank(self, question: Question) -> Answer:
-        return replace(self.fitted.rank(question), badness=self.fitted.forecast(question).mean)
+def fit_without_seen(metatask: MetaTask) -> Predict:
+    """The combined strategy without the errors of models on tasks that they have seen."""
+    errors = np.where(metatask.is_candidate[:, :, None, None], metatask.errors, np.nan)
+    return fit_combined(replace(metatask, errors=errors)).predict
 
 
-@dataclass(frozen=True)
-class LowRank:
-    """What is left of static by its first principal parts, smoothed over similar tasks."""
-
-    rank: int = 3
-    name: str = "low rank with distances"
-    looks_at_images: bool = False
-
-    def fit(self, evidence: MetaTask):
-        """Learns from known tasks."""
-        effects = take_apart(scale_errors(find_errors(evidence)))
-        left, sizes, right = np.linalg.svd(np.nan_to_num(effects.rest), full_matrices=False)
-        rest = (left[:, : self.rank] * sizes[: self.rank]) @ right[: self.rank]
-        width = choose_width(effects, evidence.distances[SYMMETRIC])
-        return _Smoothed(effects.experts, rest, width, np.zeros(0))
+def fit_without_abstaining(metatask: MetaTask) -> Predict:
+    """The combined strategy that always ranks by predicted errors, and never abstains."""
+    fitted = fit_combined(metatask)
+    return lambda query: replace(fitted.predict(query), loss=fitted.posterior(query).mean)
 
 
-@dataclass(frozen=True)
-class Ridge:
-    """A ridge regression of errors on the static effect, errors of similar tasks, and the distance from the lesson."""
+def fit_low_rank(metatask: MetaTask, rank: int = 3) -> Predict:
+    """What the average leaves, by its first principal components, smoothed over similar tasks."""
+    effects = fit_effects(scale_errors(find_errors(metatask)))
+    left, sizes, right = np.linalg.svd(np.nan_to_num(effects.rest), full_matrices=False)
+    rest = (left[:, :rank] * sizes[:rank]) @ right[:rank]
+    width = _choose_width(effects, metatask.between(SYMMETRIC))
 
-    name: str = "ridge on three features"
-    looks_at_images: bool = False
+    def predict(query: Query) -> Prediction:
+        return Prediction(effects.models + _smooth(rest, _weigh(query.distances[SYMMETRIC][None], width))[0])
 
-    def fit(self, evidence: MetaTask):
-        """Learns from known tasks."""
-        effects = take_apart(scale_errors(find_errors(evidence)))
-        distances = evidence.distances[SYMMETRIC]
-        width = choose_width(effects, distances)
-        weights = weigh(distances + np.diag(np.full(len(distances), np.inf)), width)
-        static = effects.without_own()
-        target = effects.rest + effects.experts
-        features = np.stack([static, smooth(effects.rest, weights), _centre(evidence.to_lessons[SYMMETRIC])])
-        known = np.isfinite(target) & np.isfinite(features).all(0)
-        x, y = features[:, known].T, target[known]
-        slopes = np.linalg.solve(x.T @ x + np.diag([1e-6, 1.0, 1.0]), x.T @ y)
-        return _Smoothed(effects.experts, effects.rest, width, slopes)
+    return predict
 
 
-@dataclass(frozen=True, eq=False)
-class _Smoothed:
-    experts: np.ndarray
-    rest: np.ndarray
-    width: float
-    slopes: np.ndarray
+def fit_ridge(metatask: MetaTask) -> Predict:
+    """A ridge regression of errors on the average effect, errors of similar tasks, and distances to source tasks."""
+    effects = fit_effects(scale_errors(find_errors(metatask)))
+    distances = metatask.between(SYMMETRIC)
+    width = _choose_width(effects, distances)
+    weights = _weigh(distances + np.diag(np.full(len(distances), np.inf)), width)
+    target = effects.rest + effects.models
+    near = _smooth(effects.rest, weights)
+    features = np.stack([effects.leave_one_out(), near, _centre(metatask.to_sources(SYMMETRIC))])
+    known = np.isfinite(target) & np.isfinite(features).all(0)
+    x, y = features[:, known].T, target[known]
+    slopes = np.linalg.solve(x.T @ x + np.diag([1e-6, 1.0, 1.0]), x.T @ y)
 
-    def rank(self, question: Question) -> Answer:
-        moved = smooth(self.rest, weigh(question.distances[SYMMETRIC][None], self.width))[0]
-        if not len(self.slopes):
-            return Answer(self.experts + moved)
-        lessons = _centre(question.to_lessons[SYMMETRIC][None])[0]
-        return Answer(self.slopes @ np.stack([self.experts, moved, lessons]))
+    def predict(query: Query) -> Prediction:
+        near = _smooth(effects.rest, _weigh(query.distances[SYMMETRIC][None], width))[0]
+        to_sources = _centre(query.to_sources[SYMMETRIC][None])[0]
+        return Prediction(slopes @ np.stack([effects.models, near, to_sources]))
+
+    return predict
+
+
+def _smooth(rest: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(rows of weights, M) weighted means of what is known; 0 where nothing is."""
+    known = np.isfinite(rest)
+    sums, totals = weights @ np.where(known, rest, 0), weights @ known
+    return np.divide(sums, totals, out=np.zeros(sums.shape), where=totals > 1e-300)
 
 
 def _centre(distances: np.ndarray) -> np.ndarray:
-    """Distances from the mean of each row; 0 for lessons that are not known."""
+    """Distances from the mean of each row; 0 for source tasks that are not known."""
     known = np.isfinite(distances)
     means = np.where(known, distances, 0).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1)
     return np.where(known, distances - means, 0)
 
 
+def make_combined(kind: str = SYMMETRIC, score: str | None = None, *, uses_sources: bool = False) -> Strategy:
+    """The combined strategy with these options, under a name that tells them."""
+    name = "combined" if kind == SYMMETRIC else f"combined {kind}"
+    name += (f" + {score}" if score else "") + (" + source tasks" if uses_sources else "")
+
+    def fit(metatask: MetaTask) -> Predict:
+        return fit_combined(metatask, kind, score=score, uses_sources=uses_sources).predict
+
+    return Strategy(name, fit, needs_images=score is not None)
+
+
 CANDIDATES = (
-    Static(),
-    Kernel(),
-    LowRank(),
-    Ridge(),
-    Spoken("process without seen cells", Combined(), seen=False),
-    Spoken("process that never abstains", Combined(), abstains=False),
-    Combined("domain"),
-    Combined(lessons=True),
-    Combined(),
-    *(Combined(score=score) for score in ("knn", "parc", "logme")),
-    Combined(score="logme", lessons=True),
+    find_strategy(AVERAGE_BEST),
+    find_strategy(f"kernel {SYMMETRIC}"),
+    Strategy("low rank with distances", fit_low_rank),
+    Strategy("ridge on three features", fit_ridge),
+    Strategy("process without seen cells", fit_without_seen),
+    Strategy("process that never abstains", fit_without_abstaining),
+    make_combined(DOMAIN),
+    make_combined(uses_sources=True),
+    make_combined(),
+    *(make_combined(score=score) for score in ("knn", "parc", "logme")),
+    make_combined(score="logme", uses_sources=True),
 )
 
 
@@ -152,19 +144,19 @@ def compare_candidates() -> Iterator[dict[str, object]]:
 
 
 def _compare(setting: tuple[str, str, Leave]) -> list[dict[str, object]]:
-    family, protocol, leave = setting
-    evidence = MetaTask(bundled_metatask(), protocol, family=family)
-    found = evaluate(evidence, CANDIDATES, leave=leave, resamples=1)
-    static, best = found.outcomes["static"].errors, found.optimum.mean()
+    family, shots, leave = setting
+    metatask = bundled_metatask().select(shots, family=family)
+    found = evaluate(metatask, CANDIDATES, leave=leave, resamples=1)
+    average, best = found.outcomes[AVERAGE_BEST].errors, found.optimum.mean()
     rows = []
     for name, one in found.outcomes.items():
-        gaps = 100 * (one.errors - static)
+        gaps = 100 * (one.errors - average)
         rows.append(
             {
-                "setting": f"{family}, {protocol}, one {leave} left out",
+                "setting": f"{family}, {shots}, one {leave} left out",
                 "strategy": name,
                 "over the optimum %": f"{100 * (one.errors.mean() / best - 1):+.1f}",
-                "points over static": f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.2f}",
+                "points over average-best": f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.2f}",
                 "covered %": "" if one.covered is None else f"{100 * one.covered.mean():.1f}",
                 "width": "" if one.widths is None else f"{100 * one.widths.mean():.0f}",
                 "brier": "" if one.brier is None else f"{one.brier.mean():.2f}",
@@ -175,82 +167,82 @@ def _compare(setting: tuple[str, str, Leave]) -> list[dict[str, object]]:
 
 
 def count_abstaining() -> Iterator[dict[str, object]]:
-    """What the choice would have gained over the static one, where it speaks and where it abstains."""
-    asked = [(strategy, setting) for strategy in (Combined(), Combined(score="logme")) for setting in SETTINGS]
+    """What the choice would have gained over the average-best model, where it decides and where it abstains."""
+    asked = [(score, setting) for score in (None, "logme") for setting in SETTINGS]
     with ProcessPoolExecutor(WORKERS) as pool:
         yield from pool.map(_count, asked)
 
 
-def _count(asked: tuple[Combined, tuple[str, str, Leave]]) -> dict[str, object]:
-    strategy, (family, protocol, leave) = asked
-    evidence = MetaTask(bundled_metatask(), protocol, family=family)
-    mean, groups, fits = evidence.mean, np.array(evidence.groups), {}
+def _count(asked: tuple[str | None, tuple[str, str, Leave]]) -> dict[str, object]:
+    score, (family, shots, leave) = asked
+    metatask = bundled_metatask().select(shots, family=family)
+    mean, datasets, fits = metatask.mean, np.array(metatask.datasets), {}
     gains: dict[bool, list[float]] = {True: [], False: []}
-    for row, group in enumerate(groups):
-        known = np.flatnonzero(groups != group if leave == "dataset" else np.arange(len(groups)) != row)
-        key = group if leave == "dataset" else row
+    for row, dataset in enumerate(datasets):
+        known = np.flatnonzero(datasets != dataset if leave == "dataset" else np.arange(len(datasets)) != row)
+        key = dataset if leave == "dataset" else row
         if key not in fits:
-            fits[key] = strategy.fit(evidence.only(known))
-        question = evidence.ask(row).among(known)
-        answer = fits[key].rank(question)
-        forecast = np.where(question.is_candidate, fits[key].forecast(question).mean, np.inf)
-        gains[bool(answer.abstains)].append(mean[row, answer.static] - mean[row, int(forecast.argmin())])
+            fits[key] = fit_combined(metatask.only(known), score=score)
+        query = metatask.query(row, known=known)
+        prediction = fits[key].predict(query)
+        predicted = np.where(query.is_candidate, fits[key].posterior(query).mean, np.inf)
+        gain = mean[row, prediction.average_best] - mean[row, int(predicted.argmin())]
+        gains[bool(prediction.abstains)].append(gain)
     return {
-        "strategy": strategy.name,
-        "setting": f"{family}, {protocol}, one {leave} left out",
-        "speaks": len(gains[False]),
-        "gain when it speaks": _tell(gains[False]),
+        "strategy": make_combined(score=score).name,
+        "setting": f"{family}, {shots}, one {leave} left out",
+        "decides": len(gains[False]),
+        "gain when it decides": _format(gains[False]),
         "abstains": len(gains[True]),
-        "gain it would have had": _tell(gains[True]),
+        "gain it would have had": _format(gains[True]),
     }
 
 
-def _tell(gains: list[float]) -> str:
+def _format(gains: list[float]) -> str:
     points = 100 * np.array(gains)
     return "" if len(points) < 2 else f"{points.mean():+.2f} ± {points.std(ddof=1) / np.sqrt(len(points)):.2f}"
 
 
 def try_worlds() -> Iterator[dict[str, object]]:
     """Simulated worlds, whose law is not the model's."""
-    from tests.select.test_combined_simulated import CASES, draw_world
+    from tests.select.test_combined import CASES, draw_world
 
     for name, case in CASES.items():
         for leave in ("task", "dataset") if case.get("datasets", 4) > 1 else ("task",):
             worlds = [draw_world(seed, **case) for seed in range(10)]
-            found = [evaluate(world, ["static", Combined()], leave=leave, resamples=1) for world in worlds]
+            found = [evaluate(world, [AVERAGE_BEST, "combined"], leave=leave, resamples=1) for world in worlds]
             errors = {
-                key: np.array([one.outcomes[key].errors.mean() for one in found]) for key in ("static", "combined")
+                key: np.array([one.outcomes[key].errors.mean() for one in found]) for key in (AVERAGE_BEST, "combined")
             }
-            gaps = 100 * (errors["combined"] - errors["static"])
+            gaps = 100 * (errors["combined"] - errors[AVERAGE_BEST])
             best = [np.nan if one.optimum is None else one.optimum.mean() for one in found]
             yield {
                 "world": name,
                 "left out": leave,
-                "static": f"{100 * errors['static'].mean():.1f}",
+                "average-best": f"{100 * errors[AVERAGE_BEST].mean():.1f}",
                 "combined": f"{100 * errors['combined'].mean():.1f}",
                 "optimum": f"{100 * np.mean(best):.1f}",
-                "points over static": f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.2f}",
+                "points over average-best": f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(len(gaps)):.2f}",
                 "covered %": f"{100 * np.mean([one.outcomes['combined'].covered.mean() for one in found]):.0f}",
             }
 
 
 def take_time() -> Iterator[dict[str, object]]:
-    """Processor seconds to fit and to rank."""
-    from tests.select.test_combined_simulated import draw_world
+    """Processor seconds to fit and to predict."""
+    from tests.select.test_combined import draw_world
 
-    for tasks, experts, missing in ((71, 84, 0.0), (71, 84, 0.3), (100, 1000, 0.0), (100, 1000, 0.5)):
-        world = draw_world(0, reach=0.8, tasks=tasks + 1, experts=experts, missing=missing)
+    for tasks, models, missing in ((71, 84, 0.0), (71, 84, 0.3), (100, 1000, 0.0), (100, 1000, 0.5)):
+        world = draw_world(0, reach=0.8, tasks=tasks + 1, models=models, missing=missing)
         known = np.arange(1, tasks + 1)
-        evidence, question = world.only(known), world.ask(0).among(known)
+        metatask, query = world.only(known), world.query(0, known=known)
         begin = time.process_time()
-        fitted = Combined().fit(evidence)
+        fitted = fit_combined(metatask)
         middle = time.process_time()
-        fitted.rank(question)
+        fitted.predict(query)
         end = time.process_time()
-        learned = Combined(scales=fitted.scales)
-        learned.fit(evidence)
-        seconds = {"fit": middle - begin, "rank": end - middle, "fit with known scales": time.process_time() - end}
-        yield {"tasks": tasks, "experts": experts, "missing": missing} | {k: f"{v:.3f}" for k, v in seconds.items()}
+        fit_combined(metatask, scales=fitted.scales)
+        seconds = {"fit": middle - begin, "predict": end - middle, "fit with known scales": time.process_time() - end}
+        yield {"tasks": tasks, "models": models, "missing": missing} | {k: f"{v:.3f}" for k, v in seconds.items()}
 
 
 PARTS = {"candidates": compare_candidates, "abstaining": count_abstaining, "worlds": try_worlds, "speed": take_time}

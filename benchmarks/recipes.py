@@ -13,7 +13,9 @@ meta-task.
 import argparse
 import json
 import sys
+import time
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,8 @@ from scipy.stats import spearmanr  # noqa: E402
 
 import task2vec as t2v  # noqa: E402
 from benchmarks.measure import show_table  # noqa: E402
-from experiments.metatask_run import Run  # noqa: E402
+from experiments.metatask.build import Studio, make_once, name_file  # noqa: E402
+from experiments.metatask.plan import plan_metatask  # noqa: E402
 from task2vec.experts import recipes  # noqa: E402
 
 GRID = [(rate, epochs) for epochs in (5, 10) for rate in (0.005, 0.002, 0.001)]
@@ -44,15 +47,14 @@ def train(options: argparse.Namespace) -> None:
     """Trains and tries what is left, for so many minutes."""
     recipes.RECIPES.update(CANDIDATES)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    run = Run(options.data, options.weights, options.out, device=device, workers=3, say=print)
-    pairs = [one for one in run.plan.experts if one.recipe == PAPER]
-    run.plan = replace(
-        run.plan,
-        experts=tuple(
-            replace(one, name=one.name.replace(PAPER, name), recipe=name) for name in CANDIDATES for one in pairs
-        ),
-    )
-    print(run.make(["experts"], seconds=60 * options.minutes))
+    plan, end = plan_metatask(options.data), time.monotonic() + 60 * options.minutes
+    pairs = [one for one in plan.experts if one.recipe == PAPER]
+    studio = Studio(plan, options.weights, options.out, device=device)
+    for name in CANDIDATES:
+        for one in pairs:
+            expert = replace(one, name=one.name.replace(PAPER, name), recipe=name)
+            if time.monotonic() < end:
+                make_once(name_file(options.out / "tables", expert.name), partial(studio.try_expert, expert))
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:

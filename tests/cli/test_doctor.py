@@ -43,7 +43,7 @@ def test_all_dependencies_and_extras_are_checked():
     assert {name.lower().replace("_", "-") for name in doctor.PACKAGES} >= {
         name.replace("_", "-") for name in needed
     } - {"packaging", "platformdirs", "cachetools"}
-    assert set(doctor.EXTRAS) >= set(PROJECT["optional-dependencies"]) - {"all", "dev"}
+    assert set(doctor.EXTRAS) >= set(PROJECT["optional-dependencies"]) - {"all", "dev", "docs", "bench", "test"}
 
 
 def test_versions_extras_and_folders_that_are_wrong(read, no_probe, monkeypatch, tmp_path):
@@ -112,8 +112,13 @@ def test_demo_writes_embeddings_and_a_figure(read, small, tmp_path, own_library)
 
 def test_demo_prints_its_table_before_the_rest_even_without_matplotlib(call, small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr(demo, "_recommend", lambda *args, **how: pytest.fail("the table was printed first"))
+
+    def fail(*args, **how):
+        raise RuntimeError("the rest")
+
+    monkeypatch.setattr(demo, "_recommend", fail)
     result = call("demo", "--out", tmp_path)
+    assert result.exit_code == 1 and "the rest" in result.stderr
     assert "digit parity" in result.stdout and "nearest (distance)" in result.stdout
     assert "pip install 'task2vec[plot]'" in result.stderr and not (tmp_path / "distances.png").exists()
 

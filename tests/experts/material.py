@@ -13,12 +13,12 @@ from task2vec.probe.probe import make_probe
 from task2vec.tasks import Task, from_dataset
 
 
-def pictures(counts=(9, 7, 6), *, seed=0, side=24):
+def pictures(counts=(9, 7, 6), *, seed=0, side=40):
     """Noisy pictures whose classes differ a little in colour, with their labels."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(counts)), counts)
-    shifts = 25 * rng.normal(size=(len(counts), 1, 1, 3))[labels]
-    pixels = 128 + 50 * rng.normal(size=(len(labels), side, side, 3)) + shifts
+    pixels = 128 + 50 * rng.normal(size=(len(labels), side, side, 3))
+    pixels += 25 * rng.normal(size=(len(counts), 1, 1, 3))[labels]
     return [Image.fromarray(one.clip(0, 255).astype(np.uint8)) for one in pixels], labels.tolist()
 
 
@@ -35,7 +35,7 @@ def make_attributes(count=20, *, seed=1) -> Task:
     rng = np.random.default_rng(seed)
     rows = (rng.random((count, 3)) < 0.4).astype(int)
     rows[:2] = [[0, 0, 0], [1, 1, 1]]
-    pixels = 110 + 40 * rng.normal(size=(count, 24, 24, 3)) + 30 * rows[:, None, None, :]
+    pixels = 110 + 40 * rng.normal(size=(count, 30, 30, 3)) + 30 * rows[:, None, None, :]
     images = [Image.fromarray(one.clip(0, 255).astype(np.uint8)) for one in pixels]
     return label_pictures(images, [torch.tensor(row) for row in rows], "attributes")
 

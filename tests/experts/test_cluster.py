@@ -10,16 +10,16 @@ import pytest
 
 RUN = """
 import numpy as np
-from task2vec.engine import open_engine
+from task2vec.parallel import open_backend
 from task2vec.experts.error_matrix import error_matrix
 from tests.experts.material import make_many
 
 if __name__ == "__main__":
     tasks, experts = make_many()
     how = {"device": "cpu", "num_workers": 1, "seeds": (0, 1)}
-    with open_engine("serial", threads=1) as engine:
+    with open_backend("serial", threads=1) as engine:
         wanted = error_matrix(tasks, experts, **how, backend=engine)
-    with open_engine("ray", workers=2, threads=1) as engine:
+    with open_backend("ray", jobs=2, threads=1) as engine:
         found = error_matrix(tasks, experts, **how, backend=engine)
     assert not found.failures, found.failures
     for name in ("errors", "low", "high"):

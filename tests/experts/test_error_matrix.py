@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from task2vec.errors import ConflictError, DataError, UsageError
+from task2vec.errors import DataError, UsageError
 from task2vec.experts import ErrorProtocol, linear_error
 from task2vec.experts import error_matrix as work
 from task2vec.experts.error_matrix import error_matrix
-from task2vec.library import Expert, Library, MeasuredError
+from task2vec.library import Library, MeasuredError
 from task2vec.parallel import Failure, Result, open_backend
 from task2vec.select import metatask_from_library
-from tests.experts.material import make_model, make_task, make_tasks
+from tests.experts.material import make_model, make_tasks
 
 PROTOCOLS, SEEDS = (ErrorProtocol(), ErrorProtocol(shots=2)), (0, 1)
 HOW = {"protocols": PROTOCOLS, "seeds": SEEDS, "device": "cpu", "num_workers": 1}
@@ -157,7 +157,9 @@ def test_a_task_that_cannot_be_read_fails_alone(tasks, experts, whole, library, 
     assert repr(found).endswith("8 missing)") and np.isnan(found.mean_errors()[0]).all()
     assert len(told) == 8 and sum(cell in found.failures for cell in told) == 2
     noted = [run for run in library.runs() if run.what == "error-matrix cell"]
-    assert [run.story["expert"] for run in noted] == ["one", "two"] and all(str(error) in run.outcome for run in noted)
+    assert [run.details["expert"] for run in noted] == ["one", "two"] and all(
+        str(error) in run.outcome for run in noted
+    )
     mended = error_matrix(tasks, experts, **HOW, library=library)
     assert same(mended, whole) and not mended.failures
 
@@ -258,12 +260,6 @@ def test_the_very_task_of_an_expert_is_trivial(tasks, experts, library):
     assert [kept.tasks[i].name for i, _ in np.argwhere(kept.has_seen)] == ["colours"]
 
 
-def test_another_expert_of_the_same_name_is_refused(tasks, experts, library):
-    error_matrix(tasks[2:3], experts[:1], **HOW, library=library)
-    with pytest.raises(ConflictError, match="'one'"):
-        error_matrix(tasks[2:3], [make_model("one", seed=7)], **HOW, library=library)
-
-
 def test_what_cannot_be_meant_is_refused(tasks, experts):
     for wrong, word in (
         (([*tasks, tasks[0]], experts), "Pass it once"),
@@ -292,24 +288,3 @@ def test_a_unit_that_fails_in_the_middle_loses_the_rest_alone(tasks, experts, wh
     found = error_matrix(tasks[:2], experts[:1], **HOW, backend=Dying())  # two questions in one unit
     assert [(failure.task, failure.message) for failure in found.failures] == [(tasks[1].name, "its process died")]
     assert np.array_equal(found.errors[0, 0], whole.errors[0, 0]) and np.isnan(found.errors[1]).all()
-
-
-def test_a_replaced_expert_takes_its_errors_along(tmp_path):
-    task, old = make_task(), Expert("birds", "file", "/a/birds.expert", sha256="1" * 64)
-    with Library.open(tmp_path) as library:
-        library.add(task, old, replace(old, name="other"))
-        errors = [MeasuredError(task.fingerprint, name, 0.25, "half") for name in ("birds", "other")]
-        library.add(*errors)
-        with pytest.raises(ConflictError, match="sha256"):
-            library.add(replace(old, sha256="2" * 64))
-        assert len(library.errors()) == 2
-        library.add(replace(old, sha256="2" * 64), replace=True)
-        assert [error.expert for error in library.errors()] == ["other"]
-
-
-def test_the_same_file_elsewhere_is_the_same_expert(tmp_path):
-    task, expert = make_task(), Expert("birds", "file", "birds.expert", sha256="1" * 64)
-    with Library.open(tmp_path) as library:
-        library.add(task, expert, MeasuredError(task.fingerprint, "birds", 0.25, "half"))
-        library.add(replace(expert, location="/new/birds.expert"))
-        assert [one.location for one in library.experts()] == ["/new/birds.expert"] and len(library.errors()) == 1

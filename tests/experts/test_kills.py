@@ -25,7 +25,7 @@ from tests.experts.material import make_many
 # Each run is a fork of one process that has everything imported: importing takes longer than the run.
 RUN = """
 import os, sys, time
-from task2vec.engine import open_engine
+from task2vec.parallel import open_backend
 from task2vec.experts import error_matrix as work
 from task2vec.experts.error_matrix import error_matrix
 from task2vec.library import Library
@@ -50,7 +50,7 @@ def run(folder, log, name):
     os.environ["CELL_LOG"] = log
     tasks, experts = make_many()
     how = {"device": "cpu", "num_workers": 1, "seeds": (0, 1)}
-    with Library.open(folder) as library, open_engine(name, threads=1) as engine:
+    with Library.open(folder) as library, open_backend(name, threads=1) as engine:
         print("begun", flush=True)
         how |= {"library": library, "backend": engine, "on_cell": lambda _: print("cell", flush=True)}
         error_matrix(tasks, experts, **how)
@@ -71,7 +71,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals 
 
 
 def list_known(folder):
-    if not (folder / "index.sqlite").exists():
+    if not (folder / "library.sqlite").exists():
         return set()
     with Library.open(folder) as library:
         return {(error.task, error.expert, error.protocol, str(error.seed)) for error in library.errors()}
@@ -149,7 +149,7 @@ def test_killed_and_run_again(kill_again_and_again):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("engine", ["serial", "pool"])
+@pytest.mark.parametrize("engine", ["serial", "processes"])
 def test_killed_many_times_and_run_again(kill_again_and_again, engine):
     rng = random.Random(0)
     stops = [(rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]), rng.randrange(3)) for _ in range(10)]

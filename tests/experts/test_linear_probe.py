@@ -116,21 +116,6 @@ def test_attributes(protocol, measure):
     assert all(error.low <= error.error <= error.high for error in good + bad)
 
 
-def test_more_images_make_smaller_errors(task):
-    features, sizes = features_of(task, noise=1.5), [1, 3, "half"]
-    plan = plan_cells(task, [ErrorProtocol(shots=size) for size in sizes], range(8))
-    errors = np.reshape([error.error for error in measure_cells(features, plan, model="x")], (3, 8)).mean(1)
-    assert errors[0] > errors[1] > errors[2]
-
-
-def test_single_precision_says_the_same(task):
-    plan = plan_cells(task, [HALF, FIVE], range(5))
-    features = features_of(task, width=40)
-    single, double = (measure_cells(features, plan, model="x", dtype=dtype) for dtype in (torch.float32, torch.float64))
-    apart = [abs(one.error - two.error) for one, two in zip(single, double, strict=True)]
-    assert max(apart) < 0.04 and np.mean(apart) < 0.005
-
-
 def test_what_cannot_be_measured_is_said(task):
     plan = plan_cells(task, [HALF])
     with pytest.raises(UsageError, match="one row per image"):
@@ -181,19 +166,6 @@ def test_features_are_computed_once(monkeypatch):
     assert [(error.seed, error.expert, error.task) for error in first] == [
         (seed, "once", task.fingerprint) for seed in (0, 1)
     ]
-
-
-def test_what_is_kept_is_bounded(monkeypatch):
-    expert, task = make_model("bounded", seed=13), make_tasks()[2]
-    monkeypatch.setattr(linear_probe, "_MOST_BYTES", 10)
-    first = linear_error(expert, task, device="cpu")
-    assert not linear_probe._kept_features
-    assert linear_error(expert, task, device="cpu") == first
-
-
-def test_a_name_is_no_expert():
-    with pytest.raises(UsageError, match="str"):
-        linear_error("resnet34", make_tasks()[2])
 
 
 def test_both_classifiers_rank_experts_the_same_way():

@@ -260,7 +260,7 @@ def test_checking_sees_what_is_missed(large):
         )
     with open_sketched(large.folder) as other:
         ((_, found),) = other.check_search(queries=20)
-        assert 0.1 < found.recall < 0.7 and "missed" in found.advice and "--refit" in found.advice
+        assert 0.1 < found.recall < 0.7 and "missed" in found.advice and "refit_search" in found.advice
         other.refit_search()
         assert other.check_search(queries=20)[0][1].recall == 1.0
         change(other, "UPDATE spaces SET basis_sha256 = NULL, basis = NULL")

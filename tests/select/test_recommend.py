@@ -620,7 +620,7 @@ def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task
     assert set(names_of(rows)) == {"tf_efficientnet_lite0", BEST} and first.choice == rows[0].model
     assert has_note(first, "only 2 have their weights") and sum(row.p_best for row in first.rows) == pytest.approx(1)
     names = sorted(expert.name for expert in library.experts())
-    assert names == ["tf_efficientnet_lite0", BEST, f"{BEST} at 112 px"]
+    assert names == ["tf_efficientnet_lite0", BEST, f"{BEST} (112 px)"]
     assert len(library.errors()) == 4 and {error.protocol for error in library.errors()} == {HALF}
     networks.clear()
     again, seen = recommend(task, measure_top=2, seeds=2, **options), recommend(task, **options)

@@ -1,7 +1,6 @@
 """DeepFashion in its published layout: what is positive, negative and unknown, categories from 1, and torn lists."""
 
 import re
-from collections import Counter
 
 import pytest
 
@@ -22,29 +21,6 @@ def test_every_value_is_read_as_it_is_meant(tmp_path):
     kinds = catalog.tables["categories"]
     assert [kinds.names[number] for number in kinds.numbers] == [CATEGORIES[one[2] - 1][0] for one in told]
     assert [SPLITS[code] for code in catalog.splits.codes] == [one[3] for one in told]
-
-
-def test_definitions_tell_counts_by_split(tmp_path):
-    told = make_deepfashion(tmp_path)
-    catalog = read_deepfashion(tmp_path)
-    assert Counter(one.kind for one in catalog.definitions) == {"attribute": 9, "attribute group": 5, "category": 2}
-    for number, (name, _) in enumerate(ATTRIBUTES):
-        definition = catalog.find(name, "attribute")
-        for split in SPLITS:
-            values = [row[number] for _, row, _, part in told if part == split]
-            assert definition.counts[split] == len(values) - values.count(0)
-            assert definition.positives[split] == values.count(1)
-    assert {one.name: one.group for one in catalog.of_kind("attribute")} == {
-        "a-line": "shape",
-        "abstract chevron print": "texture",
-        "abstract": "texture",
-        "linen": "fabric",
-        "crew neck": "part",
-        "summer": "style",
-        "3/4 sleeve": "part",
-        "floral": "texture",
-        "chic": "style",
-    }
 
 
 def test_categories_without_images_leave_the_numbers_of_the_others(tmp_path):

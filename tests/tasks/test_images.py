@@ -31,13 +31,6 @@ def test_a_lossless_rgb_file_keeps_every_pixel(form):
     assert np.array_equal(pixels(encode(noise(), form)), np.asarray(noise()))
 
 
-@pytest.mark.parametrize("form", ["JPEG", "GIF", "WEBP"])
-def test_a_lossy_file_keeps_its_size_and_nearly_its_colour(form):
-    flat = pixels(encode(Image.new("RGB", (30, 20), (200, 100, 50)), form))
-    assert flat.shape == (20, 30, 3)
-    assert np.abs(flat.astype(int) - (200, 100, 50)).max() <= 4
-
-
 @pytest.mark.parametrize("form", ["PNG", "TIFF", "PPM"])
 def test_sixteen_bits_are_divided_by_257(form):
     values = np.array([[0, 257, 257 * 100, 65535]], dtype=np.uint16)
@@ -47,11 +40,6 @@ def test_sixteen_bits_are_divided_by_257(form):
 def test_sixteen_bit_transparency_lies_on_white():
     values = np.array([[1000, 2570]], dtype=np.uint16)
     assert pixels(encode(Image.fromarray(values), transparency=1000))[0, :, 0].tolist() == [255, 10]
-
-
-def test_floats_in_the_unit_interval_are_scaled():
-    values = np.array([[0, 0.2, 1]], dtype=np.float32)
-    assert pixels(encode(Image.fromarray(values), "TIFF"))[0, :, 1].tolist() == [0, 51, 255]
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, np.nan, np.inf])

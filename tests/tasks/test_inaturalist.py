@@ -142,16 +142,6 @@ def test_broken_annotations_are_refused_by_record(tmp_path, file, damage, compla
     assert file in str(caught.value)
 
 
-def test_one_file_in_both_splits_is_refused(tmp_path):
-    write_inaturalist(tmp_path)
-    train = read_inaturalist(tmp_path).paths[2]
-    edit(tmp_path / "val2018.json", change("images", 5, file_name=train))
-    with pytest.raises(
-        DataError, match=r"val2018\.json, images, record 5: .* of .*train2018\.json, images, record 2 too"
-    ):
-        read_inaturalist(tmp_path)
-
-
 def exchange(first, second):
     """Two categories under each other's id."""
 
@@ -204,21 +194,6 @@ def test_names_are_compared_with_all_that_is_not_hidden(tmp_path):
         read_inaturalist(tmp_path / "b")
 
 
-def test_words_that_stand_for_hidden_ones_are_not_compared(tmp_path):
-    write_inaturalist(tmp_path)
-    for file in ("train2018.json", "val2018.json"):
-        # Their own words for the groups, one of which is the published one, and blanks for ranks that are not there.
-        edit(tmp_path / file, lambda content: [c.update(order="") for c in content["categories"] if c["id"] == 120])
-        edit(
-            tmp_path / file,
-            lambda content: [
-                c.update(supercategory={"Aves": "Birds", "Animalia": "Others"}.get(c["supercategory"], "Fungi"))
-                for c in content["categories"]
-            ],
-        )
-    assert read_inaturalist(tmp_path).find("Agaricales").classes == FUNGI
-
-
 def test_a_list_of_names_of_another_year_is_refused(tmp_path):
     write_inaturalist(tmp_path)
     edit(tmp_path / "categories.json", lambda content: content.pop())
@@ -234,3 +209,13 @@ def test_species_of_one_name_are_told_apart(tmp_path):
     catalog = read_inaturalist(tmp_path)
     assert catalog.find("Corvidae").classes == ("Corvus corax (3)", "Corvus corax (11)")
     assert catalog.task("Corvidae", split="train").counts.tolist() == [4, 3]
+
+
+def test_one_file_in_both_splits_is_refused(tmp_path):
+    write_inaturalist(tmp_path)
+    train = read_inaturalist(tmp_path).paths[2]
+    edit(tmp_path / "val2018.json", change("images", 5, file_name=train))
+    with pytest.raises(
+        DataError, match=r"val2018\.json, images, record 5: .* of .*train2018\.json, images, record 2 too"
+    ):
+        read_inaturalist(tmp_path)

@@ -113,14 +113,6 @@ def test_homonyms_stay_apart():
     assert tree.graph_distance("x", "y") == 3
 
 
-def test_many_rows_are_worked_on_in_parts():
-    rng = np.random.default_rng(0)
-    tree = Taxonomy(("a", "b"), {str(n): (str(rng.integers(5)), str(rng.integers(9))) for n in range(600)})
-    whole = tree.distance_matrix(tree.classes, kind="ultrametric")
-    for i, j in rng.integers(600, size=(50, 2)).tolist():
-        assert whole[i, j] == height(tree, str(i), str(j))
-
-
 def test_what_is_unknown_is_named():
     with pytest.raises(DataError, match=r"2 of 3 classes are not in .*'dodo', 'moa'.*look like 'wheatear'"):
         LIFE.distance_matrix(["raven", "dodo", "moa"])
@@ -159,13 +151,6 @@ def test_joined_trees(above):
     assert (both.graph_distance("raven", "rose"), both.ultrametric("raven", "rose")) == (8, 5)
     assert (both.ultrametric("raven", "kiwi"), both.ultrametric("rose", "apple")) == (3, 1)
     assert str(both.lowest_common_ancestor(["raven", "kiwi"])) == "Chordata (phylum)"
-
-
-def test_joining_changes_nothing_inside_the_parts():
-    both = Taxonomy.join({"life": LIFE, "flowers": FLOWERS})
-    assert (both.distance_matrix(LIFE.classes) == LIFE.distance_matrix(LIFE.classes)).all()
-    alone, joined = (tree.distance_matrix(LIFE.classes, kind="ultrametric") for tree in (LIFE, both))
-    assert ((alone[:, :, None, None] < alone) == (joined[:, :, None, None] < joined)).all()
 
 
 def test_a_class_that_two_parts_know():
@@ -223,14 +208,6 @@ def test_ranks_are_known_by_the_names_of_columns(tmp_path):
     assert read_taxonomy(write(tmp_path / "u.csv", "species,genus\na,g\n"), "species").ranks == ("genus",)
 
 
-def test_ranks_may_be_given(tmp_path):
-    table = write(tmp_path / "t.csv", "breed,group,order,order_2011\nhusky,working,Carnivora,Ferae\n")
-    assert read_taxonomy(table, "breed", ranks="group").lineages == {"husky": ("working",)}
-    assert read_taxonomy(table, "breed", ranks=("order", "group")).lineages == {"husky": ("Carnivora", "working")}
-    renamed = read_taxonomy(table, "breed", ranks={"order": "order_2011"})
-    assert (renamed.ranks, renamed.lineages) == (("order",), {"husky": ("Ferae",)})
-
-
 def test_tables_that_are_no_taxonomy(tmp_path):
     table = write(tmp_path / "t.csv", "class_dir,group,order,family\na,x,o,f\n")
     with pytest.raises(DataError, match=r"no column 'genus'.*'class_dir', 'group'"):
@@ -285,13 +262,6 @@ def test_inaturalist_2021_and_files_of_annotations(tmp_path):
     assert read_inaturalist_taxonomy(file, class_field="id").lineages["3"][-1] == "Turdus"
     with pytest.raises(DataError, match="'\\?' has two places"):
         read_inaturalist_taxonomy(file, class_field="common_name")
-
-
-def test_inaturalist_2017_has_one_rank(tmp_path):
-    few = [{key: category[key] for key in ("id", "name", "supercategory")} for category in CATEGORIES_2018]
-    tree = read_inaturalist_taxonomy(write(tmp_path / "c.json", json.dumps(few)))
-    assert tree.ranks == ("supercategory",)
-    assert tree.ultrametric("Corvus corax", "Turdus merula") == 1
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ PACKAGES = (
 EXTRAS = {
     "plot": (("matplotlib",), "figures"),
     "map": (("openTSNE",), "maps of tasks"),
-    "web": (("fastapi", "uvicorn"), "task2vec serve"),
+    "web": (("fastapi", "uvicorn", "cachetools"), "task2vec serve"),
     "hf": (("datasets",), "Hugging Face datasets"),
     "ray": (("ray",), "--backend ray"),
     "table": (("pyarrow",), "Parquet tables"),
@@ -45,11 +45,8 @@ def probes(as_json: options.AsJson = False) -> None:
     if as_json:
         output.print_json({"probes": rows})
         return
-    table = [
-        {"probe": row["name"], "offline": "yes" if row["is_local"] else "no"} | {"weights": row["source"]}
-        for row in rows
-    ]
-    output.print_table(table, text=("probe", "offline", "weights"))
+    states = {True: "available offline", False: "not installed"}
+    output.print_facts((row["name"], f"{states[row['is_local']]}: {row['source']}") for row in rows)
     print(HOW_TO)
 
 
@@ -112,8 +109,10 @@ def _catch(part: str, findings: Iterator[Finding]) -> Iterator[Finding]:
     """The findings of a part; an error is a finding itself, and the other parts are still checked."""
     try:
         yield from findings
+    except LibraryError as error:
+        yield Finding(part, "damaged", str(error), exit_code=error.exit_code)
     except Task2VecError as error:
-        yield Finding(part, "not usable", str(error), exit_code=error.exit_code)
+        yield Finding(part, "not usable", str(error))
     except (ImportError, OSError) as error:  # OSError: also a system library that torch needs
         yield Finding(part, "not usable", f"a package is damaged ({error})", _install("--force-reinstall task2vec"))
     except Exception as error:  # whatever is broken here is what a user of doctor wants to know

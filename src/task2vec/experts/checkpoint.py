@@ -272,9 +272,9 @@ def unfinished(path: Path) -> Path:
     return path.with_name(path.name + UNFINISHED)
 
 
-def check_place(path: Path, key: str, replace_other: bool) -> None:
-    """Raises `ConflictError` or `WeightsError` if another file is there; reads no weights."""
-    for place in () if replace_other else (path, unfinished(path)):
+def check_place(path: Path, key: str) -> None:
+    """Raises `ConflictError` or `WeightsError` if another expert, or its checkpoint, is there; reads no weights."""
+    for place in (path, unfinished(path)):
         try:
             known = read_metadata(place).get("key") if os.path.lexists(place) else key
         except WeightsError:
@@ -285,32 +285,22 @@ def check_place(path: Path, key: str, replace_other: bool) -> None:
             raise _conflict(place, is_finished=place == path)
 
 
-def find_finished(path: Path, key: str, replace_other: bool) -> TrainedExpert | None:
+def find_finished(path: Path, key: str) -> TrainedExpert | None:
     """The expert at `path`, if it is the one that would be trained."""
-    if not os.path.lexists(path):
-        return None
     try:
-        if read_metadata(path).get("key") == key:
-            return load_trained(path)
+        is_same = os.path.lexists(path) and read_metadata(path).get("key") == key
     except WeightsError:
-        if not replace_other:
-            raise
-    if replace_other:
         return None
-    raise _conflict(path, is_finished=True)
+    return load_trained(path) if is_same else None
 
 
-def find_checkpoint(path: Path, key: str, replace_other: bool) -> Checkpoint | None:
+def find_checkpoint(path: Path, key: str) -> Checkpoint | None:
     """The checkpoint of the same training, if it was interrupted; a damaged file counts as none."""
     try:
         tensors, metadata = read_tensors(unfinished(path))
     except (WeightsError, WeightsNotFoundError):
         return None
-    if metadata.get("key") == key:
-        return tensors, metadata
-    if replace_other:
-        return None
-    raise _conflict(unfinished(path), is_finished=False)
+    return (tensors, metadata) if metadata.get("key") == key else None
 
 
 def _conflict(path: Path, *, is_finished: bool) -> ConflictError:

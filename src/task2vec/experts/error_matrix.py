@@ -28,7 +28,7 @@ from task2vec.experts.linear_probe import (
     plan_cells,
     prepare_features,
 )
-from task2vec.experts.metatask import CellFailure, MetaTask, ModelInfo, TaskInfo, build_metatask
+from task2vec.experts.metatask import CellFailure, MetaTask, ModelInfo, TaskInfo, build_metatask, deduplicate_names
 from task2vec.experts.protocol import ErrorProtocol
 from task2vec.library import Expert, Library, MeasuredError
 from task2vec.parallel import Backend, Failure, Unit, borrow_backend
@@ -74,8 +74,8 @@ def error_matrix(
         protocols: how errors are measured.
         seeds: of splits and all other randomness.
         library: where errors, tasks and models are kept.
-        backend: "serial" (None), "pool", "ray", or what `open_backend` returns. Like all arguments below it changes no
-            error.
+        backend: "serial" (None), "processes", "ray", or what `open_backend` returns. Like all arguments below it
+            changes no error.
         trained_on: the tasks that models were trained on, by the models' names. Cells of tasks that share an image with
             them are marked in `has_seen`; so are those of the source task that an expert knows of itself.
         device: "cpu", "cuda"; None takes a GPU if there is one.
@@ -297,10 +297,11 @@ class _Run:
 
     def result(self) -> MetaTask:
         """All that is known."""
-        counts = [(task, len(task), len(task.classes)) for task in self.tasks]
+        names = deduplicate_names(task.name for task in self.tasks)
+        pairs = list(zip(self.tasks, names, strict=True))
         return build_metatask(
             "error matrix",
-            [TaskInfo(task.name, fingerprint=task.fingerprint, images=n, classes=c) for task, n, c in counts],
+            [TaskInfo(name, "", "", task.fingerprint, len(task), len(task.classes)) for task, name in pairs],
             [ModelInfo(model.name, source_fingerprint=_find_source(model)) for model in self.models],
             [protocol.key for protocol in self.protocols],
             self.seeds,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from task2vec.embedding.batching import prepare_passes, refuse_infinite, tensor_cores
+from task2vec.embedding.batching import Passes, Pixels, prepare_passes, refuse_infinite, tensor_cores
 from task2vec.embedding.settings import EmbedSettings
 from task2vec.errors import UsageError
 from task2vec.experts.checkpoint import TrainedExpert, load_expert
@@ -127,20 +127,12 @@ def open_model(model: Model, *, download: bool = False) -> Probe:
     return model if isinstance(model, Probe) else load_expert(model, download=download)
 
 
-def prepare_features(
-    probe: Probe,
-    images: Images,
-    *,
-    device: str | None = None,
-    num_workers: int | None = None,
-    batch_size: int | None = None,
-):
-    """A network made ready, and the images that it will see."""
-    options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
+def prepare_features(probe: Probe, images: Images, **options: Any) -> tuple[Passes, Pixels]:
+    """A network made ready, and the images that it will see; options are device, num_workers and batch_size."""
     return prepare_passes(images, probe, settings=EmbedSettings(), **options)
 
 
-def compute_features(passes: Any, pixels: Any, report: Report) -> Tensor:
+def compute_features(passes: Passes, pixels: Pixels, report: Report) -> Tensor:
     """(n, d) pooled features of all images."""
     with tensor_cores(pixels.device):
         return passes.features(pixels, report)

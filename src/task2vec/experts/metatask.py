@@ -12,7 +12,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from importlib import resources
@@ -753,6 +753,29 @@ def build_metatask(
     return MetaTask(
         name, tuple(tasks), tuple(models), tuple(protocols), tuple(seeds), errors_, low, high, *shares, **more
     )
+
+
+def find_free_name(name: str, taken: Collection[str], *, size: int | None = None) -> str:
+    """The name, or what is free of it with the size of the images or a number behind it.
+
+    Example:
+        >>> find_free_name("birds", {"birds"}), find_free_name("birds", {"birds"}, size=64)
+        ('birds (2)', 'birds (64 px)')
+    """
+    own, number = name, 2
+    if own in taken and size is not None:
+        own = f"{name} ({size} px)"
+    while own in taken:
+        own, number = f"{name} ({number})", number + 1
+    return own
+
+
+def deduplicate_names(names: Iterable[str]) -> list[str]:
+    """The names with a number behind those that occurred before: libraries may have several tasks of one name."""
+    found: list[str] = []
+    for name in names:
+        found.append(find_free_name(name, found))
+    return found
 
 
 def find_protocol(protocols: Sequence[str], shots: str | int | None, *, of: str) -> int:

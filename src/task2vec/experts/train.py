@@ -103,9 +103,11 @@ def train_expert(
     path = None if out is None else Path(out)
     known = None
     if path is not None:
-        if (there := find_finished(path, metadata["key"], replace_other)) is not None:
+        if not replace_other:
+            check_place(path, metadata["key"])
+        if (there := find_finished(path, metadata["key"])) is not None:
             return there
-        known = find_checkpoint(path, metadata["key"], replace_other)
+        known = find_checkpoint(path, metadata["key"])
     with show_progress(progress) if isinstance(progress, bool) else nullcontext(progress) as report:
         images = prepare_images(task.canonical(), base, device=where, num_workers=num_workers)
         training = start_training(
@@ -537,7 +539,7 @@ def train_experts(
         folder: where the experts go, one file each. Processes on other machines must see it, too.
         names: of the experts and of their files; the names of the tasks if None. One task may be trained several times
             under different names, in calls with different recipes or seeds.
-        backend: "serial" trains here, "pool" in several processes, "ray" on a cluster; or an open one.
+        backend: "serial" trains here, "processes" in several processes, "ray" on a cluster; or an open one.
         replace_other: overwrite other experts under these names.
         seed: of draws, crops and mirrorings.
         device: "cpu", "cuda"; None takes a GPU if there is one.
@@ -552,7 +554,8 @@ def train_experts(
         units: list[Unit] = []
         for number, (task, name, file) in enumerate(zip(tasks, called, files, strict=True)):
             try:
-                check_place(file, describe(task, base, recipe, seed=seed)["key"], replace_other)
+                if not replace_other:
+                    check_place(file, describe(task, base, recipe, seed=seed)["key"])
                 units.append(Unit(str(number), (task, name, file)))
             except Task2VecError as error:
                 yield ExpertResult(number, task.name, name, error=error)

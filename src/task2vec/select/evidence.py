@@ -48,6 +48,8 @@ from task2vec.experts.metatask import (
     ModelInfo,
     TaskInfo,
     build_metatask,
+    deduplicate_names,
+    find_free_name,
     find_protocol,
     find_shots,
     measure_embeddings,
@@ -373,7 +375,11 @@ def merge(one: MetaTask, other: MetaTask) -> MetaTask:
         known = keys.get(model.key) if model.key is not None else None
         columns.append(len(one.models) + len(new) if known is None else known)
         new += [model] if known is None else []
-    models = (*one.models, *_rename(new, {model.name for model in one.models}))
+    names = [model.name for model in one.models]
+    models = list(one.models)
+    for model in new:
+        names.append(find_free_name(model.name, names, size=model.size))
+        models.append(replace(model, name=names[-1]))
     tasks = (*one.tasks, *other.tasks)
     names = deduplicate_names([task.name for task in tasks])
     count, seeds = len(one.tasks), max(one.seeds, other.seeds, key=len)
@@ -403,7 +409,7 @@ def merge(one: MetaTask, other: MetaTask) -> MetaTask:
     return MetaTask(
         " and ".join(dict.fromkeys(filter(None, (one.name, other.name)))),
         tuple(replace(task, name=name) for task, name in zip(tasks, names, strict=True)),
-        models,
+        tuple(models),
         one.protocols,
         seeds,
         source_tasks=(*one.source_tasks, *other.source_tasks),
@@ -432,36 +438,6 @@ def add_models(metatask: MetaTask, models: Sequence[ModelInfo], sources: Mapping
         space=metatask.space,
     )
     return merge(metatask, other)
-
-
-def _rename(new: Sequence[ModelInfo], taken: set[str]) -> list[ModelInfo]:
-    """The models under names of their own: another network of the same name is named with its size or a number."""
-    found = []
-    for model in new:
-        name, number = model.name, 2
-        if name in taken and model.size is not None:
-            name = f"{model.name} ({model.size} px)"
-        while name in taken:
-            name, number = f"{model.name} ({number})", number + 1
-        taken.add(name)
-        found.append(replace(model, name=name))
-    return found
-
-
-def deduplicate_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The names with a number behind those that occurred before: libraries may have several tasks of one name.
-
-    Example:
-        >>> deduplicate_names(["birds", "cars", "birds"])
-        ('birds', 'cars', 'birds (2)')
-    """
-    found: dict[str, None] = {}
-    for name in names:
-        own, number = name, 2
-        while own in found:
-            own, number = f"{name} ({number})", number + 1
-        found[own] = None
-    return tuple(found)
 
 
 # --- CSV tables ------------------------------------------------------------------------------------------------------

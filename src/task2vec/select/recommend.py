@@ -35,6 +35,7 @@ from task2vec.experts.metatask import (
     ModelInfo,
     Query,
     bundled_metatask,
+    find_free_name,
     find_shots,
     load_metatask,
 )
@@ -770,15 +771,10 @@ class _Case:
         first, measured = rows[0], [row for row in rows if row.measured is not None]
         lowest = min(measured, key=lambda row: row.measured or 0)
         best = next((row for row in rows if row.is_average_best), None)
-        count = "the only one measured" if len(measured) == 1 else f"the lowest of {len(measured)} measured"
-        if first is lowest:
-            words = f"Start from {first.model}: {format_measured(first)}, {count}."
-            if first.error is not None and first.error != first.measured:
-                words += f" With all that is known: {format_error(first)}."
-        else:
-            words = f"Start from {first.model}: {format_error(first)}."
-            words += "" if first.measured is None else f" It has a {format_measured(first)}."
-            words += f" {lowest.model} has a {format_measured(lowest)}, {count}."
+        words = f"Start from {first.model}: {format_error(first)}."
+        words += "" if first.measured is None else f" It has a {format_measured(first)}."
+        if lowest is not first:
+            words += f" {lowest.model} has a {format_measured(lowest)}, the lowest of {len(measured)} measured."
         if best is None or best is first or best.best_guess is None:
             return first.model, False, words
         p_better = self.prediction.p_better if self.is_conditioned else None
@@ -789,10 +785,8 @@ class _Case:
         own, others = ({error.seed: error.error for error in self.measured[row.model]} for row in (first, best))
         shared = own.keys() & others.keys()
         ahead = sum(own[seed] < others[seed] for seed in shared)
-        words += (
-            f" The average-best model, {best.model}, has {format_percent(best.measured)}; {first.model} is better on "
-            f"{ahead} of {pluralize(len(shared), 'split')}{better}."
-        )
+        words += f" The average-best model, {best.model}, has {format_percent(best.measured)}; "
+        words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}{better}."
         return first.model, 0 < len(shared) == ahead if p_better is None else self.is_confident, words
 
     def _write_notes(self) -> list[str]:
@@ -888,11 +882,7 @@ def _make_entry(model: ModelInfo, library: Library | None) -> Expert:
     for expert in known.values():
         if (expert.source, expert.location, expert.input_size) == ("hub", model.location, model.size):
             return expert
-    name, number = model.name, 2
-    if name in known and model.size is not None:
-        name = f"{model.name} at {model.size} px"
-    while name in known:
-        name, number = f"{model.name} ({number})", number + 1
+    name = find_free_name(model.name, known, size=model.size)
     return Expert(name, "hub", model.location, parameters=model.params, input_size=model.size, cost=model.gmacs)
 
 

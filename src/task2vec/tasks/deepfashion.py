@@ -152,7 +152,8 @@ def _read_types(place: Path, types: dict[str, str]) -> tuple[list[str], list[str
 def _read_attributes(place: Path, n_attributes: int, progress: bool) -> tuple[list[str], np.ndarray]:
     """Paths, and (images, attributes) int8: 1 positive, 0 negative, -1 unknown. 290 million values, as published."""
     known: dict[str, int] = {}
-    rows: list[np.ndarray] = []
+    content = bytearray()
+    meaning = np.array([0, -1, 1], np.int8)  # of -1, 0 and 1 as published
     lines = track(_read_lines(place), 289_222, what=f"reading {place.name}", progress=progress)
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)  # how numpy reports a value that is no number
@@ -165,13 +166,12 @@ def _read_attributes(place: Path, n_attributes: int, progress: bool) -> tuple[li
                 row = np.full(n_attributes, 2)
             if len(row) != n_attributes:
                 raise damaged(where, f"{len(row)} values for {n_attributes} attributes")
-            if np.abs(row).max(initial=0) > 1:
+            if ((row < -1) | (row > 1)).any():
                 raise damaged(where, "a value is neither 1 (positive), -1 (negative) nor 0 (unknown)")
             if known.setdefault(check_path(path, where), number) != number:
                 raise damaged(where, f"{path!r} is in line {known[path]} too")
-            rows.append(row.astype(np.int8))
-    published = np.array(rows, np.int8).reshape(len(rows), n_attributes)
-    return list(known), np.array([0, -1, 1], np.int8)[published + 1]
+            content += meaning[row + 1].tobytes()
+    return list(known), np.frombuffer(content, np.int8).reshape(len(known), n_attributes)
 
 
 def _read_column(place: Path, rows: dict[str, int], codes: dict[str, int]) -> np.ndarray:

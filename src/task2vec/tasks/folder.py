@@ -7,7 +7,6 @@ reader walk in circles. Nothing is followed out of the root, and whatever is ign
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -226,9 +225,10 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadIma
                     ignored.append(path)
             classes.append(entry.name)
     if not paths and not refused:
-        signs = [sign for sign in ("dataset_dict.json", "state.json") if (root / sign).is_file()] or _find_data(root)
-        if signs:
-            raise refuse_huggingface(root, f"it has {signs[0]}")
+        patterns = ("dataset_dict.json", "state.json", "*.arrow", "*.parquet", "*/*.arrow", "*/*.parquet")
+        sign = next((file for pattern in patterns for file in root.glob(pattern)), None)
+        if sign is not None:
+            raise refuse_huggingface(root, f"it has {sign.relative_to(root)}")
     if not classes:
         found = f"{len(stray)} images lie in it directly" if stray else "it has no folder"
         raise DataError(
@@ -266,20 +266,6 @@ def _is_split(folder: Path) -> bool:
     return folder.name.lower() in SPLIT_NAMES and any(
         _is_folder(entry) and _holds_images(entry) for entry in _sorted_entries(folder)
     )
-
-
-def _find_data(root: Path) -> list[str]:
-    """Arrow and Parquet files in the folder or in a folder below it."""
-    found = []
-    for folder in (root, *(root / name for name in list_folders(root))):
-        try:
-            with os.scandir(folder) as entries:
-                names = sorted(entry.name for entry in islice(entries, 1000))
-        except OSError:
-            continue
-        names = [name for name in names if os.path.splitext(name)[1].lower() in (".arrow", ".parquet")]
-        found += [str((folder / name).relative_to(root)) for name in names]
-    return found
 
 
 def _sorted_entries(folder: Path) -> list[os.DirEntry]:

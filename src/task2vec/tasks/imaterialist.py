@@ -92,7 +92,12 @@ def read_imaterialist(
     label_map = Path(labels) if labels is not None else root / LABEL_MAP
     if labels is not None and not label_map.is_file():
         raise UsageError(f"{label_map} is not a file. Check the path, or leave it out (labels=, --labels).")
-    pattern = _infer_pattern(root) if images is None else _check_pattern(images)
+    pattern = _infer_pattern(root) if images is None else images
+    if "{folder}" not in pattern or "{id}" not in pattern:
+        raise UsageError(
+            f'images={images!r} does not give each image a path. Pass a pattern like "{{folder}}/{{id}}.jpg".'
+        )
+    check_path(pattern, f"images={images!r}")
     parts = [_read_annotations(file, progress) for file in places]
     if label_map.is_file():
         ids, names, groups = _read_names(label_map)
@@ -106,7 +111,7 @@ def read_imaterialist(
         "imaterialist2018" if name is None else name,
         root,
         [
-            pattern.format(folder=folder, id=number)
+            pattern.replace("{folder}", folder).replace("{id}", str(number))
             for part, folder in zip(parts, FOLDERS.values(), strict=True)
             for number in part[0]
         ],
@@ -128,22 +133,6 @@ def _find_file(root: Path, names: Sequence[str]) -> Path:
             "validation, unpacked."
         )
     return found[0]
-
-
-def _check_pattern(images: str) -> str:
-    """The pattern, if it gives every image of every split a path of its own below the root."""
-    try:
-        found = {images.format(folder=folder, id=n) for folder, n in (("train", 1), ("train", 2), ("validation", 1))}
-    except (LookupError, ValueError, AttributeError, TypeError):
-        found = set()
-    if len(found) < 3:
-        raise UsageError(
-            f"images={images!r} does not give each image a path. Write the folder (train or validation) and the id "
-            'in braces, such as "{folder}/{id}.jpg".'
-        )
-    for path in found:
-        check_path(path, f"images={images!r}")
-    return images
 
 
 def _infer_pattern(root: Path) -> str:

@@ -73,7 +73,7 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
     if images_per_task < MIN_IMAGES:
         raise UsageError(
             f"images_per_task={images_per_task} is too few: ten classes could not be cross-validated. "
-            f"Ask for at least {MIN_IMAGES}."
+            f"Use at least {MIN_IMAGES}."
         )
     digits, values = _draw_digits(images_per_task, np.random.default_rng([seed, 0]))
     crops, photos = _cut_crops(images_per_task, np.random.default_rng([seed, 1]))
@@ -122,7 +122,7 @@ def _draw_digits(count: int, rng: np.random.Generator) -> tuple[list[Image.Image
     by_digit = [order[values[order] == digit] for digit in range(10)]
     if count > 10 * min(len(rows) for rows in by_digit):
         raise UsageError(
-            f"images_per_task={count} is too many: scikit-learn ships 174 of the rarest digit. Ask for 1740 or less."
+            f"images_per_task={count} is too many: scikit-learn ships 174 of the rarest digit. Use 1740 or less."
         )
     chosen = [by_digit[i % 10][i // 10] for i in range(count)]
     return [_paint_digit(levels[row].reshape(8, 8), rng, SIDE) for row in chosen], np.asarray(values)[chosen]
@@ -372,7 +372,12 @@ def toy_tasks(*, count: int = 64, side: int = 32, seed: int = 0) -> tuple[Task, 
 
 def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...]:
     """The cuts behind `toy_tasks`, which know their number of clusters."""
-    _check(count, side, seed)
+    if count < 1 or seed < 0:
+        raise UsageError(f"count={count} and seed={seed} are too small. Use count=1 and seed=0 or more.")
+    if not MIN_SIDE <= side <= MAX_SIDE:
+        raise UsageError(
+            f"side={side} does not fit {MAX_CLUSTERS} clusters, or does not fit a byte. Use {MIN_SIDE} to {MAX_SIDE}."
+        )
     rng = np.random.default_rng(seed)
     partitions, taken = [], {bytes(side * side)}  # all points in one class is no task
     for _ in range(count):
@@ -385,8 +390,8 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
                 break
         else:
             raise UsageError(
-                f"count={count} different toy tasks do not fit on a grid of side={side}: {_PATIENCE} ways in a row to "
-                f"cut it into {clusters} clusters were there already. Ask for fewer tasks, or for a larger side."
+                f"count={count} different toy tasks do not fit on a grid of side={side}: {_PATIENCE} clusterings in a "
+                f"row into {clusters} clusters gave known tasks. Use fewer tasks, or a larger side."
             )
         taken.add(key)
         is_positive.setflags(write=False)
@@ -416,18 +421,6 @@ def read_point(image: Image.Image, *, side: int) -> tuple[float, float, float]:
     """x, y and 1 of the point that a picture of `toy_tasks` is: column and row divided by side - 1, exactly."""
     column, row, full = image.tobytes()[:3]
     return column / (side - 1), row / (side - 1), full / 255
-
-
-def _check(count: int, side: int, seed: int) -> None:
-    if count < 1:
-        raise UsageError(f"count={count} toy tasks leave nothing to embed. Ask for at least 1; the paper has 64.")
-    if not MIN_SIDE <= side <= MAX_SIDE:
-        raise UsageError(
-            f"side={side} is no side for a grid of toy tasks: it must hold {MAX_CLUSTERS} clusters, and a byte must "
-            f"hold its columns. Choose one from {MIN_SIDE} to {MAX_SIDE}."
-        )
-    if seed < 0:
-        raise UsageError(f"seed={seed} is negative, and the generators take no such seed. Choose 0 or more.")
 
 
 def _label_clusters(clusters: int, side: int, rng: np.random.Generator) -> np.ndarray:

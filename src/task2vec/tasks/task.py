@@ -275,8 +275,8 @@ def make_file_task(
     digests = tuple(outcome for outcome in outcomes if isinstance(outcome, str))
     bad = (*refused, *(outcome for outcome in outcomes if isinstance(outcome, BadImage)))
     images = FileImages(root, tuple(paths[row] for row in good), digests)
-    told = {"classes": classes, "name": name, "source": source, "warnings": warnings}
-    return make_task(images, labels[good], digests, bad=bad, allow_bad=allow_bad, **told)
+    options = {"classes": classes, "name": name, "source": source, "warnings": warnings}
+    return make_task(images, labels[good], digests, bad=bad, allow_bad=allow_bad, **options)
 
 
 def check_labels(labels: np.ndarray, n_classes: int, name_of: NameOf) -> np.ndarray:
