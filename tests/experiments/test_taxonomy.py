@@ -54,7 +54,6 @@ def test_a_taxon_with_the_same_classes_is_no_relative():
     assert find_group(["wren", "lark"], tree) == ("Aves",) and find_group(["wren"], tree)[-1] == "Passeriformes"
 
 
-@pytest.mark.xfail(reason="open after the rebuild: see the changelog")
 def test_embeddings_are_kept_in_one_file_and_found_again(tmp_path, collection):
     file, probe, members = open_embeddings(tmp_path / "all.safetensors"), make_tiny(), collection.members[:2]
     made = Embedder(file, probe, SMALL, "cpu").embed_members(members)
@@ -76,7 +75,6 @@ def test_embeddings_are_kept_in_one_file_and_found_again(tmp_path, collection):
         open_embeddings(tmp_path / "bad")
 
 
-@pytest.mark.xfail(reason="open after the rebuild: see the changelog")
 @pytest.mark.parametrize("probe", ["resnet34", "tf_efficientnet_lite0"])
 def test_the_committed_embeddings_give_the_committed_norms(probe):
     folder = ROOT / "docs" / "results" / "taxonomy" / probe
@@ -159,7 +157,6 @@ def test_domains_of_label_sets_are_one_and_distances_are_compared(collection):
     assert [(row["set"], row["positive"]) for row in tasks] == [(1, 4)] * 6 + [(2, 4)] * 6
 
 
-@pytest.mark.xfail(reason="open after the rebuild: see the changelog")
 def test_the_command_draws_and_a_second_run_embeds_nothing(tmp_path, data, monkeypatch):
     probe = make_tiny()
     monkeypatch.setattr(t2v, "load_probe", lambda *_, **__: probe, raising=False)
