@@ -19,7 +19,7 @@ ROOMS = ("task2vec.distance", "task2vec.errors")
 def build(folder: Path) -> None:
     """Write the pages into a folder."""
     for name in task2vec.__all__:
-        getattr(task2vec, name)  # keeps what it resolves in the module
+        setattr(task2vec, name, getattr(task2vec, name))
     pdoc.render.configure(docformat="google", show_source=False, search=True)
     pdoc.pdoc("task2vec", *(f"!task2vec.{room}" for room in _inner_rooms()), output_directory=folder)
 

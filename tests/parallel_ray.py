@@ -36,16 +36,36 @@ def check_threads(backend: Backend, folder: Path) -> None:
     assert gather(backend, Threads(), [Unit("a", None)])[0] == {"a": [(1, "1")]}
 
 
+@dataclass(frozen=True)
+class Sleeping:
+    """Notes its process, and sleeps."""
+
+    note: Path
+
+    def open(self) -> Callable[[float], Iterator[Any]]:
+        return self.sleep
+
+    def sleep(self, seconds: float) -> Iterator[Any]:
+        if seconds:
+            self.note.with_suffix(".part").write_text(str(os.getpid()))
+            self.note.with_suffix(".part").rename(self.note)
+            time.sleep(seconds)
+        yield seconds
+
+
 def check_abandoned(backend: Backend, folder: Path) -> None:
-    """Closing the iterator leaves nobody at work."""
-    results = backend.run(Remembering(), [Unit(str(number), 0.05 if number < 2 else 60.0) for number in range(6)])
-    processes = {result.value[0] for _, result in zip(range(4), results, strict=False) if result.value is not None}
-    assert processes
+    """Closing the iterator ends the units that are running; idle processes stay warm."""
+    from tests.parallel_ray import Sleeping  # by a name that workers know
+
+    note = folder / "asleep"
+    results = backend.run(Sleeping(note), [Unit("short", 0.0), Unit("long", 600.0)])
+    assert next(results).value == 0.0 and wait_for([note])
+    process, end = int(note.read_text()), time.monotonic() + PATIENCE
+    assert is_running(process)
     del results
-    end = time.monotonic() + 20
-    while any(map(is_running, processes)) and time.monotonic() < end:
+    while is_running(process) and time.monotonic() < end:
         time.sleep(0.05)
-    assert not any(map(is_running, processes))
+    assert not is_running(process)
 
 
 def is_running(process: int) -> bool:

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 import weakref
 from abc import abstractmethod
@@ -368,14 +369,19 @@ class _Process:
         self.process = next(iter(self.pool._processes.values()))
         _alive.add(self)
 
-    def end(self) -> str:
-        """Ends the process, whatever it is doing, and returns how it ended."""
-        self.process.join(0 if self.process.is_alive() else 2.0)
-        code = self.process.exitcode
+    def end(self) -> None:
+        """Ends the process, whatever it is doing."""
         self.process.kill()
         self.process.join()
         self.pool.shutdown(wait=False, cancel_futures=True)
         _alive.discard(self)
+
+    def bury(self) -> str:
+        """How the process ended, which the pool's own thread may learn a moment before us."""
+        deadline = time.monotonic() + 2.0
+        while (code := self.process.exitcode) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.end()
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
 
@@ -454,7 +460,7 @@ class ProcessBackend(Backend):
                     try:
                         found = future.result(timeout=0)
                     except (BrokenProcessPool, CancelledError, TimeoutError):
-                        cause = process.end()
+                        cause = process.bury()
                         if process.opening.done() and process.opening.exception() is None:
                             attempt.deaths += 1
                         else:
