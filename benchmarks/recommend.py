@@ -16,7 +16,8 @@ import numpy as np
 import task2vec as t2v
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
 from task2vec.library import MeasuredError
-from task2vec.select.recommend import _select_bundled, fit_with_heads, predict_conditioned
+from task2vec.select.combined import fit_with_heads, predict_conditioned
+from task2vec.select.recommend import _select_bundled
 from task2vec.select.strategies import Prediction
 
 PROBE, METHOD = "tf_efficientnet_lite0", "robust"

@@ -19,18 +19,18 @@ from task2vec.experts import ErrorProtocol, ModelInfo, TaskInfo, linear_error
 from task2vec.experts.checkpoint import write_tensors
 from task2vec.experts.metatask import SYMMETRIC
 from task2vec.library import Expert, MeasuredError
-from task2vec.select import Recommendation, find_strategy, fit_combined
+from task2vec.select import Recommendation, candidates, combined, find_strategy, fit_combined
 from task2vec.select import recommend as room
-from task2vec.select.combined import scale_errors
-from task2vec.select.recommend import (
+from task2vec.select.combined import (
     _condition,
     estimate_noise,
-    find_average_best,
     find_head_miss,
     fit_with_heads,
     predict_conditioned,
-    recommend,
+    scale_errors,
 )
+from task2vec.select.recommend import recommend
+from task2vec.select.strategies import find_average_best
 from tests.command import run_command
 from tests.experts.material import make_attributes, make_model, make_task
 from tests.oracles import combined as oracle
@@ -114,13 +114,13 @@ def test_it_abstains_where_the_evidence_does_not(world, kind):
 
 
 def test_a_little_ahead_is_not_enough(world, monkeypatch):
-    monkeypatch.setattr(room, "LEAST_GAIN", 0.5)
+    monkeypatch.setattr(combined, "LEAST_GAIN", 0.5)
     assert not ask(world).is_confident
-    monkeypatch.setattr(room, "LEAST_GAIN", 0.0)
-    monkeypatch.setattr("task2vec.select.combined.REACH", 0.0)
-    room.fit_with_heads.cache_clear()
+    monkeypatch.setattr(combined, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(combined, "REACH", 0.0)
+    combined.fit_with_heads.cache_clear()
     advice = ask(world)
-    room.fit_with_heads.cache_clear()
+    combined.fit_with_heads.cache_clear()
     assert names_of(advice.rows)[:2] == [BEST, "tf_efficientnet_lite0"] and not advice.is_confident
     assert "(tf_efficientnet_lite0 is predicted to be" in advice.verdict
     assert advice.rows[1].error < advice.rows[0].error
@@ -210,8 +210,8 @@ def test_limits(world, monkeypatch):
         ask(world, max_params="1M")
     with pytest.raises(UsageError, match="no number of parameters"):
         ask(world, max_params="ten")
-    monkeypatch.setattr(room, "_build", lambda name, size: (name, size))
-    monkeypatch.setattr(room, "time_network", lambda name, size, **_: 1.0 if "lite0" in name else 9.0)
+    monkeypatch.setattr(candidates, "_build", lambda name, size: (name, size))
+    monkeypatch.setattr(candidates, "time_network", lambda name, size, **_: 1.0 if "lite0" in name else 9.0)
     fast = ask(world, max_time=5)
     assert names_of(fast.rows) == ["tf_efficientnet_lite0"] and fast.rows[0].seconds == 1.0
     assert has_note(fast, "4 networks timed on this machine")
@@ -227,7 +227,7 @@ def test_candidates_without_errors_come_last(world, monkeypatch):
     assert has_note(advice, "No error is known of resnet10t:")
     assert "mobilenet_v2, the best of these candidates on average" in advice.verdict
     monkeypatch.setattr("task2vec.experts.metatask.has_weights", lambda location: "resnet14t" in location)
-    monkeypatch.setattr(room, "_count_model", lambda model: model)
+    monkeypatch.setattr(room, "count_model", lambda model: model)
     alone = ask(world, candidates=["resnet10t", "resnet14t", "resnet18"])
     assert "No error of any candidate is known" in alone.verdict and not alone.is_confident
     assert names_of(alone.rows) == ["resnet14t", "resnet10t", "resnet18"]  # of equals the one that is here
@@ -510,7 +510,7 @@ def test_the_noise_of_a_split_is_that_of_the_task_and_of_known_ones(known):
     assert estimate_noise(metatask, usual, []) == pytest.approx(0.002 * splits)
     one = np.where(np.arange(count) == 0, 0.002, 0)  # of a task with one split the noise is unknown, not zero
     assert estimate_noise(metatask, one, []) == pytest.approx(0.002 * splits)
-    expected = (room._SPLITS * 0.002 * splits + squares) / (room._SPLITS + 3)
+    expected = (combined._SPLITS * 0.002 * splits + squares) / (combined._SPLITS + 3)
     assert estimate_noise(metatask, usual, apart) == pytest.approx(expected)
     assert estimate_noise(metatask, none, apart) == pytest.approx(squares / 3)
     width = np.diff(scale_errors(np.array([0.2, 0.4])))[0] / (2 * norm.ppf(0.975))

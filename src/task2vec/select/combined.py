@@ -17,17 +17,21 @@ sight. Far from all known tasks suit_e has the mean zero: what is left is the av
 models are independent: every matrix has the size of the tasks, and nothing of tasks times models is ever formed.
 """
 
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri, stdtrit
 
+from task2vec.embedding import Embedding
 from task2vec.errors import UndefinedScoreError
-from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
-from task2vec.select.strategies import Prediction, find_errors, order_on_average
+from task2vec.experts.metatask import SYMMETRIC, MetaTask, ModelInfo, Query
+from task2vec.library import MeasuredError
+from task2vec.select.strategies import Prediction, find_average_best, find_errors, order_on_average
 
 # Share of the errors that intervals are to cover.
 COVERAGE = 0.9
@@ -607,3 +611,138 @@ def _standardise(scores: np.ndarray, is_candidate: np.ndarray) -> np.ndarray:
         return np.zeros(len(scores))
     ranked = (scores - finite.mean()) / finite.std()
     return np.where(np.isfinite(ranked), np.clip(ranked, -_STEEPEST, _STEEPEST), 0)
+
+
+# --- given the task's own head and measured errors -------------------------------------------------------------------
+#
+# The head that an embedding was made with is a linear classifier, too, and its cross-validated error says how hard the
+# task is. So the heads of all known tasks become one more model, which cannot be selected. The prediction for the task
+# is then conditioned on the errors of that task that are known: its head, and what was measured, each with its noise.
+# So a measured error is drawn to the prediction as far as it is noisy (the best of several noisy ones is too good), and
+# models that were not measured move with those that were. Heads miss by more than models do (they are regularised for
+# the embedding, and scored by the mean over classes), and with 5 images per class more still, for heads are trained on
+# all images. By how much is learned from the heads of the known tasks, and added to the noise of the task's own. So
+# intervals need no factor; `python -m benchmarks.recommend` measures their coverage.
+
+# The smallest gain over the average-best model that counts.
+LEAST_GAIN = 0.005
+# So many splits of the task weigh as much as what is known of others, when the noise of a split is estimated.
+_SPLITS = 4
+_HEAD = "the probe's own head"
+
+
+def mean_errors(errors: Sequence[MeasuredError]) -> tuple[float, float, float]:
+    """The mean error over splits, and the means of both ends: wider than the mean's interval, for splits overlap."""
+    ends = [(one.error, one.error if one.low is None else one.low, one.error if one.high is None else one.high)
+            for one in errors]  # fmt: skip
+    error, low, high = (statistics.mean(values) for values in zip(*ends, strict=True))
+    return error, low, high
+
+
+def predict_conditioned(
+    metatask: MetaTask, embedding: Embedding, query: Query, measured: Mapping[str, Sequence[MeasuredError]]
+) -> tuple[Prediction, bool]:
+    """The combined strategy given the task's own head and measured errors; and whether it is confident.
+
+    It is confident where another than the average-best model has the smallest error by half a point, and something
+    similar is known. Once something was measured on the task itself, the probability of being better counts instead.
+    """
+    fitted = fit_with_heads(metatask)
+    asked = replace(
+        query,
+        is_candidate=np.append(query.is_candidate, False),
+        to_sources={SYMMETRIC: np.append(query.to_sources[SYMMETRIC], np.nan)},
+    )
+    names = [model.name for model in metatask.models]
+    known = {names.index(name): own for name, own in measured.items() if name in names}
+    posterior = _condition(fitted, fitted.posterior(asked), read_head(embedding), known)
+    best = find_average_best(metatask, query.is_candidate)  # without heads, which cannot be selected
+    prediction = replace(fitted.describe(asked, posterior), average_best=best, p_better=0.5)
+    errors = prediction.errors
+    assert errors is not None
+    # For a model without any error the average is predicted: that is no reason to prefer it.
+    is_known = np.isfinite(metatask.mean).any(0) | np.isin(np.arange(len(names)), list(known))
+    order = Prediction(errors).order(np.append(query.is_candidate & is_known, False))
+    is_confident = False
+    if best is not None and len(order) > 0 and int(order[0]) != best:
+        first = int(order[0])
+        prediction = replace(prediction, p_better=(p_better := posterior.p_better(first, best)))
+        is_confident = p_better >= CONFIDENT if known else fitted.is_near(asked)
+        is_confident = is_confident and float(errors[best] - errors[first]) >= LEAST_GAIN
+    parts = {name: getattr(prediction, name) for name in ("errors", "low", "high", "p_best")}
+    parts["loss"] = scale_errors(errors)  # its own order, whatever the average-best model is
+    return replace(prediction, **{name: each[:-1] for name, each in parts.items()}), is_confident
+
+
+def _condition(
+    fitted: CombinedModel, posterior: Posterior, head: float, measured: Mapping[int, Sequence[MeasuredError]]
+) -> Posterior:
+    """The posterior of a task, given the error of its head and what was measured, by numbers of models."""
+    noise = estimate_noise(fitted.metatask, fitted.cells.noise, list(measured.values()))
+    columns, errors = list(measured), [float(np.mean([one.error for one in own])) for own in measured.values()]
+    noises = [noise / len(own) for own in measured.values()]
+    if np.isfinite(head):
+        columns, errors = [*columns, len(posterior.mean) - 1], [*errors, head]
+        noises.append(posterior.noise + find_head_miss(fitted))
+    values = scale_errors(np.array(errors)) - fitted.centre
+    return posterior.condition(np.array(columns, dtype=int), values, np.array(noises))
+
+
+def find_head_miss(fitted: CombinedModel) -> float:
+    """The variance of heads beyond what the model grants: each known one against what all the others predict."""
+    solution = fitted.solution
+    own = solution.inverses[-1]
+    known = np.diag(own) > 0
+    if not known.any():
+        return 0.0
+    both = np.concatenate([own, solution.pulled[-1]], axis=1)
+    precision = np.diag(own) - ((both @ solution.spread) * both).sum(1)  # what all models share is not known either
+    left, granted = solution.weights[-1][known] / precision[known], 1 / precision[known]
+    return max(0.0, float((left**2 - granted).mean()))
+
+
+def estimate_noise(metatask: MetaTask, known: np.ndarray, measured: Sequence[Sequence[MeasuredError]]) -> float:
+    """The variance of an error on one split of the task, on the scale of the model.
+
+    From how splits of the task differ and, since these are few, from the known tasks that have several (`known` is the
+    variance of a mean over the splits of each). Where none has two splits, the interval over test images is all there
+    is.
+    """
+    counts = np.isfinite(metatask.errors[:, :-1, 0]).sum(2)
+    splits = counts.sum(1) / np.maximum((counts > 0).sum(1), 1)
+    usual = float((known * splits)[known > 0].mean()) if (known > 0).any() else 0.0
+    values = [scale_errors(np.array([one.error for one in own])) for own in measured]
+    freedom = sum(len(each) - 1 for each in values)
+    squares = sum(float(np.square(each - each.mean()).sum()) for each in values)
+    if usual > 0:
+        return (_SPLITS * usual + squares) / (_SPLITS + freedom)
+    if freedom:
+        return squares / freedom
+    ends = [scale_errors(np.array(mean_errors(own)[1:])) for own in measured]
+    return float(np.mean([((high - low) / (2 * 1.96)) ** 2 for low, high in ends])) if ends else 0.0
+
+
+@lru_cache(maxsize=4)
+def fit_with_heads(metatask: MetaTask) -> CombinedModel:
+    """The combined strategy on the known tasks and their heads as one more model, fitted once for many queries."""
+    heads = [read_head(one) for one in metatask.embeddings[metatask.space or ""][: len(metatask.tasks)]]
+    tasks, _, _, splits = metatask.errors.shape
+    column = np.full((tasks, 1, 1, splits), np.nan)
+    column[:, 0, 0, 0] = heads  # once: it is not measured on several splits, and its noise is not that of splits
+    blank = np.full_like(column, np.nan)
+    fields = {
+        name: np.concatenate([getattr(metatask, name), added], axis=1)
+        for name, added in (("errors", column), ("low", blank), ("high", blank))
+    }
+    for name in ("shares_images", "shares_labels"):
+        values = getattr(metatask, name)
+        fields[name] = np.concatenate([values, np.zeros((tasks, 1), dtype=values.dtype)], axis=1)
+    whole = replace(metatask, models=(*metatask.models, ModelInfo(_HEAD)), **fields, scores={}, halves=None)
+    return fit_combined(whole)
+
+
+def read_head(embedding: Embedding) -> float:
+    """The cross-validated error of the head, NaN if it is not known."""
+    head = embedding.provenance.get("head")
+    error = head.get("cv_error") if isinstance(head, Mapping) else None
+    return float(error) if isinstance(error, int | float) and 0 <= error <= 1 else np.nan

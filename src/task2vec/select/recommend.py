@@ -1,47 +1,30 @@
-"""Which model to start from: a task, the errors of known tasks, and what was measured on the task itself.
+"""Which model to start from: a task, the errors of known tasks, and what was measured on the task itself."""
 
-The head that an embedding was made with is a linear classifier, too, and its cross-validated error says how hard the
-task is. So the heads of all known tasks become one more model, which cannot be selected. The prediction for the task is
-then conditioned on the errors of that task that are known: its head, and what was measured, each with its noise. So a
-measured error is drawn to the prediction as far as it is noisy (the best of several noisy ones is too good), and models
-that were not measured move with those that were.
-
-Heads miss by more than models do (they are regularised for the embedding, and scored by the mean over classes), and
-with 5 images per class more still, for heads are trained on all images. By how much is learned from the heads of the
-known tasks, and added to the noise of the task's own. So intervals need no factor; `python -m benchmarks.recommend`
-measures their coverage.
-"""
-
-import math
-import re
-import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from task2vec.embedding import Embedding
-from task2vec.errors import DataError, ProbeMismatchError, UndefinedScoreError, UsageError
+from task2vec.errors import DataError, ProbeMismatchError, UsageError
 from task2vec.experts.metatask import (
     MEASURED_SIZE,
-    PRETRAINED,
     SYMMETRIC,
     MetaTask,
-    ModelInfo,
     Query,
     bundled_metatask,
-    find_free_name,
     find_shots,
     load_metatask,
 )
-from task2vec.library import Expert, Library, MeasuredError
-from task2vec.progress import Report, show_progress, silent
-from task2vec.select.combined import CONFIDENT, CombinedModel, Posterior, fit_combined, scale_errors
+from task2vec.library import Library, MeasuredError
+from task2vec.progress import Report, show_progress
+from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
+from task2vec.select.combined import mean_errors, predict_conditioned
 from task2vec.select.evidence import (
     add_models,
     choose_shots,
@@ -55,12 +38,10 @@ from task2vec.select.evidence import (
     metatask_from_library,
 )
 from task2vec.select.report import Recommendation, Row, format_error, format_measured, format_points
-from task2vec.select.strategies import Prediction, find_comparable, find_errors, find_strategy, fit_effects
+from task2vec.select.strategies import Prediction, find_average_best, find_strategy
 from task2vec.text import format_percent, pluralize
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from task2vec.tasks import Task
 
 BUNDLE, LIBRARY, COMBINED = "bundle", "library", "combined"
@@ -68,14 +49,8 @@ BUNDLE, LIBRARY, COMBINED = "bundle", "library", "combined"
 NEIGHBOURS = 5
 # With fewer images of its median class, the embedding of a task is mostly noise.
 FEWEST = 3
-# The smallest gain over the average-best model that counts, and the one that makes an expert worth training.
-LEAST_GAIN, WORTH = 0.005, 0.01
-# So many splits of the task weigh as much as what is known of others, when the noise of a split is estimated.
-_SPLITS = 4
-_HEAD = "the probe's own head"
-_UNITS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
-# Images of a pass, and passes after a first one that only warms up: the median counts.
-_BATCH, _PASSES = 8, 3
+# The gain that makes an expert worth training.
+WORTH = 0.01
 _MORE = "higher"
 Evidence = MetaTask | str | Path | None
 
@@ -223,53 +198,6 @@ def find_metatask(evidence: Evidence) -> MetaTask | None:
     if evidence == LIBRARY:
         return None
     return bundled_metatask() if evidence in (None, BUNDLE) else load_metatask(evidence)
-
-
-def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
-    """The model that is meant: one that is known by that name, a file of an expert, or one of timm or torchvision.
-
-    Raises:
-        UsageError: It is none of these.
-    """
-    for model in known:
-        if model.name == name or (model.location is not None and model.location in (name, f"timm:{name}")):
-            return model
-    if name.endswith(".expert.safetensors") or Path(name).is_file():
-        from task2vec.experts.checkpoint import SUFFIX, read_metadata
-
-        metadata = read_metadata(Path(name))
-        size = metadata["size"][0] if isinstance(metadata.get("size"), list) else None
-        own = str(metadata.get("name") or Path(name).name.removesuffix(SUFFIX))
-        source = (metadata.get("task"), metadata.get("task_fingerprint"))
-        return ModelInfo(own, "expert", metadata.get("architecture"), *source, location=name, size=size)
-    from task2vec.probe.load import is_timm_model, is_torchvision_model
-
-    library, _, model = name.rpartition(":")
-    for home, is_known in (("timm", is_timm_model), ("torchvision", is_torchvision_model)):
-        if library in ("", home) and is_known(model):
-            return ModelInfo(name, network=model, location=f"{home}:{model}")
-    some = ", ".join(one.name for one in known if one.location is not None)
-    raise UsageError(
-        f"'{name}' is no model that errors are known of, no file of an expert, and no model of timm or torchvision, so "
-        f"it cannot be a candidate. Known and loadable: {some or 'none'}; on this machine: task2vec probes"
-    )
-
-
-def read_count(text: str | float) -> float:
-    """A number of parameters: 10M, 2.5e6, 800k.
-
-    Example:
-        >>> read_count("10M"), read_count("800k"), read_count(2.5e6)
-        (10000000.0, 800000.0, 2500000.0)
-    """
-    found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([kmgb]?)\s*", str(text), re.IGNORECASE)
-    try:
-        count = float(found[1]) * _UNITS[found[2].upper()] if found else math.nan
-    except ValueError:
-        count = math.nan
-    if not count > 0 or math.isinf(count):
-        raise UsageError(f"'{text}' is no number of parameters (--max-params). Write it like 10M, 800k or 2500000.")
-    return count
 
 
 def _read_task(what: "Task | str | Path", progress: bool) -> "Task":
@@ -453,7 +381,7 @@ class _Case:
         own = [] if self.library is None else [describe_entry(expert) for expert in self.library.experts()]
         named = {model.name: model for model in (find_model(str(one), (*known, *own)) for one in candidates)}
         names = {model.name for model in known}
-        new = [_count_model(model) for name, model in named.items() if name not in names]
+        new = [count_model(model) for name, model in named.items() if name not in names]
         sources: dict[str, Embedding] = {}
         if self.library is not None and any(model.source_fingerprint for model in new):
             for task in self.library.tasks():
@@ -479,8 +407,8 @@ class _Case:
             allowed = [model for model, is_allowed in zip(models, self.is_allowed, strict=True) if is_allowed]
             self.seconds, timed = time_models(allowed, device=device, report=report)
             self.notes.append(
-                f"{pluralize(timed, 'network')} timed on this machine (--max-time): the median of {_PASSES} passes "
-                f"over {_BATCH} images of noise, without reading images."
+                f"{pluralize(timed, 'network')} timed on this machine (--max-time): the median of {PASSES} passes "
+                f"over {BATCH} images of noise, without reading images."
             )
             known = {name: spent for name, spent in self.seconds.items() if spent is not None}
             fits = np.array([known.get(model.name, np.inf) <= max_time for model in models])
@@ -535,7 +463,7 @@ class _Case:
         library = None if self.library is None or self.library.is_read_only else self.library
         shots = find_shots(self.metatask.protocols[0])
         protocol = ErrorProtocol(int(shots) if shots.isdigit() else "half")
-        entries = {model.name: _make_entry(model, library) for model in ready[:count]}
+        entries = {model.name: make_entry(model, library) for model in ready[:count]}
         names = {entry.name: name for name, entry in entries.items()}
         found: list[MeasuredError] = []
         failed, is_interrupted = {}, False
@@ -626,7 +554,7 @@ class _Case:
             confident = prediction.abstains is False
         ends = (prediction.errors, prediction.low, prediction.high)
         errors, low, high = (nothing if one is None else one for one in ends)
-        means = {name: _mean_errors(own) for name, own in self.measured.items()}
+        means = {name: mean_errors(own) for name, own in self.measured.items()}
         gaps = np.array([means[model.name][0] if model.name in means else np.nan for model in models]) - errors
         gaps = gaps[np.isfinite(gaps)]
         # Strategies that know no noise: all predictions are moved, and what was measured stands as it is.
@@ -660,7 +588,7 @@ class _Case:
         known = np.isfinite(metatask.mean[:, number]) & metatask.is_candidate[:, number]
         nearest = int(np.argmin(np.where(known, self.distances, np.inf))) if known.any() else None
         own = self.measured.get(model.name, [])
-        measured = _mean_errors(own) if own else (None, None, None)
+        measured = mean_errors(own) if own else (None, None, None)
         p_best = self.prediction.p_best
         gain = None
         if self.average_best is not None:
@@ -853,236 +781,5 @@ def _select_space(whole: MetaTask, shots: str, space: str) -> MetaTask:
     return whole.select(shots, probe=probe, method=method)
 
 
-def _mean_errors(errors: Sequence[MeasuredError]) -> tuple[float, float, float]:
-    """The mean error over splits, and the means of both ends: wider than the mean's interval, for splits overlap."""
-    ends = [(one.error, one.error if one.low is None else one.low, one.error if one.high is None else one.high)
-            for one in errors]  # fmt: skip
-    error, low, high = (statistics.mean(values) for values in zip(*ends, strict=True))
-    return error, low, high
-
-
 def _number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
-
-
-# --- models ----------------------------------------------------------------------------------------------------------
-
-
-def _make_entry(model: ModelInfo, library: Library | None) -> Expert:
-    """The model as a library keeps it: the entry it has of that network at that size, or one under a free name."""
-    if model.entry is not None:
-        return model.entry
-    assert model.location is not None
-    known = {} if library is None else {expert.name: expert for expert in library.experts()}
-    if not model.is_named:
-        from task2vec.experts.checkpoint import load_trained
-
-        entry = load_trained(model.location).entry()
-        return next((one for one in known.values() if one.sha256 == entry.sha256), replace(entry, name=model.name))
-    for expert in known.values():
-        if (expert.source, expert.location, expert.input_size) == ("hub", model.location, model.size):
-            return expert
-    name = find_free_name(model.name, known, size=model.size)
-    return Expert(name, "hub", model.location, parameters=model.params, input_size=model.size, cost=model.gmacs)
-
-
-def _count_model(model: ModelInfo) -> ModelInfo:
-    """The model with its parameters and multiplications, counted on a network with random weights."""
-    name = _name_network(model)
-    if model.params is not None or name is None:
-        return model
-    from task2vec.experts.checkpoint import count_gmacs, count_parameters
-
-    network, size = _build(name, model.size)
-    return replace(model, params=count_parameters(network), gmacs=count_gmacs(network, (size, size)))
-
-
-def time_models(
-    models: Sequence[ModelInfo], *, device: str | None = None, report: Report = silent
-) -> tuple[dict[str, float | None], int]:
-    """The seconds that each model takes for 1,000 images on this machine, and how many networks were timed.
-
-    Only the architecture and the size of the images count, so networks are built without their weights and see noise,
-    and models of one architecture are timed once. None where the network cannot be built.
-    """
-    wanted = {model.name: (_name_network(model), model.size) for model in models}
-    keys = [key for key in dict.fromkeys(wanted.values()) if key[0] is not None]
-    found: dict[tuple[str | None, int | None], float] = {}
-    step = report("timing", len(keys))
-    for name, size in keys:
-        assert name is not None
-        found[name, size] = time_network(*_build(name, size), device=device)
-        step(1)
-    return {name: found.get(key) for name, key in wanted.items()}, len(keys)
-
-
-def time_network(
-    network: "nn.Module", size: int, *, device: str | None = None, clock: Callable[[], float] = time.perf_counter
-) -> float:
-    """Seconds for 1,000 images of `size` pixels: the median of three passes over eight."""
-    import torch
-
-    from task2vec.embedding.batching import choose_device
-
-    where = choose_device(device)
-    network = network.to(where).eval()
-    pixels = torch.rand(_BATCH, 3, size, size, device=where)
-    spent = []
-    with torch.inference_mode():
-        for _ in range(_PASSES + 1):
-            begin = clock()
-            network(pixels).sum().item()  # waits for a GPU
-            spent.append(clock() - begin)
-    return 1000 / _BATCH * statistics.median(spent[1:])
-
-
-def _name_network(model: ModelInfo) -> str | None:
-    """What the architecture of a model is called where it can be built."""
-    if model.is_named:
-        return model.location
-    name = model.network or ""
-    return name if name.startswith(("timm:", "torchvision:")) else PRETRAINED.get(name)
-
-
-def _build(name: str, size: int | None) -> "tuple[nn.Module, int]":
-    """A network with random weights, and the size of its input images."""
-    library, _, model = name.partition(":")
-    if library == "torchvision":
-        import torchvision
-
-        own = torchvision.models.get_model_weights(model).DEFAULT.transforms().crop_size[0]  # type: ignore[attr-defined]
-        return torchvision.models.get_model(model, weights=None), size or own
-    import timm
-
-    network = timm.create_model(model, pretrained=False)
-    return network, size or int(network.pretrained_cfg["input_size"][-1])  # type: ignore[index]
-
-
-# --- the combined strategy, given the task's own head and measured errors --------------------------------------------
-
-
-def predict_conditioned(
-    metatask: MetaTask, embedding: Embedding, query: Query, measured: Mapping[str, Sequence[MeasuredError]]
-) -> tuple[Prediction, bool]:
-    """The combined strategy given the task's own head and measured errors; and whether it is confident.
-
-    It is confident where another than the average-best model has the smallest error by half a point, and something
-    similar is known. Once something was measured on the task itself, the probability of being better counts instead.
-    """
-    fitted = fit_with_heads(metatask)
-    asked = replace(
-        query,
-        is_candidate=np.append(query.is_candidate, False),
-        to_sources={SYMMETRIC: np.append(query.to_sources[SYMMETRIC], np.nan)},
-    )
-    names = [model.name for model in metatask.models]
-    known = {names.index(name): own for name, own in measured.items() if name in names}
-    posterior = _condition(fitted, fitted.posterior(asked), read_head(embedding), known)
-    best = find_average_best(metatask, query.is_candidate)  # without heads, which cannot be selected
-    prediction = replace(fitted.describe(asked, posterior), average_best=best, p_better=0.5)
-    errors = prediction.errors
-    assert errors is not None
-    # For a model without any error the average is predicted: that is no reason to prefer it.
-    is_known = np.isfinite(metatask.mean).any(0) | np.isin(np.arange(len(names)), list(known))
-    order = Prediction(errors).order(np.append(query.is_candidate & is_known, False))
-    is_confident = False
-    if best is not None and len(order) > 0 and int(order[0]) != best:
-        first = int(order[0])
-        prediction = replace(prediction, p_better=(p_better := posterior.p_better(first, best)))
-        is_confident = p_better >= CONFIDENT if known else fitted.is_near(asked)
-        is_confident = is_confident and float(errors[best] - errors[first]) >= LEAST_GAIN
-    parts = {name: getattr(prediction, name) for name in ("errors", "low", "high", "p_best")}
-    parts["loss"] = scale_errors(errors)  # its own order, whatever the average-best model is
-    return replace(prediction, **{name: each[:-1] for name, each in parts.items()}), is_confident
-
-
-def find_average_best(metatask: MetaTask, is_candidate: np.ndarray) -> int | None:
-    """The number of the candidate that is the best on average over the known tasks; None if nothing is known.
-
-    An average over few tasks is luck: a candidate counts if it is known on half as many as the one known on the most.
-    """
-    try:
-        errors = find_errors(metatask)
-    except UndefinedScoreError:
-        return None
-    known = np.isfinite(errors)
-    allowed = is_candidate & known.any(0) & find_comparable(known, among=is_candidate)
-    if not allowed.any():
-        return None
-    counts = known.sum(0)
-    allowed &= counts >= counts[allowed].max() / 2
-    return int(np.argmin(np.where(allowed, fit_effects(errors).models, np.inf)))
-
-
-def _condition(
-    fitted: CombinedModel, posterior: Posterior, head: float, measured: Mapping[int, Sequence[MeasuredError]]
-) -> Posterior:
-    """The posterior of a task, given the error of its head and what was measured, by numbers of models."""
-    noise = estimate_noise(fitted.metatask, fitted.cells.noise, list(measured.values()))
-    columns, errors = list(measured), [float(np.mean([one.error for one in own])) for own in measured.values()]
-    noises = [noise / len(own) for own in measured.values()]
-    if np.isfinite(head):
-        columns, errors = [*columns, len(posterior.mean) - 1], [*errors, head]
-        noises.append(posterior.noise + find_head_miss(fitted))
-    values = scale_errors(np.array(errors)) - fitted.centre
-    return posterior.condition(np.array(columns, dtype=int), values, np.array(noises))
-
-
-def find_head_miss(fitted: CombinedModel) -> float:
-    """The variance of heads beyond what the model grants: each known one against what all the others predict."""
-    solution = fitted.solution
-    own = solution.inverses[-1]
-    known = np.diag(own) > 0
-    if not known.any():
-        return 0.0
-    both = np.concatenate([own, solution.pulled[-1]], axis=1)
-    precision = np.diag(own) - ((both @ solution.spread) * both).sum(1)  # what all models share is not known either
-    left, granted = solution.weights[-1][known] / precision[known], 1 / precision[known]
-    return max(0.0, float((left**2 - granted).mean()))
-
-
-def estimate_noise(metatask: MetaTask, known: np.ndarray, measured: Sequence[Sequence[MeasuredError]]) -> float:
-    """The variance of an error on one split of the task, on the scale of the model.
-
-    From how splits of the task differ and, since these are few, from the known tasks that have several (`known` is the
-    variance of a mean over the splits of each). Where none has two splits, the interval over test images is all there
-    is.
-    """
-    counts = np.isfinite(metatask.errors[:, :-1, 0]).sum(2)
-    splits = counts.sum(1) / np.maximum((counts > 0).sum(1), 1)
-    usual = float((known * splits)[known > 0].mean()) if (known > 0).any() else 0.0
-    values = [scale_errors(np.array([one.error for one in own])) for own in measured]
-    freedom = sum(len(each) - 1 for each in values)
-    squares = sum(float(np.square(each - each.mean()).sum()) for each in values)
-    if usual > 0:
-        return (_SPLITS * usual + squares) / (_SPLITS + freedom)
-    if freedom:
-        return squares / freedom
-    ends = [scale_errors(np.array(_mean_errors(own)[1:])) for own in measured]
-    return float(np.mean([((high - low) / (2 * 1.96)) ** 2 for low, high in ends])) if ends else 0.0
-
-
-@lru_cache(maxsize=4)
-def fit_with_heads(metatask: MetaTask) -> CombinedModel:
-    """The combined strategy on the known tasks and their heads as one more model, fitted once for many queries."""
-    heads = [read_head(one) for one in metatask.embeddings[metatask.space or ""][: len(metatask.tasks)]]
-    tasks, _, _, splits = metatask.errors.shape
-    column = np.full((tasks, 1, 1, splits), np.nan)
-    column[:, 0, 0, 0] = heads  # once: it is not measured on several splits, and its noise is not that of splits
-    blank = np.full_like(column, np.nan)
-    fields = {
-        name: np.concatenate([getattr(metatask, name), added], axis=1)
-        for name, added in (("errors", column), ("low", blank), ("high", blank))
-    }
-    for name in ("shares_images", "shares_labels"):
-        values = getattr(metatask, name)
-        fields[name] = np.concatenate([values, np.zeros((tasks, 1), dtype=values.dtype)], axis=1)
-    whole = replace(metatask, models=(*metatask.models, ModelInfo(_HEAD)), **fields, scores={}, halves=None)
-    return fit_combined(whole)
-
-
-def read_head(embedding: Embedding) -> float:
-    """The cross-validated error of the head, NaN if it is not known."""
-    head = embedding.provenance.get("head")
-    error = head.get("cv_error") if isinstance(head, Mapping) else None
-    return float(error) if isinstance(error, int | float) and 0 <= error <= 1 else np.nan

@@ -244,6 +244,24 @@ def order_on_average(metatask: MetaTask) -> np.ndarray:
         return np.zeros(len(metatask.models))
 
 
+def find_average_best(metatask: MetaTask, is_candidate: np.ndarray) -> int | None:
+    """The number of the candidate that is the best on average over the known tasks; None if nothing is known.
+
+    An average over few tasks is luck: a candidate counts if it is known on half as many as the one known on the most.
+    """
+    try:
+        errors = find_errors(metatask)
+    except UndefinedScoreError:
+        return None
+    known = np.isfinite(errors)
+    allowed = is_candidate & known.any(0) & find_comparable(known, among=is_candidate)
+    if not allowed.any():
+        return None
+    counts = known.sum(0)
+    allowed &= counts >= counts[allowed].max() / 2
+    return int(np.argmin(np.where(allowed, fit_effects(errors).models, np.inf)))
+
+
 # --- distance from the source task -----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,159 @@
+"""Candidates for a recommendation: models found by name or file, their size and their speed on this machine."""
+
+import math
+import re
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from task2vec.errors import UsageError
+from task2vec.experts.metatask import PRETRAINED, ModelInfo, find_free_name
+from task2vec.library import Expert, Library
+from task2vec.progress import Report, silent
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_UNITS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
+# Images of a pass, and passes after a first one that only warms up: the median counts.
+BATCH, PASSES = 8, 3
+
+
+def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
+    """The model that is meant: one that is known by that name, a file of an expert, or one of timm or torchvision.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    for model in known:
+        if model.name == name or (model.location is not None and model.location in (name, f"timm:{name}")):
+            return model
+    if name.endswith(".expert.safetensors") or Path(name).is_file():
+        from task2vec.experts.checkpoint import SUFFIX, read_metadata
+
+        metadata = read_metadata(Path(name))
+        size = metadata["size"][0] if isinstance(metadata.get("size"), list) else None
+        own = str(metadata.get("name") or Path(name).name.removesuffix(SUFFIX))
+        source = (metadata.get("task"), metadata.get("task_fingerprint"))
+        return ModelInfo(own, "expert", metadata.get("architecture"), *source, location=name, size=size)
+    from task2vec.probe.load import is_timm_model, is_torchvision_model
+
+    library, _, model = name.rpartition(":")
+    for home, is_known in (("timm", is_timm_model), ("torchvision", is_torchvision_model)):
+        if library in ("", home) and is_known(model):
+            return ModelInfo(name, network=model, location=f"{home}:{model}")
+    some = ", ".join(one.name for one in known if one.location is not None)
+    raise UsageError(
+        f"'{name}' is no model that errors are known of, no file of an expert, and no model of timm or torchvision, so "
+        f"it cannot be a candidate. Known and loadable: {some or 'none'}; on this machine: task2vec probes"
+    )
+
+
+def read_count(text: str | float) -> float:
+    """A number of parameters: 10M, 2.5e6, 800k.
+
+    Example:
+        >>> read_count("10M"), read_count("800k"), read_count(2.5e6)
+        (10000000.0, 800000.0, 2500000.0)
+    """
+    found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([kmgb]?)\s*", str(text), re.IGNORECASE)
+    try:
+        count = float(found[1]) * _UNITS[found[2].upper()] if found else math.nan
+    except ValueError:
+        count = math.nan
+    if not count > 0 or math.isinf(count):
+        raise UsageError(f"'{text}' is no number of parameters (--max-params). Write it like 10M, 800k or 2500000.")
+    return count
+
+
+def make_entry(model: ModelInfo, library: Library | None) -> Expert:
+    """The model as a library keeps it: the entry it has of that network at that size, or one under a free name."""
+    if model.entry is not None:
+        return model.entry
+    assert model.location is not None
+    known = {} if library is None else {expert.name: expert for expert in library.experts()}
+    if not model.is_named:
+        from task2vec.experts.checkpoint import load_trained
+
+        entry = load_trained(model.location).entry()
+        return next((one for one in known.values() if one.sha256 == entry.sha256), replace(entry, name=model.name))
+    for expert in known.values():
+        if (expert.source, expert.location, expert.input_size) == ("hub", model.location, model.size):
+            return expert
+    name = find_free_name(model.name, known, size=model.size)
+    return Expert(name, "hub", model.location, parameters=model.params, input_size=model.size, cost=model.gmacs)
+
+
+def count_model(model: ModelInfo) -> ModelInfo:
+    """The model with its parameters and multiplications, counted on a network with random weights."""
+    name = _name_network(model)
+    if model.params is not None or name is None:
+        return model
+    from task2vec.experts.checkpoint import count_gmacs, count_parameters
+
+    network, size = _build(name, model.size)
+    return replace(model, params=count_parameters(network), gmacs=count_gmacs(network, (size, size)))
+
+
+def time_models(
+    models: Sequence[ModelInfo], *, device: str | None = None, report: Report = silent
+) -> tuple[dict[str, float | None], int]:
+    """The seconds that each model takes for 1,000 images on this machine, and how many networks were timed.
+
+    Only the architecture and the size of the images count, so networks are built without their weights and see noise,
+    and models of one architecture are timed once. None where the network cannot be built.
+    """
+    wanted = {model.name: (_name_network(model), model.size) for model in models}
+    keys = [key for key in dict.fromkeys(wanted.values()) if key[0] is not None]
+    found: dict[tuple[str | None, int | None], float] = {}
+    step = report("timing", len(keys))
+    for name, size in keys:
+        assert name is not None
+        found[name, size] = time_network(*_build(name, size), device=device)
+        step(1)
+    return {name: found.get(key) for name, key in wanted.items()}, len(keys)
+
+
+def time_network(
+    network: "nn.Module", size: int, *, device: str | None = None, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Seconds for 1,000 images of `size` pixels: the median of three passes over eight."""
+    import torch
+
+    from task2vec.embedding.batching import choose_device
+
+    where = choose_device(device)
+    network = network.to(where).eval()
+    pixels = torch.rand(BATCH, 3, size, size, device=where)
+    spent = []
+    with torch.inference_mode():
+        for _ in range(PASSES + 1):
+            begin = clock()
+            network(pixels).sum().item()  # waits for a GPU
+            spent.append(clock() - begin)
+    return 1000 / BATCH * statistics.median(spent[1:])
+
+
+def _name_network(model: ModelInfo) -> str | None:
+    """What the architecture of a model is called where it can be built."""
+    if model.is_named:
+        return model.location
+    name = model.network or ""
+    return name if name.startswith(("timm:", "torchvision:")) else PRETRAINED.get(name)
+
+
+def _build(name: str, size: int | None) -> "tuple[nn.Module, int]":
+    """A network with random weights, and the size of its input images."""
+    library, _, model = name.partition(":")
+    if library == "torchvision":
+        import torchvision
+
+        own = torchvision.models.get_model_weights(model).DEFAULT.transforms().crop_size[0]  # type: ignore[attr-defined]
+        return torchvision.models.get_model(model, weights=None), size or own
+    import timm
+
+    network = timm.create_model(model, pretrained=False)
+    return network, size or int(network.pretrained_cfg["input_size"][-1])  # type: ignore[index]
