@@ -25,7 +25,6 @@ from task2vec.parallel import (
     limit_threads,
     open_backend,
     pack,
-    share_gpus,
     unpack,
 )
 from tests.cases import make_case
@@ -161,8 +160,6 @@ def test_a_failure_becomes_the_error_that_it_was():
         ("serial", {"threads": -1}, "threads=-1"),
         ("serial", {"jobs": 2}, "--backend processes"),
         ("processes", {"address": "auto"}, "--backend ray"),
-        ("serial", {"gpus": 1}, "gpus=1 is for Ray"),
-        ("ray", {"gpus": float("nan")}, "gpus=nan"),
     ],
 )
 def test_invalid_arguments_are_refused(name, options, words):
@@ -430,10 +427,3 @@ def test_ray_is_started_again_if_it_did_not_come_up():
     assert slow.calls == ["init", "shutdown", "init", "shutdown", "init"]
     with pytest.raises(ResourceError, match="the agent did not start"):
         connect_ray(SlowRay(3), None, cores=1)
-
-
-def test_gpus_are_shared():
-    assert [share_gpus(*case) for case in [(8, 8, None), (8, 4, None), (0, 5, None), (2, 4, 0.5)]] == [1, 1, 0, 0.5]
-    assert share_gpus(2, 5, None) == pytest.approx(1 / 3)  # three on one, two on the other
-    with pytest.raises(UsageError, match=r"5 jobs with gpus=0\.5 each need 2\.5 GPUs, and Ray has 2"):
-        share_gpus(2, 5, 0.5)
