@@ -1,13 +1,13 @@
-"""Work for the backends, and one table of what must come of it, whichever backend does it."""
+"""Work for the backends, and what must come of it, whichever backend does it."""
 
 import json
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,23 @@ class OddDataError(DataError):
 
 @dataclass(frozen=True)
 class Counting:
-    """Counts to the payload; a text is raised as an error after two values."""
+    """Counts to a number, returns bytes, and raises a text as an error after two values."""
+
+    lock: object = None
 
     def open(self) -> Callable[[Any], Any]:
         return self.count
 
     def count(self, payload: Any):
-        if isinstance(payload, str):
+        if isinstance(payload, bytes):
+            yield payload
+        elif payload == "lock":
+            yield threading.Lock()
+        elif isinstance(payload, str):
             yield from (0, 1)
             raise {"ours": DataError, "odd": OddDataError}.get(payload, ZeroDivisionError)(f"{payload} went wrong")
-        yield from range(payload)
+        else:
+            yield from range(payload)
 
 
 @dataclass(frozen=True)
@@ -96,23 +103,12 @@ class Broken:
 
 
 @dataclass(frozen=True)
-class Locking:
-    """A value, then one that cannot travel."""
-
-    key: object = None
-
-    def open(self) -> Callable[[Any], Any]:
-        return lambda payload: [payload, threading.Lock()]
-
-
-@dataclass(frozen=True)
 class Threads:
-    """Returns the number of threads of a process."""
+    """Returns the number of threads of a process: of torch if it is loaded, and in the environment."""
 
     def open(self) -> Callable[[Any], Any]:
-        import torch
-
-        return lambda payload: [(torch.get_num_threads(), os.environ["OMP_NUM_THREADS"])]
+        torch = sys.modules.get("torch")
+        return lambda payload: [(torch and torch.get_num_threads(), os.environ["OMP_NUM_THREADS"])]
 
 
 class Unopened:
@@ -125,132 +121,96 @@ class Unopened:
         return Unopened, ()
 
 
-# Units by their payloads, and for each of them its values and the kind of its failure.
-LARGE = bytes(range(256)) * 20_000
-CASES: dict[str, list[tuple[Any, list, str | None]]] = {
-    "values in their order": [(3, [0, 1, 2], None), (0, [], None), (7, list(range(7)), None)],
-    "nothing to do": [],
-    "errors": [
-        (2, [0, 1], None),
-        ("bad", [0, 1], "ZeroDivisionError"),
-        ("ours", [0, 1], "DataError"),
-        ("odd", [0, 1], "DataError"),
-        (0.5, [], "TypeError"),
+# Units by their payloads, and for each of them its values and the kind and exit code of its failure.
+LARGE = bytes(range(256)) * 20_000  # more than fits into a pipe at once
+TABLE: list[tuple[Any, list, tuple[str, int] | None]] = [
+    (3, [0, 1, 2], None),
+    (LARGE, [LARGE], None),
+    ("ours", [0, 1], ("DataError", 3)),
+    ("odd", [0, 1], ("DataError", 3)),
+    (0.5, [], ("TypeError", 1)),
+    *[
+        ("poison", [0, 1], ("ZeroDivisionError", 1)) if n == 23 else (n % 4, list(range(n % 4)), None)
+        for n in range(50)
     ],
-    "one poisoned among fifty": [
-        ("poison", [0, 1], "ZeroDivisionError") if n == 23 else (n % 4, list(range(n % 4)), None) for n in range(50)
-    ],
-}
-EXIT_CODES = {"DataError": 3, "ZeroDivisionError": 1, "TypeError": 1}
+]
 
 
-def gather(backend: Backend, work: Work, units: Sequence[Unit]) -> tuple[dict[str, list], dict[str, Failure | None]]:
+def gather(backend: Backend, work: Work, units: Iterable[Unit]) -> tuple[dict[str, list], dict[str, Failure | None]]:
     """The values and the end of every unit, each of which ends once, after its values."""
-    values: dict[str, list] = {unit.key: [] for unit in units}
+    values: dict[str, list] = {}
     ends: dict[str, Failure | None] = {}
     for result in backend.run(work, units):
         assert result.key not in ends, f"{result.key} goes on after its end"
         if result.is_last:
             assert result.value is None
             ends[result.key] = result.failure
+            values.setdefault(result.key, [])
         else:
             assert result.failure is None
-            values[result.key].append(result.value)
-    assert set(ends) == {unit.key for unit in units}
+            values.setdefault(result.key, []).append(result.value)
     return values, ends
 
 
-def check_case(backend: Backend, name: str) -> None:
-    """Asserts that a backend makes of a case what it must."""
-    units = [Unit(f"unit {number}", payload) for number, (payload, _, _) in enumerate(CASES[name])]
-    values, ends = gather(backend, Counting(), units)
-    for unit, (payload, wanted, kind) in zip(units, CASES[name], strict=True):
-        failure = ends[unit.key]
-        assert (values[unit.key], failure and failure.kind) == (wanted, kind)
+def check_table(backend: Backend, *, jobs: int) -> None:
+    """Asserts values, failures, and that units are requested when a worker is free, not before."""
+    ends: dict[str, Failure | None] = {}
+    values: dict[str, list] = {}
+
+    def request_units():
+        for number, (payload, _, _) in enumerate(TABLE):
+            assert number - len(ends) < jobs
+            values[str(number)] = []
+            yield Unit(str(number), payload)
+
+    for result in backend.run(Counting(), request_units()):
+        if result.is_last:
+            ends[result.key] = result.failure
+        else:
+            values[result.key].append(result.value)
+    for number, (payload, wanted, kind) in enumerate(TABLE):
+        failure = ends[str(number)]
+        assert (values[str(number)], failure and (failure.kind, failure.exit_code)) == (wanted, kind)
         if failure is not None:
-            assert failure.exit_code == EXIT_CODES[failure.kind] and failure.attempts == 1
             assert isinstance(payload, float) or failure.message == f"{payload} went wrong"
             assert "parallel_work.py" in failure.traceback
+    assert len(ends) == len(TABLE) and list(backend.run(Counting(), [])) == []
 
 
-def check_large(backend: Backend) -> None:
-    """Asserts that what does not fit into a pipe at once travels."""
-
-    values, _ = gather(backend, Echo(), [Unit(key, LARGE + key.encode()) for key in "abc"])
-    assert values == {key: [LARGE + key.encode()] for key in "abc"}
-
-
-@dataclass(frozen=True)
-class Echo:
-    """Returns the payload."""
-
-    def open(self) -> Callable[[Any], Any]:
-        return lambda payload: [payload]
-
-
-def check_deaths(backend: Backend, folder: Path, *, cause: str) -> None:
-    """Asserts that units whose process dies are tried again, three times in all, and others not."""
-    deaths = {"never": 0, "once": 1, "always": 99, "also never": 0}
+def check_deaths(backend: Backend, folder: Path, deaths: dict[str, int], *, cause: str) -> None:
+    """Asserts that units whose process dies so often are tried again, three times in all, and others not."""
     values, ends = gather(backend, Dying(folder), [Unit(name, (name, count)) for name, count in deaths.items()])
-    wanted_attempts = {"never": 1, "once": 2, "always": 3, "also never": 1}
-    assert {name: count_attempts(folder, name) for name in deaths} == wanted_attempts
-    assert values == {name: [] if name == "always" else ["first", "second"] for name in deaths}
+    assert {name: count_attempts(folder, name) for name in deaths} == {n: min(deaths[n] + 1, 3) for n in deaths}
+    assert values == {name: ["first", "second"] if deaths[name] < 3 else [] for name in deaths}
     failure = ends.pop("always")
-    assert failure is not None and (failure.kind, failure.exit_code, failure.attempts) == ("ResourceError", 5, 3)
+    assert failure is not None and (failure.kind, failure.exit_code) == ("ResourceError", 5)
     assert f"'always' was given up: its process died 3 times ({cause}" in failure.message
     assert set(ends.values()) == {None}
 
 
-def check_laziness(backend: Backend, *, most: int) -> None:
-    """Asserts that units are requested when a worker is free, not before."""
-    asked: list[int] = []
-
-    def ask():
-        for number in range(30):
-            asked.append(number)
-            yield Unit(str(number), 1)
-
-    seen = 0
-    for result in backend.run(Counting(), ask()):
-        seen += result.is_last
-        assert len(asked) - seen <= most
-    assert seen == len(asked) == 30
-
-
-def check_warmth(backend: Backend, *, jobs: int) -> None:
-    """Asserts that work is opened once by each worker, also for a second run, and other work by itself."""
-    units = [Unit(str(number), 0.02) for number in range(8)]
-    for name in ("one", "one", "other"):
-        values, _ = gather(backend, Remembering(name), units)
-        found = [value for own in values.values() for value in own]
-        assert len({process for process, _ in found}) <= jobs
-        assert {opened for _, opened in found} == {1}, name
-
-
 def check_travel(backend: Backend) -> None:
     """Asserts that what cannot travel is a failure of its unit, or refused."""
-    for work, words in ((Broken(), "this work has no handle"), (Locking(threading.Lock()), "the work cannot be sent")):
+    refused = ((Broken(), "this work has no handle"), (Counting(threading.Lock()), "the work cannot be sent"))
+    for work, words in refused:
         try:
             list(backend.run(work, [Unit("a", 1)]))
         except UsageError as error:
             assert words in str(error)
         else:
             raise AssertionError(words)
-    units = [Unit("a", 1), Unit("locked", threading.Lock()), Unit("odd", Unopened(1)), Unit("b", 2)]
-    values, ends = gather(backend, Counting(), units)
-    assert values == {"a": [0], "locked": [], "odd": [], "b": [0, 1]} and ends["a"] is ends["b"] is None
-    for key, words in (("locked", "'locked' cannot be sent"), ("odd", "cannot be opened in another process")):
+    payloads = {"a": 1, "locked": threading.Lock(), "odd": Unopened(1), "returned": "lock", "b": 2}
+    values, ends = gather(backend, Counting(), [Unit(key, payload) for key, payload in payloads.items()])
+    assert values == {"a": [0], "locked": [], "odd": [], "returned": [], "b": [0, 1]}
+    assert ends.pop("a") is ends.pop("b") is None
+    reasons = {
+        "locked": "'locked' cannot be sent",
+        "odd": "this unit cannot be opened",
+        "returned": "the result cannot be sent",
+    }
+    for key, words in reasons.items():
         failure = ends[key]
         assert failure is not None and (failure.kind, failure.exit_code) == ("UsageError", 2)
         assert words in failure.message and "backend='serial'" in failure.message
-    values, ends = gather(backend, Locking(), [Unit("a", 1)])
-    assert values == {"a": [1]} and ends["a"] is not None
-    assert ends["a"].kind == "TypeError" and "lock" in ends["a"].message
-
-
-@cache
-def load_small_probe():
-    return t2v.load_probe(size=32)
 
 
 def to_bytes(one) -> bytes:
@@ -263,7 +223,7 @@ def embed_bytes(backend: Backend | str | None) -> list[bytes]:
     """Small embeddings by whichever backend; two of the three tasks share their images."""
     tasks, settings = t2v.sample_tasks(images_per_task=20)[:3], t2v.EmbedSettings(max_samples=6, l2=0.1)
     found = {}
-    for result in t2v.embed_many(tasks, load_small_probe(), settings=settings, backend=backend):
+    for result in t2v.embed_many(tasks, t2v.load_probe(size=32), settings=settings, backend=backend):
         assert result.embedding is not None, result.error
         found[result.number] = to_bytes(result.embedding)
     return [found[number] for number in range(len(found))]

@@ -17,33 +17,18 @@ import torch
 
 import task2vec as t2v
 from task2vec.errors import BadImagesError, DataError, MissingExtraError, ResourceError, UsageError, WorkError
-from task2vec.parallel import (
-    Failure,
-    Unit,
-    borrow_backend,
-    connect_ray,
-    limit_threads,
-    open_backend,
-    pack,
-    share_gpus,
-    unpack,
-)
+from task2vec.parallel import Failure, Unit, borrow_backend, connect_ray, limit_threads, open_backend, pack, unpack
 from tests.cases import make_case
 from tests.parallel_work import (
-    CASES,
     Broken,
     Counting,
     Dying,
-    Locking,
     OddDataError,
     Remembering,
     Threads,
-    check_case,
     check_deaths,
-    check_large,
-    check_laziness,
+    check_table,
     check_travel,
-    check_warmth,
     gather,
 )
 
@@ -52,58 +37,28 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="pr
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: task2vec[ray]")
 
 
-@pytest.fixture(scope="module")
-def processes():
-    """Two processes for many tests: starting them takes most of the time."""
-    with open_backend("processes", jobs=2, threads=1) as backend:
-        yield backend
-
-
-@pytest.fixture
-def serial():
-    with open_backend("serial") as backend:
-        yield backend
-
-
-@pytest.fixture(params=["serial", "processes"])
-def backend(request):
-    """Either; Ray is tried in a process of its own."""
-    return request.getfixturevalue(request.param)
-
-
 # --- the same results -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", list(CASES))
-def test_the_table(backend, case):
-    check_case(backend, case)
-
-
-def test_units_are_requested_when_a_worker_is_free(processes, serial):
-    check_laziness(processes, most=2)
-    check_laziness(serial, most=1)
-
-
-def test_work_stays_open_and_large_values_travel(processes):
-    check_warmth(processes, jobs=2)
-    check_large(processes)
-
-
-def test_an_error_of_the_units_themselves_is_raised(backend):
-    def ask():
+@pytest.mark.parametrize(("name", "jobs"), [("serial", 1), ("processes", 2)])
+def test_values_failures_and_requests_of_units(name, jobs):
+    def request_units():
         yield Unit("a", 1)
         raise KeyError("no more units")
 
-    with pytest.raises(KeyError, match="no more units"):
-        list(backend.run(Counting(), ask()))
-    check_case(backend, "values in their order")
+    with open_backend(name, jobs=jobs, threads=1) as backend:
+        check_table(backend, jobs=jobs)
+        with pytest.raises(KeyError, match="no more units"):
+            list(backend.run(Counting(), request_units()))
 
 
-def test_what_cannot_travel_fails_by_name_and_works_here(processes, serial):
-    check_travel(processes)
-    assert gather(serial, Locking(threading.Lock()), [Unit("a", 1)])[1] == {"a": None}
-    with pytest.raises(UsageError, match="this work has no handle"):
-        list(serial.run(Broken(), [Unit("a", 1)]))
+def test_what_cannot_travel_fails_by_name_and_works_here():
+    with open_backend("processes", jobs=1, threads=1) as processes:
+        check_travel(processes)
+    with open_backend("serial") as serial:
+        assert gather(serial, Counting(threading.Lock()), [Unit("a", "lock")])[1] == {"a": None}
+        with pytest.raises(UsageError, match="this work has no handle"):
+            list(serial.run(Broken(), [Unit("a", 1)]))
 
 
 def test_what_travels_shares_no_memory_with_what_was_sent():
@@ -128,14 +83,13 @@ def test_threads_of_a_worker(name, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     before = torch.get_num_threads()
     with open_backend(name, threads=3) as backend:
-        values, _ = gather(backend, Threads(), [Unit("a", None)])
-    ((threads, variable),) = values["a"]
+        (((threads, variable),),) = gather(backend, Threads(), [Unit("a", None)])[0].values()
     # MKL, on Intel's processors, takes no more threads than there are cores.
-    assert variable == "3" and threads in (3, min(3, os.cpu_count() or 1))
+    assert variable == "3" and threads in (3, min(3, os.cpu_count() or 1), None)
     assert (torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]) == (before, "7")
 
 
-def test_threads_are_set_back(monkeypatch):
+def test_threads_are_set_back_after_an_error(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     before = torch.get_num_threads()
     with pytest.raises(KeyError), limit_threads(before + 1):
@@ -150,33 +104,27 @@ def test_a_failure_becomes_the_error_that_it_was():
         failure = Failure.of(error)
         again = failure.error()
         assert type(again) is kind and str(error) in str(again)
-        assert again.exit_code == failure.exit_code
+        assert again.exit_code == failure.exit_code and again.__notes__ == [failure.traceback]
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
+def test_invalid_arguments_are_refused():
+    for name, options, words in [
         ("spark", {}, "no backend 'spark'.*serial, processes, ray"),
         ("processes", {"jobs": 0}, "jobs=0"),
         ("serial", {"threads": -1}, "threads=-1"),
         ("serial", {"jobs": 2}, "--backend processes"),
         ("processes", {"address": "auto"}, "--backend ray"),
-        ("serial", {"gpus": 1}, "gpus=1 is for Ray"),
-        ("ray", {"gpus": float("nan")}, "gpus=nan"),
-    ],
-)
-def test_invalid_arguments_are_refused(name, options, words):
-    with pytest.raises(UsageError, match=words):
-        open_backend(name, **options)
+    ]:
+        with pytest.raises(UsageError, match=words):
+            open_backend(name, **options)
 
 
-def test_a_backend_is_borrowed_by_name_or_as_it_is(serial):
-    with borrow_backend(serial) as same:
-        assert same is serial
-    with borrow_backend("serial") as other:
-        assert list(other.run(Counting(), [])) == []
+def test_a_backend_is_borrowed_by_name_or_as_it_is():
+    with open_backend("serial") as serial, borrow_backend(serial) as same, borrow_backend("serial") as other:
+        assert same is serial is not other
 
 
+@pytest.mark.long
 def test_the_example_of_the_page_runs(capsys):
     page = (ROOT / "docs" / "how-to" / "scale.md").read_text(encoding="utf-8")
     block = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[-1]
@@ -221,60 +169,58 @@ def find_session(session: int) -> list[str]:
 
 
 @needs_proc
-def test_units_of_processes_that_are_killed_are_tried_again(processes, tmp_path):
-    check_deaths(processes, tmp_path, cause="signal 9)")
-    check_case(processes, "values in their order")
+def test_units_of_processes_that_are_killed_are_tried_again(tmp_path):
+    with open_backend("processes", jobs=2, threads=1) as backend:
+        deaths = {"never": 0, "once": 1, "always": 99, "also never": 0}
+        check_deaths(backend, tmp_path, deaths, cause="signal 9)")
 
 
 @needs_proc
-def test_a_worker_that_is_killed_between_units_is_replaced(processes):
+def test_a_worker_that_is_killed_between_units_is_replaced_and_work_stays_open():
     done, killed = set(), set()
-    for result in processes.run(Remembering(), [Unit(str(number), 0.01) for number in range(8)]):
-        if result.is_last:
-            assert result.failure is None
-            done.add(result.key)
-        elif result.value[0] not in killed and len(killed) < 2:
-            os.kill(result.value[0], signal.SIGKILL)
-            killed.add(result.value[0])
-    assert len(done) == 8 and len(killed) == 2
+    with open_backend("processes", jobs=2, threads=1) as backend:
+        for result in backend.run(Remembering(), [Unit(str(number), 0.01) for number in range(8)]):
+            if result.is_last:
+                assert result.failure is None
+                done.add(result.key)
+                continue
+            process, opened = result.value
+            assert opened == 1
+            if not killed:
+                os.kill(process, signal.SIGKILL)
+                killed.add(process)
+    assert len(done) == 8
 
 
 @needs_proc
-def test_death_is_noticed_though_a_child_holds_the_pipes(tmp_path):
+def test_death_is_noticed_though_a_child_holds_the_pipe(tmp_path):
     with open_backend("processes", jobs=1) as backend:
-        _, ends = gather(backend, Dying(tmp_path, leaves_child=True), [Unit("a", ("a", 99))])
+        values, _ = gather(backend, Dying(tmp_path, leaves_child=True), [Unit("a", ("a", 1))])
     children = [int(line) for line in (tmp_path / "a").read_text().split()]
-    assert "died 3 times" in ends["a"].message and len(children) == 3
+    assert values == {"a": ["first", "second"]} and len(children) == 2
     for child in filter(is_alive, children):
         os.kill(child, signal.SIGKILL)
 
 
 def test_processes_that_die_before_they_begin_end_the_run():
-    before = set(multiprocessing.active_children())
-    with open_backend("processes", jobs=2) as backend, pytest.raises(ResourceError, match=r"exit code 7.*__main__"):
+    with open_backend("processes", jobs=1) as backend, pytest.raises(ResourceError, match=r"exit code 7.*__main__"):
         list(backend.run(Broken(is_fatal=True), [Unit("a", 1)]))
-    assert set(multiprocessing.active_children()) == before
+    assert not multiprocessing.active_children()
 
 
 @needs_proc
-@pytest.mark.parametrize("way", ["abandoned", "closed", "forgotten"])
+@pytest.mark.parametrize("way", ["abandoned", "closed"])
 def test_no_process_stays_behind(way):
-    before = {child.pid for child in multiprocessing.active_children()}
     backend = open_backend("processes", jobs=2, threads=1)
-    results = backend.run(Remembering(), [Unit(str(number), 0.0 if number < 2 else 60.0) for number in range(6)])
+    results = backend.run(Remembering(), [Unit("short", 0.0), *(Unit(str(number), 60.0) for number in range(5))])
     next(results)
-    own = {child.pid for child in multiprocessing.active_children()} - before
+    own = {child.pid for child in multiprocessing.active_children()}
     assert own
     if way == "abandoned":
         del results
-    elif way == "closed":
-        backend.close()
     else:
-        del backend, results
-    assert wait_until(lambda: not any(map(is_alive, own)))
-    if way == "abandoned":
-        check_case(backend, "values in their order")
         backend.close()
+    assert wait_until(lambda: not any(map(is_alive, own)))
 
 
 SCRIPT = """
@@ -356,48 +302,38 @@ def test_processes_that_nobody_closes_end_with_python(tmp_path):
 # --- Ray --------------------------------------------------------------------------------------------------------------
 
 
-def run_ray(what: str, tmp_path: Path) -> tuple[list[dict], subprocess.Popen, str]:
+def run_ray(what: str, tmp_path: Path) -> dict:
     """What `tests.parallel_ray` prints, in a process of its own: tests reach no network, and Ray needs loopback."""
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.Popen(
-        [sys.executable, "-m", "tests.parallel_ray", what, str(tmp_path)],
-        cwd=ROOT,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    out, errors = done.communicate(timeout=400)
-    return [json.loads(line) for line in out.splitlines()], done, errors
+    command, pipe = [sys.executable, "-m", "tests.parallel_ray", what, str(tmp_path)], subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=ROOT, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        out, errors = process.communicate(timeout=400)
+    assert process.returncode == 0, errors
+    assert wait_until(lambda: not find_session(process.pid)), find_session(process.pid)
+    return json.loads(out)
 
 
 @needs_ray
 @needs_proc
 def test_ray_does_what_the_other_backends_do(tmp_path):
-    from tests.parallel_ray import CHECKS
-
-    lines, done, errors = run_ray("checks", tmp_path)
-    found = {line["check"]: line["error"] for line in lines}
-    assert {name: found.get(name, errors) for name in CHECKS} == dict.fromkeys(CHECKS, None)
-    assert done.returncode == 0
-    assert wait_until(lambda: not find_session(done.pid)), find_session(done.pid)
+    assert run_ray("quick", tmp_path) == {"usage": "0", "dashboard": None, "addresses": ["127.0.0.1"]}
 
 
 @needs_ray
+@needs_proc
 @pytest.mark.long
-def test_two_jobs_share_a_gpu_and_a_third_waits(tmp_path):
-    (found,), done, errors = run_ray("gpus", tmp_path)
-    assert done.returncode == 0, errors
-    assert found == {"met": [["0", True], ["0", True]], "left": 0, "third_waits": True, "third": ["0", True]}
-
-
-@needs_ray
-@pytest.mark.long
-def test_a_machine_of_a_cluster_is_lost(tmp_path):
-    (found,), done, errors = run_ray("nodes", tmp_path)
-    assert done.returncode == 0, errors
-    assert found == {"units": 12, "failures": 0, "is_left_running": True}
+@pytest.mark.parametrize(
+    ("check", "wanted"),
+    [
+        ("rest", {"has_same_bytes": True}),
+        ("gpus", {"a": [["0", True]], "b": [["0", True]]}),
+        ("nodes", {"units": 12, "failures": 0, "is_left_running": True}),
+    ],
+)
+def test_ray_in_detail(tmp_path, check, wanted):
+    assert run_ray(check, tmp_path) == wanted
 
 
 def test_without_ray_the_error_names_the_command(monkeypatch):
@@ -430,10 +366,3 @@ def test_ray_is_started_again_if_it_did_not_come_up():
     assert slow.calls == ["init", "shutdown", "init", "shutdown", "init"]
     with pytest.raises(ResourceError, match="the agent did not start"):
         connect_ray(SlowRay(3), None, cores=1)
-
-
-def test_gpus_are_shared():
-    assert [share_gpus(*case) for case in [(8, 8, None), (8, 4, None), (0, 5, None), (2, 4, 0.5)]] == [1, 1, 0, 0.5]
-    assert share_gpus(2, 5, None) == pytest.approx(1 / 3)  # three on one, two on the other
-    with pytest.raises(UsageError, match=r"5 jobs with gpus=0\.5 each need 2\.5 GPUs, and Ray has 2"):
-        share_gpus(2, 5, 0.5)

@@ -1,7 +1,7 @@
 """Every error that task2vec raises on purpose.
 
 Each one derives from `Task2VecError` and from the built-in error a caller would expect, and its text has three parts:
-what is wrong (with the value and the path), why it matters, and the command or argument that mends it. The class
+what is wrong (with the value and the path), why it matters, and the command or argument that fixes it. The class
 carries the exit code of the command line: 2 bad usage, 3 bad data, 4 a damaged or incompatible file, 5 the environment.
 """
 
@@ -13,7 +13,7 @@ class Task2VecError(Exception):
 
 
 class UsageError(Task2VecError, ValueError):
-    """An argument that cannot be meant as given."""
+    """An argument that is not valid."""
 
     exit_code = 2
 
@@ -118,7 +118,7 @@ class MissingExtraError(Task2VecError, ImportError):
 
 
 class ResourceError(Task2VecError, OSError):
-    """Disk, memory or device said no."""
+    """Disk, memory or device do not suffice."""
 
     exit_code = 5
 

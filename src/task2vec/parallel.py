@@ -17,17 +17,14 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 import weakref
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from multiprocessing import resource_tracker
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from multiprocessing import connection, resource_tracker
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import Any, Protocol
@@ -37,20 +34,18 @@ from task2vec.errors import MissingExtraError, ResourceError, Task2VecError, Usa
 
 BACKENDS = ("serial", "processes", "ray")
 MOST_ATTEMPTS = 3
-_FRAMES = 8  # of a traceback: enough to find the place
 # Read by the linear algebra libraries when they are loaded.
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # Read by Ray when it is imported or started: no usage reports, no change of CUDA_VISIBLE_DEVICES, nothing printed among
-# our results, and memory that runs out counts as a death. A Ray of our own listens on loopback only.
+# our results, and memory that runs out counts as a death. Ray started here listens on loopback only.
 _RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
     "RAY_task_oom_retries": str(MOST_ATTEMPTS - 1),
 }
-_RAY_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-# Seconds until an address counts as silent, and how often Ray is started on a busy machine.
-_RAY_PATIENCE, _RAY_STARTS = 10.0, 3
+_RAY_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+_RAY_STARTS = 3  # on a busy machine the first may take too long
 
 
 @dataclass(frozen=True)
@@ -71,38 +66,31 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a unit failed.
+    """Why a unit failed, as plain values that travel.
 
     Attributes:
         kind: the class of the error; of one that was raised on purpose, its name in `task2vec.errors`.
         message: its text.
         exit_code: of the command line.
-        attempts: how often the unit was begun.
         traceback: where it happened, for debugging.
     """
 
     kind: str
     message: str
     exit_code: int = 1
-    attempts: int = 1
     traceback: str = ""
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        """The failure for an error, as plain values that travel.
+        """The failure for an error.
 
         Example:
             >>> Failure.of(KeyError("weights")).kind
             'KeyError'
         """
         known = next((base for base in type(error).__mro__ if vars(errors).get(base.__name__) is base), type(error))
-        is_ours = isinstance(error, Task2VecError)
-        return cls(
-            kind=known.__name__ if is_ours else type(error).__name__,
-            message=str(error),
-            exit_code=error.exit_code if is_ours else Task2VecError.exit_code,
-            traceback="".join(traceback.format_exception(error, limit=-_FRAMES, chain=False)),
-        )
+        where = "".join(traceback.format_exception(error, limit=-8, chain=False))  # enough frames to find the place
+        return cls(known.__name__, str(error), getattr(error, "exit_code", Task2VecError.exit_code), where)
 
     def error(self) -> Task2VecError:
         """The error to raise or report: of its own class if it was raised on purpose, else `WorkError`.
@@ -114,9 +102,9 @@ class Failure:
             WorkError('ZeroDivisionError: division by zero')
         """
         own = vars(errors).get(self.kind)
-        if isinstance(own, type) and issubclass(own, Task2VecError):
-            return own(self.message)
-        return WorkError(f"{self.kind}: {self.message}")
+        error = own(self.message) if own is not None else WorkError(f"{self.kind}: {self.message}")
+        error.add_note(self.traceback)
+        return error
 
 
 @dataclass(frozen=True)
@@ -153,12 +141,7 @@ class Backend(AbstractContextManager["Backend"]):
 
 
 def open_backend(
-    name: str = "serial",
-    *,
-    jobs: int | None = None,
-    threads: int | None = None,
-    address: str | None = None,
-    gpus: float | None = None,
+    name: str = "serial", *, jobs: int | None = None, threads: int | None = None, address: str | None = None
 ) -> Backend:
     """A backend; all of them give the same results.
 
@@ -167,11 +150,11 @@ def open_backend(
 
     Args:
         name: "serial" (this process), "processes" (of this machine) or "ray" (a Ray cluster).
-        jobs: how many units are done at a time; None takes one per core, on a Ray with GPUs one per GPU.
+        jobs: how many units are done at a time; None takes one per core, on a Ray with GPUs one per GPU. The jobs of
+            Ray share its GPUs evenly.
         threads: threads of each job; None divides the cores among the jobs, and leaves them as set for "serial".
         address: of a Ray cluster: "auto" for the one that this machine is part of, HOST:PORT, or ray://HOST:10001.
             None starts Ray on this machine, for as long as the backend is open.
-        gpus: GPUs of each Ray job, or a fraction of one; None divides all there are.
 
     Example:
         >>> class Squares:
@@ -188,25 +171,20 @@ def open_backend(
         problem = f"jobs={jobs} (--jobs) and threads={threads} must be at least 1, or left out."
     elif name == "serial" and jobs not in (None, 1):
         problem = f"jobs={jobs} needs several processes, and 'serial' is this one alone. Use --backend processes."
-    elif name != "ray" and (address is not None or gpus is not None):
-        what = f"address={address!r}" if address is not None else f"gpus={gpus}"
-        problem = f"{what} is for Ray, not for backend '{name}'. Add backend='ray' (--backend ray)."
-    elif gpus is not None and not gpus >= 0:
-        problem = f"gpus={gpus} is not a number of GPUs. Use 1, a fraction such as 0.5, or leave it out."
+    elif name != "ray" and address is not None:
+        problem = f"address={address!r} is for Ray, not for backend '{name}'. Add backend='ray' (--backend ray)."
     if problem is not None:
         raise UsageError(problem)
     if name == "ray":
-        return RayBackend(jobs=jobs, threads=threads, address=address, gpus=gpus)
+        return RayBackend(jobs=jobs, threads=threads, address=address)
     cores = os.cpu_count() or 1
     jobs = jobs or cores
     return SerialBackend(threads) if name == "serial" else ProcessBackend(jobs, threads or max(1, cores // jobs))
 
 
-@contextmanager
-def borrow_backend(backend: Backend | str) -> Iterator[Backend]:
+def borrow_backend(backend: Backend | str) -> AbstractContextManager[Backend]:
     """The backend of that name, closed at the end of the block; one that is open already stays open."""
-    with open_backend(backend) if isinstance(backend, str) else nullcontext(backend) as opened:
-        yield opened
+    return open_backend(backend) if isinstance(backend, str) else nullcontext(backend)
 
 
 @dataclass
@@ -240,14 +218,12 @@ class _WholePickler(ForkingPickler):
         self.dispatch_table = copyreg.dispatch_table
 
 
-def pack(value: Any, what: str = "") -> bytes:
-    """The value as bytes; if `what` is named, what cannot be packed is a UsageError."""
+def pack(value: Any, what: str = "the result") -> bytes:
+    """The value as bytes."""
     file = io.BytesIO()
     try:
         _WholePickler(file).dump(value)
     except Exception as error:
-        if not what:
-            raise
         raise UsageError(
             f"{what} cannot be sent to another process ({type(error).__name__}: {error}). Use backend='serial' "
             "(--backend serial), or make it of plain values, files and classes of a module."
@@ -267,36 +243,41 @@ def unpack(content: bytes, what: str = "the result") -> Any:
         ) from error
 
 
-# The work that this worker process has open, by its key, or why it cannot be opened.
-_opened: dict[str, Callable[[Any], Iterable[Any]] | Failure] = {}
+# The work that this worker process has open, by its key.
+_opened: dict[str, Callable[[Any], Iterable[Any]]] = {}
 
 
-def perform(key: str, work: bytes | Callable[[], bytes], payload: bytes | None) -> bytes:
-    """Opens the work if it is not open yet, and does a unit: packed values, failure, and whether opening failed."""
-    if key not in _opened:
-        _opened.clear()
-        try:
-            _opened[key] = unpack(work() if callable(work) else work, "the work").open()
-        except Exception as error:
-            _opened[key] = Failure.of(error)
-    do, values, failure = _opened[key], [], None
-    if isinstance(do, Failure):
-        return pack(([], do, True))
+def perform(key: str, fetch_work: Callable[[], bytes], payload: bytes | None) -> bytes:
+    """Opens the work if it is not open yet, and does a unit: packed values, failure, and whether the work is open."""
+    values: list[bytes] = []
+    failure = None
     try:
-        for value in () if payload is None else do(unpack(payload, "this unit")):
+        if key not in _opened:
+            _opened.clear()
+            _opened[key] = unpack(fetch_work(), "the work").open()
+        for value in () if payload is None else _opened[key](unpack(payload, "this unit")):
             values.append(pack(value))
     except Exception as error:
         failure = Failure.of(error)
-    return pack((values, failure, False))
+    return pack((values, failure, key in _opened))
 
 
-def _read_results(unit: Unit, content: bytes, attempts: int) -> Iterator[Result]:
-    """The results of a unit from what `perform` returned."""
-    values, failure, is_broken = unpack(content)
-    if is_broken:
+def _read_results(unit: Unit, content: bytes) -> Iterator[Result]:
+    """The results of a unit from what `perform` returned; raises the error of work that could not be opened."""
+    values, failure, is_open = unpack(content)
+    if not is_open:
         raise failure.error()
     yield from (Result(unit.key, unpack(value)) for value in values)
-    yield Result(unit.key, failure=failure and replace(failure, attempts=attempts), is_last=True)
+    yield Result(unit.key, failure=failure, is_last=True)
+
+
+def _pack_units(units: Iterable[Unit]) -> Iterator[tuple[Unit, bytes | Failure]]:
+    """Each unit with its packed payload, or the failure of one that cannot travel."""
+    for unit in units:
+        try:
+            yield unit, pack(unit.payload, f"'{unit.key}'")
+        except UsageError as error:
+            yield unit, Failure.of(error)
 
 
 def _give_up(unit: Unit, cause: str) -> Result:
@@ -305,7 +286,27 @@ def _give_up(unit: Unit, cause: str) -> Result:
         f"'{unit.key}' was given up: its process died {MOST_ATTEMPTS} times ({cause}). Memory may have run out: use "
         "fewer jobs (--jobs), or run it alone with backend='serial'."
     )
-    return Result(unit.key, failure=replace(Failure.of(reason), attempts=MOST_ATTEMPTS), is_last=True)
+    return Result(unit.key, failure=Failure.of(reason), is_last=True)
+
+
+@contextmanager
+def limit_threads(count: int | None) -> Iterator[None]:
+    """So many threads in the block, in this process and in those that are started in it; None: as set."""
+    if count is None:
+        yield
+        return
+    before = {name: os.environ.get(name) for name in _THREADS}
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else None
+    use_threads(count)
+    try:
+        yield
+    finally:
+        for name in _THREADS:
+            os.environ.pop(name)
+        os.environ.update({name: value for name, value in before.items() if value is not None})
+        if torch is not None:
+            torch.set_num_threads(threads)
 
 
 def use_threads(count: int) -> None:
@@ -315,100 +316,63 @@ def use_threads(count: int) -> None:
         sys.modules["torch"].set_num_threads(count)
 
 
-@contextmanager
-def limit_threads(count: int | None, *, here: bool = True) -> Iterator[None]:
-    """So many threads in the block, in processes that are started in it and, if `here`, in this one; None: as set."""
-    if count is None:
-        yield
-        return
-    before = {name: os.environ.pop(name, None) for name in _THREADS}
-    torch = sys.modules.get("torch") if here else None
-    threads = torch.get_num_threads() if torch else None
-    os.environ.update(dict.fromkeys(_THREADS, str(count)))
-    try:
-        if here:
-            use_threads(count)
-        yield
-    finally:
-        for name in _THREADS:
-            os.environ.pop(name, None)
-        os.environ.update({name: value for name, value in before.items() if value is not None})
-        if torch is not None:
-            torch.set_num_threads(threads)
-
-
 # --- processes of this machine ----------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class _Attempt:
-    """A unit, ready to travel, and how often its process has died."""
-
-    unit: Unit
-    payload: bytes
-    deaths: int = 0
-
-
-def _pack_units(units: Iterable[Unit]) -> Iterator[_Attempt | Result]:
-    """Each unit ready to travel, or the failure of one that cannot."""
-    for unit in units:
-        try:
-            yield _Attempt(unit, pack(unit.payload, f"'{unit.key}'"))
-        except UsageError as error:
-            yield Result(unit.key, failure=Failure.of(error), is_last=True)
-
-
-class _Process:
-    """A pool of one process with the work open, so that a broken pool identifies the unit that broke it."""
+class _Worker:
+    """A process with the work open, and the pipe to it. Python ends daemons when it ends itself."""
 
     def __init__(self, work: bytes, threads: int):
         context = multiprocessing.get_context("spawn")  # threads and GPUs do not survive a fork
-        self.pool = ProcessPoolExecutor(1, context, initializer=_begin_process)
-        with limit_threads(threads, here=False), _hold_interrupts():
-            self.opening = self.pool.submit(perform, "work", work, None)
-        self.process = next(iter(self.pool._processes.values()))
-        _alive.add(self)
+        self.pipe, far_end = context.Pipe()
+        self.process = context.Process(target=_serve, args=(far_end, work), daemon=True)
+        self.is_open = False
+        with limit_threads(threads), _hold_interrupts():
+            self.process.start()
+        far_end.close()
 
-    def end(self) -> None:
-        """Ends the process, whatever it is doing."""
+    def send(self, payload: bytes) -> None:
+        """Hands over a unit; that the process is dead is noticed when its result is awaited."""
+        with suppress(OSError):
+            self.pipe.send_bytes(payload)
+
+    def receive(self) -> bytes | None:
+        """The message that has arrived, or None from a dead process."""
+        with suppress(EOFError, OSError):
+            return self.pipe.recv_bytes() if self.pipe.poll() else None
+
+    def end(self, *, patience: float = 0.0) -> str:
+        """Ends the process, whatever it is doing, if it does not end within `patience` seconds; returns how it did."""
+        self.process.join(patience)
         self.process.kill()
         self.process.join()
-        self.pool.shutdown(wait=False, cancel_futures=True)
-        _alive.discard(self)
-
-    def bury(self) -> str:
-        """How the process ended, which the pool's own thread may learn a moment before us."""
-        deadline = time.monotonic() + 2.0
-        while (code := self.process.exitcode) is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        self.end()
-        return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        self.pipe.close()
+        code = self.process.exitcode or 0
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-# At exit Python waits until all pools have finished their units, so those that nobody closed are ended before.
-_alive: set[_Process] = set()
-threading._register_atexit(lambda: [process.end() for process in list(_alive)])  # type: ignore[attr-defined]
-
-
-def _begin_process() -> None:
-    """Leaves Ctrl-C, which reaches all processes of a terminal, to the parent, and ends if the parent is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+def _serve(pipe: connection.Connection, work: bytes) -> None:
+    """The whole life of a worker: reports whether it can open the work, and does units until the parent ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: it is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    pipe.send_bytes(perform("work", lambda: work, None))
+    with suppress(EOFError):
+        while True:
+            pipe.send_bytes(perform("work", bytes, pipe.recv_bytes()))
 
 
 def _end_with_parent() -> None:
+    """A parent that is killed cannot end its workers."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        while parent.is_alive() and os.getppid() == parent.pid:  # the latter if others hold the parent's files open
-            parent.join(1.0)
-        os._exit(1)
+    assert parent is not None
+    while parent.is_alive() and os.getppid() == parent.pid:  # the latter if others hold the parent's files open
+        parent.join(1.0)
+    os._exit(1)
 
 
 @contextmanager
 def _hold_interrupts() -> Iterator[None]:
-    """A process started in the block receives no Ctrl-C until it unblocks it; one that comes meanwhile waits."""
+    """A process started in the block receives no Ctrl-C; in this one it waits for the end of the block."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -425,73 +389,69 @@ class ProcessBackend(Backend):
 
     def __init__(self, jobs: int, threads: int):
         self.jobs, self.threads = jobs, threads
-        self.processes: set[_Process] = set()
+        self.workers: weakref.WeakSet[_Worker] = weakref.WeakSet()
 
     def run(self, work: Work, units: Iterable[Unit]) -> Iterator[Result]:
         """See `Backend.run`; a process that dies is replaced, and its unit tried three times in all."""
         content = pack(work, "the work")
-        fresh, again = _pack_units(units), deque[_Attempt]()
-        idle: list[_Process] = []
-        busy: dict[Future[bytes], tuple[_Process, _Attempt]] = {}
-        own: set[_Process] = set()
-        false_starts, is_done = 0, False
+        fresh = ((unit, payload, 0) for unit, payload in _pack_units(units))
+        again: deque[tuple[Unit, bytes, int]] = deque()  # with the number of processes that died of it
+        idle: list[_Worker] = []
+        busy: dict[_Worker, tuple[Unit, bytes, int]] = {}
+        false_starts = 0
         try:
-            while not is_done:
-                while len(busy) < self.jobs:
-                    attempt = again.popleft() if again else next(fresh, None)
-                    if isinstance(attempt, Result):
-                        yield attempt
-                    elif attempt is None:
-                        break
-                    else:
-                        process = idle.pop() if idle else _Process(content, self.threads)
-                        own.add(process)
-                        self.processes.add(process)
-                        try:
-                            busy[process.pool.submit(perform, "work", b"", attempt.payload)] = process, attempt
-                        except BrokenProcessPool:  # it died while it had nothing to do
-                            process.end()
-                            again.appendleft(attempt)
-                # A process that left a child with its pipes open is dead although its pool does not notice.
-                wait(busy, timeout=1.0, return_when=FIRST_COMPLETED)
-                ended = [f for f, (process, _) in busy.items() if f.done() or process.process.exitcode is not None]
-                for future in ended:
-                    process, attempt = busy.pop(future)
-                    try:
-                        found = future.result(timeout=0)
-                    except (BrokenProcessPool, CancelledError, TimeoutError):
-                        cause = process.bury()
-                        if process.opening.done() and process.opening.exception() is None:
-                            attempt.deaths += 1
-                        else:
-                            false_starts += 1
-                            _check_starts(false_starts, cause)
-                        if attempt.deaths == MOST_ATTEMPTS:
-                            yield _give_up(attempt.unit, cause)
-                        else:
-                            again.appendleft(attempt)
+            while True:
+                while len(busy) < self.jobs and (attempt := again.popleft() if again else next(fresh, None)):
+                    unit, payload, deaths = attempt
+                    if isinstance(payload, Failure):
+                        yield Result(unit.key, failure=payload, is_last=True)
                         continue
-                    false_starts = 0
-                    idle.append(process)
-                    yield from _read_results(attempt.unit, found, attempt.deaths + 1)
-                is_done = not busy and not again and not ended
+                    worker = idle.pop() if idle else _Worker(content, self.threads)
+                    self.workers.add(worker)
+                    busy[worker] = unit, payload, deaths
+                    if worker.is_open:
+                        worker.send(payload)
+                if not busy:
+                    return
+                # A process that left a child with its pipe open is dead although the pipe is silent.
+                ready = connection.wait([worker.pipe for worker in busy], timeout=1.0)
+                for worker in [each for each in busy if each.pipe in ready or not each.process.is_alive()]:
+                    found = worker.receive()
+                    unit, payload, deaths = busy[worker]
+                    if found is None:
+                        del busy[worker]
+                        cause = worker.end(patience=2.0)
+                        false_starts += not worker.is_open
+                        _check_starts(false_starts, cause)
+                        deaths += worker.is_open
+                        if deaths == MOST_ATTEMPTS:
+                            yield _give_up(unit, cause)
+                        else:
+                            again.appendleft((unit, payload, deaths))
+                    elif worker.is_open:
+                        del busy[worker]
+                        idle.append(worker)
+                        yield from _read_results(unit, found)
+                    else:
+                        list(_read_results(unit, found))  # raises the error of work that cannot be opened
+                        worker.is_open, false_starts = True, 0
+                        worker.send(payload)
         finally:
-            for process in own:
-                process.end()
-            self.processes -= own
+            for worker in (*idle, *busy):
+                worker.end()
 
     def close(self) -> None:
         """Ends all processes, whatever they are doing."""
-        for process in list(self.processes):
-            process.end()
+        for worker in list(self.workers):
+            worker.end()
 
 
-def _check_starts(count: int, cause: str) -> None:
-    if count >= MOST_ATTEMPTS:
+def _check_starts(false_starts: int, cause: str) -> None:
+    if false_starts >= MOST_ATTEMPTS:
         raise ResourceError(
-            f"{count} worker processes in a row died before they could begin ({cause}). In a script, put the call "
-            "under `if __name__ == '__main__':`, because each worker imports the script; if memory is short, use fewer "
-            "jobs (--jobs) or backend='serial'."
+            f"{false_starts} worker processes in a row died before they could begin ({cause}). In a script, put the "
+            "call under `if __name__ == '__main__':`, because each worker imports the script; if memory is short, use "
+            "fewer jobs (--jobs) or backend='serial'."
         )
 
 
@@ -501,19 +461,19 @@ def _check_starts(count: int, cause: str) -> None:
 class RayBackend(Backend):
     """Tasks of a Ray cluster, retried by Ray. If no cluster is named, Ray is started here, without a dashboard."""
 
-    def __init__(self, *, jobs: int | None, threads: int | None, address: str | None, gpus: float | None):
+    def __init__(self, *, jobs: int | None, threads: int | None, address: str | None):
         self.ray = import_ray(is_alone=address is None)
         is_ours = connect_ray(self.ray, address, cores=jobs)
         found = self.ray.cluster_resources()
-        cores, cards = int(found.get("CPU", 1)), found.get("GPU", 0)
-        self.jobs = jobs or int(cards) or max(1, cores)
+        cores, gpus = int(found.get("CPU", 1)), found.get("GPU", 0)
+        self.jobs = jobs or int(gpus) or max(1, cores)
         self.threads = threads or max(1, cores // self.jobs)
         self.task = self.ray.remote(
             max_retries=MOST_ATTEMPTS - 1,
             max_calls=0,  # workers with a GPU stay warm, too
             # Cores are counted where others may want them.
             num_cpus=0 if is_ours or self.jobs > cores else 1,
-            num_gpus=share_gpus(cards, self.jobs, gpus),
+            num_gpus=1 / math.ceil(self.jobs / gpus) if gpus else 0,  # even shares, so that all jobs can run
             scheduling_strategy="SPREAD",
         )(_make_task())
         self._end = weakref.finalize(self, self.ray.shutdown) if is_ours else None
@@ -528,12 +488,12 @@ class RayBackend(Backend):
         busy: dict[Any, Unit] = {}
         try:
             while True:
-                while len(busy) < self.jobs and (attempt := next(fresh, None)) is not None:
-                    if isinstance(attempt, Result):
-                        yield attempt
+                while len(busy) < self.jobs and (packed := next(fresh, None)):
+                    unit, payload = packed
+                    if isinstance(payload, Failure):
+                        yield Result(unit.key, failure=payload, is_last=True)
                     else:
-                        call = self.task.remote(paths, self.threads, key, [stored], attempt.payload)
-                        busy[call] = attempt.unit
+                        busy[self.task.remote(paths, self.threads, key, [stored], payload)] = unit
                 if not busy:
                     return
                 for call in self.ray.wait(list(busy), num_returns=1)[0]:
@@ -553,7 +513,7 @@ class RayBackend(Backend):
         except self.ray.exceptions.RayError as error:
             yield _give_up(unit, f"Ray: {type(error).__name__}")
             return
-        yield from _read_results(unit, found, 1)
+        yield from _read_results(unit, found)
 
     def close(self) -> None:
         """Ends Ray if it was started here; the cluster of an address is left as it was."""
@@ -580,7 +540,7 @@ def _make_task() -> Callable[..., bytes]:
 
 def import_ray(*, is_alone: bool = True) -> ModuleType:
     """Ray, if it is installed."""
-    for name, value in (_RAY_ENVIRONMENT | (_RAY_ALONE if is_alone else {})).items():
+    for name, value in (_RAY_ENVIRONMENT | (_RAY_LOOPBACK if is_alone else {})).items():
         os.environ.setdefault(name, value)
     try:
         return importlib.import_module("ray")
@@ -591,23 +551,6 @@ def import_ray(*, is_alone: bool = True) -> ModuleType:
         ) from error
 
 
-def share_gpus(cards: float, jobs: int, wanted: float | None) -> float:
-    """The GPUs of each job: as wanted if there are so many, else an even share, so that all jobs can run.
-
-    Example:
-        >>> share_gpus(8, 8, None), share_gpus(2, 3, None), share_gpus(0, 4, None)
-        (1.0, 0.5, 0)
-    """
-    if wanted is None:
-        return 1 / math.ceil(jobs / cards) if cards else 0
-    if wanted * jobs > cards:
-        raise UsageError(
-            f"{jobs} jobs with gpus={wanted:g} each need {wanted * jobs:g} GPUs, and Ray has {cards:g}: some would "
-            "wait forever. Use fewer jobs (--jobs) or a smaller share."
-        )
-    return wanted
-
-
 def connect_ray(ray: ModuleType, address: str | None, *, cores: int | None) -> bool:
     """Joins the cluster at an address, or starts Ray on this machine; returns whether it was started."""
     if ray.is_initialized():
@@ -616,24 +559,22 @@ def connect_ray(ray: ModuleType, address: str | None, *, cores: int | None) -> b
     if address is None:
         options |= {"include_dashboard": False, "num_cpus": max(cores or 0, os.cpu_count() or 1)}
     handler = signal.getsignal(signal.SIGTERM)  # Ray installs one that prints pages of addresses
-    for starts_left in reversed(range(_RAY_STARTS if address is None else 1)):
+    for attempts_left in reversed(range(_RAY_STARTS if address is None else 1)):
         try:
             host, _, port = (address or "").removeprefix("ray://").rpartition(":")
             if host and port.isdecimal():  # Ray itself would try for minutes
-                socket.create_connection((host, int(port)), timeout=_RAY_PATIENCE).close()
+                socket.create_connection((host, int(port)), timeout=10.0).close()
             ray.init(**options)
             break
         except Exception as error:
-            if starts_left:
-                ray.shutdown()
-                continue
-            reason = _shorten(error)
-            raise ResourceError(
-                f"Ray cannot be started here ({reason}). Use --backend processes instead."
-                if address is None
-                else f"Ray cannot be reached at '{address}' ({reason}). Start a cluster with `ray start --head`; if it "
-                "requires a token, set RAY_AUTH_MODE=token. Or unset RAY_ADDRESS."
-            ) from error
+            ray.shutdown()
+            if not attempts_left:
+                raise ResourceError(
+                    f"Ray cannot be started here ({_shorten(error)}). Use --backend processes instead."
+                    if address is None
+                    else f"Ray cannot be reached at '{address}' ({_shorten(error)}). Start a cluster with `ray start "
+                    "--head`; if it requires a token, set RAY_AUTH_MODE=token. Or unset RAY_ADDRESS."
+                ) from error
         finally:
             if threading.current_thread() is threading.main_thread() and handler is not None:
                 signal.signal(signal.SIGTERM, handler)

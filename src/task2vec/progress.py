@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def show_progress(show: bool | Report) -> Iterator[Report]:
     if not console.is_terminal and not console.is_jupyter:
         yield _print_lines()
         return
-    columns = (TextColumn("{task.description:>9}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description:>9}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bars:
         known: dict[str, TaskID] = {}
 
@@ -74,27 +74,12 @@ def _print_lines() -> Report:
 
 def track(items: Iterable[T], total: int, *, what: str, progress: bool) -> Iterator[T]:
     """The items unchanged; if `progress`, with a bar on standard error once two seconds have passed."""
-    bar = None
-    begin = time.monotonic()
-    try:
+    step, begin = None, time.monotonic()
+    with ExitStack() as stack:
         for count, item in enumerate(items, start=1):
-            if progress and bar is None and time.monotonic() - begin > BAR_AFTER:
-                bar = _start_bar(what, total)
-            if bar is not None:
-                bar.update(bar.task_ids[0], completed=count)
+            if step is not None:
+                step(1)
+            elif progress and time.monotonic() - begin > BAR_AFTER:  # most readings end before they need Rich
+                step = stack.enter_context(show_progress(True))(what, total)
+                step(count)
             yield item
-    finally:
-        if bar is not None:
-            bar.stop()
-
-
-def _start_bar(what: str, total: int):
-    """A running bar; rich is imported here because most readings end before they need it."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    bar.add_task(what, total=total)
-    bar.start()
-    return bar

@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from task2vec.errors import ResourceError
+
 PARTIAL = ".partial"
 _LONGEST = 200  # letters of a name that leave room for more
 
@@ -15,6 +17,22 @@ def write_whole(path: Path, content: bytes) -> None:
     """Writes `content` to `path`, whole or not at all; see `open_whole`."""
     with open_whole(path) as file:
         file.write(content)
+
+
+def write_file(path: Path, content: bytes) -> Path:
+    """Writes a result to the path that a user chose, whole or not at all, and returns the path.
+
+    Raises:
+        ResourceError: It cannot be written there.
+    """
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise ResourceError(
+            f"cannot write '{path}': {error.strerror or error}. Nothing was left behind. "
+            "Choose an existing folder that you may write to."
+        ) from error
+    return path
 
 
 @contextmanager

@@ -35,7 +35,6 @@ def test_the_kinds_are_the_public_names():
     assert all(getattr(distance, name) is kind and kind.name == name for name, kind in KINDS.items())
     assert METRICS == ["centred_log_euclidean", "euclidean", "jensen_shannon", "log_euclidean"]
     assert [name for name in NAMES if not KINDS[name].is_symmetric] == ["asymmetric", "kl"]
-    assert all(kind.lower_is_closer for kind in KINDS.values())
 
 
 @pytest.mark.parametrize("name", PROPER)
@@ -123,13 +122,9 @@ COUNTEREXAMPLES = {
 
 def test_every_kind_is_a_metric_or_has_a_counterexample():
     assert sorted([*METRICS, *COUNTEREXAMPLES]) == NAMES
-
-
-@pytest.mark.parametrize("name", sorted(COUNTEREXAMPLES))
-def test_the_others_have_a_counterexample(name):
-    a, b, c = (make(values, prior=1e-12) for values in COUNTEREXAMPLES[name])
-    kind = KINDS[name]
-    assert kind(a, c) > (kind(a, b) + kind(b, c)) + 1e-3
+    for name, triple in COUNTEREXAMPLES.items():
+        a, b, c = (make(values, prior=1e-12) for values in triple)
+        assert KINDS[name](a, c) > (KINDS[name](a, b) + KINDS[name](b, c)) + 1e-3, name
 
 
 def test_the_counterexample_of_the_symmetric_distance_is_no_matter_of_rounding():
@@ -161,20 +156,13 @@ def test_asymmetric_is_the_papers_formula():
     assert asymmetric(source, source) == -0.15 * complexity < 0
 
 
-def test_asymmetric_brings_complex_sources_closer():
-    target = make([1.0, 1.0, 1.0], prior=1.0)
-    easy, hard = make([0.2, 0.1, 0.2], prior=1.0), make([3.0, 30.0, 400.0], prior=1.0)
-    gain = {e: symmetric(e, target) - asymmetric(e, target) for e in (easy, hard)}
-    assert gain[hard] > 10 * gain[easy] > 0
-
-
-@pytest.mark.parametrize("alpha", [-0.1, float("nan"), float("inf")])
-def test_an_invalid_alpha_is_refused(alpha):
+def test_an_invalid_alpha_is_refused():
     a = make([1.0, 2.0])
-    with pytest.raises(UsageError, match="alpha="):
-        asymmetric(a, a, alpha=alpha)
-    with pytest.raises(UsageError, match="alpha="):
-        replace(asymmetric, alpha=alpha)
+    for alpha in (-0.1, math.nan, math.inf):
+        with pytest.raises(UsageError, match="alpha="):
+            asymmetric(a, a, alpha=alpha)
+        with pytest.raises(UsageError, match="alpha="):
+            replace(asymmetric, alpha=alpha)
 
 
 # --- the symmetric distance -------------------------------------------------------------------------------------------
@@ -190,15 +178,9 @@ def test_symmetric_equals_the_paper_on_long_vectors():
     a, b = np.exp(2 * np.random.default_rng(0).normal(size=(2, 21008)))
     assert symmetric(make(a), make(b)) == pytest.approx(papers_formula(a, b), rel=1e-10)
     assert symmetric(make([1.0, 2.0]), make([2.0, 1.0])) == pytest.approx(0.2, rel=1e-12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 30).flatmap(lambda n: st.tuples(*[arrays.arrays(float, n, elements=anything)] * 2)))
-def test_any_two_vectors_have_a_distance(pair):
-    a, b = make(pair[0]), make(pair[1])
-    there = symmetric(a, b)
-    assert math.isfinite(there) and 0 <= there < 1 and there == symmetric(b, a)
-    assert symmetric(a, a) == 0.0 and symmetric(a, make(pair[0])) == 0.0
+    assert symmetric(make([1.0, 1.0], prior=1.0), make([1.0, 3.0], prior=1.0)) == pytest.approx(
+        papers_formula(np.array([2.0, 2.0]), np.array([2.0, 4.0])), rel=1e-10
+    )
 
 
 def test_a_large_common_factor_is_no_difference_and_opposite_tasks_are_nearly_one_apart():
@@ -217,12 +199,6 @@ def test_small_differences_do_not_drown_in_rounding():
         assert symmetric(make(a), make(a * np.exp(step * u))) == pytest.approx(np.var(step * u) / 2, rel=1e-2)
 
 
-def test_priors_of_different_sizes_count():
-    assert symmetric(make([1.0, 1.0], prior=1.0), make([1.0, 3.0], prior=1.0)) == pytest.approx(
-        papers_formula(np.array([2.0, 2.0]), np.array([2.0, 4.0])), rel=1e-10
-    )
-
-
 def test_different_probes_are_never_compared():
     a = make([1.0, 2.0], task="birds")
     with pytest.raises(ProbeMismatchError, match=r"'birds' with 'a'.*net and other.*task2vec embed --probe net a"):
@@ -233,15 +209,10 @@ def test_different_probes_are_never_compared():
         symmetric(a, make([1.0, 2.0, 3.0], fingerprint="q"))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("method", "direct"), ("dtype", "bfloat16"), ("beta", 1e-3), ("balance", False)]
-)
-def test_settings_that_change_the_numbers_are_never_mixed(name, value):
-    with pytest.raises(SettingsMismatchError, match=f"{name}={value}"):
-        symmetric(make([1.0, 2.0]), make([1.0, 2.0], **{name: value}))
-
-
-def test_settings_that_do_not_are_no_obstacle():
+def test_settings_that_change_the_numbers_are_never_mixed():
+    for name, value in {"method": "direct", "dtype": "bfloat16", "beta": 1e-3, "balance": False}.items():
+        with pytest.raises(SettingsMismatchError, match=f"{name}={value}"):
+            symmetric(make([1.0, 2.0]), make([1.0, 2.0], **{name: value}))
     a, b = make([1.0, 2.0], seed=0, max_samples=400), make([2.0, 1.0], seed=1, max_samples=50)
     assert symmetric(a, replace(b, probe="renamed")) == pytest.approx(0.2)  # the fingerprint decides, not the name
 

@@ -88,7 +88,7 @@ def test_twins_count_as_batches_of_both_collections():
 
 
 def test_the_error_is_the_spread_over_new_draws_and_that_of_pairs_is_not():
-    found = [measure(draw(12, seed, between=0.4)[0]) for seed in range(100)]
+    found = [measure(draw(12, seed, between=0.4)[0]) for seed in range(60)]
     spread = np.std([one.coefficient.value for one in found], ddof=1)
     reported = math.sqrt(np.mean([one.coefficient.stderr**2 for one in found]))
     assert 0.85 * spread < reported < 1.35 * spread
@@ -101,7 +101,7 @@ def test_the_error_is_the_spread_over_new_draws_and_that_of_pairs_is_not():
 
 
 def test_a_collection_of_one_kind_has_noise_alone():
-    found = [measure(*draw(8, seed, between=0.0)) for seed in range(40)]
+    found = [measure(*draw(8, seed, between=0.0)) for seed in range(25)]
     excess = np.array([one.excess.value for one in found])
     assert abs(excess.mean()) < 4 * excess.std(ddof=1) / math.sqrt(len(excess))
     assert np.mean([abs(one.excess.value) < 2 * one.excess.stderr for one in found]) > 0.8
@@ -110,7 +110,7 @@ def test_a_collection_of_one_kind_has_noise_alone():
 
 
 def test_two_draws_of_one_collection_are_no_farther_apart_than_they_are_themselves():
-    same = [measure_cross(draw(8, seed)[0], draw(8, seed + 1000)[0]) for seed in range(40)]
+    same = [measure_cross(draw(8, seed)[0], draw(8, seed + 1000)[0]) for seed in range(25)]
     excess = np.array([one.excess.value for one in same])
     assert abs(excess.mean()) < 4 * excess.std(ddof=1) / math.sqrt(len(excess))
     spread = math.sqrt(np.mean([one.excess.stderr**2 for one in same]))

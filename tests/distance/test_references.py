@@ -171,13 +171,11 @@ def test_what_was_not_measured_stays_unknown():
     ("errors", "own", "kind", "words"),
     [
         ([[0.2, 0.3]], None, UsageError, r"shape \(1, 2\).*Pass own="),
-        ([[0.2, 0.3]], [0.2, 0.3], UsageError, r"own has 2 errors and errors has 1 rows.*transpose"),
-        ([[0.2, 0.3], [0.5, 0.0]], None, DataError, r"task 1 is 0 \(1 of 2 tasks"),
+        ([[0.2, 0.3]], [0.2, 0.3], UsageError, r"own errors of shape \(2,\).*transpose"),
+        ([[0.2, 0.3], [0.5, 0.0]], None, DataError, r"own\[1\] is 0"),
         ([[0.2, -0.3], [0.5, 0.1]], None, DataError, r"errors\[0, 1\] is -0.3"),
         ([[0.2]], [math.inf], DataError, r"own\[0\] is inf"),
-        ([0.2, 0.3], None, UsageError, r"errors has shape \(2,\)"),
-        (np.empty((0, 0)), None, UsageError, "errors has shape"),
-        ([["low", "high"]], None, UsageError, "not an array of numbers"),
+        ([0.2, 0.3], None, UsageError, r"errors of shape \(2,\)"),
     ],
 )
 def test_invalid_errors_are_refused(errors, own, kind, words):

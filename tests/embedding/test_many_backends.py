@@ -128,7 +128,7 @@ def test_tasks_of_a_group_that_were_finished_before_it_failed_stay_finished():
             (unit,) = units
             values = list(work.open()(unit.payload))
             yield from (Result(unit.key, value) for value in values[:3])
-            yield Result(unit.key, failure=Failure("ResourceError", "it stumbled", 5, 3), is_last=True)
+            yield Result(unit.key, failure=Failure("ResourceError", "it stumbled", 5), is_last=True)
 
     found = run(ask_binary(4), Failing())
     assert [result.embedding is None for result in found] == [False, False, False, True]

@@ -67,7 +67,6 @@ class Distance:
         is_metric: it obeys the triangle inequality among tasks without dead filters (a filter that is left out for one
             pair and counted for another can break it).
         highest: the largest possible value. The smallest is 0, except for the asymmetric distance.
-        lower_is_closer: true of every distance here; for callers that handle similarities as well.
     """
 
     name: str
@@ -75,7 +74,6 @@ class Distance:
     is_symmetric: bool = True
     is_metric: bool = False
     highest: float = math.inf
-    lower_is_closer: bool = True
 
     def __call__(self, a: Embedding, b: Embedding) -> float:
         """The distance from `a` to `b`; embeddings of different probes or settings are refused."""
@@ -301,21 +299,7 @@ correlation = Distance("correlation", _correlation, highest=2.0)
 log_euclidean = Distance("log_euclidean", _log_euclidean, is_metric=True)
 centred_log_euclidean = Distance("centred_log_euclidean", _centred_log_euclidean, is_metric=True)
 
-KINDS: dict[str, Distance] = {
-    kind.name: kind
-    for kind in (
-        symmetric,
-        asymmetric,
-        cosine,
-        euclidean,
-        kl,
-        jeffreys,
-        jensen_shannon,
-        correlation,
-        log_euclidean,
-        centred_log_euclidean,
-    )
-}
+KINDS = {kind.name: kind for kind in list(globals().values()) if isinstance(kind, Distance)}
 
 
 def find_kind(kind: str | Distance) -> Distance:

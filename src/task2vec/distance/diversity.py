@@ -117,13 +117,14 @@ def diversity(
     """
     kind = _check_kind(kind)
     _check_counts("batches", batches, twins)
-    apart = _measure((batches, twins), (batches, twins), kind, device)
-    coefficient = _Jackknife(_mean_of_pairs(apart), [_mean_of_pairs(_without(apart, i)) for i in range(len(apart))])
+    pairs, pairs_without = _mean_of_pairs(_measure((batches, twins), (batches, twins), kind, device))
+    coefficient = _spread(pairs, pairs_without)
     if twins is None:
-        return Diversity(coefficient.spread(), None, None, len(batches), kind.name)
+        return Diversity(coefficient, None, None, len(batches), kind.name)
     near = np.diagonal(pairwise(batches, kind, others=twins, device=device).values)
-    floor = _Jackknife(float(near.mean()), [float(np.delete(near, i).mean()) for i in range(len(near))])
-    return Diversity(coefficient.spread(), floor.spread(), coefficient.minus(floor).spread(), len(batches), kind.name)
+    floor, floor_without = near.mean(), (near.sum() - near) / (len(near) - 1)
+    excess = _spread(pairs - floor, pairs_without - floor_without)
+    return Diversity(coefficient, _spread(floor, floor_without), excess, len(batches), kind.name)
 
 
 def cross_diversity(
@@ -156,40 +157,22 @@ def cross_diversity(
     sides = [(batches, None if twins is None else twins[0]), (others, None if twins is None else twins[1])]
     for name, side in zip(("batches", "others"), sides, strict=True):
         _check_counts(name, *side)
-    one, other, across = (_measure(a, b, kind, device) for a, b in [(sides[0],) * 2, (sides[1],) * 2, tuple(sides)])
-    rows, columns = range(len(one)), range(len(other))
-    cross = _Jackknife(
-        float(across.mean()),
-        [float(np.delete(across, i, axis=0).mean()) for i in rows],
-        [float(np.delete(across, j, axis=1).mean()) for j in columns],
-    )
-    alone = [_mean_of_pairs(one), _mean_of_pairs(other)]
-    own = _Jackknife(
-        sum(alone) / 2,
-        [(_mean_of_pairs(_without(one, i)) + alone[1]) / 2 for i in rows],
-        [(alone[0] + _mean_of_pairs(_without(other, j))) / 2 for j in columns],
-    )
+    (one, one_without), (other, other_without) = (_mean_of_pairs(_measure(side, side, kind, device)) for side in sides)
+    across = _measure(sides[0], sides[1], kind, device)
+    cross = across.mean()
+    cross_without = [(across.sum() - across.sum(1 - axis)) / (across.size - across.shape[1 - axis]) for axis in (0, 1)]
+    own, own_without = (one + other) / 2, [(one_without + other) / 2, (one + other_without) / 2]
+    coefficient = _spread(cross, *cross_without)
+    excess = _spread(cross - own, *(a - b for a, b in zip(cross_without, own_without, strict=True)))
+    alignment = Spread(1 - coefficient.value, coefficient.stderr) if kind.highest == 1 else None
     counts = len(batches), len(others)
-    alignment = Spread(1 - cross.value, cross.spread().stderr) if kind.highest == 1 else None
-    return CrossDiversity(cross.spread(), alignment, own.spread(), cross.minus(own).spread(), counts, kind.name)
+    return CrossDiversity(coefficient, alignment, _spread(own, *own_without), excess, counts, kind.name)
 
 
-class _Jackknife:
-    """A number, and what it is without each of the batches, of one collection or of several independent ones."""
-
-    def __init__(self, value: float, *without: Sequence[float]):
-        """Keep them."""
-        self.value, self.without = value, [np.array(each) for each in without]
-
-    def minus(self, other: "_Jackknife") -> "_Jackknife":
-        """The difference of two numbers from the same batches."""
-        pairs = zip(self.without, other.without, strict=True)
-        return _Jackknife(self.value - other.value, *((a - b).tolist() for a, b in pairs))
-
-    def spread(self) -> Spread:
-        """The number with its standard error: the variances of independent collections add up."""
-        parts = [(len(each) - 1) / len(each) * float(np.square(each - each.mean()).sum()) for each in self.without]
-        return Spread(self.value, float(np.sqrt(sum(parts))))
+def _spread(value: float, *without: np.ndarray) -> Spread:
+    """The number with its error, from what it is without each batch; variances of independent collections add up."""
+    parts = [(len(each) - 1) / len(each) * np.square(each - each.mean()).sum() for each in without]
+    return Spread(float(value), float(np.sqrt(sum(parts))))
 
 
 Side = tuple[Sequence[Embedding], Sequence[Embedding] | None]
@@ -204,14 +187,11 @@ def _measure(side: Side, other: Side, kind: Distance, device: str | None) -> np.
     return np.mean([pairwise(a, kind, others=b, device=device).values for a in rows for b in columns], axis=0)
 
 
-def _mean_of_pairs(apart: np.ndarray) -> float:
-    """The mean over all pairs of different batches."""
-    count = len(apart)
-    return float((apart.sum() - np.trace(apart)) / (count * (count - 1)))
-
-
-def _without(apart: np.ndarray, number: int) -> np.ndarray:
-    return np.delete(np.delete(apart, number, axis=0), number, axis=1)
+def _mean_of_pairs(apart: np.ndarray) -> tuple[float, np.ndarray]:
+    """The mean over all pairs of different batches, and the same without each of the batches."""
+    count, apart = len(apart), apart - np.diag(np.diagonal(apart))
+    total = apart.sum()
+    return total / (count * (count - 1)), (total - apart.sum(0) - apart.sum(1)) / ((count - 1) * (count - 2))
 
 
 def _check_kind(kind: str | Distance) -> Distance:

@@ -36,14 +36,13 @@ from task2vec.distance.distances import (
     symmetric_from_sums,
 )
 from task2vec.embedding import Embedding, trivial
-from task2vec.errors import DataError, MissingExtraError, ResourceError, UsageError
+from task2vec.errors import DataError, UsageError
 from task2vec.progress import Report, silent
-from task2vec.storage import write_whole
+from task2vec.storage import write_file
 from task2vec.text import escape_formula
 
 if TYPE_CHECKING:
     import torch
-    from pandas import DataFrame  # pyright: ignore[reportMissingImports]
     from torch import Tensor
 
 # Numbers of a block that fit into a processor's cache or keep a GPU busy: of sums and, in float64, of formulas.
@@ -107,11 +106,6 @@ class DistanceMatrix:
         """Rows and columns."""
         return len(self.rows), len(self.columns)
 
-    @property
-    def T(self) -> "DistanceMatrix":
-        """Columns as rows."""
-        return DistanceMatrix(self.values.T, self.columns, self.rows, self.kind)
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """The values, for NumPy: a copy unless that is forbidden, since some libraries write into what they get."""
         return np.array(self.values, dtype=dtype, copy=copy is not False)
@@ -119,8 +113,7 @@ class DistanceMatrix:
     def nearest(self, name: str, k: int = 5) -> list[tuple[str, float]]:
         """The `k` columns closest to the row `name`, the closest first; among the rows' own tasks, without itself.
 
-        Ties are in the order of the columns. Where the distance has a direction rows are sources: use `.T` to rank the
-        sources for a target.
+        Ties are in the order of the columns. Where the distance has a direction rows are sources.
         """
         if self.rows.count(name) != 1:
             known = "no row is" if name not in self.rows else "several rows are"
@@ -135,31 +128,14 @@ class DistanceMatrix:
         order = [index for index in np.argsort(row, kind="stable") if not (is_square and index == own)]
         return [(self.columns[index], float(row[index])) for index in order[:k]]
 
-    def to_pandas(self) -> "DataFrame":
-        """A data frame with the tasks as index and columns."""
-        try:
-            from pandas import DataFrame  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise MissingExtraError(
-                "to_pandas() needs pandas, which is not installed. Install it: pip install pandas; or use save_csv()"
-            ) from error
-        return DataFrame(self.values.copy(), index=list(self.rows), columns=list(self.columns))
-
     def save_csv(self, path: str | Path) -> Path:
         """Writes the table to `path`, whole or not at all, and returns it; the numbers keep all their digits."""
-        path, text = Path(path), io.StringIO(newline="")
+        text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([self.kind, *map(escape_formula, self.columns)])
         rows = zip(self.rows, self.values.tolist(), strict=True)
         writer.writerows([escape_formula(name), *map(repr, row)] for name, row in rows)
-        try:
-            write_whole(path, text.getvalue().encode())
-        except OSError as error:
-            raise ResourceError(
-                f"cannot write the distances to '{path}': {error.strerror}. No partial file was left. Choose another "
-                "path."
-            ) from error
-        return path
+        return write_file(Path(path), text.getvalue().encode())
 
 
 def pairwise(

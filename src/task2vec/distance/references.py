@@ -114,46 +114,23 @@ def transfer(errors: ArrayLike, own: ArrayLike | None = None) -> np.ndarray:
         >>> transfer([[0.2, float("nan")]], own=[0.4]).tolist()
         [[-0.5, nan]]
     """
-    measured = _check_errors("errors", errors, 2)
-    if own is None and measured.shape[0] != measured.shape[1]:
+    measured = np.asarray(errors, dtype=np.float64)
+    base = np.diagonal(measured) if own is None and measured.ndim == 2 else np.asarray(own, dtype=np.float64)
+    if measured.ndim != 2 or base.shape != measured.shape[:1] or (own is None and len(base) != measured.shape[1]):
         raise UsageError(
-            f"errors has shape {measured.shape} (tasks, experts): without one expert per task, in the same order, the "
-            "diagonal does not hold the tasks' own errors. Pass own=, the error of every task without transfer."
+            f"errors of shape {measured.shape} and own errors of shape {base.shape} do not match: rows are tasks, "
+            "columns are experts, and without own= there is one expert per task, in the same order. Pass own=, the "
+            "error of every task without transfer, or the transpose of errors."
         )
-    base = np.diagonal(measured) if own is None else _check_errors("own", own, 1)
-    if len(base) != len(measured):
-        raise UsageError(
-            f"own has {len(base)} errors and errors has {len(measured)} rows: one is needed per task. Rows of errors "
-            "are tasks, columns are experts; pass its transpose if yours is the other way round."
-        )
-    perfect = np.flatnonzero(base == 0)
-    if len(perfect):
-        raise DataError(
-            f"the own error of task {perfect[0]} is 0 ({len(perfect)} of {len(base)} tasks), and D_ft divides by it. "
-            "Measure it on more test images, or leave these tasks out."
-        )
+    for name, values, is_wrong in (("errors", measured, measured < 0), ("own", base, base <= 0)):
+        wrong = np.argwhere(is_wrong | np.isinf(values)).tolist()
+        if wrong:
+            raise DataError(
+                f"{name}{wrong[0]} is {values[tuple(wrong[0])]:g}: errors are positive numbers, and D_ft divides by a "
+                "task's own error. Measure it on more test images, leave the task out, or use NaN for what was not "
+                "measured."
+            )
     return (measured - base[:, None]) / base[:, None]
-
-
-def _check_errors(name: str, values: ArrayLike, ndim: int) -> np.ndarray:
-    """The values as float64; NaN stands for what was not measured."""
-    try:
-        found = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{name} is not an array of numbers ({error}). Use NaN for what was not measured.") from error
-    if found.ndim != ndim or not found.size:
-        raise UsageError(
-            f"{name} has shape {found.shape}, where {'(tasks, experts)' if ndim == 2 else '(tasks,)'} is needed to "
-            "assign each error to its task. Reshape it."
-        )
-    wrong = np.argwhere((found < 0) | np.isinf(found))
-    if len(wrong):
-        where = tuple(int(index) for index in wrong[0])
-        raise DataError(
-            f"{name}{list(where)} is {found[where]:g}, which is not a test error, so ratios to it mean nothing. "
-            "Pass shares or percentages of wrong predictions, and NaN for what was not measured."
-        )
-    return found
 
 
 def domain(a: DomainEmbedding, b: DomainEmbedding, *, kind: str = "cosine") -> float:

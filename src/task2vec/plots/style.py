@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from task2vec import storage
 from task2vec.errors import MissingExtraError, ResourceError, UsageError
+from task2vec.storage import write_file
 from task2vec.text import escape_formula
 
 if TYPE_CHECKING:
@@ -175,18 +175,6 @@ def _format_cell(value: Any) -> Any:
     if isinstance(value, float) or hasattr(value, "dtype"):
         return f"{float(value):.6g}" if math.isfinite(value) else ""
     return value
-
-
-def write_file(path: Path, content: bytes) -> Path:
-    """Writes a file that is whole or absent, and returns its path."""
-    try:
-        storage.write_whole(path, content)
-    except OSError as error:
-        raise ResourceError(
-            f"cannot write '{path}': {error.strerror or error}. Nothing was left behind. "
-            "Choose an existing folder that you may write to."
-        ) from error
-    return path
 
 
 def make_folder(folder: str | Path) -> Path:
