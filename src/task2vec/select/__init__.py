@@ -30,10 +30,10 @@ if TYPE_CHECKING:
         metatask_from_csv,
         metatask_from_library,
     )
-    from task2vec.select.model_space import ModelSpace, ModelSpaceSettings, fit_model_space
+    from task2vec.select.model_space import ModelSpace, fit_model_space
     from task2vec.select.recommend import choose_space, find_metatask
     from task2vec.select.report import Recommendation, Row, format_shots
-    from task2vec.select.scores import SCORES, FeatureScores, Score, score_features
+    from task2vec.select.scores import SCORES, SOURCE_SCORES, FeatureScores, score_features
     from task2vec.select.strategies import (
         AVERAGE_BEST,
         SCORE_NAMES,
