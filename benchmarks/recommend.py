@@ -17,7 +17,7 @@ import task2vec as t2v
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
 from task2vec.library import MeasuredError
 from task2vec.select.combined import fit_with_heads, predict_conditioned
-from task2vec.select.recommend import _select_bundled
+from task2vec.select.recommend import select_space
 from task2vec.select.strategies import Prediction
 
 PROBE, METHOD = "tf_efficientnet_lite0", "robust"
@@ -116,7 +116,7 @@ def _embedding(whole: MetaTask, row: int) -> t2v.Embedding:
 def time_recommendation(clock: Callable[[], float]) -> tuple[float, float]:
     """Seconds of the first recommendation after import, and of the next ones."""
     fit_with_heads.cache_clear()
-    _select_bundled.cache_clear()
+    select_space.cache_clear()
     embedding = _embedding(t2v.bundled_metatask(), 0)
     new = t2v.Embedding(
         "mine",

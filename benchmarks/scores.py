@@ -26,7 +26,7 @@ from benchmarks.material import SIZE, missing_material  # noqa: E402
 from benchmarks.measure import describe_machine, show_table  # noqa: E402
 from task2vec.experts.linear_probe import compute_features, prepare_features  # noqa: E402
 from task2vec.progress import silent  # noqa: E402
-from task2vec.select import SCORES  # noqa: E402
+from task2vec.select import SCORES, SOURCE_SCORES  # noqa: E402
 
 SHAPES = (
     (300, 512, 10),
@@ -56,7 +56,7 @@ def judge_noise(shared: Path) -> dict[str, dict[str, float]]:
         "noise": (noise, labels),
         "shuffled labels": (features, shuffled),
     }
-    names = [name for name, score in SCORES.items() if not score.needs_source]
+    names = [name for name in SCORES if name not in SOURCE_SCORES]
     found = {
         case: t2v.score_features(some, own, classes=len(task.classes), which=names)
         for case, (some, own) in cases.items()

@@ -22,6 +22,7 @@ METHODS = ("robust", "direct", "variational")
 PROBES = {"tf_efficientnet_lite0 at 64 pixels": lambda: t2v.load_probe(size=64), "odd": lambda: make_case("odd")}
 DISTANCES = ("symmetric", "asymmetric", "cosine", "euclidean", "correlation", "log_euclidean")
 DISTANCES += ("centred_log_euclidean", "jeffreys", "kl", "jensen_shannon")
+EVALUATE = ["evaluate", "--strategy", "symmetric", "--strategy", "combined"]
 MACHINE = f"{platform.machine()} {torch.__version__} {torch.backends.cpu.get_cpu_capability()}"
 
 
@@ -68,7 +69,7 @@ def freeze_commands(folder: Path) -> dict:
         "embed": ["embed", str(folder / "task0"), "--size", "32", *library],
         "nearest": ["nearest", "task0", *library],
         "recommend": ["recommend", str(folder / "known.t2v.safetensors"), "--no-library"],
-        "evaluate": ["evaluate", "--strategy", "symmetric", "--strategy", "combined"],
+        "evaluate labels": [*EVALUATE, "--kind", "labels"],
     }
     run_command(["embed", str(folder / "task1"), "--size", "32", *library])
     return {name: json.loads(run_command([*words, "--json"])) for name, words in commands.items()}
@@ -138,8 +139,14 @@ FROZEN = json.loads(FILE.read_text()) if FILE.exists() else {}
 IS_SAME_MACHINE = FROZEN.get("machine") == MACHINE
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize(
+    ("probe", "method"),
+    [
+        pytest.param(probe, method, marks=pytest.mark.long if probe != "odd" and method == "variational" else ())
+        for probe in PROBES
+        for method in METHODS
+    ],
+)
 def test_embeddings_are_as_they_were(probe, method):
     tolerance = 1e-6 if IS_SAME_MACHINE else 0.05
     for one in embed_samples(probe, method):
@@ -155,9 +162,14 @@ def test_distances_are_as_they_were():
 
 
 def test_commands_print_what_they_printed(tmp_path):
-    found = freeze_commands(tmp_path)
-    tolerance = 1e-6 if IS_SAME_MACHINE else 0.2
-    assert find_differences(FROZEN["commands"], found, tolerance) == []
+    for name, found in freeze_commands(tmp_path).items():
+        assert find_differences(FROZEN["commands"][name], found, 1e-6 if IS_SAME_MACHINE else 0.2, name) == []
+
+
+@pytest.mark.long
+def test_strategies_on_the_whole_bundle_are_as_they_were():
+    found = json.loads(run_command([*EVALUATE, "--json"]))
+    assert find_differences(FROZEN["commands"]["evaluate"], found, 1e-6 if IS_SAME_MACHINE else 0.2) == []
 
 
 def test_an_exported_library_is_read_as_it_was_written(tmp_path):
@@ -177,7 +189,7 @@ if __name__ == "__main__":
             "machine": MACHINE,
             "embeddings": freeze_embeddings(),
             "distances": freeze_distances(),
-            "commands": freeze_commands(Path(scratch)),
+            "commands": freeze_commands(Path(scratch)) | {"evaluate": json.loads(run_command([*EVALUATE, "--json"]))},
         }
         export_library(Path(scratch))
     FILE.write_text(json.dumps(frozen, indent=1) + "\n")

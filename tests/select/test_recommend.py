@@ -3,7 +3,6 @@
 import ast
 import csv
 import json
-import sys
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
@@ -265,7 +264,7 @@ def test_what_cannot_be_meant_is_refused(world):
     with pytest.raises(ProbeMismatchError, match=r"by other at 64 pixels .* by: net at 64 pixels \(robust\)") as told:
         ask(world, space="other", weights="cd")
     assert "task2vec embed FOLDER --probe net --size 64" in str(told.value)
-    with pytest.raises(SettingsMismatchError, match=r"method=direct.*method=robust"):
+    with pytest.raises(SettingsMismatchError, match="method=robust and method=direct"):
         ask(world, method="direct")
 
 
@@ -297,7 +296,7 @@ def test_the_line_that_loads_is_one_call_with_one_text(text, library):
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def test_values_are_plain_and_frozen(world, tmp_path, monkeypatch):
+def test_values_are_plain_and_frozen(world, tmp_path):
     advice = ask(world)
     with pytest.raises(FrozenInstanceError):
         advice.rows[0].rank = 2
@@ -307,9 +306,6 @@ def test_values_are_plain_and_frozen(world, tmp_path, monkeypatch):
         rows = list(csv.DictReader(file))
     assert [row["model"] for row in rows] == names_of((*advice.rows, *advice.others))
     assert float(rows[0]["error"]) == advice.rows[0].error and rows[0]["is_loadable"] == "True"
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="pip install pandas"):
-        advice.to_pandas()
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -411,10 +407,12 @@ def test_tasks_of_the_library_in_another_space_and_older_protocols_are_noted(wor
 
 def test_what_the_library_measured_on_the_task_itself_counts(world, library):
     fill_library(library)
-    advice = recommend(embed("own 0", 50), evidence=world, library=library, strategy="kernel symmetric")
+    advice = recommend(embed("own 0", 50), evidence=world, library=library)
     assert advice["mine"].measured == pytest.approx(0.155) and advice["mine"].splits == 2
     assert advice["tf_efficientnet_lite0"].measured == pytest.approx(0.305)
     assert advice.choice == "mine" and "measured test error 15.5 %" in advice.verdict and "on 15 tasks" in advice.known
+    plain = recommend(embed("own 0", 50), evidence=world, library=library, strategy="average_best")
+    assert plain["mine"].measured is None and has_note(plain, "only strategy 'combined' uses them")
 
 
 # --- given the task's own head and measured errors -------------------------------------------------------------------
@@ -598,18 +596,17 @@ def task():
 
 
 def test_the_best_of_those_that_are_here_are_measured(seen_world, task, networks):
-    options = {"evidence": seen_world, "device": "cpu", "strategy": "average_best"}
-    before, advice = recommend(task, **options), recommend(task, measure_top=1, seeds=2, **options)
+    options = {"evidence": seen_world, "device": "cpu"}
+    advice = recommend(task, measure_top=1, seeds=2, **options)
     assert networks == [("timm:tf_efficientnet_lite1", 112, False)]
     (row,) = [row for row in advice.rows if row.measured is not None]
     own = linear_error(make_model("x", seed=2), task, ErrorProtocol("half"), seeds=(0, 1), device="cpu")
     assert row.model == BEST and row.splits == 2
     assert row.measured == pytest.approx(sum(error.error for error in own) / 2)
     assert row.measured_low <= row.measured <= row.measured_high and not advice.is_interrupted
-    assert advice.choice == row.model and "measured test error" in advice.verdict
-    moved = row.measured - before[BEST].error  # and predictions of the others move with it
-    assert advice["mobilenet_v2"].error == pytest.approx(min(max(before["mobilenet_v2"].error + moved, 0), 1))
-    assert has_note(advice, "than predicted")
+    assert "measured test error" in advice.verdict
+    with pytest.raises(UsageError, match="has no model of noise"):
+        recommend(task, measure_top=1, strategy="average_best", **options)
 
 
 def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task, networks, library):
@@ -637,7 +634,7 @@ def test_an_interrupt_loses_nothing_that_was_measured(seen_world, task, networks
         return make_model(name, seed=SEEDS[name])
 
     monkeypatch.setattr("task2vec.experts.checkpoint.load_probe", load)
-    options = {"evidence": seen_world, "library": library, "device": "cpu", "strategy": "average_best"}
+    options = {"evidence": seen_world, "library": library, "device": "cpu"}
     found = recommend(task, measure_top=2, seeds=1, **options)
     assert found.is_interrupted and len(library.errors()) == 1 and has_note(found, "Interrupted: 1 model measured")
     assert found[BEST].measured == library.errors()[0].error
@@ -664,7 +661,7 @@ def test_what_cannot_be_measured_is_noted(seen_world, task, networks, monkeypatc
 def test_few_images_and_attributes_are_measured_as_they_are(seen_world, networks):
     few = make_task((6, 7), seed=10, name="few")
     options = {"evidence": seen_world, "measure_top": 1, "seeds": 1, "device": "cpu"}
-    advice = recommend(few, **options, strategy="average_best")
+    advice = recommend(few, **options)
     own = linear_error(make_model("x", seed=2), few, ErrorProtocol(5), device="cpu")
     assert advice.shots == "5" and advice[BEST].measured == own[0].error
     found = recommend(make_attributes(24), **options)
@@ -706,6 +703,3 @@ def test_measured_errors_beat_the_average_as_far_as_they_are_no_noise(seen_world
     assert row.measured == pytest.approx(sum(errors) / 2) and row.measured < row.error
     if is_confident:
         assert "is better on 2 of 2 splits (mobilenet_v2 is better with probability" in advice.verdict
-    plain = recommend(own, **options, strategy="average_best")  # a strategy that knows no noise
-    assert plain.choice == "mobilenet_v2" and plain.is_confident == is_confident
-    assert plain["mobilenet_v2"].error == row.measured and plain["mobilenet_v2"].p_best is None

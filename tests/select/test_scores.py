@@ -1,6 +1,7 @@
 """Each score against its definition, on tasks that are tall, wide, uneven, singular and repeated; and all at once."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -8,13 +9,13 @@ import torch
 from sklearn.mixture import GaussianMixture
 
 from task2vec.errors import DataError, NotFiniteError, UndefinedScoreError, UsageError
-from task2vec.select import SCORES, score_features, scores
-from task2vec.select.scores import Features, knn, leep, logme, nce, nleep, parc
+from task2vec.select import SCORES, SOURCE_SCORES, score_features, scores
+from task2vec.select.scores import Features, Labels, knn, leep, logme, nce, nleep, parc
 from tests.oracles import slow_scores
 
 # How far a score may be from its definition: two of a few hundred pairs in one bin show in the fourth digit of PARC.
 NEAR = {"knn": 1e-12, "h_score": 1e-8, "h_score_shrunk": 1e-8, "transrate": 1e-8, "gbc": 1e-8, "parc": 2e-4}
-ON_FEATURES = [name for name, score in SCORES.items() if not score.needs_source]
+ON_FEATURES = [name for name in SCORES if name not in SOURCE_SCORES]
 # Whatever is done to the features, these scores are the same.
 INVARIANT = {
     "rotation": [name for name in ON_FEATURES if name != "parc"],
@@ -68,6 +69,17 @@ def tensors(x, y):
     return torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(np.ascontiguousarray(y))
 
 
+def prepare(x, y):
+    """What scores of features are computed from."""
+    x, y = (torch.as_tensor(each) for each in (x, y))
+    return Features.of(x), Labels.of(y)
+
+
+def prepare_source(theta, y):
+    """What scores of source classes are computed from."""
+    return torch.from_numpy(theta), Labels.of(torch.from_numpy(y))
+
+
 def draw_probabilities(images=40, classes=3, sources=7, *, sure=2.0, seed=0):
     """Softmax outputs that know something about the labels, and the labels."""
     rng = np.random.default_rng(seed)
@@ -82,14 +94,14 @@ def draw_probabilities(images=40, classes=3, sources=7, *, sure=2.0, seed=0):
 @pytest.mark.parametrize("name", NEAR)
 def test_equals_its_definition(name, case):
     x, y = CASES[case]()
-    found = SCORES[name].function(*tensors(x, y))
+    found = SCORES[name](*prepare(x, y))
     assert found == pytest.approx(getattr(slow_scores, name)(x, y), abs=NEAR[name], rel=NEAR[name])
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 16])
 def test_neighbours_of_any_number(k):
     x, y = CASES["uneven"]()
-    assert knn(*tensors(x, y), k=k) == pytest.approx(slow_scores.knn(x, y, k), abs=1e-12)
+    assert knn(*prepare(x, y), k=k) == pytest.approx(slow_scores.knn(x, y, k), abs=1e-12)
 
 
 @pytest.mark.parametrize("times", [100, 1e5])
@@ -98,10 +110,10 @@ def test_one_very_long_vector_does_not_make_the_others_alike(times):
     generator = torch.Generator().manual_seed(0)
     centres, noise = (torch.randn(*shape, 16, generator=generator) for shape in ((5,), (300,)))
     x = centres[y] + 2 * noise
-    before = knn(x, y)
+    before = knn(*prepare(x, y))
     assert 0.3 < before < 0.8
     x[0] *= times
-    assert abs(knn(x, y) - before) < 0.03
+    assert abs(knn(*prepare(x, y)) - before) < 0.03
 
 
 def test_tied_neighbours_share_the_vote():
@@ -112,31 +124,31 @@ def test_tied_neighbours_share_the_vote():
         around /= np.linalg.norm(around, axis=1, keepdims=True)
         far = rng.normal(size=(20, 7)) + 5
         x, y = np.concatenate([np.zeros((1, 7)), around, 1.2 * around, far]), np.array([0, 0, 1, 0, 1] + [0] * 20)
-        assert knn(*tensors(x, y)) == pytest.approx(24.5 / 25)
+        assert knn(*prepare(x, y)) == pytest.approx(24.5 / 25)
 
 
 @pytest.mark.parametrize("case", ["tall", "two classes", "uneven", "a class missing"])
 def test_logme_is_the_largest_evidence(case):
     x, y = CASES[case]()
-    assert logme(*tensors(x, y)) == pytest.approx(slow_scores.logme(x, y), abs=1e-7)
+    assert logme(*prepare(x, y)) == pytest.approx(slow_scores.logme(x, y), abs=1e-7)
 
 
 def test_logme_is_where_the_papers_iteration_ends():
     x, y = draw(60, 8, 3, apart=2.0)
-    assert logme(*tensors(x, y)) == pytest.approx(slow_scores.logme_fixed_point(x, y), abs=1e-9)
+    assert logme(*prepare(x, y)) == pytest.approx(slow_scores.logme_fixed_point(x, y), abs=1e-9)
 
 
 @pytest.mark.parametrize(("width", "apart"), [(40, 1.0), (400, 8.0)])
 def test_logme_with_more_features_than_images(width, apart):
     x, y = draw(16, width, 2, apart=apart, seed=7)
-    assert logme(*tensors(x, y)) == pytest.approx(slow_scores.logme(x, y), abs=1e-5)
+    assert logme(*prepare(x, y)) == pytest.approx(slow_scores.logme(x, y), abs=1e-5)
 
 
 @pytest.mark.parametrize(("sources", "sure"), [(7, 2.0), (60, 1.0), (2, 20.0)])
 def test_leep_and_nce_equal_their_definitions(sources, sure):
     theta, y = draw_probabilities(sources=sources, sure=sure)
-    assert leep(*tensors(theta, y)) == pytest.approx(slow_scores.leep(theta, y), abs=1e-12)
-    assert nce(*tensors(theta, y)) == pytest.approx(slow_scores.nce(theta, y), abs=1e-12)
+    assert leep(*prepare_source(theta, y)) == pytest.approx(slow_scores.leep(theta, y), abs=1e-12)
+    assert nce(*prepare_source(theta, y)) == pytest.approx(slow_scores.nce(theta, y), abs=1e-12)
 
 
 def test_leep_and_nce_stay_between_the_entropy_and_zero():
@@ -145,14 +157,14 @@ def test_leep_and_nce_stay_between_the_entropy_and_zero():
     entropy = -np.sum(shares * np.log(shares))
     same = np.tile(theta[:1], (len(y), 1))
     for score in (leep, nce):
-        assert score(*tensors(same, y)) == pytest.approx(-entropy, abs=1e-12)
-        assert score(*tensors(np.eye(3)[y], y)) == 0.0
-        assert -entropy <= score(*tensors(theta, y)) <= 0
+        assert score(*prepare_source(same, y)) == pytest.approx(-entropy, abs=1e-12)
+        assert score(*prepare_source(np.eye(3)[y], y)) == 0.0
+        assert -entropy <= score(*prepare_source(theta, y)) <= 0
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
 def test_classes_further_apart_score_higher(name):
-    found = [SCORES[name].function(*tensors(*draw(120, 5, 3, apart=apart, seed=8))) for apart in (0, 1, 2, 3)]
+    found = [SCORES[name](*prepare(*draw(120, 5, 3, apart=apart, seed=8))) for apart in (0, 1, 2, 3)]
     assert found == sorted(found) and found[0] < found[-1]
 
 
@@ -162,17 +174,17 @@ def test_what_a_score_is_invariant_to(change, name, case):
     x, y = CASES[case]()
     rotation = np.linalg.qr(np.random.default_rng(2).normal(size=(x.shape[1],) * 2))[0]
     changed = {"rotation": x @ rotation, "shift": x + 3, "scale": x * 1e-6}[change]
-    before, after = (SCORES[name].function(*tensors(features, y)) for features in (x, changed))
+    before, after = (SCORES[name](*prepare(features, y)) for features in (x, changed))
     assert after == pytest.approx(before, abs=2e-4 if name == "parc" else 1e-7)
 
 
 def test_transrate_prefers_a_signal_to_noise_of_more_directions():
     x, y = draw(60, 80, 4, apart=3.0)
     noise = np.random.default_rng(1).normal(size=x.shape)
-    transrate = SCORES["transrate"].function
+    transrate = SCORES["transrate"]
     signal = x * np.arange(1, 81) ** -0.5
-    assert parc(*tensors(signal, y)) > 0.5 > parc(*tensors(noise, y))
-    assert transrate(*tensors(signal, y)) > 1.5 * transrate(*tensors(noise, y))
+    assert parc(*prepare(signal, y)) > 0.5 > parc(*prepare(noise, y))
+    assert transrate(*prepare(signal, y)) > 1.5 * transrate(*prepare(noise, y))
 
 
 @pytest.mark.parametrize("value", [0.0, 1 / 3])
@@ -180,56 +192,35 @@ def test_transrate_prefers_a_signal_to_noise_of_more_directions():
 def test_constant_features_say_nothing(name, value):
     y = np.arange(30) % 3
     x = np.full((30, 5), value)
-    found = SCORES[name].function(*tensors(x, y))
+    found = SCORES[name](*prepare(x, y))
     rng = np.random.default_rng(0)
     assert np.isfinite(found)
-    assert found == pytest.approx(SCORES[name].function(*tensors(x, rng.permutation(y))), abs=1e-9)
-    assert found <= SCORES[name].function(*tensors(*draw(30, 5, 3, apart=3.0)))
+    assert found == pytest.approx(SCORES[name](*prepare(x, rng.permutation(y))), abs=1e-9)
+    assert found <= SCORES[name](*prepare(*draw(30, 5, 3, apart=3.0)))
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
 def test_perfect_features_are_finite_and_best(name):
     y = np.arange(30) % 3
-    perfect = SCORES[name].function(*tensors(np.eye(3)[y], y))
+    perfect = SCORES[name](*prepare(np.eye(3)[y], y))
     assert np.isfinite(perfect)
-    assert perfect >= SCORES[name].function(*tensors(*draw(30, 3, 3, apart=2.0)))
+    assert perfect >= SCORES[name](*prepare(*draw(30, 3, 3, apart=2.0)))
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
 def test_huge_and_tiny_features_are_borne(name):
     x, y = draw()
-    expected = SCORES[name].function(*tensors(x, y))
+    expected = SCORES[name](*prepare(x, y))
     for factor in (1e-30, 1e30):
-        assert SCORES[name].function(*tensors(x * factor, y)) == pytest.approx(expected, abs=2e-4)
+        assert SCORES[name](*prepare(x * factor, y)) == pytest.approx(expected, abs=2e-4)
 
 
 def test_one_image_per_class_has_no_pairs():
     x, _ = draw(6, 4, 2)
     with pytest.raises(UndefinedScoreError, match="no two of the 6 images"):
-        parc(*tensors(x, np.arange(6)))
+        parc(*prepare(x, np.arange(6)))
     for name in set(ON_FEATURES) - {"parc"}:
-        assert np.isfinite(SCORES[name].function(*tensors(x, np.arange(6))))
-
-
-def test_what_cannot_be_scored_is_refused():
-    x, y = tensors(*draw())
-    with pytest.raises(UndefinedScoreError, match=r"all 40 images are of one class \(1\)"):
-        knn(x, torch.ones(40, dtype=torch.long))
-    with pytest.raises(UsageError, match=r"shape \(39,\) do not fit 40 images"):
-        knn(x, y[:-1])
-    with pytest.raises(UsageError, match="not one row per image"):
-        knn(x[0], y)
-    with pytest.raises(UsageError, match="k=17"):
-        knn(x, y, k=17)
-    broken = x.clone()
-    broken[7, 2] = torch.nan
-    with pytest.raises(NotFiniteError, match="image 7"):
-        knn(broken, y)
-    with pytest.raises(DataError, match=r"image 0 sum to 6.*not logits"):
-        leep(torch.full((40, 3), 2.0), y)
-    negative = torch.tensor([[0.5, 0.5], [1.5, -0.5]])
-    with pytest.raises(DataError, match="no distribution"):
-        nce(negative, torch.tensor([0, 1]))
+        assert np.isfinite(SCORES[name](*prepare(x, np.arange(6))))
 
 
 def test_nleep_is_leep_on_the_components():
@@ -240,15 +231,16 @@ def test_nleep_is_leep_on_the_components():
     points = z @ right[:kept].T
     options = {"covariance_type": "diag", "reg_covar": 1e-3 * points.var(0).mean(), "tol": 1e-2, "random_state": 0}
     members = GaussianMixture(15, **options).fit(points).predict_proba(points)
-    assert 1 < kept < 12 and nleep(*tensors(x, y)) == pytest.approx(slow_scores.leep(members, y), abs=1e-6)
+    assert 1 < kept < 12 and nleep(*prepare(x, y)) == pytest.approx(slow_scores.leep(members, y), abs=1e-6)
 
 
 def test_small_tasks_get_fewer_components_and_the_seed_decides():
     x, y = tensors(*draw(40, 6, 3))
-    prepared = Features.of(x)
-    nleep(prepared, y)
+    prepared = Features.of(x, seed=1)
+    found = nleep(prepared, Labels.of(y))
     assert [members.shape for members in prepared._mixtures.values()] == [(40, 8)]
-    assert nleep(x, y, seed=1) == nleep(prepared, y, seed=1) != nleep(x, y, seed=2)
+    again, other = (score_features(x, y, classes=3, which=["nleep"], seed=seed)["nleep"] for seed in (1, 2))
+    assert again == found != other
     repeated = torch.from_numpy(np.repeat(np.random.default_rng(0).normal(size=(10, 3)), 3, axis=0))
     members = scores._fit_mixture(repeated, 30, 0)  # more components than distinct points
     torch.testing.assert_close(members.sum(1), torch.ones(30, dtype=torch.float64))
@@ -268,10 +260,9 @@ def test_every_score_is_the_one_of_its_function():
     x, y, theta = make_scored()
     found = score_features(x, y, source_probabilities=theta, classes=3)
     assert list(found) == list(SCORES) and not found.reasons
+    labels = Labels.of(y)
     for name, score in SCORES.items():
-        assert score.name == name
-        assert found[name] == score.function(theta if score.needs_source else x, y)
-        assert found.seconds[name] >= 0
+        assert found[name] == score(theta if name in SOURCE_SCORES else Features.of(x), labels)
 
 
 def test_without_source_probabilities_two_scores_say_why_they_are_missing():
@@ -352,8 +343,14 @@ def test_bad_input_is_refused():
         score_features(x, y, classes=3, source_probabilities=theta[1:])
     with pytest.raises(DataError, match="has only 0 to 1"):
         score_features(x, torch.full((60, 2), 2), classes=2, is_multilabel=True)
-
-
-def test_arrays_of_numpy_are_told_how_to_become_tensors():
+    with pytest.raises(UsageError, match=r"shape \(60,\) are not one row per image"):
+        score_features(x[:, 0], y, classes=3)
+    broken = x.clone()
+    broken[7, 2] = torch.nan
+    with pytest.raises(NotFiniteError, match="image 7"):
+        score_features(broken, y, classes=3)
+    for wrong, reason in ((torch.full((60, 3), 2.0), "image 0 sum to 6.*not logits"), (theta * 2 - 1 / 7, "below 0")):
+        found = score_features(x, y, classes=3, source_probabilities=wrong)
+        assert re.search(reason, found.reasons["leep"]) and math.isnan(found["nce"])
     with pytest.raises(UsageError, match=r"torch.as_tensor\(features\)"):
         score_features(np.zeros((4, 2)), torch.arange(4) % 2, classes=2)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.experts.metatask import SYMMETRIC
 from task2vec.select import SCORE_NAMES, SCORES, STRATEGIES, Prediction, Strategy, find_strategy
-from task2vec.select.model_space import ModelSpaceSettings, fit_model_space
+from task2vec.select.model_space import fit_model_space
 from task2vec.select.strategies import (
     ALPHA,
     ALPHAS,
@@ -207,9 +207,7 @@ def test_a_score_ranks_the_highest_first():
 def find_quick(name):
     if name != "model space":
         return find_strategy(name)
-    return Strategy(
-        name, lambda known: fit_model_space(known, settings=ModelSpaceSettings(epochs=3, filters=20)).predict
-    )
+    return Strategy(name, lambda known: fit_model_space(known, epochs=3, filters=20).predict)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
         metatask_from_csv,
         metatask_from_library,
     )
-    from task2vec.select.model_space import ModelSpace, ModelSpaceSettings, fit_model_space
+    from task2vec.select.model_space import ModelSpace, fit_model_space
     from task2vec.select.recommend import choose_space, find_metatask
     from task2vec.select.report import Recommendation, Row, format_shots
-    from task2vec.select.scores import SCORES, FeatureScores, Score, score_features
+    from task2vec.select.scores import SCORES, SOURCE_SCORES, FeatureScores, score_features
     from task2vec.select.strategies import (
         AVERAGE_BEST,
         SCORE_NAMES,
@@ -43,15 +43,4 @@ if TYPE_CHECKING:
         find_strategy,
     )
 
-_MODULES = {
-    "combined": "CombinedModel fit_combined",
-    "evaluate": "Evaluation Leave Outcome compare_groups compare_paired draw_weights find_interval",
-    "evidence": "choose_shots find_embedding find_space format_space image_size list_library_errors "
-    "metatask_from_csv metatask_from_library",
-    "model_space": "ModelSpace ModelSpaceSettings fit_model_space",
-    "recommend": "choose_space find_metatask",
-    "report": "Recommendation Row format_shots",
-    "scores": "SCORES FeatureScores Score score_features",
-    "strategies": "AVERAGE_BEST SCORE_NAMES STRATEGIES Prediction Strategy find_strategy",
-}
-__getattr__ = lazy_names(__name__, {name: module for module, names in _MODULES.items() for name in names.split()})
+__getattr__ = lazy_names(__name__)

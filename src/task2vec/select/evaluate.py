@@ -81,10 +81,6 @@ class Outcome:
     brier: np.ndarray | None
     seconds: float
 
-    def __repr__(self) -> str:
-        """The outcome in one line."""
-        return f"Outcome({self.name}, mean error {self.errors.mean():.4f} on {len(self.errors)} tasks)"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:

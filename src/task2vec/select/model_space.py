@@ -9,10 +9,9 @@ in cross-entropy: Adam, learning rate 0.05, weight decay 5e-4, 81 epochs of all 
 open and what we do:
 
 * Positive: m_j = F_j exp(b_j), so b_j moves logarithms. Filters differ by orders of magnitude, and one step of Adam is
-  of the same size in all of them: in logarithms 0.05 means 5 % everywhere. (`form="additive"` adds b_j in units of each
-  filter's typical value, held above a thousandth of it.)
-* Unknown source task: the paper says F_j = 0. Literally that is the trivial embedding (`unknown="trivial"`), which is
-  far from every task and counts against the model. By default it is the mean of all tasks in logarithms.
+  of the same size in all of them: in logarithms 0.05 means 5 % everywhere.
+* Unknown source task: the paper says F_j = 0. Literally that is the trivial embedding, which is far from every task
+  and counts against the model. Here it is the mean of all tasks in logarithms.
 * Mean and standard deviation of the labels are over the candidates of each task: the paper's index is the task's.
 * Weight decay is decoupled, as in AdamW. Added to the gradient, as Adam's own is, it would outweigh a gradient that
   thousands of filters share after a single step, and little would be fitted: of 49 taxa known in full, the best model
@@ -32,58 +31,20 @@ the ranking is that of the asymmetric distance.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from task2vec.distance import pairwise_from_logs
-from task2vec.errors import UndefinedScoreError, UsageError
+from task2vec.errors import UndefinedScoreError
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, Query
 from task2vec.select.strategies import ALPHA, Prediction, find_errors, order_on_average
 
-_FLOOR = 1e-3
+# The paper's: of the soft labels, of Adam, of b per step and learning rate.
+_SHARPNESS, _LEARNING_RATE, _WEIGHT_DECAY = 20.0, 0.05, 5e-4
 # Numbers of a block that a processor's cache holds.
 _BLOCK = 1 << 17
-
-
-@dataclass(frozen=True)
-class ModelSpaceSettings:
-    """What changes the numbers of a model space; the paper's where it gives them.
-
-    Attributes:
-        alpha: weight of complexity in the asymmetric distance.
-        sharpness: of the soft labels; the paper's alpha = 20.
-        epochs: steps of Adam on all tasks.
-        learning_rate: of Adam.
-        weight_decay: of b, per step and learning rate.
-        form: "log" multiplies by exp(b), "additive" adds b.
-        unknown: where models of unknown source task start: the "mean" of the tasks, or the "trivial" embedding.
-        filters: how many are fitted at most; None takes all, which is slow.
-    """
-
-    alpha: float = ALPHA
-    sharpness: float = 20.0
-    epochs: int = 81
-    learning_rate: float = 0.05
-    weight_decay: float = 5e-4
-    form: Literal["log", "additive"] = "log"
-    unknown: Literal["mean", "trivial"] = "mean"
-    filters: int | None = 512
-
-    def __post_init__(self):
-        """Refuse what cannot be fitted."""
-        if self.form not in ("log", "additive") or self.unknown not in ("mean", "trivial"):
-            raise UsageError(
-                f"form={self.form!r} and unknown={self.unknown!r} are no model space. Use form='log' or 'additive' and "
-                "unknown='mean' or 'trivial'."
-            )
-        if self.epochs < 0 or (self.filters is not None and self.filters < 1):
-            raise UsageError(
-                f"epochs={self.epochs} and filters={self.filters} leave nothing to fit. Give epochs of 0 or more and "
-                "filters of 1 or more."
-            )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -97,7 +58,6 @@ class ModelSpace:
         simplicity: (M) symmetric distance of each from its trivial embedding.
         gamma: how sharply distances become probabilities.
         loss: cross-entropy at the end.
-        settings: how it was fitted.
         on_average: (M) mean effects, to order models at the same distance.
     """
 
@@ -107,7 +67,6 @@ class ModelSpace:
     simplicity: np.ndarray
     gamma: float
     loss: float
-    settings: ModelSpaceSettings
     on_average: np.ndarray
 
     def __repr__(self) -> str:
@@ -125,18 +84,19 @@ class ModelSpace:
         known = query.to_sources.get(SYMMETRIC)
         if known is not None:
             distances = distances + np.nan_to_num(known - _measure(self.start, log_task)[:, 0])
-        loss = distances - self.settings.alpha * self.simplicity
+        loss = distances - ALPHA * self.simplicity
         exponents = np.where(query.is_candidate, -self.gamma * loss, -np.inf)
         p_best = np.exp(exponents - exponents.max()) if query.is_candidate.any() else np.zeros(len(loss))
         return Prediction(loss, p_best=p_best / max(p_best.sum(), 1e-300), fallback=self.on_average)
 
 
-def fit_model_space(metatask: MetaTask, *, settings: ModelSpaceSettings | None = None) -> ModelSpace:
+def fit_model_space(metatask: MetaTask, *, epochs: int = 81, filters: int = 512) -> ModelSpace:
     """Places models among tasks so that the near ones are those of small error (the paper's model2vec).
 
     Args:
         metatask: selected, with embeddings of the tasks, and of source tasks where they are known.
-        settings: the paper's by default.
+        epochs: steps of Adam on all tasks.
+        filters: how many are fitted at most.
 
     Raises:
         UndefinedScoreError: No task has an embedding, or no error is known.
@@ -144,42 +104,36 @@ def fit_model_space(metatask: MetaTask, *, settings: ModelSpaceSettings | None =
     Example:
         >>> from task2vec.experts import bundled_metatask
         >>> metatask = bundled_metatask().select(family="labels")
-        >>> fit_model_space(metatask, settings=ModelSpaceSettings(epochs=2, filters=64))
+        >>> fit_model_space(metatask, epochs=2, filters=64)
         ModelSpace(74 models, 64 filters, loss ...)
     """
-    settings, tasks = settings or ModelSpaceSettings(), len(metatask.tasks)
+    tasks = len(metatask.tasks)
     if metatask.vectors is None or not np.isfinite(metatask.vectors[:tasks]).all():
         raise UndefinedScoreError(
             "not every task of the meta-task has an embedding, so models have no space to lie in. Give embeddings, or "
             "leave the model space out."
         )
     errors, count = find_errors(metatask), metatask.vectors.shape[1]
-    size = count if settings.filters is None else min(settings.filters, count)
-    filters = np.linspace(0, count - 1, size).round().astype(int)
-    log_tasks = np.log(metatask.vectors[:tasks, filters])
-    sources = np.log(metatask.pick_sources(metatask.vectors[:, filters]))
-    trivials = np.full(sources.shape, np.nan)
+    columns = np.linspace(0, count - 1, min(filters, count)).round().astype(int)
+    log_tasks = np.log(metatask.vectors[:tasks, columns])
+    sources = np.log(metatask.pick_sources(metatask.vectors[:, columns]))
+    start = np.where(np.isfinite(sources).all(1, keepdims=True), sources, log_tasks.mean(0))
+    trivials = None
     if metatask.trivial_vectors is not None:
-        trivials = np.log(metatask.pick_sources(metatask.trivial_vectors[:, filters]))
-    has_trivial = np.all(np.isfinite(trivials), axis=1)
-    mean_trivial = trivials[has_trivial].mean(0) if has_trivial.any() else np.full(size, np.nan)
-    trivials = np.where(has_trivial[:, None], trivials, mean_trivial)
-    is_trivial = settings.unknown == "trivial" and has_trivial.any()
-    is_known = np.all(np.isfinite(sources), axis=1, keepdims=True)
-    start = np.where(is_known, sources, mean_trivial if is_trivial else log_tasks.mean(0))
+        trivials = np.log(metatask.pick_sources(metatask.trivial_vectors[:, columns]))
+        is_known = np.isfinite(trivials).all(1)
+        trivials = np.where(is_known[:, None], trivials, trivials[is_known].mean(0)) if is_known.any() else None
     # What distances on all filters are more than on these; unknown is none.
     near = _measure(log_tasks, start)
     known = metatask.to_sources(SYMMETRIC) if SYMMETRIC in metatask.distances else near
-    complexity = trivials if has_trivial.any() else None
-    places, gamma, loss = _train(log_tasks, start, errors, np.nan_to_num(known - near), complexity, settings)
+    places, gamma, loss = _train(log_tasks, start, errors, np.nan_to_num(known - near), trivials, epochs)
     simplicity = np.zeros(len(places))
-    if has_trivial.any():
+    if trivials is not None:
         before, simplicity = _measure_rows(start, trivials), _measure_rows(places, trivials)
         if SYMMETRIC in metatask.trivial_distances:
             wanted = metatask.pick_sources(metatask.trivial_distances[SYMMETRIC])
             simplicity = simplicity + np.where(np.isfinite(wanted), wanted - before, 0)
-    on_average = order_on_average(metatask)
-    return ModelSpace(places, start, filters, simplicity, gamma, loss, settings=settings, on_average=on_average)
+    return ModelSpace(places, start, columns, simplicity, gamma, loss, order_on_average(metatask))
 
 
 def _measure(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -201,7 +155,7 @@ def _train(
     errors: np.ndarray,
     offsets: np.ndarray,
     trivials: np.ndarray | None,
-    settings: ModelSpaceSettings,
+    epochs: int,
 ) -> tuple[np.ndarray, float, float]:
     """Logarithms of the models' vectors, gamma, and the loss.
 
@@ -211,24 +165,24 @@ def _train(
         errors: (T, M), NaN where a model does not count.
         offsets: (T, M) that are added to the distances.
         trivials: (M, F) log-embeddings of the trivial task; without them complexity does not count.
-        settings: of the model space.
+        epochs: steps of Adam.
     """
     middle = log_tasks.mean(0)
     tasks = torch.from_numpy(log_tasks - middle).float().exp()
     first = torch.from_numpy(start - middle).float()
     trivial = None if trivials is None else torch.from_numpy(trivials - middle).float()
     added = torch.from_numpy(np.ascontiguousarray(offsets)).float()
-    labels = torch.from_numpy(make_labels(errors, settings.sharpness)).float()
+    labels = torch.from_numpy(make_labels(errors)).float()
     counted = torch.from_numpy(np.isfinite(errors))
     bias = torch.zeros_like(first, requires_grad=True)
 
     def find_distances() -> Tensor:
-        places = _move(first, bias, settings.form)
+        places = first + bias
         distances = _finish(*_Sums.apply(tasks, places), places.shape[1]) + added  # type: ignore[misc]
         if trivial is None:
             return distances
         q = torch.sigmoid(places - trivial)
-        return distances - settings.alpha * _finish(q.sum(1), q.square().sum(1), places.shape[1])
+        return distances - ALPHA * _finish(q.sum(1), q.square().sum(1), places.shape[1])
 
     with torch.no_grad():
         # One model alone has no spread, and nothing to be compared with.
@@ -236,27 +190,27 @@ def _train(
         spread = find_distances()[counted.any(1)].std(1).mean() if has_spread else torch.tensor(1.0)
         log_gamma = -torch.log(spread.clamp_min(1e-6))
     log_gamma.requires_grad_(True)
-    decays = {"params": [bias], "weight_decay": settings.weight_decay}
-    adam = torch.optim.AdamW([decays, {"params": [log_gamma], "weight_decay": 0.0}], lr=settings.learning_rate)
-    for _ in range(settings.epochs):
+    decays = {"params": [bias], "weight_decay": _WEIGHT_DECAY}
+    adam = torch.optim.AdamW([decays, {"params": [log_gamma], "weight_decay": 0.0}], lr=_LEARNING_RATE)
+    for _ in range(epochs):
         adam.zero_grad()
         _cross_entropy(find_distances(), labels, counted, log_gamma.exp()).backward()
         adam.step()
     with torch.no_grad():
         loss = _cross_entropy(find_distances(), labels, counted, log_gamma.exp())
-        places = _move(first, bias, settings.form)
+        places = first + bias
     return places.double().numpy() + middle, float(log_gamma.detach().exp()), float(loss)
 
 
-def make_labels(errors: np.ndarray, sharpness: float) -> np.ndarray:
-    """(T, M) softmax of -sharpness (error - mean) / std over what is known of each row; equal where all are equal."""
+def make_labels(errors: np.ndarray) -> np.ndarray:
+    """(T, M) softmax of -20 (error - mean) / std over what is known of each row; equal where all are equal."""
     labels = np.zeros(errors.shape)
     for label, row in zip(labels, errors, strict=True):
         known = np.isfinite(row)
         if known.any():
             centred = row[known] - row[known].mean()
             deviation = centred.std()
-            exponents = -sharpness * centred / (deviation if deviation > 0 else 1)
+            exponents = -_SHARPNESS * centred / (deviation if deviation > 0 else 1)
             weights = np.exp(exponents - exponents.max())
             label[known] = weights / weights.sum()
     return labels
@@ -268,15 +222,6 @@ def _cross_entropy(distances: Tensor, labels: Tensor, counted: Tensor, gamma: Te
     logits = (-gamma * distances).masked_fill(~counted, -torch.inf)[rows]
     logs = torch.log_softmax(logits, 1).masked_fill(~counted[rows], 0)
     return -(labels[rows] * logs).sum(1).mean()
-
-
-def _move(first: Tensor, bias: Tensor, form: str) -> Tensor:
-    """Logarithms of the models' vectors, moved by their biases."""
-    if form == "log":
-        return first + bias
-    values = first.exp()
-    # In centred logarithms a filter's typical value is one.
-    return torch.log(torch.maximum(values + bias, _FLOOR * values))
 
 
 class _Sums(torch.autograd.Function):

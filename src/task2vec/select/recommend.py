@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +122,11 @@ def recommend(
         raise UsageError(
             f"measure_top={measure_top} (--measure-top) and seeds={seeds} (--seeds) measure nothing. Give 0 or more "
             "models and 1 or more splits."
+        )
+    if measure_top and strategy not in (None, COMBINED):
+        raise UsageError(
+            f"strategy='{strategy}' (--strategy) has no model of noise, so it cannot use measured errors "
+            f"(--measure-top). Use '{COMBINED}', or leave one of the two out."
         )
     with ExitStack() as stack:
         if isinstance(library, str | Path):
@@ -305,7 +310,7 @@ class _Case:
             assert library is not None
             raise DataError(_no_errors(library))
         wanted = choose_shots(self.per_class, keys, shots)
-        base = None if whole is None else _select(whole, wanted, find_space(self.embedding, whole.spaces))
+        base = None if whole is None else select_space(whole, wanted, find_space(self.embedding, whole.spaces))
         own = None
         if library is not None and evidence != BUNDLE and (errors := list_library_errors(library, wanted)):
             own = metatask_from_library(library, errors=errors, like=self.embedding)
@@ -345,12 +350,14 @@ class _Case:
             )
         self.metatask = known if len(rows) == len(known.tasks) else known.only(rows)
         models = self.metatask.models
-        for expert in self.library.experts() if self.library is not None and own_errors else ():
+        for expert in self.library.experts() if own_errors and self.strategy == COMBINED else ():  # type: ignore[union-attr]
             key = describe_entry(expert).key
             for model in models:
                 if model.entry == expert or (key is not None and key == model.key):
                     mine = [error for error in own_errors if error.expert == expert.name]
                     self.measured |= {model.name: mine} if mine else {}
+        if own_errors and self.strategy != COMBINED:
+            self.notes.append(f"Errors measured on this very task are not used: only strategy '{COMBINED}' uses them.")
         if len(rows) < len(known.tasks) and not own_errors:
             self.notes.append("This very task is among the known ones: its errors are left out, and predicted.")
         if is_seen.any():
@@ -544,35 +551,21 @@ class _Case:
             classes=self.embedding.provenance.get("counts", {}).get("classes"),
         )
         self.average_best = find_average_best(metatask, is_loadable)
-        self.is_conditioned = self.strategy == COMBINED
-        nothing = np.full(len(models), np.nan)
-        if self.is_conditioned:
+        if self.strategy == COMBINED:
             prediction, confident = predict_conditioned(metatask, self.embedding, query, self.measured)
             confident = confident and (bool(self.measured) or not self.is_scarce)
         else:
             prediction = find_strategy(self.strategy).fit(metatask)(query)
             confident = prediction.abstains is False
         ends = (prediction.errors, prediction.low, prediction.high)
-        errors, low, high = (nothing if one is None else one for one in ends)
-        means = {name: mean_errors(own) for name, own in self.measured.items()}
-        gaps = np.array([means[model.name][0] if model.name in means else np.nan for model in models]) - errors
-        gaps = gaps[np.isfinite(gaps)]
-        # Strategies that know no noise: all predictions are moved, and what was measured stands as it is.
-        self.shift = float(gaps.mean()) if len(gaps) and not self.is_conditioned else 0.0
-        errors, low, high = (np.clip(one + self.shift, 0, 1) for one in (errors, low, high))
-        is_predicted = np.isfinite(errors).any()
-        if self.measured and not self.is_conditioned:
-            own = np.array([means.get(model.name, (np.nan,) * 3) for model in models]).T
-            parts = zip(own, (errors, low, high), strict=True)
-            errors, low, high = (np.where(np.isnan(mine), one, mine) for mine, one in parts)
-            prediction = replace(prediction, p_best=None)
-        loss = prediction.loss.copy()
-        if self.average_best is not None and self.is_conditioned and not confident:
-            loss[self.average_best] = np.nanmin(loss[is_loadable]) - 1e-6
+        self.errors, self.low, self.high = (np.full(len(models), np.nan) if one is None else one for one in ends)
         is_tried = np.isfinite(metatask.mean).any(0)
-        if self.measured and is_predicted:
-            loss = errors.copy()
+        loss = prediction.loss.copy()
+        if self.measured:
+            loss = self.errors.copy()
             is_tried |= np.array([model.name in self.measured for model in models], dtype=bool)
+        elif self.average_best is not None and self.strategy == COMBINED and not confident:
+            loss[self.average_best] = np.nanmin(loss[is_loadable]) - 1e-6
         if (is_tried & is_loadable).any():  # a model without errors is not ranked first
             best = np.nanmin(loss[is_tried & is_loadable])
             loss = np.where(is_tried, loss, np.maximum(loss, best + 1e-9))
@@ -580,7 +573,6 @@ class _Case:
         places = ranked.places()
         order = sorted(ranked.order(is_loadable).tolist(), key=lambda one: (places[one], not models[one].is_available))
         self.order, self.prediction, self.is_confident = np.array(order), prediction, confident
-        self.errors, self.low, self.high = errors, low, high
 
     def _describe(self, number: int, rank: int) -> Row:
         """One model as plain values."""
@@ -621,21 +613,18 @@ class _Case:
 
         Their source tasks must be no farther than known tasks mostly are from each other: else it is luck.
         """
-        guesses = [row.best_guess for row in rows if row.best_guess is not None]
+        guesses = [row.error for row in rows if row.error is not None]
         if not guesses:
             return ()
         is_other = [model.location is None and model.source_task is not None for model in self.metatask.models]
         is_other = np.array(is_other, dtype=bool) & self.is_allowed
-        between = self._between[~np.eye(len(self._between), dtype=bool)]
+        between = self.metatask.between(SYMMETRIC)
+        between = between[~np.eye(len(between), dtype=bool)]
         if np.isfinite(between).any():
             is_other &= ~(self.to_sources > np.nanmedian(between))
         better = np.flatnonzero(is_other & (self.errors < min(guesses) - WORTH))
         better = better[np.argsort(self.errors[better], kind="stable")]
         return tuple(self._describe(number, rank) for rank, number in enumerate(better.tolist(), start=1))
-
-    @property
-    def _between(self) -> np.ndarray:
-        return self.metatask.between(SYMMETRIC)
 
     # --- words ---
 
@@ -703,23 +692,22 @@ class _Case:
         words += "" if first.measured is None else f" It has a {format_measured(first)}."
         if lowest is not first:
             words += f" {lowest.model} has a {format_measured(lowest)}, the lowest of {len(measured)} measured."
-        if best is None or best is first or best.best_guess is None:
+        if best is None or best is first:
             return first.model, False, words
-        p_better = self.prediction.p_better if self.is_conditioned else None
-        better = "" if p_better is None else f" ({first.model} is better with probability {p_better:.2f})"
         if best.measured is None or first.measured is None:
-            words += f" The average-best model, {best.model}: {format_error(best)}{better}."
-            return first.model, p_better is not None and self.is_confident, words
-        own, others = ({error.seed: error.error for error in self.measured[row.model]} for row in (first, best))
-        shared = own.keys() & others.keys()
-        ahead = sum(own[seed] < others[seed] for seed in shared)
-        words += f" The average-best model, {best.model}, has {format_percent(best.measured)}; "
-        words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}{better}."
-        return first.model, 0 < len(shared) == ahead if p_better is None else self.is_confident, words
+            words += f" The average-best model, {best.model}: {format_error(best)}"
+        else:
+            own, others = ({error.seed: error.error for error in self.measured[row.model]} for row in (first, best))
+            shared = own.keys() & others.keys()
+            ahead = sum(own[seed] < others[seed] for seed in shared)
+            words += f" The average-best model, {best.model}, has {format_percent(best.measured)}; "
+            words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}"
+        words += f" ({first.model} is better with probability {self.prediction.p_better:.2f})."
+        return first.model, self.is_confident, words
 
     def _write_notes(self) -> list[str]:
         """What should be known before the recommendation is relied upon."""
-        notes, between, apart = [], self._between, self.distances
+        notes, between, apart = [], self.metatask.between(SYMMETRIC), self.distances
         if len(between) > 2 and np.isfinite(apart).any():
             nearest = np.nanmin(between + np.where(np.eye(len(between), dtype=bool), np.inf, 0), axis=1)
             if np.nanmin(apart) > np.nanmax(nearest):
@@ -757,26 +745,12 @@ class _Case:
                 f"No error is known of {', '.join(new)}: the prediction is the average of others with a wide interval. "
                 "Measure on your images: --measure-top K."
             )
-        if self.shift:
-            direction = "harder" if self.shift > 0 else "easier"
-            notes.append(
-                f"By the measured errors the task is {format_points(abs(self.shift))} {direction} than predicted: all "
-                "predictions were moved by as much."
-            )
         return notes
 
 
-def _select(whole: MetaTask, shots: str, space: str) -> MetaTask:
-    """The meta-task by some shots and in one space; that of the package is selected once."""
-    return _select_bundled(shots, space) if whole is bundled_metatask() else _select_space(whole, shots, space)
-
-
-@cache
-def _select_bundled(shots: str, space: str) -> MetaTask:
-    return _select_space(bundled_metatask(), shots, space)
-
-
-def _select_space(whole: MetaTask, shots: str, space: str) -> MetaTask:
+@lru_cache(maxsize=4)
+def select_space(whole: MetaTask, shots: str, space: str) -> MetaTask:
+    """The meta-task by some shots and in one space, selected once for many recommendations."""
     probe, _, method = space.rpartition(" ")
     return whole.select(shots, probe=probe, method=method)
 

@@ -6,14 +6,10 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from task2vec.errors import MissingExtraError
 from task2vec.storage import write_whole
 from task2vec.text import escape_formula, format_percent, pluralize, printable
-
-if TYPE_CHECKING:
-    import pandas
 
 _GAP = 2
 # The fewest cells that the name of a model is shown in, and the narrowest page.
@@ -71,11 +67,6 @@ class Row:
     is_average_best: bool = False
     load: str = ""
     why: str = ""
-
-    @property
-    def best_guess(self) -> float | None:
-        """Its predicted error, or else the measured one."""
-        return self.measured if self.error is None else self.error
 
 
 @dataclass(frozen=True, repr=False)
@@ -181,26 +172,11 @@ class Recommendation:
         names = [field.name for field in fields(Row)]
         table = csv.DictWriter(text, [*names, "is_loadable"], lineterminator="\n")
         table.writeheader()
-        for row in self._list_rows():
-            table.writerow(
-                {name: escape_formula(value) if isinstance(value, str) else value for name, value in row.items()}
-            )
+        for number, row in enumerate((*self.rows, *self.others)):
+            cells = asdict(row) | {"is_loadable": number < len(self.rows)}
+            table.writerow({name: escape_formula(one) if isinstance(one, str) else one for name, one in cells.items()})
         write_whole(Path(path), text.getvalue().encode())
         return Path(path)
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row for every model."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingExtraError(
-                "pandas is not installed, so there is no DataFrame. Install it: pip install pandas; or use `rows`, "
-                "which are plain values."
-            ) from error
-        return pandas.DataFrame(self._list_rows())
-
-    def _list_rows(self) -> list[dict[str, Any]]:
-        return [asdict(row) | {"is_loadable": at < len(self.rows)} for at, row in enumerate((*self.rows, *self.others))]
 
 
 # --- words -----------------------------------------------------------------------------------------------------------

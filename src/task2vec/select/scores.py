@@ -1,14 +1,13 @@
 """Transferability scores: features and labels become one number, higher for a network that suits the task better.
 
-`score_features` computes all of them; single ones are functions of (n, d) features, or of (n, s) probabilities of
-source classes, and (n,) class numbers. Features may be given as `Features`, which several scores then share: spectra,
-neighbours and mixtures are computed once. The arithmetic is in float64, on the device of the features: squares of
-singular values span a range of 10^12, which float32 cannot hold. Where only an order of distances is wanted float32 is
-enough, and on a CPU twice as fast; not on a GPU, which may round products to ten bits.
+`score_features` computes all of them; each one is a function of `Features`, or of (n, s) probabilities of source
+classes, and `Labels`. What several scores need (spectra, neighbours, mixtures) is computed once per `Features`. The
+arithmetic is in float64, on the device of the features: squares of singular values span a range of 10^12, which float32
+cannot hold. Where only an order of distances is wanted float32 is enough, and on a CPU twice as fast; not on a GPU,
+which may round products to ten bits.
 """
 
 import math
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,13 +72,6 @@ class Spectrum:
             return self.vectors[:, :count] * self.squares[:count].sqrt()
         return self.rows @ self.vectors[:, :count]
 
-    def count_energy(self, share: float) -> int:
-        """How many directions hold this share of the sum of squares."""
-        if not len(self.squares):
-            return 0
-        sums = self.squares.cumsum(0)
-        return min(int((sums < share * sums[-1]).sum()) + 1, len(self.squares))
-
 
 def _is_wide(rows: Tensor) -> bool:
     """Whether there are more features than images."""
@@ -101,13 +93,12 @@ class Features:
     """(n, d) features in float64; what scores need of them is computed once."""
 
     values: Tensor
-    _mixtures: dict[tuple[int, int], Tensor] = field(default_factory=dict, repr=False)
+    seed: int = 0
+    _mixtures: dict[int, Tensor] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, features: "Tensor | Features") -> "Features":
-        """The features, checked and in float64; prepared ones are returned as they are."""
-        if isinstance(features, Features):
-            return features
+    def of(cls, features: Tensor, *, seed: int = 0) -> "Features":
+        """The features, checked and in float64; `seed` is that of mixtures."""
         if features.ndim != 2 or 0 in features.shape:
             raise UsageError(
                 f"features of shape {tuple(features.shape)} are not one row per image, so there is nothing to score. "
@@ -120,7 +111,7 @@ class Features:
                 f"the features of image {int(is_bad.nonzero()[0])} are not finite ({int(is_bad.sum())} such images), "
                 "and a score of them would mean nothing. Look for infinities in the network, or leave the images out."
             )
-        return cls(values)
+        return cls(values, seed)
 
     def __len__(self) -> int:
         """Number of images."""
@@ -177,13 +168,13 @@ class Features:
             found.append((near, which.gather(1, order)))
         return torch.cat([near for near, _ in found]), torch.cat([which for _, which in found])
 
-    def memberships(self, components: int, *, energy: float, seed: int) -> Tensor:
-        """(n, components) probabilities that an image is of each component of a mixture on the principal directions."""
-        key = (components, seed)
-        if key not in self._mixtures:
-            points = self.spectrum.principal(self.spectrum.count_energy(energy))
-            self._mixtures[key] = _fit_mixture(points, components, seed)
-        return self._mixtures[key]
+    def memberships(self, components: int) -> Tensor:
+        """(n, components) probabilities of the components of a mixture, fitted on 80 % of the variance."""
+        if components not in self._mixtures:
+            sums = self.spectrum.squares.cumsum(0)
+            points = self.spectrum.principal(int((sums < 0.8 * sums[-1:]).sum()) + 1)
+            self._mixtures[components] = _fit_mixture(points, components, self.seed)
+        return self._mixtures[components]
 
     @cached_property
     def correlations(self) -> list[tuple[int, Tensor]]:
@@ -244,31 +235,16 @@ class Labels:
     counts: Tensor
 
     @classmethod
-    def of(cls, labels: Tensor, *, images: int, device: torch.device) -> "Labels":
-        """The labels of so many images; fewer than two classes are refused."""
-        if labels.ndim != 1 or len(labels) != images:
-            raise UsageError(
-                f"labels of shape {tuple(labels.shape)} do not fit {images} images, so it is unknown which image is of "
-                "which class. Pass one whole number per image; score_features takes several attributes per image."
-            )
-        present, index = labels.to(device).unique(return_inverse=True)
+    def of(cls, labels: Tensor) -> "Labels":
+        """The classes of (n,) labels; fewer than two are refused."""
+        present, index = labels.unique(return_inverse=True)
         if len(present) < 2:
             raise UndefinedScoreError(
-                f"all {images} images are of one class ({int(present[0])}), so there is nothing to distinguish and no "
-                "score. Add images of another class."
+                f"all {len(labels)} images are of one class ({int(present[0])}), so there is nothing to distinguish "
+                "and no score. Add images of another class."
             )
         onehot = functional.one_hot(index, len(present)).double()
         return cls(index, onehot, onehot.sum(0))
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.index)
-
-
-def _prepare(features: Tensor | Features, labels: Tensor) -> tuple[Features, Labels]:
-    """Features and labels, checked against each other."""
-    prepared = Features.of(features)
-    return prepared, Labels.of(labels, images=len(prepared), device=prepared.values.device)
 
 
 # --- nearest neighbours ----------------------------------------------------------------------------------------------
@@ -277,7 +253,7 @@ def _prepare(features: Tensor | Features, labels: Tensor) -> tuple[Features, Lab
 _TIE, _NOTHING = 1e-9, 1e-24
 
 
-def knn(features: Tensor | Features, labels: Tensor, *, k: int = 1) -> float:
+def knn(x: Features, y: Labels, *, k: int = 1) -> float:
     """Leave-one-out accuracy of the k nearest neighbours, by Euclidean distance on the features as they are.
 
     Puigcerver 2021 ranks experts so with k = 1. Neighbours as far away as the k-th all count (up to 16 more), and
@@ -287,12 +263,11 @@ def knn(features: Tensor | Features, labels: Tensor, *, k: int = 1) -> float:
 
     Example:
         >>> features = torch.tensor([[0.0], [0.1], [1.0], [1.1], [0.25]])
-        >>> knn(features, torch.tensor([0, 0, 1, 1, 1]))  # the last image is among those of the other class
+        >>> knn(
+        ...     Features.of(features), Labels.of(torch.tensor([0, 0, 1, 1, 1]))
+        ... )  # the last image is among those of the other class
         0.8
     """
-    if not 1 <= k <= _MOST_NEIGHBOURS:
-        raise UsageError(f"k={k} neighbours are not kept per image. Choose a k between 1 and {_MOST_NEIGHBOURS}.")
-    x, y = _prepare(features, labels)
     squares, which = x.nearest
     is_near = squares <= squares[:, [min(k, squares.shape[1]) - 1]] * (1 + _TIE) + _NOTHING
     votes = torch.zeros_like(y.onehot).scatter_add_(1, y.index[which], is_near.double())
@@ -308,7 +283,7 @@ _LEAST_RESIDUAL = 1e-12
 _BELOW, _ABOVE, _POINTS, _NEWTON_STEPS = 30.0, 20.0, 256, 4
 
 
-def logme(features: Tensor | Features, labels: Tensor) -> float:
+def logme(x: Features, y: Labels) -> float:
     """LogME (You 2021): the largest log evidence of a Bayesian linear model of each class, per image.
 
     For a 0/1 column y of one class, weights w ~ N(0, I / alpha) and y ~ N(F w, I / beta),
@@ -328,10 +303,10 @@ def logme(features: Tensor | Features, labels: Tensor) -> float:
     Example:
         >>> labels = torch.arange(200) % 2
         >>> features = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
-        >>> logme(features + labels[:, None], labels) > logme(features, labels)
+        >>> apart = Features.of(features + labels[:, None])
+        >>> logme(apart, Labels.of(labels)) > logme(Features.of(features), Labels.of(labels))
         True
     """
-    x, y = _prepare(features, labels)
     energy = x.raw_spectrum.project(y.onehot).square()
     return float(_maximise_evidence(x.raw_spectrum.squares, energy, y.counts, images=len(x)).mean() / len(x))
 
@@ -374,7 +349,7 @@ def _maximise_evidence(squares: Tensor, energy: Tensor, lengths: Tensor, *, imag
 _SUM_TOLERANCE = 1e-2  # probabilities in half precision add up no better
 
 
-def leep(source_probabilities: Tensor, labels: Tensor) -> float:
+def leep(theta: Tensor, y: Labels) -> float:
     """LEEP (Nguyen 2020): the log-likelihood of the labels under a classifier read off the source classes.
 
     With the network's probabilities theta(x) over its s source classes z, and the empirical joint distribution
@@ -386,45 +361,19 @@ def leep(source_probabilities: Tensor, labels: Tensor) -> float:
     source classes and few images every network looks good. It reads the network's head and not its features.
 
     Example:
-        >>> sure = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-        >>> leep(sure, torch.tensor([0, 0, 1, 1]))
-        0.0
-        >>> round(leep(torch.full((4, 2), 0.5), torch.tensor([0, 0, 1, 1])), 4)  # -log 2
-        -0.6931
+        >>> sure = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]).double()
+        >>> labels = Labels.of(torch.tensor([0, 0, 1, 1]))
+        >>> leep(sure, labels), round(leep(torch.full((4, 2), 0.5).double(), labels), 4)  # the second is -log 2
+        (0.0, -0.6931)
     """
-    theta = _check_probabilities(source_probabilities)
-    return _mean_log_likelihood(theta, Labels.of(labels, images=len(theta), device=theta.device))
-
-
-def _mean_log_likelihood(theta: Tensor, labels: Labels) -> float:
-    """LEEP of (n, s) probabilities, whatever their s classes are."""
-    joint = labels.onehot.T @ theta
+    joint = y.onehot.T @ theta
     conditional = joint / joint.sum(0).clamp_min(_TINY)
-    likelihood = (theta * conditional[labels.index]).sum(1)
+    likelihood = (theta * conditional[y.index]).sum(1)
     # Every image has its own share in the joint distribution, so none is impossible; rounding must not exceed one.
     return float(likelihood.clamp(_TINY, 1.0).log().mean())
 
 
-def _check_probabilities(probabilities: Tensor) -> Tensor:
-    """(n, s) probabilities in float64 whose rows sum to one; logits and the like are refused."""
-    if probabilities.ndim != 2 or 0 in probabilities.shape:
-        raise UsageError(
-            f"source probabilities of shape {tuple(probabilities.shape)} are not one row per image. Pass the (n, s) "
-            "softmax output of the network."
-        )
-    theta = probabilities.detach().double()
-    sums = theta.sum(1)
-    if not bool(((sums - 1).abs() <= _SUM_TOLERANCE).all() and (theta >= 0).all()):
-        worst = int((sums - 1).abs().nan_to_num(float("inf")).argmax())
-        raise DataError(
-            f"the source probabilities of image {worst} sum to {float(sums[worst]):.4g} (smallest entry "
-            f"{float(theta[worst].min()):.4g}), so they are no distribution over source classes and the score would "
-            "mean nothing. Pass softmax probabilities, not logits, nor those of independent attributes."
-        )
-    return theta / sums[:, None]
-
-
-def nce(source_probabilities: Tensor, labels: Tensor) -> float:
+def nce(theta: Tensor, y: Labels) -> float:
     """NCE (Tran 2019): minus the conditional entropy of the labels given the network's source classes, in nats.
 
     With z the source class that the network finds most probable for an image, and P(y, z) the shares of images,
@@ -436,19 +385,17 @@ def nce(source_probabilities: Tensor, labels: Tensor) -> float:
 
     Example:
         >>> sure = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]])
-        >>> nce(sure, torch.tensor([0, 0, 1, 1])), round(nce(sure, torch.tensor([0, 1, 0, 1])), 4)
-        (0.0, -0.6931)
+        >>> [round(nce(sure, Labels.of(torch.tensor(labels))), 4) for labels in ([0, 0, 1, 1], [0, 1, 0, 1])]
+        [0.0, -0.6931]
     """
-    theta = _check_probabilities(source_probabilities)
-    y = Labels.of(labels, images=len(theta), device=theta.device)
     cells, classes = y.index * theta.shape[1] + theta.argmax(1), len(y.counts)
     table = torch.bincount(cells, minlength=classes * theta.shape[1]).view(classes, -1).double()
     # xlogy(0, 0) = 0: pairs that do not occur add nothing.
     joint, marginal = torch.special.xlogy(table, table).sum(), table.sum(0)
-    return float((joint - torch.special.xlogy(marginal, marginal).sum()) / len(y))
+    return float((joint - torch.special.xlogy(marginal, marginal).sum()) / len(theta))
 
 
-def nleep(features: Tensor | Features, labels: Tensor, *, seed: int = 0) -> float:
+def nleep(x: Features, y: Labels) -> float:
     """N-LEEP (Li 2021): LEEP with the components of a Gaussian mixture on the features in place of source classes.
 
     The features are reduced to the principal directions that hold 80 % of their variance, a mixture with five
@@ -460,18 +407,18 @@ def nleep(features: Tensor | Features, labels: Tensor, *, seed: int = 0) -> floa
     Example:
         >>> labels = torch.arange(200) % 2
         >>> features = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
-        >>> nleep(features + 3 * labels[:, None], labels) > nleep(features, labels)
+        >>> apart = Features.of(features + 3 * labels[:, None])
+        >>> nleep(apart, Labels.of(labels)) > nleep(Features.of(features), Labels.of(labels))
         True
     """
-    x, y = _prepare(features, labels)
     components = max(1, min(5 * len(y.counts), len(x) // 5))
-    return _mean_log_likelihood(x.memberships(components, energy=0.8, seed=seed), y)
+    return leep(x.memberships(components), y)
 
 
 # --- H-score ---------------------------------------------------------------------------------------------------------
 
 
-def h_score(features: Tensor | Features, labels: Tensor) -> float:
+def h_score(x: Features, y: Labels) -> float:
     """H-score (Bao 2019): tr(cov(f)^-1 cov(E[f | y])), from 0 to the number of classes less one.
 
     It is the sum of the squared correlations between the best linear functions of the features and of the class. With
@@ -480,15 +427,14 @@ def h_score(features: Tensor | Features, labels: Tensor) -> float:
     it is the number of classes less one *whatever the labels are*. Invariant to every invertible linear map.
 
     Example:
-        >>> features = torch.tensor([[0.0], [0.0], [1.0], [1.0]])
-        >>> [round(h_score(features, torch.tensor(labels)), 6) for labels in ([0, 0, 1, 1], [0, 1, 0, 1])]
+        >>> features = Features.of(torch.tensor([[0.0], [0.0], [1.0], [1.0]]))
+        >>> [round(h_score(features, Labels.of(torch.tensor(labels))), 6) for labels in ([0, 0, 1, 1], [0, 1, 0, 1])]
         [1.0, 0.0]
     """
-    x, y = _prepare(features, labels)
     return float(_correlate_directions(x, y).sum())
 
 
-def h_score_shrunk(features: Tensor | Features, labels: Tensor) -> float:
+def h_score_shrunk(x: Features, y: Labels) -> float:
     """H-score with a shrunk covariance (Ibrahim 2022): directions count by how far their variance can be trusted.
 
     It replaces cov(f) by (1 - a) cov(f) + a tr(cov(f)) / d I with the a of Ledoit and Wolf 2004, and cov(E[f | y]) by
@@ -499,7 +445,6 @@ def h_score_shrunk(features: Tensor | Features, labels: Tensor) -> float:
     with l_j the variances, mean(l) over all d features. Both covariances are divided by n. Features that never vary
     score 0. Invariant to rotation, shift and a common scale.
     """
-    x, y = _prepare(features, labels)
     variances, width = x.spectrum.squares / len(x), x.values.shape[1]
     energy, mean = variances.square().sum(), variances.sum() / width
     distance = float(energy / width - mean.square())
@@ -522,7 +467,7 @@ def _correlate_directions(x: Features, y: Labels) -> Tensor:
 _NUMBERS = 2**25  # of one batch of class products: 256 MiB in float64
 
 
-def transrate(features: Tensor | Features, labels: Tensor) -> float:
+def transrate(x: Features, y: Labels) -> float:
     """TransRate (Huang 2022): how many nats per image shorter the features are coded when the classes are known.
 
         TrR = R(Z) - sum_c n_c / n R(Z_c),   R(Z) = 1/2 log det(I + Z^T Z / (n eps^2))
@@ -538,11 +483,10 @@ def transrate(features: Tensor | Features, labels: Tensor) -> float:
     Example:
         >>> labels = torch.arange(200) % 4
         >>> features = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
-        >>> apart = 3 * torch.nn.functional.one_hot(labels, 5)
-        >>> transrate(features + apart, labels) > transrate(features, labels)
+        >>> apart = Features.of(features + 3 * torch.nn.functional.one_hot(labels, 5))
+        >>> transrate(apart, Labels.of(labels)) > transrate(Features.of(features), Labels.of(labels))
         True
     """
-    x, y = _prepare(features, labels)
     squares = x.spectrum.squares
     if not len(squares):
         return 0.0
@@ -566,7 +510,7 @@ def transrate(features: Tensor | Features, labels: Tensor) -> float:
 # --- GBC -------------------------------------------------------------------------------------------------------------
 
 
-def gbc(features: Tensor | Features, labels: Tensor) -> float:
+def gbc(x: Features, y: Labels) -> float:
     """GBC (Pandy 2022): minus the overlap of all ordered pairs of classes, each taken as a Gaussian; 0 at best.
 
         GBC = - sum over ordered pairs of classes of exp(-D(a, b))
@@ -583,10 +527,9 @@ def gbc(features: Tensor | Features, labels: Tensor) -> float:
 
     Example:
         >>> features = torch.tensor([[0.0], [2.0], [4.0], [6.0]])  # means 1 and 5, variances 1: D = 16 / 8
-        >>> round(gbc(features, torch.tensor([0, 0, 1, 1])), 6)  # -2 exp(-2)
+        >>> round(gbc(Features.of(features), Labels.of(torch.tensor([0, 0, 1, 1]))), 6)  # -2 exp(-2)
         -0.270671
     """
-    x, y = _prepare(features, labels)
     points, classes = x.spectrum.principal(64), len(y.counts)
     width = points.shape[1]
     if not width:
@@ -609,7 +552,7 @@ def gbc(features: Tensor | Features, labels: Tensor) -> float:
 # --- PARC ------------------------------------------------------------------------------------------------------------
 
 
-def parc(features: Tensor | Features, labels: Tensor) -> float:
+def parc(x: Features, y: Labels) -> float:
     """PARC (Bolya 2021): do pairs of images whose features are similar have the same label?
 
         PARC = Spearman's rank correlation, over all pairs of images, of 1 - Pearson(f_i, f_j) and 1 - Pearson(y_i, y_j)
@@ -625,10 +568,10 @@ def parc(features: Tensor | Features, labels: Tensor) -> float:
         >>> labels = torch.arange(60) % 3
         >>> features = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
         >>> features[:, :3] += 3 * torch.nn.functional.one_hot(labels, 3)
-        >>> parc(features, labels) > 0.3 > parc(features, labels.sort().values)
+        >>> found = [parc(Features.of(features), Labels.of(each)) for each in (labels, labels.sort().values)]
+        >>> found[0] > 0.3 > found[1]
         True
     """
-    x, y = _prepare(features, labels)
     counts = torch.zeros(2 * _BINS, dtype=torch.long, device=x.values.device)
     for start, bins in x.correlations:
         is_same = y.index[start : start + len(bins), None] == y.index[start:]
@@ -654,39 +597,23 @@ def parc(features: Tensor | Features, labels: Tensor) -> float:
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Score:
-    """A transferability score.
-
-    Attributes:
-        name: its key in `SCORES`.
-        function: of features (or source probabilities) and labels, one number; higher is better.
-        reference: who proposed it, and when.
-        needs_source: it reads the network's probabilities over its source classes instead of its features.
-        is_seeded: it takes a `seed`.
-    """
-
-    name: str
-    function: Callable[..., float]
-    reference: str
-    needs_source: bool = False
-    is_seeded: bool = False
-
-
-_ALL = (
-    Score("knn", knn, "Puigcerver 2021"),
-    Score("knn5", partial(knn, k=5), "Puigcerver 2021"),
-    Score("logme", logme, "You 2021"),
-    Score("leep", leep, "Nguyen 2020", needs_source=True),
-    Score("nce", nce, "Tran 2019", needs_source=True),
-    Score("nleep", nleep, "Li 2021", is_seeded=True),
-    Score("h_score", h_score, "Bao 2019"),
-    Score("h_score_shrunk", h_score_shrunk, "Ibrahim 2022"),
-    Score("transrate", transrate, "Huang 2022"),
-    Score("gbc", gbc, "Pandy 2022"),
-    Score("parc", parc, "Bolya 2021"),
+SCORES: Mapping[str, Callable[..., float]] = MappingProxyType(
+    {
+        "knn": knn,
+        "knn5": partial(knn, k=5),
+        "logme": logme,
+        "leep": leep,
+        "nce": nce,
+        "nleep": nleep,
+        "h_score": h_score,
+        "h_score_shrunk": h_score_shrunk,
+        "transrate": transrate,
+        "gbc": gbc,
+        "parc": parc,
+    }
 )
-SCORES: Mapping[str, Score] = MappingProxyType({score.name: score for score in _ALL})
+# Scores of the network's probabilities over its source classes; all others are scores of its features.
+SOURCE_SCORES = ("leep", "nce")
 
 
 class FeatureScores(dict[str, float]):
@@ -694,14 +621,12 @@ class FeatureScores(dict[str, float]):
 
     Attributes:
         reasons: why, for every NaN.
-        seconds: what each took; the first one to need something shared pays for it.
         left_out: attributes that are the same in all images.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.reasons: dict[str, str] = {}
-        self.seconds: dict[str, float] = {}
         self.left_out: tuple[int, ...] = ()
 
 
@@ -740,67 +665,59 @@ def score_features(
         'it needs the probabilities of source classes, and none were given: pass source_probabilities=...'
     """
     names = list(SCORES) if which is None else list(which)
-    _check_arguments(features, targets, source_probabilities, names, classes, is_multilabel)
-    prepared = Features.of(features)
-    for what, tensor in (("targets", targets), ("source_probabilities", source_probabilities)):
-        if tensor is not None and len(tensor) != len(prepared):
-            raise UsageError(
-                f"{len(prepared)} rows of features and {len(tensor)} of {what} cannot belong to the same images. Pass "
-                "one row per image in both."
-            )
-    result, tasks = FeatureScores(), [targets]
-    if is_multilabel:
-        is_constant = (targets == targets[:1]).all(0).tolist()
-        result.left_out = tuple(i for i, constant in enumerate(is_constant) if constant)
-        tasks = [column.long() for column, constant in zip(targets.T, is_constant, strict=True) if not constant]
-    for name in names:
-        before = time.perf_counter()
-        try:
-            result[name] = _average(SCORES[name], prepared, source_probabilities, tasks, seed)
-        except UndefinedScoreError as undefined:
-            result[name], result.reasons[name] = math.nan, str(undefined)
-        except DataError as error:
-            if not SCORES[name].needs_source:
-                raise
-            result[name], result.reasons[name] = math.nan, str(error)  # of the source alone: the others need none
-        result.seconds[name] = time.perf_counter() - before
-    return result
-
-
-def _average(score: Score, features: Features, source: Tensor | None, tasks: list[Tensor], seed: int) -> float:
-    """The mean over the attributes; there is one task where images have one label."""
-    if score.needs_source and source is None:
-        raise UndefinedScoreError(
-            "it needs the probabilities of source classes, and none were given: pass source_probabilities=..."
-        )
-    if not tasks:
-        raise UndefinedScoreError("every attribute is the same in all images, so there is nothing to distinguish")
-    options = {"seed": seed} if score.is_seeded else {}
-    given = source if score.needs_source else features
-    return sum(score.function(given, labels, **options) for labels in tasks) / len(tasks)
-
-
-def _check_arguments(
-    features: Tensor, targets: Tensor, source: Tensor | None, names: list[str], classes: int, is_multilabel: bool
-) -> None:
-    for name, value in (("features", features), ("targets", targets), ("source_probabilities", source)):
+    if unknown := [name for name in names if name not in SCORES]:
+        raise UsageError(f"no score is called {unknown[0]!r}. The scores are: {', '.join(SCORES)}.")
+    for name, value in (("features", features), ("targets", targets), ("source_probabilities", source_probabilities)):
         if value is not None and not isinstance(value, Tensor):
             raise UsageError(
                 f"{name} is {type(value).__name__}, and scores are computed on tensors. Pass a tensor: "
                 f"torch.as_tensor({name})"
             )
-    unknown = [name for name in names if name not in SCORES]
-    if unknown:
-        raise UsageError(f"no score is called {unknown[0]!r}. The scores are: {', '.join(SCORES)}.")
-    if is_multilabel and (targets.ndim != 2 or targets.shape[1] != classes):
-        raise UsageError(
-            f"targets of shape {tuple(targets.shape)} are not one row of {classes} attributes per image. Pass (n, "
-            "classes) zeros and ones, or is_multilabel=False."
+        if value is not None and len(value) != len(features):
+            raise UsageError(
+                f"{len(features)} rows of features and {len(value)} of {name} cannot belong to the same images. Pass "
+                "one row per image in both."
+            )
+    _check_targets(targets, classes, is_multilabel)
+    prepared, result = Features.of(features, seed=seed), FeatureScores()
+    targets = targets.to(features.device)
+    columns = list(targets.T) if is_multilabel else [targets]
+    result.left_out = tuple(i for i, column in enumerate(columns) if is_multilabel and (column == column[0]).all())
+    tasks = [column for i, column in enumerate(columns) if i not in result.left_out]
+    for name in names:
+        try:
+            given = _check_probabilities(source_probabilities) if name in SOURCE_SCORES else prepared
+            if not tasks:
+                raise UndefinedScoreError("every attribute is the same in all images: nothing to distinguish")
+            result[name] = sum(SCORES[name](given, Labels.of(labels)) for labels in tasks) / len(tasks)
+        except UndefinedScoreError as undefined:
+            result[name], result.reasons[name] = math.nan, str(undefined)
+    return result
+
+
+def _check_probabilities(probabilities: Tensor | None) -> Tensor:
+    """(n, s) probabilities in float64 whose rows sum to one; logits and the like have no score."""
+    if probabilities is None:
+        raise UndefinedScoreError(
+            "it needs the probabilities of source classes, and none were given: pass source_probabilities=..."
         )
-    if not is_multilabel and targets.ndim != 1:
+    theta = probabilities.detach().double()
+    sums = theta.sum(1) if theta.ndim == 2 and theta.shape[1] else theta.new_zeros(len(theta))
+    if not bool(((sums - 1).abs() <= _SUM_TOLERANCE).all() and (theta >= 0).all()):
+        worst = int((sums - 1).abs().nan_to_num(float("inf")).argmax())
+        raise UndefinedScoreError(
+            f"the source probabilities of image {worst} sum to {float(sums[worst]):.4g}, or one is below 0: they are "
+            "no distribution over source classes, and the score would mean nothing. Pass softmax probabilities, "
+            "not logits, nor those of independent attributes."
+        )
+    return theta / sums[:, None]
+
+
+def _check_targets(targets: Tensor, classes: int, is_multilabel: bool) -> None:
+    if targets.ndim != 1 + is_multilabel or (is_multilabel and targets.shape[1] != classes):
         raise UsageError(
-            f"targets of shape {tuple(targets.shape)} are not one class per image. Pass (n,) class indices, or "
-            "is_multilabel=True for attributes."
+            f"targets of shape {tuple(targets.shape)} do not fit. Pass (n,) class indices for one class per image, or "
+            f"(n, {classes}) zeros and ones with is_multilabel=True for {classes} attributes per image."
         )
     if torch.is_floating_point(targets) and not bool((targets == targets.round()).all()):
         raise DataError("the targets are not whole numbers, so they are no class indices. Pass class indices.")
