@@ -32,7 +32,7 @@ from timm.layers.padding import pad_same
 from torch import Tensor, nn
 from torch.nn import functional
 
-from task2vec.probe.prepare import FlippedConv2d
+from task2vec.probe import FlippedConv2d
 
 Pair = tuple[int, int]
 # Computes what depends on a layer's input alone, or returns it from an earlier seed.
