@@ -11,7 +11,7 @@ import task2vec as t2v
 from benchmarks.bare_pass import passes
 from benchmarks.material import load_probes
 from benchmarks.measure import Plan, Verdict, interleave, ratio, show_table
-from task2vec.fisher import Accumulator, PerSampleFisher, check_rows, per_sample, reductions
+from task2vec.fisher import Design, Ledger, PerSampleFisher, check_rows, per_sample, reductions
 
 TARGETS = {"exact": 1.5}
 BATCH = 16
@@ -44,11 +44,13 @@ def measure(plan: Plan) -> tuple[dict[str, object], list[Verdict]]:
 
 def _with_sums(rows: Callable, probe: t2v.Probe) -> Callable[[], None]:
     """`rows`, and what `embed` does with them: the check for NaN and the sums for the standard errors."""
+    ledger = Ledger([Design(BATCH, BATCH, float(BATCH))], filters=probe.n_filters, device=torch.device("cpu"))
+    owners, ones = torch.zeros(BATCH, dtype=torch.long), torch.ones(BATCH, dtype=torch.float64)
 
     def work() -> None:
         found = rows()
         check_rows(found, probe.layers)
-        Accumulator(BATCH, BATCH).add(found, torch.ones(BATCH), terms=BATCH)
+        ledger.add(found, owners, inclusion=ones, terms=ones, weights=ones)
 
     return work
 

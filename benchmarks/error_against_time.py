@@ -17,7 +17,7 @@ from benchmarks.material import load_probes, task_readers
 from benchmarks.measure import Plan, Verdict, show_table
 from benchmarks.old_algorithm import BATCH, DRAWS, Progress, old_fisher
 from benchmarks.stages import Fitted, distance, estimate, fit, median_error, start
-from task2vec.embedding.settings import EmbedSettings
+from task2vec.embedding import EmbedSettings
 
 TARGET = 15
 ENGINES = ("exact", "fast")

@@ -11,7 +11,7 @@ from benchmarks.material import load_probes
 from benchmarks.measure import Plan, Verdict, interleave, ratio, show_table
 from benchmarks.old_variational import FullNoise
 from task2vec.fisher import NoisyNetwork, mean_loss
-from task2vec.fisher.variational import curvature_gradient
+from task2vec.fisher.variational import fisher_under_noise
 
 BATCH, CLASSES = 16, 10
 TARGET = 2.0
@@ -58,5 +58,5 @@ def steps_of(probe: t2v.Probe) -> dict[str, Callable[[], object]]:
         "second convolution": lambda: by_convolution(FullNoise(folded, probe.layers, generator)),
         "the same, batch-norm not folded": lambda: by_convolution(FullNoise(plain, probe.layers, generator)),
         "box sums": by_box,
-        "curvature": lambda: curvature_gradient(noisy, images, targets, log_precision, head, generator),
+        "curvature": lambda: fisher_under_noise(noisy, images, targets, (-log_precision / 2).exp(), head, generator),
     }

@@ -14,8 +14,7 @@ from timm.layers.padding import pad_same
 from torch import Tensor, nn
 from torch.nn import functional
 
-from task2vec.fisher import mean_loss, spread_over_filters
-from task2vec.fisher.posterior import weight_scales
+from task2vec.fisher import mean_loss, spread_over_filters, weight_scales
 from task2vec.probe import FilterLayer, PreparedNetwork
 
 _FIRST_NOISE = 0.1

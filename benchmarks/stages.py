@@ -13,8 +13,8 @@ from torch import Tensor
 import task2vec as t2v
 from benchmarks.measure import timed
 from task2vec.distance import symmetric_from_logs
+from task2vec.embedding import EmbedSettings
 from task2vec.embedding.batching import Pixels
-from task2vec.embedding.settings import EmbedSettings
 from task2vec.embedding.single import Job, fixed_prior, prepare_job
 from task2vec.fisher import FisherEstimate, probabilities
 from task2vec.head import Head, fit_head

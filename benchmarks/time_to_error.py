@@ -15,7 +15,7 @@ from benchmarks.material import load_probes, task_readers
 from benchmarks.measure import Plan, Verdict, show_table
 from benchmarks.old_algorithm import BATCH, DRAWS, old_fisher
 from benchmarks.stages import estimate, fit, start
-from task2vec.embedding.settings import EmbedSettings
+from task2vec.embedding import EmbedSettings
 
 TARGET = 15
 ENGINES = ("exact", "fast")

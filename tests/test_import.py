@@ -82,3 +82,11 @@ def test_the_package_is_a_command_and_runs_no_code_of_the_folder_that_one_stands
 def test_commands_keep_their_names():
     first = ["demo", "embed", "show", "nearest", "distance", "diversity", "map", "recommend", "evaluate"]
     assert list(COMMANDS) == [*first, "train-expert", "error-matrix", "library", "serve", "tasks", "probes", "doctor"]
+
+
+def test_a_name_is_looked_up_once_unless_a_module_has_it():
+    import task2vec.select
+
+    assert task2vec.recommend is vars(task2vec)["recommend"]
+    module = importlib.import_module("task2vec.select.recommend")
+    assert module.recommend is task2vec.recommend and task2vec.select.recommend is module

@@ -15,7 +15,7 @@ from task2vec.distance import KINDS, asymmetric, split_symmetric, symmetric, sym
 from task2vec.embedding import trivial
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError, UsageError
 from tests.distance.material import make, make_many
-from tests.oracles import slow_distances
+from tests.oracles import distances as slow_distances
 
 NAMES = sorted(KINDS)
 PROPER = sorted(set(KINDS) - {"asymmetric"})

@@ -8,7 +8,7 @@ import pytest
 from task2vec.distance import KINDS, cosine, cross_diversity, diversity, symmetric
 from task2vec.errors import ProbeMismatchError, UsageError
 from tests.distance.material import make
-from tests.oracles.slow_diversity import slow_coefficient, slow_cross, slow_error, slow_floor
+from tests.oracles.distances import slow_coefficient, slow_cross, slow_error, slow_floor
 
 FILTERS = 60
 

@@ -11,8 +11,8 @@ from task2vec.distance import NoisyDistance, find_basis, find_floor, pairwise, p
 from task2vec.distance.noise import find_directions, find_noise, subtract_floor
 from task2vec.errors import ProbeMismatchError, SettingsMismatchError, UsageError
 from tests.distance.material import make
-from tests.oracles import slow_distances
-from tests.oracles.normal_spread import spread_distance
+from tests.oracles import distances as slow_distances
+from tests.oracles.distances import spread_distance
 
 FILTERS = 1000
 # Spread of the logarithms of all filters that move on their own, and of a few directions along which they all do.

@@ -4,13 +4,42 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
+from task2vec.probe import Preprocess, make_probe
 from task2vec.tasks import Task, from_dataset
 from tests.cases import make_case
 
 
+class Tiny(nn.Module):
+    """Two convolutions and a batch-norm, for training by the hundred steps."""
+
+    def __init__(self, second=nn.Conv2d):
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3, stride=2, bias=False)
+        self.norm = nn.BatchNorm2d(6)
+        self.second = second(6, 8, 2)
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.second(torch.relu(self.norm(self.first(x))))).mean((2, 3)))
+
+
+def make_tiny(**options):
+    torch.manual_seed(0)
+    module = Tiny(**options).eval()
+    module.norm.running_var.fill_(0.5)
+    return make_probe("tiny", module, ("fc",), Preprocess(size=(8, 8), resize=8), source="test")
+
+
 @pytest.fixture(scope="session")
 def probe():
+    """The smallest probe, at 8 x 8 pixels."""
+    return make_tiny()
+
+
+@pytest.fixture(scope="session")
+def odd():
     """A small convolutional probe with batch-norm, groups and dilation, at 50 x 50 pixels."""
     return make_case("odd")
 

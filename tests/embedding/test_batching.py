@@ -9,7 +9,7 @@ import torch
 from task2vec.embedding import batching
 from task2vec.embedding.batching import Backward, OomRetry, Part
 from task2vec.errors import ResourceError
-from task2vec.fisher import Accumulator, Ledger
+from task2vec.fisher import Design, Ledger
 from tests.embedding.families import out_of_memory
 
 FEATURES, FILTERS = 4, 6
@@ -92,25 +92,29 @@ def make_parts(seed, *, tasks, images, terms):
     return parts
 
 
-def account_of(part, count):
-    return Accumulator(count, len(part.images.unique()), square_weights=1.5 * count)
+def design_of(part, count):
+    return Design(count, len(part.images.unique()), 1.5 * count)
 
 
 def loop(part, pixels, keys):
     """The estimate of one task: image by image, pair by pair."""
-    account = account_of(part, len(pixels))
+    ledger = Ledger([design_of(part, len(pixels))], filters=FILTERS, device=pixels.device)
     for image in part.images.unique().tolist():
         own = torch.nonzero(part.images == image).flatten()
         rows = [make_row(pixels.values[image], part.vectors[i] @ part.weight, keys[image]) for i in own]
-        inclusion, weights = part.inclusion[own[:1]], part.weights[own[:1]]
-        account.add(torch.stack(rows).sum(0, keepdim=True), inclusion, terms=len(own), weights=weights)
-    return account.estimate()
+        given = {
+            "inclusion": part.inclusion[own[:1]],
+            "terms": torch.tensor([len(own)]),
+            "weights": part.weights[own[:1]],
+        }
+        ledger.add(torch.stack(rows).sum(0, keepdim=True), torch.tensor([0]), **given)
+    return ledger.estimate(0)
 
 
 def run(parts, count, *, batch_size=4, engine=None, padding=1, ledger=None):
     pixels, keys = Values(count), [7 * i % 5 for i in range(count)]
-    accounts = [account_of(part, count) for part in parts]
-    ledger = (ledger or Ledger)(accounts, filters=FILTERS, device=torch.device("cpu"))
+    designs = [design_of(part, count) for part in parts]
+    ledger = (ledger or Ledger)(designs, filters=FILTERS, device=torch.device("cpu"))
     passes = make_passes(batch_size, padding=padding)
     backward = Backward(passes, engine or Formula(), pixels, parts=parts, keys=keys, ledger=ledger)
     steps = []

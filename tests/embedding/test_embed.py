@@ -18,13 +18,12 @@ from task2vec.embedding.batching import Passes, Pixels
 from task2vec.embedding.single import fixed_prior
 from task2vec.errors import ResourceError, UsageError
 from task2vec.fisher import PerSampleFisher, closed_form
-from task2vec.fisher.posterior import WIDEST
+from task2vec.fisher.estimate import WIDEST
 from task2vec.probe import FilterLayer, load_probe
 from task2vec.tasks import Task, from_dataset, read_folder, sample_tasks
 from tests.embedding.conftest import make_attributes, make_task, pictures
-from tests.oracles import slow_head
-from tests.oracles.naive_fisher import naive_rows
-from tests.oracles.untied_fisher import untied_rows
+from tests.oracles import heads
+from tests.oracles.fisher import naive_rows, untied_rows
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ROWS = {"direct": naive_rows, "robust": untied_rows}
@@ -38,21 +37,20 @@ def definition(task, probe, *, l2, method, balance=True):
         features = torch.cat([probe.network.double()(image[None]) for image in images])
     probe.network.float()
     onehot = task.targets if task.is_multilabel else np.eye(len(task.classes))[task.targets]
-    omega = slow_head.weights_of(onehot, is_multilabel=task.is_multilabel, balance=balance)
-    penalty = l2 * slow_head.spread(features.numpy(), omega)
-    weight, bias = slow_head.fit(features.numpy(), onehot, omega, penalty, is_multilabel=task.is_multilabel)
+    omega = heads.weights_of(onehot, is_multilabel=task.is_multilabel, balance=balance)
+    penalty = l2 * heads.spread(features.numpy(), omega)
+    weight, bias = heads.fit(features.numpy(), onehot, omega, penalty, is_multilabel=task.is_multilabel)
     names = tuple(layer.name for layer in probe.layers)
     rows = ROWS[method](probe.network, names, images, weight, bias, is_multilabel=task.is_multilabel).numpy()
     return omega @ rows, rows, omega
 
 
-@pytest.mark.parametrize("method", list(ROWS))
-@pytest.mark.parametrize("balance", [True, False])
-def test_all_seeds_equal_the_definition_from_end_to_end(probe, balance, method):
+@pytest.mark.parametrize(("method", "balance"), [("robust", True), ("direct", True), ("direct", False)])
+def test_all_seeds_equal_the_definition_from_end_to_end(odd, method, balance):
     task = make_task((5, 3, 2))
-    expected, rows, omega = definition(task, probe, l2=0.01, balance=balance, method=method)
+    expected, rows, omega = definition(task, odd, l2=0.01, balance=balance, method=method)
     settings = EmbedSettings(method=method, seeds="all", l2=0.01, balance=balance, dtype="float64")
-    embedding = embed(task, probe, settings=settings, batch_size=4)
+    embedding = embed(task, odd, settings=settings, batch_size=4)
     alive = expected > expected.max() * 1e-12
     assert alive.mean() > 0.9
     # The two heads were fitted by different solvers, each to its own tolerance.
@@ -63,12 +61,12 @@ def test_all_seeds_equal_the_definition_from_end_to_end(probe, balance, method):
     assert (counts["images"], counts["images_used"], counts["backpropagated"]) == (10, 10, 30)
 
 
-@pytest.mark.parametrize("method", list(ROWS))
-def test_attributes_equal_the_definition_from_end_to_end(probe, method):
+@pytest.mark.parametrize("method", ["robust"])
+def test_attributes_equal_the_definition_from_end_to_end(odd, method):
     task = make_attributes(8)
-    expected, _, _ = definition(task, probe, l2=0.02, method=method)
+    expected, _, _ = definition(task, odd, l2=0.02, method=method)
     settings = EmbedSettings(method=method, seeds="all", l2=0.02, dtype="float64")
-    embedding = embed(task, probe, settings=settings)
+    embedding = embed(task, odd, settings=settings)
     alive = expected > expected.max() * 1e-12
     assert np.allclose(embedding.fisher[alive], expected[alive], rtol=2e-4)
     assert embedding.provenance["is_multilabel"] and embedding.provenance["counts"]["backpropagated"] == 24
@@ -116,9 +114,8 @@ class Small:
         self.sizes.append(count)
 
 
-@pytest.mark.parametrize("method", ["robust", "direct"])
-def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch, method):
-    settings = EmbedSettings(method, dtype="float64")
+def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch):
+    settings = EmbedSettings(dtype="float64")
     before = embed(task, probe, settings=settings, batch_size=16)
     gpu = Small(3, monkeypatch)
     with warnings.catch_warnings(record=True) as said:
@@ -133,7 +130,7 @@ def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch, method):
 
 def test_one_image_too_many_is_an_error_that_says_what_to_do(probe, task, monkeypatch):
     Small(0, monkeypatch)
-    with pytest.raises(ResourceError, match=r"single image.*50 x 50.*--size.*--device cpu"):
+    with pytest.raises(ResourceError, match=r"single image.*8 x 8.*--size.*--device cpu"):
         embed(task, probe, batch_size=1)
 
 
@@ -144,7 +141,7 @@ def test_few_images_are_kept_and_the_numbers_do_not_depend_on_it(probe, task, mo
     monkeypatch.setattr(
         Pixels, "load", lambda self, index: (loads.append(index not in self.kept), load(self, index))[1]
     )
-    monkeypatch.setattr("task2vec.embedding.batching.CACHE_BYTES", {"cpu": 3 * 50 * 50 * 4, "cuda": 0})
+    monkeypatch.setattr("task2vec.embedding.batching.CACHE_BYTES", {"cpu": 3 * 8 * 8 * 4, "cuda": 0})
     after = embed(task, probe)
     assert np.array_equal(before.fisher, after.fisher)
     assert sum(loads) > 22 + 10  # all but four images were decoded for each pass
@@ -172,19 +169,6 @@ def test_one_image_per_class(probe, counts):
     embedding = embed(make_task(counts), probe)
     assert np.isfinite(embedding.vector).all() and (embedding.vector > 0).all()
     assert np.isfinite(embedding.stderr).all()
-
-
-def test_tensors_arrays_and_pictures_are_the_same_task(probe):
-    images, labels = pictures()
-    arrays = [np.asarray(image) for image in images]
-    tensors = [torch.from_numpy(array.copy()).permute(2, 0, 1) for array in arrays]
-    floats = [tensor.float() / 255 for tensor in tensors]
-    found = [
-        embed(from_dataset(list(zip(kind, labels, strict=True))), probe).fisher
-        for kind in (images, arrays, tensors, floats)
-    ]
-    assert found[0].sum() > 0
-    assert all(np.array_equal(found[0], other) for other in found[1:])
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a CPU without bfloat16 says so and goes on
@@ -255,7 +239,7 @@ def test_arrays_are_read_only_and_the_callers_are_not():
         embedding.fisher[0] = 3
 
 
-@pytest.mark.parametrize("method", list(ROWS))
+@pytest.mark.parametrize("method", ["robust", pytest.param("direct", marks=pytest.mark.long)])
 def test_golden_vector_of_the_default_probe(method):
     """N5. The golden files were written by `definition` above, in double precision: see what they say of themselves."""
     task = sample_tasks(images_per_task=24)[1]
@@ -287,11 +271,6 @@ def relabelled(order, permutation, **options):
     return from_dataset([(images[i], permutation[labels[i]]) for i in order], name="colours", **options)
 
 
-@pytest.mark.parametrize("permutation", [(1, 2, 0), (2, 1, 0)])
-def test_numbering_of_the_classes(probe, reference, permutation):
-    assert numbers(embed(relabelled(range(22), permutation), probe, settings=SAMPLED)) == numbers(reference)
-
-
 def test_names_of_the_classes(probe, reference):
     renamed = embed(relabelled(range(22), (0, 1, 2), classes=["zebra", "=cmd()", "ä"]), probe, settings=SAMPLED)
     assert numbers(renamed) == numbers(reference)
@@ -312,15 +291,14 @@ def test_order_and_columns_of_attributes(probe):
     assert numbers(embed(from_dataset(items), probe, settings=SAMPLED)) == numbers(first)
 
 
-@pytest.mark.parametrize("method", ["robust", "direct"])
-def test_workers_and_repetition_give_the_same_file(probe, tmp_path, method):
+def test_workers_and_repetition_give_the_same_file(probe, tmp_path):
     images, labels = pictures()
     for i, (image, label) in enumerate(zip(images, labels, strict=True)):
         (tmp_path / "photos" / str(label)).mkdir(parents=True, exist_ok=True)
         image.save(tmp_path / "photos" / str(label) / f"{i}.png")
     task = read_folder(tmp_path / "photos")
     assert task.images.is_threadsafe  # or more workers would be one worker
-    settings = EmbedSettings(method, max_samples=30)
+    settings = EmbedSettings(max_samples=30)
     files = []
     for run, workers in enumerate((1, 2, 7)):
         file = embed(task, probe, settings=settings, num_workers=workers).save(tmp_path / f"{run}.t2v.safetensors")
@@ -328,11 +306,6 @@ def test_workers_and_repetition_give_the_same_file(probe, tmp_path, method):
     assert len(set(files)) == 1
     again = embed(read_folder(tmp_path / "photos"), probe, settings=settings).save(tmp_path / "again.t2v.safetensors")
     assert again.read_bytes() == files[0]
-
-
-def test_the_second_embedding_equals_the_first_whatever_came_between(probe, reference):
-    embed(make_task((5, 5), seed=9), probe, settings=EmbedSettings("direct", dtype="float64", seeds="all"))
-    assert numbers(embed(make_task(), probe, settings=SAMPLED)) == numbers(reference)
 
 
 @pytest.mark.parametrize("method", ["robust", "direct"])
@@ -386,10 +359,9 @@ def some_of(task, per_class, rng):
     return task.subset(np.concatenate(members))
 
 
-@pytest.mark.parametrize("name", ["textures"])
-def test_random_labels_lie_nearer_to_the_trivial_embedding_than_true_ones(samples, default_probe, name):
+def test_random_labels_lie_nearer_to_the_trivial_embedding_than_true_ones(samples, default_probe):
     rng = np.random.default_rng(0)
-    few = some_of(samples[name], 4, rng)
+    few = some_of(samples["textures"], 4, rng)
     true = from_trivial(few, default_probe)
     random = [from_trivial(replace(few, targets=rng.permutation(few.targets)), default_probe) for _ in range(5)]
     # By chance cross-validation may believe in some of them, which then look like a task.
@@ -397,6 +369,7 @@ def test_random_labels_lie_nearer_to_the_trivial_embedding_than_true_ones(sample
     assert np.mean(random) + error < true and np.median(random) < 0.6 * true
 
 
+@pytest.mark.long
 def test_fewer_images_lie_nearer_to_the_trivial_embedding(samples, default_probe):
     rng = np.random.default_rng(0)
     found = {n: [from_trivial(some_of(samples["shapes"], n, rng), default_probe) for _ in range(3)] for n in (2, 6)}

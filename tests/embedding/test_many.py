@@ -17,9 +17,8 @@ from task2vec.fisher import PerSampleFisher
 from task2vec.head import fit_heads
 from task2vec.tasks import Task, from_dataset, read_folder
 from tests.cases import make_case
-from tests.embedding.conftest import make_task, pictures
+from tests.embedding.conftest import make_task, make_tiny, pictures
 from tests.embedding.families import CHOSEN, FAMILIES, FINE, ask, ask_binary, is_close, mixed_family, out_of_memory
-from tests.embedding.test_methods import make_tiny
 
 TRAINING = VariationalSettings(epochs=2, head_epochs=1, draws=32, batch=16, rate=0.3, head_rate=0.05)
 tiny = cache(make_tiny)
@@ -46,11 +45,9 @@ def assert_same(found, wanted, error=1e-9):
         assert is_close(one, other, error=error), other.task
 
 
-@pytest.mark.parametrize("method", ["robust", "direct"])
 @pytest.mark.parametrize("family", list(FAMILIES))
-def test_together_as_alone(family, method):
-    settings = replace(CHOSEN if method == "robust" else FINE, method=method)
-    assert_same(embed_all(make_family(family), settings=settings), embed_alone(family, settings))
+def test_together_as_alone(family):
+    assert_same(embed_all(make_family(family), settings=CHOSEN), embed_alone(family, CHOSEN))
 
 
 OTHERS = {
@@ -65,9 +62,9 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("family", ["attributes", "overlapping"])
 @pytest.mark.parametrize("others", list(OTHERS))
-def test_together_as_alone_whatever_the_settings(family, others):
+def test_together_as_alone_whatever_the_settings(others):
+    family = "attributes" if others in ("unbalanced", "halves", "tolerance") else "overlapping"
     settings = replace(FINE, **OTHERS[others])
     error = 1e-9 if settings.dtype == "float64" else 1e-5
     assert_same(embed_all(make_family(family), settings=settings), embed_alone(family, settings), error)
@@ -178,8 +175,7 @@ def test_heads_on_the_same_images_are_fitted_together(monkeypatch):
     assert sorted(sizes) == [1, 1, 1, 5]
 
 
-@pytest.mark.parametrize("fails", [(1,), (2, 5)])
-@pytest.mark.parametrize("family", ["binary", "classes"])
+@pytest.mark.parametrize(("family", "fails"), [("binary", (1,)), ("classes", (2, 5))])
 def test_memory_that_runs_out_at_any_slot_changes_no_number(monkeypatch, family, fails):
     wanted, rows, slots = embed_alone(family, FINE), PerSampleFisher.rows_by_seed, []
 
@@ -225,7 +221,6 @@ def test_arguments_are_refused_at_the_call(options, words):
 def test_what_is_no_task_is_refused_at_the_call():
     with pytest.raises(UsageError, match=r"number 1 of the tasks is a str.*read_folder"):
         embed_many([make_task(), "birds"], tiny())
-    assert [result.task for result in embed_many(make_task(), tiny())] == ["colours"]  # one is some
 
 
 def test_a_probe_that_the_method_cannot_use_is_refused_at_the_call():
@@ -334,10 +329,9 @@ class Flaky:
         return self.images.name(index)
 
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_a_drive_that_comes_back_costs_nothing_but_time(times):
+def test_a_drive_that_comes_back_costs_nothing_but_time():
     tasks = ask_binary(4)
-    ill = [replace(task, images=Flaky(task.images, times=times * (number == 1))) for number, task in enumerate(tasks)]
+    ill = [replace(task, images=Flaky(task.images, times=3 * (number == 1))) for number, task in enumerate(tasks)]
     results = run(ill)
     failed = {number for number, result in results.items() if result.error is not None}
     assert failed <= {1}
@@ -367,14 +361,13 @@ def with_black(count=4):
     return [ask(images, [i % 2 for i in range(len(images))], f"t{n}") for n, images in enumerate(own)]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_an_image_without_finite_features_is_named_and_fails_its_tasks(monkeypatch, value):
+def test_an_image_without_finite_features_is_named_and_fails_its_tasks(monkeypatch):
     features, seen = Passes._features, []
 
     def spoilt(passes, pixels):
         seen.append(len(pixels))
         found = features(passes, pixels).clone()
-        found[pixels.flatten(1).amax(1) == 0] = value
+        found[pixels.flatten(1).amax(1) == 0] = float("nan")
         return found
 
     tasks = with_black()
@@ -487,16 +480,15 @@ def components(tasks):
         groups = [group for group in groups if group not in joined] + [joined[0] | joined[1]]
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_groups_are_what_is_joined_by_common_images(seed):
-    tasks = random_tasks(seed)
-    assert group_tasks(tasks, most=10**9) == components(tasks)
+def test_groups_are_what_is_joined_by_common_images():
+    for seed in range(10):
+        tasks = random_tasks(seed)
+        assert group_tasks(tasks, most=10**9) == components(tasks)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("most", [1, 6, 12])
-def test_no_group_has_more_images_than_allowed(seed, most):
-    tasks = random_tasks(seed)
+@pytest.mark.parametrize("most", [1, 6])
+def test_no_group_has_more_images_than_allowed(most):
+    tasks = random_tasks(0)
     groups = group_tasks(tasks, most=most)
     assert sorted(number for group in groups for number in group) == list(range(len(tasks)))
     together = next(iter(g for g in components(tasks) if 0 in g))
@@ -513,9 +505,8 @@ def test_groups_are_filled_before_another_is_begun():
     assert group_tasks([], most=7) == []
 
 
-@pytest.mark.parametrize("family", ["copies", "mixed"])
-def test_every_task_finds_its_own_images_among_the_common_ones(family):
-    tasks = [task.canonical() for task in (FAMILIES | {"mixed": mixed_family})[family]()]
+def test_every_task_finds_its_own_images_among_the_common_ones():
+    tasks = [task.canonical() for task in make_family("mixed")]
     common, places = gather_images(tasks)
     for task, own in zip(tasks, places, strict=True):
         assert [common.digests[place] for place in own] == list(task.digests)

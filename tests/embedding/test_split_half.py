@@ -14,7 +14,6 @@ from task2vec.errors import DataError
 from task2vec.fisher import PerSampleFisher
 from task2vec.tasks import from_dataset
 from tests.embedding.conftest import make_attributes, make_task, pictures
-from tests.embedding.test_methods import make_tiny
 
 SMALL = EmbedSettings(max_samples=24, split_half=True)
 TRAINING = VariationalSettings(epochs=3, head_epochs=2, draws=64, batch=16, rate=0.3, head_rate=0.05)
@@ -22,13 +21,8 @@ TASKS = {"classes": make_task, "attributes": make_attributes, "rare": lambda: ma
 
 
 @pytest.fixture(scope="module")
-def tiny():
-    return make_tiny()
-
-
-@pytest.fixture(scope="module")
-def reference(tiny):
-    return embed(make_task(), tiny, settings=SMALL)
+def reference(probe):
+    return embed(make_task(), probe, settings=SMALL)
 
 
 def split(task, probe, settings=SMALL):
@@ -47,22 +41,22 @@ def split(task, probe, settings=SMALL):
     ids=["robust", "direct", "variational"],
 )
 @pytest.mark.parametrize("kind", list(TASKS))
-def test_halves_are_what_they_would_be_alone(tiny, kind, settings):
+def test_halves_are_what_they_would_be_alone(probe, kind, settings):
     task = TASKS[kind]()
-    found = embed(task, tiny, settings=settings)
-    steps, owners = split(task, tiny, settings)
+    found = embed(task, probe, settings=settings)
+    steps, owners = split(task, probe, settings)
     own = replace(settings, split_half=False, max_samples=settings.max_samples // 2)
     for half, images in zip(found.halves, owners, strict=True):
-        alone = embed(steps.task.subset(images), tiny, settings=own)
+        alone = embed(steps.task.subset(images), probe, settings=own)
         assert np.allclose(half, alone.fisher, rtol=1e-4, atol=alone.fisher.max() * 1e-6)
         assert half.sum() > 0
     assert not np.allclose(*found.halves, rtol=0.01, atol=0)
 
 
 @pytest.mark.parametrize("method", ["robust", "direct", "variational"])
-def test_the_whole_does_not_know_of_its_halves(tiny, method):
+def test_the_whole_does_not_know_of_its_halves(probe, method):
     settings = EmbedSettings(max_samples=24, method=method, variational=TRAINING)
-    plain, halved = (embed(make_task(), tiny, settings=replace(settings, split_half=h)) for h in (False, True))
+    plain, halved = (embed(make_task(), probe, settings=replace(settings, split_half=h)) for h in (False, True))
     assert plain.halves is None and halved.halves.shape == (2, len(halved))
     for name in ("fisher", "stderr", "prior"):
         assert getattr(plain, name).tobytes() == getattr(halved, name).tobytes()
@@ -70,25 +64,25 @@ def test_the_whole_does_not_know_of_its_halves(tiny, method):
     assert {**plain.provenance, "settings": asked} == halved.provenance
 
 
-@pytest.mark.parametrize("counts", [(9, 7, 6), (5, 1, 1, 1, 4), (3, 3, 3, 3, 3)])
-def test_every_class_is_split_as_evenly_as_can_be(tiny, counts):
-    steps, owners = split(make_task(counts), tiny)
+@pytest.mark.parametrize("counts", [(9, 7, 6), (5, 1, 1, 1, 4)])
+def test_every_class_is_split_as_evenly_as_can_be(probe, counts):
+    steps, owners = split(make_task(counts), probe)
     assert sorted(np.concatenate(owners)) == list(range(sum(counts)))
     assert abs(len(owners[0]) - len(owners[1])) <= 1
     parts = np.array([np.bincount(steps.task.targets[own], minlength=len(counts)) for own in owners])
     assert (abs(parts[0] - parts[1]) == parts.sum(0) % 2).all()
 
 
-def test_attributes_are_split_by_turns(tiny):
-    _, owners = split(make_attributes(9), tiny)
+def test_attributes_are_split_by_turns(probe):
+    _, owners = split(make_attributes(9), probe)
     assert [own.tolist() for own in owners] == [[0, 2, 4, 6, 8], [1, 3, 5, 7]]
 
 
-def test_names_numbers_and_order_change_nothing(tiny, reference):
+def test_names_numbers_and_order_change_nothing(probe, reference):
     images, labels = pictures()
     order = np.random.default_rng(0).permutation(len(labels))
     items = [(images[i], (2, 0, 1)[labels[i]]) for i in order]
-    found = embed(from_dataset(items, classes=["zebra", "=cmd()", "ä"]), tiny, settings=SMALL)
+    found = embed(from_dataset(items, classes=["zebra", "=cmd()", "ä"]), probe, settings=SMALL)
     assert found.halves.tobytes() == reference.halves.tobytes()
 
 
@@ -106,19 +100,19 @@ def paint(rows):
     ],
     ids=["2 1", "12 1", "one image", "constant attribute"],
 )
-def test_too_few_images_are_refused_before_any_is_decoded(tiny, task, monkeypatch):
+def test_too_few_images_are_refused_before_any_is_decoded(probe, task, monkeypatch):
     monkeypatch.setattr(Pixels, "load", lambda *_: pytest.fail("an image was decoded"))
     with pytest.raises(DataError, match=r"'colours' cannot be split.*single class.*Add images.*--split-half"):
-        embed(task, tiny, settings=SMALL)
+        embed(task, probe, settings=SMALL)
 
 
-def test_kept_images_are_decoded_once(tiny, monkeypatch):
+def test_kept_images_are_decoded_once(probe, monkeypatch):
     decoded = []
     load = Pixels.load
     monkeypatch.setattr(
         Pixels, "load", lambda self, index: (decoded.append(index not in self.kept), load(self, index))[1]
     )
-    embed(make_task(), tiny, settings=SMALL)
+    embed(make_task(), probe, settings=SMALL)
     assert sum(decoded) == 22 < len(decoded)
 
 
@@ -144,7 +138,7 @@ def test_a_short_memory_in_a_half_is_outlived(probe, monkeypatch):
     assert np.allclose(after.halves, before.halves, rtol=1e-9, atol=0)
 
 
-def test_identical_images_have_sound_halves(tiny):
+def test_identical_images_have_sound_halves(probe):
     image = Image.new("RGB", (30, 30), (90,) * 3)
-    found = embed(from_dataset([(image, i % 2) for i in range(9)]), tiny, settings=SMALL)
+    found = embed(from_dataset([(image, i % 2) for i in range(9)]), probe, settings=SMALL)
     assert np.isfinite(found.halves).all() and (found.halves >= 0).all()

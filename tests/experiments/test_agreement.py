@@ -7,7 +7,7 @@ import pytest
 
 from experiments.agreement import WITHIN, agree, agree_within, neighbour_shares, pool, resample_mean, retrieve
 from tests.experiments.material import ROOT, read_csv
-from tests.oracles.slow_mantel import correlate_pairs, permute_tasks
+from tests.oracles.distances import correlate_pairs, permute_tasks
 
 
 def random_distances(count, *, seed):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from task2vec.fisher import count_terms, probabilities, term_vectors
+from task2vec.fisher import probabilities, term_shares, term_vectors
 from task2vec.probe import FilterLayer, Probe
 
 
@@ -17,7 +17,7 @@ def random_head(probe: Probe, classes: int) -> tuple[Tensor, Tensor]:
 def all_seeds(features: Tensor, weight: Tensor, bias: Tensor, is_multilabel: bool) -> Tensor:
     """(terms, images, features): the gradient at the features of every rank-one term of every image."""
     p = probabilities(features @ weight.T + bias, is_multilabel=is_multilabel)
-    count, terms = len(p), count_terms(p.shape[1], is_multilabel=is_multilabel)
+    count, terms = len(p), term_shares(p, weight, is_multilabel=is_multilabel).shape[1]
     everyone = torch.arange(count)
     return torch.stack(
         [term_vectors(p, everyone, torch.full((count,), t), is_multilabel=is_multilabel) @ weight for t in range(terms)]

@@ -5,7 +5,29 @@ import math
 import pytest
 import torch
 
-from task2vec.fisher import Accumulator, Ledger, draw_pairs
+from task2vec.fisher import Design, Ledger, draw_pairs
+
+CPU = torch.device("cpu")
+
+
+class Account:
+    """The ledger of one task, whose images have the same number of terms each."""
+
+    def __init__(self, total, drawn, square_weights=None):
+        self.design, self.ledger = Design(total, drawn, float(square_weights or total)), None
+
+    def add(self, rows, inclusion, *, terms=1, weights=None):
+        self.ledger = self.ledger or Ledger([self.design], filters=rows.shape[1], device=CPU)
+        ones = torch.ones(len(rows), dtype=torch.float64)
+        given = {
+            "inclusion": inclusion.double(),
+            "terms": terms * ones,
+            "weights": ones if weights is None else weights,
+        }
+        self.ledger.add(rows, torch.zeros(len(rows)).long(), **given)
+
+    def estimate(self):
+        return self.ledger.estimate(0)
 
 
 def population(count, generator, *, noise=0.4):
@@ -21,9 +43,9 @@ def estimate_once(seed, *, count=300, budget=60, stop=None):
     chances = (0.9 * size / size.sum() + 0.1 / count)[:, None]
     draw = draw_pairs(chances, budget, generator=generator)
     order = torch.randperm(len(draw), generator=generator)[: stop or len(draw)]
-    total = Accumulator(count, len(draw))
+    total = Account(count, len(draw))
     for part in order.split(17):
-        total.add(rows[draw.images[part]], draw.image_inclusion[part], terms=len(part))
+        total.add(rows[draw.images[part]], draw.image_inclusion[part])
     return total.estimate(), rows.mean(0)
 
 
@@ -53,10 +75,8 @@ def test_the_noise_of_drawn_labels_is_counted():
         parts = rows[draw.images, draw.terms] * draw.image_inclusion / draw.inclusion
         images, index = draw.images.unique(return_inverse=True)
         sums = torch.zeros(len(images)).double().index_add(0, index, parts)
-        total = Accumulator(100, len(images))
-        total.add(
-            sums[:, None], torch.zeros(len(images)).double().index_copy(0, index, draw.image_inclusion), terms=len(draw)
-        )
+        total = Account(100, len(images))
+        total.add(sums[:, None], torch.zeros(len(images)).double().index_copy(0, index, draw.image_inclusion))
         found.append(total.estimate())
     values = torch.cat([e.fisher for e in found])
     assert values.mean().item() == pytest.approx(3 * math.exp(0.5), abs=4 * values.std().item() / len(found) ** 0.5)
@@ -65,9 +85,9 @@ def test_the_noise_of_drawn_labels_is_counted():
 
 def test_a_census_leaves_the_error_of_the_population():
     rows, _ = population(50, torch.Generator().manual_seed(0))
-    total = Accumulator(50, 50)
+    total = Account(50, 50)
     for part in torch.arange(50).split(8):
-        total.add(rows[part], torch.ones(len(part)), terms=2 * len(part))
+        total.add(rows[part], torch.ones(len(part)), terms=2)
     estimate = total.estimate()
     assert torch.allclose(estimate.fisher, rows.mean(0), rtol=1e-12)
     assert torch.allclose(estimate.stderr, (rows.var(0) / 50).sqrt(), rtol=1e-9)  # S / sqrt(N)
@@ -75,17 +95,17 @@ def test_a_census_leaves_the_error_of_the_population():
 
 
 def test_effective_images_count_equal_images_fully():
-    total = Accumulator(10, 10)
-    total.add(torch.ones(10, 4), torch.ones(10), terms=10)
+    total = Account(10, 10)
+    total.add(torch.ones(10, 4), torch.ones(10))
     assert total.estimate().effective_images == pytest.approx(10)
-    lopsided = Accumulator(10, 10)
-    lopsided.add(torch.tensor([[1.0]] + [[1e-9]] * 9), torch.ones(10), terms=10)
+    lopsided = Account(10, 10)
+    lopsided.add(torch.tensor([[1.0]] + [[1e-9]] * 9), torch.ones(10))
     assert lopsided.estimate().effective_images == pytest.approx(1, abs=1e-6)
 
 
 def test_nothing_to_measure_is_no_error():
-    total = Accumulator(4, 4)
-    total.add(torch.zeros(4, 3), torch.ones(4), terms=4)
+    total = Account(4, 4)
+    total.add(torch.zeros(4, 3), torch.ones(4))
     estimate = total.estimate()
     assert not estimate.fisher.any() and not estimate.stderr.any()
     assert (estimate.relative_error, estimate.effective_images) == (0.0, 0.0)
@@ -94,8 +114,8 @@ def test_nothing_to_measure_is_no_error():
 def test_class_sizes_are_not_counted_as_noise():
     # 990 images of one class and 10 of another, each with the same Fisher: nothing is uncertain.
     weights = torch.cat([torch.full((990,), 1000 / 2 / 990), torch.full((10,), 1000 / 2 / 10)]).double()
-    total = Accumulator(1000, 1000, square_weights=float(weights.square().sum()))
-    total.add(weights[:, None] * 3.0, torch.ones(1000), terms=1000, weights=weights)
+    total = Account(1000, 1000, square_weights=float(weights.square().sum()))
+    total.add(weights[:, None] * 3.0, torch.ones(1000), weights=weights)
     found = total.estimate()
     assert torch.allclose(found.fisher, torch.tensor([3.0]).double())
     assert float(found.stderr) < 1e-6
@@ -114,41 +134,55 @@ def mixed_rows(tasks=4, count=60):
     return rows, owners, inclusion, torch.randint(1, 5, (count,), generator=generator), weights
 
 
-def make_accounts(tasks=4):
-    return [Accumulator(100 + task, 40, square_weights=150.0 + task) for task in range(tasks)]
+DESIGNS = [Design(100 + task, 40, 150.0 + task) for task in range(4)]
+
+
+def book(design, rows, inclusion, weights):
+    """Sums and formulas of the module's docstring for one task, written down one after the other."""
+    n, m, part = design.total, len(rows), len(rows) / design.drawn
+    pi, z = part * inclusion, rows / (part * inclusion)[:, None]
+    fisher = z.sum(0) / n
+    population = (z * rows).sum(0) - 2 * fisher * (weights[:, None] * z).sum(0) + fisher**2 * design.square_weights
+    centre = ((1 - pi)[:, None] * z).sum(0) / (1 - pi).sum()
+    left = ((1 - pi)[:, None] * (z - centre) ** 2).sum(0) * m / (m - 1) if m > 1 else 0.0
+    mass = (rows / inclusion[:, None]).sum(1)
+    return (
+        fisher,
+        ((population.clamp_min(0) * n / (n - 1) + left) / n**2).sqrt(),
+        float(mass.sum() ** 2 / mass.square().sum()),
+    )
 
 
 @pytest.mark.parametrize("way", ["_enter_one_by_one", "_enter_together"])
-@pytest.mark.parametrize("size", [7])
-def test_a_ledger_equals_one_account_per_task(monkeypatch, size, way):
+def test_a_ledger_equals_the_formulas_task_by_task(monkeypatch, way):
     rows, owners, inclusion, terms, weights = mixed_rows()
     monkeypatch.setattr(Ledger, "_enter_one_by_one", getattr(Ledger, way))  # a CPU's way, or a GPU's
-    ledger = Ledger(make_accounts(), filters=3, device=torch.device("cpu"))
-    for part in torch.arange(60).split(size):
+    ledger = Ledger(DESIGNS, filters=3, device=CPU)
+    for part in torch.arange(60).split(7):
         ledger.add(rows[part], owners[part], inclusion=inclusion[part], terms=terms[part], weights=weights[part])
-    for task, alone in enumerate(make_accounts()):
+    for task, design in enumerate(DESIGNS):
         own = owners == task
-        alone.add(rows[own], inclusion[own], terms=int(terms[own].sum()), weights=weights[own])
-        found, wanted = ledger.estimate(task), alone.estimate()
-        assert ledger.count(task) == found.images == wanted.images == int(own.sum())
-        assert found.terms == wanted.terms
-        assert torch.allclose(found.fisher, wanted.fisher, rtol=1e-12, atol=0)
-        assert torch.allclose(found.stderr, wanted.stderr, rtol=1e-9, atol=0)
-        assert found.effective_images == pytest.approx(wanted.effective_images, rel=1e-12)
+        found, (fisher, stderr, effective) = (
+            ledger.estimate(task),
+            book(design, rows[own], inclusion[own], weights[own]),
+        )
+        assert ledger.count(task) == found.images == int(own.sum()) and found.terms == int(terms[own].sum())
+        assert torch.allclose(found.fisher, fisher, rtol=1e-12, atol=0)
+        assert torch.allclose(found.stderr, stderr, rtol=1e-9, atol=0)
+        assert found.effective_images == pytest.approx(effective, rel=1e-12)
 
 
 def test_rows_in_single_precision_are_summed_in_double():
     rows = torch.full((4000, 1), 0.1)
-    ledger = Ledger([Accumulator(4000, 4000)], filters=1, device=torch.device("cpu"))
-    one = torch.ones(4000)
-    ledger.add(rows, torch.zeros(4000).long(), inclusion=one, terms=one.long(), weights=one)
-    assert float(ledger.estimate(0).fisher) == pytest.approx(float(rows[0, 0]), rel=1e-12)
+    total = Account(4000, 4000)
+    total.add(rows, torch.ones(4000))
+    assert float(total.estimate().fisher) == pytest.approx(float(rows[0, 0]), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["stack", "ones_like"])
 def test_a_ledger_adds_rows_as_a_whole_or_not_at_all(monkeypatch, name):
     rows, owners, inclusion, terms, weights = mixed_rows()
-    ledger = Ledger(make_accounts(), filters=3, device=torch.device("cpu"))
+    ledger = Ledger(DESIGNS, filters=3, device=CPU)
 
     def fail(*_, **__):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory (pretended)")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from task2vec.fisher import closed_form, weight_scales
-from task2vec.fisher.posterior import WIDEST, kl_divergence
+from task2vec.fisher.estimate import WIDEST, kl_divergence
 from task2vec.probe import FilterLayer
 
 

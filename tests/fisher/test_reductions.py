@@ -19,7 +19,7 @@ from task2vec.fisher.reductions import (
     quadratic,
     strided_patches,
 )
-from tests.oracles.untied_fisher import patch_norms, single_output_norms
+from tests.oracles.fisher import patch_norms, single_output_norms
 
 # torch warns of the cost of an even kernel, once.
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")

@@ -8,7 +8,7 @@ from torch import nn
 from task2vec.fisher import NoisyNetwork, PerSampleFisher, closed_form, minimise, probabilities, term_vectors
 from task2vec.head import fit_head
 from task2vec.probe import Preprocess, make_probe
-from tests.oracles.two_layer import diagonal_fisher, filter_fisher, full_fisher, sigmoid
+from tests.oracles.fisher import diagonal_fisher, filter_fisher, full_fisher, sigmoid
 
 
 class TwoLayer(nn.Module):

@@ -4,6 +4,7 @@ The reference enumerates every label of every image. The estimator of `embed`, d
 within the error of its mean; draws without their weights must miss it by far more, or this test had no power.
 """
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from torch.nn import functional
 
 from task2vec.embedding import EmbedSettings
 from task2vec.embedding.single import Job, prepare_job
@@ -18,8 +20,7 @@ from task2vec.head import fit_head
 from task2vec.probe import Preprocess, make_probe
 from task2vec.progress import silent
 from task2vec.tasks import from_dataset
-from tests.oracles.naive_fisher import naive_rows
-from tests.oracles.untied_fisher import untied_rows
+from tests.oracles.fisher import naive_rows, untied_rows
 
 DRAWS = 80
 
@@ -128,23 +129,46 @@ def test_robust_draws_are_unbiased(setting):
     check_mean(stack(estimates(setting, method="robust")), exact)
 
 
-def test_missing_importance_weights_would_be_detected(setting, right, monkeypatch):
-    exact, share = setting[-1], setting[0].settings.max_samples / (36 * 4)
+def drop_weights(draw, p, targets):
+    uniform = torch.full_like(draw.inclusion, 24 / (36 * 4))
+    return replace(draw, inclusion=uniform, image_inclusion=uniform)
+
+
+def drop_label_weights(draw, p, targets):  # images weighted and labels not: the smaller mistake
+    return replace(draw, inclusion=draw.image_inclusion)
+
+
+@pytest.mark.parametrize("mutant", [drop_weights, drop_label_weights])
+def test_missing_importance_weights_would_be_detected(setting, right, monkeypatch, mutant):
     draw_right = Job.draw
+    monkeypatch.setattr(Job, "draw", lambda self, p, head: mutant(draw_right(self, p, head), p, self.targets))
+    wrong = stack(estimates(setting)).mean(0)
+    assert distance(wrong, setting[-1]) > 5 * distance(stack(right).mean(0), setting[-1])
 
-    def drop_all(self, p, head):
-        draw = draw_right(self, p, head)
-        uniform = torch.full_like(draw.inclusion, share)
-        return replace(draw, inclusion=uniform, image_inclusion=uniform)
 
-    def drop_labels(self, p, head):  # images weighted and labels not: the smaller mistake
-        draw = draw_right(self, p, head)
-        return replace(draw, inclusion=draw.image_inclusion)
+def score_rows(setting, labels, *, is_averaged=False):
+    """Squared scores by autograd for given labels, image by image; or the square of the score of their mean."""
+    run, head, _, images, _ = setting
+    network = copy.deepcopy(run.passes.probe.network).double().requires_grad_(True)
+    modules = dict(network.named_modules())
+    weights = [modules[layer.name].weight for layer in run.passes.probe.layers]
+    losses = functional.cross_entropy(network(images) @ head.weight.T + head.bias, labels, reduction="none")
+    losses = (losses * run.weights).mean()[None] if is_averaged else losses
+    each = [torch.autograd.grad(loss, weights, retain_graph=True) for loss in losses]
+    rows = torch.stack([torch.cat([g.flatten(1).square().mean(1) for g in gradients]) for gradients in each])
+    return rows[0] if is_averaged else (run.weights[:, None] * rows).mean(0)
 
-    for change in (drop_all, drop_labels):
-        monkeypatch.setattr(Job, "draw", change)
-        wrong = stack(estimates(setting)).mean(0)
-        assert distance(wrong, exact) > 5 * distance(stack(right).mean(0), exact)
+
+def test_labels_of_the_data_or_the_square_of_a_batch_mean_would_be_detected(setting, right):
+    """Two common mistakes: the empirical Fisher, and squaring after averaging; both lie far from the definition."""
+    run, head, features, _, exact = setting
+    p = head.logits(features).softmax(1)
+    drawn = torch.multinomial(p, 400, replacement=True, generator=torch.Generator().manual_seed(0))
+    by_model = torch.stack([score_rows(setting, labels) for labels in drawn.T]).mean(0)
+    assert distance(by_model, exact) < 0.03  # so the mutants below differ from the definition in one thing only
+    error = distance(stack(right).mean(0), exact)
+    assert distance(score_rows(setting, run.targets), exact) > 5 * error
+    assert distance(score_rows(setting, drawn[:, 0], is_averaged=True), exact) > 5 * error
 
 
 def test_stated_errors_are_the_real_ones(setting, right):

@@ -11,12 +11,11 @@ from torch.nn import functional
 
 from task2vec.errors import NotFiniteError, ProbeError
 from task2vec.fisher import NoisyNetwork, PerSampleFisher, mean_loss, minimise, weight_scales
-from task2vec.fisher.cuda_graph import GraphedStep
-from task2vec.fisher.variational import _Record, curvature_gradient, fisher_under_noise
+from task2vec.fisher.variational import GraphedStep, _Record, fisher_under_noise
 from task2vec.probe import Preprocess, make_probe
 from tests.cases import make_case
 from tests.fisher.seeds import all_seeds, random_head
-from tests.oracles.full_noise import noisy_features
+from tests.oracles.fisher import noisy_features
 
 
 def draw(seed=7):
@@ -165,14 +164,6 @@ def test_loss_is_that_of_torch():
     y = TARGETS["attributes"]
     expected = -(y * p.log() + (1 - y) * (1 - p).log()).sum(1).mean()  # attributes add up, images are averaged
     assert torch.allclose(mean_loss(logits, y), expected)
-
-
-def test_curvature_gradient_is_minus_half_the_variance_times_the_fisher(probe, task):
-    images, targets, head = task
-    network, here = noisy_network(probe), log_precisions(probe)
-    loss, slope = curvature_gradient(network, images, targets, here, head, draw())
-    same_loss, fisher = fisher_under_noise(network, images, targets, (-here / 2).exp(), head, draw())
-    assert loss == same_loss and torch.allclose(slope, -(-here).exp() * fisher / 2, rtol=1e-12)
 
 
 def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):

@@ -8,10 +8,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from task2vec.head import fit_head, fit_heads, image_weights
-from task2vec.head.cross_validation import FOLDS
-from task2vec.head.fit import L2_GRID
+from task2vec.head.fit import FOLDS, L2_GRID
 from task2vec.head.problem import CHUNK, Problem
-from tests.oracles import slow_head
+from tests.oracles import heads
 
 KINDS = {"2 classes": (2, False), "4 classes": (4, False), "3 attributes": (3, True)}
 
@@ -39,9 +38,9 @@ def problem(kind, count=60, features=8, seed=0, noise=1.0):
 def test_optimum_of_the_stated_objective(kind, balance):
     x, targets, onehot, is_multilabel = problem(kind)
     head = fit_head(x, targets, classes=onehot.shape[1], l2=0.02, balance=balance)
-    omega = slow_head.weights_of(onehot, is_multilabel=is_multilabel, balance=balance)
-    penalty = 0.02 * slow_head.spread(x.numpy(), omega)
-    weight, bias = slow_head.fit(x.numpy(), onehot, omega, penalty, is_multilabel=is_multilabel)
+    omega = heads.weights_of(onehot, is_multilabel=is_multilabel, balance=balance)
+    penalty = 0.02 * heads.spread(x.numpy(), omega)
+    weight, bias = heads.fit(x.numpy(), onehot, omega, penalty, is_multilabel=is_multilabel)
     assert head.has_converged
     assert torch.allclose(head.weight, weight, atol=2e-4 * weight.abs().max())
     expected, ours = x @ weight.T + bias, head.logits(x)
@@ -49,24 +48,24 @@ def test_optimum_of_the_stated_objective(kind, balance):
         expected, ours = expected.log_softmax(1), ours.log_softmax(1)
     assert torch.allclose(ours, expected, atol=1e-4)
     y, o = torch.from_numpy(onehot).double(), torch.from_numpy(omega)
-    ours = slow_head.objective(head.weight, head.bias, x, y, o, penalty, is_multilabel=is_multilabel)
-    least = slow_head.objective(weight, bias, x, y, o, penalty, is_multilabel=is_multilabel)
+    ours = heads.objective(head.weight, head.bias, x, y, o, penalty, is_multilabel=is_multilabel)
+    least = heads.objective(weight, bias, x, y, o, penalty, is_multilabel=is_multilabel)
     assert abs(ours - least) < 1e-9
-    loss = slow_head.losses(weight, bias, x, y, is_multilabel=is_multilabel) @ o
+    loss = heads.losses(weight, bias, x, y, is_multilabel=is_multilabel) @ o
     assert head.train_loss == pytest.approx(loss.item(), abs=1e-5)
 
 
 def test_scikit_learn_agrees():
     x, targets, onehot, _ = problem("4 classes")
-    omega = slow_head.weights_of(onehot, is_multilabel=False, balance=True)
-    strength = 1 / (0.05 * slow_head.spread(x.numpy(), omega))
+    omega = heads.weights_of(onehot, is_multilabel=False, balance=True)
+    strength = 1 / (0.05 * heads.spread(x.numpy(), omega))
     solver = LogisticRegression(C=strength, tol=1e-10, max_iter=50000)
     theirs = solver.fit(x.numpy(), targets.numpy(), sample_weight=omega)
     ours = fit_head(x, targets, classes=4, l2=0.05)
     assert np.allclose(ours.logits(x).softmax(1).numpy(), theirs.predict_proba(x.numpy()), atol=1e-4)
     x, targets, onehot, _ = problem("3 attributes")
     omega = np.full(len(x), 1 / len(x))
-    strength = 1 / (0.05 * slow_head.spread(x.numpy(), omega))
+    strength = 1 / (0.05 * heads.spread(x.numpy(), omega))
     ours = fit_head(x, targets, classes=3, l2=0.05).logits(x).sigmoid().numpy()
     for column in range(3):
         solver = LogisticRegression(C=strength, tol=1e-10, max_iter=50000)
@@ -78,9 +77,9 @@ def test_scikit_learn_agrees():
 def test_fewer_images_than_features_give_the_same_answer(kind):
     x, targets, onehot, is_multilabel = problem(kind, count=24, features=90)
     head = fit_head(x, targets, classes=onehot.shape[1], l2=0.05)
-    omega = slow_head.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
-    penalty = 0.05 * slow_head.spread(x.numpy(), omega)
-    weight, _ = slow_head.fit(x.numpy(), onehot, omega, penalty, is_multilabel=is_multilabel)
+    omega = heads.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
+    penalty = 0.05 * heads.spread(x.numpy(), omega)
+    weight, _ = heads.fit(x.numpy(), onehot, omega, penalty, is_multilabel=is_multilabel)
     assert head.weight.shape == (onehot.shape[1], 90)
     assert torch.allclose(head.weight, weight, atol=2e-4 * weight.abs().max())
 
@@ -103,34 +102,12 @@ def test_balanced_weights_give_every_class_the_same():
 GRID = (1e-3, 1e-2, 1e-1)
 
 
-def slow_cross_validation(x, onehot, *, is_multilabel):
-    """Held-out loss and logits of every penalty, fold by fold: image i in the order of classes is in fold i mod 5."""
-    omega = slow_head.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
-    x = (x - omega @ x) / slow_head.spread(x, omega) ** 0.5
-    order = np.arange(len(x)) if is_multilabel else np.argsort(onehot.argmax(1), kind="stable")
-    fold = np.empty(len(x), dtype=int)
-    fold[order] = np.arange(len(x)) % FOLDS
-    found = []
-    for l2 in GRID:
-        loss, logits = 0.0, np.zeros(onehot.shape)
-        for k in range(FOLDS):
-            train, test = fold != k, fold == k
-            own = omega[train] / omega[train].sum()
-            weight, bias = slow_head.fit(x[train], onehot[train], own, l2, is_multilabel=is_multilabel)
-            held = torch.from_numpy(x[test]), torch.from_numpy(onehot[test]).double()
-            losses = slow_head.losses(weight, bias, *held, is_multilabel=is_multilabel)
-            loss += float(losses @ torch.from_numpy(omega[test]))
-            logits[test] = (held[0] @ weight.T + bias).numpy()
-        found.append((loss, logits))
-    return found
-
-
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_penalty_is_the_minimum_of_an_explicit_cross_validation(kind, monkeypatch):
     monkeypatch.setattr("task2vec.head.fit.L2_GRID", GRID)
     x, targets, onehot, is_multilabel = problem(kind, count=40, features=6, noise=1.0, seed=2)
     head = fit_head(x, targets, classes=onehot.shape[1])
-    slow = slow_cross_validation(x.numpy(), onehot, is_multilabel=is_multilabel)
+    slow = heads.cross_validate(x.numpy(), onehot, GRID, folds=FOLDS, is_multilabel=is_multilabel)
     best = int(np.argmin([loss for loss, _ in slow]))
     assert 0 < best < len(GRID) - 1, "the minimum should lie inside the grid, or the test shows nothing"
     assert head.l2 == GRID[best]

@@ -7,9 +7,9 @@ from torch import nn
 from torch.nn import functional
 
 from task2vec.head import fit_split_heads, make_training_splits, train_split_heads
-from task2vec.head.cross_validation import FOLDS
+from task2vec.head.fit import FOLDS
 from task2vec.head.problem import Problem
-from tests.oracles import slow_parts
+from tests.oracles import heads
 
 KINDS = {"2 classes": (2, False), "4 classes": (4, False), "3 attributes": (3, True)}
 GRID = (1e-3, 1e-2, 1e-1, 1.0)
@@ -55,7 +55,7 @@ def test_a_plain_loop_over_splits_gives_the_same(kind, width):
     found = fit(x, targets, train, classes=classes)
     chosen = set()
     for part, mask in enumerate(train):
-        best, logits = slow_parts.fit_part(x, onehot, mask, GRID, folds=FOLDS, is_multilabel=is_multilabel)
+        best, logits = heads.fit_part(x, onehot, mask, GRID, folds=FOLDS, is_multilabel=is_multilabel)
         ours = found[part]
         if is_multilabel:
             assert torch.equal(ours > 0, logits > 0)

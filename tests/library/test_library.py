@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from task2vec import Library
-from task2vec.embedding import Embedding
-from task2vec.embedding.settings import RECIPE
+from task2vec.embedding import RECIPE, Embedding
 from task2vec.errors import (
     AmbiguousNameError,
     ConflictError,

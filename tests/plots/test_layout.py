@@ -8,7 +8,7 @@ import pytest
 
 from task2vec.errors import MissingExtraError, UsageError
 from task2vec.plots import curve_area, lay_out, neighbourhood_curve
-from tests.oracles.slow_neighbourhood import slow_curve
+from tests.oracles.distances import slow_curve
 from tests.plots.spaces import make_space, measure
 
 

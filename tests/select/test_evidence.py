@@ -14,7 +14,7 @@ from task2vec.library import Expert, Library, MeasuredError
 from task2vec.select import metatask_from_csv, metatask_from_library
 from task2vec.select.evaluate import evaluate
 from task2vec.select.evidence import add_models, merge
-from tests.oracles.slow_choosing import slow_symmetric
+from tests.oracles.selection import slow_symmetric
 from tests.select.material import FIVE, HALF, embed, fingerprint, make_metatask, make_world
 
 # --- one protocol, one space -----------------------------------------------------------------------------------------

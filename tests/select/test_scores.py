@@ -11,7 +11,7 @@ from sklearn.mixture import GaussianMixture
 from task2vec.errors import DataError, NotFiniteError, UndefinedScoreError, UsageError
 from task2vec.select import SCORES, SOURCE_SCORES, score_features, scores
 from task2vec.select.scores import Features, Labels, knn, leep, logme, nce, nleep, parc
-from tests.oracles import slow_scores
+from tests.oracles import selection as slow_scores
 
 # How far a score may be from its definition: two of a few hundred pairs in one bin show in the fourth digit of PARC.
 NEAR = {"knn": 1e-12, "h_score": 1e-8, "h_score_shrunk": 1e-8, "transrate": 1e-8, "gbc": 1e-8, "parc": 2e-4}

@@ -22,7 +22,7 @@ from task2vec.select.strategies import (
     fit_kernel,
     fit_nearest,
 )
-from tests.oracles.slow_choosing import slow_adjusted, slow_effects, slow_kernel
+from tests.oracles.selection import slow_adjusted, slow_effects, slow_kernel
 from tests.select.material import build, make_metatask, with_errors
 
 EVERYBODY = np.ones(6, dtype=bool)

@@ -13,7 +13,7 @@ from task2vec.errors import DataError, UsageError
 from task2vec.tasks import read_inaturalist_taxonomy, read_taxonomy
 from task2vec.tasks.inaturalist import RANKS
 from task2vec.tasks.taxonomy import Taxon, Taxonomy
-from tests.oracles.tree_walk import common_taxon, height, walk
+from tests.oracles.distances import common_taxon, height, walk
 
 LIFE = Taxonomy(
     ("kingdom", "order", "genus"),

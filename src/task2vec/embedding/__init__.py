@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING
 from task2vec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from task2vec.embedding.domain import DomainEmbedding, domain_of, embed_domain
-    from task2vec.embedding.embedding import Embedding, is_same, load_embedding, name_file, trivial
+    from task2vec.embedding.domain import DomainEmbedding, embed_domain
+    from task2vec.embedding.embedding import (
+        RECIPE,
+        Embedding,
+        EmbedSettings,
+        VariationalSettings,
+        load_embedding,
+        name_file,
+        trivial,
+    )
     from task2vec.embedding.many import TaskResult, embed_batches, embed_many
-    from task2vec.embedding.settings import RECIPE, EmbedSettings, VariationalSettings
     from task2vec.embedding.single import embed
 
 __all__ = [
@@ -21,12 +28,10 @@ __all__ = [
     "Embedding",
     "TaskResult",
     "VariationalSettings",
-    "domain_of",
     "embed",
     "embed_batches",
     "embed_domain",
     "embed_many",
-    "is_same",
     "load_embedding",
     "name_file",
     "trivial",

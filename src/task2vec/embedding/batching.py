@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from task2vec.embedding.settings import EmbedSettings
+from task2vec.embedding.embedding import EmbedSettings
 from task2vec.errors import NotFiniteError, ResourceError, UsageError
 from task2vec.fisher import Ledger, NoisyNetwork, PerSampleFisher
 from task2vec.probe import PreparedNetwork, Probe
@@ -326,11 +326,6 @@ class Part:
     weights: Tensor
 
 
-def make_keys(digests: Sequence[str], *, seed: int) -> list[int]:
-    """One number per image, from its content and the seed: what random signs are drawn from."""
-    return [int(digest[:16], 16) ^ seed for digest in digests]
-
-
 class Backward:
     """Runs the pairs of all parts, and enters their rows into the ledger."""
 
@@ -344,7 +339,7 @@ class Backward:
         keys: Sequence[int],
         ledger: Ledger,
     ):
-        """`keys` are those of the common images (see `make_keys`)."""
+        """`keys` are the seeds of the random signs of the common images."""
         self.passes, self.engine, self.pixels, self.parts, self.keys = passes, engine, pixels, parts, keys
         self.ledger = ledger
         images = torch.cat([part.images for part in parts])

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from task2vec.embedding.settings import EmbedSettings
-from task2vec.errors import DataError, NotFiniteError, UsageError
+from task2vec.embedding.embedding import EmbedSettings
+from task2vec.errors import DataError
 from task2vec.progress import Report, show_progress
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from task2vec.probe import Probe
     from task2vec.tasks import Task
 
@@ -57,7 +55,7 @@ class DomainEmbedding:
         ):
             raise DataError(
                 f"mean and second moment of the domain of '{self.task}' cannot be those of the same features: E[z^2] "
-                "is at least E[z]^2. Compute both from one set of features, as domain_of does."
+                "is at least E[z]^2. Compute both from one set of features, as embed_domain does."
             )
 
     def __repr__(self) -> str:
@@ -121,41 +119,7 @@ def embed_domain(
     probe, settings = probe or load_probe(), EmbedSettings(dtype=dtype)
     job = prepare_job(task, probe, settings=settings, device=device, num_workers=num_workers, batch_size=batch_size)
     with show_progress(progress) as report:
-        return domain_of(job.features(report), task, probe=probe, dtype=dtype)
-
-
-def domain_of(
-    features: "Tensor | np.ndarray", task: "Task", *, probe: "Probe", dtype: str = "float32"
-) -> DomainEmbedding:
-    """The domain embedding from the features of the images of `task` by `probe`, without a second pass.
-
-    Args:
-        features: (images, features), on any device. Their order does not matter beyond rounding.
-        task: whose images these are.
-        probe: the probe.
-        dtype: arithmetic of the probe.
-
-    Raises:
-        NotFiniteError: A feature is NaN or infinite.
-        UsageError: The features are not one row per image and one column per feature of the probe.
-
-    Example:
-        >>> from task2vec import load_probe, sample_tasks
-        >>> task, probe = sample_tasks(images_per_task=24)[0], load_probe(size=64)
-        >>> domain_of(np.ones((24, 1280)), task, probe=probe).std.max()
-        np.float64(0.0)
-    """
-    rows = features if isinstance(features, np.ndarray) else features.detach().cpu().numpy()
-    if rows.shape != (len(task), probe.feature_dim):
-        raise UsageError(
-            f"the features have shape {rows.shape}, and '{task.name}' by probe '{probe.name}' has "
-            f"{(len(task), probe.feature_dim)} (images, features). Pass the features of all its images by this probe."
-        )
-    if not np.isfinite(rows).all():
-        raise NotFiniteError(
-            f"a feature of '{task.name}' is not finite, which would spoil the domain embedding. Check the images, or "
-            "use dtype='float32' if another was chosen."
-        )
+        rows = job.features(report).cpu().numpy()
     return DomainEmbedding(
         task=task.name,
         probe=probe.name,

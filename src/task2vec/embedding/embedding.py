@@ -1,4 +1,7 @@
-"""The embedding: one number per filter with its standard error and prior, its provenance, and its file.
+"""The settings of an embedding, the embedding itself, and its file.
+
+An embedding has one number per filter with its standard error and prior, and its provenance. Settings are everything
+that changes its numbers, and nothing else.
 
 A file is safetensors with one JSON text beside the arrays and a SHA-256 over both: safetensors itself loads a flipped
 byte or a NaN without complaint. The same embedding gives the same bytes: no time is written, and the metadata is a
@@ -7,6 +10,7 @@ single entry (the format keeps several in no fixed order).
 
 import hashlib
 import json
+import math
 import os
 import re
 import tempfile
@@ -21,13 +25,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from task2vec.embedding.settings import RECIPE, EmbedSettings
-from task2vec.errors import DataError, EmbeddingFileError, ResourceError
+from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
 from task2vec.probe import FilterLayer
 from task2vec.storage import write_whole
 
 if TYPE_CHECKING:
-    from task2vec.embedding.domain import DomainEmbedding
     from task2vec.probe import Probe
     from task2vec.tasks import Task
 
@@ -39,6 +41,127 @@ _LONGEST_NAME = 120
 # A temporary file older than this was left by a writer that was killed.
 _ORPHAN_SECONDS = 3600
 _EMBED_AGAIN = "embed the task again: task2vec embed FOLDER"
+_CHOICES = {
+    "method": ("robust", "direct", "variational"),
+    "seeds": ("balanced", "plain", "all"),
+    "dtype": ("float32", "float64", "bfloat16"),
+    "head": ("joint", "fixed"),
+}
+# Increased when the same settings give other numbers than before, beyond rounding: saved embeddings are then made anew.
+# 1: the first. 2: heads whose cross-validation stops later, and chooses another penalty now and then.
+RECIPE = 2
+# How pairs are drawn and back-propagated: the variational method has its own sampling.
+_SAMPLING = ("seeds", "max_samples", "rel_tol")
+
+
+def _check_choices(settings: object) -> None:
+    for name, allowed in _CHOICES.items():
+        value = getattr(settings, name, allowed[0])
+        if value not in allowed:
+            raise UsageError(f"{name}={value!r} is not available. Choose one of {', '.join(allowed)}.")
+
+
+def _check_positive(settings: object, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise UsageError(f"{name}={value} must be a positive number, such as 0.01. Leave it out for the default.")
+
+
+@dataclass(frozen=True)
+class VariationalSettings:
+    """How the variational method trains; the numbers that the paper gives are the defaults.
+
+    Attributes:
+        epochs: of joint training of noise and head. The paper does not give the number; check the drift.
+        head_epochs: of training the head alone before, on clean features.
+        draws: images per epoch, drawn with replacement, uniformly over classes.
+        batch: images per step.
+        rate: learning rate (Adam) of the logarithm of the precisions.
+        head_rate: learning rate (Adam) of the head.
+        head: "joint" as in the paper, or "fixed": the converged head of the other methods, which does not change.
+    """
+
+    epochs: int = 10
+    head_epochs: int = 2
+    draws: int = 10_000
+    batch: int = 64
+    rate: float = 1e-2
+    head_rate: float = 1e-4
+    head: str = "joint"
+
+    def __post_init__(self):
+        """Refuse invalid values."""
+        _check_choices(self)
+        for name in ("epochs", "head_epochs", "draws", "batch"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name}={value} must be an integer, at least 1. Leave it out for the default.")
+        _check_positive(self, "rate", "head_rate")
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches that make an epoch."""
+        return -(-self.draws // self.batch)
+
+
+@dataclass(frozen=True)
+class EmbedSettings:
+    """How a task is embedded.
+
+    Attributes:
+        method: "robust": the paper's variational Fisher in closed form; "direct": the Fisher of the filters as such;
+            "variational": the paper's optimisation itself, slow, as a reference (see docs/explanation/embedding.md).
+        seeds: how labels and images are drawn: "balanced" by their share of the Fisher; "plain" images uniformly and
+            labels y ~ p, for comparison; "all" of them, without any sampling.
+        max_samples: how many (image, label) pairs are back-propagated at most. Small tasks get several per image.
+        rel_tol: stop earlier, once the median relative standard error of the filters is below this.
+        l2: penalty of the head; None chooses it by cross-validation.
+        balance: weigh every class the same, as the paper does by drawing images uniformly over classes.
+        beta: weight of the prior beside a loss that is summed over the images (see `task2vec.fisher.estimate`).
+        split_half: also embed two halves of the task, each with a head of its own and half of the pairs. It costs
+            another Fisher pass and two heads, and shows how far other images would have moved the embedding.
+        seed: of every random draw.
+        dtype: arithmetic of the probe. "bfloat16" changes single filters by some 10 %: compare it only with itself.
+        variational: how the variational method trains; the other methods ignore it.
+    """
+
+    method: str = "robust"
+    seeds: str = "balanced"
+    max_samples: int = 400
+    rel_tol: float | None = None
+    l2: float | None = None
+    balance: bool = True
+    beta: float = 1e-7
+    split_half: bool = False
+    seed: int = 0
+    dtype: str = "float32"
+    variational: VariationalSettings = VariationalSettings()
+
+    def __post_init__(self):
+        """Refuse invalid values."""
+        _check_choices(self)
+        if self.max_samples < 2:
+            raise UsageError(
+                f"max_samples={self.max_samples}: a standard error needs at least 2 samples. Try max_samples=400 "
+                "(--max-samples 400)."
+            )
+        if not 0 <= self.seed < 1 << 63:
+            raise UsageError(f"seed={self.seed} must be an integer from 0 to 2^63 - 1, as the generators require.")
+        _check_positive(self, "rel_tol", "l2")
+        if not (math.isfinite(self.beta) and self.beta > 0):
+            raise UsageError(
+                f"beta={self.beta} must be positive: without a prior, filters that are dead for two tasks make their "
+                "distance 0/0. The default is 1e-7."
+            )
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for provenance: those that change the numbers of this method."""
+        values = asdict(self)
+        training = values.pop("variational")
+        if self.method != "variational":
+            return values
+        return {key: value for key, value in values.items() if key not in _SAMPLING} | training
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -250,17 +373,6 @@ class Store(Protocol):
         ...
 
 
-def is_same(
-    known: "Embedding | DomainEmbedding", task: "Task", probe: "Probe", *, settings: EmbedSettings | None = None
-) -> bool:
-    """Whether embedding the task by this probe with these settings would give the known embedding again."""
-    wanted: dict[str, object] = {"task_fingerprint": task.fingerprint, "probe_fingerprint": probe.fingerprint}
-    if settings is not None:
-        wanted["settings"] = json.loads(json.dumps(settings.as_dict()))
-        wanted["recipe"] = RECIPE
-    return all(known.provenance.get(key) == value for key, value in wanted.items())
-
-
 def name_file(task: "Task", suffix: str = SUFFIX) -> str:
     """The file name of a task: its name if that is a safe one, else what is safe of it and the task's fingerprint."""
     clean = re.sub(r"[^\w.-]", "_", task.name, flags=re.ASCII).lstrip(".")[:_LONGEST_NAME]
@@ -289,14 +401,19 @@ def find_saved(folder: Path, task: "Task", probe: "Probe", *, settings: EmbedSet
     embedding, so that nothing but itself is ever overwritten. A damaged file counts as something else.
     """
     name = name_file(task)
-    parts = [task.fingerprint, probe.fingerprint, settings.as_dict(), RECIPE]
-    own = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    identity = {
+        "task_fingerprint": task.fingerprint,
+        "probe_fingerprint": probe.fingerprint,
+        "settings": json.loads(json.dumps(settings.as_dict())),
+        "recipe": RECIPE,
+    }
+    own = hashlib.sha256(json.dumps(list(identity.values()), sort_keys=True).encode()).hexdigest()[:16]
     first, second = folder / name, folder / f"{name.removesuffix(SUFFIX)}-{own}{SUFFIX}"
     for place in (first, second):
         try:
             known = load_embedding(place) if place.exists() else None
         except EmbeddingFileError:
             continue
-        if known is not None and is_same(known, task, probe, settings=settings):
+        if known is not None and all(known.provenance.get(key) == value for key, value in identity.items()):
             return place, known
     return (second if os.path.lexists(first) else first), None

@@ -13,8 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from task2vec.embedding.batching import Part, Passes, Pixels, infinite_features, prepare_passes
-from task2vec.embedding.embedding import Embedding, Store, find_saved, name_file, open_folder
-from task2vec.embedding.settings import EmbedSettings
+from task2vec.embedding.embedding import Embedding, EmbedSettings, Store, find_saved, name_file, open_folder
 from task2vec.embedding.single import Job, as_targets, start_backward
 from task2vec.errors import DataError, Task2VecError, UsageError
 from task2vec.fisher import check_rows

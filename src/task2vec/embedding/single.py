@@ -2,7 +2,7 @@
 
 The prior is what a task without information embeds to. The paper's posterior has the precision
 1 / s^2 = 1 / v + F / beta for a mean loss, where v is the variance of the prior of a layer's weights (derived in
-`task2vec.fisher.posterior`). We count beta beside a loss *summed* over the N images of the task, so beta / N stands
+`task2vec.fisher.estimate`). We count beta beside a loss *summed* over the N images of the task, so beta / N stands
 beside the mean, and the embedding
 
     (beta / N) (1 / s^2) = F + (beta / N) / v
@@ -35,30 +35,30 @@ from task2vec.embedding.batching import (
     Part,
     Passes,
     Pixels,
-    make_keys,
     prepare_passes,
     refuse_infinite,
     tensor_cores,
 )
-from task2vec.embedding.embedding import Embedding
-from task2vec.embedding.settings import RECIPE, EmbedSettings
+from task2vec.embedding.embedding import RECIPE, Embedding, EmbedSettings
 from task2vec.embedding.variational import MOST_DRIFT, MOST_SPEED, find_minimum
 from task2vec.errors import DataError
 from task2vec.fisher import (
-    Accumulator,
+    Design,
     Draw,
     FisherEstimate,
     Ledger,
     PerSampleFisher,
     check_rows,
+    closed_form,
     draw_pairs,
     label_probabilities,
     mix_with_uniform,
     probabilities,
+    spread_over_filters,
     term_shares,
     term_vectors,
+    weight_scales,
 )
-from task2vec.fisher.posterior import closed_form, spread_over_filters, weight_scales
 from task2vec.head import Head, fit_head, image_weights
 from task2vec.probe import FilterLayer, Probe, load_probe
 from task2vec.progress import Report, show_progress
@@ -180,11 +180,6 @@ class Job:
         weights = self.weights[images]
         root = (weights * inclusion / draw.inclusion[order]).sqrt()
         return Part(images, vectors * root[:, None], head.weight.cpu(), inclusion, weights)
-
-    def account(self, part: Part) -> Accumulator:
-        """An empty account for the rows of `part`."""
-        drawn = len(part.images.unique())
-        return Accumulator(len(self.task), drawn, square_weights=float(self.weights.square().sum()))
 
     def fisher(self, features: Tensor, head: Head, report: Report) -> FisherEstimate:
         """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""
@@ -341,10 +336,13 @@ def as_targets(task: Task, device: torch.device) -> Tensor:
 def start_backward(passes: Passes, pixels: Pixels, work: list[tuple[Job, Part]], digests: tuple[str, ...]) -> Backward:
     """The backward passes of jobs on common images, about to begin, with an empty ledger."""
     settings = work[0][0].settings
-    accounts = [job.account(part) for job, part in work]
-    ledger = Ledger(accounts, filters=passes.probe.n_filters, device=pixels.device)
+    designs = [
+        Design(len(job.task), len(part.images.unique()), float(job.weights.square().sum())) for job, part in work
+    ]
+    ledger = Ledger(designs, filters=passes.probe.n_filters, device=pixels.device)
     engine = PerSampleFisher(passes.network, passes.probe.layers, is_untied=settings.method == "robust")
-    keys = make_keys(digests, seed=settings.seed)
+    # Random signs are drawn from the content of an image and the seed.
+    keys = [int(digest[:16], 16) ^ settings.seed for digest in digests]
     return Backward(passes, engine, pixels, parts=[part for _, part in work], keys=keys, ledger=ledger)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from task2vec.embedding.batching import Passes, Pixels, prepare_passes, refuse_infinite, tensor_cores
-from task2vec.embedding.settings import EmbedSettings
+from task2vec.embedding.embedding import EmbedSettings
 from task2vec.errors import UsageError
 from task2vec.experts.checkpoint import TrainedExpert, load_expert
 from task2vec.experts.protocol import (

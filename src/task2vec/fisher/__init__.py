@@ -1,11 +1,16 @@
 """Probe, head and images become one Fisher value per filter."""
 
-from task2vec.fisher.estimate import Accumulator, FisherEstimate, Ledger
+from task2vec.fisher.estimate import (
+    Design,
+    FisherEstimate,
+    Ledger,
+    closed_form,
+    spread_over_filters,
+    weight_scales,
+)
 from task2vec.fisher.per_sample import PerSampleFisher, check_rows
-from task2vec.fisher.posterior import closed_form, spread_over_filters, weight_scales
 from task2vec.fisher.sampling import (
     Draw,
-    count_terms,
     draw_pairs,
     label_probabilities,
     mix_with_uniform,
@@ -16,7 +21,7 @@ from task2vec.fisher.sampling import (
 from task2vec.fisher.variational import Minimum, NoisyNetwork, mean_loss, minimise
 
 __all__ = [
-    "Accumulator",
+    "Design",
     "Draw",
     "FisherEstimate",
     "Ledger",
@@ -25,7 +30,6 @@ __all__ = [
     "PerSampleFisher",
     "check_rows",
     "closed_form",
-    "count_terms",
     "draw_pairs",
     "label_probabilities",
     "mean_loss",

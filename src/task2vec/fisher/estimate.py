@@ -1,4 +1,4 @@
-"""From rows to the Fisher and its standard error.
+"""From rows to the Fisher and its standard error, and from the Fisher to the Gaussian posterior of the weights.
 
 Let y_i be the Fisher row of image i (times its relative weight u_i), pi_i the probability that the image was drawn, and
 z_i = y_i / pi_i. Then F = sum z_i / N is unbiased, and its variance has two parts:
@@ -10,15 +10,45 @@ z_i = y_i / pi_i. Then F = sum z_i / N is unbiased, and its variance has two par
 
 The noise of drawing labels is inside y_i and counted once by the sum of the two: (1 - pi)/pi^2 + 1/pi = 1/pi^2. The
 standard error so says how far the numbers would move with other images of the same kind, the head being held fixed.
+
+The posterior has one precision per filter and one prior variance per layer. The paper measures the Fisher by how much
+noise the weights tolerate. It minimises, over one variance s_k^2 per filter,
+
+    L = E_{w ~ N(w0, s^2)}[H(w)] + beta KL(N(w0, s^2) || N(0, v)),
+    KL = 1/2 sum_w [ (w0^2 + s^2) / v - 1 - log(s^2 / v) ],
+
+with H the cross-entropy, here the *mean* over images (for a sum over N images divide beta by N: the paper's text writes
+beta / N, its appendix beta). To second order E[H] = H(w0) + 1/2 sum_w s_w^2 H_ww. With n_k weights in filter k, whose
+mean curvature is F_k, stationarity in s_k^2 reads n_k/2 [ F_k + beta (1/v - 1/s_k^2) ] = 0, hence
+
+    1 / s_k^2 = 1 / v + F_k / beta,          beta / s_k^2 = F_k + beta / v.
+
+The appendix ends with (2 / beta) H in the place of F / beta, which its own loss does not give: it has a 1/2 before both
+the trace and the KL. Without the 1/2 of the KL, the loss of the first public code, one gets 1 / v + F_k / (2 beta). The
+two-layer network of the tests decides for the formula above.
+
+Stationarity in v, the prior variance of a layer, which is trained along, gives v = mean over its weights of
+(w0^2 + s^2). Inserting s^2 leaves one equation per layer, g(v) = v - mean(w0^2) - mean_k 1 / (1/v + F_k / beta) = 0,
+whose left side grows with v: the root is unique. But for a layer without any Fisher s^2 = v, and the root is infinite:
+a trained prior would put the trivial embedding, beta / v, at zero. So v stays between mean(w0^2), where nothing but the
+weights counts, and `WIDEST` times that, which it reaches when almost any noise in the layer does no harm.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from task2vec.probe import FilterLayer
+
 _SUMS = 5  # of z, y, z^2, yz and uz over the images
+# The prior is at most this many times as wide as the weights of its layer.
+WIDEST = 2.0
+_TINY = 1e-30
+_STEPS = 10  # each doubles the number of right digits
 
 
 @dataclass(frozen=True)
@@ -38,67 +68,37 @@ class FisherEstimate:
         return float((self.stderr[alive] / self.fisher[alive]).median()) if bool(alive.any()) else 0.0
 
 
-class Accumulator:
-    """Running sums over images; the estimate can be read at any moment."""
+class Design(NamedTuple):
+    """How the images of a task were drawn: N, how many were drawn, and the sum of u_i^2 over all."""
 
-    def __init__(self, total_images: int, drawn_images: int, *, square_weights: float | None = None):
-        """Begins with nothing; `square_weights` is the sum of u_i^2 over the task, if not all u_i are one."""
-        self.total, self.drawn = total_images, drawn_images
-        self.square_weights = float(total_images) if square_weights is None else square_weights
-        self.images = self.terms = 0
-        self.inclusion = 0.0
-        self.sums: Tensor | None = None
-        self.weight = self.square_weight = 0.0
-
-    def add(self, rows: Tensor, inclusion: Tensor, *, terms: int, weights: Tensor | None = None) -> None:
-        """Takes in one row y_i per image, the probabilities that those images were drawn, and their weights u_i."""
-        rows = rows.double()
-        inclusion = inclusion.to(rows)
-        z = rows / inclusion[:, None]
-        u = torch.ones_like(inclusion) if weights is None else weights.to(rows)
-        parts = torch.stack([z.sum(0), rows.sum(0), (z * z).sum(0), (rows * z).sum(0), u @ z]).cpu()
-        self.sums = parts if self.sums is None else self.sums + parts
-        self.images += len(rows)
-        self.terms += terms
-        self.inclusion += float(inclusion.sum())
-        mass = z.sum(1)
-        self.weight += float(mass.sum())
-        self.square_weight += float((mass * mass).sum())
-
-    def estimate(self) -> FisherEstimate:
-        """The estimate from the images so far: a random part of those drawn, so inclusions shrink by it."""
-        assert self.sums is not None
-        part = self.images / self.drawn
-        z, y, zz, yz, uz = self.sums
-        n, m = self.total, self.images
-        fisher = z / part / n
-        squares = yz / part - 2 * fisher * uz / part + fisher**2 * self.square_weights
-        population = squares.clamp_min(0) * (n / max(n - 1, 1)) / n**2
-        left_out = m - part * self.inclusion
-        design = torch.zeros_like(fisher)
-        if m > 1 and left_out > 1e-9:
-            squares = (zz - part * yz) / part**2 - ((z - part * y) / part) ** 2 / left_out
-            design = squares.clamp_min(0) * (m / (m - 1)) / n**2
-        effective = self.weight**2 / self.square_weight if self.square_weight > 0 else 0.0
-        return FisherEstimate(fisher, (population + design).sqrt(), m, self.terms, effective)
+    total: int
+    drawn: int
+    square_weights: float
 
 
 class Ledger:
-    """The accounts of many tasks whose rows come in mixed; each ends with the estimate that it has alone.
+    """Running sums over the images of many tasks, whose rows come in mixed; an estimate can be read at any moment.
 
     Attributes:
         sums: (tasks, 5, filters), on the device of the rows: nothing is carried off it, nor waited for, before the end.
         facts: (tasks, 5) images, terms, and sums of inclusions, of masses and of their squares.
     """
 
-    def __init__(self, accounts: Sequence[Accumulator], *, filters: int, device: torch.device):
-        """Begins with nothing for each of `accounts`, which are empty."""
-        self.accounts = accounts
-        self.sums = torch.zeros(len(accounts), _SUMS, filters, dtype=torch.float64, device=device)
-        self.facts = torch.zeros(len(accounts), 5, dtype=torch.float64, device=device)
+    def __init__(self, designs: Sequence[Design], *, filters: int, device: torch.device):
+        self.designs = designs
+        self.sums = torch.zeros(len(designs), _SUMS, filters, dtype=torch.float64, device=device)
+        self.facts = torch.zeros(len(designs), 5, dtype=torch.float64, device=device)
 
     def add(self, rows: Tensor, owners: Tensor, *, inclusion: Tensor, terms: Tensor, weights: Tensor) -> None:
-        """Takes in one row y_i per image, the task that each belongs to, and the rest as `Accumulator.add` does."""
+        """Adds one row y_i per image.
+
+        Args:
+            rows: (images, filters).
+            owners: the task that each belongs to.
+            inclusion: the probabilities that those images were drawn.
+            terms: how many rank-one terms each row is the sum of.
+            weights: u_i.
+        """
         rows = rows.double()
         parts = (owners, inclusion, weights, terms)
         owners, inclusion, weights, terms = (part.to(rows.device, non_blocking=True) for part in parts)
@@ -129,9 +129,79 @@ class Ledger:
         return int(self.facts[task, 0])
 
     def estimate(self, task: int) -> FisherEstimate:
-        """The estimate of one task from its images so far."""
-        account = self.accounts[task]
-        account.sums = self.sums[task].cpu()
-        images, terms, account.inclusion, account.weight, account.square_weight = self.facts[task].tolist()
-        account.images, account.terms = round(images), round(terms)
-        return account.estimate()
+        """The estimate of one task from its images so far: a random part of those drawn, so inclusions shrink by it."""
+        m, terms, inclusion, mass, square_mass = self.facts[task].tolist()
+        n, drawn, square_weights = self.designs[task]
+        part = m / drawn
+        z, y, zz, yz, uz = self.sums[task].cpu()
+        fisher = z / part / n
+        squares = yz / part - 2 * fisher * uz / part + fisher**2 * square_weights
+        population = squares.clamp_min(0) * (n / max(n - 1, 1)) / n**2
+        left_out = m - part * inclusion
+        design = torch.zeros_like(fisher)
+        if m > 1 and left_out > 1e-9:
+            squares = (zz - part * yz) / part**2 - ((z - part * y) / part) ** 2 / left_out
+            design = squares.clamp_min(0) * (m / (m - 1)) / n**2
+        effective = mass**2 / square_mass if square_mass > 0 else 0.0
+        return FisherEstimate(fisher, (population + design).sqrt(), round(m), round(terms), effective)
+
+
+# --- the posterior of the weights -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=16)
+def _places(layers: tuple[FilterLayer, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """The layer of every filter, and the number of filters of every layer."""
+    counts = torch.tensor([layer.filters for layer in layers])
+    return torch.repeat_interleave(counts).to(device), counts.to(device)
+
+
+def spread_over_filters(values: Tensor, layers: tuple[FilterLayer, ...]) -> Tensor:
+    """(filters,) from one value per layer."""
+    return values[_places(layers, values.device)[0]]
+
+
+def mean_over_layers(values: Tensor, layers: tuple[FilterLayer, ...]) -> Tensor:
+    """(layers,): the mean of `values` (filters,) over the filters of each layer, which have equally many weights."""
+    places, counts = _places(layers, values.device)
+    return torch.zeros(len(layers), dtype=values.dtype, device=values.device).index_add(0, places, values) / counts
+
+
+def weight_scales(layers: tuple[FilterLayer, ...]) -> Tensor:
+    """(layers,): the mean square weight of each layer; a layer of zeros counts as the smallest number."""
+    return torch.tensor([max(layer.mean_square_weight, _TINY) for layer in layers], dtype=torch.float64)
+
+
+def best_prior_variances(variances: Tensor, scales: Tensor, layers: tuple[FilterLayer, ...]) -> Tensor:
+    """(layers,): the prior variance that minimises the KL for given variances (filters,), within its bounds."""
+    return torch.minimum(scales + mean_over_layers(variances, layers), WIDEST * scales)
+
+
+def closed_form(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float) -> tuple[Tensor, Tensor]:
+    """Precision of every filter and prior variance of every layer at the minimum, from the Fisher (filters,).
+
+    Example:
+        >>> layers = (FilterLayer("conv", "convolution", 2, 9, 0.5),)
+        >>> precision, variance = closed_form(torch.tensor([4.0, 0.0]), layers, beta=1e-2)
+        >>> [round(x, 3) for x in precision.tolist()], round(variance.item(), 3)
+        ([401.0, 1.0], 1.0)
+    """
+    ratio, scales = fisher.double() / beta, weight_scales(layers)
+    places = _places(layers, ratio.device)[0]
+    # The gap scales + mean(1 / (1/v + ratio)) - v is concave in v, and where it is zero below the upper bound its slope
+    # is at most -1/2: Newton's steps from the bound come down to the root and never pass it.
+    v = WIDEST * scales
+    for _ in range(_STEPS):
+        part = 1 / (1 + ratio * v[places])
+        gap = scales + v * mean_over_layers(part, layers) - v
+        v = torch.where(gap < 0, v - gap / (mean_over_layers(part.square(), layers) - 1), v)
+    return 1 / v[places] + ratio, v
+
+
+def kl_divergence(log_precision: Tensor, prior_variances: Tensor, layers: tuple[FilterLayer, ...]) -> Tensor:
+    """KL(N(w0, 1 / precision) || N(0, v)), summed over all weights, in nats."""
+    weights = torch.tensor([layer.weights_per_filter * layer.filters for layer in layers], dtype=torch.float64)
+    log_precision, v = log_precision.double().cpu(), prior_variances.double().cpu()
+    noise = mean_over_layers((-log_precision).exp(), layers)
+    parts = (weight_scales(layers) + noise) / v - 1 + v.log() + mean_over_layers(log_precision, layers)
+    return (weights * parts).sum() / 2

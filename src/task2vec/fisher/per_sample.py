@@ -39,13 +39,11 @@ class PerSampleFisher:
     Args:
         network: a prepared probe.
         layers: its filter layers, in the order of the coordinates.
-        route: None for the cheapest route of each layer; or one route for every layer that has it (for tests).
         is_untied: measure filters that have a copy of their own at every position (see `reductions`).
     """
 
     network: PreparedNetwork
     layers: tuple[FilterLayer, ...]
-    route: str | None = None
     is_untied: bool = False
 
     def rows(
@@ -129,7 +127,7 @@ class _Recorder:
         elif self.calls[name] > 1:  # a layer used several times: its gradients add up before they are squared
             self.pending.setdefault(name, []).append((x, d))
         else:
-            self._add(name, reduce_layer(module, x, d, self.count, route=self.fisher.route, memo=memo))
+            self._add(name, reduce_layer(module, x, d, self.count, memo))
 
     def _memo(self, name: str) -> Memo:
         """Computes once per layer and batch what later seeds need again; a layer that runs twice has no memory."""
@@ -166,11 +164,16 @@ class _Recorder:
 
 def check_rows(rows: Tensor, layers: tuple[FilterLayer, ...]) -> None:
     """Raises `NotFiniteError`, naming the layer, if rows are not finite."""
-    if bool(torch.isfinite(rows).all()):
-        return
-    parts = rows.split([layer.filters for layer in layers], dim=1)
-    name = next(layer.name for layer, part in zip(layers, parts, strict=True) if not bool(torch.isfinite(part).all()))
-    raise NotFiniteError(
-        f"the Fisher of layer '{name}' is not finite, so the embedding would be meaningless and nothing was saved. "
-        "Embed in higher precision: dtype='float64', --dtype float64; or use another probe."
-    )
+    if name := find_infinite(rows, layers):
+        raise NotFiniteError(
+            f"the Fisher of layer '{name}' is not finite, so the embedding would be meaningless and nothing was saved. "
+            "Embed in higher precision: dtype='float64', --dtype float64; or use another probe."
+        )
+
+
+def find_infinite(values: Tensor, layers: tuple[FilterLayer, ...]) -> str | None:
+    """The name of the first layer with (..., filters) values that are not finite, if there is one."""
+    if bool(torch.isfinite(values).all()):
+        return None
+    parts = values.split([layer.filters for layer in layers], dim=-1)
+    return next(layer.name for layer, part in zip(layers, parts, strict=True) if not bool(torch.isfinite(part).all()))

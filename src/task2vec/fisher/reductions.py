@@ -32,7 +32,7 @@ from timm.layers.padding import pad_same
 from torch import Tensor, nn
 from torch.nn import functional
 
-from task2vec.probe.prepare import FlippedConv2d
+from task2vec.probe import FlippedConv2d
 
 Pair = tuple[int, int]
 # Computes what depends on a layer's input alone, or returns it from an earlier seed.
@@ -51,16 +51,11 @@ def compute_anew(compute: Callable[[], Tensor]) -> Tensor:
     return compute()
 
 
-def reduce_layer(
-    module: nn.Module, x: Tensor, d: Tensor, count: int, *, route: str | None = None, memo: Memo = compute_anew
-) -> Tensor:
-    """(count, filters): squared gradient norms of one layer from its input `x` and its output gradient `d`.
-
-    `route` is one route for every layer that has it, or None for the cheapest.
-    """
+def reduce_layer(module: nn.Module, x: Tensor, d: Tensor, count: int, memo: Memo = compute_anew) -> Tensor:
+    """(count, filters): squared gradient norms of one layer from its input `x` and its output gradient `d`."""
     if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
         x, d = _tokens(x, count), _tokens(d, count)
-        return _reduce_dense(x[..., None], d[..., None], Geometry((1, 1)), route, memo)
+        return _reduce_dense(x[..., None], d[..., None], Geometry((1, 1)), memo)
     if not isinstance(module, nn.Conv2d) or type(module).forward not in _PLAIN_2D:
         return generic(module, [(x, d)], count)
     x, geometry = geometry_of(module, x)
@@ -70,7 +65,7 @@ def reduce_layer(
         if x.shape[2] == 1:
             return _reduce_depthwise(x[:, :, 0], d, geometry).reshape(count, filters)
         x, d = x.flatten(0, 1), d.flatten(0, 1)
-    return _reduce_dense(x, d, geometry, route, memo).reshape(count, filters)
+    return _reduce_dense(x, d, geometry, memo).reshape(count, filters)
 
 
 def reduce_untied(module: nn.Module, x: Tensor, d: Tensor, keys: Sequence[int], memo: Memo = compute_anew) -> Tensor:
@@ -104,9 +99,9 @@ def _reduce_depthwise(x: Tensor, d: Tensor, geometry: "Geometry") -> Tensor:
     return torch.cat([depthwise(x[i : i + 1], d[i : i + 1], geometry) for i in range(len(x))])
 
 
-def _reduce_dense(x: Tensor, d: Tensor, geometry: "Geometry", route: str | None, memo: Memo) -> Tensor:
+def _reduce_dense(x: Tensor, d: Tensor, geometry: "Geometry", memo: Memo) -> Tensor:
     out = (d.shape[2], d.shape[3])
-    route = route or cheapest_route(x, d, geometry)
+    route = cheapest_route(x, d, geometry)
     if route == "gram":
         return quadratic(memo(lambda: patch_gram(x, out, geometry)), d.flatten(2))
     if route == "pixelwise":

@@ -24,11 +24,6 @@ from torch import Tensor
 UNIFORM_PART = 0.1
 
 
-def count_terms(classes: int, *, is_multilabel: bool) -> int:
-    """Number of rank-one terms per image."""
-    return 1 if classes == 2 and not is_multilabel else classes
-
-
 def probabilities(logits: Tensor, *, is_multilabel: bool) -> Tensor:
     """(n, c) model probabilities, in float64: the differences 1 - p below cancel in float32."""
     logits = logits.double()

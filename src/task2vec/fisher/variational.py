@@ -2,7 +2,7 @@
 
 Every step draws images uniformly over classes, passes them through the noisy network, and moves two things downhill:
 the head, and the logarithm L of one precision per filter. The prior variance of a layer is put at its best value
-for the current noise, which is where training it would lead (see `posterior` for the loss and its minimum).
+for the current noise, which is where training it would lead (see `estimate` for the loss and its minimum).
 
 Noise is added by the local reparametrisation trick: instead of the weights, the outputs of a layer are drawn, mean as
 without noise, variance s_k^2 times the energy of the patch (see `reductions`), independently for every output. Since
@@ -31,9 +31,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from task2vec.errors import NotFiniteError, ProbeError
-from task2vec.fisher.cuda_graph import GraphedStep
-from task2vec.fisher.per_sample import PerSampleFisher
-from task2vec.fisher.posterior import best_prior_variances, kl_divergence, spread_over_filters, weight_scales
+from task2vec.fisher.estimate import best_prior_variances, kl_divergence, spread_over_filters, weight_scales
+from task2vec.fisher.per_sample import PerSampleFisher, find_infinite
 from task2vec.fisher.reductions import is_plain, patch_energy
 from task2vec.fisher.sampling import probabilities, term_shares, term_vectors
 from task2vec.probe import FilterLayer, PreparedNetwork
@@ -42,6 +41,8 @@ from task2vec.probe import FilterLayer, PreparedNetwork
 _LOWEST, _HIGHEST = -2.0, 40.0
 # The part of the run whose mean is the result, in blocks whose spread gives its standard error.
 _TAIL, _BLOCKS = 0.5, 8
+# Libraries choose their kernels and take their memory in the first steps, which cannot be recorded as a CUDA graph.
+_WARM_UP = 3
 
 
 class _AddNoise(torch.autograd.Function):
@@ -177,8 +178,9 @@ def minimise(
 
     def advance(images: Tensor, targets: Tensor) -> Tensor:
         optimiser.zero_grad(set_to_none=False)
-        loss, slope = curvature_gradient(network, images, targets, log_precision, head, generator)
         variances = (-log_precision).exp()
+        loss, fisher = fisher_under_noise(network, images, targets, variances.sqrt(), head, generator)
+        slope = -variances / 2 * fisher  # of the mean loss by L, per weight of a filter
         prior = spread_over_filters(best_prior_variances(variances, scales, layers), layers)
         # In units of beta times the weights of the filter all filters are alike, and Adam's epsilon is small.
         downhill.copy_(slope / beta + (1 - variances / prior) / 2)
@@ -190,7 +192,12 @@ def minimise(
     record = _Record(steps, steps_per_epoch)
     for step in range(steps):
         loss = move(*next(supply))
-        _check_gradient(downhill, loss, layers, step)
+        if name := find_infinite(downhill, layers):
+            raise NotFiniteError(
+                f"the noise gradient of layer '{name}' is not finite in step {step + 1} (loss {float(loss):.3g}), so "
+                "the embedding would be meaningless and nothing was saved. Use a smaller beta (--beta) or learning "
+                "rate, or higher precision: dtype='float64', --dtype float64."
+            )
         record.add(log_precision, loss)
         watch(step, log_precision)
     mean, stderr, trend = record.tail()
@@ -218,23 +225,6 @@ def _adam(log_precision: Tensor, head: tuple[Tensor, Tensor], *, rate: float, he
         for part in group["params"]:
             part.grad = torch.zeros_like(part)
     return torch.optim.Adam(groups, capturable=log_precision.is_cuda)
-
-
-def curvature_gradient(
-    network: NoisyNetwork,
-    images: Tensor,
-    targets: Tensor,
-    log_precision: Tensor,
-    head: tuple[Tensor, Tensor],
-    generator: torch.Generator,
-) -> tuple[Tensor, Tensor]:
-    """Mean loss under noise, and its derivative by L per weight of a filter: - variance / 2 times the mean Fisher.
-
-    The gradient of the head is added to that of `head`.
-    """
-    variances = (-log_precision).exp()
-    loss, fisher = fisher_under_noise(network, images, targets, variances.sqrt(), head, generator)
-    return loss, -variances / 2 * fisher
 
 
 def fisher_under_noise(
@@ -285,7 +275,7 @@ def _label_seeds(
     p = probabilities(functional.linear(features.to(weight), weight, bias), is_multilabel=is_multilabel)
     shares = term_shares(p, weight, is_multilabel=is_multilabel) + 1e-300
     shares = shares / shares.sum(1, keepdim=True)
-    # For features that are not finite any term will do: `_check_gradient` refuses the result and names the layer.
+    # For features that are not finite any term will do: `minimise` refuses the result and names the layer.
     chances = torch.where(torch.isfinite(shares).all(1, keepdim=True), shares, 1.0)
     # The first of some exponential clocks: a multinomial draw that a CUDA graph can hold.
     terms = (chances / torch.empty_like(chances).exponential_(generator=generator)).argmax(1)
@@ -300,18 +290,6 @@ def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
         losses = functional.binary_cross_entropy_with_logits(logits, targets.to(logits), reduction="none")
         return losses.sum(1).mean()
     return functional.cross_entropy(logits, targets)
-
-
-def _check_gradient(gradient: Tensor, loss: Tensor, layers: tuple[FilterLayer, ...], step: int) -> None:
-    if bool(torch.isfinite(gradient).all()):
-        return
-    parts = gradient.split([layer.filters for layer in layers])
-    name = next(layer.name for layer, part in zip(layers, parts, strict=True) if not bool(torch.isfinite(part).all()))
-    raise NotFiniteError(
-        f"the noise gradient of layer '{name}' is not finite in step {step + 1} (loss {float(loss):.3g}), so "
-        "the embedding would be meaningless and nothing was saved. Use a smaller beta (--beta) or learning rate, or "
-        "higher precision: dtype='float64', --dtype float64."
-    )
 
 
 class _Record:
@@ -362,3 +340,61 @@ class _Record:
 
     def loss(self) -> float:
         return float(torch.stack(self.losses).double().mean())
+
+
+class GraphedStep:
+    """Calls `step`, which returns its loss; on a GPU from a recording, with the same results.
+
+    A step under noise is hundreds of small kernels, which Python takes four times as long to launch as the GPU to run.
+    So the first steps run as written, then one is recorded as a CUDA graph, and from there on a step is one launch.
+    The step must keep its state in tensors that it changes in place, and draw from `generator` only. One that cannot be
+    recorded (it reads a value, or its batches change their size) runs as written.
+    """
+
+    def __init__(
+        self, step: Callable[[Tensor, Tensor], Tensor], generator: torch.Generator, *, is_recordable: bool = True
+    ):
+        self.step, self.generator = step, generator
+        self.is_recordable = is_recordable and generator.device.type == "cuda"
+        self.calls = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
+        """The loss of the step on this batch; overwritten by the next call."""
+        self.calls += 1
+        if not self.is_recordable:
+            return self.step(images, targets)
+        if self.calls <= _WARM_UP:
+            return self._warm_up(images, targets)
+        if self.graph is None:
+            self._record(images, targets)
+        if self.graph is None or images.shape != self.images.shape or targets.shape != self.targets.shape:
+            return self.step(images, targets)
+        self.images.copy_(images)
+        self.targets.copy_(targets)
+        self.graph.replay()
+        return self.loss
+
+    def _warm_up(self, images: Tensor, targets: Tensor) -> Tensor:
+        """A step on a stream beside the usual one, where it will be recorded."""
+        side = torch.cuda.Stream(images.device)
+        side.wait_stream(torch.cuda.current_stream(images.device))
+        with torch.cuda.stream(side):
+            loss = self.step(images, targets)
+        torch.cuda.current_stream(images.device).wait_stream(side)
+        return loss
+
+    def _record(self, images: Tensor, targets: Tensor) -> None:
+        self.images, self.targets = images.clone(), targets.clone()
+        graph, spare = torch.cuda.CUDAGraph(), self.generator.clone_state()
+        graph.register_generator_state(self.generator)
+        try:
+            with torch.cuda.graph(graph):
+                self.loss = self.step(self.images, self.targets)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError:  # a layer that a graph cannot hold: slower, not wrong
+            self.generator.graphsafe_set_state(spare)
+            self.is_recordable = False
+            return
+        self.graph = graph

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from task2vec.head.lbfgs import HISTORY, minimise
+from task2vec.head.lbfgs import minimise
 
 # Features are converted to the wanted precision in chunks of so many images, once for tasks of at most `_KEPT` images.
 # A GPU has the memory for more, and every chunk costs it the launch of a dozen kernels.
@@ -115,20 +115,11 @@ class Problem:
         return -(logits.log_softmax(-1) * onehot).sum(-1)
 
     def solve(
-        self,
-        weights: Tensor,
-        l2: Tensor,
-        tasks: Tensor,
-        *,
-        tolerance: float,
-        max_steps: int,
-        is_relative: bool = False,
-        history: int = HISTORY,
-        biases: Tensor | None = None,
+        self, weights: Tensor, l2: Tensor, tasks: Tensor, *, biases: Tensor | None = None, **stop
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(p, d + 1, columns) solutions for p rows of image weights, penalties and tasks, losses, and who converged.
 
-        All start at zero, or at the (p, columns) `biases`. The other arguments are those of `lbfgs.minimise`.
+        All start at zero, or at the (p, columns) `biases`. `stop` are arguments of `lbfgs.minimise`.
         """
         width, columns = self.features.shape[1] + 1, self.columns
         l2, weights = l2.to(self.dtype), weights.T.to(self.dtype)
@@ -165,7 +156,6 @@ class Problem:
         start = torch.zeros(len(l2), width, columns, dtype=self.dtype, device=self.features.device)
         if biases is not None:
             start[:, -1] = biases.to(start)
-        stop = {"tolerance": tolerance, "max_steps": max_steps, "is_relative": is_relative, "history": history}
         solution, loss, converged = minimise(loss_and_gradient, start.flatten(1), **stop)
         return solution.view(len(l2), width, columns), loss, converged
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.distance import SCALING
-from task2vec.embedding import Embedding
-from task2vec.embedding.settings import RECIPE
+from task2vec.embedding import RECIPE, Embedding
 from task2vec.errors import DataError
 from task2vec.library.entries import EmbeddingEntry, TaskEntry, check_text, to_json
 

@@ -10,9 +10,8 @@ from task2vec.lazy import lazy_names
 if TYPE_CHECKING:
     from task2vec.probe.layers import FilterLayer
     from task2vec.probe.load import DEFAULT_PROBE, is_timm_model, is_torchvision_model, list_probes, load_probe
-    from task2vec.probe.prepare import PreparedNetwork
     from task2vec.probe.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
-    from task2vec.probe.probe import Probe, find_head_name, make_probe
+    from task2vec.probe.probe import FlippedConv2d, PreparedNetwork, Probe, find_head_name, make_probe
     from task2vec.probe.weights import read_weights
 
 __all__ = [
@@ -20,6 +19,7 @@ __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "FilterLayer",
+    "FlippedConv2d",
     "PreparedNetwork",
     "Preprocess",
     "Probe",
@@ -32,16 +32,4 @@ __all__ = [
     "read_weights",
 ]
 
-_LOAD = ("DEFAULT_PROBE", "is_timm_model", "is_torchvision_model", "list_probes", "load_probe")
-_PREPROCESS = ("IMAGENET_MEAN", "IMAGENET_STD", "Preprocess")
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "FilterLayer": "layers",
-        "PreparedNetwork": "prepare",
-        "read_weights": "weights",
-        **dict.fromkeys(_LOAD, "load"),
-        **dict.fromkeys(_PREPROCESS, "preprocess"),
-        **dict.fromkeys(("Probe", "find_head_name", "make_probe"), "probe"),
-    },
-)
+__getattr__ = lazy_names(__name__)

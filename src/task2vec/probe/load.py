@@ -3,7 +3,6 @@
 import difflib
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,18 @@ def load_probe(
             f"size={size} is not the side of an image. Give a number of pixels, such as size=128, or leave it out."
         )
     if isinstance(name_or_module, nn.Module):
-        return _from_module(name_or_module, head, transform, weights=weights, size=size)
+        module, name = name_or_module, type(name_or_module).__name__
+        if head is None or transform is None or size is not None:
+            raise ProbeError(
+                f"a module of your own ({name}) needs head= (the name of its last linear layer) and transform= (from a "
+                "PIL image to its input tensor; it decides the size): both change every number, so they are not "
+                "guessed."
+            )
+        if weights is not None:
+            raise ProbeError(
+                "weights= goes with a model's name. Load them into your module first: module.load_state_dict(...)"
+            )
+        return make_probe(name, module, (head,), check_transform(transform), source="module")
     library, _, name = name_or_module.rpartition(":")
     if library not in ("", "timm", "torchvision"):
         raise ProbeError(f"unknown source '{library}' in '{name_or_module}'. Write timm:{name} or torchvision:{name}.")
@@ -152,28 +162,15 @@ def _unknown_model(library: str, name: str) -> ProbeError:
     )
 
 
-def _from_module(module: nn.Module, head: str | None, transform: Callable[[Any], Any] | None, **others: Any) -> Probe:
-    if head is None or transform is None or others["size"] is not None:
-        raise ProbeError(
-            f"a module of your own ({type(module).__name__}) needs head= (the name of its last linear layer) and "
-            "transform= (from a PIL image to its input tensor; it decides the size): both change every number, so they "
-            "are not guessed."
-        )
-    if others["weights"] is not None:
-        raise ProbeError(
-            "weights= goes with a model's name. Load them into your module first: module.load_state_dict(...)"
-        )
-    return make_probe(type(module).__name__, module, (head,), check_transform(transform), source="module")
+def _read_file(file: str | Path) -> tuple[dict[str, Tensor], str]:
+    return read_weights(file), f"file {Path(file).name}"
 
 
 def _from_timm(name: str, weights: str | Path | None, size: int | None, download: bool) -> _Loaded:
     from timm.data.config import resolve_model_data_config
 
     model = _create_timm(name, size)
-    if weights is not None:
-        tensors, source = read_weights(weights), f"file {Path(weights).name}"
-    else:
-        tensors, source = find_timm_weights(model, download=download)
+    tensors, source = _read_file(weights) if weights else find_timm_weights(model, download=download)
     heads = model.pretrained_cfg.get("classifier") or "head"  # type: ignore[operator]
     heads = (heads,) if isinstance(heads, str) else tuple(heads)
     _assign_weights(model, tensors, heads, name)
@@ -198,15 +195,11 @@ def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | Cust
         import timm
 
         return check_transform(timm.data.create_transform(**{**cfg, "input_size": (3, size, size)} if size else cfg))  # type: ignore[arg-type]
-    height, width = (size, size) if size else cfg["input_size"][-2:]
-    return Preprocess(
-        size=(height, width),
-        resize=int(min(height, width) / cfg["crop_pct"]),
-        interpolation=cfg["interpolation"],
-        mean=tuple(cfg["mean"]),
-        std=tuple(cfg["std"]),
-        squash=(int(height / cfg["crop_pct"]), int(width / cfg["crop_pct"])) if cfg["crop_mode"] == "squash" else None,
-    )
+    shape = (size, size) if size else tuple(cfg["input_size"][-2:])
+    whole = tuple(int(side / cfg["crop_pct"]) for side in shape)
+    squash = whole if cfg["crop_mode"] == "squash" else None
+    look = {"interpolation": cfg["interpolation"], "mean": tuple(cfg["mean"]), "std": tuple(cfg["std"])}
+    return Preprocess(size=shape, resize=min(whole), **look, squash=squash)  # type: ignore[arg-type]
 
 
 def _from_torchvision(name: str, weights: str | Path | None, size: int | None, download: bool) -> _Loaded:
@@ -214,24 +207,15 @@ def _from_torchvision(name: str, weights: str | Path | None, size: int | None, d
 
     enum = torchvision.models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
     model = torchvision.models.get_model(name, weights=None, **_AS_TRAINED.get(name, {})).eval()
-    if weights is not None:
-        tensors, source = read_weights(weights), f"file {Path(weights).name}"
-    else:
-        tensors, source = find_torchvision_weights(name, enum, download=download)
+    tensors, source = _read_file(weights) if weights else find_torchvision_weights(name, enum, download=download)
     head = _find_classifier(model)
     _assign_weights(model, tensors, (head,), name)
     recipe = enum.transforms()
     crop, resize = recipe.crop_size[0], recipe.resize_size[0]
-    preprocess = Preprocess(
-        size=(crop, crop),
-        resize=resize,
-        interpolation=recipe.interpolation.value,
-        mean=tuple(recipe.mean),
-        std=tuple(recipe.std),
-    )
     if size is not None:
-        preprocess = replace(preprocess, size=(size, size), resize=round(size * resize / crop))
-    return model, (head,), preprocess, source
+        crop, resize = size, round(size * resize / crop)
+    look = {"interpolation": recipe.interpolation.value, "mean": tuple(recipe.mean), "std": tuple(recipe.std)}
+    return model, (head,), Preprocess(size=(crop, crop), resize=resize, **look), source
 
 
 def _find_classifier(model: nn.Module) -> str:

@@ -15,16 +15,12 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torchvision.transforms import functional as transforms
 
 from task2vec.errors import ProbeError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-INTERPOLATIONS = {
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "nearest": Image.Resampling.NEAREST,
-    "lanczos": Image.Resampling.LANCZOS,
-}
+INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos")
 # Beyond this ratio of the sides only the middle of an image can be seen through a square crop, so the rest is cut off
 # before resizing: a 10000 x 2 image would otherwise be enlarged to 1,280,000 x 256.
 _WIDEST = 8
@@ -44,12 +40,12 @@ class Preprocess:
     def __call__(self, image: Image.Image) -> Tensor:
         """8-bit pixels (3, height, width) of the part of `image` that the probe sees."""
         image = image.convert("RGB")
-        height, width = self.size
+        interpolation = transforms.InterpolationMode(self.interpolation)
         if self.squash is not None:
-            image = image.resize((self.squash[1], self.squash[0]), INTERPOLATIONS[self.interpolation])
+            image = transforms.resize(image, list(self.squash), interpolation)
         else:
-            image = _resize_short_side(_trim(image), self.resize, self.interpolation)
-        return torch.from_numpy(np.array(_crop_centre(image, height, width))).permute(2, 0, 1)
+            image = transforms.resize(_trim(image), [self.resize], interpolation)
+        return torch.from_numpy(np.array(transforms.center_crop(image, list(self.size)))).permute(2, 0, 1)
 
     def normalise(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
         """The batch of 8-bit `pixels` as the network's input."""
@@ -134,25 +130,5 @@ def _random_transform(name: str) -> ProbeError:
 def _trim(image: Image.Image) -> Image.Image:
     """`image` without what lies outside of every square crop."""
     width, height = image.size
-    keep_width, keep_height = min(width, _WIDEST * height), min(height, _WIDEST * width)
-    return image if (keep_width, keep_height) == (width, height) else _crop_centre(image, keep_height, keep_width)
-
-
-def _resize_short_side(image: Image.Image, short: int, interpolation: str) -> Image.Image:
-    width, height = image.size
-    if width <= height:
-        size = (short, int(short * height / width))
-    else:
-        size = (int(short * width / height), short)
-    return image if size == image.size else image.resize(size, INTERPOLATIONS[interpolation])
-
-
-def _crop_centre(image: Image.Image, height: int, width: int) -> Image.Image:
-    """The central part; where the image is smaller it is padded with black, as torchvision does."""
-    left, top = _margin(image.width, width), _margin(image.height, height)
-    return image.crop((left, top, left + width, top + height))
-
-
-def _margin(have: int, want: int) -> int:
-    """Pixels to cut off at the start, negative for pixels to add: torchvision rounds the one and cuts the other."""
-    return round((have - want) / 2) if have >= want else -((want - have) // 2)
+    kept = [min(height, _WIDEST * width), min(width, _WIDEST * height)]
+    return image if kept == [height, width] else transforms.center_crop(image, kept)

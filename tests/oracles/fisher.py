@@ -1,19 +1,51 @@
-"""The untied Fisher by its definition: every output of a layer has weights of its own, one gradient for each, squared.
-
-The gradient at an output comes from plain autograd through the network as it is, without folding or hooks of ours; what
-the output sees is cut out of the padded input by hand, or where that is quick enough is the gradient of that very
-output with respect to the weights.
-"""
+"""The Fisher by its definition: tied and untied, with noise, and in closed form for two layers."""
 
 import copy
 import itertools
 
+import numpy as np
 import torch
 from timm.layers.conv2d_same import Conv2dSame
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.oracles.naive_fisher import label_likelihoods
+from task2vec.probe import FilterLayer
+
+# The Fisher by its definition: one weight gradient per image and label, squared, averaged over y ~ p.
+
+
+def naive_rows(
+    network: nn.Module, names: tuple[str, ...], images: Tensor, weight: Tensor, bias: Tensor, *, is_multilabel: bool
+) -> Tensor:
+    """(images, filters): E_y |d log p(y|x) / d w_k|^2 / weights of filter k, every label enumerated, in float64."""
+    network = copy.deepcopy(network).double().eval()
+    network.requires_grad_(True)
+    modules = dict(network.named_modules())
+    weights = [modules[name].weight for name in names]
+    rows = []
+    for image in images.double():
+        logits = functional.linear(network(image[None])[0], weight.double(), bias.double())
+        total = [torch.zeros(w.shape[0], dtype=torch.float64) for w in weights]
+        for probability, log_likelihood in label_likelihoods(logits, is_multilabel):
+            gradients = torch.autograd.grad(log_likelihood, weights, retain_graph=True)
+            for sums, gradient in zip(total, gradients, strict=True):
+                sums += probability.item() * gradient.flatten(1).square().mean(1)
+        rows.append(torch.cat(total))
+    return torch.stack(rows)
+
+
+def label_likelihoods(logits: Tensor, is_multilabel: bool):
+    """Probability and log-likelihood of every label, or of every row of attributes."""
+    if not is_multilabel:
+        log_p = logits.log_softmax(0)
+        yield from ((p.detach().exp(), p) for p in log_p)
+        return
+    for labels in itertools.product((0.0, 1.0), repeat=len(logits)):
+        log_p = -functional.binary_cross_entropy_with_logits(logits, torch.tensor(labels).to(logits), reduction="sum")
+        yield log_p.detach().exp(), log_p
+
+
+# The untied Fisher by its definition: every output of a layer has weights of its own, one gradient for each, squared.
 
 
 def untied_rows(
@@ -118,3 +150,72 @@ def pad_as(module: nn.Module, x: Tensor) -> Tensor:
         pads = [(p, p) for p in module.padding]
     flat = [side for pair in reversed(pads) for side in pair]
     return functional.pad(x, flat, mode="constant" if module.padding_mode == "zeros" else module.padding_mode)
+
+
+# Noisy weights by the local reparametrisation trick as it stands in the books, with one variance per weight.
+
+
+def noisy_features(
+    network: nn.Module,
+    layers: tuple[FilterLayer, ...],
+    images: Tensor,
+    deviations: Tensor,
+    *,
+    generator: torch.Generator,
+) -> Tensor:
+    """(n, d) in one pass; every weight of filter k has the deviation deviations[k]."""
+    modules = dict(network.named_modules())
+    parts = deviations.split([layer.filters for layer in layers])
+    handles = []
+    for layer, deviation in zip(layers, parts, strict=True):
+        module = modules[layer.name]
+        handles.append(module.register_forward_hook(_noise(module, deviation, generator)))
+    try:
+        return network(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _noise(module: nn.Module, deviation: Tensor, generator: torch.Generator):
+    second = copy.deepcopy(module).requires_grad_(False)  # without the hook
+    variance = deviation.square().view(-1, *[1] * (module.weight.ndim - 1)).expand_as(module.weight)
+    parameters = {"weight": variance} | ({"bias": torch.zeros_like(module.bias)} if module.bias is not None else {})
+
+    def on_forward(_: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        spread = torch.func.functional_call(second, parameters, (inputs[0].square(),))
+        eps = torch.empty_like(out).normal_(generator=generator)
+        return out + spread.clamp_min(torch.finfo(out.dtype).tiny).sqrt() * eps
+
+    return on_forward
+
+
+# The Fisher of the two-layer sigmoid network of Achille 2019, in closed form.
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x))."""
+    return 1 / (1 + np.exp(-x))
+
+
+def full_fisher(u: np.ndarray, w: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """(h d, h d): the whole matrix for the weights U (h, d), row by row, averaged over the rows of `images` (n, d)."""
+    total = np.zeros((u.size, u.size))
+    for x in images:
+        z = sigmoid(u @ x)
+        p = sigmoid(w @ z)
+        s = np.outer(w, w) * np.outer(z, z) * np.outer(1 - z, 1 - z)
+        total += p * (1 - p) * np.kron(s, np.outer(x, x))
+    return total / len(images)
+
+
+def diagonal_fisher(u: np.ndarray, w: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """(h, d): the diagonal of the matrix, without forming it."""
+    z = sigmoid(images @ u.T)
+    p = sigmoid(z @ w)
+    return np.einsum("n,nh,nd->hd", p * (1 - p), np.square(w * z * (1 - z)), np.square(images)) / len(images)
+
+
+def filter_fisher(u: np.ndarray, w: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """(h,): the diagonal averaged over the weights of each hidden unit."""
+    return full_fisher(u, w, images).diagonal().reshape(u.shape).mean(1)
