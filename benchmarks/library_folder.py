@@ -45,7 +45,7 @@ def build(folder: Path, simulation, asked: np.ndarray, *, most: int) -> dict[str
     if simulation.tasks <= MOST_ROWS:
         _write_all(connection, starts)
         connection.execute("BEGIN IMMEDIATE")
-        search.fit(connection, 1, load=_refuse)
+        search.fit(connection, 1)
         connection.execute("COMMIT")
     else:
         _write_sketches(connection, starts)
@@ -104,10 +104,7 @@ def _write_candidates(connection: sqlite3.Connection, search: Search, asked: np.
     """The rows that the queries will be compared with."""
     simulation, known = _HERE["simulation"], search.look(connection, 1)
     sketches = _HERE["sketcher"].project(simulation.rows(asked))
-    found = [
-        find_candidates(known.blocks, sketch, most + 1, without=np.array([number + 1]))
-        for sketch, number in zip(sketches, asked, strict=True)
-    ]
+    found = [find_candidates(known.blocks, sketch, most + 2) for sketch in sketches]
     connection.execute("BEGIN IMMEDIATE")
     for number in np.unique(np.concatenate(found)).tolist():
         _insert(connection, [number], simulation.rows([number - 1]))
@@ -126,7 +123,7 @@ def ask(folder: Path, candidates: list[int]) -> dict[str, object]:
 
     def nearest(query: Embedding, own: int, **how) -> tuple[list[tuple[int, float]], float]:
         begin = time.perf_counter()
-        found = search.nearest(connection, 1, query, k=NEAREST, without={own}, load=_refuse, **how)
+        found = search.nearest(connection, 1, query, k=NEAREST, without={own}, **how)
         return found, 1000 * (time.perf_counter() - begin)
 
     _forget_rows(folder)
@@ -166,7 +163,7 @@ def _add(connection: sqlite3.Connection, search: Search, new: list[Embedding], e
         search.enter(connection, 1, entries + number + 1, one)
         connection.execute("COMMIT")
         taken.append(1000 * (time.perf_counter() - begin))
-    found = search.nearest(connection, 1, new[-1], k=1, load=lambda number: None)
+    found = search.nearest(connection, 1, new[-1], k=1)
     assert found == [(entries + len(new), 0.0)], "a new task is not found"
     return statistics.median(taken)
 
@@ -177,10 +174,6 @@ def _make_embedding(row: np.ndarray) -> Embedding:
     layers = (FilterLayer("conv", "convolution", len(row), 9, 0.1),)
     fisher, prior = np.where(row > 0, sizes, 0), np.where(row > 0, 1e-12 * sizes, sizes)
     return Embedding("task", "net", fisher, np.zeros(len(row)), prior, layers, {"probe_fingerprint": "p"})
-
-
-def _refuse(number: int) -> Embedding:
-    raise LookupError(f"the row of {number} cannot be used")
 
 
 def _forget_rows(folder: Path) -> None:

@@ -48,7 +48,7 @@ def churn(folder, first, count):
     aside = Path(folder).parent
     with open_library(folder, sketch_from=4) as library:
         for seed in range(first, first + count):
-            for what in ("add", "replace", "tag", "remove", "fit", "compact", "export", "import", "error"):
+            for what in ("add", "replace", "tag", "remove", "fit", "export", "import", "error"):
                 say("begin", what, seed)
                 _do(library, what, seed, aside)
                 say("done", what, seed)
@@ -65,9 +65,7 @@ def _do(library, what, seed, aside):
     elif what == "remove":
         library.remove(f"{name} too")
     elif what == "fit":
-        library.refit_search()
-    elif what == "compact" and seed % 3 == 0:
-        library.compact()
+        library.nearest(name)
     elif what == "export":
         library.export(aside / "export.t2vlib")
     elif what == "import" and (aside / "gift.t2vlib").exists():
@@ -93,7 +91,7 @@ def read(folder, until):
 
 
 def change(folder, until):
-    """Replaces, removes and compacts, so that readers meet what is just going away."""
+    """Replaces and removes, so that readers meet what is just going away."""
     with open_library(folder, sketch_from=4) as library:
         turn = 0
         while not Path(until).exists():
@@ -101,8 +99,6 @@ def change(folder, until):
             library.add(make("restless", 9000, numbers=turn), replace=True)
             library.add(make(f"guest {turn}", 9001))
             library.remove(fingerprint_of(9001))
-            if turn % 5 == 0:
-                library.compact()
     say("turns", turn)
 
 
@@ -129,7 +125,6 @@ def fill(folder, limit, filters):
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         library.add(make(f"task {seed}", seed, filters=filters))
     with open_library(folder) as library:
-        library.compact()
         found = library.verify()
         say("after", len(library) - len(there), len(found.problems))
 
@@ -144,7 +139,7 @@ def visit(folder, owner):
         near = [one.task.name for one in library.nearest(names[0], 3)]
         assert library.verify().is_sound
         say("read", library.is_read_only, len(names), len(near), library.get(names[0]).task.replace(" ", "_"))
-        for change in (lambda: library.add(make("new", 99)), lambda: library.remove(names[0]), library.compact):
+        for change in (lambda: library.add(make("new", 99)), lambda: library.remove(names[0])):
             try:
                 change()
             except ResourceError as error:

@@ -1,4 +1,4 @@
-"""Connections: one per hand, one view for several questions, threads, forks, an index that is replaced meanwhile."""
+"""Connections: one per block, one snapshot per reader, threads, forks, a file that is replaced meanwhile."""
 
 import gc
 import os
@@ -12,50 +12,27 @@ import pytest
 from task2vec.errors import LibraryError, ResourceError
 from task2vec.library import Library
 from task2vec.library import database as module
-from task2vec.library.database import FILE, Database, translate_errors
+from task2vec.library.database import translate_errors
 from tests.library.making import make, run_python
 
 
-@pytest.fixture
-def database(tmp_path):
-    database = Database(tmp_path / FILE, read_only=False)
-    yield database
-    database.close()
-
-
-def insert(connection, name):
-    connection.execute("INSERT INTO runs(what, details, started) VALUES (?, '{}', '')", (name,))
-
-
-def count(database):
-    with database.read() as connection:
-        return connection.execute("SELECT count(*) FROM runs").fetchone()[0]
-
-
-def test_the_settings_of_the_file(database):
-    with database.read() as connection:
+def test_the_settings_of_the_file(library):
+    with library._database.read() as connection:
         settings = ("journal_mode", "synchronous", "foreign_keys", "trusted_schema", "user_version")
         found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in settings]
     assert found == ["wal", 2, 1, 0, 2]  # 2 is FULL
 
 
-def test_all_of_a_block_or_nothing(database):
-    with database.write() as connection:
-        insert(connection, "one")
-    with pytest.raises(KeyboardInterrupt), database.write() as connection:
-        insert(connection, "two")
+def test_readers_see_one_snapshot_and_a_failed_block_is_rolled_back(filled):
+    count = "SELECT count(*) FROM tasks"
+    with filled._database.read() as connection:
+        before = connection.execute(count).fetchone()
+        filled.add(make("new", 50))
+        assert connection.execute(count).fetchone() == before == (6,)
+    with pytest.raises(KeyboardInterrupt), filled._database.write() as connection:
+        connection.execute("DELETE FROM tasks")
         raise KeyboardInterrupt
-    assert count(database) == 1
-
-
-def test_a_reader_sees_one_moment(database):
-    with database.read() as connection:
-        before = connection.execute("SELECT count(*) FROM runs").fetchone()
-        with database.write() as other:
-            assert other is not connection
-            insert(other, "one")
-        assert connection.execute("SELECT count(*) FROM runs").fetchone() == before == (0,)
-    assert count(database) == 1
+    assert len(filled) == 7
 
 
 def test_a_closed_library_says_so(filled):
@@ -115,16 +92,14 @@ from tests.library.making import make
 library = Library.open(sys.argv[1])
 library.add(make("a", 1))
 library.nearest("a")
-# Other threads hold the locks at the moment of the fork.
-locks = [library._search._lock]
-[lock.acquire() for lock in locks]
+library._search._lock.acquire()  # as another thread may at the moment of the fork
 child = os.fork()
 if child == 0:
     library.add(make("b", 2))
     assert [one.task.name for one in library.nearest("b")] == ["a"] and library.verify().is_sound
     library.close()
     os._exit(0)
-[lock.release() for lock in locks]
+library._search._lock.release()
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 assert len(library) == 2 and [one.task.name for one in library.nearest("a")] == ["b"]
 library.add(make("c", 3))
@@ -180,15 +155,17 @@ def test_a_fork_can_use_the_library_of_its_parent(tmp_path):
 
 
 def test_a_file_that_is_replaced_just_before_the_lock(filled, monkeypatch):
-    take, calls = module._take_lock, []
+    connect = module.connect
 
-    def replace_then(connection):
-        if not calls:
-            calls.append(0)
-            Library.repair(filled.folder)
-        take(connection)
+    def connect_then_replace(path, mode):
+        connection = connect(path, mode)
+        monkeypatch.undo()
+        Library.repair(filled.folder)
+        return connection
 
-    monkeypatch.setattr(module, "_take_lock", replace_then)
+    monkeypatch.setattr(module, "connect", connect_then_replace)
+    with pytest.raises(ResourceError, match="was replaced"):
+        filled.add(make("late", 50))
     filled.add(make("late", 50))
     filled.close()
     with Library.open(filled.folder) as library:

@@ -75,13 +75,6 @@ def test_conflicts_are_named_and_nothing_is_overwritten(full, other, tmp_path):
     assert len(other) == 6 and other.verify().is_sound
 
 
-def test_another_error_for_one_cell(full, other):
-    other.add(make("task 1", 1), Expert("e", "timm", "net", recipe={"epochs": 3}))
-    other.add(MeasuredError(fingerprint_of(1), "e", 0.75, "p"))
-    (conflict,) = other.merge(full).conflicts
-    assert "0.7500" in conflict and "0.2500" in conflict
-
-
 def test_a_library_is_not_merged_with_itself(full):
     for origin in (full, full.folder, os.path.relpath(full.folder)):
         with pytest.raises(UsageError, match="itself"):
@@ -109,20 +102,17 @@ def test_an_index_that_lies_about_lengths(full, tmp_path):
 
 
 def test_what_could_not_be_imported_is_not_exported(full, tmp_path, monkeypatch):
-    monkeypatch.setattr(export, "_LARGEST_TEXT", 1000)
-    with pytest.raises(UsageError, match="--tag"):
-        full.export(tmp_path / "x.t2vlib")
-    monkeypatch.undo()
-    monkeypatch.setattr(export, "_MOST_VALUES", 50)
-    with pytest.raises(UsageError, match="--tag"):
-        full.export(tmp_path / "x.t2vlib")
+    for limit, value in (("_LARGEST_TEXT", 1000), ("_MOST_VALUES", 50)):
+        with monkeypatch.context() as patch, pytest.raises(UsageError, match="--tag"):
+            patch.setattr(export, limit, value)
+            full.export(tmp_path / "x.t2vlib")
     assert not (tmp_path / "x.t2vlib").exists()
 
 
-@pytest.mark.parametrize("name", ["library.sqlite", "backups/x", "library.sqlite-wal"])
-def test_an_export_does_not_take_the_place_of_the_library(full, name):
-    with pytest.raises(UsageError, match="own folder"):
-        full.export(full.folder / name)
+def test_an_export_does_not_overwrite_the_library(full):
+    for name in ("library.sqlite", "backups/x"):
+        with pytest.raises(UsageError, match="own folder"):
+            full.export(full.folder / name)
     assert full.verify().is_sound
 
 

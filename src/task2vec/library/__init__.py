@@ -18,10 +18,9 @@ if TYPE_CHECKING:
         RunEntry,
         TaskEntry,
         check_tags,
+        identify,
     )
-    from task2vec.library.identity import identify
     from task2vec.library.library import Library
-    from task2vec.library.search import SearchReport
 
 __all__ = [
     "FILE",
@@ -33,7 +32,6 @@ __all__ = [
     "MeasuredError",
     "Neighbour",
     "RunEntry",
-    "SearchReport",
     "TaskEntry",
     "check_tags",
     "find_library",
@@ -41,6 +39,6 @@ __all__ = [
     "identify",
 ]
 
-_MODULES = {"Library": "library", "identify": "identity", "SearchReport": "search"}
+_MODULES = {"Library": "library"}
 _MODULES |= dict.fromkeys(("FILE", "SCHEMA", "find_library", "has_library"), "database")
 __getattr__ = lazy_names(__name__, {name: _MODULES.get(name, "entries") for name in __all__})

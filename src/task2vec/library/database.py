@@ -6,14 +6,11 @@ own (`contents`, `rows`), so that listing and scanning never read them.
 """
 
 import os
-import random
 import sqlite3
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from task2vec.errors import LibraryError, ResourceError
@@ -22,12 +19,11 @@ from task2vec.storage import sync_folder
 FILE = "library.sqlite"
 REPAIRED = f"{FILE}.repaired"  # a finished repair that has not yet taken the place of the file
 SCHEMA = 2
-APPLICATION = 0x54325643  # "T2VC" in the header of the file: tells a library from any other database
+APPLICATION = 0x54325643  # "T2VC" in the header of the file: distinguishes a library from other databases
 VARIABLE = "TASK2VEC_LIBRARY"
 PATIENCE = 120.0  # seconds that a writer waits for the others
 DAMAGE = (sqlite3.Error, UnicodeDecodeError)  # what reading a damaged file raises
 PAGE = 16384  # bytes: an embedding of 0.5 MB takes 31 pages instead of 124
-_PAUSE = (0.001, 0.006)  # seconds between two attempts to take the write lock
 _OLD_FILE = "index.sqlite"  # of schema 1, which had its embeddings in files beside it
 _ENVIRONMENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_NOLFS")
 _UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ")
@@ -171,33 +167,21 @@ class Database:
     def __init__(self, path: Path, *, read_only: bool):
         """Opens the file, and creates it if it is not there and may be written."""
         self.path, self.is_read_only, self._is_closed = path, read_only, False
-        self._mode = "mode=ro" if read_only else "mode=rwc"
-        self._idle: sqlite3.Connection | None = None
-        self._inherited: list[sqlite3.Connection | None] = []
+        self._owner = os.getpid()
         with translate_errors(path):
             _check_place(path, read_only=read_only)
-            if read_only:
-                self._mode = _find_mode(path)
-            connection = connect(path, self._mode)
+            self._mode = _find_mode(path) if read_only else "mode=rw"  # a file that disappears is not created again
+            self._idle = connect(path, self._mode if read_only else "mode=rwc")
             try:
-                _prepare(connection, path, read_only=read_only)
+                _prepare(self._idle, path, read_only=read_only)
             except BaseException:
-                connection.close()
+                self._idle.close()
                 raise
-        if not read_only:  # a file that disappears later is not created again, empty
-            self._mode = "mode=rw"
-        self._idle = connection
-        renew_after_fork(self)
-
-    def become_child(self) -> None:
-        """After a fork: the parent's connection is neither used nor closed."""
-        self._inherited.append(self._idle)
-        self._idle = None
 
     def close(self) -> None:
         """Closes the library; the last connection of all processes merges the WAL into the file."""
         self._is_closed = True
-        if self._idle is not None:
+        if self._owner == os.getpid():  # a forked child leaves the connection of its parent alone
             self._idle.close()
 
     @contextmanager
@@ -205,13 +189,8 @@ class Database:
         """A connection that nobody else uses until the end of the block."""
         if self._is_closed:
             raise LibraryError(f"the library '{self.path.parent}' is closed. Open it again: Library.open()")
-        with translate_errors(self.path):
-            connection = connect(self.path, self._mode)
-            try:
-                yield connection
-            finally:
-                _roll_back(connection)
-                connection.close()
+        with translate_errors(self.path), closing(connect(self.path, self._mode)) as connection:
+            yield connection
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
@@ -234,47 +213,23 @@ class Database:
                 f"the library '{self.path.parent}' is open for reading only, so nothing can be saved in it. "
                 "Choose another one: --library DIR"
             )
-        for _ in range(2):
-            before = self._identify()
-            with self.connect() as connection:
-                _take_lock(connection)
-                if before is None or before[:2] != (self._identify() or ())[:2]:
-                    continue  # a repair has put another file in its place, and what is written to this one is lost
-                yield connection
-                connection.execute("COMMIT")
-                return
-        raise ResourceError(
-            f"'{self.path}' was replaced or removed by another process, so nothing was changed. Open the library again."
-        )
+        before = self._identify()
+        with self.connect() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            if before[:2] != self._identify()[:2]:  # by a repair: what is written to the old file is lost
+                raise ResourceError(
+                    f"'{self.path}' was replaced or removed by another process, so nothing was changed. Try again."
+                )
+            yield connection
+            connection.execute("COMMIT")
 
-    def _identify(self) -> tuple[int, ...] | None:
-        """Device, inode, size and time of change of the file; None if it is not there."""
+    def _identify(self) -> tuple[int, ...]:
+        """Device, inode, size and time of change of the file; nothing if it is not there."""
         try:
             found = self.path.stat()
         except OSError:
-            return None
+            return ()
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _take_lock(connection: sqlite3.Connection) -> None:
-    """Begins a write transaction as soon as no other process has one.
-
-    SQLite's own busy handler sleeps for a tenth of a second at a time, so eight writers would mostly be asleep.
-    """
-    end = time.monotonic() + PATIENCE
-    connection.execute("PRAGMA busy_timeout = 0")
-    try:
-        while True:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                is_busy = (getattr(error, "sqlite_errorname", None) or "").startswith("SQLITE_BUSY")
-                if not is_busy or time.monotonic() > end:
-                    raise
-            time.sleep(random.uniform(*_PAUSE))
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {int(1000 * PATIENCE)}")
 
 
 def _check_place(path: Path, *, read_only: bool) -> None:
@@ -331,13 +286,6 @@ def _find_mode(path: Path) -> str:
             f"'{path}' has a WAL that was not merged, because its last writer was killed, and merging needs the right "
             "to write. Open it once with that right (task2vec library ls), or copy the folder to where you can write."
         )
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise ResourceError(
-            f"'{path}' cannot be read: {error.strerror}. Ask for the right to read it, or choose another folder: "
-            "--library DIR"
-        ) from error
     return "immutable=1"
 
 
@@ -351,18 +299,18 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> 
     if is_ready:
         return
     connection.execute(f"PRAGMA page_size = {PAGE}")
-    _use_wal(connection)
+    end = time.monotonic() + PATIENCE
+    while not _use_wal(connection):  # SQLite does not wait for others that do the same
+        if time.monotonic() > end:
+            raise sqlite3.OperationalError("another process is creating the library")
+        time.sleep(0.01)
     connection.execute("BEGIN IMMEDIATE")
-    try:
-        if not _is_ready(connection, path, read_only=read_only):  # again: another process may have been faster
-            for statement in filter(str.strip, TABLES.split(";")):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA}")
-        connection.execute("COMMIT")
-    except BaseException:
-        _roll_back(connection)
-        raise
+    if not _is_ready(connection, path, read_only=read_only):  # again: another process may have been faster
+        for statement in filter(str.strip, TABLES.split(";")):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA}")
+    connection.execute("COMMIT")
 
 
 def _is_ready(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> bool:
@@ -401,35 +349,8 @@ def _is_ready(connection: sqlite3.Connection, path: Path, *, read_only: bool) ->
     return True
 
 
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Turns on WAL mode; SQLite does not wait for others that do the same, so this does."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > end:
-                raise
-            time.sleep(0.01)
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    with suppress(sqlite3.Error):
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-def renew_after_fork(owner: Any) -> None:
-    """Calls `become_child` of the owner in every process that is forked from this one."""
-    _owners.add(owner)
-
-
-def _renew_owners() -> None:
-    for owner in list(_owners):
-        owner.become_child()
-
-
-_owners: weakref.WeakSet[Any] = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_owners)
+def _use_wal(connection: sqlite3.Connection) -> bool:
+    """Turns on WAL mode; False if the file is locked."""
+    with suppress(sqlite3.OperationalError):
+        return connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal"
+    return False

@@ -1,21 +1,38 @@
-"""What a library holds, as plain values: their types, how names find them, and how they are read from the tables."""
+"""What a library holds, as plain values: their types and checks, what identifies them, how they are read from tables.
+
+Embeddings, exported files and damaged tables come from outside, so every value is checked.
+"""
 
 import difflib
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from sqlite3 import Connection
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from task2vec.errors import AmbiguousNameError, LibraryError, NotInLibraryError, Task2VecError, UsageError
+import numpy as np
+
+from task2vec.distance import SCALING
+from task2vec.embedding import RECIPE, Embedding
+from task2vec.embedding.embedding import decode_embedding
+from task2vec.errors import AmbiguousNameError, DataError, LibraryError, NotInLibraryError, Task2VecError, UsageError
+from task2vec.library.database import read_blob
+
+if TYPE_CHECKING:
+    from task2vec.embedding import EmbedSettings
+    from task2vec.probe import Probe
+    from task2vec.tasks import Task
 
 SOURCES = ("timm", "hub", "file")
 LONGEST = 1 << 16  # characters of a text
 DEEPEST = 20
 _LARGEST_COST = 1e300
 _LARGEST_INTEGER = 1 << 63
+_FIX = "List all damage: task2vec library verify; then embed the task again, or import a good copy."
+_HEX = set("0123456789abcdef")
 _SHORTEST = 4  # digits of a fingerprint or key that may stand for the whole
 _TASK = "id, fingerprint, name, images, classes, counts, is_multilabel, taxon, source, added"
 _EMBEDDING = (
@@ -136,13 +153,10 @@ class Expert:
                 f"Choose one of: {', '.join(SOURCES)}"
             )
         for name in ("parameters", "input_size", "cost"):
-            value = getattr(self, name)
-            if name != "cost":
-                check_integer(value, name)
-            is_size = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COST
-            if value is not None and not is_size:
-                raise UsageError(
-                    f"the {name} of the expert '{self.name}' must be a number from 0 on. Give one, or None."
+            is_cost = name == "cost"
+            if getattr(self, name) is not None:
+                check_number(
+                    getattr(self, name), name, highest=_LARGEST_COST if is_cost else None, is_whole=not is_cost
                 )
         if not isinstance(self.recipe, Mapping):
             raise UsageError(f"the recipe of the expert '{self.name}' must be a dictionary. Give one.")
@@ -180,18 +194,11 @@ class MeasuredError:
         for name in ("task", "expert", "protocol", "measured_by"):
             check_text(getattr(self, name), name)
         check_text(self.measured, "measured", may_be_none=True)
-        if self.seed is None:
-            raise UsageError("an error without its seed could not be told from others. Give the seed of the split.")
-        check_integer(self.seed, "seed")
+        check_number(self.seed, "seed", lowest=-_LARGEST_INTEGER)
         for name in ("error", "low", "high"):
-            value = getattr(self, name)
-            if value is None and name != "error":
-                continue
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
-                raise UsageError(
-                    f"{name}={value!r} of the task {self.task[:8]} on the expert '{self.expert}' is not an error: "
-                    "errors are fractions of the test images, from 0 to 1. Divide percentages by 100."
-                )
+            if getattr(self, name) is not None or name == "error":
+                what = f"{name} of the task {self.task[:8]} on the expert '{self.expert}'"
+                check_number(getattr(self, name), what, highest=1, is_whole=False)
 
 
 @dataclass(frozen=True)
@@ -249,7 +256,7 @@ def check_text(value: Text, name: str, *, may_be_none: bool = False) -> Text:
     if value is None and may_be_none:
         return value
     if not isinstance(value, str):
-        raise UsageError(f"{name}={_shorten(value)} is not a text, so it cannot be listed. Give a text.")
+        raise UsageError(f"{name}={value!r:.80} is not a text, so it cannot be listed. Give a text.")
     if len(value) > LONGEST:
         raise UsageError(f"the {name} has {len(value)} characters, which is too long to list. Give at most {LONGEST}.")
     if any("\ud800" <= letter <= "\udfff" for letter in value):
@@ -268,11 +275,18 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def check_integer(value: int | None, name: str) -> None:
-    """Raises an error unless it is None or an integer that SQLite can hold."""
-    is_fine = isinstance(value, int) and not isinstance(value, bool) and -_LARGEST_INTEGER <= value < _LARGEST_INTEGER
-    if value is not None and not is_fine:
-        raise UsageError(f"{name}={_shorten(value)} is not an integer that can be saved. Give one below 2^63.")
+def check_number(
+    value: object, name: str, *, lowest: int = 0, highest: float | None = None, is_whole: bool = True
+) -> None:
+    """Raises an error unless it is a finite number within the limits; SQLite holds integers below 2^63."""
+    kind = int if is_whole else int | float
+    limit = _LARGEST_INTEGER - 1 if highest is None else highest
+    if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value <= limit:
+        what = "a whole number" if is_whole else "a number"
+        raise UsageError(
+            f"{name}={value!r:.80} is not {what} from {lowest} to {limit}, so it cannot be saved. Give one; errors are "
+            "fractions, not percentages."
+        )
 
 
 def to_json(content: object, name: str) -> str:
@@ -308,11 +322,126 @@ def _list_values(value: object) -> list:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-def _shorten(value: object) -> str:
+# --- identity --------------------------------------------------------------------------------------------------------
+
+
+def identify(embedding: Embedding) -> EmbeddingEntry:
+    """The entry that `embedding` would be in a library, without its number, bytes and moment.
+
+    Raises:
+        DataError: It lacks its task, probe or settings.
+    """
+    return identify_with_task(embedding)[1]
+
+
+def identify_with_task(embedding: Embedding) -> tuple[TaskEntry, EmbeddingEntry]:
+    """The task of `embedding`, and its own entry; see `identify`."""
+    provenance = embedding.provenance
     try:
-        return repr(value)[:80]
-    except ValueError:  # Python writes no integers of more than 4,300 digits
-        return "a huge number"
+        settings, recipe, counts = provenance["settings"], provenance.get("recipe"), provenance["counts"]
+        if not isinstance(settings, dict):
+            raise TypeError("settings")
+        if recipe is not None and not _is_count(recipe):
+            raise TypeError("recipe")
+        task = read_task(
+            {
+                "fingerprint": provenance["task_fingerprint"],
+                "name": embedding.task,
+                "images": counts["images"],
+                "classes": provenance["classes"],
+                "counts": counts["per_class"],
+                "is_multilabel": provenance["is_multilabel"],
+            }
+        )
+        probe = check_hash(provenance["probe_fingerprint"], "probe_fingerprint")
+        to_json(settings, "settings")
+        key = hash_values([task.fingerprint, probe, settings, recipe])
+        head = provenance.get("head")
+        error = head.get("cv_error") if isinstance(head, dict) else None
+        check_text(embedding.probe, "probe")
+        if not len(embedding) or not all(_is_count(layer.filters) for layer in embedding.layers):
+            raise ValueError("layers")
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DataError(
+            f"the provenance of the embedding of '{embedding.task}' is incomplete ({type(error).__name__}: {error}), "
+            "so a library could not tell it from others. Embed the task again: task2vec embed FOLDER"
+        ) from error
+    cv_error = float(error) if isinstance(error, int | float) and 0 <= error <= 1 else None
+    has_halves = embedding.halves is not None
+    own = (key, embedding.probe, probe, settings, recipe, embedding.norm(), cv_error, has_halves)
+    return task, EmbeddingEntry(0, *own, sha256="", bytes=0, added="")
+
+
+def describe_space(embedding: Embedding) -> tuple[str, str]:
+    """The key of the space that `embedding` can be compared in, and the settings that define it, as JSON.
+
+    Embeddings of one probe with its weights, and with the same values of all settings that change the scale, are
+    comparable; the name of the probe does not matter.
+    """
+    settings = embedding.provenance.get("settings")
+    chosen = {name: settings.get(name) for name in SCALING} if isinstance(settings, dict) else {}
+    text = json.dumps(chosen, sort_keys=True, allow_nan=False)
+    return hash_values([embedding.probe_fingerprint, len(embedding), text]), text
+
+
+def key_of(task: "Task", probe: "Probe", settings: "EmbedSettings") -> str:
+    """The key of the embedding that `embed` would give for these today."""
+    return hash_values([task.fingerprint, probe.fingerprint, json.loads(json.dumps(settings.as_dict())), RECIPE])
+
+
+def describe_task(task: "Task") -> TaskEntry:
+    """The entry that `task` would be in a library."""
+    counts = tuple(int(count) for count in task.counts)
+    entry = (task.fingerprint, task.name, len(task), task.classes, counts, task.is_multilabel, None, task.source, "")
+    return TaskEntry(0, *entry)
+
+
+def is_same_vector(one: Embedding, other: Embedding) -> bool:
+    """Whether two embeddings hold the same numbers, whatever their tasks are called and whoever made them."""
+    pairs = [(getattr(one, name), getattr(other, name)) for name in ("fisher", "stderr", "prior", "halves")]
+    return all((a is None and b is None) or (a is not None and np.array_equal(a, b)) for a, b in pairs)
+
+
+def read_task(fields: Mapping[str, Any]) -> TaskEntry:
+    """A task from plain values, each checked.
+
+    Raises:
+        KeyError, TypeError, ValueError: One is missing or is not what it should be.
+    """
+    classes, counts, tags = fields["classes"], fields["counts"], fields.get("tags", [])
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise TypeError("classes")
+    if not isinstance(counts, list) or len(counts) != len(classes) or not all(_is_count(count) for count in counts):
+        raise TypeError("counts")
+    if not _is_count(fields["images"]):
+        raise TypeError("images")
+    if not isinstance(tags, list) or any(not check_text(tag, "tag").strip() for tag in tags):
+        raise TypeError("tags")
+    for text in (fields["name"], *classes):
+        check_text(text, "name")
+    taxon, added = (check_text(fields.get(name), name, may_be_none=True) for name in ("taxon", "added"))
+    return TaskEntry(
+        0, check_hash(fields["fingerprint"], "fingerprint"), fields["name"], fields["images"], tuple(classes),
+        tuple(counts), fields["is_multilabel"] is True, taxon, "", added or "", tuple(tags),
+    )  # fmt: skip
+
+
+def hash_values(content: Sequence[Any]) -> str:
+    """SHA-256 of plain values."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def check_hash(value: object, name: str, *, length: int | None = None) -> str:
+    """The value, if it is a hash in hexadecimal digits."""
+    if not isinstance(value, str) or not 8 <= len(value) <= 128 or len(value) != (length or len(value)):
+        raise ValueError(name)
+    if not set(value) <= _HEX:
+        raise ValueError(name)
+    return value
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
 
 
 # --- reading from the tables -----------------------------------------------------------------------------------------
@@ -341,16 +470,24 @@ def list_tasks(connection: Connection, ids: Sequence[int] | None = None) -> list
         return connection.execute(f"{query} WHERE {column} {where}" if where else query, values).fetchall()
 
     embeddings, tags = defaultdict(list), defaultdict(list)
-    for *fields, task in sorted(
+    for *row, task in sorted(
         select(f"SELECT {_EMBEDDING} FROM embeddings e JOIN spaces s ON s.id = e.space", "e.task")
     ):
-        embeddings[task].append(_make_embedding(fields))
+        _check_types(*row[1:4], row[9], row[11])
+        settings, has_halves = json.loads(row[4]), bool(row[8])
+        embeddings[task].append(EmbeddingEntry(*row[:4], settings, *row[5:8], has_halves, *row[9:]))
     for task, tag in sorted(select("SELECT task, tag FROM tags", "task")):
         tags[task].append(tag)
     rows = select(f"SELECT {_TASK} FROM tasks", "id")
     order = {} if ids is None else {one: place for place, one in enumerate(ids)}
     rows.sort(key=lambda row: (row[2], row[0]) if ids is None else order[row[0]])
-    return [_make_task(row, tags[row[0]], embeddings[row[0]]) for row in rows]
+    found = []
+    for row in rows:
+        number, (classes, counts) = row[0], map(json.loads, row[4:6])
+        _check_types(*row[1:3], *row[8:], *tags[number])
+        known = (*row[:4], tuple(classes), tuple(counts), bool(row[6]), *row[7:])
+        found.append(TaskEntry(*known, tuple(tags[number]), tuple(embeddings[number])))
+    return found
 
 
 @expect_sound_rows()
@@ -382,21 +519,6 @@ def list_runs(connection: Connection) -> list[RunEntry]:
     """All recorded runs, oldest first."""
     rows = connection.execute("SELECT id, what, details, started, ended, outcome FROM runs ORDER BY id")
     return [RunEntry(row[0], row[1], json.loads(row[2]), *row[3:]) for row in rows]
-
-
-@expect_sound_rows()
-def count_everything(connection: Connection) -> dict[str, Any]:
-    """The number of entries of every kind, the bytes of all embeddings, and the spaces that these are in."""
-    kinds = ("tasks", "embeddings", "experts", "errors", "runs")
-    counts = {kind: connection.execute(f"SELECT count(*) FROM {kind}").fetchone()[0] for kind in kinds}
-    size = connection.execute("SELECT coalesce(sum(bytes), 0) FROM embeddings").fetchone()[0]
-    spaces = connection.execute(
-        "SELECT s.probe, s.probe_fingerprint, s.settings, s.filters, count(e.id) FROM spaces s "
-        "JOIN embeddings e ON e.space = s.id GROUP BY s.id ORDER BY count(e.id) DESC, s.id"
-    ).fetchall()
-    names = ("probe", "probe_fingerprint", "settings", "filters", "embeddings")
-    found = [dict(zip(names, row, strict=True)) | {"settings": json.loads(row[2])} for row in spaces]
-    return {**counts, "bytes": size, "spaces": found}
 
 
 def find_task(connection: Connection, what: str) -> TaskEntry:
@@ -481,28 +603,47 @@ def _describe_missing(connection: Connection, what: str) -> str:
 def _as_prefix(what: str) -> str | None:
     """`what` in lower case if it can be the beginning of a fingerprint or key."""
     digits = what.lower()
-    return digits if len(digits) >= _SHORTEST and set(digits) <= set("0123456789abcdef") else None
-
-
-def _make_task(row: Sequence, tags: Sequence[str], embeddings: Sequence[EmbeddingEntry]) -> TaskEntry:
-    number, fingerprint, name, images, classes, counts, is_multilabel, taxon, source, added = row
-    _check_types(fingerprint, name, source, added, *tags)
-    return TaskEntry(
-        number, fingerprint, name, images, tuple(json.loads(classes)), tuple(json.loads(counts)), bool(is_multilabel),
-        taxon, source, added, tuple(tags), tuple(embeddings),
-    )  # fmt: skip
-
-
-def _make_embedding(row: Sequence) -> EmbeddingEntry:
-    number, key, probe, fingerprint, settings, recipe, norm, cv_error, has_halves, sha256, size, added = row
-    _check_types(key, probe, fingerprint, sha256, added)
-    return EmbeddingEntry(
-        number, key, probe, fingerprint, json.loads(settings), recipe, norm, cv_error, bool(has_halves), sha256, size,
-        added,
-    )  # fmt: skip
+    return digits if len(digits) >= _SHORTEST and set(digits) <= _HEX else None
 
 
 def _check_types(*texts: object) -> None:
     for text in texts:
         if not isinstance(text, str):
             raise TypeError(f"{type(text).__name__} instead of a text")
+
+
+# --- embeddings ------------------------------------------------------------------------------------------------------
+
+
+def read_content(connection: Connection, number: int, sha256: str) -> bytes:
+    """The bytes of the embedding with that id.
+
+    Raises:
+        LibraryError: They are missing, unreadable, or have another SHA-256.
+    """
+    content = read_blob(connection, "contents", "content", number)
+    if content is None:
+        raise LibraryError(f"the content of embedding {number} is missing or unreadable. {_FIX}")
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise LibraryError(f"embedding {number} was changed after it was saved: its SHA-256 differs. {_FIX}")
+    return content
+
+
+def read_embedding(connection: Connection, number: int, sha256: str, *, name: str) -> Embedding:
+    """The embedding with that id, under the name that its task has in the library."""
+    try:
+        embedding = decode_embedding(read_content(connection, number, sha256), f"embedding {number}")
+    except Task2VecError as error:
+        raise LibraryError(f"the embedding of '{name}' is damaged: {error}") from error
+    return embedding if embedding.task == name else replace(embedding, task=name)
+
+
+def load_embedding(connection: Connection, number: int) -> Embedding | None:
+    """The embedding with that id, or None if it was removed or is damaged: `verify` names it."""
+    row = connection.execute(
+        "SELECT e.sha256, t.name FROM embeddings e JOIN tasks t ON t.id = e.task WHERE e.id = ?", (number,)
+    ).fetchone()
+    try:
+        return None if row is None else read_embedding(connection, number, row[0], name=row[1])
+    except LibraryError:
+        return None

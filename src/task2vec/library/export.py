@@ -10,7 +10,7 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -24,10 +24,18 @@ from task2vec.embedding.embedding import decode_embedding
 from task2vec.errors import ConflictError, LibraryError, ResourceError, Task2VecError, UsageError
 from task2vec.library import entries
 from task2vec.library.database import Database
-from task2vec.library.entries import Added, Expert, MeasuredError, TaskEntry, check_text
-from task2vec.library.identity import identify_with_task, read_task
+from task2vec.library.entries import (
+    Added,
+    Expert,
+    MeasuredError,
+    TaskEntry,
+    check_text,
+    identify_with_task,
+    read_content,
+    read_task,
+)
+from task2vec.library.library import LARGEST, write_embedding, write_error, write_expert, write_task
 from task2vec.library.search import Search
-from task2vec.library.writes import LARGEST, read_content, write_embedding, write_error, write_expert, write_task
 from task2vec.progress import Report, silent
 from task2vec.storage import open_whole
 
@@ -41,15 +49,6 @@ _TEXTS = {"task", "expert", "protocol", "measured", "measured_by", "sha256", "na
 
 
 @dataclass(frozen=True)
-class ListedEmbedding:
-    """An embedding in the list of an exported file: SHA-256 and length of its content, and when it was first added."""
-
-    sha256: str
-    bytes: int
-    added: str | None
-
-
-@dataclass(frozen=True)
 class Shared:
     """What is in an exported file or another library.
 
@@ -58,7 +57,7 @@ class Shared:
         tasks: of all embeddings, and those without.
         experts: all of them.
         errors: all of them.
-        embeddings: in the order of their contents.
+        embeddings: SHA-256, length and moment of adding of each, in the order of their contents.
         read: gives the bytes of the embedding at that place.
     """
 
@@ -66,15 +65,15 @@ class Shared:
     tasks: tuple[TaskEntry, ...]
     experts: tuple[Expert, ...]
     errors: tuple[MeasuredError, ...]
-    embeddings: tuple[ListedEmbedding, ...]
+    embeddings: Sequence[Mapping[str, Any]]
     read: Callable[[int], bytes]
 
     def load(self, place: int) -> Embedding:
         """The embedding at that place, checked."""
-        listed, content = self.embeddings[place], self.read(place)
+        sha256, content = self.embeddings[place]["sha256"], self.read(place)
         name = f"{self.origin}, embedding {place + 1}"
-        if len(content) != listed.bytes or hashlib.sha256(content).hexdigest() != listed.sha256:
-            raise LibraryError(f"{name} ({listed.sha256[:8]}) is damaged: its SHA-256 differs. Ask for a good copy.")
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise LibraryError(f"{name} ({sha256[:8]}) is damaged: its SHA-256 differs. Ask for a good copy.")
         return decode_embedding(content, name)
 
 
@@ -101,7 +100,7 @@ def share_library(connection: Connection, origin: str, *, tag: str | None = None
     needed = {error.expert for error in errors}
     experts = [one for one in entries.list_experts(connection) if tag is None or one.name in needed]
     every = [one for task in tasks for one in task.embeddings]
-    listed = tuple(ListedEmbedding(one.sha256, one.bytes, one.added) for one in every)
+    listed = [{"sha256": one.sha256, "bytes": one.bytes, "added": one.added} for one in every]
     own = tuple(replace(task, source="") for task in tasks)  # a path on this machine
     return Shared(
         origin,
@@ -119,7 +118,7 @@ def write_export(shared: Shared, path: Path, *, report: Report = silent) -> Path
         "tasks": [{name: getattr(task, name) for name in _TASK} for task in shared.tasks],
         "experts": [asdict(expert) for expert in shared.experts],
         "errors": [asdict(error) for error in shared.errors],
-        "embeddings": [asdict(listed) for listed in shared.embeddings],
+        "embeddings": shared.embeddings,
     }
     text = json.dumps(fields, sort_keys=True, allow_nan=False).encode()
     if len(text) > _LARGEST_TEXT or _count_values(text) > _MOST_VALUES:
@@ -133,9 +132,9 @@ def write_export(shared: Shared, path: Path, *, report: Report = silent) -> Path
             file.write(MAGIC + struct.pack("<Q", len(text)) + hashlib.sha256(text).digest() + text)
             for place, listed in enumerate(shared.embeddings):
                 content = shared.read(place)
-                if len(content) != listed.bytes:
+                if len(content) != listed["bytes"]:
                     raise LibraryError(
-                        f"the embedding {listed.sha256[:8]} is listed with {listed.bytes} bytes, and has "
+                        f"the embedding {listed['sha256'][:8]} is listed with {listed['bytes']} bytes, and has "
                         f"{len(content)}: the library is damaged. Nothing was written. Run: task2vec library repair"
                     )
                 file.write(content)
@@ -150,21 +149,17 @@ def write_export(shared: Shared, path: Path, *, report: Report = silent) -> Path
 
 
 @contextmanager
-def open_export(path: Path, *, report: Report = silent) -> Iterator[Shared]:
-    """The content of an exported file, read to its end and checked."""
+def open_export(path: Path) -> Iterator[Shared]:
+    """The content of an exported file; `check_shared` reads it to its end."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
             raise _refuse(f"'{path}'", "it is not a regular file")
-        file = path.open("rb")
+        with path.open("rb") as file:
+            yield _read_list(path, file)
     except OSError as error:
+        if isinstance(error, Task2VecError):
+            raise
         raise LibraryError(f"cannot read '{path}': {error.strerror}. Check the path.") from error
-    with file:
-        try:
-            shared = _read_list(path, file)
-            check_shared(shared, report=report)
-        except OSError as error:
-            raise _refuse(f"'{path}'", f"it cannot be read to its end: {error.strerror}") from error
-        yield shared
 
 
 def check_shared(shared: Shared, *, report: Report = silent) -> None:
@@ -185,7 +180,7 @@ def check_shared(shared: Shared, *, report: Report = silent) -> None:
             raise _refuse(shared.origin, f"the task or expert of an error is not listed ({error.expert!r})")
 
 
-def merge(shared: Shared, database: Database, search: Search, *, report: Report = silent) -> Merged:
+def merge(shared: Shared, database: Database, search: Callable[[], Search], *, report: Report = silent) -> Merged:
     """Adds what is new in something that was checked, and names what is here with another content.
 
     A task comes in one transaction with its first embedding: a process that is killed leaves no tasks without.
@@ -199,7 +194,7 @@ def merge(shared: Shared, database: Database, search: Search, *, report: Report 
         places = range(start, min(start + _TOGETHER, len(shared.embeddings)))
         with database.write() as connection:
             for place in places:
-                embedding, added = shared.load(place), shared.embeddings[place].added
+                embedding, added = shared.load(place), shared.embeddings[place]["added"]
                 for task in left.pop(identify_with_task(embedding)[0].fingerprint, ()):
                     _count(merged, partial(write_task, connection, task))
                 _count(merged, partial(write_embedding, connection, search, embedding, added=added))
@@ -258,28 +253,30 @@ def _read_list(path: Path, file: BinaryIO) -> Shared:
     offsets, end = [], start + length
     for listed in embeddings:
         offsets.append(end)
-        end += listed.bytes
+        end += listed["bytes"]
     if end != size:
         raise _refuse(origin, f"it has {size} bytes, and should have {end} by its list")
 
     def read(place: int) -> bytes:
         file.seek(offsets[place])
-        return file.read(embeddings[place].bytes)
+        return file.read(embeddings[place]["bytes"])
 
     return Shared(origin, tasks, experts, errors, embeddings, read)
 
 
-def _parse_list(text: bytes) -> tuple[tuple, tuple, tuple, tuple]:
+def _parse_list(text: bytes) -> tuple[tuple, tuple, tuple, list]:
     """The values of the JSON text; anything that is not as it should be raises."""
     fields = json.loads(text, parse_constant=_refuse_constant)
     tasks = tuple(read_task({name: _check_fields(one)[name] for name in _TASK}) for one in fields["tasks"])
     experts = tuple(Expert(**_check_fields(one)) for one in fields["experts"])
     errors = tuple(MeasuredError(**_check_fields(one)) for one in fields["errors"])
-    embeddings = tuple(ListedEmbedding(**_check_fields(one)) for one in fields["embeddings"])
+    embeddings = [_check_fields(one) for one in fields["embeddings"]]
     for listed in embeddings:
-        is_size = isinstance(listed.bytes, int) and 0 < listed.bytes <= LARGEST
-        if not is_size or len(listed.sha256) != 64 or not set(listed.sha256) <= set("0123456789abcdef"):
-            raise ValueError(f"the embedding {str(listed.sha256)[:64]!r}")
+        if set(listed) != {"sha256", "bytes", "added"} or type(listed["bytes"]) is not int:
+            raise TypeError(f"an embedding with {', '.join(listed)}")
+        entries.check_hash(listed["sha256"], "sha256", length=64)
+        if not 0 < listed["bytes"] <= LARGEST:
+            raise ValueError(f"an embedding of {listed['bytes']} bytes")
     return tasks, experts, errors, embeddings
 
 

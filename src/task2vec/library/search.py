@@ -2,7 +2,8 @@
 
 A library has three copies of every embedding: the embedding itself, which is the authority; its row (float32, what
 exact distances are computed from); and, once a space has 2,000 embeddings, a sketch of 130 numbers. All sketches of a
-space are held in memory. Where a row is missing or unusable, the embedding itself is compared.
+space are held in memory. Where a row is missing or unusable, the embedding itself is compared. A fit of the basis is
+redone by `task2vec library repair`, which drops all sketches.
 
 With u = log a - log b the symmetric distance is a function of u alone, and for small u it is half of its variance. So
 the Euclidean distance between logarithms, each centred over its own filters, ranks much like it. A sketch keeps that
@@ -24,10 +25,8 @@ The basis is fitted once, on a sample. A new task is projected on it, and nothin
 import hashlib
 import os
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
@@ -38,8 +37,9 @@ from safetensors.numpy import save as save_tensors
 
 from task2vec.distance import symmetric, symmetric_to_rows
 from task2vec.embedding import Embedding
-from task2vec.errors import DataError, UsageError
-from task2vec.library.database import read_blob, renew_after_fork
+from task2vec.errors import DataError
+from task2vec.library.database import read_blob
+from task2vec.library.entries import load_embedding
 from task2vec.progress import Report, silent
 
 # From this many embeddings of a space on, its sketches are used.
@@ -53,17 +53,13 @@ LEVEL_WEIGHT, LEFT_WEIGHT = 0.085, 0.3
 # One of so many entries is compared exactly, and at least and at most so many: among more entries the nearest ones are
 # nearer to each other than sketches resolve (docs/how-to/library.md).
 _ONE_OF, _FEWEST, _MOST = 1000, 100, 400
-# Rows that are read at once: 5 MB of the default probe's.
-READ_AT_ONCE = 64
+# Rows that are read at once: 10 MB of the default probe's.
+READ_AT_ONCE = 128
 BLOCK = 1 << 16  # entries of a block of sketches in memory
 _FETCH = 8192  # sketches that are fetched from the file at once
 _PROJECT = 64  # vectors that are projected at once
 _SEED = 20190610
-_GOOD_RECALL = 0.98
 _THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-_REFIT = "Fit the sketches again: Library.refit_search()"
-
-Load = Callable[[int], Embedding | None]
 
 # --- rows and their distances ----------------------------------------------------------------------------------------
 
@@ -245,13 +241,12 @@ def make_block(entries: Sequence[tuple[int, bytes | None]], width: int) -> Block
     return Block(ids, shares, squares, np.square(sketches[:, -2]), sketches[:, -1])
 
 
-def find_candidates(blocks: Sequence[Block], sketch: np.ndarray, count: int, *, without: np.ndarray) -> np.ndarray:
+def find_candidates(blocks: Sequence[Block], sketch: np.ndarray, count: int) -> np.ndarray:
     """Ids of the `count` entries that seem closest by their sketches, and of all that have none, ascending."""
     count += sum(int(np.isneginf(block.squares).sum()) for block in blocks)
     scores, ids, limit = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64), np.inf
     for block in blocks:
         here = block.score(sketch)
-        here[np.isin(block.ids, without)] = np.inf
         closer = np.flatnonzero(here < limit)
         scores, ids = np.concatenate([scores, here[closer]]), np.concatenate([ids, block.ids[closer]])
         if len(scores) > count:
@@ -261,25 +256,35 @@ def find_candidates(blocks: Sequence[Block], sketch: np.ndarray, count: int, *, 
     return np.sort(ids)
 
 
+def count_candidates(entries: int) -> int:
+    """How many of so many entries are compared exactly.
+
+    Example:
+        >>> [count_candidates(entries) for entries in (10_000, 200_000, 1_000_000)]
+        [100, 200, 400]
+    """
+    return min(max(entries // _ONE_OF, _FEWEST), _MOST)
+
+
 # --- searching -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Space:
-    """A row of the table of spaces; `changes` counts what is more than growth."""
-
-    id: int
-    filters: int
-    changes: int
-    basis_sha256: str | None
 
 
 @dataclass
 class Known:
-    """What this process has read of a space; blocks are replaced and never changed, so other threads may use them."""
+    """What this process has read of a space; blocks are replaced and never changed, so other threads may use them.
 
-    space: Space
-    sketcher: Sketcher | None
+    Attributes:
+        filters: of its embeddings.
+        changes: a counter of what is more than growth.
+        basis_sha256: of its basis, if it has one.
+        sketcher: that basis; None if there is none, or if it is damaged.
+        blocks: sketches by ascending id.
+    """
+
+    filters: int
+    changes: int
+    basis_sha256: str | None
+    sketcher: Sketcher | None = None
     blocks: tuple[Block, ...] = ()
 
     @property
@@ -296,41 +301,11 @@ class Known:
             self.blocks = (*self.blocks, new)
 
 
-class Query:
-    """An embedding whose neighbours are wanted."""
-
-    def __init__(self, embedding: Embedding):
-        self.embedding, self.row = embedding, make_row(embedding)
-
-    @property
-    def vector(self) -> np.ndarray:
-        """The row, or the same in float64 where float32 cannot hold it."""
-        return sign_vector(self.embedding) if self.row is None else self.row
-
-    def measure(self, rows: np.ndarray, is_usable: np.ndarray) -> np.ndarray:
-        """The distances from rows; NaN where a row or the query's own cannot be used."""
-        found = np.full(len(rows), np.nan)
-        if self.row is not None and is_usable.any():
-            with np.errstate(all="ignore"):  # a damaged row may hold anything
-                found[is_usable] = symmetric_to_rows(self.row, rows if is_usable.all() else rows[is_usable])
-        return found
-
-
-def count_candidates(entries: int) -> int:
-    """How many of so many entries are compared exactly.
-
-    Example:
-        >>> [count_candidates(entries) for entries in (10_000, 200_000, 1_000_000)]
-        [100, 200, 400]
-    """
-    return min(max(entries // _ONE_OF, _FEWEST), _MOST)
-
-
 class Search:
     """Rows and sketches of one library, for any number of threads, each with a connection of its own.
 
-    `load` gives the embedding of an id, or None if that entry is to be left out. A connection must have written nothing
-    since its last commit when it is given to `nearest` or `check`, because what they read is remembered.
+    A connection must have written nothing since its last commit when it is given to `nearest`, because what that reads
+    is remembered.
     """
 
     def __init__(self, *, sketch_from: int = SKETCH_FROM):
@@ -338,26 +313,13 @@ class Search:
         self.sketch_from = sketch_from
         self._lock = threading.Lock()
         self._known: dict[int, Known] = {}
-        renew_after_fork(self)
-
-    def become_child(self) -> None:
-        """After a fork: another thread of the parent may hold the lock for ever."""
-        self._lock = threading.Lock()
 
     def enter(self, connection: Connection, space: int, number: int, embedding: Embedding) -> None:
         """Writes the row of an embedding, and its sketch if the space has a basis."""
-        with self._lock:
-            known = self._open(connection, space)
-        if len(embedding) != known.space.filters:
-            raise DataError(
-                f"'{embedding.task}' has {len(embedding)} filters and its space {known.space.filters}: they come from "
-                f"different probes. Embed it again: task2vec embed --probe {embedding.probe} {embedding.task}"
-            )
-        query, sketch = Query(embedding), None
-        if query.row is not None:
-            connection.execute("INSERT INTO rows VALUES (?, ?)", (number, query.row.astype("<f4").tobytes()))
-        if known.sketcher is not None:
-            sketch = known.sketcher.project(query.vector[None])[0].astype("<f4").tobytes()
+        row, sketcher = make_row(embedding), self.open(connection, space).sketcher
+        if row is not None:
+            connection.execute("INSERT INTO rows VALUES (?, ?)", (number, row.astype("<f4").tobytes()))
+        sketch = None if sketcher is None else sketcher.project(sign_vector(embedding)[None]).astype("<f4").tobytes()
         connection.execute("INSERT INTO sketches VALUES (?, ?, ?)", (number, space, sketch))
 
     def nearest(
@@ -367,10 +329,9 @@ class Search:
         embedding: Embedding,
         *,
         k: int,
-        load: Load,
         candidates: int | None = None,
         exact: bool = False,
-        without: Collection[int] = frozenset(),
+        without: Iterable[int] = (),
     ) -> list[tuple[int, float]]:
         """The ids of the `k` nearest embeddings and their symmetric distances, nearest first, equal ones by id.
 
@@ -379,21 +340,22 @@ class Search:
             space: where to look; `embedding` must belong to it.
             embedding: whose neighbours are wanted.
             k: how many.
-            load: gives embeddings whose rows cannot be used.
             candidates: how many entries the sketches propose, to be compared exactly; see `count_candidates`.
             exact: compare all entries.
             without: ids that are left out.
         """
-        known = self.look(connection, space)
-        query, left_out = Query(embedding), np.array(sorted(without), dtype=np.int64)
+        known, left_out = self.look(connection, space), np.array([*without], dtype=np.int64)
         entries = sum(len(block.ids) for block in known.blocks)
         if exact or known.sketcher is None or entries < self.sketch_from:
             ids = known.ids
         else:
             count = max(count_candidates(entries) if candidates is None else candidates, k)
-            sketch = known.sketcher.project(query.vector[None])[0]
-            ids = find_candidates(known.blocks, sketch, count, without=left_out)
-        return _compare(connection, known.space.filters, ids, [query], k=k, without=[left_out], load=load)[0]
+            sketch = known.sketcher.project(sign_vector(embedding)[None])[0]
+            ids = find_candidates(known.blocks, sketch, count + len(left_out))
+        ids = np.setdiff1d(ids, left_out)
+        distances = _measure(connection, known.filters, ids, embedding)
+        order = np.lexsort((ids, distances))[: min(k, int(np.isfinite(distances).sum()))]
+        return list(zip(ids[order].tolist(), distances[order].tolist(), strict=True))
 
     def look(self, connection: Connection, space: int) -> Known:
         """What is known of a space, brought up to the connection's snapshot."""
@@ -408,38 +370,33 @@ class Search:
                 known.add(some)
             return replace(known)
 
+    def open(self, connection: Connection, space: int) -> Known:
+        """What is known of a space, which may lack the newest entries."""
+        with self._lock:
+            return self._open(connection, space)
+
     def _open(self, connection: Connection, number: int) -> Known:
         """What is known of a space; read again if more has changed than that it has grown."""
-        space, known = read_space(connection, number), self._known.get(number)
-        if known is not None and known.space == space:
-            return known
-        if known is not None and known.sketcher is not None and known.space.basis_sha256 == space.basis_sha256:
-            sketcher = known.sketcher
-        else:
-            sketcher = load_sketcher(connection, space)
-        self._known[number] = Known(space, sketcher)
-        return self._known[number]
+        query = "SELECT filters, changes, basis_sha256 FROM spaces WHERE id = ?"
+        found, known = Known(*connection.execute(query, (number,)).fetchone()), self._known.get(number)
+        if known is None or (known.changes, known.basis_sha256) != (found.changes, found.basis_sha256):
+            found.sketcher = _load_sketcher(connection, number, found)
+            self._known[number] = known = found
+        return known
 
     def needs_fit(self, connection: Connection, space: int) -> bool:
         """Whether there are enough embeddings for sketches, and no usable basis."""
-        with self._lock:
-            known = self._open(connection, space)
-        return known.sketcher is None and self._has_enough(connection, space)
-
-    def _has_enough(self, connection: Connection, space: int) -> bool:
         some = "SELECT 1 FROM sketches WHERE space = ? LIMIT ?"
         count = connection.execute(f"SELECT count(*) FROM ({some})", (space, self.sketch_from)).fetchone()[0]
-        return count == self.sketch_from
+        return count == self.sketch_from and self.open(connection, space).sketcher is None
 
-    def fit(self, connection: Connection, number: int, *, load: Load, report: Report = silent) -> None:
-        """Fits a basis to a sample of the space, and computes all sketches; nothing if there are too few embeddings."""
-        if not self._has_enough(connection, number):
-            return
-        space = read_space(connection, number)
-        rows = connection.execute("SELECT embedding FROM sketches WHERE space = ? ORDER BY embedding", (number,))
+    def fit(self, connection: Connection, space: int, *, report: Report = silent) -> None:
+        """Fits a basis to a sample of the space, and computes all sketches."""
+        filters = self.open(connection, space).filters
+        rows = connection.execute("SELECT embedding FROM sketches WHERE space = ? ORDER BY embedding", (space,))
         ids = np.array([one for (one,) in rows], dtype=np.int64)
         drawn = np.sort(np.random.default_rng(0).permutation(len(ids))[:SAMPLE])
-        sample = [vectors for _, vectors in _read_vectors(connection, space.filters, ids[drawn], load)]
+        sample = [vectors for _, vectors in _read_vectors(connection, filters, ids[drawn])]
         if not sample:
             raise DataError(
                 "none of the library's embeddings can be read, so there is nothing to fit sketches to. List what is "
@@ -447,8 +404,8 @@ class Search:
             )
         sketcher = fit_sketcher(np.concatenate(sample))
         step = report("sketches", len(ids))
-        connection.execute("UPDATE sketches SET sketch = NULL WHERE space = ?", (number,))
-        for some, vectors in _read_vectors(connection, space.filters, ids, load):
+        connection.execute("UPDATE sketches SET sketch = NULL WHERE space = ?", (space,))
+        for some, vectors in _read_vectors(connection, filters, ids):
             sketches = sketcher.project(vectors).astype("<f4")
             connection.executemany(
                 "UPDATE sketches SET sketch = ? WHERE embedding = ?",
@@ -458,95 +415,35 @@ class Search:
         basis = sketcher.to_bytes()
         connection.execute(
             "UPDATE spaces SET basis = ?, basis_sha256 = ?, changes = changes + 1 WHERE id = ?",
-            (basis, hashlib.sha256(basis).hexdigest(), number),
+            (basis, hashlib.sha256(basis).hexdigest(), space),
         )
 
-    def check(
-        self,
-        connection: Connection,
-        space: int,
-        *,
-        load: Load,
-        queries: int = 50,
-        seed: int = 0,
-        k: int = 10,
-        report: Report = silent,
-    ) -> "SearchReport":
-        """Compares the sketches' answers for some of the entries, each without itself, with those of exact search."""
-        known = self.look(connection, space)
-        ids = known.ids
-        drawn = np.random.default_rng(seed).permutation(ids)[:queries].tolist()
-        asked = {one: embedding for one in drawn if (embedding := load(one)) is not None}
-        begin = time.perf_counter()
-        truth = _compare(
-            connection,
-            known.space.filters,
-            ids,
-            [Query(one) for one in asked.values()],
-            k=k,
-            without=[np.array([one]) for one in asked],
-            load=load,
-            step=report("neighbours", len(ids)),
-        )
-        middle = time.perf_counter()
-        found = [self.nearest(connection, space, one, k=k, load=load, without={own}) for own, one in asked.items()]
-        end, count = time.perf_counter(), max(len(asked), 1)
-        recall, is_sketched = _measure_recall(truth, found), len(ids) >= self.sketch_from
-        if not is_sketched:
-            advice = f"Nothing to do: below {self.sketch_from:,} embeddings all are compared."
-        elif known.sketcher is None:
-            advice = f"There are no sketches, so all embeddings are compared. {_REFIT}"
-        elif recall < _GOOD_RECALL:
-            advice = f"Some neighbours are missed. {_REFIT}; or compare all: Library.nearest(..., exact=True)"
-        else:
-            advice = "Nothing to do."
-        return SearchReport(len(ids), len(asked), recall, (middle - begin) / count, (end - middle) / count, advice)
-
-
-def read_space(connection: Connection, number: int) -> Space:
-    """The space of that id.
-
-    Raises:
-        UsageError: There is no such space.
-    """
-    row = connection.execute("SELECT id, filters, changes, basis_sha256 FROM spaces WHERE id = ?", (number,)).fetchone()
-    if row is None:
-        raise UsageError(
-            f"the library has no space {number}, so nothing can be searched in it. Add an embedding first."
-        )
-    return Space(*row)
-
-
-def load_sketcher(connection: Connection, space: Space) -> Sketcher | None:
-    """The basis of a space; None if it has none, or if that is damaged."""
-    if space.basis_sha256 is None:
+    def find_damage(self, connection: Connection, space: int, number: int, embedding: Embedding) -> str | None:
+        """What differs between an embedding and its row or sketch, or None."""
+        row, sketcher = make_row(embedding), self.open(connection, space).sketcher
+        if read_blob(connection, "rows", "vector", number) != (None if row is None else row.astype("<f4").tobytes()):
+            return "its row is not that of its embedding. Write it again: task2vec library repair"
+        sketch = read_blob(connection, "sketches", "sketch", number)
+        if sketcher is not None and sketch is not None:  # without a sketch it is always compared
+            made = sketcher.project(sign_vector(embedding)[None])[0]
+            is_right = len(sketch) == made.nbytes and np.allclose(
+                np.frombuffer(sketch, dtype="<f4"), made, rtol=1e-3, atol=1e-3
+            )
+            if not is_right:
+                return "its sketch is not that of its embedding. Write it again: task2vec library repair"
         return None
-    (basis,) = connection.execute("SELECT basis FROM spaces WHERE id = ?", (space.id,)).fetchone()
-    if not isinstance(basis, bytes) or hashlib.sha256(basis).hexdigest() != space.basis_sha256:
+
+
+def _load_sketcher(connection: Connection, space: int, known: Known) -> Sketcher | None:
+    """The basis of a space; None if it has none, or if that is damaged."""
+    (basis,) = connection.execute("SELECT basis FROM spaces WHERE id = ?", (space,)).fetchone()
+    if not isinstance(basis, bytes) or hashlib.sha256(basis).hexdigest() != known.basis_sha256:
         return None
     try:
         sketcher = Sketcher.from_bytes(basis)
     except (SafetensorError, KeyError):
         return None
-    return sketcher if sketcher.mean.shape == (space.filters,) else None
-
-
-def find_search_damage(
-    connection: Connection, number: int, embedding: Embedding, sketcher: Sketcher | None
-) -> str | None:
-    """What differs between an embedding and its row or sketch, or None."""
-    row, blob = make_row(embedding), read_blob(connection, "rows", "vector", number)
-    if blob != (None if row is None else row.astype("<f4").tobytes()):
-        return "its row is not that of its embedding. Write it again: task2vec library repair"
-    sketch = read_blob(connection, "sketches", "sketch", number)
-    if sketcher is not None and sketch is not None:  # without a sketch it is always compared
-        made = sketcher.project((sign_vector(embedding) if row is None else row)[None])[0]
-        is_right = len(sketch) == made.nbytes and np.allclose(
-            np.frombuffer(sketch, dtype="<f4"), made, rtol=1e-3, atol=1e-3
-        )
-        if not is_right:
-            return f"its sketch is not that of its embedding. {_REFIT}"
-    return None
+    return sketcher if sketcher.mean.shape == (known.filters,) else None
 
 
 def _read_rows(connection: Connection, filters: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -559,9 +456,7 @@ def _read_rows(connection: Connection, filters: int, ids: np.ndarray) -> tuple[n
     return rows, is_usable
 
 
-def _read_vectors(
-    connection: Connection, filters: int, ids: np.ndarray, load: Load
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _read_vectors(connection: Connection, filters: int, ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Ids and rows of entries, some at a time; vectors without a row come from the embeddings, in float64."""
     for at in range(0, len(ids), READ_AT_ONCE):
         some = ids[at : at + READ_AT_ONCE]
@@ -569,89 +464,29 @@ def _read_vectors(
         if is_usable.any():
             yield some[is_usable], rows[is_usable]
         for place in np.flatnonzero(~is_usable):
-            embedding = load(int(some[place]))
+            embedding = load_embedding(connection, int(some[place]))
             if embedding is not None:
-                yield some[[place]], Query(embedding).vector[None]
+                yield some[[place]], sign_vector(embedding)[None]
 
 
-def _compare(
-    connection: Connection,
-    filters: int,
-    ids: np.ndarray,
-    queries: Sequence[Query],
-    *,
-    k: int,
-    without: Sequence[np.ndarray],
-    load: Load,
-    step: Callable[[int], None] = lambda done: None,
-) -> list[list[tuple[int, float]]]:
-    """The `k` nearest of these entries to every query; each row is read once, by this thread, and others compare."""
-    best = [(np.empty(0, dtype=np.int64), np.empty(0)) for _ in queries]
-    size = min(READ_AT_ONCE, max(1, -(-len(ids) // (2 * _THREADS))))
+def _measure(connection: Connection, filters: int, ids: np.ndarray, embedding: Embedding) -> np.ndarray:
+    """The distances of entries from an embedding; NaN where an entry is damaged."""
+    own, found = make_row(embedding), np.full(len(ids), np.nan)
 
-    def measure(rows: np.ndarray, is_usable: np.ndarray) -> list[np.ndarray]:
-        return [query.measure(rows, is_usable) for query in queries]
-
-    def read_and_submit() -> Iterable[tuple[np.ndarray, Future]]:
-        for at in range(0, len(ids), size):
-            some = ids[at : at + size]
-            yield some, pool.submit(measure, *_read_rows(connection, filters, some))
+    def measure(rows: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):  # a damaged row may hold anything
+            return symmetric_to_rows(own, rows)
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        for some, measured in _keep_ahead(read_and_submit(), _THREADS):
-            for at, (query, found) in enumerate(zip(queries, measured.result(), strict=True)):
-                wanted = ~np.isin(some, without[at])
-                for place in np.flatnonzero(wanted & np.isnan(found)):
-                    other = load(int(some[place]))
-                    found[place] = np.nan if other is None else symmetric(query.embedding, other)
-                wanted &= ~np.isnan(found)
-                numbers = np.concatenate([best[at][0], some[wanted]])
-                values = np.concatenate([best[at][1], found[wanted]])
-                order = np.lexsort((numbers, values))[:k]
-                best[at] = numbers[order], values[order]
-            step(len(some))
-    return [list(zip(numbers.tolist(), values.tolist(), strict=True)) for numbers, values in best]
-
-
-def _keep_ahead(items: Iterable, count: int) -> Iterator:
-    """The items in their order, `count` of them prepared in advance."""
-    waiting = deque()
-    for item in items:
-        waiting.append(item)
-        if len(waiting) > count:
-            yield waiting.popleft()
-    yield from waiting
-
-
-# --- how well it searches --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SearchReport:
-    """The quality and speed of searching a space.
-
-    Attributes:
-        entries: embeddings in the space.
-        queries: how many of them were searched for.
-        recall: share of the true nearest that were found; 1 where all entries are compared anyway.
-        seconds_exact: of one query that compares everything (all queries share one pass over the rows).
-        seconds_sketch: of one query of `nearest`.
-        advice: what to do, in one sentence.
-    """
-
-    entries: int
-    queries: int
-    recall: float
-    seconds_exact: float
-    seconds_sketch: float
-    advice: str
-
-
-def _measure_recall(truth: list[list[tuple[int, float]]], found: list[list[tuple[int, float]]]) -> float:
-    """The share of the true nearest that were found; one at the same distance is as good."""
-    shares = []
-    for true, got in zip(truth, found, strict=True):
-        if true:
-            names, farthest = {one for one, _ in true}, true[-1][1]
-            shares.append(sum(one in names or distance <= farthest for one, distance in got) / len(true))
-    return float(np.mean(shares)) if shares else 1.0
+        for at in range(0, len(ids), READ_AT_ONCE):
+            some = slice(at, at + READ_AT_ONCE)
+            rows, is_usable = _read_rows(connection, filters, ids[some])
+            if own is not None and is_usable.any():
+                parts = np.array_split(
+                    rows if is_usable.all() else rows[is_usable], min(_THREADS, int(is_usable.sum()))
+                )
+                found[some][is_usable] = np.concatenate([*pool.map(measure, parts)])
+    for place in np.flatnonzero(np.isnan(found)):
+        other = load_embedding(connection, int(ids[place]))
+        found[place] = np.nan if other is None else symmetric(embedding, other)
+    return found

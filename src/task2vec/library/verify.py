@@ -8,12 +8,13 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from task2vec.embedding.embedding import decode_embedding
 from task2vec.errors import (
@@ -26,11 +27,10 @@ from task2vec.errors import (
     UsageError,
 )
 from task2vec.library import database as files
-from task2vec.library.database import DAMAGE, PAGE, SCHEMA, Database, read_blob
-from task2vec.library.entries import Expert, MeasuredError, check_text
-from task2vec.library.identity import identify, read_task
-from task2vec.library.search import Search, Sketcher, find_search_damage, load_sketcher, read_space
-from task2vec.library.writes import LARGEST, read_embedding, write_embedding
+from task2vec.library.database import DAMAGE, SCHEMA, Database, read_blob
+from task2vec.library.entries import Expert, MeasuredError, check_text, identify, read_embedding, read_task
+from task2vec.library.library import write_embedding, write_error, write_expert, write_task
+from task2vec.library.search import Search
 from task2vec.progress import Report, silent
 from task2vec.storage import sync_folder
 
@@ -39,7 +39,7 @@ _MOST_ROWS = 10_000_000  # a damaged tree of pages can be endless
 _TOGETHER = 64  # embeddings that are written in one transaction
 _INVALID = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)  # from damaged rows
 _FAILURES = (*DAMAGE, Task2VecError, *_INVALID)
-_REFUSALS = (LibraryError, EmbeddingFileError, DataError, ConflictError, UsageError)  # not those of a full disk
+_REFUSALS = (LibraryError, EmbeddingFileError, DataError, ConflictError, UsageError)  # a full disk is none of these
 _SMALL_TABLES = ("tasks", "tags", "spaces", "embeddings", "sketches", "experts", "errors", "runs")
 
 
@@ -82,6 +82,7 @@ def verify(database: Database, *, quick: bool = False, report: Report = silent) 
 
     `quick` checks the small tables, and that every embedding has its length, without reading it.
     """
+    search = Search()
     with database.read() as connection:  # one snapshot: others may write meanwhile
         problems = list(_check_tables(connection, _SMALL_TABLES if quick else ("",)))
         entries = _select(
@@ -90,19 +91,18 @@ def verify(database: Database, *, quick: bool = False, report: Report = silent) 
             "ORDER BY t.name, e.id",
             problems,
         )
-        lengths, sketchers = {}, {}
+        lengths = {}
         if quick:
             lengths = dict(_select(connection, "SELECT embedding, length(content) FROM contents", problems))
         else:
-            sketchers = _load_sketchers(connection, problems)
+            problems += _check_bases(connection, search)
         step = report("verifying", len(entries))
         for number, key, sha256, space, name, size in entries:
+            what = None
             if not quick:
-                what = _check_entry(connection, number, key, sha256, name, sketchers.get(space))
+                what = _check_entry(connection, search, space, number, key, sha256, name)
             elif size != lengths.get(number):
                 what = f"its content has {lengths.get(number, 0)} bytes, and had {size} when it was written"
-            else:
-                what = None
             if what is not None:
                 problems.append(Problem(f"{name} ({str(key)[:8]})", what))
             step(1)
@@ -111,19 +111,19 @@ def verify(database: Database, *, quick: bool = False, report: Report = silent) 
 
 
 def _check_entry(
-    connection: sqlite3.Connection, number: int, key: str, sha256: str, name: str, sketcher: Sketcher | None
+    connection: sqlite3.Connection, search: Search, space: int, number: int, key: str, sha256: str, name: str
 ) -> str | None:
     """What is wrong with an embedding, its row or its sketch, or None."""
     try:
         embedding = read_embedding(connection, number, sha256, name=name)
         if identify(embedding).key != key:
             return "its content is the embedding of something else. Run: task2vec library repair"
-        return find_search_damage(connection, number, embedding, sketcher)
+        return search.find_damage(connection, space, number, embedding)
     except _FAILURES as error:
         return str(error)
 
 
-def _check_tables(connection: sqlite3.Connection, tables: Iterable[str]) -> Iterator[Problem]:
+def _check_tables(connection: sqlite3.Connection, tables: tuple[str, ...]) -> Iterator[Problem]:
     """What SQLite finds wrong with these tables; an empty name stands for the whole file."""
     try:
         for table in tables:
@@ -144,20 +144,18 @@ def _select(connection: sqlite3.Connection, query: str, problems: list[Problem])
         return []
 
 
-def _load_sketchers(connection: sqlite3.Connection, problems: list[Problem]) -> dict:
-    sketchers = {}
-    for number, probe in _select(connection, "SELECT id, probe FROM spaces", problems):
+def _check_bases(connection: sqlite3.Connection, search: Search) -> list[Problem]:
+    """Spaces whose basis is damaged."""
+    found: list[Problem] = []
+    for number, probe in _select(connection, "SELECT id, probe FROM spaces WHERE basis_sha256 IS NOT NULL", found):
         try:
-            space = read_space(connection, number)
-            sketchers[number] = load_sketcher(connection, space)
-            if space.basis_sha256 is not None and sketchers[number] is None:
-                raise LibraryError("their basis is damaged, so all entries are compared")
+            why = "its basis is damaged" if search.open(connection, number).sketcher is None else None
         except _FAILURES as error:
-            fix = "Fit them again in Python: Library.open(FOLDER).refit_search()"
-            problems.append(
-                Problem("search", f"the sketches of the embeddings by {probe} are unusable ({error}). {fix}")
-            )
-    return sketchers
+            why = str(error)
+        if why is not None:
+            fix = "so all entries are compared. Fit them again: task2vec library repair"
+            found.append(Problem("search", f"the sketches of the embeddings by {probe} are unusable ({why}), {fix}"))
+    return found
 
 
 def _check_experts(connection: sqlite3.Connection, report: Report) -> Iterator[Problem]:
@@ -289,166 +287,97 @@ def _open_damaged(path: Path) -> Iterator[sqlite3.Connection]:
 def _rebuild(path: Path, new: Path, report: Report) -> tuple[str, ...]:
     """Writes all that can be read at `path` into the file `new`, and returns what is lost."""
     lost: list[str] = []
-    known: dict[int, tuple[str, str]] = {}  # SHA-256 and moment of embeddings by id
-    database, is_sound = Database(new, read_only=False), False
+    database = Database(new, read_only=False)
     try:
         try:
             with _open_damaged(path) as old:
-                is_sound = old.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
                 with database.write() as connection:
-                    for table in ("tasks", "tags", "experts", "errors", "runs"):
-                        _copy_table(old, connection, table, lost)
-                ids = {number for (number,) in _read_rows(old, "contents", ("embedding",), lost)}
-                for number, sha256, added in _read_rows(old, "embeddings", ("id", "sha256", "added"), lost):
-                    known[number] = (str(sha256), str(added))
-                _copy_embeddings(old, database, sorted(ids | set(known)), known, report)
+                    _copy_tables(old, connection, lost)
+                _copy_embeddings(old, database, lost, report)
         except DAMAGE as error:
             lost.append(f"the tables ({error})")
-        if not is_sound and path.is_file():
-            _carve_embeddings(path, database, dict(known.values()))
         with database.connect() as connection:
-            there = {sha256 for (sha256,) in connection.execute("SELECT sha256 FROM embeddings")}
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     finally:
         database.close()
-    names = [
-        f"embedding {number} ({sha256[:8]})" for number, (sha256, _) in sorted(known.items()) if sha256 not in there
-    ]
-    return (*lost, *(f"{name} is missing or unreadable, or its SHA-256 differs" for name in names))
+    return tuple(lost)
 
 
-def _copy_table(old: sqlite3.Connection, new: sqlite3.Connection, table: str, lost: list[str]) -> None:
-    """Copies the rows of a small table, each checked."""
-    columns = [row[1] for row in new.execute(f"PRAGMA table_info({table})")]
-    insert = f"INSERT INTO {table}({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-    for row in _read_rows(old, table, columns, lost):
-        try:
-            _check_row(table, dict(zip(columns, row, strict=True)))
-            new.execute(insert, row)
-        except (sqlite3.IntegrityError, *_REFUSALS, *_INVALID) as error:
-            lost.append(f"row {row[0]} of {table} ({type(error).__name__}: {error})"[:300])
+def _copy_tables(old: sqlite3.Connection, new: sqlite3.Connection, lost: list[str]) -> None:
+    """Writes everything but embeddings as if it were added today: each value is checked, and named if it is lost."""
+    tags, tasks, experts = defaultdict(list), {}, {}
 
-
-def _check_row(table: str, row: dict[str, Any]) -> None:
-    """Raises an error unless the row can be listed."""
-    for name, value in row.items():
-        if isinstance(value, str) and name not in ("classes", "counts"):
-            check_text(value, name)
-    if table == "tasks":
+    def write_row_of_task(row: dict[str, Any]) -> None:
         lists = {name: json.loads(row[name]) for name in ("classes", "counts")}
-        read_task(row | lists)
-    elif table == "experts":
+        row |= lists | {"is_multilabel": bool(row["is_multilabel"]), "tags": tags[row["id"]]}
+        write_task(new, replace(read_task(row), source=check_text(row["source"], "source")))
+        tasks[row["id"]] = row["fingerprint"]
+
+    def write_row_of_expert(row: dict[str, Any]) -> None:
         fields = {name: row[name] for name in Expert.__dataclass_fields__}
-        Expert(**fields | {"recipe": json.loads(row["recipe"])})
-    elif table == "errors":
-        names = ("error", "protocol", "seed", "low", "high", "measured", "measured_by")
-        MeasuredError("", "", *(row[name] for name in names))
-    elif table == "runs":
+        write_expert(new, Expert(**fields | {"recipe": json.loads(row["recipe"])}))
+        experts[row["id"]] = row["name"]
+
+    def write_row_of_error(row: dict[str, Any]) -> None:
+        fields = {name: row[name] for name in MeasuredError.__dataclass_fields__}
+        write_error(new, MeasuredError(**fields | {"task": tasks[row["task"]], "expert": experts[row["expert"]]}))
+
+    def write_row_of_run(row: dict[str, Any]) -> None:
         json.loads(row["details"])
+        texts = [check_text(row[name], name, may_be_none=True) for name in ("what", "started", "ended", "outcome")]
+        new.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", (row["id"], texts[0], row["details"], *texts[1:]))
+
+    writers: dict[str, Callable[[dict[str, Any]], None]] = {
+        "tags": lambda row: tags[row["task"]].append(row["tag"]),
+        "tasks": write_row_of_task,
+        "experts": write_row_of_expert,
+        "errors": write_row_of_error,
+        "runs": write_row_of_run,
+    }
+    for table, write in writers.items():
+        for row in _read_rows(old, new, table, lost):
+            try:
+                write(row)
+            except (sqlite3.IntegrityError, *_REFUSALS, *_INVALID) as error:
+                lost.append(f"row {next(iter(row.values()))} of {table} ({type(error).__name__}: {error})"[:300])
 
 
-def _read_rows(connection: sqlite3.Connection, table: str, columns: Sequence[str], lost: list[str]) -> list[tuple]:
+def _read_rows(old: sqlite3.Connection, new: sqlite3.Connection, table: str, lost: list[str]) -> list[dict[str, Any]]:
     """The rows of a table from its beginning to where it is damaged, and from its end back to there."""
-    rows: dict[tuple, None] = {}
-    keys = columns[:2] if table == "tags" else columns[:1]
-    failure: Exception | None = None
+    columns = [row[1] for row in new.execute(f"PRAGMA table_info({table})") if row[1] != "content"]
+    keys, rows, failure = columns[: 2 if table == "tags" else 1], {}, None
     for direction in ("ASC", "DESC"):
         try:
-            found = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+            found = old.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
             if found is None or not found[0]:  # a view could compute for ever
                 lost.append(f"the table {table}: there is none")
                 return []
             order = ", ".join(f"{key} {direction}" for key in keys)
-            cursor = connection.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}")
+            cursor = old.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}")
             for _, row in zip(range(_MOST_ROWS), cursor, strict=False):
-                rows[row] = None
-            return list(rows)
+                rows[row] = dict(zip(columns, row, strict=True))
+            return list(rows.values())
         except (*DAMAGE, OverflowError) as error:
             failure = error
     lost.append(f"a part of the table {table} ({failure})")
-    return list(rows)
+    return list(rows.values())
 
 
-def _copy_embeddings(
-    old: sqlite3.Connection, database: Database, ids: list[int], known: dict[int, tuple[str, str]], report: Report
-) -> None:
+def _copy_embeddings(old: sqlite3.Connection, database: Database, lost: list[str], report: Report) -> None:
     """Copies the embeddings whose content is whole, and makes their rows again."""
+    with database.read() as connection:
+        known = {row["id"]: row for row in _read_rows(old, connection, "embeddings", lost)}
+        ids = sorted({row["embedding"] for row in _read_rows(old, connection, "contents", lost)} | set(known))
     search, step = Search(), report("repairing", len(ids))
     for start in range(0, len(ids), _TOGETHER):
         some = ids[start : start + _TOGETHER]
         with database.write() as connection:
             for number in some:
-                content = read_blob(old, "contents", "content", number)
-                if content is not None:
-                    with suppress(*_REFUSALS):  # what is not there in the end is reported as lost
-                        embedding = decode_embedding(content, f"embedding {number}")
-                        added = known[number][1] if number in known else None
-                        write_embedding(connection, search, embedding, added=added)
+                row, content = known.get(number, {}), read_blob(old, "contents", "content", number)
+                try:
+                    embedding = decode_embedding(content or b"", f"embedding {number}")
+                    write_embedding(connection, lambda: search, embedding, added=row.get("added"))
+                except _REFUSALS:
+                    name = f"embedding {number} ({str(row.get('sha256'))[:8]})"
+                    lost.append(f"{name} is missing or unreadable, or its SHA-256 differs")
         step(len(some))
-
-
-# --- embeddings out of the raw pages of a file whose trees are damaged -----------------------------------------------
-
-
-def _carve_embeddings(path: Path, database: Database, moments: dict[str, str]) -> None:
-    """Adds embeddings that are whole in the file but not reachable; those removed or replaced lately may return."""
-    search = Search()
-    for content in _carve(path):
-        with suppress(*_REFUSALS), database.write() as connection:
-            embedding = decode_embedding(content, path)
-            added = moments.get(hashlib.sha256(content).hexdigest())
-            write_embedding(connection, search, embedding, added=added)
-
-
-def _carve(path: Path) -> Iterator[bytes]:
-    """What may be contents of embeddings: the large records of all leaf pages (https://sqlite.org/fileformat2.html)."""
-    pages = path.stat().st_size // PAGE
-    with path.open("rb") as file:
-        for number in range(1, pages):  # the first page has the schema
-            page = _read_page(file, number, pages)
-            if page[0] == 0x0D:  # a leaf of a table
-                for cell in range(min(int.from_bytes(page[3:5], "big"), PAGE // 4)):
-                    start = int.from_bytes(page[8 + 2 * cell : 10 + 2 * cell], "big")
-                    content = _read_record(file, page, start, pages)
-                    if content[8:9] == b"{":  # the header of safetensors
-                        yield content
-
-
-def _read_page(file: BinaryIO, index: int, pages: int) -> bytes:
-    """A page by its index from 0; empty if there is none."""
-    if not 0 <= index < pages:
-        return b""
-    file.seek(index * PAGE)
-    return file.read(PAGE)
-
-
-def _read_record(file: BinaryIO, page: bytes, start: int, pages: int) -> bytes:
-    """The BLOB of a record of an id and a BLOB that goes on in overflow pages; empty if it is something else."""
-    size, start = _read_varint(page, start)
-    _, start = _read_varint(page, start)
-    least = (PAGE - 12) * 32 // 255 - 23
-    local = least + (size - least) % (PAGE - 4)
-    local = local if local <= PAGE - 35 else least
-    if not PAGE - 35 < size <= LARGEST + 20:
-        local, size = (size, size) if 0 < size <= PAGE - 35 else (0, 0)
-    parts, left = [page[start : start + local]], size - local
-    follow = int.from_bytes(page[start + local : start + local + 4], "big")
-    while left > 0:
-        page = _read_page(file, follow - 1, pages)
-        if not page:
-            return b""
-        follow = int.from_bytes(page[:4], "big")
-        parts.append(page[4 : 4 + min(left, PAGE - 4)])
-        left -= PAGE - 4
-    record = b"".join(parts)
-    return record[record[0] :] if record else b""
-
-
-def _read_varint(page: bytes, start: int) -> tuple[int, int]:
-    """A big-endian integer of 7 bits per byte, and where it ends."""
-    value = 0
-    for at in range(start, min(start + 8, len(page))):
-        value = value << 7 | page[at] & 0x7F
-        if page[at] < 0x80:
-            return value, at + 1
-    return 0, start
