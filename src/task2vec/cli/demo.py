@@ -28,12 +28,14 @@ def demo(out: options.Out = Path("task2vec-demo"), as_json: options.AsJson = Fal
     """
     begin = time.perf_counter()
     import numpy as np
+    import torch
 
     import task2vec
     from task2vec.plots import make_folder
     from task2vec.progress import show_progress
 
     make_folder(out)
+    torch.set_num_threads(1)  # images this small keep several threads busy waiting for one another
     output.say("creating eight small tasks and loading the probe ...")
     tasks = task2vec.sample_tasks(images_per_task=IMAGES)
     probe = task2vec.load_probe(size=SIZE)

@@ -18,6 +18,8 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -113,11 +115,17 @@ def _paint_task(
     return _make_task(name, [paint[target](rng, SIDE) for target in targets], targets, list(painters))
 
 
+def _find_sample(name: str) -> Path:
+    """A file of scikit-learn's sample datasets, found without importing scikit-learn, which takes seconds."""
+    package = find_spec("sklearn")
+    assert package is not None and package.origin is not None  # a dependency
+    return Path(package.origin).parent / "datasets" / name
+
+
 def _draw_digits(count: int, rng: np.random.Generator) -> tuple[list[Image.Image], np.ndarray]:
     """Handwritten digits of scikit-learn, equally many of each, inked on paper."""
-    from sklearn.datasets import load_digits
-
-    levels, values = load_digits(return_X_y=True)
+    table = np.loadtxt(_find_sample("data/digits.csv.gz"), delimiter=",")
+    levels, values = table[:, :-1], table[:, -1].astype(int)
     order = rng.permutation(len(values))
     by_digit = [order[values[order] == digit] for digit in range(10)]
     if count > 10 * min(len(rows) for rows in by_digit):
@@ -130,9 +138,7 @@ def _draw_digits(count: int, rng: np.random.Generator) -> tuple[list[Image.Image
 
 def _cut_crops(count: int, rng: np.random.Generator) -> tuple[list[Image.Image], np.ndarray]:
     """Random square crops of the two photographs that scikit-learn ships."""
-    from sklearn.datasets import load_sample_image
-
-    photographs = [Image.fromarray(load_sample_image(name)) for name in ("china.jpg", "flower.jpg")]
+    photographs = [Image.open(_find_sample(f"images/{name}")).convert("RGB") for name in ("china.jpg", "flower.jpg")]
     targets = np.arange(count) % len(photographs)
     return [_cut_crop(photographs[target], rng) for target in targets], targets
 
