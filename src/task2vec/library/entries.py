@@ -474,8 +474,8 @@ def list_tasks(connection: Connection, ids: Sequence[int] | None = None) -> list
         select(f"SELECT {_EMBEDDING} FROM embeddings e JOIN spaces s ON s.id = e.space", "e.task")
     ):
         _check_types(*row[1:4], row[9], row[11])
-        settings, has_halves = json.loads(row[4]), bool(row[8])
-        embeddings[task].append(EmbeddingEntry(*row[:4], settings, *row[5:8], has_halves, *row[9:]))
+        row[4], row[8] = json.loads(row[4]), bool(row[8])
+        embeddings[task].append(EmbeddingEntry(*row))
     for task, tag in sorted(select("SELECT task, tag FROM tags", "task")):
         tags[task].append(tag)
     rows = select(f"SELECT {_TASK} FROM tasks", "id")
@@ -485,8 +485,8 @@ def list_tasks(connection: Connection, ids: Sequence[int] | None = None) -> list
     for row in rows:
         number, (classes, counts) = row[0], map(json.loads, row[4:6])
         _check_types(*row[1:3], *row[8:], *tags[number])
-        known = (*row[:4], tuple(classes), tuple(counts), bool(row[6]), *row[7:])
-        found.append(TaskEntry(*known, tuple(tags[number]), tuple(embeddings[number])))
+        known = [*row[:4], tuple(classes), tuple(counts), bool(row[6]), *row[7:]]
+        found.append(TaskEntry(*known, tags=tuple(tags[number]), embeddings=tuple(embeddings[number])))
     return found
 
 

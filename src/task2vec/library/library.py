@@ -348,12 +348,14 @@ class Library:
         """The space of an embedding; with `fit` its sketches are fitted if they are missing and can be written."""
         with self._database.read() as connection:
             row = connection.execute("SELECT id FROM spaces WHERE key = ?", describe_space(embedding)[:1]).fetchone()
-            needs_fit = row is not None and fit is not None and self._search.needs_fit(connection, row[0])
+            if row is None:
+                return None
+            needs_fit = fit is not None and self._search.needs_fit(connection, row[0])
         if needs_fit and fit is not None and not self.is_read_only:
             with suppress(ResourceError), self._database.write() as connection:  # without sketches all are compared
                 if self._search.needs_fit(connection, row[0]):  # else another process was faster
                     self._search.fit(connection, row[0], report=fit)
-        return None if row is None else row[0]
+        return row[0]
 
     def _find_nearest(self, space: int, embedding: Embedding, k: int, exact: bool) -> list[Neighbour]:
         with self._database.read() as connection:

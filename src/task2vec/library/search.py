@@ -474,6 +474,7 @@ def _measure(connection: Connection, filters: int, ids: np.ndarray, embedding: E
     own, found = make_row(embedding), np.full(len(ids), np.nan)
 
     def measure(rows: np.ndarray) -> np.ndarray:
+        assert own is not None
         with np.errstate(all="ignore"):  # a damaged row may hold anything
             return symmetric_to_rows(own, rows)
 
