@@ -314,7 +314,7 @@ class Catalog:
         paths = [self.paths[row] for row in rows.tolist()]
         files = open_files(self.root, paths)
         outcomes = inspect_images(files, name=self.name, num_workers=num_workers, progress=progress)
-        drawn = images is not None and f"up to {images} images drawn by seed {seed}"
+        drawn = "" if images is None else f"up to {images} images drawn by seed {seed}"
         how = ", ".join(filter(None, (split and f"split {split}", drawn)))
         source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), how)))
         tasks, failed = [], {}

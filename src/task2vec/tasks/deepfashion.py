@@ -153,9 +153,9 @@ def _read_attributes(place: Path, n_attributes: int, progress: bool) -> tuple[li
             try:
                 row = np.fromstring(text, dtype=np.int64, sep=" ")
             except (ValueError, DeprecationWarning):
-                row = np.zeros(0)
+                row = np.zeros(0, np.int64)
             if len(row) != n_attributes or ((row < -1) | (row > 1)).any():
-                raise damaged(where, f"it has not {n_attributes} values that are 1 (positive), -1 or 0 (unknown)")
+                raise damaged(where, f"it does not have {n_attributes} values of 1, -1 or 0 (unknown)")
             paths.append(check_path(path, where))
             content += meaning[row + 1].tobytes()
     return paths, np.frombuffer(content, np.int8).reshape(len(paths), n_attributes)

@@ -33,8 +33,8 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 # EXIF tag 0x0112: how the stored rows and columns must be rotated for the image to stand upright.
 ORIENTATION_TAG = 0x0112
 _TURN = Image.Transpose
-UPRIGHT = (_TURN.FLIP_LEFT_RIGHT, _TURN.ROTATE_180, _TURN.FLIP_TOP_BOTTOM, _TURN.TRANSPOSE)
-UPRIGHT = dict(enumerate((*UPRIGHT, _TURN.ROTATE_270, _TURN.TRANSVERSE, _TURN.ROTATE_90), start=2))
+_TURNS = (_TURN.FLIP_LEFT_RIGHT, _TURN.ROTATE_180, _TURN.FLIP_TOP_BOTTOM, _TURN.TRANSPOSE)
+UPRIGHT = dict(enumerate((*_TURNS, _TURN.ROTATE_270, _TURN.TRANSVERSE, _TURN.ROTATE_90), start=2))
 # Images passed to the threads at a time, so that a million of them do not queue in memory.
 _CHUNK = 256
 # A pipe is opened without waiting for a writer, and a link is not opened at all.

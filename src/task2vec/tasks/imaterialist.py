@@ -87,12 +87,12 @@ def read_imaterialist(
     suffix = _infer_suffix(root)
     known = _read_names(label_map) if label_map.is_file() else {}
     parts = [_read_annotations(file, known) for file in places]
-    ids = sorted(known or {label for part in parts for labels in part.values() for label in labels})
+    ids = sorted(known or {label for part in parts for own in part.values() for label in own})
     names, groups = zip(*(known.get(number, (str(number), "")) for number in ids), strict=True)
     column = {label: place for place, label in enumerate(ids)}
     values = np.zeros((sum(map(len, parts)), len(ids)), np.int8)
-    for row, labels in enumerate(labels for part in parts for labels in part.values()):
-        values[row, [column[label] for label in labels]] = 1
+    for row, own in enumerate(own for part in parts for own in part.values()):
+        values[row, [column[label] for label in own]] = 1
     table = LabelTable(values, tuple(deduplicate_names(names, groups)), groups)
     splits = Splits(np.repeat(np.arange(2, dtype=np.uint8), list(map(len, parts))), tuple(SPLITS))
     return Catalog(
