@@ -144,7 +144,7 @@ def find_group(classes: Sequence[str], tree: t2v.Taxonomy) -> tuple[str, ...]:
     lineage = rows[0][rows[0] >= 0]
     shared = [place for place, number in enumerate(lineage) if (rows == number).any(axis=1).all()]
     larger = [place for place in shared if sizes[lineage[place]] > sizes[lineage[shared[-1]]]]
-    return tuple(taxon.name for taxon in tree.lineage(classes[0])[: (larger[-1] if larger else 0) + 1])
+    return tree.lineage(classes[0])[: (larger[-1] if larger else 0) + 1]
 
 
 # --- embeddings and distances ----------------------------------------------------------------------------------------

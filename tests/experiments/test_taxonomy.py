@@ -33,7 +33,7 @@ def collection(data):
 def test_the_tree_stands_on_what_is_above_a_dataset(collection):
     tree = build_tree(collection)
     assert tree.taxonomy.ranks == ("kingdom", "phylum", "class", "order", "family", "use")
-    path = [taxon.name for taxon in tree.taxonomy.lineage("dogs/work-0")]
+    path = list(tree.taxonomy.lineage("dogs/work-0"))
     assert path == ["life", "Animalia", "Chordata", "Mammalia", "Carnivora", "Canidae", "work", "dogs/work-0"]
     assert [group[-1] for group in tree.groups] == ["A", "A", "A", "Aves", "Aves", "Canidae", "Canidae"]
     assert tree.distances["graph"][0].tolist() == [0, 4, 4, 6, 6, 9, 9]

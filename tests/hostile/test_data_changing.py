@@ -132,13 +132,13 @@ def test_d11_a_file_that_grows_or_shrinks_while_it_is_read(tmp_path, monkeypatch
 
 def test_d11_a_class_folder_that_goes_away_is_refused(tmp_path, monkeypatch):
     make_folder(tmp_path, cats=3, dogs=3)
-    inspect_files = folder.inspect_files
+    inspect_images = folder.inspect_images
 
     def remove_then_inspect(*args, **options):
         for place in (tmp_path / "dogs").iterdir():
             place.unlink()
-        return inspect_files(*args, **options)
+        return inspect_images(*args, **options)
 
-    monkeypatch.setattr(folder, "inspect_files", remove_then_inspect)
+    monkeypatch.setattr(folder, "inspect_images", remove_then_inspect)
     with pytest.raises(DataError, match=r"3 of 6 images cannot be read.*dogs/000.png.*no such file"):
         read_folder(tmp_path)

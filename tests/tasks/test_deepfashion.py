@@ -19,7 +19,7 @@ def test_every_value_is_read_as_it_is_meant(tmp_path):
     for number in range(len(ATTRIBUTES)):
         assert table.values[:, number].tolist() == [meaning[row[number]] for _, row, _, _ in told]
     kinds = catalog.tables["categories"]
-    assert [kinds.names[number] for number in kinds.numbers] == [CATEGORIES[one[2] - 1][0] for one in told]
+    assert [kinds.names[number] for number in kinds.values] == [CATEGORIES[one[2] - 1][0] for one in told]
     assert [SPLITS[code] for code in catalog.splits.codes] == [one[3] for one in told]
 
 
@@ -34,12 +34,11 @@ def test_categories_without_images_leave_the_numbers_of_the_others(tmp_path):
         catalog.find("full-body")
 
 
-@pytest.mark.parametrize("split", ["train", None])
-def test_an_attribute_is_a_task_of_the_images_of_which_it_is_known(tmp_path, split):
+def test_an_attribute_is_a_task_of_the_images_for_which_it_is_known(tmp_path):
     told = make_deepfashion(tmp_path)
-    task = read_deepfashion(tmp_path).task("abstract", split=split)
+    task = read_deepfashion(tmp_path).task("abstract", split="train")
     assert task.classes == ("not abstract", "abstract")
-    meant = {f"Img/{path}": int(row[2] == 1) for path, row, _, part in told if row[2] != 0 and split in (None, part)}
+    meant = {f"Img/{path}": int(row[2] == 1) for path, row, _, part in told if row[2] != 0 and part == "train"}
     assert {task.images.name(index): label for index, label in enumerate(task.targets)} == meant
     for index in range(len(task)):
         number = int(task.images.name(index)[-12:-4]) - 1
@@ -91,23 +90,18 @@ KIND, KIND_IMG = "Anno/list_category_cloth.txt", "Anno/list_category_img.txt"
 @pytest.mark.parametrize(
     ("name", "old", "new", "words"),
     [
-        (ATTR, r"\A9", "8", "it has 9 entries where line 1 has 8"),
+        (ATTR, r"\A9", "8", "line 1: '8' is not the number of entries, 9"),
         (ATTR, r"linen +", "", "line 6: '2' has no value beside it"),
         (ATTR, r"(summer +)5", r"\g<1>6", "line 8: the type of 'summer' is '6', not one of 1, 2, 3, 4, 5"),
-        (ATTR, r"(?s).*", "0\nheader\n", "it has no entries"),
-        (ATTR_IMG, r"\A24\n", "", "line 1: 'image_name .* is not the number of entries"),
-        (ATTR_IMG, r" +-?\d\n\Z", "\n", "line 26: 8 values for 9 attributes"),
-        (ATTR_IMG, r"-1 ", " 3 ", "line 3: a value is neither"),
-        (ATTR_IMG, r"-1 ", "-1x", "line 3: a value is neither|line 3: .* values for"),
-        (ATTR_IMG, r" (\d)\n", r" \g<1>junk\n", r"line \d+: a value is neither"),
-        (ATTR_IMG, r"-1 ", f"-{2**70} ", "line 3: a value is neither"),
-        (ATTR_IMG, r"-1 ", "257 ", "line 3: a value is neither"),
+        (ATTR, r"(?s).*", "0\nheader\n", "line 1: '0' is not the number of entries"),
+        (ATTR_IMG, r" +-?\d\n\Z", "\n", "line 26: it does not have 9 values"),
+        (ATTR_IMG, r"-1 ", " 3 ", "line 3: it does not have 9 values"),
+        (ATTR_IMG, r" (\d)\n", r" \g<1>junk\n", r"line \d+: it does not have 9 values"),
+        (ATTR_IMG, r"-1 ", f"-{2**70} ", "line 3: it does not have 9 values"),
         (ATTR_IMG, r"img/Sheer", "/img/Sheer", "line 3: '/img/.* is not a path below"),
-        (ATTR_IMG, r"00000002", "00000001", "line 4: .* is in line 3 too"),
+        (ATTR_IMG, r"00000002", "00000001", r"00000002.jpg' is not in list_attr_img"),
         (ATTR_IMG, r"00000002", "00009992", r"line 4: '.*00000002.jpg' is not in list_attr_img\.txt"),
         (KIND_IMG, r" 2\n", " 8\n", "line 4: '8' of 'img/Sheer_Pleated-Front_Blouse/img_00000002.jpg' is unknown"),
-        (KIND_IMG, r" 2\n", " ٢\n", "line 4: '٢' of .* is unknown"),
-        (KIND_IMG, r"\A24", "2" * 5000, "line 1: '2+' is not the number of entries"),
         (KIND_IMG, r"00000002", "00000001", "line 4: .* is here twice"),
         (PARTS, r" val\n", " dev\n", r"line \d+: 'dev' of .* is unknown"),
         (PARTS, r"(?s)\A24(.*\n).*?\n\Z", r"23\1", "it lacks 1 of the images .*img_00000001.jpg"),

@@ -31,14 +31,13 @@ def test_tasks_are_taxa_with_two_species_that_have_images(tmp_path, year, mini):
     assert show(catalog.of_kind("family")) == [
         ("Corvidae", "Passeriformes", BIRDS[:2], {"train": 7, "val": 4}),
     ]
-    assert catalog.taxonomy is not None
-    assert str(catalog.taxonomy.lowest_common_ancestor([BIRDS[0], BIRDS[2]])) == "Passeriformes (order)"
+    assert catalog.taxonomy.lineage(BIRDS[0])[4:6] == ("Passeriformes", "Corvidae")
     assert len(catalog.taxonomy) == len(SPECIES)
     assert catalog.warnings == ("species without an order, in no task by order: 1, such as 'Spongilla sp'",)
 
 
-def test_pixels_say_that_labels_and_splits_are_right(tmp_path, year=2018):
-    catalog = read_inaturalist(write_inaturalist(tmp_path, year))
+def test_pixels_confirm_labels_and_splits(tmp_path):
+    catalog = read_inaturalist(write_inaturalist(tmp_path))
     for definition in catalog.definitions:
         for split in ("train", "val", None):
             task = catalog.task(definition, split=split)
@@ -46,7 +45,7 @@ def test_pixels_say_that_labels_and_splits_are_right(tmp_path, year=2018):
             assert [task.classes[label] for label in task.targets] == [species_of(picture) for picture in pictures]
             assert {split_of(picture) for picture in pictures} == ({split} if split else {"train", "val"})
             assert len(task) == (definition.counts[split] if split else definition.total)
-            assert task.name == f"inaturalist{year}: {definition.name}{f' ({split})' if split else ''}"
+            assert task.name == f"inaturalist2018: {definition.name}{f' ({split})' if split else ''}"
             assert task.bad == ()
 
 
@@ -73,30 +72,20 @@ def test_2017_has_supercategories(tmp_path):
     assert catalog.warnings == ()
 
 
-def test_which_year_is_meant(tmp_path):
-    write_inaturalist(tmp_path, 2018)
-    write_inaturalist(tmp_path, 2021)
-    with pytest.raises(UsageError, match=r"several years. Pass year=, one of \[2018, 2021\]"):
-        read_inaturalist(tmp_path)
-    assert read_inaturalist(tmp_path, year=2018).name == "inaturalist2018"
-    assert read_inaturalist(tmp_path, year=2021, name="living").name == "living"
-    with pytest.raises(UsageError, match="year=2020"):
-        read_inaturalist(tmp_path, year=2020)
-    with pytest.raises(UsageError, match="only 2021 has"):
-        read_inaturalist(tmp_path, year=2018, mini=True)
-    with pytest.raises(DataError, match=r"has no 'train2019\.json', 'val2019\.json'"):
-        read_inaturalist(tmp_path, year=2019)
-
-
-def test_missing_files(tmp_path):
+def test_one_training_set_is_read(tmp_path):
     with pytest.raises(DataError, match=r"none of 'train2017\.json', 'train2018\.json'"):
         read_inaturalist(tmp_path)
-    write_inaturalist(tmp_path / "a", 2021, mini=True)
-    with pytest.raises(DataError, match=r"has no 'train\.json'.*Pass mini=True"):
-        read_inaturalist(tmp_path / "a")
+    write_inaturalist(tmp_path, 2021)
+    with pytest.raises(DataError, match=r"none of 'train_mini\.json'"):
+        read_inaturalist(tmp_path, mini=True)
+    write_inaturalist(tmp_path, 2021, mini=True)
+    assert [read_inaturalist(tmp_path, mini=mini).name[15:] for mini in (False, True)] == ["", " mini"]
+    write_inaturalist(tmp_path, 2018)
+    with pytest.raises(UsageError, match=r"several years.*Give each a folder"):
+        read_inaturalist(tmp_path)
     write_inaturalist(tmp_path / "b")
     (tmp_path / "b" / "val2018.json").unlink()
-    with pytest.raises(DataError, match=r"has no 'val2018\.json'.*Unpack it there"):
+    with pytest.raises(DataError, match=r"val2018\.json: it cannot be read as JSON"):
         read_inaturalist(tmp_path / "b")
 
 
@@ -112,26 +101,24 @@ def repeat(key, number):
     ("file", "damage", "complaint"),
     [
         ("train2018.json", repeat("images", 2), r"images, record 17: the id 4926 is that of record 2 too"),
-        ("train2018.json", repeat("annotations", 2), r"annotations, record 17: .* is labelled in record 2 too"),
-        ("train2018.json", lambda c: c["annotations"].pop(), r"images, record 0: the image 5000 has no annotation"),
+        ("train2018.json", repeat("annotations", 2), r"annotations, record 17: the image_id .* of record 2 too"),
+        ("train2018.json", lambda c: c["annotations"].pop(), r"images, record 0: the image id 5000 has no entry"),
         ("val2018.json", change("annotations", 3, image_id=6), r"annotations, record 3: the image id 6 has no entry"),
         ("val2018.json", change("annotations", 4, category_id=4), r"record 4: the category id 4 has no entry"),
-        ("val2018.json", change("annotations", 4, category_id="é"), r"record 4: 'é' as its 'category_id' is"),
         ("val2018.json", change("annotations", 4, category_id=True), r"record 4: True as its"),
         ("train2018.json", lambda c: c["images"][1].pop("id"), r"images, record 1: it has no 'id'"),
         ("train2018.json", lambda c: c["images"][1].pop("file_name"), r"images, record 1: None is not a path"),
         (
             "train2018.json",
             change("images", 8, file_name="a/../../b"),
-            r"record 8: 'a/\.\./\.\./b' is not a path below",
+            r"record 8: .*is not a path below",
         ),
         ("train2018.json", change("images", 8, file_name="/etc/passwd"), r"record 8: .*is not a path below"),
         ("train2018.json", change("images", 8, file_name="C:\\a.jpg"), r"record 8: .*is not a path below"),
         ("train2018.json", change("images", 8, file_name="a\0b"), r"record 8: .*is not a path below"),
-        ("val2018.json", lambda c: c["categories"].pop(), r"its categories are not those of .*such as id 12"),
-        ("val2018.json", repeat("categories", 1), r"categories, record 8: the id 41 is that of an earlier one too"),
-        ("val2018.json", lambda c: c.pop("annotations"), r"it has no 'annotations'"),
-        ("val2018.json", lambda c: c.update(images=[], annotations=[]), r"it has no images"),
+        ("val2018.json", lambda c: c["categories"].pop(), r"the category id 12 has no entry in categories"),
+        ("val2018.json", repeat("categories", 1), r"categories, record 8: the id 41 is that of record 1 too"),
+        ("val2018.json", lambda c: c.pop("annotations"), r"no list of records under 'annotations'"),
     ],
 )
 def test_broken_annotations_are_refused_by_record(tmp_path, file, damage, complaint):
@@ -215,7 +202,5 @@ def test_one_file_in_both_splits_is_refused(tmp_path):
     write_inaturalist(tmp_path)
     train = read_inaturalist(tmp_path).paths[2]
     edit(tmp_path / "val2018.json", change("images", 5, file_name=train))
-    with pytest.raises(
-        DataError, match=r"val2018\.json, images, record 5: .* of .*train2018\.json, images, record 2 too"
-    ):
+    with pytest.raises(DataError, match=r"train2018\.json.*val2018\.json: it has the path .* 2 times"):
         read_inaturalist(tmp_path)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import BadImage, Taxonomy, choose_half, draw_batches, join_tasks
-from task2vec.tasks.subsets import share_out
 from tests.tasks.shades import contents, make_task
 
 ANIMALS = make_task(
@@ -55,14 +54,12 @@ def test_selected_classes_keep_their_images_names_order_and_source():
     ("classes", "message"),
     [
         (["ravn", "cat"], r"no class 'ravn'.*'raven'"),
-        ([0, 5], "class 5 is not in 'shades': its classes are 0 to 4"),
-        ([0, -1], "class -1"),
-        (["raven", 0], "'raven' twice"),
-        (["raven"], r"one class .*'raven'.*one_vs_rest"),
-        ([], "got none"),
+        ([0, 5], "no class 5 among its 5"),
+        ([0, -1], "no class -1"),
+        (["raven", 0], "each once"),
+        (["raven"], r"2 or more classes .*'raven'.*one_vs_rest"),
         ("raven", r"list of classes.*\['raven', ...\]"),
-        ([True, False], "True is neither"),
-        ([1.0, 2.0], r"1\.0 is neither"),
+        ([True, False], "no class True.*flatnonzero"),
     ],
 )
 def test_wrong_classes_are_refused(classes, message):
@@ -262,13 +259,12 @@ def test_attributes_that_block_each_other_are_tried_again():
     assert make_task(range(6), rows, "abc").sample(3, 0).classes == ("a", "b", "c")
 
 
-@pytest.mark.parametrize("order", range(3))
-def test_copies_under_other_labels_are_drawn_the_same_in_any_order(order):
+def test_copies_under_other_labels_are_drawn_the_same_in_any_order():
     rows = [[0, 1], [1, 1], [1, 0], [1, 1], [0, 1], [1, 0], [1, 1]]
     task = make_task([5, 5, 5, 6, 6, 6, 7], rows, "ab")
     for seed in range(4):
         for n in (3, 4, 5):
-            assert task.sample(n, seed).fingerprint == shuffle(task, order).sample(n, seed).fingerprint
+            assert task.sample(n, seed).fingerprint == shuffle(task, 1).sample(n, seed).fingerprint
 
 
 def test_impossible_samples_and_splits_are_refused():
@@ -286,12 +282,6 @@ def test_impossible_samples_and_splits_are_refused():
             task.split(test=test)
     with pytest.raises(DataError, match=r"the test part of a split of 'shades' is not a task: .*only one class"):
         make_task(range(3), [0, 0, 1], "ab").split()
-
-
-def test_integers_are_shared_out_by_largest_remainder():
-    sizes = np.array([5, 3, 2])
-    assert share_out(sizes, 4, least=np.zeros(3, int), most=sizes).tolist() == [2, 1, 1]
-    assert share_out(np.array([98, 1, 1]), 4, least=np.ones(3, int), most=np.array([98, 1, 1])).tolist() == [2, 1, 1]
 
 
 # --- batches ---------------------------------------------------------------------------------------------------------
@@ -379,13 +369,9 @@ def test_shared_images_are_kept_once_and_found_in_their_source():
     assert len(join_tasks([CATS, copies], classes="merge")) == 6  # copies within one task stay
 
 
-def test_one_image_under_two_labels_is_refused_or_kept():
-    other = named("two", [2, 9], [0, 1], ["cat", "owl"])
-    with pytest.raises(DataError, match=r"'dog' in 'one' \(shade 2\), and 'cat' in 'two' .*conflicts='keep'"):
-        join_tasks([CATS, other], classes="merge")
-    kept = join_tasks([CATS, other], classes="merge", conflicts="keep")
-    assert len(kept) == 5
-    assert any("different labels: 1 groups" in text for text in kept.warnings)
+def test_one_image_under_two_labels_is_refused():
+    with pytest.raises(DataError, match=r"'dog' in 'one' \(shade 2\), and 'cat' in 'two' .*subset"):
+        join_tasks([CATS, named("two", [2, 9], [0, 1], ["cat", "owl"])], classes="merge")
 
 
 def test_attributes_are_joined_by_name():
@@ -395,7 +381,7 @@ def test_attributes_are_joined_by_name():
     assert (union.classes, union.targets.tolist()) == (("red", "wet"), [[0, 1], [1, 1], [1, 0], [0, 1]])
     with pytest.raises(DataError, match=r"'red' in 'one' \(shade 3\), and 'wet' in 'two'"):
         join_tasks([one, named("two", [3, 4], [[1, 0], [0, 1]], ["wet", "red"])], classes="merge")
-    with pytest.raises(UsageError, match=r"same attributes.*only some have 'dry', 'wet'"):
+    with pytest.raises(UsageError, match=r"same attributes.*only some have 'wet', 'dry'"):
         join_tasks([one, named("two", [5, 6], [[0, 1], [1, 0]], ["red", "dry"])], classes="merge")
     with pytest.raises(UsageError, match="classes='apart' makes them all different"):
         join_tasks([one, two], classes="apart")
@@ -408,9 +394,7 @@ def test_what_cannot_be_joined_is_refused():
         join_tasks([CATS])
     with pytest.raises(UsageError, match="classes='mix'"):
         join_tasks([CATS, DOGS], classes="mix")
-    with pytest.raises(UsageError, match="conflicts='ignore'"):
-        join_tasks([CATS, DOGS], classes="merge", conflicts="ignore")
-    with pytest.raises(UsageError, match=r"several classes called 'x'"):
+    with pytest.raises(UsageError, match=r"several classes of one name, among 'x'"):
         join_tasks([named("one", [1, 2], [0, 1], ["x", "x"]), DOGS], classes="merge")
-    with pytest.raises(UsageError, match=r"'one', 'one' have equal names.*Rename"):
+    with pytest.raises(UsageError, match=r"'one', 'one': they have equal names.*Rename"):
         join_tasks([CATS, named("one", [7, 8], [0, 1], ["cat", "owl"])], classes="apart")

@@ -1,4 +1,4 @@
-"""A published dataset by its own annotation files: every task in it, and no image opened before one is asked for.
+"""A published dataset by its own annotation files: every task in it, and no image opened before a task is read.
 
 A reader (`read_inaturalist`, ...) parses the annotations into a `Catalog`; a task is read from it by name. Only then
 are its files read, hashed and decoded, as those of any folder are. Draws are seeded, and the same whatever else was
@@ -7,22 +7,19 @@ drawn before; a draw of 2,000 images contains the draw of 500 with the same seed
 
 import json
 import os
-import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, NothingToTellError, UsageError
-from task2vec.progress import track
-from task2vec.tasks.images import inspect_files
+from task2vec.tasks.images import inspect_images, open_files
 from task2vec.tasks.subsets import make_rng
-from task2vec.tasks.task import Task, count_images, make_file_task, quote
+from task2vec.tasks.task import Task, count_images, make_task, quote
 from task2vec.tasks.taxonomy import Taxonomy
 
 ATTRIBUTE, ATTRIBUTE_GROUP = "attribute", "attribute group"
@@ -35,6 +32,8 @@ _SIGNS = {
     "imaterialist": ("iMat_fashion_2018_label_map_228.csv",),
     "deepfashion": ("Anno/list_attr_img.txt", "Anno_coarse/list_attr_img.txt"),
 }
+# The positive and the negative images that every attribute of a draw should have.
+LEAST = 10
 # Two datasets have a train.json; a field of their images distinguishes them.
 _FIELDS = {"inaturalist": b'"file_name"', "imaterialist": b'"imageId"'}
 
@@ -110,45 +109,29 @@ class Splits:
 
 
 @dataclass(frozen=True, eq=False)
-class ClassTable:
-    """One class per image: (images,) `numbers`, each the place of the class in `names`."""
-
-    numbers: np.ndarray
-    names: tuple[str, ...]
-
-    def __len__(self) -> int:
-        """The number of images."""
-        return len(self.numbers)
-
-    def select(self, definition: TaskDefinition, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those of the rows that belong to the definition, and their labels."""
-        place = np.full(len(self.names), -1, np.int64)
-        place[list(definition.members)] = np.arange(len(definition.members))
-        labels = place[self.numbers[rows]]
-        return rows[labels >= 0], labels[labels >= 0]
-
-
-@dataclass(frozen=True, eq=False)
-class AttributeTable:
-    """Many attributes per image.
+class LabelTable:
+    """The labels of all images: one class each, or many attributes.
 
     Attributes:
-        values: (images, attributes) int8: 1 positive, 0 negative, -1 unknown.
-        names: The attributes.
+        values: (images,) the place of each image's class in `names`; or (images, attributes) int8: 1 positive, 0
+            negative, -1 unknown.
+        names: The classes or attributes.
         groups: What each attribute belongs to, such as "color"; "" for nothing.
     """
 
     values: np.ndarray
     names: tuple[str, ...]
-    groups: tuple[str, ...]
-
-    def __len__(self) -> int:
-        """The number of images."""
-        return len(self.values)
+    groups: tuple[str, ...] = ()
 
     def select(self, definition: TaskDefinition, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those of the rows for which all attributes of the definition are known, and their labels."""
-        values = self.values[rows[:, None], list(definition.members)]
+        """The rows that belong to the definition (all of its attributes are known), and their labels."""
+        members = list(definition.members)
+        if self.values.ndim == 1:
+            place = np.full(len(self.names), -1, np.int64)
+            place[members] = np.arange(len(members))
+            labels = place[self.values[rows]]
+            return rows[labels >= 0], labels[labels >= 0]
+        values = self.values[rows[:, None], members]
         is_known = (values >= 0).all(axis=1)
         labels = values[is_known].astype(np.uint8) if definition.is_multilabel else values[is_known, 0].astype(np.int64)
         return rows[is_known], labels
@@ -172,7 +155,7 @@ class Catalog:
     Example:
         >>> import tempfile
         >>> from PIL import Image
-        >>> table = AttributeTable(np.array([[1], [0], [1], [0]], np.int8), ("red",), ("color",))
+        >>> table = LabelTable(np.array([[1], [0], [1], [0]], np.int8), ("red",), ("color",))
         >>> splits = Splits(np.array([0, 0, 0, 1], np.uint8), ("train", "val"))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     paths = [f"{number}.png" for number in range(4)]
@@ -191,7 +174,7 @@ class Catalog:
     root: Path
     paths: Sequence[str]
     splits: Splits
-    tables: Mapping[str, ClassTable | AttributeTable]
+    tables: Mapping[str, LabelTable]
     definitions: tuple[TaskDefinition, ...]
     sources: tuple[str, ...] = ()
     taxonomy: Taxonomy | None = None
@@ -200,25 +183,13 @@ class Catalog:
     def __post_init__(self):
         """Refuse parts that do not fit each other, so that no reader can shift a label."""
         object.__setattr__(self, "root", Path(os.path.realpath(self.root)))
-        lengths = {"paths": len(self.paths), "splits": len(self.splits.codes)}
-        lengths |= {f"table {name!r}": len(table) for name, table in self.tables.items()}
-        twice = [pair for pair, times in Counter((one.kind, one.name) for one in self.definitions).items() if times > 1]
-        if len(set(lengths.values())) > 1:
-            wrong = f"its parts have different lengths ({lengths}), so labels would be shifted"
-        elif (self.splits.codes >= len(self.splits.names)).any():
-            wrong = f"an image has a split code outside of {list(self.splits.names)}"
-        elif twice:
-            wrong = f"two tasks are called {twice[0]}"
-        else:
-            lost = [one for one in self.definitions if not self._has_members(one)]
-            if not lost:
-                return
-            wrong = f"{lost[0]} has classes that the table {lost[0].table!r} does not have"
-        raise DataError(f"{self.name}: {wrong}. Correct the reader, or use the published files.")
-
-    def _has_members(self, one: TaskDefinition) -> bool:
-        table = self.tables.get(one.table)
-        return table is not None and all(0 <= number < len(table.names) for number in one.members)
+        lengths = [len(self.paths), len(self.splits.codes), *(len(table.values) for table in self.tables.values())]
+        if len(set(lengths)) > 1:
+            raise damaged(self.name, f"its paths, splits and tables have different lengths ({lengths})")
+        for what, names in (("path", self.paths), ("task", [(one.kind, one.name) for one in self.definitions])):
+            if len(set(names)) < len(names):
+                twice, times = Counter(names).most_common(1)[0]
+                raise damaged(", ".join(self.sources) or self.name, f"it has the {what} {twice!r} {times} times")
 
     def __len__(self) -> int:
         """The number of images."""
@@ -276,33 +247,11 @@ class Catalog:
         split: str | None = None,
         images: int | None = None,
         seed: int = 0,
-        least: int = 10,
         allow_bad: bool = False,
-        num_workers: int | None = None,
-        progress: bool = False,
     ) -> Task:
-        """One task, with its images read, hashed and decoded once.
-
-        Args:
-            name: The name of a definition, or the definition.
-            kind: The kind of task, where several have the name.
-            split: The images of one split, such as "train"; of all if not given.
-            images: Draw that many without replacement, each class its equal share as far as it has images; of a group
-                of attributes as `tasks` does. All if not given.
-            seed: Another seed draws other images.
-            least: For a group of attributes: the positive and negative images that each should have.
-            allow_bad: Go on when more than 5 % of the images cannot be read.
-            num_workers: Threads that decode; chosen from the number of processors if not given. The task is the same.
-            progress: Show a progress bar when reading takes longer than two seconds.
-
-        Raises:
-            BadImagesError: More than 5 % of the images cannot be read, and `allow_bad` is false.
-            DataError: Fewer than two classes have images in the split.
-            UsageError: There is no such task or split.
-        """
-        definition, draw = self.find(name, kind), _Draw(images, seed, least, split)
-        choice = self._choose(definition, self.splits.rows(split), draw)
-        return self._read([choice], draw, allow_bad, num_workers, progress)[0]
+        """One task, by its name or definition; the arguments are those of `tasks`."""
+        options = {"split": split, "images": images, "seed": seed, "allow_bad": allow_bad}
+        return self.tasks([self.find(name, kind)], **options)[0]
 
     def tasks(
         self,
@@ -312,103 +261,79 @@ class Catalog:
         split: str | None = None,
         images: int | None = None,
         seed: int = 0,
-        least: int = 10,
         allow_bad: bool = False,
         num_workers: int | None = None,
         progress: bool = False,
     ) -> list[Task]:
         """Several tasks; a file that they share is read, hashed and decoded once.
 
-        Tasks by class are drawn one by one, `images` for each. Tasks by attribute share one draw of `images`, so that
-        all of them can be embedded in the same passes: every attribute, the rarest first, gets up to `least` positive
-        and `least` negative images, and random ones fill the rest. The task of an attribute then consists of the drawn
-        images for which it is known.
+        Tasks by class are drawn one by one, `images` for each, every class its equal share as far as it has images.
+        Tasks by attribute share one draw of `images`, so that all of them can be embedded in the same passes: every
+        attribute, the rarest first, gets up to 10 positive and 10 negative images, and random ones fill the rest. The
+        task of an attribute then consists of the drawn images for which it is known.
 
         Args:
             names: Names or definitions; all of the kind if not given.
-            kind: The kind of tasks; needed where `names` are not given and there are several kinds.
-            split: As for `task`.
-            images: As for `task`, but one draw for all attributes.
-            seed: As for `task`.
-            least: The positive and negative images that every attribute should have in the common draw.
-            allow_bad: As for `task`.
-            num_workers: As for `task`.
-            progress: As for `task`.
+            kind: The kind of tasks; needed where several have a name, or where `names` are not given.
+            split: The images of one split, such as "train"; of all if not given.
+            images: Draw that many without replacement; all if not given.
+            seed: Another seed draws other images.
+            allow_bad: Go on when more than 5 % of the images cannot be read.
+            num_workers: Threads that decode; chosen from the number of processors if not given. The tasks are the same.
+            progress: Show a progress bar when reading takes longer than two seconds.
 
         Raises:
             BadImagesError: More than 5 % of the images of some task cannot be read, and `allow_bad` is false; all such
                 tasks are named, and no task is returned.
             NothingToTellError: Some of the tasks have fewer than two classes in the split or draw; all of them are
                 named, and it holds their definitions.
+            UsageError: There is no such task or split.
         """
         if isinstance(names, str):
             raise UsageError(f"one name, {names!r}, was given where a list is expected. Pass [{names!r}], or use task.")
         if names is None and kind is None and len(self.kinds) > 1:
             raise UsageError(f"{self.name} has tasks of several kinds. Choose one (kind=, --kind): {list(self.kinds)}.")
+        if images is not None and images < 2:
+            raise UsageError(f"images={images} (--max-images) must be 2 or more.")
         if names is None:
             definitions = list(self.definitions if kind is None else self.of_kind(kind))
         else:
             definitions = [self.find(name, kind) for name in names]
-        rows, draw = self.splits.rows(split), _Draw(images, seed, least, split)
-        choices: dict[TaskDefinition, _Choice] = {}
-        for name, table in self.tables.items():
-            here = [one for one in definitions if one.table == name]
-            if isinstance(table, AttributeTable) and here:
-                common = _draw_common(table, here, rows, draw)
-                choices |= {one: (one, *table.select(one, common)) for one in here}
-            else:
-                choices |= {one: self._choose(one, rows, draw) for one in here}
-        return self._read([choices[one] for one in definitions], draw, allow_bad, num_workers, progress)
-
-    def _choose(self, definition: TaskDefinition, among: np.ndarray, draw: "_Draw") -> "_Choice":
-        """The rows and labels of a task, drawn for it alone."""
-        table = self.tables[definition.table]
-        rows, labels = table.select(definition, among)
-        if draw.images is None or not len(rows):
-            return definition, rows, labels
-        if definition.is_multilabel and isinstance(table, AttributeTable):
-            return (definition, *table.select(definition, _draw_common(table, [definition], rows, draw)))
-        rng = make_rng(draw.seed, f"{definition.table}/{definition.kind}/{definition.name}")
-        chosen = draw_by_class(labels, draw.images, rng)
-        return definition, rows[chosen], labels[chosen]
-
-    def _read(
-        self, choices: Sequence["_Choice"], draw: "_Draw", allow_bad: bool, num_workers: int | None, progress: bool
-    ) -> list[Task]:
-        """The tasks of rows and labels; every file is read once."""
-        settled = [_drop_empty(*choice) for choice in choices]
-        lacking = tuple(choice[0] for choice, one in zip(choices, settled, strict=True) if one is None)
+        choices = self._draw(definitions, self.splits.rows(split), images, seed)
+        settled = [_drop_empty(one, labels) for one, (_, labels) in zip(definitions, choices, strict=True)]
+        lacking = tuple(one for one, part in zip(definitions, settled, strict=True) if part is None)
         if lacking:
-            where = f"split {draw.split!r}" if draw.split else "the images drawn"
+            where = f"split {split!r}" if split else "the images drawn"
             raise NothingToTellError(
                 f"{self.name}: {len(lacking)} of {len(choices)} tasks have fewer than two classes with images in "
                 f"{where} ({quote([one.name for one in lacking])}). Leave them out, or use more images or another "
                 "split (`task2vec tasks`, or a definition's counts and positives, show how many there are).",
                 lacking,
             )
-        rows = np.unique(np.concatenate([choice[1] for choice in choices])) if choices else np.zeros(0, np.int64)
+        rows = np.unique(np.concatenate([own for own, _ in choices])) if choices else np.zeros(0, np.int64)
         paths = [self.paths[row] for row in rows.tolist()]
-        outcomes = inspect_files(self.root, paths, name=self.name, num_workers=num_workers, progress=progress)
-        source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), draw.describe())))
+        files = open_files(self.root, paths)
+        outcomes = inspect_images(files, name=self.name, num_workers=num_workers, progress=progress)
+        drawn = "" if images is None else f"up to {images} images drawn by seed {seed}"
+        how = ", ".join(filter(None, (split and f"split {split}", drawn)))
+        source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), how)))
         tasks, failed = [], {}
-        for (definition, own, _), (labels, classes, warnings) in zip(choices, filter(None, settled), strict=True):
+        for one, (own, _), (labels, classes, warnings) in zip(definitions, choices, filter(None, settled), strict=True):
             places = np.searchsorted(rows, own).tolist()
             try:
-                task = make_file_task(
-                    self.root,
-                    [paths[place] for place in places],
+                task = make_task(
+                    open_files(self.root, [paths[place] for place in places]),
                     labels,
                     [outcomes[place] for place in places],
                     classes=classes,
-                    name=self.name_task(definition.name, draw.split),
+                    name=self.name_task(one.name, split),
                     source=source,
                     allow_bad=allow_bad,
                     warnings=warnings,
                 )
-            except BadImagesError as error:
-                failed[definition.name] = error
-            else:
                 tasks.append(task)
+            except BadImagesError as error:
+                failed[one.name] = error
         if failed:
             name, first = next(iter(failed.items()))
             if len(choices) == 1:
@@ -421,47 +346,25 @@ class Catalog:
             )
         return tasks
 
-
-# --- draws -----------------------------------------------------------------------------------------------------------
-
-_Choice = tuple[TaskDefinition, np.ndarray, np.ndarray]
-
-
-@dataclass(frozen=True)
-class _Draw:
-    """How many images (None for all), by which seed, how many of each value of an attribute, and of which split."""
-
-    images: int | None
-    seed: int
-    least: int
-    split: str | None
-
-    def __post_init__(self):
-        for name, value, fewest in (("images", self.images, 2), ("least", self.least, 0)):
-            is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if value is not None and (not is_integer or value < fewest):
-                option = " (--max-images)" if name == "images" else ""
-                raise UsageError(f"{name}={value!r}{option} must be an integer, {fewest} or more.")
-
-    def describe(self) -> str:
-        """How it differs from all images, for the source of a task."""
-        drawn = "" if self.images is None else f"up to {self.images} images drawn by seed {self.seed}"
-        return ", ".join(filter(None, (self.split and f"split {self.split}", drawn)))
-
-
-def _draw_common(
-    table: AttributeTable, definitions: Sequence[TaskDefinition], rows: np.ndarray, draw: _Draw
-) -> np.ndarray:
-    """The rows that tasks of one table of attributes share."""
-    if draw.images is None:
-        return rows
-    shuffled = rows[make_rng(draw.seed, f"{definitions[0].table}/attributes").permutation(len(rows))]
-    values = table.values[shuffled]
-    positive, known = (np.count_nonzero(values >= least, axis=0) for least in (1, 0))
-    rarity = np.minimum(positive, known - positive)
-    numbers = sorted({number for one in definitions for number in one.members})
-    rarest_first = sorted(numbers, key=rarity.__getitem__)
-    return np.sort(shuffled[draw_for_attributes(values, rarest_first, images=draw.images, least=draw.least)])
+    def _draw(
+        self, definitions: Sequence[TaskDefinition], rows: np.ndarray, images: int | None, seed: int
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The rows and labels of every task, chosen among `rows`."""
+        common = {}
+        for name, table in self.tables.items():
+            numbers = {number for one in definitions if one.table == name for number in one.members}
+            if images is not None and table.values.ndim == 2 and numbers:
+                shuffled = rows[make_rng(seed, f"{name}/attributes").permutation(len(rows))]
+                chosen = draw_for_attributes(table.values[shuffled], sorted(numbers), images=images)
+                common[name] = np.sort(shuffled[chosen])
+        choices = []
+        for one in definitions:
+            own, labels = self.tables[one.table].select(one, common.get(one.table, rows))
+            if images is not None and one.table not in common:
+                chosen = draw_by_class(labels, images, make_rng(seed, f"{one.table}/{one.kind}/{one.name}"))
+                own, labels = own[chosen], labels[chosen]
+            choices.append((own, labels))
+        return choices
 
 
 def draw_by_class(labels: np.ndarray, images: int, rng: np.random.Generator) -> np.ndarray:
@@ -487,7 +390,7 @@ def draw_by_class(labels: np.ndarray, images: int, rng: np.random.Generator) -> 
     return np.sort(np.lexsort((turn, rank))[:images])
 
 
-def draw_for_attributes(values: np.ndarray, numbers: Sequence[int], *, images: int, least: int) -> np.ndarray:
+def draw_for_attributes(values: np.ndarray, numbers: Sequence[int], *, images: int, least: int = LEAST) -> np.ndarray:
     """A mask of images to use for all attributes, from the front; shuffle the rows of `values` before.
 
     Every attribute, the rarest first, gets up to `least` positive and `least` negative images; the first ones fill the
@@ -495,7 +398,7 @@ def draw_for_attributes(values: np.ndarray, numbers: Sequence[int], *, images: i
 
     Args:
         values: (images, attributes) 1, 0, or -1 for unknown.
-        numbers: The attributes, the rarest first.
+        numbers: The attributes to draw for.
         images: How many to choose.
         least: The positive and negative images that every attribute should have.
 
@@ -505,9 +408,10 @@ def draw_for_attributes(values: np.ndarray, numbers: Sequence[int], *, images: i
         >>> np.flatnonzero(draw_for_attributes(values, [0, 1], images=20, least=3)).tolist()
         [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 996, 997, 998]
     """
+    rarity = np.minimum((values == 1).sum(axis=0), (values == 0).sum(axis=0))
     is_chosen = np.zeros(len(values), bool)
     left = images
-    for number in numbers:
+    for number in sorted(numbers, key=rarity.__getitem__):
         for wanted in (1, 0):
             matches = values[:, number] == wanted
             lacking = min(left, least - int((matches & is_chosen).sum()))
@@ -520,7 +424,7 @@ def draw_for_attributes(values: np.ndarray, numbers: Sequence[int], *, images: i
 
 
 def _drop_empty(
-    definition: TaskDefinition, _: np.ndarray, labels: np.ndarray
+    definition: TaskDefinition, labels: np.ndarray
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]] | None:
     """Labels, classes and warnings without classes that have no image; None if fewer than two classes are left."""
     classes, is_multilabel = definition.classes, labels.ndim == 2
@@ -540,7 +444,7 @@ def _drop_empty(
 
 
 def define_by_taxon(
-    table: ClassTable, taxonomy: Taxonomy, splits: Splits, *, ranks: Sequence[str]
+    table: LabelTable, taxonomy: Taxonomy, splits: Splits, *, ranks: Sequence[str]
 ) -> tuple[TaskDefinition, ...]:
     """One task for every taxon of each rank, between its classes that have images, if they are two or more.
 
@@ -548,43 +452,40 @@ def define_by_taxon(
     taxon of the taxonomy; it distinguishes taxa of one name. Ranks that the taxonomy does not have give no task.
 
     Example:
-        >>> table = ClassTable(np.array([0, 0, 1, 1, 2, 3]), ("raven", "robin", "kiwi", "wren"))
+        >>> table = LabelTable(np.array([0, 0, 1, 1, 2, 3]), ("raven", "robin", "kiwi", "wren"))
         >>> passerine = ("Aves", "Passeriformes")
         >>> tree = {"raven": passerine, "robin": passerine, "kiwi": ("Aves", "Apterygiformes"), "wren": passerine}
         >>> splits = Splits(np.array([0, 1, 0, 1, 0, 0], np.uint8), ("train", "val"))
         >>> define_by_taxon(table, Taxonomy(("class", "order"), tree), splits, ranks=("order",))
         (TaskDefinition(Passeriformes, order, 3 classes, train 3, val 2),)
     """
-    size = len(table.names)
     images = np.stack(
-        [np.bincount(table.numbers[splits.codes == code], minlength=size) for code in range(len(splits.names))]
+        [
+            np.bincount(table.values[splits.codes == code], minlength=len(table.names))
+            for code in range(len(splits.names))
+        ]
     )
-    present = np.flatnonzero(images.sum(axis=0)).tolist()
+    present = np.flatnonzero(images.sum(axis=0))
     definitions = []
     for rank in (rank for rank in ranks if rank in taxonomy.ranks):
-        level = taxonomy.ranks.index(rank)
-        members: dict[tuple[str, ...], list[int]] = defaultdict(list)
-        for number in present:
-            lineage = taxonomy.lineages[table.names[number]]
-            if lineage[level]:
-                members[lineage[: level + 1]].append(number)
-        usable = {taxon: numbers for taxon, numbers in members.items() if len(numbers) > 1}
+        taxa = taxonomy.group([table.names[number] for number in present], rank)
+        usable = {taxon: present[places] for taxon, places in taxa.items() if taxon and len(places) > 1}
         above = [next((name for name in reversed(taxon[:-1]) if name), "") for taxon in usable]
         names = deduplicate_names([taxon[-1] for taxon in usable], above)
         found = []
         for name, group, numbers in zip(names, above, usable.values(), strict=True):
             classes = tuple(table.names[number] for number in numbers)
             counts = dict(zip(splits.names, images[:, numbers].sum(axis=1).tolist(), strict=True))
-            found.append(TaskDefinition(name, rank, classes, counts, tuple(numbers), group=group))
+            found.append(TaskDefinition(name, rank, classes, counts, tuple(numbers.tolist()), group=group))
         definitions += sorted(found, key=lambda one: (-one.counts[splits.names[0]], one.name))
     return tuple(definitions)
 
 
-def define_attributes(table: AttributeTable, splits: Splits) -> tuple[TaskDefinition, ...]:
+def define_attributes(table: LabelTable, splits: Splits) -> tuple[TaskDefinition, ...]:
     """One binary task for every attribute, in the order of the table.
 
     Example:
-        >>> table = AttributeTable(np.array([[1, 0], [0, -1], [1, 1]], np.int8), ("red", "floral"), ("", ""))
+        >>> table = LabelTable(np.array([[1, 0], [0, -1], [1, 1]], np.int8), ("red", "floral"), ("", ""))
         >>> red, floral = define_attributes(table, Splits(np.array([0, 0, 1], np.uint8), ("train", "val")))
         >>> red.classes, dict(floral.counts), dict(floral.positives)
         (('not red', 'red'), {'train': 1, 'val': 1}, {'train': 0, 'val': 1})
@@ -605,12 +506,12 @@ def define_attributes(table: AttributeTable, splits: Splits) -> tuple[TaskDefini
     )
 
 
-def define_groups(table: AttributeTable, splits: Splits) -> tuple[TaskDefinition, ...]:
+def define_groups(table: LabelTable, splits: Splits) -> tuple[TaskDefinition, ...]:
     """One multi-label task for every named group of attributes, over the images for which all of them are known.
 
     Example:
         >>> values = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 0]], np.int8)
-        >>> table = AttributeTable(values, ("red", "blue", "floral"), groups=("color", "color", "pattern"))
+        >>> table = LabelTable(values, ("red", "blue", "floral"), groups=("color", "color", "pattern"))
         >>> splits = Splits(np.zeros(3, np.uint8), ("train",))
         >>> [(one.name, one.classes, dict(one.positives)) for one in define_groups(table, splits)]
         [('color', ('red', 'blue'), {'train': 2}), ('pattern', ('floral',), {'train': 1})]
@@ -641,92 +542,48 @@ def deduplicate_names(names: Sequence[str], marks: Iterable[object]) -> list[str
 
 # --- annotation files ------------------------------------------------------------------------------------------------
 
-# Characters of the largest record: without a limit, one missing quote would load the whole file.
-MAX_RECORD = 1 << 20
-_BLANKS = re.compile(r"[ \t\r\n]*")
-
 
 def damaged(where: object, what: str) -> DataError:
     """The error for an annotation file that is not as published."""
     return DataError(f"{where}: {what}, so labels would be wrong or missing. Use the published file, unchanged.")
 
 
-def read_records(file: Path, keys: Sequence[str], *, progress: bool = False) -> Iterator[tuple[str, int, dict]]:
-    """Every record of the arrays `keys` of a JSON object, as (key, number from 0, record), in the order of the file.
+def read_lines(place: Path) -> Iterator[tuple[str, str]]:
+    """The place and the text of every line that is not blank."""
+    try:
+        with place.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield f"{place}, line {number}", line
+    except (OSError, UnicodeDecodeError) as error:
+        raise damaged(place, f"it cannot be read ({error})") from error
 
-    A file like {"info": {...}, "images": [{...}, ...], "annotations": [...]} is decoded record by record: the largest
-    has more than a gigabyte, of which `json.load` would make several.
+
+def read_json(file: Path) -> Any:
+    """The content of a JSON file."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(file, f"it cannot be read as JSON ({error})") from None
+
+
+def read_records(file: Path, *keys: str) -> list[list[dict]]:
+    """The lists of records under the keys of a JSON object.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = Path(folder, "train.json")
         ...     _ = file.write_text('{"info": {"year": 2018}, "images": [{"id": 7}, {"id": 9}]}')
-        ...     list(read_records(file, ["images"]))
-        [('images', 0, {'id': 7}), ('images', 1, {'id': 9})]
+        ...     read_records(file, "images")
+        [[{'id': 7}, {'id': 9}]]
     """
-    decoder = json.JSONDecoder()
-    text, at, key, number = "", 0, "", 0
-    seen: list[str] = []
-
-    def peek() -> str:
-        """The next character that is not blank, behind which a whole record is in memory; "" at the end."""
-        nonlocal text, at
-        at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
-        while len(text) - at < MAX_RECORD and (chunk := next(chunks, "")):
-            text, at = text[at:] + chunk, 0
-            at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
-        return text[at : at + 1]
-
-    def expect(mark: str) -> None:
-        nonlocal at
-        if peek() != mark:
-            raise ValueError(f"{peek()!r} where {mark!r} is expected")
-        at += 1
-
-    def decode() -> Any:
-        nonlocal at
-        peek()
-        found, at = decoder.raw_decode(text, at)
-        return found
-
-    try:
-        with file.open(encoding="utf-8-sig") as source:
-            total = -(-file.stat().st_size // (4 * MAX_RECORD))
-            chunks = iter(partial(source.read, 4 * MAX_RECORD), "")
-            chunks = track(chunks, total, what=f"reading {file.name} (4 MB)", progress=progress)
-            expect("{")
-            while peek() != "}":
-                if seen:
-                    expect(",")
-                key, number = decode(), 0
-                expect(":")
-                if key in seen or (key in keys and peek() != "["):
-                    raise ValueError("the key occurs twice, or is no list")
-                seen.append(key)
-                if peek() != "[":
-                    decode()
-                    continue
-                expect("[")
-                while peek() != "]":
-                    if number:
-                        expect(",")
-                    record = decode()
-                    if key in keys:
-                        if not isinstance(record, dict):
-                            raise ValueError("it has no fields")
-                        yield key, number, record
-                    number += 1
-                expect("]")
-            expect("}")
-            if peek():
-                raise ValueError("more text after the end")
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error) or "nested too deeply"
-        raise damaged(f"{file}, {key!r}, record {number}", f"it is damaged or not JSON of records ({reason})") from None
-    missing = [key for key in keys if key not in seen]
-    if missing:
-        raise damaged(file, f"it has no {quote(missing)}, only {quote(seen, 20)}")
+    content = read_json(file)
+    for key in keys:
+        records = content.get(key) if isinstance(content, dict) else None
+        if not records or not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+            raise damaged(file, f"it has no list of records under {key!r}")
+    return [content[key] for key in keys]
 
 
 def take_id(record: Mapping[str, object], name: str, where: str) -> int:
@@ -744,28 +601,29 @@ def take_id(record: Mapping[str, object], name: str, where: str) -> int:
     return value
 
 
-def match_annotations(file: Path, image_ids: Sequence[int], annotated_ids: Sequence[int]) -> np.ndarray:
-    """For every annotation the row of its image; every image must have one annotation, and vice versa.
+def number_ids(file: Path, key: str, records: Iterable[Mapping[str, object]], name: str) -> dict[int, int]:
+    """The number of the record that has each id; an id that occurs twice is refused."""
+    numbers: dict[int, int] = {}
+    for number, record in enumerate(records):
+        where = f"{file}, {key}, record {number}"
+        value = take_id(record, name, where)
+        if numbers.setdefault(value, number) != number:
+            raise damaged(where, f"the {name} {value} is that of record {numbers[value]} too")
+    return numbers
+
+
+def match_annotations(file: Path, images: dict[int, int], annotations: dict[int, int]) -> np.ndarray:
+    """For every annotation the row of its image, given the numbers of both by image id; every image must have one.
 
     Example:
-        >>> match_annotations(Path("train.json"), [30, 4, 12], [12, 30, 4]).tolist()
+        >>> match_annotations(Path("train.json"), {30: 0, 4: 1, 12: 2}, {12: 0, 30: 1, 4: 2}).tolist()
         [2, 0, 1]
     """
-    rows: dict[int, int] = {}
-    for record, key in enumerate(image_ids):
-        if rows.setdefault(key, record) != record:
-            raise damaged(f"{file}, images, record {record}", f"the id {key} is that of record {rows[key]} too")
-    labelled: dict[int, int] = {}
-    for record, key in enumerate(annotated_ids):
-        where = f"{file}, annotations, record {record}"
-        if key not in rows:
-            raise damaged(where, f"the image id {key} has no entry in images")
-        if labelled.setdefault(key, record) != record:
-            raise damaged(where, f"the image {key} is labelled in record {labelled[key]} too")
-    missing = next((key for key in rows if key not in labelled), None)
-    if missing is not None:
-        raise damaged(f"{file}, images, record {rows[missing]}", f"the image {missing} has no annotation")
-    return np.fromiter((rows[key] for key in annotated_ids), np.int64, len(annotated_ids))
+    for key in sorted(images.keys() ^ annotations.keys()):
+        here, there = ("images", "annotations") if key in images else ("annotations", "images")
+        number = images[key] if key in images else annotations[key]
+        raise damaged(f"{file}, {here}, record {number}", f"the image id {key} has no entry in {there}")
+    return np.fromiter((images[key] for key in annotations), np.int64, len(annotations))
 
 
 def check_path(path: object, where: str) -> str:
@@ -785,12 +643,6 @@ def check_path(path: object, where: str) -> str:
         if not (is_absolute or climbs or is_odd):
             return path
     raise damaged(where, f"{path!r} is not a path below the dataset's folder")
-
-
-def find_repeated(paths: Sequence[str]) -> tuple[int, int] | None:
-    """The rows of the first path that occurs a second time, or None."""
-    rows: dict[str, int] = {}
-    return next(((first, row) for row, path in enumerate(paths) if (first := rows.setdefault(path, row)) != row), None)
 
 
 # --- layouts ---------------------------------------------------------------------------------------------------------
@@ -857,11 +709,9 @@ def read_catalog(
     if layout == "deepfashion":
         return deepfashion.read_deepfashion(root, progress=progress)
     if layout == "imaterialist":
-        return imaterialist.read_imaterialist(root, labels=labels, progress=progress)
+        return imaterialist.read_imaterialist(root, labels=labels)
     if layout == "inaturalist":
-        others = ("train.json", *_SIGNS[layout][:3])
-        is_mini = (root / "train_mini.json").is_file() and not any((root / name).is_file() for name in others)
-        return inaturalist.read_inaturalist(root, mini=is_mini, progress=progress)
+        return inaturalist.read_inaturalist(root)
     if layout is not None:
         raise UsageError(f"there is no layout {layout!r}. Choose one of {', '.join(LAYOUTS)}.")
     wrong = "has no files of a known dataset" if root.is_dir() else "is not a folder"

@@ -18,16 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.catalog import (
-    Catalog,
-    ClassTable,
-    Splits,
-    TaskDefinition,
-    check_path,
-    damaged,
-    define_by_taxon,
-    find_repeated,
-)
+from task2vec.tasks.catalog import Catalog, LabelTable, Splits, check_path, damaged, define_by_taxon, read_lines
 from task2vec.tasks.task import quote
 from task2vec.tasks.taxonomy import Taxonomy
 
@@ -37,9 +28,9 @@ RANKS = ("order", "family")
 ABOVE = {"kingdom": "Animalia", "phylum": "Chordata", "class": "Aves"}
 # The columns of the table of orders and families, by taxonomy.
 COLUMNS = {"traditional": ("order", "family"), "paper": ("order_paper", "family_paper")}
-DIVIDED = "Passeriformes"
 
-_Numbered = dict[str, tuple[int, str]]
+# By number, the place and the text of a line.
+_Numbered = dict[str, tuple[str, str]]
 
 
 def read_cub200(folder: str | os.PathLike[str], *, taxonomy: str = "traditional") -> Catalog:
@@ -82,27 +73,20 @@ def read_cub200(folder: str | os.PathLike[str], *, taxonomy: str = "traditional"
     places = [root / name for name in FILES]
     images, labels, parts, classes = map(_read_numbered, places)
     for place, entries in ((places[1], labels), (places[2], parts)):
-        alone = [number for number in images if number not in entries]
-        alone += [number for number in entries if number not in images]
-        if alone:
-            raise damaged(place, f"image {alone[0]} is not both here and in {FILES[0]} ({len(alone)} such images)")
+        if alone := images.keys() ^ entries.keys():
+            raise damaged(place, f"image {min(alone)} is not both here and in {FILES[0]} ({len(alone)} such images)")
     names = tuple(name for _, name in classes.values())
-    tree = _read_taxonomy(places[3], classes, COLUMNS[taxonomy])
-    numbers = _look_up(places[1], labels, images, list(classes))
-    paths = [f"images/{check_path(path, f'{places[0]}, line {line}')}" for line, path in images.values()]
-    lines = [line for line, _ in images.values()]
-    if repeated := find_repeated(paths):
-        first, second = (lines[row] for row in repeated)
-        raise damaged(f"{places[0]}, line {second}", f"{paths[repeated[1]]!r} is in line {first} too")
-    for line, path, number in zip(lines, paths, numbers.tolist(), strict=True):
-        if path.split("/")[1] != names[number]:
-            raise damaged(f"{places[0]}, line {line}", f"{path!r} is not in the folder of its class {names[number]!r}")
-    table = ClassTable(numbers, names)
-    splits = Splits(_look_up(places[2], parts, images, ["1", "0"]), ("train", "test"))
+    tree = _read_taxonomy(classes, COLUMNS[taxonomy])
+    numbers = _look_up(labels, images, list(classes))
+    for (where, path), number in zip(images.values(), numbers.tolist(), strict=True):
+        if check_path(path, where).split("/")[0] != names[number]:
+            raise damaged(where, f"{path!r} is not in the folder of its class {names[number]!r}")
+    table = LabelTable(numbers, names)
+    splits = Splits(_look_up(parts, images, ["1", "0"]), ("train", "test"))
     return Catalog(
         name="cub200" if taxonomy == "traditional" else f"cub200-{taxonomy}",
         root=root,
-        paths=paths,
+        paths=[f"images/{path}" for _, path in images.values()],
         splits=splits,
         tables={"labels": table},
         definitions=define_by_taxon(table, tree, splits, ranks=RANKS),
@@ -111,50 +95,33 @@ def read_cub200(folder: str | os.PathLike[str], *, taxonomy: str = "traditional"
     )
 
 
-def paper_tasks(catalog: Catalog) -> tuple[TaskDefinition, ...]:
-    """The CUB tasks of the paper: the orders but Passeriformes, which outweighs them all, and the families of that.
-
-    With `read_cub200(folder, taxonomy="paper")` they are the paper's 25, 10 orders and 15 families; with our own
-    taxonomy 24. Three of these have other species in the two: the Cuculiformes of the paper lack the Groove-billed Ani,
-    its Emberizidae lack the Tree Sparrow, and its Passeridae, of one species in ours, have it.
-    """
-    orders = tuple(one for one in catalog.of_kind("order") if one.name != DIVIDED)
-    return orders + tuple(one for one in catalog.of_kind("family") if one.group == DIVIDED)
-
-
 def _read_numbered(place: Path) -> _Numbered:
-    """For every number of a list its line and the text beside it; a number that comes twice is refused."""
-    try:
-        text = place.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise damaged(place, f"it cannot be read ({error})") from error
+    """For every number of a list the place of its line and the text beside it."""
     found: _Numbered = {}
-    for line, content in enumerate(text.splitlines(), start=1):
-        number, *rest = content.split(None, 1) or [""]
-        if content.strip() and (not rest or not (number.isascii() and number.isdecimal()) or number in found):
-            again = f"number {number} is in line {found[number][0]} too" if number in found else ""
-            raise damaged(f"{place}, line {line}", again or f"{content!r} is not a number and its value")
-        if rest:
-            found[number] = (line, rest[0].rstrip())
+    for where, line in read_lines(place):
+        number, *rest = line.split(None, 1)
+        if not rest or not (number.isascii() and number.isdecimal()) or number in found:
+            raise damaged(where, f"{line.strip()!r} is not a number and its value, or the number occurs twice")
+        found[number] = (where, rest[0].rstrip())
+    if not found:
+        raise damaged(place, "it has no entries")
     return found
 
 
-def _look_up(place: Path, entries: _Numbered, images: _Numbered, words: list[str]) -> np.ndarray:
+def _look_up(entries: _Numbered, images: _Numbered, words: list[str]) -> np.ndarray:
     """(images,) the place among `words` of each image's entry."""
     codes = {word: code for code, word in enumerate(words)}
-    for line, word in entries.values():
+    for where, word in entries.values():
         if word not in codes:
-            raise damaged(f"{place}, line {line}", f"{word!r} is not one of {quote(words, 3)}")
+            raise damaged(where, f"{word!r} is not one of {quote(words, 3)}")
     return np.array([codes[entries[number][1]] for number in images], np.uint8)
 
 
-def _read_taxonomy(place: Path, classes: _Numbered, columns: tuple[str, str]) -> Taxonomy:
+def _read_taxonomy(classes: _Numbered, columns: tuple[str, str]) -> Taxonomy:
     """The order and family of every class; a class that is not in CUB-200-2011 is refused by its line."""
     with files("task2vec.tasks").joinpath("cub200_taxonomy.csv").open(encoding="utf-8") as file:
         lineages = {row["class_dir"]: tuple(row[column] for column in columns) for row in csv.DictReader(file)}
-    unknown = [(line, name) for line, name in classes.values() if name not in lineages]
-    if unknown or not classes:
-        where = f"{place}, line {unknown[0][0]}" if unknown else place
-        raise damaged(where, f"{unknown[0][1] if unknown else 'nothing'!r} is no class of CUB-200-2011")
-    tree = {name: (*ABOVE.values(), *lineages[name]) for _, name in classes.values()}
-    return Taxonomy((*ABOVE, *RANKS), tree)
+    for where, name in classes.values():
+        if name not in lineages:
+            raise damaged(where, f"{name!r} is no class of CUB-200-2011")
+    return Taxonomy((*ABOVE, *RANKS), {name: (*ABOVE.values(), *lineages[name]) for _, name in classes.values()})

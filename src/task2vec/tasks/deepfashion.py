@@ -15,9 +15,8 @@ import numpy as np
 from task2vec.errors import DataError
 from task2vec.progress import track
 from task2vec.tasks.catalog import (
-    AttributeTable,
     Catalog,
-    ClassTable,
+    LabelTable,
     Splits,
     TaskDefinition,
     check_path,
@@ -25,6 +24,7 @@ from task2vec.tasks.catalog import (
     deduplicate_names,
     define_attributes,
     define_groups,
+    read_lines,
 )
 
 ATTRIBUTE_TYPES = {"1": "texture", "2": "fabric", "3": "shape", "4": "part", "5": "style"}
@@ -86,8 +86,8 @@ def read_deepfashion(folder: str | os.PathLike[str], *, progress: bool = False) 
     # The file counts categories from 1.
     numbers = _read_column(places[3], rows, {str(number + 1): number for number in range(len(categories))})
     codes = _read_column(places[4], rows, {name: code for code, name in enumerate(SPLITS)})
-    splits, kinds = Splits(codes.astype(np.uint8), SPLITS), ClassTable(numbers, tuple(categories))
-    table = AttributeTable(values, tuple(names), tuple(types))
+    splits, kinds = Splits(codes.astype(np.uint8), SPLITS), LabelTable(numbers, tuple(categories))
+    table = LabelTable(values, tuple(names), tuple(types))
     definitions = [*define_attributes(table, splits), *define_groups(table, splits)]
     for body in CATEGORY_TYPES.values():
         members = tuple(number for number in np.unique(numbers).tolist() if bodies[number] == body)
@@ -108,29 +108,22 @@ def read_deepfashion(folder: str | os.PathLike[str], *, progress: bool = False) 
     )
 
 
-def _read_lines(place: Path) -> Iterator[tuple[int, str]]:
-    """Line number and text of every entry; the first line has their number, the second is a header."""
-    try:
-        with place.open(encoding="utf-8-sig") as file:
-            word, found = file.readline().strip(), 0
-            if not (word.isascii() and word.isdecimal() and len(word) < 19):
-                raise damaged(f"{place}, line 1", f"{word[:40]!r} is not the number of entries")
-            file.readline()
-            for number, line in enumerate(file, start=3):
-                if line.strip():
-                    found += 1
-                    yield number, line
-    except (OSError, UnicodeDecodeError) as error:
-        raise damaged(place, f"it cannot be read ({error})") from error
-    if found != int(word):
-        raise damaged(place, f"it has {found} entries where line 1 has {word}")
+def _read_entries(place: Path) -> Iterator[tuple[str, str]]:
+    """Place and text of every entry; the first line has their number, the second is a header."""
+    lines, found = read_lines(place), 0
+    where, count = next(lines, (str(place), ""))
+    next(lines, None)
+    for entry in lines:
+        found += 1
+        yield entry
+    if not found or count.strip() != str(found):
+        raise damaged(where, f"{count.strip()[:40]!r} is not the number of entries, {found}")
 
 
 def _read_pairs(place: Path) -> Iterator[tuple[str, str, str]]:
     """Place, name and last word of every entry; names may contain blanks."""
-    for number, line in _read_lines(place):
+    for where, line in _read_entries(place):
         name, _, word = line.strip().rpartition(" ")
-        where = f"{place}, line {number}"
         if not name:
             raise damaged(where, f"{word!r} has no value beside it")
         yield where, name.strip(), word
@@ -144,34 +137,28 @@ def _read_types(place: Path, types: dict[str, str]) -> tuple[list[str], list[str
             raise damaged(where, f"the type of {name!r} is {word!r}, not one of {', '.join(types)}")
         names.append(name)
         groups.append(types[word])
-    if not names:
-        raise damaged(place, "it has no entries")
     return deduplicate_names(names, range(1, len(names) + 1)), groups
 
 
 def _read_attributes(place: Path, n_attributes: int, progress: bool) -> tuple[list[str], np.ndarray]:
     """Paths, and (images, attributes) int8: 1 positive, 0 negative, -1 unknown. 290 million values, as published."""
-    known: dict[str, int] = {}
+    paths: list[str] = []
     content = bytearray()
     meaning = np.array([0, -1, 1], np.int8)  # of -1, 0 and 1 as published
-    lines = track(_read_lines(place), 289_222, what=f"reading {place.name}", progress=progress)
+    entries = track(_read_entries(place), 289_222, what=f"reading {place.name}", progress=progress)
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)  # how numpy reports a value that is no number
-        for number, line in lines:
-            where = f"{place}, line {number}"
+        for where, line in entries:
             path, _, text = line.partition(" ")
             try:
                 row = np.fromstring(text, dtype=np.int64, sep=" ")
             except (ValueError, DeprecationWarning):
-                row = np.full(n_attributes, 2)
-            if len(row) != n_attributes:
-                raise damaged(where, f"{len(row)} values for {n_attributes} attributes")
-            if ((row < -1) | (row > 1)).any():
-                raise damaged(where, "a value is neither 1 (positive), -1 (negative) nor 0 (unknown)")
-            if known.setdefault(check_path(path, where), number) != number:
-                raise damaged(where, f"{path!r} is in line {known[path]} too")
+                row = np.zeros(0, np.int64)
+            if len(row) != n_attributes or ((row < -1) | (row > 1)).any():
+                raise damaged(where, f"it does not have {n_attributes} values of 1, -1 or 0 (unknown)")
+            paths.append(check_path(path, where))
             content += meaning[row + 1].tobytes()
-    return list(known), np.frombuffer(content, np.int8).reshape(len(known), n_attributes)
+    return paths, np.frombuffer(content, np.int8).reshape(len(paths), n_attributes)
 
 
 def _read_column(place: Path, rows: dict[str, int], codes: dict[str, int]) -> np.ndarray:

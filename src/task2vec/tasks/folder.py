@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.images import BadImage, inspect_files
-from task2vec.tasks.task import Task, make_file_task, quote, renumber
+from task2vec.tasks.images import BadImage, inspect_images, open_files
+from task2vec.tasks.task import Task, make_task, quote, renumber
 
 # Names of image files. Those with an unsupported format are listed as bad, not ignored.
 SUPPORTED = "jpg jpeg jpe jfif mpo png apng gif bmp dib tif tiff webp ppm pgm pbm pnm pfm"
@@ -77,11 +77,11 @@ def read_folder(
         root, default_name = find_split(root, split), f"{default_name} ({split})"
     classes, paths, labels, refused, warnings = _list_root(root)
     name = default_name if name is None else name
-    return make_file_task(
-        root,
-        paths,
+    images = open_files(root, paths)
+    return make_task(
+        images,
         np.asarray(labels, dtype=np.int64),
-        inspect_files(root, paths, name=name, num_workers=num_workers, progress=progress),
+        inspect_images(images, name=name, num_workers=num_workers, progress=progress),
         classes=classes,
         name=name,
         source=str(folder) if split is None else os.path.join(folder, split),

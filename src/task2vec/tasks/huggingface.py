@@ -9,19 +9,17 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
 from task2vec.errors import DataError, DatasetNotFoundError, MissingExtraError, Task2VecError, UsageError
-from task2vec.tasks.images import MAX_FILE_BYTES, BadImage, inspect_images, load_unchanged, read_inside
+from task2vec.tasks.images import MAX_FILE_BYTES, StoredImages, inspect_images, read_inside
+from task2vec.tasks.table import encode_labels
 from task2vec.tasks.task import Task, make_task, quote, refuse_regression
-from task2vec.tasks.torch_dataset import number_classes
 
 if TYPE_CHECKING:
     import datasets
@@ -29,42 +27,10 @@ if TYPE_CHECKING:
 # Readers of the `datasets` package that give images and open nothing that could run code.
 SAFE_READERS = ("arrow", "csv", "imagefolder", "json", "parquet")
 FLOATS = ("float", "double", "decimal")
-_HUB_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHARD = re.compile(r"^(.*-)(\d{5})(-of-)(\d{5})(.*)$")
-# Rows whose bytes are fetched at a time.
+# Rows whose bytes are in memory at a time.
 _ROWS = 64
-_Labels = tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]
-
-
-@dataclass(frozen=True)
-class RowImages:
-    """The images of some rows of a dataset, which must still have the bytes that `digests` were computed from.
-
-    Rows are fetched one at a time behind a lock, since a dataset need not be thread-safe; decoding is not locked.
-    """
-
-    dataset: Any
-    column: str
-    rows: tuple[int, ...]
-    names: tuple[str, ...]
-    digests: tuple[str, ...]
-    home: Path | None
-    is_threadsafe: bool = True
-    lock: Any = field(default_factory=Lock, repr=False, compare=False)
-
-    def __len__(self) -> int:
-        """The number of images."""
-        return len(self.rows)
-
-    def load(self, index: int) -> Image.Image:
-        """The image at `index`, decoded; `DataChangedError` if its bytes changed."""
-        with self.lock:
-            cell = self.dataset[self.rows[index]][self.column]
-        return load_unchanged(partial(_read_cell, cell, self.home), self.digests[index], self.names[index])
-
-    def name(self, index: int) -> str:
-        """The row, and the path that the dataset gives for it."""
-        return self.names[index]
+_LOCK = Lock()
 
 
 def from_huggingface(
@@ -124,47 +90,44 @@ def from_huggingface(
             "Hugging Face datasets need the datasets package, and that is not installed. "
             "Run: pip install 'task2vec[hf]'"
         ) from error
-    table, default_name, home, warnings = _open(hf, dataset, split, config, download, progress)
+    table, default_name, home = _open(hf, dataset, split, config, download, progress)
     name = default_name if name is None else name
+    warnings = []
     if table.format["type"] == "custom":
         warnings.append("the dataset's transform was not applied: images are read as they are stored")
     image_column, label_columns = _find_columns(hf, table.features, image_column, label_columns)
-    labels, classes, label_warnings = _read_labels(hf, table.with_format(None), label_columns)
-    try:
-        cells = table.with_format(None).select_columns([image_column])
-        cells = cells.cast_column(image_column, hf.Image(decode=False))
-    except Exception as error:  # datasets and pyarrow raise errors of many types
-        raise DataError(
-            f"column {image_column!r} holds no images ({str(error).splitlines()[0][:200]}). Name the column of images "
-            "with image_column."
-        ) from error
-    names: list[str] = []
-    reads = _list_reads(cells, image_column, home, names)
-    outcomes = inspect_images(reads, len(cells), name=name, num_workers=num_workers, progress=progress)
-    good = tuple(row for row, outcome in enumerate(outcomes) if isinstance(outcome, str))
-    digests = tuple(outcome for outcome in outcomes if isinstance(outcome, str))
+    labels, classes, absent = _read_labels(hf, table.with_format(None), label_columns)
+    if absent:
+        warnings.append(f"classes without an item, left out: {quote(absent)}")
+    cells = table.with_format(None).select_columns([image_column])
+    cells = _attempt(lambda: cells.cast_column(image_column, hf.Image(decode=False)), f"column {image_column}")
+    images = StoredImages(partial(_read_row, cells, image_column, home), range(len(cells)), _name_rows(cells), ())
     return make_task(
-        RowImages(cells, image_column, good, tuple(names[row] for row in good), digests, home),
-        labels[list(good)],
-        digests,
+        images,
+        labels,
+        inspect_images(images, name=name, num_workers=num_workers, progress=progress),
         classes=classes,
         name=name,
         source=str(dataset) if isinstance(dataset, (str, os.PathLike)) else type(dataset).__name__,
-        bad=[outcome for outcome in outcomes if isinstance(outcome, BadImage)],
         allow_bad=allow_bad,
-        warnings=(*warnings, *label_warnings),
+        warnings=warnings,
     )
 
 
-def _list_reads(
-    table: Any, column: str, home: Path | None, names: list[str]
-) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Name and bytes of every row; the names are collected. Bytes of a few rows are in memory at a time."""
-    for start in range(0, len(table), _ROWS):
-        for row, cell in enumerate(table[start : start + _ROWS][column], start=start):
-            path = (cell or {}).get("path")
-            names.append(f"row {row} ({path})" if path else f"row {row}")
-            yield names[-1], partial(_read_cell, cell, home)
+def _name_rows(cells: Any) -> list[str]:
+    """The row of every image, and the path that the dataset gives for it."""
+    names, table = [], cells.with_format("arrow")
+    for start in range(0, len(cells), _ROWS):
+        for path in table[start : start + _ROWS].column(0).combine_chunks().field("path").to_pylist():
+            names.append(f"row {len(names)} ({path})" if path else f"row {len(names)}")
+    return names
+
+
+def _read_row(cells: Any, column: str, home: Path | None, row: int) -> bytes:
+    """The bytes of a row, fetched behind a lock, since a dataset need not be thread-safe; decoding is not locked."""
+    with _LOCK:
+        cell = cells[row][column]
+    return _read_cell(cell, home)
 
 
 def _read_cell(cell: dict[str, Any] | None, home: Path | None) -> bytes:
@@ -194,8 +157,8 @@ def _read_cell(cell: dict[str, Any] | None, home: Path | None) -> bytes:
 
 def _open(
     hf: Any, dataset: Any, split: str | None, config: str | None, download: bool, progress: bool
-) -> tuple[Any, str, Path | None, list[str]]:
-    """One split, its name, the folder that the files it names must not leave (None: any), and warnings."""
+) -> tuple[Any, str, Path | None]:
+    """One split, its name, and the folder that the files it names must not leave (None: any)."""
     if not isinstance(dataset, (str, os.PathLike)):
         if not isinstance(dataset, (hf.Dataset, hf.DatasetDict)):
             raise UsageError(
@@ -207,8 +170,8 @@ def _open(
             raise UsageError(f"config={config!r} is for paths and names; this dataset is open already. Leave it out.")
         chosen, which = _choose_split(hf, dataset, split, type(dataset).__name__)
         name = chosen.info.dataset_name or type(dataset).__name__
-        return chosen, f"{name} ({which})" if which else name, None, []
-    place, home, warnings = Path(dataset).expanduser(), None, []
+        return chosen, f"{name} ({which})" if which else name, None
+    place, home = Path(dataset).expanduser(), None
     name = os.fspath(dataset)
     with _quiet(hf, progress):
         if place.exists():
@@ -216,10 +179,8 @@ def _open(
             name = place.resolve().name if place.is_dir() else place.stem
         elif name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:  # no name on the hub
             raise DataError(f"{dataset} does not exist, so there is no dataset to read. Check the path.")
-        elif cached := _find_cached(hf, name, config):
-            found = _attempt(lambda: _open_cached(hf, cached[0]), name)
-            if len(cached) > 1:
-                warnings.append(f"versions of the dataset in the cache: {len(cached)}; the newest was read")
+        elif cached := _find_cached(name, config):
+            found = _attempt(cached.as_dataset, name)
         elif download:
             found = _attempt(lambda: hf.load_dataset(name, config), name)
         else:
@@ -229,7 +190,7 @@ def _open(
                 "Pass download=True, or a local folder."
             )
     chosen, which = _choose_split(hf, found, split, name)
-    return chosen, f"{name} ({which})" if which else name, home, warnings
+    return chosen, f"{name} ({which})" if which else name, home
 
 
 def _choose_split(hf: Any, found: Any, split: str | None, name: str) -> tuple[Any, str]:
@@ -322,41 +283,19 @@ def _find_home(place: Path) -> Path:
     return resolved
 
 
-def _find_cached(hf: Any, name: str, config: str | None) -> list[Path]:
-    """The folders of a prepared dataset in the cache, newest first, all of one configuration."""
-    from datasets.naming import camelcase_to_snakecase
+def _find_cached(name: str, config: str | None) -> Any:
+    """The builder of the newest version of a dataset in the cache; None if there is none.
 
-    owner, _, last = name.rpartition("/")
-    folder = "___".join([*([owner] if owner else []), camelcase_to_snakecase(last)])
-    root = Path(hf.config.HF_DATASETS_CACHE).expanduser() / folder
-    # Folders of the hub are named by a commit or an older, longer hash; shorter ones come from local folders.
-    found = [info.parent for info in root.glob("*/*/*/dataset_info.json") if _HUB_HASH.fullmatch(info.parent.name)]
-    configs = sorted({place.parts[-3] for place in found})
-    if config is None and len(configs) > 1:
-        raise UsageError(
-            f"'{name}' is in the cache with several configurations, and each is another dataset. "
-            f"Pass config= one of {quote(configs, 20)}."
-        )
-    chosen = [place for place in found if config in (None, place.parts[-3])]
-    return sorted(chosen, key=lambda place: place.stat().st_mtime, reverse=True)
+    `datasets` itself opens the cache this way when it is offline.
+    """
+    from datasets.packaged_modules.cache.cache import Cache
 
-
-def _open_cached(hf: Any, place: Path) -> Any:
-    """The splits of a prepared dataset: its Arrow files, in the order of their shards."""
-    info = hf.DatasetInfo.from_directory(str(place))
-    splits = {}
-    for split, facts in (info.splits or {}).items():
-        ending = re.compile(rf"-{re.escape(split)}(-\d{{5}}-of-\d{{5}})?\.arrow$")
-        files = sorted(str(file) for file in place.glob("*.arrow") if ending.search(file.name))
-        parts = [hf.Dataset.from_file(file, info=info.copy(), split=hf.NamedSplit(split)) for file in files]
-        count = sum(map(len, parts))
-        if count != facts.num_examples:
-            raise DataError(
-                f"the cache has {count} of {facts.num_examples} rows of the split {split!r} in {place}, so images are "
-                "missing. Remove that folder and download the dataset again with download=True."
-            )
-        splits[split] = hf.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
-    return hf.DatasetDict(splits)
+    try:
+        return Cache(dataset_name=name.split("/")[-1], repo_id=name, config_name=config, version="auto", hash="auto")
+    except ValueError as error:
+        if "Couldn't find cache" in str(error):
+            return None
+        raise UsageError(f"{str(error).splitlines()[0]}. Each is another dataset: pass one as config=.") from error
 
 
 def _attempt(open_it: Callable[[], Any], what: object) -> Any:
@@ -396,90 +335,65 @@ def _find_columns(
     shown = ", ".join(f"{column!r} ({str(kind)[:40]})" for column, kind in features.items())
     labels = [label_columns] if isinstance(label_columns, str) else None if label_columns is None else [*label_columns]
     named = [*([] if image_column is None else [image_column]), *(labels or [])]
-    missing = [column for column in named if column not in features]
-    if missing or len(set(named)) < len(named) or labels == []:
-        what = f"there is no column {quote(missing)}" if missing else "a column is named twice, or no label column"
-        raise UsageError(f"{what}; the columns are {shown}. Name image_column and label_columns, each once.")
     images = [column for column, kind in features.items() if isinstance(kind, hf.Image)]
-    if image_column is None and len(images) != 1:
-        what = f"several columns hold images ({quote(images)})" if images else "no column is of the type Image"
-        raise UsageError(f"{what}, so image_column is needed; the columns are {shown}. Pass image_column=...")
-    if labels is None:
-        candidates = [[column] for column, kind in features.items() if isinstance(kind, hf.ClassLabel)]
-        candidates += [[column] for column, kind in features.items() if _is_label_list(hf, kind)]
-        flags = [column for column, kind in features.items() if _is_value(hf, kind, "bool")]
-        candidates += [flags] if flags else []
+    candidates = [[column] for column, kind in features.items() if isinstance(kind, hf.ClassLabel)]
+    candidates += [[column] for column, kind in features.items() if _is_label_list(hf, kind)]
+    candidates += filter(None, [[column for column, kind in features.items() if _is_value(hf, kind, "bool")]])
+    wrong = ""
+    if missing := [column for column in named if column not in features]:
+        wrong = f"there is no column {quote(missing)}"
+    elif len(set(named)) < len(named) or labels == []:
+        wrong = "a column is named twice, or no label column"
+    elif image_column is None and len(images) != 1:
+        wrong = f"several columns hold images ({quote(images)})" if images else "no column is of the type Image"
+    elif labels is None and len(candidates) > 1:
+        wrong = f"several columns may be the labels ({'; or '.join(map(quote, candidates))})"
+    elif labels is None and not candidates:
         rest = [column for column, kind in features.items() if not isinstance(kind, hf.Image)]
-        if not candidates and len(rest) == 1 and _is_value(hf, features[rest[0]], *FLOATS):
+        if len(rest) == 1 and _is_value(hf, features[rest[0]], *FLOATS):
             refuse_regression(f"column {rest[0]!r}")
-        if not candidates:
-            raise UsageError(f"no column is of the type ClassLabel; the columns are {shown}. Pass label_columns=...")
-        if len(candidates) > 1:
-            raise UsageError(
-                f"several columns may be the labels ({'; or '.join(map(quote, candidates))}), and each makes another "
-                f"task. Pass one: label_columns={candidates[0][0]!r}."
-            )
-        labels = candidates[0]
-    return images[0] if image_column is None else image_column, labels
+        wrong = "no column is of the type ClassLabel"
+    if wrong:
+        raise UsageError(f"{wrong}; the columns are {shown}. Pass image_column= and label_columns=, each column once.")
+    return image_column or images[0], labels or candidates[0]
 
 
-def _read_labels(hf: Any, table: Any, columns: list[str]) -> _Labels:
-    """Targets, class names and warnings of the label columns of all rows."""
-    for column in columns:
-        if _is_value(hf, table.features[column], *FLOATS):
-            refuse_regression(f"column {column!r}")
+def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, Sequence[str], list[str]]:
+    """Labels and classes of the label columns of all rows, and the known classes that no row has."""
+
+    def where(column: str, row: int) -> str:
+        return f"column {column!r}, row {row}"
+
+    cells = {column: table.select_columns([column])[:][column] for column in columns}
     if len(columns) > 1:
-        return _read_binary(table, columns)
+        return (*encode_labels(cells, where), [])
     column, kind = columns[0], table.features[columns[0]]
-    is_list, is_class = _is_label_list(hf, kind), isinstance(kind, hf.ClassLabel)
-    if not (is_list or is_class or _is_value(hf, kind, "bool", "int", "uint", "string", "large_string")):
-        raise DataError(
-            f"column {column!r} is {kind}, which is no class. Pass label_columns=... with a column of class labels, "
-            "integers or text, or several of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."
-        )
-    values = table.select_columns(columns)[:][column]
-    if is_list:
-        names = kind.feature.names
-        targets = np.zeros((len(values), len(names)), dtype=np.uint8)
-        for row, numbers in enumerate(values):
-            targets[row, [_check(column, row, n, names) for n in _check(column, row, numbers)]] = 1
-        present = np.flatnonzero(targets.any(axis=0)).tolist()
-        absent = [name for number, name in enumerate(names) if number not in set(present)]
-        warnings = (f"classes without an item, left out: {quote(absent)}",) if absent and values else ()
-        return targets[:, present], tuple(names[number] for number in present), warnings
-    cells = [_check(column, row, value, kind.names if is_class else None) for row, value in enumerate(values)]
-    if is_class or _is_value(hf, kind, "bool"):
-        names = kind.names if is_class else (f"not {column}", column)
-        return number_classes(np.asarray(cells, dtype=np.int64), names, None, lambda row: f"row {row}")
-    kinds, targets = np.unique(np.array(cells, dtype=object), return_inverse=True)
-    return targets, tuple(map(str, kinds)), ()
-
-
-def _read_binary(table: Any, columns: list[str]) -> _Labels:
-    """Several columns of 0 and 1 as a multi-label task of their names."""
-    targets = np.zeros((len(table), len(columns)), dtype=np.uint8)
-    for place, column in enumerate(columns):
-        values = table.select_columns([column])[:][column]
-        for row, value in enumerate(values):
-            if value not in (0, 1) or isinstance(value, float):
-                raise DataError(
-                    f"column {column!r}, row {row}: {value!r} is not 0 or 1, as it must be with several label columns. "
-                    "For one class per image pass that column alone as label_columns."
-                )
-        targets[:, place] = values
-    return targets, tuple(columns), ()
-
-
-def _check(column: str, row: int, value: Any, names: Sequence[str] | None = None) -> Any:
-    """The value of a label cell, which must exist and, for class labels, be one of the classes."""
-    is_missing = bool(value is None or value == "" or (names is not None and value == -1))
-    if is_missing or (names is not None and value not in range(len(names))):
-        why = "is missing" if is_missing else f"is not one of the {len(names or ())} classes"
-        raise DataError(
-            f"column {column!r}, row {row}: the label {value!r} {why}. Test splits are often published without labels: "
-            "choose another split, or filter such rows out."
-        )
-    return value
+    if _is_label_list(hf, kind):
+        known = kind.feature.names
+        labels = np.zeros((len(table), len(known)), dtype=np.uint8)
+        for row, numbers in enumerate(cells[column]):
+            if numbers is None or not set(numbers) <= set(range(len(known))):
+                raise DataError(f"{where(column, row)}: {numbers!r} is no list of classes. Filter such rows out.")
+            labels[row, numbers] = 1
+        present = np.flatnonzero(labels.any(axis=0)).tolist()
+        labels, classes = labels[:, present], [known[number] for number in present]
+    else:
+        known: Sequence[str] = ()
+        if isinstance(kind, hf.ClassLabel):
+            known = kind.names
+        elif _is_value(hf, kind, "bool"):
+            known = (f"not {column}", column)
+        elif not _is_value(hf, kind, "int", "uint", "string", "large_string", *FLOATS):
+            raise DataError(
+                f"column {column!r} is {kind}, which is no class. Pass label_columns=... with a column of class "
+                "labels, integers or text, or several of 0 and 1; cast lists of class numbers to "
+                "List(ClassLabel(...))."
+            )
+        if known:
+            numbers = range(len(known))
+            cells[column] = [known[cell] if cell in numbers else None for cell in cells[column]]
+        labels, classes = encode_labels(cells, where, known=known)
+    return labels, classes, [name for name in known if name not in classes]
 
 
 def _is_value(hf: Any, kind: Any, *types: str) -> bool:

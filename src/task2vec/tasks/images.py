@@ -10,19 +10,19 @@ import os
 import stat
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from io import BytesIO
-from itertools import accumulate, islice
+from itertools import accumulate
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from task2vec.errors import BadImagesError, DataChangedError, DataError, UsageError
+from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.progress import track
 
 MAX_PIXELS = 50_000_000
@@ -32,15 +32,9 @@ MAX_BAD_SHARE = 0.05
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 # EXIF tag 0x0112: how the stored rows and columns must be rotated for the image to stand upright.
 ORIENTATION_TAG = 0x0112
-UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+_TURN = Image.Transpose
+_TURNS = (_TURN.FLIP_LEFT_RIGHT, _TURN.ROTATE_180, _TURN.FLIP_TOP_BOTTOM, _TURN.TRANSPOSE)
+UPRIGHT = dict(enumerate((*_TURNS, _TURN.ROTATE_270, _TURN.TRANSVERSE, _TURN.ROTATE_90), start=2))
 # Images passed to the threads at a time, so that a million of them do not queue in memory.
 _CHUNK = 256
 # A pipe is opened without waiting for a writer, and a link is not opened at all.
@@ -144,26 +138,45 @@ class JoinedImages:
 
 
 @dataclass(frozen=True)
-class FileImages:
-    """The images at `paths` below `root`, which must still have the bytes that `digests` were computed from."""
+class StoredImages:
+    """Images of which `read` returns the stored bytes, which must still be those that `digests` were computed from.
 
-    root: Path
-    paths: tuple[str, ...]
-    digests: tuple[str, ...]
+    Attributes:
+        read: The bytes of an image by its key: the path of a file, or the row of a table.
+        keys: What `read` is called with.
+        names: The names of the images in messages.
+        digests: SHA-256 of the bytes.
+        root: The folder that the names begin in, for messages.
+    """
+
+    read: Callable[[Any], bytes]
+    keys: Sequence[Any]
+    names: Sequence[str]
+    digests: Sequence[str]
+    root: str = ""
     is_threadsafe: bool = True
 
     def __len__(self) -> int:
-        """The number of files."""
-        return len(self.paths)
+        """The number of images."""
+        return len(self.keys)
 
     def load(self, index: int) -> Image.Image:
-        """The image at `index`, decoded; `DataChangedError` if the file changed."""
-        path = self.paths[index]
-        return load_unchanged(partial(read_inside, self.root, path), self.digests[index], str(self.root / path))
+        """The image at `index`, decoded; `DataChangedError` if its bytes changed."""
+        try:
+            data = self.read(self.keys[index])
+            reason = "" if hashlib.sha256(data).hexdigest() == self.digests[index] else "its bytes are different"
+        except DataError as error:
+            data, reason = b"", str(error)
+        if reason:
+            raise DataChangedError(
+                f"{os.path.join(self.root, self.names[index])} changed after the task was read ({reason}), so the "
+                "result would mix two states of the data. Read the task again when nothing writes to it."
+            )
+        return decode(data)
 
     def name(self, index: int) -> str:
-        """The path of the file below the root."""
-        return self.paths[index]
+        """The path of the file below the root, or the row."""
+        return self.names[index]
 
 
 def decode(data: bytes) -> Image.Image:
@@ -228,21 +241,6 @@ def _to_eight_bit_grey(image: Image.Image) -> Image.Image:
     return Image.fromarray(grey)
 
 
-def load_unchanged(read: Callable[[], bytes], digest: str, name: str) -> Image.Image:
-    """The decoded image whose bytes `read` returns; `DataChangedError` if they are not those of `digest`."""
-    try:
-        data = read()
-        reason = "" if hashlib.sha256(data).hexdigest() == digest else "its bytes are different"
-    except DataError as error:
-        data, reason = b"", str(error)
-    if reason:
-        raise DataChangedError(
-            f"{name} changed after the task was read ({reason}), so the result would mix two states of the data. "
-            "Read the task again when nothing writes to it."
-        )
-    return decode(data)
-
-
 def read_inside(root: Path, path: str) -> bytes:
     """The bytes of the regular file `path` below the resolved folder `root`; `DataError` with the reason otherwise."""
     try:
@@ -275,18 +273,22 @@ def _read_as_seen(place: Path, seen: os.stat_result) -> bytes:
     return data
 
 
-def inspect_files(
-    root: Path, paths: Sequence[str], *, name: str, num_workers: int | None, progress: bool
-) -> list[str | BadImage]:
-    """For every path, in order, the SHA-256 of a file that decodes, or the reason why it does not."""
-    reads = ((path, partial(read_inside, root, path)) for path in paths)
-    return inspect_images(reads, len(paths), name=name, num_workers=num_workers, progress=progress)
+def open_files(root: Path, paths: Sequence[str]) -> StoredImages:
+    """The images at `paths` below `root`, whose digests are not known yet."""
+    return StoredImages(partial(read_inside, root), paths, paths, (), str(root))
 
 
-def inspect_images(
-    reads: Iterable[tuple[str, Callable[[], bytes]]], total: int, *, name: str, num_workers: int | None, progress: bool
-) -> list[str | BadImage]:
-    """The outcome of every image, given as its name and a function that returns its bytes; the pixels are dropped."""
+def inspect_images(images: StoredImages, *, name: str, num_workers: int | None, progress: bool) -> list[str | BadImage]:
+    """For every image, in order, the SHA-256 of its bytes if they decode, or the reason why they do not."""
+
+    def inspect(place: int) -> str | BadImage:
+        try:
+            data = images.read(images.keys[place])
+            decode(data)
+        except DataError as error:
+            return BadImage(images.name(place), str(error))
+        return hashlib.sha256(data).hexdigest()
+
     num_workers = min(8, os.cpu_count() or 1) if num_workers is None else num_workers
     if num_workers < 1:
         raise UsageError(f"num_workers={num_workers} (--num-workers) reads nothing. Give 1 or more, or leave it out.")
@@ -294,41 +296,6 @@ def inspect_images(
     # the filters belong to the whole process, and threads would restore each other's.
     with warnings.catch_warnings(), ThreadPoolExecutor(num_workers, "task2vec-read") as pool:
         warnings.simplefilter("ignore")
-        outcomes = _map_in_chunks(pool, iter(reads))
-        return list(track(outcomes, total, what=f"reading {name}", progress=progress))
-
-
-def _map_in_chunks(
-    pool: ThreadPoolExecutor, reads: Iterator[tuple[str, Callable[[], bytes]]]
-) -> Iterator[str | BadImage]:
-    while chunk := list(islice(reads, _CHUNK)):
-        yield from pool.map(_inspect, chunk)
-
-
-def _inspect(named: tuple[str, Callable[[], bytes]]) -> str | BadImage:
-    name, read = named
-    try:
-        data = read()
-        decode(data)
-    except DataError as error:
-        return BadImage(name, str(error))
-    return hashlib.sha256(data).hexdigest()
-
-
-def refuse_if_many(bad: Sequence[BadImage], n_good: int, source: str) -> None:
-    """Raise `BadImagesError` if more than 5 % of the images are bad: the rest may not represent the task."""
-    total = len(bad) + n_good
-    if len(bad) > MAX_BAD_SHARE * total:
-        raise BadImagesError(
-            f"{source}: {len(bad)} of {total} images cannot be read, more than {MAX_BAD_SHARE:.0%}, so the rest may "
-            f"not represent the task.{format_bad(bad)} Repair or remove them, or pass allow_bad=True (--allow-bad).",
-            bad=tuple(bad),
-        )
-
-
-def format_bad(bad: Sequence[BadImage], at_most: int = 5) -> str:
-    """The first few bad images with their reasons, as the end of a message."""
-    if not bad:
-        return ""
-    shown = "; ".join(f"{item.path!r}: {item.reason}" for item in bad[:at_most])
-    return f" Bad: {shown}{f'; and {len(bad) - at_most} more' if len(bad) > at_most else ''}."
+        chunks = (range(start, min(start + _CHUNK, len(images))) for start in range(0, len(images), _CHUNK))
+        outcomes = (outcome for chunk in chunks for outcome in pool.map(inspect, chunk))
+        return list(track(outcomes, len(images), what=f"reading {name}", progress=progress))

@@ -19,7 +19,7 @@ import numpy as np
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks.images import JoinedImages, choose_images
 from task2vec.tasks.task import Task, canonical_order, find_copies, find_warnings, quote, renumber
-from task2vec.tasks.taxonomy import Taxon, Taxonomy
+from task2vec.tasks.taxonomy import Taxonomy
 
 MAX_BATCHES = 20
 _ATTEMPTS = 64
@@ -44,49 +44,44 @@ class TasksByTaxon(dict[str, Task]):
 
 def select_classes(task: Task, classes: Sequence[str | int], name: str | None) -> Task:
     """The task of some classes, by name or number; for multi-label, of some columns and all images."""
-    if isinstance(classes, (str, int)) or not hasattr(classes, "__iter__"):
+    if isinstance(classes, (str, int)):
         raise UsageError(f"select needs a list of classes and got {classes!r}. Pass [{classes!r}, ...].")
     found = [_find_class(task, kind) for kind in classes]
-    if len(set(found)) < len(found) or not found:
-        wrong = f"{quote([task.classes[n] for n in set(found) if found.count(n) > 1])} twice" if found else "none"
-        raise UsageError(f"select needs every class once, and got {wrong} of '{task.name}'. Name every class once.")
-    if not task.is_multilabel and len(found) < 2:
+    fewest = 1 if task.is_multilabel else 2
+    if len(set(found)) < max(len(found), fewest):
         raise UsageError(
-            f"select got one class of '{task.name}' ({task.classes[found[0]]!r}), and a classifier needs two. "
-            "Name another; one_vs_rest() makes a binary task of each class."
+            f"select needs {fewest} or more classes of '{task.name}', each once, and got {list(classes)}. Name them; "
+            "one_vs_rest() makes a binary task of each class."
         )
     return _keep_classes(task, sorted(found), task.name if name is None else name, inherit_warnings(task))
 
 
 def _find_class(task: Task, kind: str | int) -> int:
     """The number of one class; an unknown or ambiguous name is refused with close matches."""
-    if isinstance(kind, str):
-        numbers = [number for number, name in enumerate(task.classes) if name == kind]
-        if len(numbers) > 1:
-            raise UsageError(f"{len(numbers)} classes of '{task.name}' are called {kind!r}. Give a number: {numbers}.")
-        if not numbers:
-            close = difflib.get_close_matches(kind, task.classes, n=3) or list(task.classes[:3])
-            raise UsageError(
-                f"'{task.name}' has no class {kind!r} among its {len(task.classes)}. Similar or first: {quote(close)}."
-            )
+    is_number = isinstance(kind, (int, np.integer)) and not isinstance(kind, bool)
+    numbers = [n for n, name in enumerate(task.classes) if (n == kind if is_number else name == kind)]
+    if len(numbers) == 1:
         return numbers[0]
-    if isinstance(kind, (bool, np.bool_)) or not isinstance(kind, (int, np.integer)):
-        raise UsageError(f"{kind!r} is neither a name nor a number of a class. For a mask, pass numpy.flatnonzero.")
-    if not 0 <= kind < len(task.classes):
-        raise UsageError(f"class {kind} is not in '{task.name}': its classes are 0 to {len(task.classes) - 1}.")
-    return int(kind)
+    if numbers:
+        raise UsageError(f"{len(numbers)} classes of '{task.name}' are called {kind!r}. Give a number: {numbers}.")
+    close = difflib.get_close_matches(str(kind), task.classes, n=3) or list(task.classes[:3])
+    raise UsageError(
+        f"'{task.name}' has no class {kind!r} among its {len(task.classes)}, numbered from 0. Similar or first: "
+        f"{quote(close)}. For a mask, pass numpy.flatnonzero."
+    )
 
 
 def divide_by_taxon(task: Task, level: str, taxonomy: Taxonomy) -> TasksByTaxon:
     """One task per taxon of a rank, between its classes."""
-    members = _group_by_taxon(task.classes, level, taxonomy)
+    members = taxonomy.group(task.classes, level)
     names, inherited = _name_taxa(members), inherit_warnings(task)
     tasks, left_out = {}, {}
     for taxon, numbers in members.items():
-        if taxon is None:
-            left_out[f"no {level}"] = f"{len(numbers)} classes have none: {quote([task.classes[i] for i in numbers])}"
-        elif len(numbers) < 2:
-            left_out[names[taxon]] = f"it has a single class with images, {task.classes[numbers[0]]!r}"
+        classes = [task.classes[number] for number in numbers]
+        if not taxon:
+            left_out[f"no {level}"] = f"{len(classes)} classes have none: {quote(classes)}"
+        elif len(classes) < 2:
+            left_out[names[taxon]] = f"it has a single class with images, {classes[0]!r}"
         else:
             tasks[names[taxon]] = _keep_classes(task, numbers, f"{task.name}: {names[taxon]}", inherited)
     return TasksByTaxon(level, tasks, left_out)
@@ -99,14 +94,13 @@ def merge_by_taxon(task: Task, level: str, taxonomy: Taxonomy, name: str | None)
             f"'{task.name}' is multi-label, so an image may belong to several taxa at once. Use by_taxon for the "
             "attributes of each group."
         )
-    members = _group_by_taxon(task.classes, level, taxonomy)
-    lost, names = members.pop(None, []), _name_taxa(members)
+    members = taxonomy.group(task.classes, level)
+    lost, names = members.pop((), []), _name_taxa(members)
     warnings = inherit_warnings(task)
     if lost:
         n_lost = int(np.isin(task.targets, lost).sum())
-        warnings += (
-            f"classes without {level}, left out with {n_lost} images: {quote([task.classes[i] for i in lost])}",
-        )
+        classes = quote([task.classes[number] for number in lost])
+        warnings += (f"classes without {level}, left out with {n_lost} images: {classes}",)
     name = f"{task.name} by {level}" if name is None else name
     return _relabel(task, list(members.values()), list(names.values()), name, warnings)
 
@@ -130,24 +124,11 @@ def inherit_warnings(task: Task) -> tuple[str, ...]:
     return tuple(warning for warning in task.warnings if warning not in own)
 
 
-def _group_by_taxon(classes: Sequence[str], level: str, taxonomy: Taxonomy) -> dict[Taxon | None, list[int]]:
-    """The numbers of the classes of every taxon of a rank, and under None of those that have no taxon there."""
-    if level not in taxonomy.ranks:
-        raise UsageError(f"level={level!r} is not a rank of this taxonomy. Choose one of {quote(taxonomy.ranks, 20)}.")
-    taxonomy.ancestors(classes)  # names all unknown classes at once
-    members: dict[Taxon | None, list[int]] = {}
-    for number, kind in enumerate(classes):
-        taxon = next((taxon for taxon in taxonomy.lineage(kind) if taxon.rank == level), None)
-        members.setdefault(taxon, []).append(number)
-    return members
-
-
-def _name_taxa(members: Mapping[Taxon | None, object]) -> dict[Taxon, str]:
+def _name_taxa(members: Mapping[tuple[str, ...], object]) -> dict[tuple[str, ...], str]:
     """The name of each taxon, or its whole lineage where two of the rank have one name."""
-    taxa = [taxon for taxon in members if taxon is not None]
-    times = Counter(taxon.name for taxon in taxa)
+    times = Counter(taxon[-1] for taxon in members if taxon)
     return {
-        taxon: taxon.name if times[taxon.name] == 1 else " > ".join((*taxon.above[1:], taxon.name)) for taxon in taxa
+        taxon: taxon[-1] if times[taxon[-1]] == 1 else " > ".join(filter(None, taxon)) for taxon in members if taxon
     }
 
 
@@ -170,9 +151,8 @@ def _relabel(
         new_number[list(old)] = number
     targets = new_number[task.targets]
     rows = np.flatnonzero(targets >= 0)
-    is_whole, targets = len(rows) == len(task), targets[rows]
-    images = task.images if is_whole else choose_images(task.images, rows.tolist())
-    digests = task.digests if is_whole else tuple(task.digests[row] for row in rows)
+    targets, images = targets[rows], choose_images(task.images, rows.tolist())
+    digests = tuple(task.digests[row] for row in rows)
     warnings = (*warnings, *find_warnings(targets, classes, digests, images.name))
     changes = {"name": name, "images": images, "targets": targets, "classes": tuple(classes), "digests": digests}
     try:
@@ -211,34 +191,33 @@ def split_images(task: Task, seed: int, test: float) -> tuple[Task, Task]:
     """Two tasks of disjoint content, the second with the share `test` of every class."""
     if isinstance(test, bool) or not 0 < test < 1:
         raise UsageError(f"test={test!r} is not a share of the images. Pass a number between 0 and 1, such as 0.2.")
-    groups = _Groups(task, f"split {seed}", together=True)
-    wanted = max(round(test * len(groups)), 1)
-    if task.is_multilabel:
-        _refuse_rare(task, groups)
-        chosen = _cover(groups.has, wanted, leave_some=True)
-    else:
-        # Identical images under different labels stay in the training part: no prediction would be right on both.
-        sizes = np.bincount(groups.strata[groups.strata >= 0], minlength=len(task.classes))
-        most = np.maximum(sizes - 1, 0)
-        most[groups.conflicting] = sizes[groups.conflicting]
-        chosen = _first_of_each(groups.strata, share_out(sizes, wanted, least=np.minimum(most, 1), most=most))
-    is_test = groups.mask_rows(chosen)
+    is_test = _choose_test(task, seed, test)
     train, held_out = (_make_side(task, mask, side) for side, mask in (("train", ~is_test), ("test", is_test)))
     return train, held_out
 
 
 def choose_half(task: Task, seed: int) -> np.ndarray:
-    """A mask of half of the images: of every class by itself, rounded down.
+    """A mask of half of the images, of every class separately, rounded down.
 
     Identical images are all in it, or none, and none if they carry different labels. Attributes have positive and
     negative images on both sides; their images are halved as a whole.
     """
+    return _choose_test(task, seed, None)
+
+
+def _choose_test(task: Task, seed: int, test: float | None) -> np.ndarray:
+    """A mask of the images of the share `test`; None takes half of every class, rounded down."""
     groups = _Groups(task, f"split {seed}", together=True)
+    wanted = max(len(groups) // 2 if test is None else round(test * len(groups)), 1)
     if task.is_multilabel:
         _refuse_rare(task, groups)
-        return groups.mask_rows(_cover(groups.has, max(len(groups) // 2, 1), leave_some=True))
+        return groups.mask_rows(_cover(groups.has, wanted, leave_some=True))
+    # Identical images under different labels stay in the training part: no prediction would be right on both.
     sizes = np.bincount(groups.strata[groups.strata >= 0], minlength=len(task.classes))
-    return groups.mask_rows(_first_of_each(groups.strata, sizes // 2))
+    most = np.maximum(sizes - 1, 0)
+    most[groups.conflicting] = sizes[groups.conflicting]
+    counts = sizes // 2 if test is None else share_out(sizes, wanted, least=np.minimum(most, 1), most=most)
+    return groups.mask_rows(_first_of_each(groups.strata, counts))
 
 
 def share_out(sizes: np.ndarray, total: int, *, least: np.ndarray, most: np.ndarray) -> np.ndarray:
@@ -469,7 +448,6 @@ def join_tasks(
     tasks: Sequence[Task],
     *,
     classes: Literal["merge", "apart"] | None = None,
-    conflicts: Literal["refuse", "keep"] = "refuse",
     name: str | None = None,
 ) -> Task:
     """The union of tasks: all their images, those that several of them share kept once.
@@ -481,7 +459,6 @@ def join_tasks(
         tasks: Two tasks or more, all single-label or all multi-label.
         classes: What classes of one name in two tasks are: "merge" for one class, "apart" for two, which are then
             called "task/class", as all classes are. Needed only if there are any.
-        conflicts: What happens to an image that two tasks label differently: "refuse" all, or "keep" both and warn.
         name: The name of the union; the names of the tasks joined by " + " if not given.
 
     Raises:
@@ -500,13 +477,10 @@ def join_tasks(
     tasks = list(tasks)
     if len(tasks) < 2:
         raise UsageError(f"join_tasks got {len(tasks)} tasks. Pass two or more.")
-    if classes not in (None, "merge", "apart") or conflicts not in ("refuse", "keep"):
-        raise UsageError(
-            f"classes={classes!r}, conflicts={conflicts!r} is not supported. Pass classes='merge' or 'apart', "
-            "and conflicts='refuse' or 'keep'."
-        )
+    if classes not in (None, "merge", "apart"):
+        raise UsageError(f"classes={classes!r} is not supported. Pass classes='merge' or 'apart', or leave it out.")
     names, numbered = _number_classes(tasks, classes)
-    kept = _keep_once(tasks, names, numbered, conflicts)
+    kept = _keep_once(tasks, names, numbered)
     images = JoinedImages(
         tuple(choose_images(task.images, rows) for task, rows in zip(tasks, kept, strict=True)),
         tuple(task.name for task in tasks),
@@ -531,35 +505,30 @@ def join_tasks(
 
 def _number_classes(tasks: list[Task], classes: str | None) -> tuple[list[str], list[np.ndarray]]:
     """The classes of the union, and the targets of every task in their numbers; unclear names are refused."""
-    first = tasks[0]
+    first, names = tasks[0], [task.name for task in tasks]
+    every = Counter(kind for task in tasks for kind in task.classes)
+    shared = [kind for kind, times in every.items() if times > 1]
+    differing = [kind for kind, times in every.items() if times != len(tasks)]
+    wrong = ""
     if len({task.is_multilabel for task in tasks}) > 1:
-        raise UsageError(
-            f"{quote([task.name for task in tasks])} are partly single-label and partly multi-label, so their labels "
-            "do not mean the same. Use the one_vs_rest() tasks, or join tasks of one kind."
-        )
-    names = [task.name for task in tasks]
-    repeated = [kind for task in tasks for kind, times in Counter(task.classes).items() if times > 1]
-    if repeated or (classes == "apart" and len(set(names)) < len(names)):
-        raise UsageError(
-            f"one of the tasks {quote(names)} has several classes called {quote(repeated)}, so a name is ambiguous. "
-            "Rename them when you read it."
-            if repeated
-            else f"the tasks {quote(names)} have equal names, so 'task/class' would not keep their classes apart. "
-            "Rename one: dataclasses.replace(task, name=...)."
-        )
-    shared = [kind for kind, count in Counter(kind for task in tasks for kind in task.classes).items() if count > 1]
-    differing = sorted({kind for task in tasks for kind in set(first.classes) ^ set(task.classes)})
-    if first.is_multilabel and (differing or classes == "apart"):
+        wrong = "are partly single-label and partly multi-label. Use the one_vs_rest() tasks, or join tasks of one kind"
+    elif any(len(set(task.classes)) < len(task.classes) for task in tasks):
+        wrong = f"have a task with several classes of one name, among {quote(shared)}. Rename them when you read it"
+    elif classes == "apart" and len(set(names)) < len(names):
+        wrong = "have equal names, so 'task/class' is ambiguous. Rename one: dataclasses.replace(task, name=...)"
+    elif first.is_multilabel and (differing or classes == "apart"):
         what = f"only some have {quote(differing)}" if differing else "classes='apart' makes them all different"
-        raise UsageError(
-            f"{quote(names)} do not have the same attributes ({what}), so labels would be unknown. Keep common "
-            "attributes with select(classes=...), and pass classes='merge'."
+        wrong = (
+            f"do not have the same attributes ({what}), so labels would be unknown. Keep common attributes with "
+            "select(classes=...), and pass classes='merge'"
         )
-    if classes is None and shared:
-        raise UsageError(
-            f"several tasks have classes of one name ({quote(shared)}), and they may or may not be the same. "
-            "Pass classes='merge' if they are, classes='apart' if not."
+    elif classes is None and shared:
+        wrong = (
+            f"have classes of one name ({quote(shared)}), which may or may not be the same. Pass classes='merge' if "
+            "they are, classes='apart' if not"
         )
+    if wrong:
+        raise UsageError(f"cannot join the tasks {quote(names)}: they {wrong}.")
     if first.is_multilabel:
         orders = [[task.classes.index(kind) for kind in first.classes] for task in tasks]
         return list(first.classes), [task.targets[:, order] for task, order in zip(tasks, orders, strict=True)]
@@ -570,35 +539,33 @@ def _number_classes(tasks: list[Task], classes: str | None) -> tuple[list[str], 
     ]
 
 
-def _keep_once(tasks: list[Task], names: list[str], numbered: list[np.ndarray], conflicts: str) -> list[list[int]]:
-    """The rows of every task that no earlier one has under the same label; a conflict is refused if asked for."""
+def _keep_once(tasks: list[Task], names: list[str], numbered: list[np.ndarray]) -> list[list[int]]:
+    """The rows of every task that no earlier one has; an image that two tasks label differently is refused.
+
+    Copies within a task are kept, whatever their labels.
+    """
+
+    def show(part: int, row: int) -> str:
+        label = np.atleast_1d(numbered[part][row])
+        numbers = np.flatnonzero(label) if tasks[part].is_multilabel else label
+        kinds = quote([names[number] for number in numbers]) or "nothing"
+        return f"{kinds} in '{tasks[part].name}' ({tasks[part].images.name(row)})"
+
     known: dict[str, dict[bytes, tuple[int, int]]] = {}
     kept = []
     for part, (task, targets) in enumerate(zip(tasks, numbered, strict=True)):
         mine: dict[str, dict[bytes, tuple[int, int]]] = {}
         rows = []
         for row, digest in enumerate(task.digests):
-            label = targets[row].tobytes()
-            before = known.get(digest, {})
-            if before and label not in before and conflicts == "refuse":
-                shown = [
-                    f"{quote([names[n] for n in _positive(numbered[part][row])]) or 'nothing'} in "
-                    f"'{tasks[part].name}' ({tasks[part].images.name(row)})"
-                    for part, row in (next(iter(before.values())), (part, row))
-                ]
+            label, before = targets[row].tobytes(), known.get(digest, {})
+            if before and label not in before:
                 raise DataError(
-                    f"one image has two labels: {shown[0]}, and {shown[1]}. Correct one, leave the image out with "
-                    "subset(...), or pass conflicts='keep' to keep both with a warning."
+                    f"one image has two labels: {show(*next(iter(before.values())))}, and {show(part, row)}. Correct "
+                    "one, or leave the image out with subset(...)."
                 )
-            if label not in before:
+            if not before:
                 rows.append(row)
-            mine.setdefault(digest, {}).setdefault(label, (part, row))
-        for digest, labels in mine.items():
-            known[digest] = {**labels, **known.get(digest, {})}
+                mine.setdefault(digest, {}).setdefault(label, (part, row))
+        known |= mine
         kept.append(rows)
     return kept
-
-
-def _positive(label: np.ndarray) -> list[int]:
-    """The classes of one label: a class number, or a row of 0 and 1."""
-    return [int(label)] if label.ndim == 0 else np.flatnonzero(label).tolist()

@@ -18,6 +18,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -92,24 +93,17 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
     )
 
 
+def _digest(picture: Image.Image) -> str:
+    return hashlib.sha256(f"{picture.mode} {picture.size} ".encode() + picture.tobytes()).hexdigest()
+
+
 def _make_task(name: str, pictures: Sequence[Image.Image], targets: np.ndarray, classes: Sequence[str]) -> Task:
-    digests = tuple(hashlib.sha256(f"{p.mode} {p.size} ".encode() + p.tobytes()).hexdigest() for p in pictures)
-    return Task(
-        name=name,
-        images=PilImages(tuple(pictures)),
-        targets=np.asarray(targets, dtype=np.int64),
-        classes=tuple(classes),
-        digests=digests,
-        source="task2vec.sample_tasks",
-    )
+    digests = tuple(map(_digest, pictures))
+    images, labels = PilImages(tuple(pictures)), np.asarray(targets, dtype=np.int64)
+    return Task(name, images, labels, tuple(classes), digests, source="task2vec.sample_tasks")
 
 
-def _paint_task(
-    name: str,
-    painters: dict[str, Callable[[np.random.Generator, int], Image.Image]],
-    count: int,
-    rng: np.random.Generator,
-) -> Task:
+def _paint_task(name: str, painters: dict[str, Painter], count: int, rng: np.random.Generator) -> Task:
     targets = np.arange(count) % len(painters)
     paint = list(painters.values())
     return _make_task(name, [paint[target](rng, SIDE) for target in targets], targets, list(painters))
@@ -273,17 +267,7 @@ def _weave_rings(rng: np.random.Generator, side: int) -> np.ndarray:
     return 0.5 + 0.5 * np.sin(2 * math.pi * (np.hypot(u - rng.uniform(-3, 3), 0.45 * v) + warp))
 
 
-def _weave_clouds(rng: np.random.Generator, side: int) -> np.ndarray:
-    return _clouds(rng, side, 1.7)
-
-
-def _weave_grain(rng: np.random.Generator, side: int) -> np.ndarray:
-    return _clouds(rng, side, 0.25)
-
-
-def _paint_texture(
-    weave: Callable[[np.random.Generator, int], np.ndarray], rng: np.random.Generator, side: int
-) -> Image.Image:
+def _paint_texture(weave: Callable[..., np.ndarray], rng: np.random.Generator, side: int) -> Image.Image:
     """A texture between two random tones of one hue, under a little noise."""
     hue = rng.random()
     dark = _rgb(hue, rng.uniform(0.3, 0.7), rng.uniform(0.2, 0.45))
@@ -320,27 +304,19 @@ def _image(pixels: np.ndarray) -> Image.Image:
     return Image.fromarray(np.clip(np.round(pixels), 0, 255).astype(np.uint8))
 
 
-def _bind(paint: Callable[..., Image.Image], first: object) -> Painter:
-    return lambda rng, side: paint(first, rng, side)
-
-
-_SHAPES: dict[str, Painter] = {name: _bind(_paint_shape, name) for name in _OUTLINES}
-_CLUTTERED_SHAPES: dict[str, Painter] = {name: _bind(_paint_cluttered_shape, name) for name in _OUTLINES}
-_TEXTURES: dict[str, Painter] = {
-    "stripes": _bind(_paint_texture, _weave_stripes),
-    "checks": _bind(_paint_texture, _weave_checks),
-    "dots": _bind(_paint_texture, _weave_dots),
-    "wood": _bind(_paint_texture, _weave_rings),
-    "clouds": _bind(_paint_texture, _weave_clouds),
-    "grain": _bind(_paint_texture, _weave_grain),
+_SHAPES: dict[str, Painter] = {name: partial(_paint_shape, name) for name in _OUTLINES}
+_CLUTTERED_SHAPES: dict[str, Painter] = {name: partial(_paint_cluttered_shape, name) for name in _OUTLINES}
+_WEAVES = {
+    "stripes": _weave_stripes,
+    "checks": _weave_checks,
+    "dots": _weave_dots,
+    "wood": _weave_rings,
+    "clouds": partial(_clouds, power=1.7),
+    "grain": partial(_clouds, power=0.25),
 }
-_COLOURS: dict[str, Painter] = {
-    "red": _bind(_paint_colour, 0.0),
-    "yellow": _bind(_paint_colour, 0.15),
-    "green": _bind(_paint_colour, 0.36),
-    "blue": _bind(_paint_colour, 0.6),
-    "violet": _bind(_paint_colour, 0.79),
-}
+_TEXTURES: dict[str, Painter] = {name: partial(_paint_texture, weave) for name, weave in _WEAVES.items()}
+_HUES = {"red": 0.0, "yellow": 0.15, "green": 0.36, "blue": 0.6, "violet": 0.79}
+_COLOURS: dict[str, Painter] = {name: partial(_paint_colour, hue) for name, hue in _HUES.items()}
 
 
 # --- toy tasks --------------------------------------------------------------------------------------------------------
@@ -408,17 +384,11 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
 def label_grid(partitions: Sequence[Partition], *, side: int) -> tuple[Task, ...]:
     """One task per partition, all on the same pictures."""
     images = PilImages(tuple(Image.new("RGB", (1, 1), (int(i), int(j), 255)) for i, j in _grid(side)))
-    digests = tuple(hashlib.sha256(b"RGB (1, 1) " + picture.tobytes()).hexdigest() for picture in images.pictures)
+    digests = tuple(map(_digest, images.pictures))
     width = len(str(len(partitions) - 1))
+    about = {"images": images, "digests": digests, "classes": ("negative", "positive"), "source": "task2vec.toy_tasks"}
     return tuple(
-        Task(
-            name=f"toy {number:0{width}}",
-            images=images,
-            targets=partition.is_positive.astype(np.int64),
-            classes=("negative", "positive"),
-            digests=digests,
-            source="task2vec.toy_tasks",
-        )
+        Task(name=f"toy {number:0{width}}", targets=partition.is_positive.astype(np.int64), **about)
         for number, partition in enumerate(partitions)
     )
 

@@ -3,7 +3,7 @@
 import csv
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from task2vec.errors import DataError, MissingExtraError, UsageError
 from task2vec.tasks.folder import refuse_huggingface
-from task2vec.tasks.images import inspect_files
-from task2vec.tasks.task import Task, make_file_task, quote, refuse_regression
+from task2vec.tasks.images import inspect_images, open_files
+from task2vec.tasks.task import Task, make_task, quote, refuse_regression
 
 SUFFIXES = (".csv", ".parquet", ".pq")
 PATH = "path"
@@ -82,24 +82,17 @@ def read_table(
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
     wanted = [column for column in columns if column != path_column] if label_columns is None else list(label_columns)
     _check_columns(place, columns, [path_column, *wanted])
-    paths = _read_names(place, columns, path_column)
-    if len(wanted) == 1:
-        cells = _read_names(place, columns, wanted[0])
-        classes = sorted(set(cells))
-        _refuse_decimals(place, wanted[0], classes)
-        number = {kind: index for index, kind in enumerate(classes)}
-        labels = np.asarray([number[cell] for cell in cells], dtype=np.int64)
-    else:
-        classes = wanted
-        labels = np.asarray([_read_binary(place, columns, column) for column in wanted], dtype=np.uint8).T
+    paths = check_cells(columns[path_column], lambda row: f"{place}, {columns.format_row(row)}, column {path_column!r}")
+    labels, classes = encode_labels(
+        {column: columns[column] for column in wanted},
+        lambda column, row: f"{place}, {columns.format_row(row)}, column {column!r}",
+    )
     folder = place.parent if root is None else Path(root)
     if not folder.is_dir():
         raise UsageError(f"the root {folder} is not a folder. Pass the folder that holds the images: root=, --root.")
-    name, folder = place.stem if name is None else name, folder.resolve()
-    outcomes = inspect_files(folder, paths, name=name, num_workers=num_workers, progress=progress)
-    return make_file_task(
-        folder, paths, labels, outcomes, classes=classes, name=name, source=str(table), allow_bad=allow_bad
-    )
+    name, images = place.stem if name is None else name, open_files(folder.resolve(), paths)
+    outcomes = inspect_images(images, name=name, num_workers=num_workers, progress=progress)
+    return make_task(images, labels, outcomes, classes=classes, name=name, source=str(table), allow_bad=allow_bad)
 
 
 def read_columns(place: Path, *, path_column: str | None = None) -> Columns:
@@ -208,39 +201,50 @@ def _check_columns(place: Path, columns: Columns, wanted: list[str]) -> None:
         )
 
 
-def _refuse_decimals(place: Path, column: str, classes: list[str]) -> None:
-    """Raise `DataError` if all labels are numbers and one of them is a decimal number."""
+def encode_labels(
+    columns: Mapping[str, list], where: Callable[[str, int], str], *, known: Sequence[str] = ()
+) -> tuple[np.ndarray, list[str]]:
+    """Labels and classes of label columns: one column of classes, or several of 0 and 1.
+
+    Args:
+        columns: The cells of the label columns.
+        where: The place of a cell, by its column and row, for messages.
+        known: The order of the classes; sorted if not given.
+    """
+    if len(columns) > 1:
+        labels = np.empty((len(next(iter(columns.values()))), len(columns)), np.uint8)
+        for number, (column, cells) in enumerate(columns.items()):
+            for row, cell in enumerate(cells):
+                if str(cell).strip() not in BINARY:
+                    raise DataError(
+                        f"{where(column, row)}: {cell!r} is not 0 or 1, as it must be with several label columns. For "
+                        "one class per image name that column alone: label_columns= (--label-column)."
+                    )
+                labels[row, number] = BINARY[str(cell).strip()]
+        return labels, list(columns)
+    ((column, cells),) = columns.items()
+    names = check_cells(cells, lambda row: where(column, row))
+    classes = list(map(str, sorted(set(cells))))
+    if known:
+        classes = [kind for kind in known if kind in set(names)]
     try:
-        decimal = [cell for cell in classes if float(cell) % 1]
+        decimal = [row for row, name in enumerate(names) if float(name) % 1]
     except ValueError:  # a name among them
-        return
+        decimal = []
     if decimal:
-        refuse_regression(f"{place}, column {column!r}", example=decimal[0])
+        refuse_regression(where(column, decimal[0]), example=names[decimal[0]])
+    number = {kind: index for index, kind in enumerate(classes)}
+    return np.asarray([number[name] for name in names], dtype=np.int64), classes
 
 
-def _read_names(place: Path, columns: Columns, column: str) -> list[str]:
+def check_cells(cells: Sequence[object], where: Callable[[int], str]) -> list[str]:
     """The cells of a column as text; an empty, missing or floating-point one names neither a file nor a class."""
-    for row, value in enumerate(columns[column]):
-        is_missing = value is None or (isinstance(value, str) and value.strip().lower() in ("", "nan"))
-        if is_missing or isinstance(value, float):
-            where = f"{place}, {columns.format_row(row)}, column {column!r}"
-            if isinstance(value, float) and value == value:
-                refuse_regression(where, example=repr(value))
+    for row, value in enumerate(cells):
+        if isinstance(value, float) and value == value:
+            refuse_regression(where(row), example=repr(value))
+        if value is None or str(value).strip().lower() in ("", "nan"):
             raise DataError(
-                f"{where}: {value!r} is missing, so the image has no path or class. "
-                "Fill it in, write classes as integers or text, or drop the row."
+                f"{where(row)}: {value!r} is missing, so the image has no path or class. Fill it in, or drop the row; "
+                "test splits are often published without labels."
             )
-    return [str(value) for value in columns[column]]
-
-
-def _read_binary(place: Path, columns: Columns, column: str) -> list[int]:
-    """The 0 and 1 of one column of a multi-label table; anything else is refused by its row."""
-    cells = columns[column]
-    values = [BINARY.get(str(cell).strip(), -1) for cell in cells]
-    if -1 in values:
-        row = values.index(-1)
-        raise DataError(
-            f"{place}, {columns.format_row(row)}, column {column!r}: {cells[row]!r} is not 0 or 1, as it must be with "
-            "several label columns. For one class per image name that column alone: label_columns= (--label-column)."
-        )
-    return values
+    return list(map(str, cells))

@@ -11,13 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from task2vec.errors import DataError, UsageError
-from task2vec.tasks.images import BadImage, FileImages, Images, choose_images, format_bad, refuse_if_many
+from task2vec.errors import BadImagesError, DataError, UsageError
+from task2vec.tasks.images import MAX_BAD_SHARE, BadImage, Images, StoredImages, choose_images
 
 if TYPE_CHECKING:
     from task2vec.tasks.subsets import TasksByTaxon
@@ -221,44 +220,19 @@ class Task:
 
 def _check_indices(indices: Sequence[int] | np.ndarray, length: int) -> list[int]:
     """The indices as a list: within the task, each once."""
-    chosen = np.asarray(indices)
-    if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
-        raise UsageError(f"subset needs a list of image numbers and got {indices!r}. For a mask: numpy.flatnonzero.")
-    outside = chosen[(chosen < 0) | (chosen >= length)]
-    if outside.size or len(np.unique(chosen)) < chosen.size:
-        wrong = f"{outside[0]} is outside of 0 to {length - 1}" if outside.size else "some occur twice"
+    chosen = np.asarray(indices, dtype=None if len(indices) else np.int64)
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not set(chosen.tolist()) <= set(range(length)):
         raise UsageError(
-            f"the image numbers of a subset are wrong: {wrong}, so images would be missing or count double. "
-            f"Pass every number once, from 0 to {length - 1}."
+            f"subset needs a list of image numbers from 0 to {length - 1} and got {indices!r}. For a mask, pass "
+            "numpy.flatnonzero(mask)."
         )
-    return [int(index) for index in chosen]
+    if len(np.unique(chosen)) < chosen.size:
+        raise UsageError("some image numbers of a subset occur twice, so images would count double. Pass each once.")
+    return chosen.tolist()
 
 
 def make_task(
-    images: Images,
-    labels: np.ndarray,
-    digests: Sequence[str],
-    *,
-    classes: Sequence[str],
-    name: str,
-    source: str,
-    bad: Sequence[BadImage],
-    allow_bad: bool,
-    warnings: Sequence[str] = (),
-) -> Task:
-    """The task of the images that could be read, unless too many could not."""
-    if not allow_bad:
-        refuse_if_many(bad, len(digests), source)
-    warnings = (*warnings, *find_warnings(labels, classes, digests, images.name))
-    try:
-        return Task(name, images, labels, tuple(classes), tuple(digests), tuple(bad), warnings, source)
-    except DataError as error:
-        raise DataError(f"{source}: {error}{format_bad(bad)}") from None
-
-
-def make_file_task(
-    root: Path,
-    paths: Sequence[str],
+    images: StoredImages,
     labels: np.ndarray,
     outcomes: Sequence[str | BadImage],
     *,
@@ -269,14 +243,35 @@ def make_file_task(
     refused: Sequence[BadImage] = (),
     warnings: Sequence[str] = (),
 ) -> Task:
-    """The task of files with the outcome of `inspect_files` for each; bad and `refused` ones are listed."""
-    labels = check_labels(labels, len(classes), lambda row: repr(paths[row]))
+    """The task of the images that could be read, unless too many could not.
+
+    `images` have no digests yet: `outcomes` holds them, or why an image is bad, as `inspect_images` returns them.
+    """
+    labels = check_labels(labels, len(classes), lambda row: repr(images.name(row)))
     good = [row for row, outcome in enumerate(outcomes) if isinstance(outcome, str)]
     digests = tuple(outcome for outcome in outcomes if isinstance(outcome, str))
     bad = (*refused, *(outcome for outcome in outcomes if isinstance(outcome, BadImage)))
-    images = FileImages(root, tuple(paths[row] for row in good), digests)
-    options = {"classes": classes, "name": name, "source": source, "warnings": warnings}
-    return make_task(images, labels[good], digests, bad=bad, allow_bad=allow_bad, **options)
+    total = len(bad) + len(good)
+    if len(bad) > MAX_BAD_SHARE * total and not allow_bad:
+        raise BadImagesError(
+            f"{source}: {len(bad)} of {total} images cannot be read, more than {MAX_BAD_SHARE:.0%}, so the rest may "
+            f"not represent the task.{_format_bad(bad)} Repair or remove them, or pass allow_bad=True (--allow-bad).",
+            bad=bad,
+        )
+    keys, names = ([part[row] for row in good] for part in (images.keys, images.names))
+    images = replace(images, keys=keys, names=names, digests=digests)
+    labels = labels[good]
+    warnings = (*warnings, *find_warnings(labels, classes, digests, images.name))
+    try:
+        return Task(name, images, labels, tuple(classes), digests, bad, warnings, source)
+    except DataError as error:
+        raise DataError(f"{source}: {error}{_format_bad(bad)}") from None
+
+
+def _format_bad(bad: Sequence[BadImage]) -> str:
+    """The first few bad images with their reasons, as the end of a message."""
+    shown = "; ".join(f"{item.path!r}: {item.reason}" for item in bad[:5])
+    return f" Bad: {shown}{f'; and {len(bad) - 5} more' if len(bad) > 5 else ''}." if bad else ""
 
 
 def check_labels(labels: np.ndarray, n_classes: int, name_of: NameOf) -> np.ndarray:

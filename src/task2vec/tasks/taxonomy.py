@@ -27,34 +27,12 @@ from task2vec.tasks.table import read_columns
 from task2vec.tasks.task import quote
 
 KINDS = ("graph", "ultrametric")
-ROOT, LEAF = "root", "class of a task"
 # The ranks of biology that lists of species use, the broadest first.
 KNOWN_RANKS = (
     "domain", "kingdom", "subkingdom", "phylum", "subphylum", "superclass", "class", "subclass", "infraclass",
     "superorder", "order", "suborder", "infraorder", "superfamily", "family", "subfamily", "tribe", "genus", "subgenus",
     "species", "subspecies",
 )  # fmt: skip
-MAIN_RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")
-# Rows of a distance matrix that are computed at a time, so that only the result grows with the square.
-_ROWS = 256
-
-
-@dataclass(frozen=True)
-class Taxon:
-    """A named group at its rank; `above` holds the names from the root down to it, so that homonyms differ.
-
-    Example:
-        >>> print(Taxon("Passeriformes", "order", ("life", "Aves")))
-        Passeriformes (order)
-    """
-
-    name: str
-    rank: str
-    above: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """The name with its rank; the root and the classes have none."""
-        return self.name if self.rank in (ROOT, LEAF) else f"{self.name} ({self.rank})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,12 +54,10 @@ class Taxonomy:
         >>> taxonomy = Taxonomy(("order", "family"), birds)
         >>> taxonomy
         Taxonomy(4 classes, order > family)
-        >>> print(taxonomy.lowest_common_ancestor(["raven", "wren"]))
-        Passeriformes (order)
-        >>> taxonomy.graph_distance("raven", "robin"), taxonomy.graph_distance("raven", "wren")
-        (4, 3)
-        >>> taxonomy.ultrametric("raven", "robin"), taxonomy.ultrametric("raven", "wren")
-        (2, 2)
+        >>> taxonomy.lineage("wren")
+        ('life', 'Passeriformes', 'wren')
+        >>> taxonomy.group(["raven", "kiwi", "wren"], "order")
+        {('Passeriformes',): [0, 2], ('Apterygiformes',): [1]}
     """
 
     ranks: tuple[str, ...]
@@ -91,11 +67,8 @@ class Taxonomy:
     def __post_init__(self):
         """Refuse what is not a tree of classes, and freeze the rest."""
         ranks = tuple(self.ranks)
-        if len(set(ranks)) < len(ranks) or {"", ROOT, LEAF} & set(ranks):
-            raise UsageError(
-                f"the ranks {quote(ranks, 20)} need different names, and none may be '', '{ROOT}' or '{LEAF}'. "
-                "Rename them."
-            )
+        if len(set(ranks)) < len(ranks) or "" in ranks:
+            raise UsageError(f"the ranks {quote(ranks, 20)} need different names, and none may be ''. Rename them.")
         lineages = {name: tuple(lineage) for name, lineage in self.lineages.items()}
         uneven = [name for name, lineage in lineages.items() if len(lineage) != len(ranks)]
         if uneven or not lineages:
@@ -111,10 +84,6 @@ class Taxonomy:
         """The number of classes."""
         return len(self.lineages)
 
-    def __contains__(self, name: object) -> bool:
-        """Whether there is a class of this name."""
-        return name in self.lineages
-
     def __repr__(self) -> str:
         """The taxonomy in one line."""
         return f"Taxonomy({len(self)} classes, {' > '.join(self.ranks)})"
@@ -124,43 +93,25 @@ class Taxonomy:
         """Names of the classes, in the order given."""
         return tuple(self.lineages)
 
-    def lineage(self, name: str) -> tuple[Taxon, ...]:
-        """The taxa from the root down to the class `name`, which is the last."""
-        return tuple(self._taxon(int(number)) for number in self.ancestors([name])[0] if number >= 0)
+    def lineage(self, name: str) -> tuple[str, ...]:
+        """The names of the taxa from the root down to the class `name`, which is the last."""
+        self.ancestors([name])
+        return (self.root, *filter(None, self.lineages[name]), name)
 
-    def lowest_common_ancestor(self, names: Sequence[str]) -> Taxon:
-        """The smallest taxon that contains all classes `names`; a single class is its own."""
-        rows = self.ancestors(names)
-        if not len(rows):
-            raise UsageError("no class was named, so there is no common ancestor. Name at least one.")
-        return self._taxon(int(rows[0, (rows == rows[0]).all(axis=0) & (rows[0] >= 0)][-1]))
+    def group(self, names: Sequence[str], rank: str) -> dict[tuple[str, ...], list[int]]:
+        """The places in `names` of the classes of every taxon of a rank.
 
-    def graph_distance(self, a: str, b: str) -> int:
-        """The number of edges on the path from class `a` to class `b`."""
-        return int(self.distance_matrix([a], [b])[0, 0])
-
-    def ultrametric(self, a: str, b: str) -> int:
-        """The height of the lowest taxon that contains both: 0 for one class, 1 for the finest rank, and so on up."""
-        return int(self.distance_matrix([a], [b], kind="ultrametric")[0, 0])
-
-    def distance_matrix(
-        self, rows: Sequence[str], columns: Sequence[str] | None = None, *, kind: str = "graph"
-    ) -> np.ndarray:
-        """(rows, columns) distances between classes as int16; from `rows` to themselves if no columns are given.
-
-        Example:
-            >>> tree = Taxonomy(("order",), {"raven": ("Passeriformes",), "robin": ("Passeriformes",), "kiwi": ("",)})
-            >>> tree.distance_matrix(["raven", "robin", "kiwi"]).tolist()
-            [[0, 2, 3], [2, 0, 3], [3, 3, 0]]
+        A taxon is given by its lineage, down from the broadest rank; () holds the classes without a taxon of the rank.
         """
-        check_kind(kind)
-        a = self.ancestors(rows)
-        b = a if columns is None else self.ancestors(columns)
-        found = np.empty((len(a), len(b)), dtype=np.int16)
-        for start in range(0, len(a), _ROWS):
-            some = a[start : start + _ROWS]
-            found[start : start + _ROWS] = self._edges(some, b) if kind == "graph" else self._heights(some, b)
-        return found
+        if rank not in self.ranks:
+            raise UsageError(f"level={rank!r} is not a rank of this taxonomy. Choose one of {quote(self.ranks, 20)}.")
+        self.ancestors(names)  # names all unknown classes at once
+        end = self.ranks.index(rank) + 1
+        members: dict[tuple[str, ...], list[int]] = {}
+        for place, name in enumerate(names):
+            lineage = self.lineages[name][:end]
+            members.setdefault(lineage if lineage[-1] else (), []).append(place)
+        return members
 
     def ancestors(self, names: Sequence[str]) -> np.ndarray:
         """(names, ranks + 2) the number of each class's taxon at the root, at every rank and its own; -1 for none."""
@@ -173,24 +124,23 @@ class Taxonomy:
                 f"classes look like {quote(self.classes[:3])}: read it by the column that holds the names of your "
                 "classes, or add them."
             )
-        return self._tree.numbers[[self._rows[name] for name in names]]
+        return self._taxa[0][[self._rows[name] for name in names]]
 
     @property
     def depths(self) -> np.ndarray:
         """(taxa,) the number of edges between the root and every taxon, by its number."""
-        return self._tree.depths
+        return self._taxa[2]
 
     @property
     def heights(self) -> np.ndarray:
         """(taxa,) the height of every taxon by its rank, by its number: 0 for a class, 1 for the finest rank."""
-        return len(self.ranks) + 1 - self._tree.levels
+        return len(self.ranks) + 1 - self._taxa[1]
 
     @staticmethod
     def join(
         parts: Mapping[str, "Taxonomy"],
         *,
-        above: Mapping[str, Mapping[str, str] | Sequence[str]] | None = None,
-        root: str = "life",
+        above: Mapping[str, Mapping[str, str]] | None = None,
     ) -> "Taxonomy":
         """One taxonomy of several, below a common root.
 
@@ -199,9 +149,7 @@ class Taxonomy:
 
         Args:
             parts: The taxonomies by a name of your choice, which identifies them here.
-            above: For parts that begin below others: the taxa above them, as {"kingdom": "Animalia", ...}, or as names
-                alone, which then stand for kingdom, phylum, class, order and so on.
-            root: The name of the taxon that contains all.
+            above: For parts that begin below others: the taxa above them by rank, as {"kingdom": "Animalia", ...}.
 
         Raises:
             DataError: A class has two places.
@@ -210,18 +158,14 @@ class Taxonomy:
         Example:
             >>> birds = Taxonomy(("order",), {"raven": ("Passeriformes",)})
             >>> flowers = Taxonomy(("kingdom", "order"), {"rose": ("Plantae", "Rosales")})
-            >>> both = Taxonomy.join(
-            ...     {"birds": birds, "flowers": flowers}, above={"birds": ("Animalia", "Chordata", "Aves")}
-            ... )
-            >>> both
+            >>> above = {"birds": {"kingdom": "Animalia", "phylum": "Chordata", "class": "Aves"}}
+            >>> Taxonomy.join({"birds": birds, "flowers": flowers}, above=above)
             Taxonomy(2 classes, kingdom > phylum > class > order)
-            >>> both.ultrametric("raven", "rose"), both.graph_distance("raven", "rose")
-            (5, 8)
         """
         above = above or {}
         if not parts or any(name not in parts for name in above):
             raise UsageError(f"cannot join {quote(list(parts))} with taxa above {quote(list(above))}. Use their names.")
-        paths = {name: _name_ranks(name, above.get(name, {})) for name in parts}
+        paths = {name: {rank: taxon for rank, taxon in above.get(name, {}).items() if taxon} for name in parts}
         chains = {name: (*paths[name], *part.ranks) for name, part in parts.items()}
         for name, chain in chains.items():
             twice = [rank for rank in dict.fromkeys(chain) if chain.count(rank) > 1]
@@ -236,73 +180,38 @@ class Taxonomy:
                 first, known = places.setdefault(leaf, (name, place))
                 if known != place:
                     raise _two_places(leaf, f"{first}: {_show_lineage(known)}", f"{name}: {_show_lineage(place)}")
-        return Taxonomy(ranks, {leaf: place for leaf, (_, place) in places.items()}, root)
+        return Taxonomy(ranks, {leaf: place for leaf, (_, place) in places.items()})
 
     @cached_property
     def _rows(self) -> dict[str, int]:
         return {name: row for row, name in enumerate(self.lineages)}
 
     @cached_property
-    def _tree(self) -> "_Tree":
-        return _build_tree(self.lineages)
-
-    def _taxon(self, number: int) -> Taxon:
-        """The taxon of that number, with the names above it."""
-        path = [number]
-        while path[-1]:
-            path.append(self._tree.parents[path[-1]])
-        names = [self._tree.names[n] for n in path[-2::-1]]
-        rank = (ROOT, *self.ranks, LEAF)[self._tree.levels[number]]
-        return Taxon(names[-1] if names else self.root, rank, (self.root, *names[:-1]) if names else ())
-
-    def _edges(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """depth(a) + depth(b) - 2 depth(lowest common taxon), whose depth is the number of taxa that they share."""
-        shared = np.zeros((len(a), len(b)), dtype=np.int16)
-        for mine, theirs in zip(a.T[1:], b.T[1:], strict=True):
-            shared += (mine[:, None] == theirs) & (mine >= 0)[:, None]
-        return self.depths[a[:, -1], None] + self.depths[b[:, -1]] - 2 * shared
-
-    def _heights(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """The height of the finest level at which the two have the same taxon."""
-        found = np.full((len(a), len(b)), len(self.ranks) + 1, dtype=np.int16)
-        for level, (mine, theirs) in enumerate(zip(a.T, b.T, strict=True)):
-            found[(mine[:, None] == theirs) & (mine >= 0)[:, None]] = len(self.ranks) + 1 - level
-        return found
+    def _taxa(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return _number_taxa(self.lineages)
 
 
-@dataclass(frozen=True)
-class _Tree:
-    """Numbered taxa, 0 being the root: those of every class by level, and the parent, level, depth and name of each."""
+def _number_taxa(lineages: Mapping[str, tuple[str, ...]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The numbers of every class's taxa by level, 0 being the root, and the level and the depth of each taxon.
 
-    numbers: np.ndarray
-    parents: list[int]
-    levels: np.ndarray
-    depths: np.ndarray
-    names: list[str]
-
-
-def _build_tree(lineages: Mapping[str, tuple[str, ...]]) -> _Tree:
-    """The tree of the lineages: a taxon is identified by the number of its parent, its level and its name."""
+    A taxon is identified by the number of its parent, its level and its name.
+    """
     known: dict[tuple[int, int, str], int] = {}
-    parents, levels, depths, names = [0], [0], [0], [""]
-    rows = []
+    levels, depths, rows = [0], [0], []
     for leaf, lineage in lineages.items():
-        row, at = [0], 0
+        row, parent = [0], 0
         for level, name in enumerate((*lineage, leaf), start=1):
             if not name and level <= len(lineage):
                 row.append(-1)
                 continue
-            key = (at, level, name)
-            if key not in known:
-                known[key] = len(parents)
-                parents.append(at)
+            number = known.setdefault((parent, level, name), len(levels))
+            if number == len(levels):
                 levels.append(level)
-                depths.append(depths[at] + 1)
-                names.append(name)
-            at = known[key]
-            row.append(at)
+                depths.append(depths[parent] + 1)
+            row.append(number)
+            parent = number
         rows.append(row)
-    return _Tree(np.array(rows, np.int32), parents, np.array(levels, np.int16), np.array(depths, np.int16), names)
+    return np.array(rows, np.int32), np.array(levels, np.int16), np.array(depths, np.int16)
 
 
 def check_kind(kind: str) -> None:
@@ -346,7 +255,6 @@ def read_taxonomy(
     class_column: str,
     *,
     ranks: Sequence[str] | Mapping[str, str] | None = None,
-    root: str = "life",
 ) -> Taxonomy:
     r"""The taxonomy of a CSV or Parquet table with one class per row and one column per rank.
 
@@ -357,7 +265,6 @@ def read_taxonomy(
         class_column: The column of classes, named as in the tasks, verbatim.
         ranks: The columns of ranks from the broadest to the finest, or {rank: column} where a column has another name
             than its rank. If not given: the columns named by a rank of biology, in its order.
-        root: The name of the taxon that contains all.
 
     Raises:
         DataError: The table is no taxonomy: a column is missing, or a class has no name or two places.
@@ -396,7 +303,7 @@ def read_taxonomy(
         )
     cells = zip(columns[class_column], *(columns[column] for column in chosen.values()), strict=True)
     rows = ((columns.format_row(row), leaf, lineage) for row, (leaf, *lineage) in enumerate(cells))
-    return Taxonomy(tuple(chosen), collect_lineages(place, rows), root)
+    return Taxonomy(tuple(chosen), collect_lineages(place, rows))
 
 
 def collect_lineages(place: Path, rows: Iterable[tuple[str, object, Sequence[object]]]) -> dict[str, tuple[str, ...]]:
@@ -421,14 +328,6 @@ def _to_text(cell: object, where: str) -> str:
     if isinstance(cell, bool) or not isinstance(cell, str | int):
         raise DataError(f"{where}: {cell!r} is neither text nor an integer, so it names no taxon. Correct it.")
     return str(cell)
-
-
-def _name_ranks(name: str, above: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """The taxa above a part by their rank."""
-    if isinstance(above, str) or (not isinstance(above, Mapping) and len(above) > len(MAIN_RANKS)):
-        raise UsageError(f"above={{{name!r}: {above!r}}} has no taxa by rank. Pass {{'kingdom': 'Animalia', ...}}.")
-    path = dict(above) if isinstance(above, Mapping) else dict(zip(MAIN_RANKS, above, strict=False))
-    return {rank: taxon for rank, taxon in path.items() if taxon}
 
 
 def _show_lineage(names: Iterable[str]) -> str:

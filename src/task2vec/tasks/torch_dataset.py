@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -18,23 +18,11 @@ from task2vec.tasks.task import NameOf, Task, check_labels, count_images, find_w
 READ_TWICE = 32
 
 
-class MapDataset(Protocol):
-    """What `from_dataset` needs: a length, and items by number."""
-
-    def __len__(self) -> int:
-        """The number of items."""
-        ...
-
-    def __getitem__(self, index: int, /) -> object:
-        """Item `index`, a pair of image and label."""
-        ...
-
-
 @dataclass(frozen=True)
 class DatasetImages:
     """The images of a dataset, which must still have the pixels that `digests` were computed from."""
 
-    dataset: MapDataset
+    dataset: Any
     items: tuple[int, ...]
     digests: tuple[str, ...]
     is_threadsafe: bool = False
@@ -59,15 +47,11 @@ class DatasetImages:
 
 
 class UnreadableItemError(DataError):
-    """An item without an image: the dataset raised an error, or the image file is damaged."""
-
-    def __init__(self, message: str, reason: str = ""):  # unpickling recreates the error from its message alone
-        super().__init__(message)
-        self.reason = reason
+    """An item without an image: the dataset raised an error, or the image file is damaged; its cause is the reason."""
 
 
 def from_dataset(
-    dataset: MapDataset,
+    dataset: Any,
     *,
     classes: Sequence[str] | None = None,
     name: str | None = None,
@@ -113,7 +97,7 @@ def from_dataset(
     items, digests, labels = ([row[part] for row in good] for part in range(3))
     images = DatasetImages(dataset, tuple(items), tuple(digests))
     for row, label in enumerate(labels):
-        if label.shape != labels[0].shape or label.dtype.kind not in "biuf" or label.ndim > 1:
+        if label.shape != labels[0].shape:
             raise DataError(
                 f"{images.name(row)}: its label {label.tolist()!r} is neither a class index nor a row of 0 and 1 like "
                 f"that of {images.name(0)}. Return one integer, or one 0 or 1 per class."
@@ -125,7 +109,7 @@ def from_dataset(
     return Task(name or kind, images, targets, names, images.digests, tuple(bad), warnings, kind)
 
 
-def _read_rows(dataset: MapDataset, allow_bad: bool) -> Iterator[tuple[str, np.ndarray] | BadImage]:
+def _read_rows(dataset: Any, allow_bad: bool) -> Iterator[tuple[str, np.ndarray] | BadImage]:
     """Digest and label of every item in turn; some are read twice, and refused if they differ."""
     total = len(dataset)
     twice = set(np.linspace(0, total - 1, min(total, READ_TWICE)).astype(int).tolist())
@@ -141,53 +125,43 @@ def _read_rows(dataset: MapDataset, allow_bad: bool) -> Iterator[tuple[str, np.n
         except UnreadableItemError as error:
             if not allow_bad:
                 raise
-            yield BadImage(f"item {index}", error.reason)
+            yield BadImage(f"item {index}", repr(error.__cause__))
 
 
-def read_item(dataset: MapDataset, index: int) -> tuple[Image.Image, np.ndarray]:
+def read_item(dataset: Any, index: int) -> tuple[Image.Image, np.ndarray]:
     """The RGB image and the label of one item; `DataError` names the item if it is no such pair."""
     kind = type(dataset).__name__
     try:
         pair: Any = dataset[index]
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            shown = f"a dict of {', '.join(map(repr, pair))}" if isinstance(pair, dict) else f"a {type(pair).__name__}"
+            fix = "Use from_huggingface" if type(dataset).__module__.startswith("datasets") else "Return (image, label)"
+            raise DataError(f"it is not a pair of image and label but {shown}. {fix}.")
+        return to_image(pair[0]), _to_label(pair[1])
     except MemoryError:
         raise
-    except Exception as error:
+    except DataError as error:
+        raise type(error)(f"item {index}: {error}") from error
+    except Exception as error:  # whatever the dataset raises, or Pillow for a lazily opened file
         raise UnreadableItemError(
             f"item {index} of the {kind} cannot be read ({error!r}), so the task would miss it. Fix it, or pass "
-            "allow_bad=True to leave such items out and list them.",
-            repr(error),
+            "allow_bad=True to leave such items out and list them."
         ) from error
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        shown = f"a dict of {', '.join(map(repr, pair))}" if isinstance(pair, dict) else f"a {type(pair).__name__}"
-        fix = "Use from_huggingface" if type(dataset).__module__.startswith("datasets") else "Return (image, label)"
-        raise DataError(f"item {index} of the {kind} is not a pair of image and label but {shown}. {fix}.")
-    try:
-        return to_image(pair[0]), _to_label(pair[1])
-    except (NotFiniteError, DataError) as error:
-        raise type(error)(f"item {index}: {error}") from error
-    except MemoryError:
-        raise
-    except Exception as error:  # whatever Pillow raises for a lazily opened file
-        raise UnreadableItemError(f"item {index}: its image is damaged or truncated ({error})", str(error)) from error
 
 
 def _to_label(label: object) -> np.ndarray:
-    """The label as an array; targets of detection, segmentation and of several types at once are refused by name."""
+    """The label as an array; targets of detection, segmentation and of several types at once are refused."""
     parts: Sequence[Any] = label if isinstance(label, (list, tuple)) else [label]
-    if isinstance(label, Image.Image):
-        what = "an image, as for segmentation"
-    elif any(isinstance(part, dict) for part in parts):
-        what = "made of boxes or annotations (dict), as for detection"
-    elif isinstance(label, (list, tuple)) and any(
-        isinstance(part, Image.Image) or _to_array(part).ndim > 0 for part in parts
-    ):
-        what = f"{len(parts)} targets at once ({', '.join(type(part).__name__ for part in parts)})"
-    else:
-        return _to_array(label)
-    raise DataError(
-        f"its label is {what}, which is no class. Choose one type of target (target_type=, target_types=), or give the "
-        "dataset a target_transform that returns a class index or a row of 0 and 1."
-    )
+    is_compound = any(isinstance(part, (dict, Image.Image)) for part in parts)
+    is_compound |= parts is label and any(_to_array(part).ndim > 0 for part in parts)
+    found = np.asarray(None) if is_compound else _to_array(label)
+    if found.ndim > 1 or found.dtype.kind not in "biuf":
+        raise DataError(
+            f"its label ({', '.join(type(part).__name__ for part in parts)}) is neither a class index nor a row of 0 "
+            "and 1, but a target of detection, segmentation or of several types at once. Choose one type of target "
+            "(target_type=, target_types=), or give the dataset a target_transform."
+        )
+    return found
 
 
 def to_image(image: object) -> Image.Image:
@@ -279,20 +253,15 @@ def number_classes(
 
 def _refuse_decimals(labels: np.ndarray, name_of: NameOf) -> None:
     """Raise `DataError` for labels that are decimal numbers; rows that are all 0 and 1 may be stored as floats."""
-    if labels.dtype.kind != "f" or not labels.size:
+    if labels.dtype.kind != "f" or not labels.size or (labels.ndim == 2 and np.isin(labels, (0, 1)).all()):
         return
     rows = labels.reshape(len(labels), -1)
-    missing = np.flatnonzero(np.isnan(rows).any(axis=1))
-    if len(missing):
-        raise DataError(
-            f"the label of {name_of(missing[0])} (row {missing[0]}) is {labels[missing[0]].tolist()!r}: it is missing. "
-            "Fill it in or leave the image out."
-        )
-    # A clear example first: 0.5 rather than 1.0.
-    odd = [*np.flatnonzero((rows != np.floor(rows)).any(axis=1)), *(range(len(rows)) if labels.ndim == 1 else ())]
-    odd += np.flatnonzero(((rows != 0) & (rows != 1)).any(axis=1)).tolist()
-    if odd:
-        refuse_regression(f"the label of {name_of(odd[0])} (row {odd[0]})", example=repr(labels[odd[0]].tolist()))
+    # A clear example: a missing value, else 0.5 rather than 1.0.
+    row = int(np.argmax((4 * np.isnan(rows) + 2 * (rows != np.floor(rows)) + ~np.isin(rows, (0, 1))).max(axis=1)))
+    where, value = f"the label of {name_of(row)} (row {row})", labels[row].tolist()
+    if np.isnan(rows[row]).any():
+        raise DataError(f"{where} is {value!r}: it is missing. Fill it in or leave the image out.")
+    refuse_regression(where, example=repr(value))
 
 
 def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | None:
@@ -304,27 +273,23 @@ def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | Non
         >>> find_class_names(Pets(), is_multilabel=False)
         ['cat', 'dog, hound']
     """
-    kind = type(dataset)
-    if kind.__name__ == "Subset" and kind.__module__.startswith("torch.utils.data"):
+    if type(dataset).__name__ == "Subset":
         return find_class_names(getattr(dataset, "dataset", None), is_multilabel=is_multilabel)
-    if is_multilabel:
-        names = getattr(dataset, "attr_names", None) or getattr(dataset, "classes", None)
-        # CelebA's header ends in a blank, and torchvision keeps the empty name behind it.
-        return _to_names(names[:-1] if isinstance(names, (list, tuple)) and names and names[-1] == "" else names)
+    attributes = ("attr_names", "classes") if is_multilabel else ("classes", "categories")  # Caltech101 and 256
     if getattr(dataset, "_target_types", None) == ["binary-category"]:  # OxfordIIITPet: `classes` are the 37 breeds
-        return _to_names(getattr(dataset, "bin_classes", None))
+        attributes = ("bin_classes",)
+    candidates = [getattr(dataset, attribute, None) for attribute in attributes]
     numbers = getattr(dataset, "class_to_idx", None)
-    by_number = isinstance(numbers, Mapping) and sorted(numbers.values()) == list(range(len(numbers)))
-    return (
-        _to_names(getattr(dataset, "classes", None))
-        or _to_names(getattr(dataset, "categories", None))  # Caltech101 and 256
-        or _to_names(sorted(numbers, key=numbers.__getitem__) if isinstance(numbers, Mapping) and by_number else None)
-    )
+    if isinstance(numbers, Mapping) and sorted(numbers.values()) == list(range(len(numbers))):
+        candidates.append(sorted(numbers, key=numbers.__getitem__))
+    return next(filter(None, map(_to_names, candidates)), None)
 
 
 def _to_names(names: object) -> list[str] | None:
     """A list of names, synonyms (as ImageNet has them) joined into one; None for anything else."""
-    if not isinstance(names, (list, tuple)) or not names:
+    if not isinstance(names, (list, tuple)):
         return None
     words = [", ".join(map(str, name)) if isinstance(name, tuple) else name for name in names]
+    if words and words[-1] == "":  # CelebA's header ends in a blank
+        words.pop()
     return words if all(isinstance(word, str) for word in words) else None
