@@ -304,7 +304,9 @@ def _measure_rows(rows: Sequence[Embedding | None]) -> dict[str, Any]:
         whole[places] = values
         return whole
 
-    fields = {kind: {SYMMETRIC: spread(each[SYMMETRIC])} for kind, each in measure_embeddings(every).items()}
+    fields: dict[str, Any] = {
+        kind: {SYMMETRIC: spread(each[SYMMETRIC])} for kind, each in measure_embeddings(every).items()
+    }
     fields |= {name: spread(values) for name, values in stack_vectors(every).items()}
     fields["embeddings"] = {space: every} if len(every) == len(rows) else {}
     return fields | {"space": space, "distances": {SYMMETRIC: spread(spread(measure_all(every, every)).T)}}
@@ -593,7 +595,7 @@ def _add_distances(metatask: MetaTask, path: Path) -> MetaTask:
     values = np.array(
         [
             [_parse_number(path, line, row.get(name, ""), "distance") for name in every]
-            for line, row in map(table.get, names)
+            for line, row in map(table.__getitem__, names)
         ]
     )
     whole = np.full((len(every), len(every)), np.nan)

@@ -121,7 +121,7 @@ def fit_model_space(metatask: MetaTask, *, epochs: int = 81, filters: int = 512)
     trivials = None
     if metatask.trivial_vectors is not None:
         trivials = np.log(metatask.pick_sources(metatask.trivial_vectors[:, columns]))
-        is_known = np.isfinite(trivials).all(1)
+        is_known = np.all(np.isfinite(trivials), axis=1)
         trivials = np.where(is_known[:, None], trivials, trivials[is_known].mean(0)) if is_known.any() else None
     # What distances on all filters are more than on these; unknown is none.
     near = _measure(log_tasks, start)
