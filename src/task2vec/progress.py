@@ -32,7 +32,12 @@ def show_progress(show: bool | Report) -> Iterator[Report]:
     if not console.is_terminal and not console.is_jupyter:
         yield _print_lines()
         return
-    columns = (TextColumn("{task.description:>9}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description:>9}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as bars:
         known: dict[str, TaskID] = {}
 
