@@ -4,8 +4,12 @@ A command's module is imported when the command is run, so that `task2vec --help
 """
 
 import shutil
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from functools import wraps
 from importlib import import_module
-from typing import Annotated, Any
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -55,45 +59,19 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "terminal_width": _WIDTH}
 _PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False, "add_completion": False}
 
 
-class _Commands(dict[str, Any]):
-    """The commands of a table by name, each imported when it is asked for."""
-
-    def __init__(self, table: dict[str, tuple[str, str, str]]):
-        super().__init__()
-        self.table = table
-
-    def __missing__(self, name: str) -> Any:
-        self[name] = _load_command(name, *self.table[name])
-        return self[name]
-
-
 class LazyGroup(TyperGroup):
     """A group that knows the names of its commands, and imports one when it is run or asked for help."""
 
     table = COMMANDS
 
     def __init__(self, *args: Any, **options: Any):
-        """A group without commands, which come from the table."""
+        """A group that has the names of its commands, for lists and suggestions."""
         super().__init__(*args, **options)
-        self.commands = _Commands(self.table)
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """The names in the order of the table."""
-        return list(self.table)
+        self.commands = dict.fromkeys(self.table)  # type: ignore[assignment]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, or None."""
-        return self.commands[cmd_name] if cmd_name in self.table else None
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first word names; a wrong name is refused with similar ones."""
-        if args and args[0] not in self.table and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], self.table, n=1)
-            hint = f" Did you mean '{close[0]}'?" if close else ""
-            ctx.fail(f"No such command '{args[0]}'.{hint}")
-        return super().resolve_command(ctx, args)
+        return _load_command(cmd_name, *self.table[cmd_name]) if cmd_name in self.table else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the list of commands without importing them."""
@@ -113,8 +91,38 @@ def _load_command(name: str, module: str, function: str, short: str) -> Any:
         return typer.main.get_command(library)
     call = getattr(import_module(f"task2vec.cli.{module}"), function)
     alone = typer.Typer(**_PLAIN)
-    alone.command(name, cls=PlainCommand, short_help=short, context_settings=_CONTEXT)(guard(call))
+    alone.command(name, cls=PlainCommand, short_help=short, context_settings=_CONTEXT)(guard(expand_groups(call)))
     return typer.main.get_command(alone)
+
+
+def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with every option of its groups (dataclasses of `task2vec.cli.options`) as a parameter of its own.
+
+    A parameter `Annotated[Reading, "split allow_bad"]` has only these options of the group.
+    """
+    groups: dict[str, tuple[type, list[str]]] = {}
+    parameters = []
+    for own in signature(command).parameters.values():
+        group, *chosen = get_args(own.annotation) or (own.annotation,)
+        if not is_dataclass(group):
+            parameters.append(own.replace(kind=Parameter.KEYWORD_ONLY))
+            continue
+        hints = get_type_hints(group, include_extras=True)
+        options = [name for name, hint in hints.items() if get_origin(hint) is Annotated]
+        names = chosen[0].split() if chosen else options
+        groups[own.name] = (cast("type", group), names)
+        parameters += [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=hints[name])
+            for name in names
+        ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        made = {own: group(**{name: given.pop(name) for name in names}) for own, (group, names) in groups.items()}
+        command(**given, **made)
+
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return run
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -221,22 +221,15 @@ def distance(
 
 def diversity(
     path: options.Folder,
+    probe: options.ProbeOptions,
+    numbers: Annotated[options.SettingsOptions, "method max_samples l2 seed"],
+    reading: Annotated[options.Reading, "allow_bad num_workers"],
     other: Annotated[Path | None, typer.Argument(metavar="[OTHER]", help="Another one to compare with.")] = None,
     batches: options.Batches = None,
     classes: options.Classes = 5,
     shots: options.PerClass = 10,
     kind: options.Distance = "symmetric",
-    probe: options.ProbeName = options.DEFAULT_PROBE,
-    weights: options.Weights = None,
-    size: options.Size = None,
-    download: options.Download = False,
-    method: options.Method = None,
-    max_samples: options.MaxSamples = None,
-    l2: options.L2 = None,
-    seed: options.Seed = None,
     device: options.Device = None,
-    num_workers: options.NumWorkers = None,
-    allow_bad: options.AllowBad = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure how diverse a dataset is, and how far it is from another one.
@@ -250,11 +243,10 @@ def diversity(
     from task2vec.distance import diversity as measure
     from task2vec.tasks import draw_batches
 
-    settings = options.make_settings(method=method, max_samples=max_samples, l2=l2, seed=seed)
-    loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
-    drawing: dict[str, Any] = {"batches": batches, "classes": classes or None, "images": shots, "seed": seed or 0}
+    settings = inputs.make_settings(numbers)
+    loaded = inputs.load_probe(probe)
+    drawing: dict[str, Any] = {"batches": batches, "classes": classes or None, "images": shots, "seed": settings.seed}
     paths = [path] if other is None else [path, other]
-    reading = inputs.Reading(allow_bad=allow_bad, num_workers=num_workers)
     tasks = [inputs.read_own(each, reading) for each in paths]
     for each, task in zip(paths, tasks, strict=True):
         inputs.say_bad(task.bad, root=each)
@@ -267,7 +259,7 @@ def diversity(
         raise UsageError("both datasets have the same images and labels, so there is nothing to compare. Name another.")
     if other is not None and (shared := len(set(tasks[0].digests) & set(tasks[1].digests))):
         output.say(f"warning: {pluralize(shared, 'image')} in both datasets, which makes them more similar")
-    how: dict[str, Any] = {"device": device, "num_workers": num_workers, "progress": output.is_watched()}
+    how: dict[str, Any] = {"device": device, "num_workers": reading.num_workers, "progress": output.is_watched()}
     sides = []
     for each, task in zip(paths, tasks, strict=True):
         output.say(f"embedding batches of {printable(each)} ...")
@@ -340,7 +332,7 @@ def draw_map(
     from task2vec.plots import import_figure, make_folder
 
     import_figure()  # a missing extra is reported now and not after the work
-    if files and (given := options.list_given({"tag": tag, "probe": probe, "library": library})):
+    if files and (given := inputs.list_given({"tag": tag, "probe": probe, "library": library})):
         raise UsageError(f"{given} only applies to the library, and files are drawn. Remove {given}, or the files.")
     placed, _ = _load_files(place or [])
     first_tags = None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from task2vec.tasks import Task
 
 # Small images and few gradients: a demonstration, not a measurement.
-SIZE, IMAGES, SAMPLES = 64, 100, 32
+SIZE, IMAGES, SAMPLES = 64, 60, 20
 # The task that a model is recommended for: the only one of photographs.
 RECOMMENDED = "photos"
 

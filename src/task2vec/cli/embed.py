@@ -27,36 +27,14 @@ MOST_ROWS = 50
 
 def embed(
     paths: options.AllPaths,
+    reading: options.Reading,
+    probe: options.ProbeOptions,
+    numbers: options.SettingsOptions,
     name: Annotated[str | None, typer.Option(help="Name of the task. Default: that of the folder.")] = None,
     out: options.OutFolder = None,
     force: options.Force = False,
-    split: options.Split = None,
-    allow_bad: options.AllowBad = False,
     as_json: options.AsJson = False,
-    path_column: options.PathColumn = None,
-    label_column: options.LabelColumn = None,
-    root: options.Root = None,
-    task_names: options.TaskNames = None,
-    kind: options.Kind = None,
-    layout: options.Layout = None,
-    max_images: options.MaxImages = None,
-    labels: options.Labels = None,
-    one_vs_rest: options.OneVsRest = False,
-    probe: options.ProbeName = options.DEFAULT_PROBE,
-    weights: options.Weights = None,
-    size: options.Size = None,
-    download: options.Download = False,
-    method: options.Method = None,
-    epochs: options.Epochs = None,
-    max_samples: options.MaxSamples = None,
-    rel_tol: options.RelTol = None,
-    split_half: options.SplitHalf = False,
-    l2: options.L2 = None,
-    beta: options.Beta = None,
-    seed: options.Seed = None,
-    dtype: options.Dtype = None,
     device: options.Device = None,
-    num_workers: options.NumWorkers = None,
     batch_size: options.BatchSize = None,
     backend: options.Backend = "serial",
     jobs: options.Jobs = None,
@@ -73,14 +51,11 @@ def embed(
     are reported, and the same command run again continues with the rest.
     """
     begin = time.perf_counter()
-    numbers = {"max_samples": max_samples, "rel_tol": rel_tol, "l2": l2, "beta": beta, "seed": seed, "dtype": dtype}
-    settings = options.make_settings(epochs, method=method, split_half=split_half, **numbers)
-    table = {"root": root, "path_column": path_column, "label_columns": label_column}
-    reading = inputs.Reading(table, task_names or (), kind, layout, max_images, labels, split, settings.seed)
-    reading = replace(reading, one_vs_rest=one_vs_rest, allow_bad=allow_bad, num_workers=num_workers, name=name)
+    settings = inputs.make_settings(numbers)
+    reading = replace(reading, name=name, seed=settings.seed)
     sorts = inputs.sort_paths(paths, reading)
-    is_one = len(sorts) == 1 and not one_vs_rest
-    is_one = is_one and (set(sorts.values()) <= {inputs.TABLE, inputs.FOLDER} or len(set(reading.names)) == 1)
+    is_own = set(sorts.values()) <= {inputs.TABLE, inputs.FOLDER}
+    is_one = len(sorts) == 1 and not reading.one_vs_rest and (is_own or len(set(reading.task_names or ())) == 1)
     if name is not None and not is_one:
         raise UsageError(f"--name {name!r} is for one task, and there may be several. Remove it.")
     if no_library and out is None:
@@ -88,8 +63,8 @@ def embed(
     inputs.check_output(out, is_folder=True)
     import task2vec
 
-    loaded = task2vec.load_probe(probe, weights=weights, size=size, download=download)
-    how: dict[str, Any] = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
+    loaded = inputs.load_probe(probe)
+    how: dict[str, Any] = {"device": device, "num_workers": reading.num_workers, "batch_size": batch_size}
     details = {"paths": [str(path) for path in paths], "probe": loaded.name, "settings": settings.as_dict()}
     where: dict[str, Any] = {"no_library": no_library, "folder": out, "tags": tags or (), "is_forced": force}
     with ExitStack() as stack:
@@ -294,14 +269,7 @@ def format_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 def tasks(
     dataset: options.Folder,
-    kind: options.Kind = None,
-    split: options.Split = None,
-    layout: options.Layout = None,
-    labels: options.Labels = None,
-    path_column: options.PathColumn = None,
-    label_column: options.LabelColumn = None,
-    root: options.Root = None,
-    allow_bad: options.AllowBad = False,
+    reading: Annotated[options.Reading, "kind split layout labels path_column label_column root allow_bad"],
     as_json: options.AsJson = False,
 ) -> None:
     """List the tasks of a dataset.
@@ -311,8 +279,6 @@ def tasks(
     """
     from task2vec.tasks import read_catalog
 
-    table = {"root": root, "path_column": path_column, "label_columns": label_column}
-    reading = inputs.Reading(table, (), kind, layout, labels=labels, split=split, allow_bad=allow_bad)
     ((path, sort),) = inputs.sort_paths([dataset], reading).items()
     if sort in (inputs.TABLE, inputs.FOLDER):
         (task,) = inputs.read_path(path, sort, reading, inputs.Tasks())
@@ -322,16 +288,16 @@ def tasks(
         report = {"dataset": task.name, "images": {"all": len(task)}, "kinds": {sort: 1}}
         report |= {"warnings": list(task.warnings), "bad": [asdict(bad) for bad in task.bad], "tasks": rows}
     else:
-        catalog = read_catalog(path, layout=sort, labels=labels, progress=output.is_watched())
-        chosen = catalog.definitions if kind is None else catalog.of_kind(kind)
-        splits = catalog.splits.names if split is None else (split,)
+        catalog = read_catalog(path, layout=sort, labels=reading.labels, progress=output.is_watched())
+        chosen = catalog.definitions if reading.kind is None else catalog.of_kind(reading.kind)
+        splits = catalog.splits.names if reading.split is None else (reading.split,)
         report = {
             "dataset": catalog.name,
             "images": {name: len(catalog.splits.rows(name)) for name in splits},
             "kinds": dict(Counter(one.kind for one in catalog.definitions)),
             "warnings": list(catalog.warnings),
             "bad": [],
-            "tasks": [_describe_task(one, split) for one in chosen],
+            "tasks": [_describe_task(one, reading.split) for one in chosen],
         }
     output.print_json(report) if as_json else _print_tasks(report, dataset)
 

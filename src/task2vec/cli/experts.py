@@ -20,25 +20,17 @@ if TYPE_CHECKING:
 
 def train_expert(
     paths: options.Paths,
+    reading: Annotated[options.Reading, "split allow_bad path_column label_column root num_workers"],
+    probe: options.ProbeOptions,
     name: Annotated[str | None, typer.Option(help="Name of the expert of one PATH. Default: that of the task.")] = None,
     recipe: options.Recipe = "fast",
     epochs: options.Epochs = None,
     max_samples: options.PerEpoch = None,
     out: options.Out = Path("task2vec-experts"),
     force: options.Force = False,
-    split: options.Split = None,
-    allow_bad: options.AllowBad = False,
     as_json: options.AsJson = False,
-    path_column: options.PathColumn = None,
-    label_column: options.LabelColumn = None,
-    root: options.Root = None,
-    probe: options.ProbeName = options.DEFAULT_PROBE,
-    weights: options.Weights = None,
-    size: options.Size = None,
-    download: options.Download = False,
     seed: options.Seed = None,
     device: options.Device = None,
-    num_workers: options.NumWorkers = None,
     backend: options.Backend = "serial",
     jobs: options.Jobs = None,
     library: options.LibraryFolder = None,
@@ -55,16 +47,14 @@ def train_expert(
         raise UsageError(f"--name {name!r} is for one expert, and {len(paths)} paths are given. Remove it.")
     inputs.check_output(out, is_folder=True)
     from task2vec.experts import train_experts
-    from task2vec.probe import load_probe
 
     chosen = _choose_recipe(recipe, {"epochs": epochs, "draws": max_samples})
-    table = {"root": root, "path_column": path_column, "label_columns": label_column}
-    reading = inputs.Reading(table, split=split, allow_bad=allow_bad, num_workers=num_workers, layout=inputs.FOLDER)
+    reading = replace(reading, layout=inputs.FOLDER)
     found = inputs.read_paths(inputs.sort_paths(paths, reading), reading)
     output.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
     if not found.tasks:
         raise typer.Exit(DataError.exit_code)
-    base = load_probe(probe, weights=weights, size=size, download=download)
+    base = inputs.load_probe(probe)
     each = f"{pluralize(chosen.epochs, 'epoch')} of {pluralize(chosen.draws, 'image')}"
     names = [f"{task.name} ({pluralize(len(task), 'image')})" for task in found.tasks[: output.MOST_LINES]]
     more = " ..." if len(found.tasks) > output.MOST_LINES else ""
@@ -149,6 +139,7 @@ def _print_experts(report: dict[str, Any]) -> None:
 
 def error_matrix(
     paths: options.AllPaths,
+    reading: options.Reading,
     experts: options.Experts,
     shots: options.AllShots = None,
     seeds: options.Seeds = 1,
@@ -156,21 +147,10 @@ def error_matrix(
     metric: options.Metric = "usual",
     out: options.OutFile = None,
     force: options.Force = False,
-    split: options.Split = None,
-    allow_bad: options.AllowBad = False,
     as_json: options.AsJson = False,
-    path_column: options.PathColumn = None,
-    label_column: options.LabelColumn = None,
-    root: options.Root = None,
-    task_names: options.TaskNames = None,
-    kind: options.Kind = None,
-    layout: options.Layout = None,
-    max_images: options.MaxImages = None,
-    labels: options.Labels = None,
     size: options.Size = None,
     download: options.Download = False,
     device: options.Device = None,
-    num_workers: options.NumWorkers = None,
     batch_size: options.BatchSize = None,
     backend: options.Backend = "serial",
     jobs: options.Jobs = None,
@@ -186,17 +166,13 @@ def error_matrix(
     if seeds < 1:
         raise UsageError(f"--seeds {seeds}: at least one split is needed. Use --seeds 1 or more.")
     inputs.check_output(out, is_forced=force)
-    table = {"root": root, "path_column": path_column, "label_columns": label_column}
-    reading = inputs.Reading(
-        table, task_names or (), kind, layout, max_images, labels, split, allow_bad=allow_bad, num_workers=num_workers
-    )
     import task2vec
     from task2vec.library import Library
 
     sizes = [int(one) if one.isascii() and one.isdigit() else one for one in dict.fromkeys(shots or ["half"])]
     protocols = [task2vec.ErrorProtocol(one, recipe, metric) for one in sizes]  # type: ignore[arg-type]
     sorts = inputs.sort_paths(paths, reading)
-    how = {"device": device, "num_workers": num_workers, "batch_size": batch_size, "download": download}
+    how = {"device": device, "num_workers": reading.num_workers, "batch_size": batch_size, "download": download}
     matrix, is_interrupted = None, False
     computed, failed = 0, []
 

@@ -5,11 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from task2vec.cli.options import DEFAULT_PROBE, list_given
+from task2vec.cli.options import DEFAULT_PROBE, ProbeOptions, Reading, SettingsOptions
 from task2vec.cli.output import is_watched, name_library, say, say_all
 from task2vec.errors import (
     BadImagesError,
@@ -45,39 +44,6 @@ TOO_MANY_BAD = (
 
 
 # --- paths -> tasks --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How paths are read as tasks, as the options of the command line say.
-
-    Attributes:
-        table: of tables: root, path_column and label_columns.
-        names: of published datasets: the tasks; empty for all of the kind.
-        kind: of published datasets: the kind of tasks.
-        layout: which published dataset the folders are; detected from their files if None.
-        max_images: of published datasets: how many images to read of a task, or of all attributes together.
-        labels: of iMaterialist: the file with the names of the labels.
-        split: of folders and published datasets.
-        seed: chooses the images of `max_images`.
-        one_vs_rest: whether to make one task of each class.
-        allow_bad: whether to continue if over 5 % of the images of a task are unreadable.
-        num_workers: threads that decode images.
-        name: of the task, if it is only one.
-    """
-
-    table: dict[str, Any] = field(default_factory=dict)
-    names: Sequence[str] = ()
-    kind: str | None = None
-    layout: str | None = None
-    max_images: int | None = None
-    labels: Path | None = None
-    split: str | None = None
-    seed: int = 0
-    one_vs_rest: bool = False
-    allow_bad: bool = False
-    num_workers: int | None = None
-    name: str | None = None
 
 
 @dataclass
@@ -148,17 +114,23 @@ def _sort_path(path: Path, reading: Reading) -> str:
 def _refuse_strays(sorts: set[str], reading: Reading) -> None:
     """Raise `UsageError` if an option was given that applies to none of the paths."""
     published = sorts - {TABLE, FOLDER}
-    layout = None if reading.layout == FOLDER else reading.layout
-    of_datasets = {"names": reading.names, "kind": reading.kind, "max_images": reading.max_images, "layout": layout}
     strays = (
-        (reading.table, TABLE in sorts, "a table (.csv, .parquet)"),
-        (of_datasets, bool(published), "a published dataset (see task2vec tasks)"),
-        ({"labels": reading.labels}, "imaterialist" in published, "an iMaterialist dataset"),
-        ({"split": reading.split}, sorts != {TABLE}, "a folder or a published dataset"),
+        ("path_column label_column root", TABLE in sorts, "a table (.csv, .parquet)"),
+        ("task_names kind layout max_images", bool(published), "a published dataset (see task2vec tasks)"),
+        ("labels", "imaterialist" in published, "an iMaterialist dataset"),
+        ("split", sorts != {TABLE}, "a folder or a published dataset"),
     )
-    for options, applies, what in strays:
-        if not applies and (given := list_given(options)):
+    chosen = replace(reading, layout=None) if reading.layout == FOLDER else reading
+    for names, applies, what in strays:
+        given = list_given({name: getattr(chosen, name) for name in names.split()})
+        if given and not applies:
             raise UsageError(f"{given} only applies to {what}, and no path is one. Remove {given}, or add such a path.")
+
+
+def list_given(options: dict[str, Any]) -> str:
+    """Those of the options that were given, as they are spelled on the command line; empty if none was."""
+    spelled = {"layout": "as", "task_names": "task"}
+    return ", ".join(f"--{spelled.get(key, key.replace('_', '-'))}" for key, value in options.items() if value)
 
 
 def read_paths(sorts: dict[Path, str], reading: Reading) -> Tasks:
@@ -166,8 +138,7 @@ def read_paths(sorts: dict[Path, str], reading: Reading) -> Tasks:
     found = Tasks()
     read: list[tuple[Path, str, Task]] = []
     for path, sort in sorts.items():
-        root = (reading.table.get("root") or path.parent) if sort == TABLE else path
-        root = root / (reading.split or "") if sort == FOLDER else root
+        root = reading.root or path.parent if sort == TABLE else path / (reading.split or "" if sort == FOLDER else "")
         try:
             tasks = read_path(path, sort, reading, found)
         except (DataError, ResourceError) as error:
@@ -204,8 +175,8 @@ def read_path(path: Path, sort: str, reading: Reading, found: Tasks) -> "list[Ta
     labels = reading.labels if sort == "imaterialist" else None
     catalog = read_catalog(path, layout=sort, labels=labels, progress=is_watched())
     say_all("warning", catalog.warnings)
-    if reading.names:
-        chosen = [catalog.find(name, reading.kind) for name in dict.fromkeys(reading.names)]
+    if reading.task_names:
+        chosen = [catalog.find(name, reading.kind) for name in dict.fromkeys(reading.task_names)]
     elif reading.kind is None and len(catalog.kinds) > 1:
         raise UsageError(
             f"{catalog.name} has tasks of several kinds ({', '.join(catalog.kinds)}), so it is unclear which to use. "
@@ -246,15 +217,39 @@ def read_own(path: Path, reading: Reading) -> "Task":
             f"'{path}' is {sort}, a dataset of many tasks, so it is unclear which to use. List them: task2vec tasks "
             f"{path}; then embed one: task2vec embed {path} --task NAME"
         )
-    given = {key: value for key, value in reading.table.items() if value}
-    read = partial(read_table, **given) if sort == TABLE else partial(read_folder, split=reading.split)
     how = {"name": reading.name, "allow_bad": reading.allow_bad, "num_workers": reading.num_workers}
-    return read(path, progress=is_watched(), **how)
+    how["progress"] = is_watched()
+    if sort == FOLDER:
+        return read_folder(path, split=reading.split, **how)
+    columns = {"path_column": reading.path_column, "label_columns": reading.label_column, "root": reading.root}
+    return read_table(path, **{key: value for key, value in columns.items() if value}, **how)
 
 
 def say_bad(bad: "Iterable[BadImage]", *, root: Path | None = None) -> None:
     """Names the unreadable images, one per line."""
     say_all("unreadable", (f"{one.path if root is None else root / one.path}: {one.reason}" for one in bad))
+
+
+def load_probe(chosen: ProbeOptions) -> "Probe":
+    """The probe of the options."""
+    import task2vec
+
+    return task2vec.load_probe(chosen.probe, weights=chosen.weights, size=chosen.size, download=chosen.download)
+
+
+def make_settings(chosen: SettingsOptions) -> "EmbedSettings":
+    """The settings of the options."""
+    import task2vec
+
+    given: dict[str, Any] = {name: value for name, value in vars(chosen).items() if value is not None}
+    epochs = given.pop("epochs", None)
+    if epochs is not None:
+        if chosen.method != "variational":
+            raise UsageError(
+                f"--epochs {epochs} is for --method variational only: the other methods do not train. Remove --epochs."
+            )
+        given["variational"] = task2vec.VariationalSettings(epochs=epochs)
+    return task2vec.EmbedSettings(**given)
 
 
 def open_backend(name: str, jobs: int | None) -> "Backend":

@@ -59,7 +59,7 @@ def ls(
     elif is_empty:
         print(inputs.format_empty(library))
     else:
-        given = options.list_given({"tag": tag, "probe": probe})
+        given = inputs.list_given({"tag": tag, "probe": probe})
         output.print_text(f"No task of the library matches {given}. List all of them: task2vec library ls")
 
 

@@ -1,16 +1,12 @@
-"""Options that several commands share, each defined once, and the layout of help texts."""
+"""Options that several commands share, each defined once; groups of them; and the layout of help texts."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
-
-from task2vec.errors import UsageError
-
-if TYPE_CHECKING:
-    from task2vec.embedding import EmbedSettings
 
 DEFAULT_PROBE = "tf_efficientnet_lite0"
 Datasets = Literal["folder", "cub200", "cub200-paper", "inaturalist", "imaterialist", "deepfashion"]
@@ -108,23 +104,52 @@ K = Annotated[int, typer.Option("-k", help="How many to print.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-def make_settings(epochs: int | None = None, **given: Any) -> "EmbedSettings":
-    """The settings as given, with defaults for all that is None."""
-    import task2vec
+@dataclass(frozen=True)
+class ProbeOptions:
+    """Which probe to load."""
 
-    if epochs is not None:
-        if given.get("method") != "variational":
-            raise UsageError(
-                f"--epochs {epochs} is for --method variational only: the other methods do not train. Remove --epochs."
-            )
-        given["variational"] = task2vec.VariationalSettings(epochs=epochs)
-    return task2vec.EmbedSettings(**{name: value for name, value in given.items() if value is not None})
+    probe: ProbeName = DEFAULT_PROBE
+    weights: Weights = None
+    size: Size = None
+    download: Download = False
 
 
-def list_given(options: dict[str, Any]) -> str:
-    """Those of the options that were given, as they are spelled on the command line; empty if none was."""
-    spelled = {"layout": "as", "label_columns": "label-column", "names": "task"}
-    return ", ".join(f"--{spelled.get(key, key.replace('_', '-'))}" for key, value in options.items() if value)
+@dataclass(frozen=True)
+class SettingsOptions:
+    """Settings of an embedding; None for the default."""
+
+    method: Method = None
+    epochs: Epochs = None
+    max_samples: MaxSamples = None
+    rel_tol: RelTol = None
+    split_half: SplitHalf = False
+    l2: L2 = None
+    beta: Beta = None
+    seed: Seed = None
+    dtype: Dtype = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How paths are read as tasks.
+
+    `name` is that of the task, if it is only one, and `seed` chooses the images of `max_images`.
+    """
+
+    path_column: PathColumn = None
+    label_column: LabelColumn = None
+    root: Root = None
+    task_names: TaskNames = None
+    kind: Kind = None
+    layout: Layout = None
+    max_images: MaxImages = None
+    labels: Labels = None
+    one_vs_rest: OneVsRest = False
+    split: Split = None
+    allow_bad: AllowBad = False
+    num_workers: NumWorkers = None
+    name: str | None = None
+    seed: int = 0
 
 
 # Commands with more options than this print them in groups: first those that everyone needs, then these.

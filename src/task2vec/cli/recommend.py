@@ -93,7 +93,7 @@ def _find_task(query: str, how: dict[str, Any], *, allow_bad: bool) -> "Task | E
     else:
         origin = inputs.FILE if path.suffix == ".safetensors" or not path.exists() else inputs.PATH
     if origin == inputs.PATH:
-        task = inputs.read_own(path, inputs.Reading(allow_bad=allow_bad))
+        task = inputs.read_own(path, options.Reading(allow_bad=allow_bad))
         inputs.say_bad(task.bad)
         return task
     if how["measure_top"]:

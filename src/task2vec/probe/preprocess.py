@@ -39,13 +39,13 @@ class Preprocess:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """8-bit pixels (3, height, width) of the part of `image` that the probe sees."""
-        image = image.convert("RGB")
+        picture: Any = image.convert("RGB")  # torchvision takes images as well, but declares tensors only
         interpolation = transforms.InterpolationMode(self.interpolation)
         if self.squash is not None:
-            image = transforms.resize(image, list(self.squash), interpolation)
+            picture = transforms.resize(picture, list(self.squash), interpolation)
         else:
-            image = transforms.resize(_trim(image), [self.resize], interpolation)
-        return torch.from_numpy(np.array(transforms.center_crop(image, list(self.size)))).permute(2, 0, 1)
+            picture = transforms.resize(_trim(picture), [self.resize], interpolation)
+        return torch.from_numpy(np.array(transforms.center_crop(picture, list(self.size)))).permute(2, 0, 1)
 
     def normalise(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
         """The batch of 8-bit `pixels` as the network's input."""
@@ -127,7 +127,7 @@ def _random_transform(name: str) -> ProbeError:
     )
 
 
-def _trim(image: Image.Image) -> Image.Image:
+def _trim(image: Any) -> Any:
     """`image` without what lies outside of every square crop."""
     width, height = image.size
     kept = [min(height, _WIDEST * width), min(width, _WIDEST * height)]
