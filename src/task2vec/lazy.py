@@ -2,19 +2,19 @@
 
 import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import cast
 
 
-def lazy_names(package: str, modules: Mapping[str, str] | None = None) -> Callable[[str], object]:
-    """The `__getattr__` of a package: `modules` maps each public name to the module below it that defines it.
+def lazy_names(package: str) -> Callable[[str], object]:
+    """The `__getattr__` of a package, whose public names are its own imports under `if TYPE_CHECKING:`.
 
-    None reads them from the package's own imports under `if TYPE_CHECKING:`, so that they are written down once. A name
-    becomes an attribute of the package on first use, unless a module of the package has that name.
+    So they are written down once. A name becomes an attribute of the package on first use, unless a module of the
+    package has that name.
     """
-    table = _read_imports(package) if modules is None else {name: f"{package}.{modules[name]}" for name in modules}
+    table = _read_imports(package)
 
     def resolve(name: str) -> object:
         if name not in table:

@@ -50,12 +50,4 @@ if TYPE_CHECKING:
         train_experts,
     )
 
-_MODULES = {
-    "checkpoint": "SUFFIX TrainedExpert count_gmacs count_parameters load_expert load_trained read_metadata",
-    "linear_probe": "CellPlan Model linear_error measure_cells plan_cells predict_cells score_cell",
-    "metatask": "CellFailure MetaTask ModelInfo Query TaskInfo bundled_metatask find_shots load_metatask",
-    "protocol": "ErrorProtocol choose_test_half choose_training wilson_interval",
-    "recipes": "EpochMetrics RECIPES Recipe find_recipe",
-    "train": "ExpertResult TrainingImages compute_features measure_error start_training train_expert train_experts",
-}
-__getattr__ = lazy_names(__name__, {name: module for module, names in _MODULES.items() for name in names.split()})
+__getattr__ = lazy_names(__name__)

@@ -39,6 +39,4 @@ __all__ = [
     "identify",
 ]
 
-_MODULES = {"Library": "library"}
-_MODULES |= dict.fromkeys(("FILE", "SCHEMA", "find_library", "has_library"), "database")
-__getattr__ = lazy_names(__name__, {name: _MODULES.get(name, "entries") for name in __all__})
+__getattr__ = lazy_names(__name__)

@@ -11,8 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "ServeSettings", "check_extra", "format_address", "make_app", "run", "take_port"]
 
-__getattr__ = lazy_names(
-    __name__,
-    {"Limits": "security", "ServeSettings": "security", "make_app": "app"}
-    | dict.fromkeys(("check_extra", "format_address", "run", "take_port"), "server"),
-)
+__getattr__ = lazy_names(__name__)
