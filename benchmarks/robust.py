@@ -34,7 +34,7 @@ from task2vec.embedding.single import (  # noqa: E402
     prepare_job,
 )
 from task2vec.embedding.variational import draw_batches, train_head  # noqa: E402
-from task2vec.fisher import NoisyNetwork, minimise, probabilities  # noqa: E402
+from task2vec.fisher import NoisyNetwork, minimise  # noqa: E402
 from task2vec.head import Head, fit_head  # noqa: E402
 from task2vec.progress import silent  # noqa: E402
 
@@ -147,7 +147,6 @@ def both(arguments: argparse.Namespace) -> int:
         steps = prepare_job(task, probe, settings=settings, device=arguments.device)
         with tensor_cores(steps.pixels.device):
             head, features, seconds = _fit(steps)
-            p = probabilities(head.logits(features), is_multilabel=False).cpu()
             row: dict[str, object] = {
                 "dataset": dataset,
                 "task": task.name,
@@ -157,7 +156,7 @@ def both(arguments: argparse.Namespace) -> int:
             for method in ("robust", "direct"):
                 begin = time.perf_counter()
                 part = replace(steps, settings=replace(settings, method=method))
-                estimate = part.fisher(p, head, part.draw(p, head), silent)
+                estimate = part.fisher(features, head, silent)
                 seconds[method] = time.perf_counter() - begin
                 row |= {method: estimate.fisher.float().numpy(), f"{method}_stderr": estimate.stderr.float().numpy()}
         row |= {f"seconds_{key}": value for key, value in seconds.items()}
@@ -171,10 +170,9 @@ def both(arguments: argparse.Namespace) -> int:
 def fisher_at(steps: Job, features: torch.Tensor, head: Head, method: str, images: int | None = None) -> torch.Tensor:
     """The Fisher of every image and label at `head`, or of some that are drawn."""
     settings = replace(steps.settings, method=method)
-    settings = settings if images is None else replace(settings, seeds="balanced", images=images)
+    settings = settings if images is None else replace(settings, seeds="balanced", max_samples=images)
     steps = replace(steps, settings=settings)
-    p = probabilities(head.logits(features), is_multilabel=steps.task.is_multilabel).cpu()
-    return steps.fisher(p, head, steps.draw(p, head), silent).fisher
+    return steps.fisher(features, head, silent).fisher
 
 
 class Trace:

@@ -16,7 +16,7 @@ from task2vec.distance import symmetric_from_logs
 from task2vec.embedding import EmbedSettings
 from task2vec.embedding.batching import Pixels
 from task2vec.embedding.single import Job, fixed_prior, prepare_job
-from task2vec.fisher import FisherEstimate, probabilities
+from task2vec.fisher import FisherEstimate
 from task2vec.head import Head, fit_head
 from task2vec.progress import silent
 
@@ -27,7 +27,7 @@ class Fitted:
 
     run: Job
     head: Head
-    p: Tensor
+    features: Tensor
     feature_seconds: float
     head_seconds: float
 
@@ -57,8 +57,7 @@ def fit(run: Job, clock: Callable[[], float]) -> Fitted:
     features, feature_seconds = timed(lambda: run.features(silent), clock)
     classes = len(run.task.classes)
     head, head_seconds = timed(lambda: fit_head(features, run.targets, classes=classes, l2=run.settings.l2), clock)
-    p = probabilities(head.logits(features), is_multilabel=run.task.is_multilabel).cpu()
-    return Fitted(run, head, p, feature_seconds, head_seconds)
+    return Fitted(run, head, features, feature_seconds, head_seconds)
 
 
 def estimate(fitted: Fitted, settings: EmbedSettings, clock: Callable[[], float]) -> tuple[FisherEstimate, float]:
@@ -66,7 +65,7 @@ def estimate(fitted: Fitted, settings: EmbedSettings, clock: Callable[[], float]
     run = replace(fitted.run, settings=settings)
 
     def work() -> FisherEstimate:
-        return run.fisher(fitted.p, fitted.head, run.draw(fitted.p, fitted.head), silent)
+        return run.fisher(fitted.features, fitted.head, silent)
 
     return timed(work, clock)
 

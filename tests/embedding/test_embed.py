@@ -199,7 +199,7 @@ def test_direct_prior_is_beta_over_images_and_mean_square_weight(probe, task):
     ]
     assert np.allclose(embedding.prior, expected, rtol=1e-6)
     assert np.array_equal(embedding.vector, embedding.fisher + embedding.prior)
-    assert np.allclose(fixed_prior(torch.empty(0), probe.layers, beta=0.03 / 220), embedding.prior / 10)
+    assert np.allclose(fixed_prior(probe.layers, beta=0.03 / 220), embedding.prior / 10)
 
 
 def test_robust_prior_is_that_of_the_closed_form(probe, task):
@@ -207,7 +207,7 @@ def test_robust_prior_is_that_of_the_closed_form(probe, task):
     beta = 1e-4 / 22
     precision, variances = closed_form(torch.from_numpy(embedding.fisher.copy()), probe.layers, beta=beta)
     assert np.allclose(embedding.vector, beta * precision.numpy(), rtol=1e-12)
-    narrow = fixed_prior(torch.empty(0), probe.layers, beta=beta).numpy()
+    narrow = fixed_prior(probe.layers, beta=beta).numpy()
     part = narrow / embedding.prior  # how much wider than the weights: every layer its own, between its bounds
     assert part.min() >= 1 - 1e-12 and part.max() <= WIDEST + 1e-12 and part.max() - part.min() > 0.1
     for slices, variance in zip(embedding.layer_slices().values(), variances.tolist(), strict=True):

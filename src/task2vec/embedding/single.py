@@ -199,7 +199,8 @@ class Job:
     def judge(self, estimate: FisherEstimate) -> tuple[Tensor, list[str], dict[str, Any]]:
         """The prior beside a Fisher at the converged head, warnings, and further provenance."""
         layers, beta = self.passes.probe.layers, self.settings.beta / len(self.task)
-        prior = (fitted_prior if self.settings.method == "robust" else fixed_prior)(estimate.fisher, layers, beta=beta)
+        is_robust = self.settings.method == "robust"
+        prior = fitted_prior(estimate.fisher, layers, beta=beta) if is_robust else fixed_prior(layers, beta=beta)
         wanted = self.settings.rel_tol
         if wanted is None or estimate.relative_error <= wanted:
             return prior, [], {}
@@ -346,7 +347,7 @@ def start_backward(passes: Passes, pixels: Pixels, work: list[tuple[Job, Part]],
     return Backward(passes, engine, pixels, parts=[part for _, part in work], keys=keys, ledger=ledger)
 
 
-def fixed_prior(_: Tensor, layers: tuple[FilterLayer, ...], *, beta: float) -> Tensor:
+def fixed_prior(layers: tuple[FilterLayer, ...], *, beta: float) -> Tensor:
     """One value per filter: beta / mean square weight of the filter's layer; beta is that of a mean loss."""
     return beta / spread_over_filters(weight_scales(layers), layers)
 
