@@ -72,7 +72,7 @@ def average(table: dict[str, Any], tasks: list[str], train: str) -> np.ndarray:
 def find_unseen(experts: list[str], tasks: list[str]) -> np.ndarray:
     """(experts, tasks) whether an expert was trained on neither images nor labels of a task."""
     metatask = t2v.bundled_metatask()
-    rows, columns = ([one.name for one in side] for side in (metatask.tasks, metatask.experts))
+    rows, columns = ([one.name for one in side] for side in (metatask.tasks, metatask.models))
     places = np.ix_([rows.index(task) for task in tasks], [columns.index(expert) for expert in experts])
     return ((metatask.shares_images[places] == 0) & ~metatask.shares_labels[places]).T
 
