@@ -26,8 +26,7 @@ from scipy.stats import spearmanr  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import missing_material, read_taxon, resnet_weights  # noqa: E402
 from benchmarks.measure import describe_machine, show_table  # noqa: E402
-from task2vec.experts.linear_probe import compute_features, measure_cells, plan_cells, prepare_features  # noqa: E402  # noqa: E402
-from task2vec.progress import silent  # noqa: E402
+from task2vec.experts.linear_probe import compute_features, measure_cells, plan_cells  # noqa: E402
 
 SIZES, SEEDS, MOST_IMAGES = (128, 64), (0, 1, 2), 300
 TRAINS = ("half", 5)
@@ -62,8 +61,7 @@ def measure_task(task: t2v.Task, probes: list[t2v.Probe], *, is_quick: bool) -> 
     shape = (len(CLASSIFIERS), len(TRAINS), len(probes))
     errors, seconds = np.zeros(shape), np.zeros((shape[0], shape[2]))
     for column, probe in enumerate(probes):
-        passes, pixels = prepare_features(probe, task.images, device="cpu")
-        features = compute_features(passes, pixels, silent)
+        features = compute_features(probe, task.images, device="cpu")
         for row, classifier in enumerate(CLASSIFIERS):
             epochs = {"epochs": 1} if is_quick and classifier == "achille2019" else {}
             protocols = [t2v.ErrorProtocol(shots=train, classifier=classifier, **epochs) for train in TRAINS]

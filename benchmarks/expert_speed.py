@@ -27,10 +27,10 @@ from benchmarks.measure import Plan, Verdict, describe_machine, show_table, wall
 from task2vec.embedding.batching import tensor_cores  # noqa: E402
 from task2vec.experts.recipes import Recipe  # noqa: E402
 from task2vec.experts.train import (  # noqa: E402
+    Training,
     compute_features,
     compute_loss,
     prepare_images,
-    start_training,
 )
 from task2vec.probe.preprocess import Preprocess  # noqa: E402
 from task2vec.probe.probe import make_probe  # noqa: E402
@@ -94,14 +94,14 @@ def measure(plan: Plan, *, size: int = 112) -> tuple[dict[str, object], list[Ver
     draws, rounds = (10_000 if is_gpu else 16), (2 if plan.is_quick else 5)
     base, lessons = make_lessons(device, images, size)
     recipe = Recipe("speed", epochs=1, draws=draws, batch=batch)
-    training = start_training(base, lessons, recipe, seed=0, device=device, classes=CLASSES, report=silent)
+    training = Training(base, lessons, recipe, seed=0, classes=CLASSES)
     found: dict[str, list[float]] = {"training": [], "bare training": [], "features": [], "bare features": []}
     large = 512 if is_gpu else 8
     for number in range(rounds + 1):
         with tensor_cores(device):
             training.step, before = 0, len(training.metrics)
             training.learner.train()
-            training.run(lessons, silent, pause=lambda _: None)
+            training.run()
             found["training"].append(training.metrics[before].images_per_second)
             found["bare training"].append(bare_training(training, batch, recipe.steps, size))
             begun = _now(device)

@@ -24,8 +24,7 @@ from torch import Tensor  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import SIZE, missing_material  # noqa: E402
 from benchmarks.measure import describe_machine, show_table  # noqa: E402
-from task2vec.experts.linear_probe import compute_features, prepare_features  # noqa: E402
-from task2vec.progress import silent  # noqa: E402
+from task2vec.experts.linear_probe import compute_features  # noqa: E402
 from task2vec.select import SCORES, SOURCE_SCORES  # noqa: E402
 
 SHAPES = (
@@ -44,8 +43,7 @@ SOURCES, ROUNDS = 1000, 3
 def judge_noise(shared: Path) -> dict[str, dict[str, float]]:
     """Scores of textures: by the network, with noise, of noise, and of shuffled labels."""
     task = t2v.read_folder(shared / "data" / "dtd10" / "images", name="dtd10")
-    passes, pixels = prepare_features(t2v.load_probe(size=SIZE), task.images, device="cpu")
-    features = compute_features(passes, pixels, silent)
+    features = compute_features(t2v.load_probe(size=SIZE), task.images, device="cpu")
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(features.shape, generator=generator) * features.std()  # the same in all directions
     labels = torch.from_numpy(task.targets.astype("int64"))

@@ -26,7 +26,7 @@ def test_an_expert_is_written_added_and_found_again(trained, photos, call):
     where, report = trained
     (one,) = report["experts"]
     expert = load_trained(one["file"])
-    assert expert.recipe.epochs == 1 and expert.recipe.draws == 8
+    assert expert.metadata["recipe"]["epochs"] == 1 and expert.metadata["recipe"]["draws"] == 8
     with Library.open(where[-1]) as library:
         (entry,) = library.experts()
         assert entry.location == one["file"] and entry.task == read_folder(photos).fingerprint

@@ -7,6 +7,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from task2vec.parallel import Unit, open_backend, pack, unpack
 from task2vec.probe import Probe
 from task2vec.probe.preprocess import Preprocess
 from task2vec.probe.probe import make_probe
@@ -79,3 +80,12 @@ def make_many() -> tuple[list[Task], list[Probe]]:
     """Five tasks, four of them on the same pictures, and four models."""
     tasks = [*label_binary(4), make_task((4, 4), seed=3, name="apart")]
     return tasks, [make_model(f"model-{seed}", seed=seed) for seed in range(4)]
+
+
+class Packed:
+    """A backend within this process that packs work, units and results as they are for other processes."""
+
+    def run(self, work, units):
+        units = [Unit(unit.key, unpack(pack(unit.payload))) for unit in units]
+        for result in open_backend("serial", threads=1).run(unpack(pack(work)), units):
+            yield unpack(pack(result))

@@ -17,38 +17,20 @@ from tests.experts.material import make_attributes, make_task, pictures
 SEEDS = range(4)
 
 
-def test_keys_differ_where_numbers_may():
+def test_keys_differ_where_numbers_do():
     adam = ErrorProtocol(classifier="achille2019")
-    different = [
-        ErrorProtocol(),
-        ErrorProtocol(shots=5),
-        ErrorProtocol(shots=50),
-        ErrorProtocol(measure="balanced"),
-        ErrorProtocol(measure="precision"),
-        adam,
-        replace(adam, epochs=2),
-    ]
+    different = [ErrorProtocol(), ErrorProtocol(shots=5), ErrorProtocol(shots=50), ErrorProtocol(measure="balanced")]
+    different += [ErrorProtocol(measure="precision"), adam, replace(adam, epochs=2)]
     assert len({protocol.key for protocol in different}) == len(different)
-
-
-def test_keys_are_equal_where_numbers_are():
     assert ErrorProtocol(epochs=3).key == ErrorProtocol().key  # a head that is solved has no epochs
-    assert ErrorProtocol().key == "linear-2, train half, logistic, usual"
     assert ErrorProtocol(5, "achille2019", "balanced", 2).key == "linear-2, train 5, achille2019, balanced, 2 epochs"
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"shots": 0},
-        {"shots": True},
-        {"shots": "all"},
-        {"shots": 2.5},
-        {"classifier": "svm"},
-        {"measure": "plain"},
-        {"epochs": 0},
-    ],
-)
+    [{"shots": 0}, {"shots": True}, {"shots": "all"}, {"shots": 2.5}, {"classifier": "svm"}, {"measure": "plain"},
+     {"epochs": 0}],
+)  # fmt: skip
 def test_protocols_that_cannot_be_are_refused(wrong):
     with pytest.raises(UsageError, match=next(iter(wrong))):
         ErrorProtocol(**wrong)
@@ -61,7 +43,7 @@ def copied():
     return from_dataset([(images[row], labels[row]) for row in rows], name="copied")
 
 
-@pytest.mark.parametrize("counts", [(9, 7, 6), (4, 2, 12), (2, 2), (1, 1, 1, 1, 8)])
+@pytest.mark.parametrize("counts", [(9, 7, 6), (1, 2, 1, 12)])
 def test_every_class_is_halved(counts):
     task = make_task(counts)
     for seed in SEEDS:
@@ -84,16 +66,15 @@ def test_copies_are_on_one_side_and_drawn_once():
         assert not (train & is_test).any()
 
 
-@pytest.mark.parametrize("train", ["half", 2])
 @pytest.mark.parametrize("make", [copied, make_attributes], ids=["single", "multi"])
-def test_neither_order_nor_names_matter(make, train):
+def test_the_order_of_images_does_not_matter(make):
     task = make()
     shuffled = task.subset(np.random.default_rng(0).permutation(len(task)))
     for seed in SEEDS:
         chosen = []
         for one in (task, shuffled):
             is_test = choose_test_half(one, seed)
-            mask = choose_training(one, is_test, shots=train, seed=seed)
+            mask = choose_training(one, is_test, shots=2, seed=seed)
             sides = [sorted(one.digests[row] for row in np.flatnonzero(side)) for side in (is_test, mask)]
             chosen.append(sides)
         assert chosen[0] == chosen[1]
@@ -126,14 +107,7 @@ def test_attributes_have_both_answers_in_every_part():
         assert mask.sum() < 20 and not (mask & is_test).any()
 
 
-def test_a_class_with_one_image_is_trained_on_and_not_tested():
-    task = make_task((6, 1))
-    for seed in SEEDS:
-        is_test = choose_test_half(task, seed)
-        assert not is_test[task.targets == 1].any() and is_test.sum() == 3
-
-
-def test_nothing_to_test_on_is_said():
+def test_a_task_without_test_images_is_refused():
     with pytest.raises(DataError, match="no class with two different images"):
         choose_test_half(make_task((1, 1)), 0)
     image = Image.new("RGB", (8, 8))
@@ -143,7 +117,7 @@ def test_nothing_to_test_on_is_said():
         choose_test_half(same, 0)
 
 
-@pytest.mark.parametrize(("wrong", "count"), [(0, 1), (1, 1), (0, 40), (3, 40), (20, 40), (40, 40), (1, 5000)])
+@pytest.mark.parametrize(("wrong", "count"), [(0, 1), (0, 40), (3, 40), (40, 40), (1, 5000)])
 def test_wilsons_interval(wrong, count):
     score = wilson_interval(wrong, count)
     ends = binomtest(wrong, count).proportion_ci(method="wilson")
@@ -198,7 +172,7 @@ def test_nothing_wrong_is_no_proof_that_nothing_will_be():
     assert (worst.error, worst.high) == (1, 1) and worst.low == pytest.approx(wilson_interval(90, 90).low)
 
 
-def test_intervals_hold_the_truth_about_as_often_as_they_say():
+def test_intervals_contain_the_true_error_about_as_often_as_they_should():
     rng = np.random.default_rng(0)
     held = 0
     for _ in range(100):

@@ -11,7 +11,6 @@ from task2vec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from task2vec.experts.checkpoint import (
-        SUFFIX,
         TrainedExpert,
         count_gmacs,
         count_parameters,
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     )
     from task2vec.experts.linear_probe import (
         CellPlan,
-        Model,
         linear_error,
         measure_cells,
         plan_cells,
@@ -29,25 +27,15 @@ if TYPE_CHECKING:
         score_cell,
     )
     from task2vec.experts.metatask import (
-        CellFailure,
         MetaTask,
         ModelInfo,
-        Query,
         TaskInfo,
         bundled_metatask,
         find_shots,
         load_metatask,
     )
     from task2vec.experts.protocol import ErrorProtocol, choose_test_half, choose_training, wilson_interval
-    from task2vec.experts.recipes import RECIPES, EpochMetrics, Recipe, find_recipe
-    from task2vec.experts.train import (
-        ExpertResult,
-        TrainingImages,
-        compute_features,
-        measure_error,
-        start_training,
-        train_expert,
-        train_experts,
-    )
+    from task2vec.experts.recipes import RECIPES, Recipe, find_recipe
+    from task2vec.experts.train import ExpertResult, train_expert, train_experts
 
 __getattr__ = lazy_names(__name__)

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,13 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from task2vec.errors import ConflictError, ResourceError, UsageError, WeightsError, WeightsNotFoundError
-from task2vec.experts.recipes import EpochMetrics, Recipe
+from task2vec.errors import ConflictError, UsageError, WeightsError, WeightsNotFoundError
+from task2vec.experts.recipes import EpochMetrics
 from task2vec.library import Expert
 from task2vec.probe import Probe, load_probe
 from task2vec.probe.load import is_timm_model, is_torchvision_model
 from task2vec.probe.probe import find_head_name
-from task2vec.storage import write_whole
+from task2vec.storage import write_file
 
 SUFFIX = ".expert.safetensors"
 UNFINISHED = ".training"
@@ -61,12 +62,6 @@ class TrainedExpert:
     def metrics(self) -> tuple[EpochMetrics, ...]:
         """Loss and error of every epoch of its training."""
         return tuple(EpochMetrics(**one) for one in self.metadata["metrics"])
-
-    @property
-    def recipe(self) -> Recipe:
-        """How it was trained."""
-        values = self.metadata["recipe"]
-        return Recipe(**(values | {"drops": tuple(values["drops"])}))
 
     def probabilities(self, features: Tensor) -> Tensor:
         """(n, classes) probabilities of the classes of its source task for images with these features."""
@@ -200,37 +195,19 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     text = json.dumps({"schema": SCHEMA, **metadata}, sort_keys=True, allow_nan=False)
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     envelope = json.dumps({"sha256": _hash(text, content), "story": text})
-    try:
+    with suppress(OSError):  # `write_file` reports it
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, save_tensors(content, metadata={"task2vec": envelope}))
-    except OSError as error:
-        raise ResourceError(
-            f"the expert cannot be written to '{path}': {error.strerror}. Its training would be lost. Choose another "
-            "place: --out FILE"
-        ) from error
+    write_file(path, save_tensors(content, metadata={"task2vec": envelope}))
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: Path) -> Checkpoint:
     """Tensors and metadata of a file that `write_tensors` wrote, after checking that nothing has changed since."""
+    metadata, text, sha256 = _read_header(path)
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise WeightsNotFoundError(
-            f"cannot read the expert '{path}': {error.strerror}. Without its weights it is only a name. Check the "
-            "path, or train it again: task2vec train-expert"
-        ) from error
-    try:
-        tensors = load_tensors(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        envelope = json.loads(header["__metadata__"]["task2vec"])
-        metadata = json.loads(envelope["story"])
-        is_sound = envelope["sha256"] == _hash(envelope["story"], tensors) and isinstance(metadata, dict)
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise WeightsError(
-            f"'{path}' is not an expert of task2vec, or it is damaged ({type(error).__name__}). Plain weights are "
-            "loaded by load_probe(NAME, weights=FILE)."
-        ) from error
-    if not is_sound or metadata.get("schema") != SCHEMA:
+        tensors = load_tensors(path.read_bytes())
+    except SafetensorError as error:
+        raise _damaged(path, error) from error
+    if sha256 != _hash(text, tensors) or metadata.get("schema") != SCHEMA:
         raise WeightsError(
             f"'{path}' was changed after it was written, or by another version (schema {metadata.get('schema')}, this "
             f"one reads {SCHEMA}), so it may be another network. Take a good copy, or train it again: task2vec "
@@ -241,17 +218,32 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def read_metadata(path: Path) -> dict[str, Any]:
     """The metadata alone, without checking the tensors: quick, for listings."""
+    return _read_header(path)[0]
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], str, str]:
+    """Metadata, their text, and the SHA-256 of text and tensors."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if length > _LARGEST_METADATA:
                 raise ValueError("the header is too long")
-            header = file.read(length)
-        return json.loads(json.loads(json.loads(header)["__metadata__"]["task2vec"])["story"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise WeightsError(
-            f"'{path}' is not an expert of task2vec, or cannot be read ({type(error).__name__}). Check the path."
+            envelope = json.loads(json.loads(file.read(length))["__metadata__"]["task2vec"])
+        return dict(json.loads(envelope["story"])), envelope["story"], envelope["sha256"]
+    except OSError as error:
+        raise WeightsNotFoundError(
+            f"cannot read the expert '{path}': {error.strerror}. Without its weights it is only a name. Check the "
+            "path, or train it again: task2vec train-expert"
         ) from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> WeightsError:
+    return WeightsError(
+        f"'{path}' is not an expert of task2vec, or it is damaged ({type(error).__name__}). Plain weights are loaded "
+        "by load_probe(NAME, weights=FILE)."
+    )
 
 
 def _hash(text: str, tensors: Mapping[str, Tensor]) -> str:
@@ -274,7 +266,7 @@ def unfinished(path: Path) -> Path:
 
 def check_place(path: Path, key: str) -> None:
     """Raises `ConflictError` or `WeightsError` if another expert, or its checkpoint, is there; reads no weights."""
-    for place in (path, unfinished(path)):
+    for place, what in ((path, "an expert"), (unfinished(path), "the checkpoint of an unfinished training")):
         try:
             known = read_metadata(place).get("key") if os.path.lexists(place) else key
         except WeightsError:
@@ -282,33 +274,22 @@ def check_place(path: Path, key: str) -> None:
                 raise
             continue  # a damaged checkpoint counts as none
         if known != key:
-            raise _conflict(place, is_finished=place == path)
+            raise ConflictError(
+                f"'{place}' is {what} of another task, network, recipe or seed, and would be lost. Give the new expert "
+                "a name of its own (--name) or another place (--out), or overwrite it: replace_other=True, --force"
+            )
 
 
-def find_finished(path: Path, key: str) -> TrainedExpert | None:
-    """The expert at `path`, if it is the one that would be trained."""
-    try:
-        is_same = os.path.lexists(path) and read_metadata(path).get("key") == key
-    except WeightsError:
-        return None
-    return load_trained(path) if is_same else None
-
-
-def find_checkpoint(path: Path, key: str) -> Checkpoint | None:
-    """The checkpoint of the same training, if it was interrupted; a damaged file counts as none."""
-    try:
-        tensors, metadata = read_tensors(unfinished(path))
-    except (WeightsError, WeightsNotFoundError):
-        return None
-    return (tensors, metadata) if metadata.get("key") == key else None
-
-
-def _conflict(path: Path, *, is_finished: bool) -> ConflictError:
-    what = "an expert" if is_finished else "the checkpoint of an unfinished training"
-    return ConflictError(
-        f"'{path}' is {what} of another task, network, recipe or seed, and would be lost. Give the new expert a name "
-        "of its own (--name) or another place (--out), or overwrite it: replace_other=True, --force"
-    )
+def find_kept(path: Path, key: str) -> TrainedExpert | Checkpoint | None:
+    """The expert at `path`, or else its checkpoint, if it is of the same key; damaged files count as none."""
+    is_finished, kept = False, None
+    with suppress(WeightsError, WeightsNotFoundError):
+        is_finished = read_metadata(path).get("key") == key
+    if is_finished:
+        return load_trained(path)
+    with suppress(WeightsError, WeightsNotFoundError):
+        kept = read_tensors(unfinished(path))
+    return kept if kept is not None and kept[1].get("key") == key else None
 
 
 # --- what a network costs --------------------------------------------------------------------------------------------

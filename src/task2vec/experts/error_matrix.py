@@ -1,23 +1,15 @@
 """The error matrix: the test error of every task on every model, resumable and in parallel."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from task2vec.embedding.batching import Pixels
 from task2vec.embedding.many import gather_images, group_tasks
-from task2vec.errors import ConflictError, DataError, Task2VecError, UsageError
-from task2vec.experts.checkpoint import (
-    ExpertProbe,
-    TrainedExpert,
-    count_gmacs,
-    count_parameters,
-    name_architecture,
-)
+from task2vec.errors import ConflictError, Task2VecError, UsageError
+from task2vec.experts.checkpoint import ExpertProbe, TrainedExpert, count_gmacs, count_parameters, name_architecture
 from task2vec.experts.linear_probe import (
     CellPlan,
     Model,
@@ -26,22 +18,32 @@ from task2vec.experts.linear_probe import (
     measure_cells,
     open_model,
     plan_cells,
-    prepare_features,
 )
-from task2vec.experts.metatask import CellFailure, MetaTask, ModelInfo, TaskInfo, build_metatask, deduplicate_names
+from task2vec.experts.metatask import (
+    RUN,
+    SEEN,
+    CellFailure,
+    MetaTask,
+    ModelInfo,
+    TaskInfo,
+    build_metatask,
+    deduplicate_names,
+)
 from task2vec.experts.protocol import ErrorProtocol
 from task2vec.library import Expert, Library, MeasuredError
 from task2vec.parallel import Backend, Failure, Unit, borrow_backend
 from task2vec.probe import Probe
-from task2vec.progress import show_progress, silent
+from task2vec.progress import show_progress
 from task2vec.tasks import Task
 
-# The record of a run in a library, and which of its cells are of models that were trained on the task.
-RUN, SEEN = "error-matrix", "trivial"
-# Images whose features are held at a time; a task that has more is measured by itself.
+# Pairs of tasks and models in one record of a library, whose length is limited.
+_PAIRS = 100
+# Images whose features are held at a time; a task that has more is a group of its own.
 _MOST_IMAGES = 100_000
 # Keys of protocols, and seeds.
 Wanted = tuple[tuple[str, int], ...]
+# A model and its tasks by their numbers, each task with its missing cells.
+Job = tuple[int, dict[int, Wanted]]
 # Of one task by its number: the errors on one model, or why there are none.
 Outcome = tuple[int, tuple[MeasuredError, ...] | Failure]
 
@@ -94,22 +96,24 @@ def error_matrix(
         >>> errors.mean_errors().shape
         (2, 1, 1)
     """
-    run = _Run(_check_tasks(tasks), check_models(models), tuple(protocols), tuple(seeds), library)
-    run.find_seen(trained_on)
-    run.on_cell = on_cell or (lambda _: None)
+    run = _Run(
+        _check_tasks(tasks), check_models(models), tuple(protocols), tuple(seeds), library, on_cell or (lambda _: None)
+    )
+    run.find_seen(trained_on or {})
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     with run.record(), show_progress(progress) as report, borrow_backend(backend or "serial") as opened:
         run.begin()
+        units = run.list_units()
         count = len(run.tasks) * len(run.models)
         step = report("cells", count)
-        units = run.list_units()
-        step(count - sum(len(job.tasks) for job in run.jobs.values()))
+        step(count - sum(len(numbers) for _, numbers in run.waiting.values()))
         work = CellWork(run.tasks, run.models, run.protocols, run.seeds, options, download)
         for result in opened.run(work, units):
             if result.value is not None:
-                step(run.take(result.key, result.value))
+                step(run.take(result.key, *result.value))
             if result.failure is not None:
-                step(run.give_up(result.key, result.failure))
+                for number in sorted(run.waiting[result.key][1]):
+                    step(run.take(result.key, number, result.failure))
     return run.result()
 
 
@@ -159,14 +163,6 @@ def _find_source(model: Model) -> str | None:
     return model.metadata["task_fingerprint"] if isinstance(model, TrainedExpert) else getattr(model, "task", None)
 
 
-@dataclass(frozen=True)
-class Job:
-    """A unit of work: a model, and tasks that share images, by their numbers, each with what is wanted of it."""
-
-    model: int
-    tasks: tuple[tuple[int, Wanted], ...]
-
-
 @dataclass
 class _Run:
     """Cells under way: those that are known, those to be computed, and those that failed."""
@@ -176,60 +172,56 @@ class _Run:
     protocols: tuple[ErrorProtocol, ...]
     seeds: tuple[int, ...]
     library: Library | None
+    on_cell: Callable[[tuple[MeasuredError, ...] | CellFailure], None]
     known: dict[tuple[str, str, str, int], MeasuredError] = field(default_factory=dict)
     seen: set[tuple[str, str]] = field(default_factory=set)
-    jobs: dict[str, Job] = field(default_factory=dict)
-    settled: set[tuple[str, int]] = field(default_factory=set)  # by unit and task
+    waiting: dict[str, tuple[str, set[int]]] = field(default_factory=dict)  # by unit: model, tasks without outcome
     failures: list[CellFailure] = field(default_factory=list)
-    on_cell: Callable[[tuple[MeasuredError, ...] | CellFailure], None] = lambda _: None
 
     def __post_init__(self):
         """Refuse seeds and protocols that measure nothing."""
-        if not self.protocols or not self.seeds:
-            raise UsageError("an error matrix needs a protocol and a seed, or there is nothing to measure. Give one.")
         for name, values in (("seeds", self.seeds), ("protocols", self.protocols)):
-            if len(set(values)) < len(values):
-                raise UsageError(f"some of the {name} occur twice, and would be measured once. Give each once.")
+            if not values or len(set(values)) < len(values):
+                raise UsageError(
+                    f"there are no {name}, or one occurs twice and would be measured once. Give each once."
+                )
 
-    def find_seen(self, trained_on: Mapping[str, Task | Iterable[Task]] | None) -> None:
-        """Notes which models were trained on images of which tasks."""
-        unknown = set(trained_on or ()) - {model.name for model in self.models}
+    def find_seen(self, trained_on: Mapping[str, Task | Iterable[Task]]) -> None:
+        """Finds which models were trained on images of which tasks."""
+        unknown = set(trained_on) - {model.name for model in self.models}
         if unknown:
             raise UsageError(
-                f"trained_on names '{min(unknown)}', and no model is called so: its cells would not be marked. The "
+                f"trained_on names '{min(unknown)}', and no model has that name: its cells would not be marked. The "
                 f"models are: {', '.join(model.name for model in self.models)}"
             )
         for model in self.models:
-            own, given = _find_source(model), (trained_on or {}).get(model.name, ())
+            own, given = _find_source(model), trained_on.get(model.name, ())
             images = {digest for task in ((given,) if isinstance(given, Task) else given) for digest in task.digests}
             for task in self.tasks:
                 if task.fingerprint == own or not images.isdisjoint(task.digests):
                     self.seen.add((task.fingerprint, model.name))
 
-    def record(self):
-        """The run in the library, from its begin to its end."""
+    def record(self) -> AbstractContextManager[object]:
+        """The record of the run in the library; what models have seen is in records of its own, of limited length."""
         if self.library is None:
             return nullcontext()
-        details = {
-            "tasks": [task.fingerprint for task in self.tasks],
-            "experts": [model.name for model in self.models],
-            "protocols": [protocol.key for protocol in self.protocols],
-            "seeds": list(self.seeds),
-            SEEN: sorted(self.seen),
-        }
-        return self.library.record(RUN, details)
+        pairs = sorted(self.seen)
+        for start in range(0, len(pairs), _PAIRS):
+            with self.library.record(RUN, {SEEN: pairs[start : start + _PAIRS]}):
+                pass
+        names = ("tasks", "models", "protocols", "seeds")
+        return self.library.record(RUN, {name: len(getattr(self, name)) for name in names})
 
     def begin(self) -> None:
         """Adds tasks and models to the library, and reads the errors that it has of them."""
         if self.library is not None:
             self.library.add(*self.tasks, *map(describe_model, self.models))
-            self._read()
+            self._read(self.library)
 
-    def _read(self) -> None:
-        assert self.library is not None
+    def _read(self, library: Library) -> None:
         fingerprints, names = {task.fingerprint for task in self.tasks}, {model.name for model in self.models}
         wanted = {(protocol.key, seed) for protocol in self.protocols for seed in self.seeds}
-        for error in self.library.errors():
+        for error in library.errors():
             if (error.protocol, error.seed) in wanted and error.task in fingerprints and error.expert in names:
                 self.known[_key(error)] = error
 
@@ -238,33 +230,31 @@ class _Run:
 
         The same for all backends, so that all compute the same sums.
         """
-        for number, model in enumerate(self.models):
-            missing = {place: found for place, task in enumerate(self.tasks) if (found := self._missing(task, model))}
-            places = list(missing)
-            for group in group_tasks([self.tasks[place] for place in places], most=_MOST_IMAGES):
-                own = [places[place] for place in group]
-                key = f"{model.name} on {self.tasks[own[0]].name}" + (f" and {len(own) - 1} more" * (len(own) > 1))
-                self.jobs[f"{number}.{own[0]}: {key}"] = Job(number, tuple((place, missing[place]) for place in own))
-        return [Unit(key, job) for key, job in self.jobs.items()]
+        units = []
+        pairs = [(protocol.key, seed) for protocol in self.protocols for seed in self.seeds]
+        for column, model in enumerate(self.models):
+            missing: dict[int, Wanted] = {}
+            for row, task in enumerate(self.tasks):
+                lacking = [pair for pair in pairs if (task.fingerprint, model.name, *pair) not in self.known]
+                missing |= {row: tuple(lacking)} if lacking else {}
+            rows = list(missing)
+            for group in group_tasks([self.tasks[row] for row in rows], most=_MOST_IMAGES):
+                own = {rows[place]: missing[rows[place]] for place in group}
+                first = self.tasks[next(iter(own))].name
+                key = f"{len(units)}: {model.name} on {first}" + (f" and {len(own) - 1} more" * (len(own) > 1))
+                self.waiting[key] = (model.name, set(own))
+                units.append(Unit(key, (column, own)))
+        return units
 
-    def _missing(self, task: Task, model: Model) -> Wanted:
-        """Protocols and seeds that a task was not measured by on a model."""
-        return tuple(
-            (protocol.key, seed)
-            for protocol in self.protocols
-            for seed in self.seeds
-            if (task.fingerprint, model.name, protocol.key, seed) not in self.known
-        )
-
-    def take(self, key: str, outcome: Outcome) -> int:
+    def take(self, key: str, number: int, found: tuple[MeasuredError, ...] | Failure) -> int:
         """Keeps the outcome of a task; 1 if it is new, 0 if a unit was begun again and repeats it."""
-        number, found = outcome
-        if (key, number) in self.settled:
+        model, waiting = self.waiting[key]
+        if number not in waiting:
             return 0
+        waiting.remove(number)
         if isinstance(found, Failure):
-            self._fail(key, number, found)
+            self._fail(self.tasks[number], model, found)
             return 1
-        self.settled.add((key, number))
         self.known |= {_key(error): error for error in found}
         if self.library is not None:
             try:
@@ -273,24 +263,15 @@ class _Run:
                 for error in found:
                     with suppress(ConflictError):
                         self.library.add(error)
-                self._read()
+                self._read(self.library)
         self.on_cell(tuple(self.known[_key(error)] for error in found))
         return 1
 
-    def give_up(self, key: str, failure: Failure) -> int:
-        """Notes that a unit failed; returns how many of its tasks had no outcome yet."""
-        left = [number for number, _ in self.jobs[key].tasks if (key, number) not in self.settled]
-        for number in left:
-            self._fail(key, number, failure)
-        return len(left)
-
-    def _fail(self, key: str, number: int, failure: Failure) -> None:
-        self.settled.add((key, number))
-        task, model = self.tasks[number], self.models[self.jobs[key].model]
-        cell = CellFailure(task.name, task.fingerprint, model.name, failure.kind, failure.message, failure.exit_code)
+    def _fail(self, task: Task, model: str, failure: Failure) -> None:
+        cell = CellFailure(task.name, task.fingerprint, model, failure.kind, failure.message, failure.exit_code)
         self.failures.append(cell)
         if self.library is not None:
-            details = {"task": task.fingerprint, "name": task.name, "expert": model.name}
+            details = {"task": task.fingerprint, "name": task.name, "expert": model}
             with suppress(Task2VecError), self.library.record("error-matrix cell", details):
                 raise failure.error()
         self.on_cell(cell)
@@ -326,82 +307,41 @@ class CellWork:
     models: tuple[Model, ...]
     protocols: tuple[ErrorProtocol, ...]
     seeds: tuple[int, ...]
-    options: Mapping[str, str | int | None] = field(default_factory=dict)
-    download: bool = False
+    options: Mapping[str, Any]
+    download: bool
 
     def open(self) -> Callable[[Job], Iterator[Outcome]]:
-        """A function from jobs to outcomes; it keeps the last model, and the splits of all tasks."""
-        return _Worker(self).run
+        """A function from a model and tasks to outcomes; it keeps the last model, and the splits of all tasks."""
+        loaded: dict[int, Probe] = {}
+        plans: dict[int, CellPlan] = {}
 
+        def measure(job: Job) -> Iterator[Outcome]:
+            column, wanted = job
+            if column not in loaded:
+                loaded.clear()  # two networks need not fit into memory
+                loaded[column] = open_model(self.models[column], download=self.download)
+            images, places = gather_images([self.tasks[number] for number in wanted])
+            try:
+                features = compute_features(loaded[column], images, **self.options)
+            except Exception as error:
+                if len(wanted) == 1:
+                    yield next(iter(wanted)), Failure.of(error)
+                    return
+                # It is not known which task fails, and the others go on: each half is tried without the other.
+                rows = list(wanted)
+                for some in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+                    yield from measure((column, {row: wanted[row] for row in some}))
+                return
+            for number, place in zip(wanted, places, strict=True):
+                own, name = features[torch.from_numpy(place).to(features.device)], self.models[column].name
+                found: tuple[MeasuredError, ...] | Failure
+                try:
+                    if number not in plans:
+                        plan = plan_cells(self.tasks[number], self.protocols, self.seeds)
+                        plans[number] = plan.to(features.device)
+                    found = tuple(measure_cells(own, plans[number], model=name, only=wanted[number]))
+                except Exception as error:
+                    found = Failure.of(error)
+                yield number, found
 
-class _Worker:
-    """One worker: the features of a model on common images, then cell after cell."""
-
-    def __init__(self, work: CellWork):
-        self.work = work
-        self.loaded: tuple[int, Probe] | None = None
-        self.plans: dict[int, CellPlan] = {}
-
-    def run(self, job: Job) -> Iterator[Outcome]:
-        """The outcome of each task; one that fails does not stop the others."""
-        if self.loaded is None or self.loaded[0] != job.model:
-            self.loaded = None  # two networks need not fit into memory
-            self.loaded = (job.model, open_model(self.work.models[job.model], download=self.work.download))
-        wanted = dict(job.tasks)
-        waiting = [list(wanted)]
-        while waiting:
-            waiting = (yield from self._try(waiting[0], wanted)) + waiting[1:]
-
-    def _try(self, numbers: list[int], wanted: dict[int, Wanted]):
-        """Yields the outcomes of tasks on common images; returns what is to be tried again without the others."""
-        assert self.loaded is not None
-        name, probe = self.work.models[self.loaded[0]].name, self.loaded[1]
-        tasks = [self.work.tasks[number] for number in numbers]
-        images, places = gather_images(tasks)
-        passes, pixels = prepare_features(probe, images, **self.work.options)  # type: ignore[arg-type]
-        try:
-            features = compute_features(passes, pixels, silent)
-        except Exception as error:
-            if len(numbers) == 1:
-                yield numbers[0], Failure.of(error)
-                return []
-            failed = _find_unreadable(pixels, tasks, places) if isinstance(error, DataError) else {}
-            for place, failure in failed.items():
-                yield numbers[place], failure
-            rest = [number for place, number in enumerate(numbers) if place not in failed]
-            # Where it is not known which task fails, each is tried by itself.
-            return [rest] * bool(rest) if failed else [[number] for number in rest]
-        for number, place in zip(numbers, places, strict=True):
-            own = features[torch.from_numpy(place).to(features.device)]
-            yield number, self._measure(own, number, name, wanted[number])
-        return []
-
-    def _measure(self, features: Tensor, number: int, name: str, wanted: Wanted) -> tuple[MeasuredError, ...] | Failure:
-        try:
-            if number not in self.plans:
-                plan = plan_cells(self.work.tasks[number], self.work.protocols, self.work.seeds)
-                self.plans[number] = plan.to(features.device)
-            return tuple(measure_cells(features, self.plans[number], model=name, only=wanted))
-        except Exception as error:
-            return Failure.of(error)
-
-
-def _find_unreadable(pixels: Pixels, tasks: Sequence[Task], places: Sequence[np.ndarray]) -> dict[int, Failure]:
-    """Why tasks cannot be read, by their places; a common image may be bad in one task and good in another."""
-
-    def try_loading(some: Pixels, number: int) -> DataError | None:
-        try:
-            some.load(number)
-        except DataError as error:
-            return error
-        return None
-
-    bad = [number for number in range(len(pixels)) if try_loading(pixels, number) is not None]
-    failed: dict[int, Failure] = {}
-    for place, (task, numbers) in enumerate(zip(tasks, places, strict=True)):
-        own = pixels.part(numbers.tolist(), task.images)
-        for number in np.flatnonzero(np.isin(numbers, bad)).tolist():
-            if (error := try_loading(own, number)) is not None:
-                failed[place] = Failure.of(error)
-                break
-    return failed
+        return measure

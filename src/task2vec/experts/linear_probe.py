@@ -1,21 +1,20 @@
 """Errors of a task on a model: linear classifiers on the model's features, for several protocols and seeds at once."""
 
-import hashlib
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from task2vec.embedding.batching import Passes, Pixels, prepare_passes, refuse_infinite, tensor_cores
+from task2vec.embedding.batching import prepare_passes, refuse_infinite
 from task2vec.embedding.embedding import EmbedSettings
 from task2vec.errors import UsageError
 from task2vec.experts.checkpoint import TrainedExpert, load_expert
 from task2vec.experts.protocol import (
-    ACHILLE2019,
+    ADAM,
+    DRAWS,
     ErrorProtocol,
     Score,
     Shots,
@@ -29,13 +28,11 @@ from task2vec.experts.train import draw_epoch
 from task2vec.head import TrainingSplits, fit_split_heads, make_training_splits, train_split_heads
 from task2vec.library import Expert, MeasuredError
 from task2vec.probe import Probe
-from task2vec.progress import Report, show_progress
+from task2vec.progress import Report, show_progress, silent
 from task2vec.tasks import Images, Task, canonical_order
 
 # What errors are measured on: a pretrained network, an expert trained here, or an entry of a library.
 Model = Probe | TrainedExpert | Expert
-# Features of the last tasks are kept up to this many bytes: another protocol or seed then costs no pass.
-_MOST_BYTES = 128 << 20
 
 
 def linear_error(
@@ -52,8 +49,8 @@ def linear_error(
 ) -> tuple[MeasuredError, ...]:
     """The test error of a linear classifier for `task` on the features of `model`, one for each seed.
 
-    Features are computed once and kept in memory for the next call. The order of the images, names of classes and
-    earlier calls change nothing.
+    The order of the images and the names of classes change nothing. Features are computed once for all seeds; for
+    several protocols too, call `error_matrix`.
 
     Args:
         model: what `load_probe`, `train_expert` or `library.experts()` return.
@@ -78,25 +75,8 @@ def linear_error(
     probe = open_model(model, download=download)
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     with show_progress(progress) as report:
-        features = _find_features(probe, plan.task, options, report)
+        features = compute_features(probe, plan.task.images, report, **options)
         return tuple(measure_cells(features, plan.to(features.device), model=model.name))
-
-
-_kept_features: OrderedDict[tuple, Tensor] = OrderedDict()
-
-
-def _find_features(probe: Probe, task: Task, options: Mapping[str, Any], report: Report) -> Tensor:
-    """The features of a task, kept by network, images and device; the least recently used are dropped first."""
-    content = hashlib.sha256("".join(task.digests).encode()).digest()
-    passes, pixels = prepare_features(probe, task.images, **options)
-    key = (probe.fingerprint, content, str(pixels.device))
-    if key not in _kept_features:
-        _kept_features[key] = compute_features(passes, pixels, report)
-    _kept_features.move_to_end(key)
-    found = _kept_features[key]
-    while sum(one.numel() * one.element_size() for one in _kept_features.values()) > _MOST_BYTES:
-        _kept_features.popitem(last=False)
-    return found
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -127,15 +107,10 @@ def open_model(model: Model, *, download: bool = False) -> Probe:
     return model if isinstance(model, Probe) else load_expert(model, download=download)
 
 
-def prepare_features(probe: Probe, images: Images, **options: Any) -> tuple[Passes, Pixels]:
-    """A network made ready, and the images that it will see; options are device, num_workers and batch_size."""
-    return prepare_passes(images, probe, settings=EmbedSettings(), **options)
-
-
-def compute_features(passes: Passes, pixels: Pixels, report: Report) -> Tensor:
-    """(n, d) pooled features of all images."""
-    with tensor_cores(pixels.device):
-        return passes.features(pixels, report)
+def compute_features(probe: Probe, images: Images, report: Report = silent, **options: Any) -> Tensor:
+    """(n, d) pooled features of all images; options are device, num_workers and batch_size."""
+    passes, pixels = prepare_passes(images, probe, settings=EmbedSettings(), **options)
+    return passes.features(pixels, report)
 
 
 # --- cells -----------------------------------------------------------------------------------------------------------
@@ -164,20 +139,17 @@ class CellPlan:
     tests: np.ndarray
     pairs: tuple[tuple[Shots, int], ...]
     parts: TrainingSplits
-    _drawn: dict[tuple[int, int], Tensor] = field(default_factory=dict, repr=False)
 
     def to(self, device: torch.device | str) -> "CellPlan":
         """The same, on the device of the features."""
         return replace(self, parts=self.parts.to(device))
 
     def draw(self, part: int, epochs: int) -> Tensor:
-        """(epochs, draws) numbers of training images of a part, uniformly over classes; made once."""
-        if (part, epochs) not in self._drawn:
-            mask, seed = self.parts.train[part], self.pairs[part][1]
-            rows, own = torch.from_numpy(np.flatnonzero(mask)), self.targets[mask]
-            draws = [draw_epoch(own, draws=ACHILLE2019.draws, seed=seed, epoch=epoch)[0] for epoch in range(epochs)]
-            self._drawn[part, epochs] = rows[torch.stack(draws)]
-        return self._drawn[part, epochs]
+        """(epochs, draws) numbers of training images of a part, uniformly over classes."""
+        mask, seed = self.parts.train[part], self.pairs[part][1]
+        rows, own = torch.from_numpy(np.flatnonzero(mask)), self.targets[mask]
+        draws = [draw_epoch(own, draws=DRAWS, seed=seed, epoch=epoch)[0] for epoch in range(epochs)]
+        return rows[torch.stack(draws)]
 
 
 def plan_cells(task: Task, protocols: Sequence[ErrorProtocol], seeds: Sequence[int] = (0,)) -> CellPlan:
@@ -204,23 +176,18 @@ def plan_cells(task: Task, protocols: Sequence[ErrorProtocol], seeds: Sequence[i
 
 
 def measure_cells(
-    features: Tensor,
-    plan: CellPlan,
-    *,
-    model: str,
-    only: Iterable[tuple[str, int]] | None = None,
-    dtype: torch.dtype = torch.float32,
+    features: Tensor, plan: CellPlan, *, model: str, only: Iterable[tuple[str, int]] | None = None
 ) -> list[MeasuredError]:
     """The errors of a task on (n, d) `features` of its images, given in the order of the task.
 
     All classifiers are fitted together, on the device of the features.
 
     Args:
-        features: pooled features by the model.
+        features: pooled features by the model; their precision is that of the arithmetic. Single precision moves an
+            error by an image now and then.
         plan: what `plan_cells` returns, on the same device.
         model: name of the model.
         only: keys of protocols and seeds, where not all of the plan's are wanted.
-        dtype: of the arithmetic; single precision moves an error by an image now and then.
 
     Example:
         >>> from task2vec import sample_tasks
@@ -232,7 +199,7 @@ def measure_cells(
         True
     """
     found = []
-    for protocol, seed, predicted in predict_cells(features, plan, only=only, dtype=dtype):
+    for protocol, seed, predicted in predict_cells(features, plan, only=only):
         score = score_cell(predicted, plan, protocol, seed)
         ends = (score.error, protocol.key, seed, score.low, score.high)
         found.append(MeasuredError(plan.task.fingerprint, model, *ends))
@@ -240,11 +207,7 @@ def measure_cells(
 
 
 def predict_cells(
-    features: Tensor,
-    plan: CellPlan,
-    *,
-    only: Iterable[tuple[str, int]] | None = None,
-    dtype: torch.dtype = torch.float32,
+    features: Tensor, plan: CellPlan, *, only: Iterable[tuple[str, int]] | None = None
 ) -> list[tuple[ErrorProtocol, int, np.ndarray]]:
     """What the classifier of every protocol and seed predicts for all images, in the order of the plan's targets.
 
@@ -256,37 +219,29 @@ def predict_cells(
             f"{len(plan.task)} images: some would have the label of another. Pass one row per image, in its order."
         )
     refuse_infinite(features, plan.task.images.name)
-    wanted = [(protocol, seed) for protocol in plan.protocols for seed in plan.seeds]
-    if only is not None:
-        kept = set(only)
-        wanted = [(protocol, seed) for protocol, seed in wanted if (protocol.key, seed) in kept]
-    if (plan.order[1:] < plan.order[:-1]).any():
-        features = features[torch.from_numpy(plan.order).to(features.device)]
+    cells = ((protocol, seed) for protocol in plan.protocols for seed in plan.seeds)
+    kept = None if only is None else set(only)
+    wanted = [(protocol, seed) for protocol, seed in cells if kept is None or (protocol.key, seed) in kept]
+    features = features[torch.from_numpy(plan.order).to(features.device)]
     found: dict[tuple[ErrorProtocol, int], np.ndarray] = {}
     for kind in dict.fromkeys((protocol.classifier, protocol.epochs) for protocol, _ in wanted):
         some = [(protocol, seed) for protocol, seed in wanted if (protocol.classifier, protocol.epochs) == kind]
         rows = sorted({plan.pairs.index((protocol.shots, seed)) for protocol, seed in some})
-        predicted = _fit_classifiers(features, plan, rows, kind, dtype)
+        predicted = _fit_classifiers(features, plan, rows, kind)
         for protocol, seed in some:
             found[protocol, seed] = predicted[rows.index(plan.pairs.index((protocol.shots, seed)))]
     return [(protocol, seed, found[protocol, seed]) for protocol, seed in wanted]
 
 
-def _fit_classifiers(
-    features: Tensor, plan: CellPlan, rows: list[int], kind: tuple[str, int], dtype: torch.dtype
-) -> np.ndarray:
+def _fit_classifiers(features: Tensor, plan: CellPlan, rows: list[int], kind: tuple[str, int]) -> np.ndarray:
     """Predictions of the classifiers of some parts: (m, n) class numbers, or (m, n, c) logits of attributes."""
-    parts = plan.parts if len(rows) == len(plan.parts) else plan.parts.only(rows)
-    classifier, epochs = kind
+    parts, (classifier, epochs) = plan.parts.only(rows), kind
     if classifier == "logistic":
-        logits = fit_split_heads(features, parts, dtype=dtype)
+        logits = fit_split_heads(features, parts, dtype=features.dtype)
     else:
         draws = torch.stack([plan.draw(row, epochs) for row in rows])
-        recipe = ACHILLE2019
-        options = {"batch": recipe.batch, "rate": recipe.rate, "weight_decay": recipe.weight_decay}
-        logits = train_split_heads(
-            features.to(dtype), parts.onehot, draws, **options, is_multilabel=parts.is_multilabel
-        )
+        is_multilabel = parts.is_multilabel
+        logits = train_split_heads(features, parts.onehot, draws, **ADAM, is_multilabel=is_multilabel)  # type: ignore[arg-type]
     return (logits if parts.is_multilabel else logits.argmax(2)).cpu().numpy()
 
 

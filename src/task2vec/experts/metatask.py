@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
@@ -26,14 +27,16 @@ from safetensors.numpy import save as save_arrays
 
 from task2vec.embedding import Embedding, trivial
 from task2vec.embedding.embedding import hash_content
-from task2vec.errors import DataError, ResourceError, UsageError
+from task2vec.errors import DataError, UsageError
 from task2vec.library import Expert, MeasuredError
 from task2vec.probe import FilterLayer
-from task2vec.storage import write_whole
+from task2vec.storage import write_file
 from task2vec.text import escape_formula
 
 SCHEMA = 1
 BUNDLE = "metatask.safetensors"
+# The record of an error matrix in a library, and its pairs of tasks and models that were trained on them.
+RUN, SEEN = "error-matrix", "trivial"
 # Kinds of distance between tasks that strategies know.
 SYMMETRIC, DOMAIN, TAXONOMIC = "symmetric", "domain", "taxonomic"
 # Where the pretrained networks of the bundle can be loaded from. The convolutions of VGG-16 alone are not published.
@@ -50,15 +53,16 @@ _LARGEST = 1 << 28
 _LITE = re.compile(r"timm:tf_(efficientnet_lite[012])$")
 _CELLS = ("errors", "low", "high", "shares_images", "shares_labels")
 _BY_ROW = ("domains", "trivial_distances", "norms")
-# Names that the file has for fields of today: file -> today.
-_TASK_FIELDS = {"question": "label_set"}
-_MODEL_FIELDS = {
-    "lesson": "source_task",
-    "lesson_fingerprint": "source_fingerprint",
-    "parameters": "params",
-    "cost": "gmacs",
+# Fields that have another name in the file.
+_FILE_NAMES = {
+    "label_set": "question",
+    "source_task": "lesson",
+    "source_fingerprint": "lesson_fingerprint",
+    "params": "parameters",
+    "gmacs": "cost",
+    "trivial_distances": "trivials",
 }
-_ARRAY_FIELDS = {"trivials": "trivial_distances"}
+_FIELDS = {name: field for field, name in _FILE_NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -271,26 +275,24 @@ class MetaTask:
         whole = (*cells, len(self.protocols), len(self.seeds))
         shapes = [(name, getattr(self, name), whole if name in _CELLS[:3] else cells) for name in _CELLS]
         shapes += [(name, scores, whole[:3]) for name, scores in self.scores.items()]
-        for kind in ("embeddings", *_BY_ROW, "distances"):
-            wanted = (rows, rows) if kind == "distances" else (rows,)
-            shapes += [(f"{kind} {name}", each, wanted) for name, each in getattr(self, kind).items()]
-        for kind in ("vectors", "trivial_vectors"):
-            shapes += [] if getattr(self, kind) is None else [(kind, getattr(self, kind), (rows,))]
-        shapes += [] if self.halves is None else [("halves", self.halves, (*whole, 2))]
+        shapes += [(f"distances {name}", each, (rows, rows)) for name, each in self.distances.items()]
+        shapes += [("halves", self.halves, (*whole, 2)), ("vectors", self.vectors, (rows,))]
+        for kind in ("embeddings", *_BY_ROW):
+            shapes += [(f"{kind} {name}", each, (rows,)) for name, each in getattr(self, kind).items()]
         for name, values, wanted in shapes:
-            given = (len(values),) if len(wanted) == 1 else np.shape(values)
+            given = wanted if values is None else (len(values),) if len(wanted) == 1 else np.shape(values)
             if given != wanted:
                 raise DataError(
                     f"'{name}' of the meta-task '{self.name}' has the shape {given}, and {len(self.tasks)} tasks and "
                     f"{len(self.models)} models need {wanted}: rows would be taken for others. Check its tables."
                 )
-        for kind, names in (("task", [one.name for one in self.tasks]), ("model", [one.name for one in self.models])):
-            if len(set(names)) < len(names):
-                twice = next(name for name in names if names.count(name) > 1)
-                raise DataError(
-                    f"the {kind} '{twice}' occurs {names.count(twice)} times in the meta-task '{self.name}', so its "
-                    "errors are ambiguous. Give each its own name, or keep one of them."
-                )
+        for kind, named in (("task", self.tasks), ("model", self.models)):
+            for name, count in Counter(one.name for one in named).most_common(1):
+                if count > 1:
+                    raise DataError(
+                        f"the {kind} '{name}' occurs {count} times in the meta-task '{self.name}', so its errors are "
+                        "ambiguous. Give each its own name, or keep one of them."
+                    )
         known = self.errors[~np.isnan(self.errors)]
         if known.size and (known.min() < 0 or known.max() > 1):
             raise DataError(
@@ -353,20 +355,11 @@ class MetaTask:
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(("task", "fingerprint", "model", "protocol", "seed", "error", "low", "high", "has_seen"))
-        for place in zip(*np.nonzero(~np.isnan(self.errors)), strict=True):
-            task, model = self.tasks[place[0]], self.models[place[1]]
-            ends = ["" if np.isnan(end[place]) else repr(float(end[place])) for end in (self.low, self.high)]
-            names = map(escape_formula, (task.name, task.fingerprint, model.name, self.protocols[place[2]]))
-            error = repr(float(self.errors[place]))
-            rows.writerow([*names, self.seeds[place[3]], error, *ends, int(self.has_seen[place[:2]])])
-        try:
-            write_whole(Path(path), text.getvalue().encode())
-        except OSError as error:
-            raise ResourceError(
-                f"the errors cannot be written to '{path}': {error.strerror}. Errors in the library are not lost. "
-                "Choose another place: --csv FILE"
-            ) from error
-        return Path(path)
+        for error, (task, model, _, _) in zip(self.list_errors(), np.argwhere(~np.isnan(self.errors)), strict=True):
+            names = map(escape_formula, (self.tasks[task].name, error.task, error.expert, error.protocol))
+            has_seen = int(self.has_seen[task, model])
+            rows.writerow([*names, error.seed, error.error, error.low, error.high, has_seen])
+        return write_file(Path(path), text.getvalue().encode())
 
     # --- one protocol, one space, some of the tasks ----------------------------------------------------------------
 
@@ -515,11 +508,9 @@ class MetaTask:
     def _select_space(self, probe: str | None, method: str | None) -> dict[str, Any]:
         """What a space has, as fields: measured when the meta-task was made, or from its embeddings now."""
         known = list(dict.fromkeys([*self.spaces, *self.distances]))
-        if probe is None and method is None:
-            name = known[0] if known else ""
-        else:
-            probe = probe or (known[0].rpartition(" ")[0] if known else "")
-            name = f"{probe} {method or 'robust'}"
+        name = known[0] if known else ""
+        if probe is not None or method is not None:
+            name = f"{probe or name.rpartition(' ')[0]} {method or 'robust'}"
         if name and name not in known:
             raise UsageError(
                 f"the tasks of '{self.name}' were not embedded in the space '{name}' (probe and method), so no "
@@ -533,7 +524,12 @@ class MetaTask:
             for kind in ("trivial_distances", "norms"):
                 found[kind] = {SYMMETRIC: getattr(self, kind)[name]}
         elif embeddings is not None:
-            distances, found = {SYMMETRIC: measure_distances(embeddings)}, found | measure_embeddings(embeddings)
+            from task2vec.distance import pairwise
+
+            distances, found = (
+                {SYMMETRIC: pairwise(embeddings, device="cpu").values},
+                found | measure_embeddings(embeddings),
+            )
         if embeddings is not None:
             found |= stack_vectors(embeddings)
         if (means := self.domains.get(name.rpartition(" ")[0])) is not None:
@@ -548,14 +544,13 @@ class MetaTask:
 
     def save(self, path: str | Path) -> Path:
         """Writes it to one file, whole or not at all; Fishers are kept to a part in a thousand."""
-        to_file = {today: name for name, today in _ARRAY_FIELDS.items()}
         arrays: dict[str, np.ndarray] = {"errors": self.errors.astype(np.float32)}
         arrays |= {name: getattr(self, name).astype(np.float16) for name in ("low", "high", "shares_images")}
         arrays["shares_labels"] = self.shares_labels.astype(np.uint8)
         for kind in ("scores", "distances", *_BY_ROW):
             precision = np.float16 if kind == "domains" else np.float32
             for name, each in getattr(self, kind).items():
-                arrays[f"{to_file.get(kind, kind)}.{name}"] = each.astype(precision)
+                arrays[f"{_FILE_NAMES.get(kind, kind)}.{name}"] = each.astype(precision)
         if self.halves is not None:
             arrays["halves"] = self.halves.astype(np.float16)
         packed = {}
@@ -565,9 +560,9 @@ class MetaTask:
         header = {
             "schema": SCHEMA,
             "name": self.name,
-            "tasks": [_rename(asdict(task), _TASK_FIELDS) for task in self.tasks],
-            "experts": [_rename(_plain_model(model), _MODEL_FIELDS) for model in self.models],
-            "lessons": [_rename(asdict(task), _TASK_FIELDS) for task in self.source_tasks],
+            "tasks": _describe_all(self.tasks),
+            "experts": _describe_all(self.models),
+            "lessons": _describe_all(self.source_tasks),
             "protocols": list(self.protocols),
             "seeds": list(self.seeds),
             "embeddings": packed,
@@ -575,8 +570,7 @@ class MetaTask:
         }
         text = json.dumps(header, sort_keys=True, allow_nan=False, separators=(",", ":"))
         envelope = json.dumps({"sha256": hash_content(text, arrays), "story": text})
-        write_whole(Path(path), save_arrays(arrays, metadata={"task2vec": envelope}))
-        return Path(path)
+        return write_file(Path(path), save_arrays(arrays, metadata={"task2vec": envelope}))
 
 
 def load_metatask(path: str | Path) -> MetaTask:
@@ -617,8 +611,10 @@ def _decode(content: bytes) -> MetaTask:
     for name, values in arrays.items():
         kind, _, own = name.partition(".")
         if own and kind != "embeddings":
-            named[_ARRAY_FIELDS.get(kind, kind)][own] = values.astype(np.float64)
-    tasks, source_tasks = (_read_tasks(story.get(kind, ())) for kind in ("tasks", "lessons"))
+            named[_FIELDS.get(kind, kind)][own] = values.astype(np.float64)
+    tasks, source_tasks = (
+        tuple(TaskInfo(**_rename(one, _FIELDS)) for one in story.get(kind, ())) for kind in ("tasks", "lessons")
+    )
     shares, labels = arrays["shares_images"].astype(np.float64), arrays["shares_labels"].astype(bool)
     return MetaTask(
         story["name"],
@@ -639,49 +635,40 @@ def _decode(content: bytes) -> MetaTask:
     )
 
 
-def _rename(values: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """The values under the names that the file has for them."""
-    to_file = {today: name for name, today in names.items()}
-    return {to_file.get(name, name): value for name, value in values.items()}
+def _rename(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in values.items()}
 
 
-def _read_tasks(stored: Iterable[dict[str, Any]]) -> tuple[TaskInfo, ...]:
-    return tuple(TaskInfo(**{_TASK_FIELDS.get(name, name): value for name, value in one.items()}) for one in stored)
-
-
-def _plain_model(model: ModelInfo) -> dict[str, Any]:
-    """The fields of a model that a file keeps."""
-    kept = ("name", "kind", "network", "source_task", "source_fingerprint", "seed", "params", "gmacs", "is_repeat")
-    values = {name: getattr(model, name) for name in kept}
-    more = {name: getattr(model, name) for name in ("location", "size", "source_dataset")}
-    return values if model == _describe_model(values) else values | more
+def _describe_all(some: Iterable[TaskInfo | ModelInfo]) -> list[dict[str, Any]]:
+    """Tasks or models under the names of the file; the entry of a model is its library's."""
+    return [_rename({name: value for name, value in vars(one).items() if name != "entry"}, _FILE_NAMES) for one in some]
 
 
 def _read_models(
     stored: Iterable[dict[str, Any]], tasks: Sequence[TaskInfo], source_tasks: Sequence[TaskInfo], seen: np.ndarray
 ) -> tuple[ModelInfo, ...]:
-    """The models of a file; the dataset of a source task that is not in it is that of the tasks it shares with."""
+    """The models of a file.
+
+    The bundle lacks locations: they are those of the published weights. The dataset of a source task that is not in a
+    file is that of the tasks it shares images with.
+    """
     known = {one.fingerprint: one.dataset for one in (*tasks, *source_tasks)}
     datasets = list(dict.fromkeys(task.dataset for task in tasks))
     found = []
     for column, one in enumerate(stored):
-        model = _describe_model({_MODEL_FIELDS.get(name, name): value for name, value in one.items()})
-        dataset = model.source_dataset or known.get(model.source_fingerprint or "")
-        if dataset is None and model.source_task:
-            named = [name for name in datasets if model.source_task.startswith(name)]
+        values = _rename(one, _FIELDS)
+        source, fingerprint = values.get("source_task"), values.get("source_fingerprint")
+        if "location" not in values:
+            location = PRETRAINED.get(values["network"] or "") if source is None and fingerprint is None else None
+            values |= {"location": location, "size": MEASURED_SIZE}
+        dataset = values.get("source_dataset") or known.get(fingerprint or "")
+        if dataset is None and source:
+            named = [name for name in datasets if source.startswith(name)]
             shared = [task.dataset for task, is_seen in zip(tasks, seen[:, column], strict=True) if is_seen]
             dataset = next(iter(named or shared), None)
-        found.append(replace(model, source_dataset=dataset))
+        values["source_dataset"] = dataset
+        found.append(ModelInfo(**values))
     return tuple(found)
-
-
-def _describe_model(values: dict[str, Any]) -> ModelInfo:
-    """A model of a file, with the place that its network is loaded from where its weights are published."""
-    if "location" in values:
-        return ModelInfo(**values)
-    is_pretrained = values.get("source_task") is None and values.get("source_fingerprint") is None
-    location = PRETRAINED.get(values["network"] or "") if is_pretrained else None
-    return ModelInfo(**values, location=location, size=MEASURED_SIZE)
 
 
 def _pack_embeddings(embeddings: Sequence[Embedding]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -824,13 +811,6 @@ def measure_from(embedding: Embedding, others: Sequence[Embedding], rows: np.nda
 
         return np.array([symmetric(embedding, other) for other in others])
     return symmetric_to_rows(row, rows)
-
-
-def measure_distances(embeddings: Sequence[Embedding]) -> np.ndarray:
-    """(N, N) symmetric distances."""
-    from task2vec.distance import pairwise
-
-    return pairwise(embeddings, device="cpu").values
 
 
 def measure_embeddings(embeddings: Sequence[Embedding]) -> dict[str, Any]:

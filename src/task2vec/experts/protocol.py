@@ -32,26 +32,10 @@ _Z = 1.959964  # of 95 %
 _RESAMPLES = 500
 
 
-@dataclass(frozen=True)
-class AdamRecipe:
-    """How the paper trains a linear classifier; it does not give batch size and start, here 64 and zero.
-
-    Attributes:
-        epochs: of training.
-        draws: images per epoch, with replacement, uniformly over classes.
-        rate: learning rate of Adam.
-        weight_decay: of all weights.
-        batch: images per step.
-    """
-
-    epochs: int = 16
-    draws: int = 10_000
-    rate: float = 1e-4
-    weight_decay: float = 5e-4
-    batch: int = 64
-
-
-ACHILLE2019 = AdamRecipe()
+# How the paper trains a linear classifier: epochs, images per epoch (with replacement, uniformly over classes), Adam.
+# It does not give batch size and start, here 64 and zero.
+EPOCHS, DRAWS = 16, 10_000
+ADAM = {"batch": 64, "rate": 1e-4, "weight_decay": 5e-4}
 
 
 @dataclass(frozen=True)
@@ -65,8 +49,7 @@ class ErrorProtocol:
         shots: "half" trains on the whole half; a number, on so many images per class, or on all where there are fewer.
             For attributes, on so many images of both values of each.
         classifier: "logistic" is fitted to its optimum, with an L2 penalty chosen by cross-validation within the
-            training images; "achille2019" is trained as in the paper, see `AdamRecipe`. Both give every class the same
-            weight.
+            training images; "achille2019" is trained by Adam as in the paper. Both give every class the same weight.
         measure: "usual" is the share of test images that are wrong, as in the paper, and for attributes "balanced".
             "balanced" is the mean over classes of the share that is wrong; for attributes, over both values of each,
             then over attributes. "precision", for attributes alone, is one minus the mean average precision.
@@ -80,7 +63,7 @@ class ErrorProtocol:
     shots: Shots = "half"
     classifier: str = "logistic"
     measure: str = "usual"
-    epochs: int = ACHILLE2019.epochs
+    epochs: int = EPOCHS
 
     def __post_init__(self):
         """Refuse what cannot be meant."""
@@ -99,7 +82,7 @@ class ErrorProtocol:
     @property
     def key(self) -> str:
         """The protocol in one line, the same as long as the numbers are; errors are kept under it."""
-        is_short = self.classifier == "achille2019" and self.epochs != ACHILLE2019.epochs
+        is_short = self.classifier == "achille2019" and self.epochs != EPOCHS
         parts = [f"linear-{RECIPE}", f"train {self.shots}", self.classifier, self.measure]
         return ", ".join([*parts, *([f"{self.epochs} epochs"] if is_short else [])])
 
@@ -137,41 +120,20 @@ def choose_training(task: Task, is_test: np.ndarray, *, shots: Shots, seed: int)
     """
     if shots == "half":
         return ~is_test
-    chosen = np.zeros(len(task), dtype=bool)
-    # One copy stands for all: others would add weight and no picture.
-    order = [row for row in _first_copies(task, _rank(task, seed)) if not is_test[row]]
-    if task.is_multilabel:
-        answers = np.hstack([task.targets == 1, task.targets == 0])
-        seen = np.zeros(answers.shape[1], dtype=np.int64)
-        for row in order:
-            if (answers[row] & (seen < shots)).any():
-                chosen[row] = True
-                seen += answers[row]
-        return chosen
-    seen = np.zeros(len(task.classes), dtype=np.int64)
-    for row in order:
-        if seen[task.targets[row]] < shots:
-            chosen[row] = True
-            seen[task.targets[row]] += 1
-    return chosen
-
-
-def _rank(task: Task, seed: int) -> list[int]:
-    """The images in the order of the draw; copies in the order of the task."""
     hashes = [hashlib.sha256(f"draw {seed} {digest}".encode()).digest() for digest in task.digests]
-    return sorted(range(len(task)), key=hashes.__getitem__)
-
-
-def _first_copies(task: Task, order: list[int]) -> list[int]:
-    """The images without later copies of the same content and label."""
-    seen: set[tuple[str, bytes]] = set()
-    kept = []
-    for row in order:
+    # One copy stands for all: others would add weight and no picture.
+    copies: set[tuple[str, bytes]] = set()
+    classes = np.arange(len(task.classes))
+    one_hot = task.targets == 1 if task.is_multilabel else task.targets[:, None] == classes
+    answers = np.hstack([one_hot, ~one_hot]) if task.is_multilabel else one_hot
+    chosen, seen = np.zeros(len(task), dtype=bool), np.zeros(answers.shape[1], dtype=np.int64)
+    for row in sorted(range(len(task)), key=hashes.__getitem__):
         content = (task.digests[row], task.targets[row].tobytes())
-        if content not in seen:
-            seen.add(content)
-            kept.append(row)
-    return kept
+        if content not in copies and not is_test[row] and (answers[row] & (seen < shots)).any():
+            chosen[row] = True
+            seen += answers[row]
+        copies.add(content)
+    return chosen
 
 
 # --- errors and their intervals --------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,8 +28,7 @@ from task2vec.experts.checkpoint import (
     SUFFIX,
     TrainedExpert,
     check_place,
-    find_checkpoint,
-    find_finished,
+    find_kept,
     name_architecture,
     unfinished,
     write_tensors,
@@ -42,7 +40,7 @@ from task2vec.parallel import Backend, SerialBackend, Unit, borrow_backend
 from task2vec.probe import Probe, load_probe
 from task2vec.probe.preprocess import Preprocess
 from task2vec.probe.probe import make_probe
-from task2vec.progress import Report, show_progress
+from task2vec.progress import Report, show_progress, silent
 from task2vec.tasks import Task
 
 # A crop is chosen from a square that is larger by this, where the network's own preprocessing leaves no margin.
@@ -101,27 +99,26 @@ def train_expert(
     where = choose_device(device)
     metadata = describe(task, base, recipe, seed=seed, name=name)
     path = None if out is None else Path(out)
-    known = None
+    found = None
     if path is not None:
         if not replace_other:
             check_place(path, metadata["key"])
-        if (there := find_finished(path, metadata["key"])) is not None:
-            return there
-        known = find_checkpoint(path, metadata["key"])
-    with show_progress(progress) if isinstance(progress, bool) else nullcontext(progress) as report:
+        found = find_kept(path, metadata["key"])
+        if isinstance(found, TrainedExpert):
+            return found
+    with show_progress(progress) as report:
         images = prepare_images(task.canonical(), base, device=where, num_workers=num_workers)
-        training = start_training(
-            base, images, recipe, seed=seed, device=where, classes=len(task.classes), report=report
-        )
-        validate = None
+        training = Training(base, images, recipe, seed=seed, classes=len(task.classes), report=report)
+        hooks: dict[str, Any] = {}
         if validation is not None:
             others = prepare_images(_match(validation, task), base, device=where, num_workers=num_workers)
-            validate = partial(measure_error, training.learner, others)
-        if known is not None:
-            training.restore(*known)
-        keep = None if path is None else partial(_write_checkpoint, unfinished(path), metadata)
+            hooks["validate"] = partial(measure_error, training.learner, others)
+        if path is not None:
+            hooks["keep"] = partial(_write_checkpoint, unfinished(path), metadata)
+        if found is not None:
+            training.restore(*found)
         with tensor_cores(where):
-            training.run(images, report, keep=keep, validate=validate)
+            training.run(report, **hooks)
     expert = _finish(training, base, metadata)
     return expert if path is None else expert.save(path)
 
@@ -193,6 +190,11 @@ class TrainingImages:
     targets: np.ndarray
     size: tuple[int, int]
     normalise: Callable[[Tensor, torch.dtype], Tensor]
+
+    @property
+    def labels(self) -> Tensor:
+        """The targets on the device of the images."""
+        return torch.from_numpy(self.targets.astype(np.int64)).to(self.pixels.device)
 
 
 def prepare_images(task: Task, base: Probe, *, device: torch.device, num_workers: int | None = None) -> TrainingImages:
@@ -271,34 +273,10 @@ class Learner(nn.Module):
         return self.head(self.network(images))
 
 
-def start_training(
-    base: Probe,
-    images: TrainingImages,
-    recipe: Recipe,
-    *,
-    seed: int,
-    device: torch.device,
-    classes: int,
-    report: Report,
-) -> "Training":
-    """A training at its first step: a copy of the network, and a head fitted on its features."""
-    network = copy.deepcopy(base.network).to(device)
-    with tensor_cores(device):
-        features = compute_features(network, images, report)
-    if recipe.head == "exact":
-        found = fit_head(features, torch.from_numpy(images.targets.astype(np.int64)).to(device), classes=classes)
-        weight, bias = found.weight, found.bias
-    else:
-        weight, bias = _train_head(features, images.targets, recipe, seed=seed, classes=classes)
-    head = nn.Linear(features.shape[1], classes)
-    with torch.no_grad():
-        head.weight.copy_(weight)
-        head.bias.copy_(bias)
-    return Training(Learner(network, head), recipe, device=device, seed=seed)
-
-
 @torch.no_grad()
-def compute_features(network: nn.Module, images: TrainingImages, report: Report, *, batch: int = 128) -> Tensor:
+def compute_features(
+    network: nn.Module, images: TrainingImages, report: Report = silent, *, batch: int = 128
+) -> Tensor:
     """(n, d) features of the centre crops of all images."""
     network.eval()
     step, parts = report("features", len(images.pixels)), []
@@ -313,12 +291,11 @@ def compute_features(network: nn.Module, images: TrainingImages, report: Report,
 
 def measure_error(learner: Learner, images: TrainingImages) -> float:
     """Share of the images that the learner gets wrong now."""
-    features = compute_features(learner.network, images, lambda *_: lambda done: None)
-    targets = torch.from_numpy(images.targets.astype(np.int64)).to(features.device)
+    features = compute_features(learner.network, images)
     with torch.no_grad():
-        _, wrong = compute_loss(learner.head(features), targets)
+        _, wrong = compute_loss(learner.head(features), images.labels)
     learner.train()
-    return float(wrong) / len(targets)
+    return float(wrong) / len(features)
 
 
 def compute_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -330,17 +307,17 @@ def compute_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _train_head(
-    features: Tensor, targets: np.ndarray, recipe: Recipe, *, seed: int, classes: int
+    features: Tensor, images: TrainingImages, recipe: Recipe, *, seed: int, classes: int
 ) -> tuple[Tensor, Tensor]:
     """Weight and bias of a head, trained by Adam from zero on fixed features."""
     head = nn.Linear(features.shape[1], classes, device=features.device)
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
     optimiser = torch.optim.Adam(head.parameters(), lr=recipe.head_rate)
-    known = torch.from_numpy(targets.astype(np.int64)).to(features.device)
+    known = images.labels
     for epoch in range(recipe.head_epochs):
         # Epochs of the head have numbers of their own: the network will not see the same draws once more.
-        drawn, _, _ = draw_epoch(targets, draws=recipe.draws, seed=seed, epoch=recipe.epochs + epoch)
+        drawn, _, _ = draw_epoch(images.targets, draws=recipe.draws, seed=seed, epoch=recipe.epochs + epoch)
         for own in drawn.to(features.device).split(recipe.batch):
             loss, _ = compute_loss(head(features[own]), known[own])
             optimiser.zero_grad()
@@ -352,10 +329,24 @@ def _train_head(
 class Training:
     """Head and network trained together by a recipe; `step` counts what is done."""
 
-    def __init__(self, learner: Learner, recipe: Recipe, *, device: torch.device, seed: int):
-        self.device, self.recipe, self.seed = device, recipe, seed
-        self.learner = learner.to(device=device)
-        if device.type == "cuda":
+    def __init__(
+        self, base: Probe, images: TrainingImages, recipe: Recipe, *, seed: int, classes: int, report: Report = silent
+    ):
+        self.images, self.recipe, self.seed, self.device = images, recipe, seed, images.pixels.device
+        network = copy.deepcopy(base.network).to(self.device)
+        with tensor_cores(self.device):
+            features = compute_features(network, images, report)
+        if recipe.head == "exact":
+            found = fit_head(features, images.labels, classes=classes)
+            weight, bias = found.weight, found.bias
+        else:
+            weight, bias = _train_head(features, images, recipe, seed=seed, classes=classes)
+        head = nn.Linear(features.shape[1], classes)
+        with torch.no_grad():
+            head.weight.copy_(weight)
+            head.bias.copy_(bias)
+        self.learner = Learner(network, head).to(device=self.device)
+        if self.device.type == "cuda":
             self.learner = self.learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.learner.requires_grad_(True).train()
         self.optimiser = torch.optim.SGD(
@@ -363,46 +354,43 @@ class Training:
             lr=recipe.rate,
             momentum=recipe.momentum,
             weight_decay=recipe.weight_decay,
-            fused=device.type == "cuda",
+            fused=self.device.type == "cuda",
         )
         # Dropout and stochastic depth of any kind draw numbers in training; their names give them away.
-        names = [type(module).__name__.lower() for module in learner.modules()]
+        names = [type(module).__name__.lower() for module in self.learner.modules()]
         self.is_random = any("drop" in name or "stochastic" in name for name in names)
         self.step = 0
-        self.sums, self.seen = torch.zeros(2, device=device), 0  # of the epoch so far: losses and errors, images
+        self.sums, self.seen = torch.zeros(2, device=self.device), 0  # of the epoch so far: losses and errors, images
         self.metrics: list[EpochMetrics] = []
 
     def run(
         self,
-        images: TrainingImages,
-        report: Report,
+        report: Report = silent,
         *,
-        keep: Callable[["Training"], None] | None = None,
-        validate: Callable[[], float] | None = None,
+        keep: Callable[["Training"], None] = lambda _: None,
+        validate: Callable[[], float | None] = lambda: None,
     ) -> None:
         """Trains from `step` to the end; `keep` is called once a minute to write a checkpoint."""
-        targets = torch.from_numpy(images.targets.astype(np.int64)).to(self.device)
-        per_epoch = self.recipe.steps_per_epoch
+        targets, per_epoch = self.images.labels, self.recipe.steps_per_epoch
         ended, done = report("epochs", self.recipe.epochs), report("training", self.recipe.steps)
         ended(self.step // per_epoch)
         done(self.step)
         last = time.monotonic()
         for epoch in range(self.step // per_epoch, self.recipe.epochs):
             begun, before = time.perf_counter(), self.step
-            for inputs, own in self._batches(images, epoch):
+            for inputs, own in self._batches(epoch):
                 self._learn(inputs, targets[own])
                 done(1)
                 if self.step == (epoch + 1) * per_epoch:  # before a checkpoint, which has the metrics of the epoch
                     self._close_epoch(epoch, (self.step - before) * self.recipe.batch, begun, validate)
                     ended(1)
-                is_due = time.monotonic() - last >= CHECKPOINT_SECONDS and self.step < self.recipe.steps
-                if keep is not None and is_due:
+                if time.monotonic() - last >= CHECKPOINT_SECONDS and self.step < self.recipe.steps:
                     keep(self)
                     last = time.monotonic()
 
-    def _batches(self, images: TrainingImages, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Network inputs and numbers of images, from the batch on that is next."""
-        size, recipe = self.recipe.batch, self.recipe
+        images, recipe, size = self.images, self.recipe, self.recipe.batch
         first = (self.step - epoch * recipe.steps_per_epoch) * size
         drawn = draw_epoch(images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
         parts = [part[first:].to(self.device).split(size) for part in drawn]
@@ -434,7 +422,7 @@ class Training:
         self.seen += len(images)
         self.step += 1
 
-    def _close_epoch(self, epoch: int, images: int, begun: float, validate: Callable[[], float] | None) -> None:
+    def _close_epoch(self, epoch: int, images: int, begun: float, validate: Callable[[], float | None]) -> None:
         loss, wrong = (float(total) / self.seen for total in self.sums)  # waits for the GPU
         seconds = max(time.perf_counter() - begun, 1e-9)
         if not np.isfinite(loss):
@@ -443,9 +431,8 @@ class Training:
                 "the network is useless. Try a smaller learning rate: dataclasses.replace(recipe, "
                 f"rate={self.recipe.rate / 10:g})"
             )
-        error = validate() if validate else None
         rate = self.recipe.rate_at(self.step - 1)
-        self.metrics.append(EpochMetrics(epoch + 1, loss, wrong, rate, images / seconds, error))
+        self.metrics.append(EpochMetrics(epoch + 1, loss, wrong, rate, images / seconds, validate()))
         self.sums.zero_()
         self.seen = 0
 
@@ -565,12 +552,11 @@ def train_experts(
             watched = replace(work, options=work.options | {"progress": report}) if is_here else work
             for result in opened.run(watched, units):
                 number = int(result.key)
-                if result.value is not None and number not in settled:  # one whose process died may come again
+                error = None if result.failure is None else result.failure.error()
+                entry, is_found = result.value or (None, False)
+                if (entry or error) and number not in settled:  # one whose process died may come again
                     settled.add(number)
-                    entry, is_found = result.value
-                    yield ExpertResult(number, tasks[number].name, called[number], entry, is_found=is_found)
-                elif result.failure is not None and number not in settled:
-                    yield ExpertResult(number, tasks[number].name, called[number], error=result.failure.error())
+                    yield ExpertResult(number, tasks[number].name, called[number], entry, error, is_found)
                 step(result.is_last)
 
     return run()

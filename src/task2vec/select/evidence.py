@@ -39,6 +39,8 @@ from task2vec.errors import (
     UsageError,
 )
 from task2vec.experts.metatask import (
+    RUN,
+    SEEN,
     SYMMETRIC,
     MetaTask,
     ModelInfo,
@@ -60,8 +62,6 @@ from task2vec.text import pluralize
 # few-shot errors and the 20 or so that half of a class has there, in the middle of the logarithms.
 FEW = 10
 HALF = "half"
-# The record of an error matrix in a library, and its list of pairs whose model has seen the task.
-_RUN, _SEEN_PAIRS = "error-matrix", "trivial"
 # Classifier and measure of the errors that are comparable.
 _USUAL = "logistic, usual"
 
@@ -211,7 +211,7 @@ def metatask_from_library(
     experts = {expert.name: expert for expert in library.experts()}
     seen = {(expert.task, name) for name, expert in experts.items() if expert.task is not None}
     for run in library.runs():
-        seen |= {(pair[0], pair[1]) for pair in run.details.get(_SEEN_PAIRS, ())} if run.what == _RUN else set()
+        seen |= {(pair[0], pair[1]) for pair in run.details.get(SEEN, ())} if run.what == RUN else set()
     models = mark_generic([describe_entry(one, entries) for name, one in experts.items() if name in measured])
     found = {} if space is None else {task.fingerprint: find_embedding(library, task, space) for task in tasks}
     kept = [task for task in tasks if like is None or found[task.fingerprint] is not None]
