@@ -96,12 +96,7 @@ def agree(spaces: Sequence[np.ndarray], taxonomic: np.ndarray, *, permutations: 
 
 
 def agree_within(
-    spaces: Sequence[np.ndarray],
-    taxonomic: np.ndarray,
-    datasets: Sequence[str],
-    *,
-    permutations: int,
-    seed: int,
+    spaces: Sequence[np.ndarray], taxonomic: np.ndarray, datasets: Sequence[str], *, permutations: int, seed: int
 ) -> dict[str, Agreement]:
     """The agreement within every dataset that has near and distant relatives, and all of them pooled by their pairs."""
     found = {}
@@ -118,11 +113,8 @@ def pool(parts: Sequence[Agreement]) -> Agreement:
     """The mean of several agreements, weighted by their pairs; each was permuted by itself."""
     weights = np.array([part.pairs for part in parts], dtype=np.float64)
     weights /= weights.sum()
-    mixed = (
-        np.tensordot(weights, np.stack([getattr(part, name) for part in parts]), axes=1)
-        for name in ("rho", "null", "draws")
-    )
-    return Agreement(sum(part.pairs for part in parts), *mixed)
+    sides = zip(*((part.rho, part.null, part.draws) for part in parts), strict=True)
+    return Agreement(sum(part.pairs for part in parts), *(np.tensordot(weights, np.stack(s), axes=1) for s in sides))
 
 
 def _multiply(own: np.ndarray, ranks: np.ndarray) -> np.ndarray:
@@ -172,9 +164,8 @@ def neighbour_shares(
     if among is not None:
         near &= np.array(among)[:, None] == np.array(among)
     same = near & (names[:, None] == names)
-    farther = np.where(near, distances, np.inf)
-    nearest = near & (farther == farther.min(axis=1, keepdims=True))
-    shares, chance = ((mask & same).sum(axis=1) / np.maximum(mask.sum(axis=1), 1) for mask in (nearest, near))
+    shares = (share_nearest(np.where(near, distances, np.inf)) * same).sum(axis=1)
+    chance = same.sum(axis=1) / np.maximum(near.sum(axis=1), 1)
     has = same.any(axis=1)
     return np.where(has, shares, np.nan), np.where(has, chance, np.nan)
 

@@ -66,9 +66,9 @@ class Dataset:
             )
         return fitting[0]
 
-    def cut(self, column: str, row: Record) -> t2v.Task:
+    def cut(self, row: Record) -> t2v.Task:
         """The task of one taxon, with a warning that names the classes of too few images."""
-        kept, small = self._find_classes(column, row["taxon"])
+        kept, small = self._find_classes(self.columns[row["taxon_level"]], row["taxon"])
         task = self.images.select(kept, name=row.get("task") or f"{row['dataset']} {row['taxon']}")
         notes = [f"classes of fewer than {MIN_IMAGES} images, left out: {', '.join(small)}"] if small else []
         return replace(task, warnings=(*task.warnings, *notes))
@@ -101,17 +101,6 @@ class Collection:
     members: tuple[Member, ...]
     rich: tuple[Member, ...]
     datasets: tuple[Dataset, ...] = ()
-
-    def choose_rich(self, names: Sequence[str]) -> "Collection":
-        """The same tasks, with those of the given names as the ones to cut."""
-        known = {member.task.name: member for member in (*self.members, *self.rich)}
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise UsageError(
-                f"there is no task named {unknown[0]!r} here, so there is nothing to cut. Choose among: "
-                f"{', '.join(sorted(known))}."
-            )
-        return replace(self, rich=tuple(known[name] for name in names))
 
 
 def sample_collection(*, sizes: Sequence[int] = (40, 60, 100), seed: int = 0) -> Collection:
@@ -172,9 +161,8 @@ def pick_rich(members: Sequence[Member]) -> tuple[Member, ...]:
 
 def _list_folders(folder: Path) -> list[Path]:
     """The folders in a folder by name, without hidden ones and links."""
-    return [
-        path for path in sorted(folder.iterdir()) if path.is_dir() and not path.is_symlink() and path.name[0] != "."
-    ]
+    found = sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+    return [path for path in found if not path.name.startswith(".")]
 
 
 def _read_taxa(root: Path) -> tuple[tuple[Member, ...], tuple[Dataset, ...]]:
@@ -189,17 +177,13 @@ def _read_taxa(root: Path) -> tuple[tuple[Member, ...], tuple[Dataset, ...]]:
             )
         say(f"reading {name}")
         path, own = root / name / "taxonomy.csv", [row for row in rows if row["dataset"] == name]
-        whole = Dataset(
-            t2v.read_folder(root / name / "images", name=name), tuple(_read_records(path, ["class_dir"])), path
-        )
+        images = t2v.read_folder(root / name / "images", name=name)
+        whole = Dataset(images, tuple(_read_records(path, ["class_dir"])), path)
         levels = dict.fromkeys(row["taxon_level"] for row in own)
         columns = {each: whole.find_column(each, [row for row in own if row["taxon_level"] == each]) for each in levels}
         datasets[name] = replace(whole, columns=columns)
-    members = [
-        Member(row["dataset"], datasets[row["dataset"]].cut(datasets[row["dataset"]].columns[row["taxon_level"]], row))
-        for row in rows
-    ]
-    return tuple(members), tuple(datasets.values())
+    members = tuple(Member(row["dataset"], datasets[row["dataset"]].cut(row)) for row in rows)
+    return members, tuple(datasets.values())
 
 
 def _read_records(path: Path, wanted: Sequence[str]) -> list[Record]:

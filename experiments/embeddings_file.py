@@ -16,7 +16,7 @@ from safetensors.numpy import save as save_tensors
 
 import task2vec as t2v
 from task2vec import plots
-from task2vec.errors import DataError, EmbeddingFileError, UsageError
+from task2vec.errors import EmbeddingFileError, UsageError
 from task2vec.probe import FilterLayer
 
 
@@ -74,7 +74,8 @@ class EmbeddingFile:
         for method in dict.fromkeys(method for method, _ in self.embeddings):
             group = self.of_method(method)
             arrays[f"{method}.fisher"] = np.stack([_shorten(one.fisher) for one in group])
-            arrays[f"{method}.prior"] = np.stack([_find_priors(one) for one in group])
+            starts = [part.start for part in group[0].layer_slices().values()]
+            arrays[f"{method}.prior"] = np.stack([one.prior[starts] for one in group])
             methods[method] = [{"task": one.task, "provenance": one.provenance} for one in group]
         for number, one in enumerate(self.domains.values()):
             arrays |= {f"domain.{number}.mean": one.mean, f"domain.{number}.second_moment": one.second_moment}
@@ -136,13 +137,3 @@ def _shorten(fisher: np.ndarray) -> np.ndarray:
     """Float32, in which no positive Fisher becomes zero."""
     short = fisher.astype(np.float32)
     return np.where(fisher > 0, np.maximum(short, np.finfo(np.float32).tiny), short)
-
-
-def _find_priors(embedding: t2v.Embedding) -> np.ndarray:
-    parts = [embedding.prior[part] for part in embedding.layer_slices().values()]
-    if any(np.ptp(part) > 1e-6 * part.max() for part in parts):
-        raise DataError(
-            f"the prior of '{embedding.task}' is not constant within its layers, so one number per layer cannot keep "
-            "it. Save the embedding by itself: embedding.save(path)"
-        )
-    return np.array([part[0] for part in parts])

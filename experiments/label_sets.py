@@ -107,12 +107,8 @@ def _find_large_taxa(dataset: Dataset, column: str, sets: Sequence[np.ndarray]) 
         taxon: [int(np.isin(dataset.images.targets[rows], classes).sum()) for rows in sets]
         for taxon, classes in taxa.items()
     }
-    fitting = [
-        taxon
-        for taxon, inside in counts.items()
-        if min(inside) >= MIN_IMAGES
-        and min(len(rows) - count for rows, count in zip(sets, inside, strict=True)) >= MIN_IMAGES
-    ]
+    most = len(sets[0]) - MIN_IMAGES
+    fitting = [taxon for taxon, inside in counts.items() if min(inside) >= MIN_IMAGES and max(inside) <= most]
     return {taxon: taxa[taxon] for taxon in sorted(fitting, key=lambda taxon: -min(counts[taxon]))}
 
 

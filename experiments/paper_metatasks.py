@@ -34,6 +34,8 @@ from task2vec.errors import DataError, UsageError
 # The catalog's name and the definition of a task in it.
 Defined = tuple[str, t2v.TaskDefinition]
 ATTRIBUTE, DIVIDED = "attribute", "Passeriformes"
+# Orders and classes of iNaturalist that have an expert have more samples than this.
+EXPERT_SAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -86,68 +88,20 @@ class MetaTaskDefinition:
         return {"metatask": self.name, "tasks": tasks, "experts": experts, "left_out": sorted(self.left_out)}
 
 
-@dataclass(frozen=True)
-class MixedRules:
-    """The numbers of the Mixed meta-task; the defaults are the paper's.
-
-    Attributes:
-        birds: how many CUB tasks there must be to pick from: 25 by the paper's taxonomy.
-        cub_orders: how many CUB tasks are orders.
-        cub_families: how many CUB tasks are families of Passeriformes.
-        inaturalist_tasks: how many tasks are orders of iNaturalist.
-        inaturalist_validation: the fewest validation images of such an order.
-        imaterialist_tasks: how many tasks are labels of iMaterialist.
-        imaterialist_validation: the fewest validation images that have such a label.
-        deepfashion_tasks: how many tasks are attributes of DeepFashion.
-        order_experts: how many experts are for an order of iNaturalist.
-        class_experts: how many experts are for a class of iNaturalist.
-        expert_samples: such an order or class must have more than this.
-        body_experts: the categories of DeepFashion that have an expert.
-        label_experts: the categories of iMaterialist that have an expert.
-        group_experts: the groups of iMaterialist labels that have an expert.
-    """
-
-    birds: int = 25
-    cub_orders: int = 2
-    cub_families: int = 3
-    inaturalist_tasks: int = 15
-    inaturalist_validation: int = 100
-    imaterialist_tasks: int = 15
-    imaterialist_validation: int = 1_000
-    deepfashion_tasks: int = 5
-    order_experts: int = 8
-    class_experts: int = 7
-    expert_samples: int = 10_000
-    body_experts: tuple[str, ...] = ("upper-body", "lower-body", "full-body")
-    label_experts: tuple[str, ...] = ("pants", "shoes")
-    group_experts: tuple[str, ...] = ("color", "gender", "neckline", "sleeve", "style")
-
-
-def inat_cub(inaturalist: t2v.Catalog, cub: t2v.Catalog, *, orders: int = 25, birds: int = 25) -> MetaTaskDefinition:
-    """The meta-task iNat+CUB: the orders of iNaturalist with the most samples and the CUB tasks; as experts the same.
+def inat_cub(inaturalist: t2v.Catalog, cub: t2v.Catalog) -> MetaTaskDefinition:
+    """The meta-task iNat+CUB: the 25 largest orders of iNaturalist and the 25 CUB tasks, which are the experts as well.
 
     Args:
         inaturalist: from `read_inaturalist`.
         cub: from `read_cub200(folder, taxonomy="paper")`, whose tasks are the paper's 25; our own taxonomy gives 24.
-        orders: how many orders.
-        birds: how many CUB tasks there must be.
     """
-    train = inaturalist.splits.names[0]
-    ranked = sorted(inaturalist.of_kind("order"), key=lambda one: (-one.counts[train], one.name))
-    _check_count(orders, ranked, f"{inaturalist.name}: orders of two species or more")
-    known = find_birds(cub, birds)
-    tasks = (*((inaturalist.name, one) for one in ranked[:orders]), *((cub.name, one) for one in known))
+    orders = _choose_large(inaturalist, "order", 25, 0)
+    tasks = (*((inaturalist.name, one) for one in orders), *((cub.name, one) for one in find_birds(cub)))
     return MetaTaskDefinition("inat+cub", tasks, tasks)
 
 
 def mixed(
-    inaturalist: t2v.Catalog,
-    cub: t2v.Catalog,
-    imaterialist: t2v.Catalog,
-    deepfashion: t2v.Catalog,
-    *,
-    seed: int = 0,
-    rules: MixedRules | None = None,
+    inaturalist: t2v.Catalog, cub: t2v.Catalog, imaterialist: t2v.Catalog, deepfashion: t2v.Catalog, *, seed: int = 0
 ) -> MetaTaskDefinition:
     """The meta-task Mixed: 40 random tasks of four datasets, and 25 curated experts of three of them.
 
@@ -157,53 +111,48 @@ def mixed(
         imaterialist: from `read_imaterialist`, with the map of its labels, without which they have no groups.
         deepfashion: from `read_deepfashion`.
         seed: another seed picks other tasks; the experts do not depend on it.
-        rules: other numbers than the paper's.
     """
-    rules = rules or MixedRules()
     rngs = [np.random.default_rng([seed, number]) for number in range(4)]
-    birds = find_birds(cub, rules.birds)
+    birds = find_birds(cub)
     picked = []
-    for kind, wanted, words in (
-        ("order", rules.cub_orders, "orders but Passeriformes"),
-        ("family", rules.cub_families, "families of Passeriformes"),
-    ):
+    for kind, wanted, words in (("order", 2, "orders but Passeriformes"), ("family", 3, "families of Passeriformes")):
         some = [one for one in birds if one.kind == kind]
         picked += [(cub, one) for one in _draw(some, wanted, rngs[0], f"{cub.name}: {words}")]
-    split, fewest = _find_validation(inaturalist), rules.inaturalist_validation
+    split, fewest = _find_validation(inaturalist), 100
     orders = [one for one in inaturalist.of_kind("order") if one.counts[split] >= fewest]
     what = f"{inaturalist.name}: orders with at least {fewest} validation images"
-    picked += [(inaturalist, one) for one in _draw_in_rounds(orders, rules.inaturalist_tasks, rngs[1], what)]
-    split, fewest = _find_validation(imaterialist), rules.imaterialist_validation
+    picked += [(inaturalist, one) for one in _draw_in_rounds(orders, 15, rngs[1], what)]
+    split, fewest = _find_validation(imaterialist), 1_000
     labels = [one for one in imaterialist.of_kind(ATTRIBUTE) if one.group and one.positives[split] >= fewest]
     what = f"{imaterialist.name}: labels of a known group that at least {fewest} validation images have"
-    picked += [(imaterialist, one) for one in _draw_in_rounds(labels, rules.imaterialist_tasks, rngs[2], what)]
+    picked += [(imaterialist, one) for one in _draw_in_rounds(labels, 15, rngs[2], what)]
     train = deepfashion.splits.names[0]
     usable = [one for one in deepfashion.of_kind(ATTRIBUTE) if 0 < one.positives[train] < one.counts[train]]
     what = f"{deepfashion.name}: attributes that some training images have and some have not"
-    picked += [(deepfashion, one) for one in _draw(usable, rules.deepfashion_tasks, rngs[3], what)]
+    picked += [(deepfashion, one) for one in _draw(usable, 5, rngs[3], what)]
+    groups = ("color", "gender", "neckline", "sleeve", "style")
     curated = (
-        (inaturalist, _choose_large(inaturalist, "order", rules.order_experts, rules.expert_samples)),
-        (inaturalist, _choose_large(inaturalist, "class", rules.class_experts, rules.expert_samples)),
-        (deepfashion, _choose_named(deepfashion, rules.body_experts, "category")),
-        (imaterialist, _choose_named(imaterialist, rules.label_experts, ATTRIBUTE, group="category")),
-        (imaterialist, _choose_named(imaterialist, rules.group_experts, "attribute group")),
+        (inaturalist, _choose_large(inaturalist, "order", 8, EXPERT_SAMPLES)),
+        (inaturalist, _choose_large(inaturalist, "class", 7, EXPERT_SAMPLES)),
+        (deepfashion, _choose_named(deepfashion, ("upper-body", "lower-body", "full-body"), "category")),
+        (imaterialist, _choose_named(imaterialist, ("pants", "shoes"), ATTRIBUTE, group="category")),
+        (imaterialist, _choose_named(imaterialist, groups, "attribute group")),
     )
     experts = tuple((catalog.name, one) for catalog, some in curated for one in some)
     return MetaTaskDefinition("mixed", tuple((catalog.name, one) for catalog, one in picked), experts)
 
 
-def find_birds(cub: t2v.Catalog, wanted: int) -> list[t2v.TaskDefinition]:
+def find_birds(cub: t2v.Catalog) -> list[t2v.TaskDefinition]:
     """The CUB tasks of the paper: the orders but Passeriformes, which outweighs them all, and the families of that.
 
     Another number of them comes from another taxonomy, and is refused.
     """
     known = [one for one in cub.of_kind("order") if one.name != DIVIDED]
     known += [one for one in cub.of_kind("family") if one.group == DIVIDED]
-    if len(known) != wanted:
+    if len(known) != 25:
         raise DataError(
             f"{cub.name}: there are {len(known)} orders and Passeriformes families of two species or more, and the "
-            f"meta-task takes {wanted}. Read it with taxonomy='paper' for the paper's 25, or pass birds={len(known)} "
-            "(of mixed: rules=MixedRules(birds=...))."
+            "meta-task takes 25. Read it with taxonomy='paper'."
         )
     return known
 
@@ -226,7 +175,7 @@ def _choose_named(
         raise DataError(
             f"{catalog.name} has no {kind}{f' of the group {group!r}' if group else ''} called {missing[0]!r}, on "
             f"which the paper trains experts; it has {', '.join(map(repr, found)) or 'none'}. Read it with its names "
-            "(iMaterialist: labels=, --labels), or name others in Python: rules=MixedRules(...)."
+            "(iMaterialist: labels=, --labels)."
         )
     return [found[name.casefold()] for name in names]
 
@@ -267,10 +216,7 @@ def _draw_in_rounds(
 
 def _check_count(wanted: int, there: Sequence[t2v.TaskDefinition], what: str) -> None:
     if len(there) < wanted:
-        raise DataError(
-            f"{what}: the rule asks for {wanted}, and there are {len(there)}. Is the dataset whole? Other numbers than "
-            "the paper's can be chosen in Python: orders=, rules=."
-        )
+        raise DataError(f"{what}: the rule needs {wanted}, and there are {len(there)}. Is the dataset whole?")
 
 
 Folder = Annotated[Path | None, typer.Option(help="Where it is unpacked.", metavar="DIR")]

@@ -10,7 +10,7 @@ vector, and the distance that the same Fisher would have with the prior of `REFE
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,22 +19,9 @@ import numpy as np
 import typer
 
 import task2vec as t2v
+from experiments import report
 from experiments.collection import Collection, Member, read_collection, sample_collection
-from experiments.report import (
-    FAILS,
-    HOLDS,
-    PARTLY,
-    UNCLEAR,
-    Claim,
-    Row,
-    correlate,
-    make_app,
-    open_figure,
-    print_claims,
-    say,
-    split_rows,
-    write_rows,
-)
+from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.text import pluralize
 
@@ -227,16 +214,15 @@ def run_experiments(collection: Collection, plan: Plan, embedder: Embedder) -> d
     """The rows of every experiment, by its name."""
     cases = plan_cases(collection, plan)
     untouched = next(task for about, task in cases["labels"] if not about["shuffled"])
-    given, other = (
-        embedder.embed(task) for task in (untouched, relabel(untouched, rng=np.random.default_rng([plan.seed, 1])))
-    )
+    given = embedder.embed(untouched)
+    other = embedder.embed(relabel(untouched, rng=np.random.default_rng([plan.seed, 1])))
     difference = np.abs(given.vector - other.vector)
     moved = {"task": untouched.name, "filters": len(given), "filters_changed": int((difference > 0).sum())}
     moved |= {"largest_difference": float(difference.max())}
     moved |= {"largest_relative_difference": float((difference / given.vector).max())}
     rows = {"relabelled": [moved]}
     for name, each in cases.items():
-        say(f"{name}: {len(each)} embeddings")
+        report.say(f"{name}: {len(each)} embeddings")
         rows[name] = embedder.run(each)
     return rows
 
@@ -262,7 +248,7 @@ def summarise(rows: Sequence[Row], by: str, value: str, *, is_logarithmic: bool 
         [3.0]
     """
     points = []
-    for at, group in sorted(split_rows(rows, by).items()):
+    for at, group in sorted(report.split_rows(rows, by).items()):
         values = np.array([row[value] for row in group])
         values = np.log(np.maximum(values, np.finfo(float).tiny)) if is_logarithmic else values
         stderr = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
@@ -296,11 +282,11 @@ def make_claims(rows: dict[str, list[Row]]) -> list[Claim]:
     learnable = [row for row in tasks if is_learnable(row)]
     claims = []
     for claim, group in (("the norm ranks tasks by error", tasks), ("... those better than chance", learnable)):
-        found = correlate([row["norm"] for row in group], [row["error"] for row in group])
+        found = report.correlate([row["norm"] for row in group], [row["error"] for row in group])
         claims.append(Claim("norm_error", claim, f"rho {found}, {pluralize(found.count, 'task')}", found.verdict))
     claims += [_claim_relabelling(rows["relabelled"][0]), _claim_shuffling(rows["labels"])]
     for name in ("error", "norm"):
-        found = correlate([row["classes"] for row in rows["classes"]], [row[name] for row in rows["classes"]])
+        found = report.correlate([row["classes"] for row in rows["classes"]], [row[name] for row in rows["classes"]])
         measured = f"rho {found}, {pluralize(found.count, 'subset')}"
         claims.append(Claim("classes", f"more classes, more {name}", measured, found.verdict))
     return [*claims, *_claim_sample_size(rows["sample_size"])]
@@ -317,7 +303,7 @@ def _claim_relabelling(row: Row) -> Claim:
 
 def _claim_shuffling(rows: Sequence[Row]) -> Claim:
     """Of the way from the true labels to the trivial embedding, how much do shuffled labels go?"""
-    ends = [summarise(group, "shuffled", "distance") for group in split_rows(rows, "task").values()]
+    ends = [summarise(group, "shuffled", "distance") for group in report.split_rows(rows, "task").values()]
     ways = [_way(points[0], points[-1]) for points in ends]
     measured = f"{100 * np.mean(ways):.0f} % of the way, {pluralize(len(ways), 'task')}"
     verdict = _judge_ways(ways, is_nearer=all(find_rise(points[0], points[-1]) < 0 for points in ends))
@@ -326,42 +312,29 @@ def _claim_shuffling(rows: Sequence[Row]) -> Claim:
 
 def _claim_sample_size(rows: Sequence[Row]) -> list[Claim]:
     """Every step from fewer to more images, the smallest size by itself, and labels without information."""
-    true = split_rows(_only(rows, TRUE), "task").values()
-    curves = [summarise(group, "images_per_class", "distance") for group in true]
+    columns = ("images_per_class", "distance")
+    true = report.split_rows([row for row in rows if row["labels"] == TRUE], "task").values()
+    curves = [summarise(group, *columns) for group in true]
     steps = sum(len(points) - 1 for points in curves)
     falls = sum(find_rise(a, b) < 0 for points in curves for a, b in pairwise(points))
     rises = all(find_rise(points[0], points[-1]) > 0 for points in curves)
+    verdict, measured = FAILS if falls else HOLDS if rises else UNCLEAR, f"no fall at {steps - falls} of "
+    found = [("fewer images, nearer to trivial", measured + pluralize(steps, "step"), verdict)]
     ways = [_way(points[-1], points[0]) for points in curves]
-    smallest = f"{pluralize(int(curves[0][0].at), 'image')} per class is trivial"
-    went = f"{100 * np.mean(ways):.0f} % of the way, {pluralize(len(ways), 'task')}"
-    no_fall = f"no fall at {steps - falls} of {pluralize(steps, 'step')}"
-    whole = curves[0][-1]
-    empty = [
-        p for kind in (SHUFFLED, ALL_BUT_ONE) for p in summarise(_only(rows, kind), "images_per_class", "distance")
-    ]
-    gone = [_way(whole, end) for end in empty]
-    is_nearer = all(end.mean + STANDARD_ERRORS * end.stderr < whole.mean for end in empty)
-    trivial = _judge_ways(ways, is_nearer=rises) if steps else UNCLEAR
-    return [
-        Claim(
-            "sample_size", "fewer images, nearer to trivial", no_fall, FAILS if falls else HOLDS if rises else UNCLEAR
-        ),
-        Claim("sample_size", smallest, went, trivial),
-        Claim(
-            "sample_size",
-            "few empty labels are trivial",
-            f"{100 * min(gone):.0f} to {100 * max(gone):.0f} % of the way",
-            _judge_ways(gone, is_nearer=is_nearer),
-        ),
-    ]
+    measured = f"{100 * np.mean(ways):.0f} % of the way, {pluralize(len(ways), 'task')}"
+    verdict = _judge_ways(ways, is_nearer=rises) if steps else UNCLEAR
+    found.append((f"{pluralize(int(curves[0][0].at), 'image')} per class is trivial", measured, verdict))
+    whole, empty = curves[0][-1], [row for row in rows if row["labels"] != TRUE]
+    ends = [p for group in report.split_rows(empty, "labels").values() for p in summarise(group, *columns)]
+    ways = [_way(whole, end) for end in ends]
+    verdict = _judge_ways(ways, is_nearer=all(p.mean + STANDARD_ERRORS * p.stderr < whole.mean for p in ends))
+    measured = f"{100 * min(ways):.0f} to {100 * max(ways):.0f} % of the way"
+    found.append(("few empty labels are trivial", measured, verdict))
+    return [Claim("sample_size", *each) for each in found]
 
 
 def _judge_ways(ways: Sequence[float], *, is_nearer: bool) -> str:
     return HOLDS if min(ways) >= LANDED else PARTLY if is_nearer else FAILS
-
-
-def _only(rows: Sequence[Row], labels: str) -> list[Row]:
-    return [row for row in rows if row["labels"] == labels]
 
 
 def _way(start: Point, end: Point) -> float:
@@ -387,20 +360,17 @@ _PANELS: dict[str, tuple[float, str]] = {
 def draw_curves(rows: Sequence[Row], by: str, label: str, columns: Sequence[str], *, layout: int = 3) -> "Figure":
     """A panel for each column: its mean at each value of `by`, a curve for each task and kind of labels."""
     width = plots.PAPER_WIDTH if len(columns) > 2 else _ALONE
-    figure = open_figure(2.45 * math.ceil(len(columns) / layout), width=width)
+    figure = report.open_figure(2.45 * math.ceil(len(columns) / layout), width=width)
     panels = figure.subplots(math.ceil(len(columns) / layout), min(layout, len(columns)), squeeze=False).flat
     for letter, axes, column in zip("abcd", panels, columns, strict=False):
         factor, words = _PANELS[column]
-        for number, (task, group) in enumerate(split_rows(rows, "task").items()):
-            for kind, own in split_rows([{"labels": TRUE, **row} for row in group], "labels").items():
+        for number, (task, group) in enumerate(report.split_rows(rows, "task").items()):
+            for kind, own in report.split_rows([{"labels": TRUE, **row} for row in group], "labels").items():
                 name = plots.format_legend(task) if kind == TRUE else f"{_SAME}{kind}"
                 _draw_curve(axes, own, by, column, factor, number, label=name, style=_STYLES[kind])
             if column == "error" and by != "images_per_class":
-                chance = summarise(group, by, "chance")
-                at = [point.at for point in chance]
-                axes.plot(
-                    at, [100 * point.mean for point in chance], color=plots.GREY, linewidth=0.8, linestyle=_DOTTED
-                )
+                chance = [(point.at, 100 * point.mean) for point in summarise(group, by, "chance")]
+                axes.plot(*zip(*chance, strict=True), color=plots.GREY, linewidth=0.8, linestyle=_DOTTED)
         plots.style_axes(axes, label, words)
         if column == "norm":
             plots.scale_norms(axes, "y")
@@ -450,13 +420,12 @@ def write_properties(rows: dict[str, list[Row]], claims: Sequence[Claim], folder
         "classes": draw_curves(rows["classes"], "classes", "number of classes", ("error", "norm")),
         "sample_size": draw_curves(rows["sample_size"], "images_per_class", "images per class", sizes, layout=2),
     }
-    norms, errors, names, groups = (
-        [row[key] for row in rows["norm_error"]] for key in ("norm", "error", "task", "dataset")
-    )
-    files = plots.draw_norm_error(norms, errors, names=names, groups=groups, out=folder / "norm_error.png")
+    by_task = {key: [row[key] for row in rows["norm_error"]] for key in ("norm", "error", "task", "dataset")}
+    about: Row = {"names": by_task["task"], "groups": by_task["dataset"], "out": folder / "norm_error.png"}
+    files = plots.draw_norm_error(by_task["norm"], by_task["error"], **about)
     files += [plots.save_picture(figure, folder / f"{name}.png") for name, figure in figures.items()]
-    files += [write_rows(table, folder / f"{name}.csv") for name, table in rows.items()]
-    return [*files, write_rows([asdict(claim) for claim in claims], folder / "claims.csv")]
+    files += [report.write_rows(table, folder / f"{name}.csv") for name, table in rows.items()]
+    return files + report.write_claims(claims, folder)
 
 
 # --- command line ----------------------------------------------------------------------------------------------------
@@ -465,7 +434,6 @@ def write_properties(rows: dict[str, list[Row]], claims: Sequence[Claim], folder
 def properties(
     data: Annotated[Path | None, typer.Option(help="Folder of tasks; default: small synthetic ones.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for figures and tables.")] = Path("task2vec-paper"),
-    task: Annotated[list[str] | None, typer.Option(help="A task to shuffle and cut; default: the richest.")] = None,
     probe: Annotated[str, typer.Option(help="A timm or torchvision model.")] = "tf_efficientnet_lite0",
     weights: Annotated[Path | None, typer.Option(help="A local file of weights for the probe.")] = None,
     size: Annotated[int, typer.Option(min=1, help="Side of the images in pixels.")] = 64,
@@ -480,11 +448,8 @@ def properties(
     folder = plots.make_folder(out)
     settings = t2v.EmbedSettings(max_samples=max_samples, method=method, seed=seed)
     embedder = Embedder(t2v.load_probe(probe, weights=weights, size=size), settings, device)
-    if data is None:
-        collection = sample_collection(sizes=(30,) if quick else (30, 50, 80), seed=seed)
-    else:
-        collection = read_collection(data)
-    collection = collection.choose_rich(task) if task else collection
+    sizes = (30,) if quick else (30, 50, 80)
+    collection = sample_collection(sizes=sizes, seed=seed) if data is None else read_collection(data)
     plan = Plan(repeats=repeats or (5 if data else 3), seed=seed, most_images=20 if data and not quick else 10)
     if quick:
         small: Row = {"shuffled": (0.0, 0.5, 1.0), "classes": (2, 5), "sizes": (1, 2, 5, 10), "tasks": 1}
@@ -493,10 +458,10 @@ def properties(
     claims = make_claims(rows)
     files = write_properties(rows, claims, folder)
     note = "" if data else "\nThese tasks are synthetic. For real images: python -m experiments.properties --data DIR"
-    print_claims(claims, files, f"100 % of the way is on the embedding of a task without information.{note}")
+    report.print_claims(claims, files, f"100 % of the way is on the embedding of a task without information.{note}")
 
 
-app = make_app(properties)
+app = report.make_app(properties)
 
 if __name__ == "__main__":
     app()

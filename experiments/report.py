@@ -111,23 +111,13 @@ def write_claims(claims: Sequence[Claim], folder: Path) -> list[Path]:
 
 def write_text(path: Path, text: str) -> Path:
     """A text and a line end."""
-    plots.write_file(path, f"{text}\n".encode())
-    return path
+    return plots.write_file(path, f"{text}\n".encode())
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> Path:
-    """Plain values as JSON: NaN becomes null, numbers have six digits."""
-    return write_text(path, json.dumps(_to_plain(document), indent=1, allow_nan=False))
-
-
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _to_plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [_to_plain(each) for each in value]
-    if isinstance(value, float | np.floating):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value.item() if isinstance(value, np.generic) else value
+    """Plain values as JSON, numbers in six significant digits."""
+    rounded = json.loads(json.dumps(document, allow_nan=False), parse_float=lambda text: float(f"{float(text):.6g}"))
+    return write_text(path, json.dumps(rounded, indent=1))
 
 
 def format_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -146,6 +136,12 @@ def format_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 def open_figure(height: float, *, width: float = plots.PAPER_WIDTH, dpi: int = 300) -> "Figure":
     """An empty figure, as wide as two columns of a paper."""
     return plots.import_figure()(figsize=(width, height), dpi=dpi, layout="constrained")
+
+
+@functools.cache
+def load_bundle(path: Path | None) -> t2v.MetaTask:
+    """The bundled meta-task, or another."""
+    return t2v.bundled_metatask() if path is None else t2v.load_metatask(path)
 
 
 # --- command line ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,23 +22,9 @@ import numpy as np
 import typer
 
 import task2vec as t2v
+from experiments import report
 from experiments import selection_figures as figures
-from experiments.report import (
-    FAILS,
-    HOLDS,
-    PARTLY,
-    UNCLEAR,
-    Claim,
-    Row,
-    format_markdown,
-    make_app,
-    print_claims,
-    say,
-    write_claims,
-    write_json,
-    write_rows,
-    write_text,
-)
+from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.select import SCORE_NAMES, STRATEGIES, compare_paired, draw_weights, find_interval, find_strategy
 
@@ -62,13 +48,10 @@ PAIRS = (
     ("asymmetric", "symmetric", "the asymmetric distance chooses better than the symmetric one"),
     ("model space", "asymmetric", "the model space chooses better than the asymmetric distance it starts from"),
     ("asymmetric", AVERAGE_BEST, "the asymmetric distance chooses better than the average-best baseline"),
-    (
-        f"{AVERAGE_BEST} + symmetric",
-        "asymmetric",
-        "average-best baseline plus symmetric distance chooses better than the asymmetric one",
-    ),
+    (f"{AVERAGE_BEST} + symmetric", "asymmetric",
+     "average-best baseline plus symmetric distance chooses better than the asymmetric one"),
     ("combined", "combined domain", "combined chooses better by the task's distances than by those of its domain"),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,12 +93,6 @@ def list_spaces(metatask: t2v.MetaTask) -> list[str]:
     return sorted(names, key=lambda name: (first.index(name) if name in first else len(first), name))
 
 
-def select(metatask: t2v.MetaTask, shots: str, space: str, family: str | None = None) -> t2v.MetaTask:
-    """The meta-task by one training size and in one space."""
-    probe, _, method = space.rpartition(" ")
-    return metatask.select(shots, probe=probe, method=method, family=family)
-
-
 # --- evaluations -----------------------------------------------------------------------------------------------------
 
 
@@ -123,39 +100,32 @@ def plan_comparisons(metatask: t2v.MetaTask, parts: Sequence[str], strategies: S
     """What the chosen parts need."""
     main, *others = list_spaces(metatask)
     settings = list_settings(metatask)
-    if "tables" not in parts:
-        needs = tuple(name for name in CHOICES if name in strategies) if {"violins", "matrix"} & set(parts) else ()
-        return [Comparison(*each, "task", main, needs) for each in settings if needs and each[1] == settings[0][1]]
     few = tuple(name for name in CHOICES if name in strategies)
+    if "tables" not in parts:
+        needs_choices = few and {"violins", "matrix"} & set(parts)
+        largest = [each for each in settings if each[1] == settings[0][1]]
+        return [Comparison(*each, "task", main, few) for each in largest if needs_choices]
     found = [Comparison(*each, leave, main, tuple(strategies)) for each in settings for leave in LEAVES]
     return found + [Comparison(*each, "task", space, few) for each in settings for space in others if few]
 
 
 def run_comparisons(comparisons: Sequence[Comparison], bundle: Path | None, *, jobs: int) -> Evaluations:
     """All evaluations, by so many processes; the slowest come first. The number of processes changes nothing."""
-    work = [(bundle, comparison) for comparison in comparisons]
     found: dict[Comparison, t2v.Evaluation] = {}
     if jobs == 1:
-        return {comparison: _evaluate(each) for each, comparison in zip(work, comparisons, strict=True)}
+        return {comparison: _evaluate(bundle, comparison) for comparison in comparisons}
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the workers
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for comparison, evaluation in zip(comparisons, pool.map(_evaluate, work), strict=True):
-            found[comparison] = evaluation
-            say(f"{comparison.setting}, {LEAVES[comparison.leave]}, {comparison.space} ({len(found)} of {len(work)})")
+        for one, evaluation in zip(comparisons, pool.map(partial(_evaluate, bundle), comparisons), strict=True):
+            found[one] = evaluation
+            report.say(f"{one.setting}, {LEAVES[one.leave]}, {one.space} ({len(found)} of {len(comparisons)})")
     return found
 
 
-@cache
-def load(bundle: Path | None) -> t2v.MetaTask:
-    """The bundled meta-task, or another."""
-    return t2v.bundled_metatask() if bundle is None else t2v.load_metatask(bundle)
-
-
-def _evaluate(work: tuple[Path | None, Comparison]) -> t2v.Evaluation:
-    bundle, one = work
+def _evaluate(bundle: Path | None, one: Comparison) -> t2v.Evaluation:
     probe, _, method = one.space.rpartition(" ")
     where: Row = {"shots": one.shots, "probe": probe, "method": method, "family": one.family, "leave": one.leave}
-    return t2v.evaluate(load(bundle), one.strategies, resamples=RESAMPLES, **where)
+    return t2v.evaluate(report.load_bundle(bundle), one.strategies, resamples=RESAMPLES, **where)
 
 
 def find_optimum(found: t2v.Evaluation) -> np.ndarray:
@@ -174,21 +144,11 @@ def make_table1(evaluations: Evaluations, main: str, folder: Path) -> list[Claim
         for one, found in own.items()
         for row in found.rows
     ]
-    write_rows(rows, folder / "table1.csv")
-    write_text(folder / "table1.md", format_table1(own))
+    report.write_rows(rows, folder / "table1.csv")
+    report.write_text(folder / "table1.md", format_table1(own))
     described = [{"family": one.family, "shots": one.shots, **found.to_dict()} for one, found in own.items()]
-    write_json(folder / "table1.json", {"space": main, "comparisons": described})
+    report.write_json(folder / "table1.json", {"space": main, "comparisons": described})
     return judge_table(own)
-
-
-# A number and the ends of its interval.
-Bar = tuple[float, float, float]
-
-
-def find_bar(row: Row) -> Bar:
-    """How far above the unbiased optimum the mean error is; above the smallest error where that is not known."""
-    key = "increase" if row.get("increase") is not None else "smallest_increase"
-    return row[key], row[f"{key}_low"], row[f"{key}_high"]
 
 
 def format_strategy(name: str) -> str:
@@ -205,9 +165,8 @@ def format_table1(evaluations: Evaluations) -> str:
         rows = [{row["strategy"]: row for row in found.rows} for found in own.values()]
         lines = [optimum]
         for name in dict.fromkeys(name for each in rows for name in each):
-            cells = [format_bar(find_bar(each[name])) + _mark(each[name]) if name in each else "" for each in rows]
-            lines.append([format_strategy(name), *cells])
-        parts.append(f"**{words}**\n\n{format_markdown(['', *own], lines)}")
+            lines.append([format_strategy(name), *(_format_cell(each.get(name)) for each in rows)])
+        parts.append(f"**{words}**\n\n{report.format_markdown(['', *own], lines)}")
     note = (
         "Error over the optimum in percent (ratio of means over tasks) with a 95 % bootstrap interval over tasks. "
         "* better, ° worse than the average-best baseline (Wilcoxon's signed ranks over tasks, p < 0.05)."
@@ -215,8 +174,12 @@ def format_table1(evaluations: Evaluations) -> str:
     return "\n\n".join([*parts, note])
 
 
-def _mark(row: Row) -> str:
-    return "" if row["p"] is None or row["p"] >= LEVEL else " *" if row["gap"] < 0 else " °"
+def _format_cell(row: Row | None) -> str:
+    """How far above the unbiased optimum the mean error is; above the smallest error where that is not known."""
+    if row is None:
+        return ""
+    text = format_bar(row, "increase" if row["increase"] is not None else "smallest_increase")
+    return text if row["p"] is None or row["p"] >= LEVEL else f"{text} *" if row["gap"] < 0 else f"{text} °"
 
 
 def judge_table(evaluations: Evaluations) -> list[Claim]:
@@ -258,11 +221,9 @@ def _judge_goals(name: str, one: Comparison, found: t2v.Evaluation) -> list[Clai
         claims.append(Claim("goal", words, f"{gaps.mean():+.1f} points, p = {p:.2g}", verdict))
     if outcome.covered is not None:
         rate = 100 * float(outcome.covered.mean())
-        words = (
-            f"{one.setting}, one {one.leave} left out: intervals of {name} hold {NOMINAL:g} ± {TOLERANCE:g} % of the"
-        )
+        goal = f"intervals of {name} hold {NOMINAL:g} ± {TOLERANCE:g} % of the errors"
         verdict = HOLDS if abs(rate - NOMINAL) <= TOLERANCE else FAILS
-        claims.append(Claim("goal", f"{words} errors", f"{rate:.1f} %", verdict))
+        claims.append(Claim("goal", f"{one.setting}, one {one.leave} left out: {goal}", f"{rate:.1f} %", verdict))
     return claims
 
 
@@ -305,20 +266,17 @@ def make_table2(evaluations: Evaluations, metatask: t2v.MetaTask, folder: Path) 
                 words = f"{setting}: {spaces[0]} chooses better than {space} (asymmetric distance)"
                 gaps = 100 * (first[CHOICES[0]].errors - outcomes[CHOICES[0]].errors)
                 claims.append(_claim_gap("table 2", words, gaps))
-    write_rows(rows, folder / "table2.csv")
-    kinds, columns = (
-        [*BASELINES, *CHOICES],
-        [(*each, part) for each in list_settings(metatask) for part in (ALL, LARGEST)],
-    )
+    report.write_rows(rows, folder / "table2.csv")
+    columns = [(*each, part) for each in list_settings(metatask) for part in (ALL, LARGEST)]
     cells: dict[str, dict[tuple[str, str, str], str]] = {}
-    for row in sorted(rows, key=lambda row: kinds.index(row["strategy"])):
+    for row in sorted(rows, key=lambda row: (*BASELINES, *CHOICES).index(row["strategy"])):
         own = cells.setdefault(format_strategy(row["strategy"]) + (f", {row['space']}" if row["space"] else ""), {})
         for part in (ALL, LARGEST):
-            own[row["family"], row["shots"], part] = format_bar((row[part], row[f"{part}_low"], row[f"{part}_high"]))
+            own[row["family"], row["shots"], part] = format_bar(row, part)
     header = ["", *(f"{format_setting(*each)}: {part}" for *each, part in columns)]
     lines = [[name, *(own.get(column, "") for column in columns)] for name, own in cells.items()]
     note = "Error over the optimum in percent with a 95 % bootstrap interval over tasks; leave-one-task-out."
-    write_text(folder / "table2.md", f"{format_markdown(header, lines)}\n\n{note}")
+    report.write_text(folder / "table2.md", f"{report.format_markdown(header, lines)}\n\n{note}")
     return claims
 
 
@@ -336,14 +294,14 @@ def _measure_parts(found: t2v.Evaluation, name: str, images: Mapping[str, int]) 
     return row
 
 
-def format_bar(bar: Bar) -> str:
+def format_bar(row: Row, key: str) -> str:
     """A number and its interval.
 
     Example:
-        >>> format_bar((2.04, -0.5, 5.13))
+        >>> format_bar({"increase": 2.04, "increase_low": -0.5, "increase_high": 5.13}, "increase")
         '+2.0 [-0.5, +5.1]'
     """
-    return f"{bar[0]:+.1f} [{bar[1]:+.1f}, {bar[2]:+.1f}]"
+    return f"{row[key]:+.1f} [{row[f'{key}_low']:+.1f}, {row[f'{key}_high']:+.1f}]"
 
 
 # --- command line ----------------------------------------------------------------------------------------------------
@@ -357,7 +315,7 @@ def selection(
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
 ) -> None:
     """All tables and figures about choosing an expert."""
-    metatask, folder = load(bundle), plots.make_folder(out)
+    metatask, folder = report.load_bundle(bundle), plots.make_folder(out)
     names = [find_strategy(name).name for name in strategy or STRATEGIES]  # an unknown one is refused at once
     parts = part or list(PARTS)
     if unknown := [each for each in parts if each not in PARTS]:
@@ -373,17 +331,17 @@ def selection(
            if (one.shots, one.leave, one.space) == (settings[0][1], "task", spaces[0])}  # fmt: skip
     for name, make in (("violins", figures.make_violins), ("matrix", figures.make_matrix)):
         for family, found in own.items() if name in parts else ():
-            claims += make(select(metatask, settings[0][1], spaces[0], family), found, family, folder)
+            claims += make(figures.select(metatask, settings[0][1], spaces[0], family), found, family, folder)
     if "curves" in parts:
         claims += figures.make_curves(metatask, settings[0][1], spaces[0], folder)
     if "tables" in parts:
         claims += make_table1(evaluations, spaces[0], folder) + make_table2(evaluations, metatask, folder)
-        write_claims(claims, folder)
+        report.write_claims(claims, folder)
         print((folder / "table1.md").read_text(), (folder / "table2.md").read_text(), sep="\n")
-    print_claims(claims, [folder])
+    report.print_claims(claims, [folder])
 
 
-app = make_app(selection)
+app = report.make_app(selection)
 
 if __name__ == "__main__":
     app()

@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import task2vec as t2v
-from experiments.report import (
-    FAILS,
-    HOLDS,
-    PARTLY,
-    UNCLEAR,
-    Claim,
-    Row,
-    correlate,
-    open_figure,
-    say,
-    split_rows,
-    write_rows,
-)
+from experiments import report
+from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.select import find_strategy
 
@@ -56,6 +45,12 @@ def choose_colours(datasets: Sequence[str]) -> dict[str, str]:
     return known | {name: spare[number % len(spare)] for number, name in enumerate(others)}
 
 
+def select(metatask: t2v.MetaTask, shots: str, space: str, family: str) -> t2v.MetaTask:
+    """The tasks of a family by one training size and in one space."""
+    probe, _, method = space.rpartition(" ")
+    return metatask.select(shots, probe=probe, method=method, family=family)
+
+
 def find_candidates(selected: t2v.MetaTask) -> np.ndarray:
     """(tasks, experts) mean errors of the candidates; NaN for the others."""
     return np.where(selected.is_candidate, selected.mean, np.nan)
@@ -71,10 +66,7 @@ _SPAN = 300.0
 
 def list_norms(metatask: t2v.MetaTask, family: str, shots: str, spaces: Sequence[str]) -> list[Row]:
     """The norms of every task in all spaces, and its errors."""
-    selected = {}
-    for name in spaces:
-        probe, _, method = name.rpartition(" ")
-        selected[name] = metatask.select(shots, probe=probe, method=method, family=family)
+    selected = {name: select(metatask, shots, name, family) for name in spaces}
     first = selected[spaces[0]]
     means = find_candidates(first)
     rows = []
@@ -91,22 +83,21 @@ def list_norms(metatask: t2v.MetaTask, family: str, shots: str, spaces: Sequence
 def make_norms(rows: Sequence[Row], spaces: Sequence[str], folder: Path) -> list[Claim]:
     """The figure, the tasks behind it, and the correlations of all spaces."""
     correlations, claims = [], []
-    for shots, own in split_rows(rows, "shots").items():
-        families = split_rows(own, "family")
+    for shots, own in report.split_rows(rows, "shots").items():
+        families = report.split_rows(own, "family")
         for family, group in (families | ({"both families": own} if len(families) > 1 else {})).items():
             errors = [row["optimum"] for row in group]
-            found = {by: correlate([row[by] for row in group], errors) for by in (*spaces, "classes", "images")}
+            found = {by: report.correlate([row[by] for row in group], errors) for by in (*spaces, "classes", "images")}
             for by, one in found.items():
                 row = {"shots": shots, "family": family, "by": by, "tasks": one.count}
                 correlations.append(row | {"spearman": one.rho, "low": one.low, "high": one.high})
             if shots == rows[0]["shots"]:
                 one, beside = found[spaces[0]], found["classes"]
-                verdict = HOLDS if one.verdict == HOLDS else FAILS if one.verdict == FAILS else UNCLEAR
                 measured = f"rho {one}, {one.count} tasks; number of classes alone {beside}"
                 claim = f"{family}: the norm goes with the error of the best expert"
-                claims.append(Claim("norms", claim, measured, verdict))
-    write_rows(rows, folder / "norms.csv")
-    write_rows(correlations, folder / "norm_correlations.csv")
+                claims.append(Claim("norms", claim, measured, one.verdict))
+    report.write_rows(rows, folder / "norms.csv")
+    report.write_rows(correlations, folder / "norm_correlations.csv")
     shown = [row for row in rows if row["shots"] == rows[0]["shots"]]
     plots.save_picture(draw_norms(shown, spaces[:_SHOWN]), folder / "norms.png")
     return claims
@@ -114,8 +105,8 @@ def make_norms(rows: Sequence[Row], spaces: Sequence[str], folder: Path) -> list
 
 def draw_norms(rows: Sequence[Row], spaces: Sequence[str]) -> "Figure":
     """A panel for each space and family: norm to the right, error of the best expert up."""
-    families = split_rows(rows, "family")
-    figure = open_figure(0.35 + 2.35 * len(families))
+    families = report.split_rows(rows, "family")
+    figure = report.open_figure(0.35 + 2.35 * len(families))
     panels = figure.subplots(len(families), len(spaces), squeeze=False, sharey="row")
     colours = choose_colours([row["dataset"] for row in rows])
     marks = dict(zip(colours, plots.MARKS, strict=False))
@@ -147,7 +138,7 @@ def _draw_norm_panel(
     plots.style_axes(axes, "", "")
     plots.scale_norms(axes, "x")
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
-    found = correlate([row[space] for row in rows], [row["optimum"] for row in rows])
+    found = report.correlate([row[space] for row in rows], [row["optimum"] for row in rows])
     axes.set_title(f"{space}: ρ = {found}, {found.count} tasks", fontsize=7.5, color=plots.INK, loc="left")
 
 
@@ -180,13 +171,10 @@ def make_violins(selected: t2v.MetaTask, found: t2v.Evaluation, family: str, fol
             row |= {"generic_error": generic, "worse_than_generic": float((errors > generic).mean())}
         for name, choice in chosen.items():
             error = float(means[number, choice[number]])
-            row |= {
-                name: names[choice[number]],
-                f"{name}_error": error,
-                f"{name}_rank": int((errors < error).sum()) + 1,
-            }
+            row |= {name: names[choice[number]], f"{name}_error": error}
+            row[f"{name}_rank"] = int((errors < error).sum()) + 1
         rows.append(row)
-    write_rows(rows, folder / f"violins_{family}.csv")
+    report.write_rows(rows, folder / f"violins_{family}.csv")
     plots.save_picture(draw_violins(rows, means, list(chosen)), folder / f"violins_{family}.png")
     return _judge_violins(rows, family, list(chosen))
 
@@ -194,7 +182,7 @@ def make_violins(selected: t2v.MetaTask, found: t2v.Evaluation, family: str, fol
 def draw_violins(rows: Sequence[Row], means: np.ndarray, strategies: Sequence[str]) -> "Figure":
     """Columns of errors: a shaded outline, dots for experts, and marks for the choices."""
     lines = 1 if len(rows) <= _MOST_COLUMNS else 2
-    figure = open_figure(0.45 + 2.75 * lines)
+    figure = report.open_figure(0.45 + 2.75 * lines)
     panels = figure.subplots(lines, 1, squeeze=False)[:, 0]
     per_line = -(-len(rows) // lines)
     colours = choose_colours([row["dataset"] for row in sorted(rows, key=lambda row: row["number"])])
@@ -242,10 +230,9 @@ def _judge_violins(rows: Sequence[Row], family: str, strategies: Sequence[str]) 
     if all("generic_error" in row for row in rows):
         worse = float(np.mean([row["worse_than_generic"] for row in rows]))
         gains = np.array([row["generic_error"] for row in rows]) - best
-        trend = correlate([row["norm"] for row in rows], gains.tolist())
-        median = (
-            f"the best gains {100 * float(np.median(gains)):.1f} points in the median, {100 * gains.max():.1f} at most"
-        )
+        trend = report.correlate([row["norm"] for row in rows], gains.tolist())
+        middle, most = 100 * float(np.median(gains)), 100 * gains.max()
+        median = f"the best gains {middle:.1f} points in the median, {most:.1f} at most"
         worse_than_it = f"{100 * worse:.0f} % of the candidates are worse than it"
         told = (
             ("most experts are no better than the generic one", worse_than_it,
@@ -286,7 +273,7 @@ def make_matrix(selected: t2v.MetaTask, found: t2v.Evaluation, family: str, fold
             row = {"task": task.name, "expert": selected.models[column].name, "error": selected.mean[number, column]}
             row |= {"distance": distances[number, column], "is_candidate": int(selected.is_candidate[number, column])}
             rows.append(row | {"is_selected": int(chosen[number] == column), "is_best": int(best[number] == column)})
-    write_rows(rows, folder / f"matrix_{family}.csv")
+    report.write_rows(rows, folder / f"matrix_{family}.csv")
     figure = draw_matrix(selected, distances, columns, {_BEST: best, SELECTED: chosen})
     plots.save_picture(figure, folder / f"matrix_{family}.png")
     return [_judge_matrix(means, distances, family, int((chosen == best).sum()))]
@@ -300,7 +287,7 @@ def draw_matrix(
 
     tall, wide = len(selected.tasks), len(columns)
     size = (max(_NAMES + 0.45 + _WIDE * wide, 5.0), max(_NAMES + 0.5 + _HIGH * tall, 3.0))
-    figure = open_figure(size[1], width=size[0], dpi=220)
+    figure = report.open_figure(size[1], width=size[0], dpi=220)
     axes = figure.subplots()
     shown = np.where(selected.is_candidate, distances, np.nan)[:, columns]
     low, high = np.nanmin(shown), np.nanmax(shown)
@@ -345,13 +332,12 @@ def _name_sides(axes: "Axes", selected: t2v.MetaTask, columns: Sequence[int]) ->
 
 def _judge_matrix(means: np.ndarray, distances: np.ndarray, family: str, hits: int) -> Claim:
     """How far distance and error go together within a task, and how often the nearest is the best."""
-    from scipy.stats import spearmanr
-
     claim, found = f"{family}: experts whose task is near by the asymmetric distance have smaller errors", []
     for errors, row in zip(means, distances, strict=True):
         known = np.isfinite(errors) & np.isfinite(row)
         if known.sum() > 2:
-            found.append(float(np.asarray(spearmanr(row[known], errors[known])[0])))
+            rho = plots.rank_correlation(row[known], errors[known])
+            found += [] if rho is None else [rho]
     if not found:
         return Claim("matrix", claim, "no source task of a candidate has an embedding here", UNCLEAR)
     draws = np.random.default_rng(0).choice(found, (2000, len(found))).mean(1)
@@ -381,12 +367,12 @@ def make_curves(metatask: t2v.MetaTask, shots: str, space: str, folder: Path) ->
     """The figure from the meta-task's errors by training size."""
     points = metatask.info.get("curves")
     if not points:
-        say("the data-efficiency curves are missing: this meta-task has no errors by training size")
+        report.say("the data-efficiency curves are missing: this meta-task has no errors by training size")
         return []
     picked = select_for_curves(metatask, points, shots, space)
     rows = list_curves(points, picked)
     gaps = compare_choices(rows)
-    write_rows(rows, folder / "curves.csv")
+    report.write_rows(rows, folder / "curves.csv")
     plots.save_picture(draw_curves(rows, gaps), folder / "curves.png")
     return _judge_curves(gaps, picked)
 
@@ -394,11 +380,9 @@ def make_curves(metatask: t2v.MetaTask, shots: str, space: str, folder: Path) ->
 def select_for_curves(metatask: t2v.MetaTask, points: Sequence[Mapping[str, Any]], shots: str, space: str) -> Row:
     """For each task of the curves: its candidates among their experts, the selected and the generic one."""
     experts = {str(point["expert"]) for point in points}
-    probe, _, method = space.rpartition(" ")
     picked = {}
     for name in dict.fromkeys(str(point["task"]) for point in points):
-        family = next(task.family for task in metatask.tasks if task.name == name)
-        selected = metatask.select(shots, probe=probe, method=method, family=family)
+        selected = select(metatask, shots, space, next(one.family for one in metatask.tasks if one.name == name))
         columns = [column for column, model in enumerate(selected.models) if model.name in experts]
         selected = selected.only(range(len(selected.tasks)), columns)
         row = next(number for number, task in enumerate(selected.tasks) if task.name == name)
@@ -423,9 +407,8 @@ def list_curves(points: Sequence[Mapping[str, Any]], picked: Mapping[str, Row]) 
     rows = []
     for task, way, shots in sorted(cells, key=lambda key: (key[0], key[1], images[key[0], key[2]])):
         errors, own = cells[task, way, shots], picked[task]
-        best = min(
-            (name for name in own["candidates"] if name in errors), key=lambda name: float(np.mean(errors[name]))
-        )
+        means = {name: float(np.mean(errors[name])) for name in own["candidates"] if name in errors}
+        best = min(means, key=lambda name: means[name])
         for choice, expert in (("selected", own["selected"]), ("generic", own["generic"]), ("best", best)):
             if expert in errors:
                 values = np.array(errors[expert])
@@ -438,8 +421,8 @@ def list_curves(points: Sequence[Mapping[str, Any]], picked: Mapping[str, Row]) 
 def compare_choices(rows: Sequence[Row]) -> list[Row]:
     """For each way and training size that all tasks have: the mean over tasks of each choice's error."""
     found = []
-    for way, own in split_rows(rows, "way").items():
-        for shots, group in split_rows(own, "shots").items():
+    for way, own in report.split_rows(rows, "way").items():
+        for shots, group in report.split_rows(own, "shots").items():
             by = {c: {row["task"]: row["error"] for row in group if row["choice"] == c} for c in _CHOICES}
             common = [task for task in by["best"] if all(task in each for each in by.values())]
             means = {choice: float(np.mean([by[choice][task] for task in common])) for choice in _CHOICES}
@@ -449,9 +432,9 @@ def compare_choices(rows: Sequence[Row]) -> list[Row]:
 
 def draw_curves(rows: Sequence[Row], gaps: Sequence[Row]) -> "Figure":
     """A panel for each task, and one for their mean above the best."""
-    tasks = split_rows(rows, "task")
+    tasks = report.split_rows(rows, "task")
     lines = -(-(len(tasks) + 2) // 3)
-    figure = open_figure(2.15 * lines)
+    figure = report.open_figure(2.15 * lines)
     (*panels,) = figure.subplots(lines, 3, squeeze=False).flat
     for axes, (task, group) in zip(panels, tasks.items(), strict=False):
         for way, colour in _WAY_COLOURS.items():
@@ -470,7 +453,7 @@ def draw_curves(rows: Sequence[Row], gaps: Sequence[Row]) -> "Figure":
         axes.xaxis.minorticks_off()
         axes.set_title(plots.shorten(task.replace("_", ": ")), fontsize=8, color=plots.INK, loc="left")
     axes, order = panels[len(tasks)], list(dict.fromkeys(row["shots"] for row in gaps))
-    for way, own in split_rows(gaps, "way").items():
+    for way, own in report.split_rows(gaps, "way").items():
         for choice in ("generic", "selected"):
             above = [100 * (row[choice] / row["best"] - 1) for row in own]
             axes.plot([order.index(row["shots"]) for row in own], above, color=_WAY_COLOURS[way], **_CHOICES[choice])
@@ -492,7 +475,7 @@ def draw_curves(rows: Sequence[Row], gaps: Sequence[Row]) -> "Figure":
 def _judge_curves(gaps: Sequence[Row], picked: Mapping[str, Row]) -> list[Claim]:
     """The paper: selected is better than generic at all sizes and in both ways. Who is the generic one cannot be."""
     others, claims = sum(own["selected"] != own["generic"] for own in picked.values()), []
-    for way, own in split_rows(gaps, "way").items():
+    for way, own in report.split_rows(gaps, "way").items():
         better = sum(row["selected"] < row["generic"] for row in own)
         measured = ", ".join(f"{100 * (row['generic'] - row['selected']):+.1f} ({row['shots']})" for row in own)
         measured = f"points gained on {own[0]['tasks']} tasks, by images of each class: {measured}"

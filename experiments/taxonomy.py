@@ -12,7 +12,7 @@ number theirs alike.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,25 +21,12 @@ import numpy as np
 import typer
 
 import task2vec as t2v
+from experiments import report
 from experiments.agreement import ALL, WITHIN, Agreement, agree, agree_within, neighbour_shares, resample_mean, retrieve
 from experiments.collection import Collection, Dataset, Member, read_collection
 from experiments.embeddings_file import EmbeddingFile, open_embeddings
 from experiments.label_sets import Family, make_painted_family, make_taxon_family
-from experiments.report import (
-    FAILS,
-    HOLDS,
-    PARTLY,
-    UNCLEAR,
-    Claim,
-    Row,
-    correlate,
-    make_app,
-    open_figure,
-    print_claims,
-    say,
-    split_rows,
-    write_rows,
-)
+from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, Claim, Row
 from task2vec import plots
 from task2vec.errors import DataError, MissingExtraError, UsageError
 
@@ -89,11 +76,6 @@ class Tree:
 
 def build_tree(collection: Collection) -> Tree:
     """The tree of a collection, with its tasks in it."""
-    if not collection.datasets:
-        raise DataError(
-            "these tasks were not cut by taxon, so no tree shows which of them are relatives. Give a folder with a "
-            "tasks.csv (dataset, taxon_level, taxon) and a <dataset>/taxonomy.csv (class_dir, order, family, ...)."
-        )
     parts, above = {}, {}
     for dataset in collection.datasets:
         name, ranks = dataset.images.name, choose_ranks(dataset)
@@ -174,7 +156,7 @@ class Embedder:
 
     def embed(self, tasks: Sequence[t2v.Task], settings: t2v.EmbedSettings) -> list[t2v.Embedding]:
         """One embedding per task; tasks on the same images share their passes. Where one fails, the others are kept."""
-        say(f"{settings.method}: {len(tasks)} tasks")
+        report.say(f"{settings.method}: {len(tasks)} tasks")
         options = {"library": self.file, "device": self.device}
         results = sorted(t2v.embed_many(tasks, self.probe, settings=settings, **options), key=lambda one: one.number)
         failed = [result.error for result in results if result.error is not None]
@@ -184,7 +166,7 @@ class Embedder:
 
     def embed_domains(self, tasks: Sequence[t2v.Task]) -> list[t2v.DomainEmbedding]:
         """One domain embedding per task."""
-        say(f"{DOMAIN}: {len(tasks)} tasks")
+        report.say(f"{DOMAIN}: {len(tasks)} tasks")
         return [self.file.embed_domain(task, self.probe, device=self.device) for task in tasks]
 
     def embed_members(self, members: Sequence[Member]) -> Embedded:
@@ -279,9 +261,8 @@ def compare_spaces(
             measures.append(row)
     for kind, taxonomic in tree.distances.items():
         about: Row = {"measure": "area", "tree": kind, "scope": ALL, "count": len(datasets)}
-        measures += [
-            {**about, "space": name, "value": plots.curve_area(each, taxonomic)} for name, each in spaces.items()
-        ]
+        areas = {name: plots.curve_area(each, taxonomic) for name, each in spaces.items()}
+        measures += [{**about, "space": name, "value": area} for name, area in areas.items()]
     measures += _count_neighbours(spaces, tree, datasets, seed=seed)
     columns = ("measure", "space", "tree", "scope", "value", "low", "high", "p", "chance", "count")
     tasks = []
@@ -362,15 +343,16 @@ def compare_label_sets(
 def make_claims(comparison: Comparison | None, retrieved: Sequence[Row]) -> list[Claim]:
     """All claims, those on the taxonomy first."""
     claims = [] if comparison is None else _claim_taxonomy(comparison)
-    return claims + [claim for rows in split_rows(retrieved, "family").values() for claim in _claim_label_sets(rows)]
+    for rows in report.split_rows(retrieved, "family").values():
+        claims += _claim_label_sets(rows)
+    return claims
 
 
 def _claim_taxonomy(comparison: Comparison) -> list[Claim]:
     found, names = comparison.found, list(comparison.spaces)
     whole = found[TREE, ALL]
-    claims = [
-        Claim("taxonomy", "distances follow the taxonomy", f"{_format(whole)}, {whole.pairs} pairs", _judge(whole))
-    ]
+    measured = f"{_format(whole)}, {whole.pairs} pairs"
+    claims = [Claim("taxonomy", "distances follow the taxonomy", measured, _judge(whole))]
     if (TREE, WITHIN) in found:
         # It holds if it does in the datasets together and in each by itself; partly, if only together.
         pooled = found[TREE, WITHIN]
@@ -385,17 +367,14 @@ def _claim_taxonomy(comparison: Comparison) -> list[Claim]:
             claims.append(_claim_better(found[TREE, scope], claim, names, domains))
     cosine = f"{comparison.methods[0]}, cosine"
     claims.append(_claim_better(whole, "... than cosine of the Fishers", names, [cosine]))
-    sentences = {
-        SAME_DATASET: "the nearest is of the same dataset",
-        SAME_GROUP: "... of the same group",
-        SAME_GROUP_WITHIN: "... of the same group, within",
-    }
+    sentences = {SAME_DATASET: "the nearest is of the same dataset", SAME_GROUP: "... of the same group"}
+    sentences[SAME_GROUP_WITHIN] = "... of the same group, within"
     for row in comparison.measures:
         if row["measure"] in sentences and row["space"] == comparison.methods[0]:
             measured = f"{100 * row['value']:.0f} %, chance {100 * row['chance']:.0f} %, {row['count']} tasks"
             verdict = HOLDS if row["low"] > row["chance"] else FAILS if row["high"] <= row["chance"] else UNCLEAR
             claims.append(Claim("neighbours", sentences[row["measure"]], measured, verdict))
-    norm = correlate([row["norm"] for row in comparison.tasks], [row["error"] for row in comparison.tasks])
+    norm = report.correlate([row["norm"] for row in comparison.tasks], [row["error"] for row in comparison.tasks])
     return [*claims, Claim("norm_error", "the norm ranks tasks by error", f"rho {norm}", norm.verdict)]
 
 
@@ -457,11 +436,11 @@ def write_comparison(comparison: Comparison, datasets: Sequence[str], folder: Pa
     if min(norms) > 0:
         files += plots.draw_norm_error(norms, errors, names=names, out=folder / "norm_error", groups=list(datasets))
     tables = {"tasks": comparison.tasks, "distances": list_pairs(comparison), "measures": comparison.measures}
-    files += [write_rows(rows, folder / f"{name}.csv") for name, rows in tables.items()]
+    files += [report.write_rows(rows, folder / f"{name}.csv") for name, rows in tables.items()]
     try:
         maps = {name: plots.lay_out(spaces[name], names, seed=seed) for name in (main, COSINE)}
     except MissingExtraError as error:
-        say(f"the maps are missing: {error}, then run the same command again; the embeddings are kept")
+        report.say(f"the maps are missing: {error}, then run the same command again; the embeddings are kept")
         return _remove_pdf(files)
     panels = {f"task embeddings ({main})": maps[main].positions, "domain embeddings": maps[COSINE].positions}
     files += plots.draw_map(panels, names, out=folder / "maps", groups=groups)
@@ -481,7 +460,7 @@ def _remove_pdf(files: Sequence[Path]) -> list[Path]:
 
 def draw_label_sets(rows: Sequence[Row], pairs: Sequence[Row]) -> "Figure":
     """How often a label set is found again, by space, and how far apart label sets are."""
-    figure = open_figure(3.0)
+    figure = report.open_figure(3.0)
     rates, distances = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
     _draw_rates(rates, [row for row in rows if row["space"] in {pair["space"] for pair in pairs}])
     main = pairs[0]["space"]
@@ -493,7 +472,7 @@ def draw_label_sets(rows: Sequence[Row], pairs: Sequence[Row]) -> "Figure":
 
 def _draw_rates(axes: "Axes", rows: Sequence[Row]) -> None:
     """Bars by family and space, and the rate of chance across each family."""
-    families = list(split_rows(rows, "family").values())
+    families = list(report.split_rows(rows, "family").values())
     looks = plots.choose_looks([row["space"] for row in rows])
     width = 0.8 / len(looks)
     for number, (space, look) in enumerate(looks.items()):
@@ -518,8 +497,8 @@ def _draw_distances(axes: "Axes", pairs: Sequence[Row]) -> None:
     labels: list[str] = []
     kinds = {"same": (-0.17, "#d55e00", "same label set, other images")}
     kinds["beside"] = (0.17, "#0072b2", "other label set, same images")
-    for family, own in split_rows(pairs, "family").items():
-        for space, group in split_rows(own, "space").items():
+    for family, own in report.split_rows(pairs, "family").items():
+        for space, group in report.split_rows(own, "space").items():
             unit = np.mean([pair["distance"] for pair in group if pair["kind"] == "other"]) or 1.0
             for kind, (shift, colour, _) in kinds.items():
                 values = np.array([pair["distance"] for pair in group if pair["kind"] == kind]) / unit
@@ -578,9 +557,8 @@ def taxonomy(
         if most_tasks is not None:
             collection = _thin(collection, most_tasks)
         datasets = [member.dataset for member in collection.members]
-        comparison = compare_spaces(
-            embedder.embed_members(collection.members), build_tree(collection), datasets, **options
-        )
+        embedded = embedder.embed_members(collection.members)
+        comparison = compare_spaces(embedded, build_tree(collection), datasets, **options)
         files = write_comparison(comparison, datasets, folder, seed=seed)
         for number, dataset in enumerate(collection.datasets):
             rng = np.random.default_rng([seed, 21, number])
@@ -592,10 +570,11 @@ def taxonomy(
     rows, pairs, described = ([row for each in found for row in each[part]] for part in range(3))
     claims = make_claims(comparison, rows)
     tables = {"attributes": rows, "attribute_distances": pairs, "attribute_tasks": described}
-    tables["claims"] = [asdict(claim) for claim in claims]
-    files += [write_rows(table, folder / f"{name}.csv") for name, table in tables.items()]
+    files += [report.write_rows(table, folder / f"{name}.csv") for name, table in tables.items()]
+    files += report.write_claims(claims, folder)
     files += [plots.save_picture(draw_label_sets(rows, pairs), folder / "attributes.png"), file.save()]
-    print_claims(claims, files, "rho is Spearman's correlation with the distance in the tree, p from permuting tasks.")
+    note = "rho is Spearman's correlation with the distance in the tree, p from permuting tasks."
+    report.print_claims(claims, files, note)
 
 
 def _thin(collection: Collection, most: int) -> Collection:
@@ -607,7 +586,7 @@ def _thin(collection: Collection, most: int) -> Collection:
     return replace(collection, members=tuple(kept))
 
 
-app = make_app(taxonomy)
+app = report.make_app(taxonomy)
 
 if __name__ == "__main__":
     app()

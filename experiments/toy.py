@@ -33,6 +33,7 @@ correlation of the number of clusters with the norm, are
 """
 
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import task2vec as t2v
+from experiments.agreement import share_nearest
 from experiments.report import Row, make_app, say, split_rows, write_rows
 from task2vec import plots
 from task2vec.tasks import draw_partitions
@@ -70,24 +72,6 @@ _SMALL = 0.2
 # --- probes ----------------------------------------------------------------------------------------------------------
 
 
-class RandomFeatures(nn.Module):
-    """Features max(0, a x + b y + c): a convolution of 1 x 1, without bias, as c is the third channel's weight.
-
-    Args:
-        weights: (features, 3): a, b and c of each.
-    """
-
-    def __init__(self, weights: Tensor):
-        super().__init__()
-        self.features = nn.Conv2d(3, len(weights), 1, bias=False)
-        self.features.weight = nn.Parameter(weights[:, :, None, None])
-        self.head = nn.Linear(len(weights), 2)
-
-    def forward(self, points: Tensor) -> Tensor:
-        """Logits of (n, 3, 1, 1) points."""
-        return self.head(self.features(points).relu().flatten(1))
-
-
 class Monomials(nn.Module):
     """Features x^i y^j of degree one to three, each times a weight of 1 of its own (a depthwise convolution)."""
 
@@ -108,13 +92,19 @@ class Monomials(nn.Module):
 def make_random_probe(*, side: int, seed: int) -> t2v.Probe:
     """Ten random features with a and b uniform in [-1/2, 1/2] and c in [-1, 1], for the tasks of a grid of `side`.
 
+    A feature max(0, a x + b y + c) is a convolution of 1 x 1 without bias: c is the third channel's weight.
+
     Example:
         >>> make_random_probe(side=16, seed=0).n_filters
         10
     """
     generator = torch.Generator().manual_seed(seed)
     uniform = torch.rand(RANDOM_FEATURES, 3, generator=generator) * 2 - 1
-    module = RandomFeatures(uniform * torch.tensor([0.5, 0.5, 1.0]))
+    convolution = nn.Conv2d(3, RANDOM_FEATURES, 1, bias=False)
+    convolution.weight = nn.Parameter((uniform * torch.tensor([0.5, 0.5, 1.0]))[:, :, None, None])
+    layers: OrderedDict[str, nn.Module] = OrderedDict(features=convolution, relu=nn.ReLU(), flatten=nn.Flatten())
+    layers["head"] = nn.Linear(RANDOM_FEATURES, 2)
+    module = nn.Sequential(layers)
     return t2v.load_probe(module.eval(), head="head", transform=partial(_read_point, side=side))
 
 
@@ -169,8 +159,7 @@ def mean_at_nearest(distances: np.ndarray, values: np.ndarray) -> float:
         2.0
     """
     others = np.where(np.eye(len(distances), dtype=bool), np.inf, distances)
-    is_nearest = others == others.min(axis=1, keepdims=True)
-    return float((np.where(is_nearest, values, 0).sum(axis=1) / is_nearest.sum(axis=1)).mean())
+    return float((share_nearest(others) * values).sum(axis=1).mean())
 
 
 def measure_space(
@@ -181,7 +170,7 @@ def measure_space(
     clusters: Sequence[int],
     errors: Sequence[float],
     norms: Sequence[float],
-) -> dict[str, float]:
+) -> Row:
     """Every number that is averaged over seeds, for one seed and one probe.
 
     Args:
@@ -206,17 +195,9 @@ def measure_space(
         "apart_domain": mean_at_nearest(domain, apart),
         "apart_nearest": mean_at_nearest(distances, apart),
         "apart_best": mean_at_nearest(-similarity, apart),
-        "clusters_and_error": correlate_ranks(clusters, errors),
-        "clusters_and_norm": correlate_ranks(clusters, norms),
+        "clusters_and_error": plots.rank_correlation(clusters, errors),
+        "clusters_and_norm": plots.rank_correlation(clusters, norms),
     }
-
-
-def correlate_ranks(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's correlation; NaN where one of the two does not vary."""
-    from scipy.stats import rankdata
-
-    ranks = rankdata([a, b], axis=1)
-    return float(np.corrcoef(ranks)[0, 1]) if ranks.std(axis=1).min() > 0 else math.nan
 
 
 def average_seeds(rows: Sequence[Row], name: str) -> tuple[float, float]:
@@ -226,7 +207,7 @@ def average_seeds(rows: Sequence[Row], name: str) -> tuple[float, float]:
         >>> average_seeds([{"way": 0.3}, {"way": 0.5}, {"way": math.nan}], "way")
         (0.4, 0.1)
     """
-    found = np.array([row[name] for row in rows])
+    found = np.array([row[name] for row in rows], dtype=np.float64)
     found = found[np.isfinite(found)]
     stderr = float(found.std(ddof=1) / math.sqrt(len(found))) if len(found) > 1 else math.nan
     return float(found.mean()) if len(found) else math.nan, stderr

@@ -22,13 +22,7 @@ from task2vec.probe import Preprocess
 # The pictures are small; the networks see a little less, so that crops can be chosen.
 SIZE, CANVAS = 112, 128
 GENERIC = "generic resnet34"
-OTHER_NETWORKS = (
-    "tf_efficientnet_lite0",
-    "tf_efficientnet_lite1",
-    "tf_efficientnet_lite2",
-    "mobilenet_v2",
-    "vgg16_features",
-)
+OTHER_NETWORKS = (*(f"tf_efficientnet_lite{number}" for number in range(3)), "mobilenet_v2", "vgg16_features")
 # Pictures of every species that the tasks of the second family are about; its experts have the others.
 PICTURES = 10
 TAXA = {"family": 4, "order": 2}  # how many taxa there are one against the rest, the largest first
@@ -105,17 +99,14 @@ def plan_metatask(folder: str | Path, *, seed: int = 0) -> MetaTaskPlan:
     say("computing statistics of the birds' pixels")
     labels, sources = _plan_labels(birds)
     halves = [half for dataset in collection.datasets for half in _halve(dataset, taxa, seed)]
-    experts = [
-        PlannedExpert(GENERIC, "generic"),
-        *(PlannedExpert(name, "network", network=name) for name in OTHER_NETWORKS),
-        *(PlannedExpert(one.task.name, "half", one) for one in halves),
-        *(PlannedExpert(one.task.name, "whole", one) for one in whole),
-        *(
-            PlannedExpert(f"label: {one.label_set}", "label", one, mirrors=one.label_set not in _SIDED)
-            for one in sources
-        ),
-        *(PlannedExpert(one.task.name, "taxon", one) for one in taxa),
-    ]
+    experts = [PlannedExpert(GENERIC, "generic")]
+    experts += [PlannedExpert(name, "network", network=name) for name in OTHER_NETWORKS]
+    experts += [PlannedExpert(one.task.name, "half", one) for one in halves]
+    experts += [PlannedExpert(one.task.name, "whole", one) for one in whole]
+    for one in sources:
+        name, mirrors = f"label: {one.label_set}", one.label_set not in _SIDED
+        experts.append(PlannedExpert(name, "label", one, mirrors=mirrors))
+    experts += [PlannedExpert(one.task.name, "taxon", one) for one in taxa]
     again = [one for one in experts if one.kind == "half"] + [one for one in experts if one.kind == "label"][:4]
     experts += [replace(one, name=f"{one.name} (second seed)", seed=1, is_repeat=True) for one in again]
     experts += [replace(one, name=f"{one.name} (achille2019)", recipe="achille2019", is_repeat=True) for one in again]

@@ -14,7 +14,7 @@ from scipy import stats
 
 import task2vec as t2v
 from experiments.metatask.plan import GENERIC
-from experiments.report import Row, make_app, say
+from experiments.report import Row, load_bundle, make_app, say
 from task2vec import plots
 
 SECOND, PAPER = " (second seed)", " (achille2019)"
@@ -179,8 +179,8 @@ def compare_recipes(metatask: t2v.MetaTask, family: str, protocol: int) -> Row:
     rows = np.flatnonzero((~np.isnan(fast)).sum(1) >= 3)
 
     def agree(other: np.ndarray) -> float:
-        known = [~np.isnan(fast[row]) for row in rows]
-        return float(np.nanmean([rank_alike(fast[r, k], other[r, k]) for r, k in zip(rows, known, strict=True)]))
+        known = [(row, ~np.isnan(fast[row])) for row in rows]
+        return _average([plots.rank_correlation(fast[r, k], other[r, k]) for r, k in known])
 
     by_task = np.nanmean(fast[rows], axis=1), np.nanmean(paper[rows], axis=1)
     p: Any = stats.wilcoxon(*by_task)[1]
@@ -202,17 +202,17 @@ def compare_classifiers(tables: Sequence[Row]) -> list[Row]:
             continue
         key = paper_key.replace("achille2019", "logistic")
         paper, ours = (np.array([[row[1] for row in each[k]] for each in both]) for k in (paper_key, key))
-        same = [rank_alike(a, b) for a, b in zip(paper.T, ours.T, strict=True)]
-        other = [rank_alike(a, b) for a, b in combinations(ours.T, 2)]
+        same = [plots.rank_correlation(a, b) for a, b in zip(paper.T, ours.T, strict=True)]
+        other = [plots.rank_correlation(a, b) for a, b in combinations(ours.T, 2)]
         row: Row = {"task": task, "experts": len(both), "paper": float(100 * paper.mean())}
-        row |= {"ours": float(100 * ours.mean()), "spearman": rank_alike(paper.mean(1), ours.mean(1))}
-        found.append(row | {"same_split": float(np.mean(same)), "other_split": float(np.mean(other))})
+        row |= {"ours": float(100 * ours.mean()), "spearman": plots.rank_correlation(paper.mean(1), ours.mean(1))}
+        found.append(row | {"same_split": _average(same), "other_split": _average(other)})
     return found
 
 
-def rank_alike(a: np.ndarray, b: np.ndarray) -> float:
-    """Spearman's rank correlation."""
-    return float(np.corrcoef(stats.rankdata(a), stats.rankdata(b))[0, 1])
+def _average(correlations: Sequence[float | None]) -> float:
+    """The mean of those that are defined."""
+    return float(np.nanmean(np.array(correlations, dtype=np.float64)))
 
 
 def compare_ways(metatask: t2v.MetaTask, curves: Sequence[Row]) -> list[Row]:
@@ -296,7 +296,7 @@ def quality(
     bundle: Annotated[Path | None, typer.Option(help="Another meta-task; default: the bundled one.")] = None,
 ) -> None:
     """Write all tables of a meta-task."""
-    metatask = t2v.bundled_metatask() if bundle is None else t2v.load_metatask(bundle)
+    metatask = load_bundle(bundle)
     write_results(metatask, plots.make_folder(out))
     say(f"tables of {metatask.name} in {out}")
 

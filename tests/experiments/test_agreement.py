@@ -62,7 +62,7 @@ def test_intervals_are_of_tasks_and_wider_than_if_pairs_were_independent():
     assert found.interval(1) == pytest.approx((1.0, 1.0)) and found.interval(0, minus=1)[1] < 0
 
 
-def test_within_permutes_each_dataset_by_itself_and_skips_those_without_ranks():
+def test_within_permutes_each_dataset_skips_those_without_ranks_and_pools_by_pairs():
     tree = 8.0 * (1 - np.kron(np.eye(3), np.ones((5, 5))))
     inside = random_taxa(5, seed=0)
     tree[:5, :5], tree[5:10, 5:10] = inside, inside
@@ -77,8 +77,6 @@ def test_within_permutes_each_dataset_by_itself_and_skips_those_without_ranks():
     assert (found["a"].null[:, 0] != found["b"].null[:, 0]).any()  # each has permutations of its own
     assert agree_within([space[10:, 10:]], tree[10:, 10:], names[10:], permutations=99, seed=0) == {}
 
-
-def test_pooling_weighs_by_pairs():
     parts = [agree([random_distances(n, seed=n)], random_taxa(n, seed=1), permutations=50, seed=0) for n in (5, 9)]
     both = pool(parts)
     assert both.rho[0] == pytest.approx((10 * parts[0].rho[0] + 36 * parts[1].rho[0]) / 46) and both.pairs == 46
@@ -113,15 +111,13 @@ def test_the_committed_correlations_follow_from_the_committed_distances():
     def square(column):
         matrix = np.zeros((len(names), len(names)))
         for row in pairs:
-            matrix[place[row["task"]], place[row["other"]]] = matrix[place[row["other"]], place[row["task"]]] = row[
-                column
-            ]
+            i, j = place[row["task"]], place[row["other"]]
+            matrix[i, j] = matrix[j, i] = row[column]
         return matrix
 
-    wanted = [
-        row for row in read_csv(folder / "measures.csv") if row["measure"] == "spearman" and row["tree"] == "graph"
-    ]
-    whole = [row for row in wanted if row["scope"] == "all pairs"]
+    kind = ("spearman", "graph", "all pairs")
+    measures = read_csv(folder / "measures.csv")
+    whole = [row for row in measures if (row["measure"], row["tree"], row["scope"]) == kind]
     found = agree([square(row["space"]) for row in whole], square("graph"), permutations=99, seed=0)
     for number, row in enumerate(whole):
         assert found.rho[number] == pytest.approx(row["value"], abs=2e-5)  # rounding made ties

@@ -23,11 +23,13 @@ from experiments.metatask.plan import (
     plan_metatask,
     share_labels,
 )
-from experiments.metatask.quality import compare_halves, compare_recipes, compare_ways, judge, write_results
-from task2vec.experts import ModelInfo, TaskInfo
-from tests.experiments.material import ROOT, read_csv, write_collection
+from experiments.metatask.quality import judge, write_results
+from task2vec.experts import ModelInfo
+from tests.experiments.material import ROOT, write_collection
+from tests.select.material import build as make_selected
 from tests.tiny_probe import make_tiny
 
+COMMITTED = ROOT / "docs" / "results" / "metatask"
 NOISE = np.random.default_rng(0).integers(60, 190, (64, 64, 3)).astype(float)
 WHOLE = replace(t2v.sample_tasks(images_per_task=100)[0].select(["0", "1", "2", "3", "4"]), classes=tuple("abcde"))
 
@@ -42,7 +44,6 @@ def plan(label_set, classes, *, family="labels", dataset="birds"):
         (plan("hue", ["a", "b"]), plan("hue", ["c", "d"]), True),  # the same label set of other pictures
         (plan("hue", ["a", "b"]), plan("grain", ["c", "d"]), False),
         (plan("species", ["a", "b"]), plan("family", ["c", "d"]), True),  # nested: who knows one knows the other
-        (plan("order X or not", ["a", "b"]), plan("species", ["c", "d"]), True),
         (plan("hue", ["a", "b"]), plan("species", ["c", "d"]), False),
         (plan("x", ["a", "b"], family="taxa"), plan("y", ["b", "c"], family="taxa"), True),  # a class in common
         (plan("x", ["a", "b"], family="taxa"), plan("y", ["c", "d"], family="taxa"), False),
@@ -95,13 +96,9 @@ def test_directions_hues_and_positions_have_their_names():
         found = describe_picture(stripes(angle))["direction"]
         assert min(abs(found - angle), 180 - abs(found - angle)) < 3
         assert label_statistic({"direction": np.array([found])}, "direction")[0][0] == angle // 45
-    colours = {
-        (200, 30, 30): "red or violet",
-        (200, 120, 20): "orange",
-        (200, 190, 20): "yellow",
-        (30, 180, 40): "green",
-    }
-    for colour, name in {**colours, (30, 60, 200): "blue", (180, 30, 200): "red or violet"}.items():
+    colours = {(200, 30, 30): "red or violet", (200, 120, 20): "orange", (200, 190, 20): "yellow"}
+    colours |= {(30, 180, 40): "green", (30, 60, 200): "blue", (180, 30, 200): "red or violet"}
+    for colour, name in colours.items():
         labels, names = label_statistic({"hue": np.array([describe_picture(plain(*colour))["hue"]])}, "hue")
         assert names[labels[0]] == name
     picture = plain(100, 100, 100)
@@ -110,19 +107,13 @@ def test_directions_hues_and_positions_have_their_names():
     assert found["left to right"] > 0.6 and found["top to bottom"] < 0.4
 
 
-def make_metatask(means, noise, *, seeds=5, repeats=0):
+def make_metatask(means, noise, *, repeats=0):
     """Errors around given means; the first expert is the generic one, the last ones repeat those after it."""
-    tasks, experts = means.shape
-    errors = means[:, :, None, None] + noise * np.random.default_rng(0).normal(size=(tasks, experts, 1, seeds))
-    models = [ModelInfo(name, "taxon", "net") for name in (GENERIC, *(f"e{n}" for n in range(1, experts - repeats)))]
-    models += [ModelInfo(f"e{n + 1} (second seed)", "taxon", "net", is_repeat=True) for n in range(repeats)]
-    infos, nothing = (
-        tuple(TaskInfo(f"t{n}", "taxa", "d", str(n), 9, 3) for n in range(tasks)),
-        np.zeros((tasks, experts)),
-    )
-    key = ("linear-2, train half, logistic, usual",)
-    cells = (errors, errors, errors, nothing, nothing.astype(bool))
-    return t2v.MetaTask("m", infos, tuple(models), key, tuple(range(seeds)), *cells)
+    models = [ModelInfo(name) for name in (GENERIC, *(f"e{n}" for n in range(1, means.shape[1] - repeats)))]
+    models += [ModelInfo(f"e{n + 1} (second seed)", is_repeat=True) for n in range(repeats)]
+    errors = means[:, :, None] + noise * np.random.default_rng(0).normal(size=(*means.shape, 5))
+    metatask = make_selected(errors, models=tuple(models))
+    return replace(metatask, tasks=tuple(replace(task, family="taxa") for task in metatask.tasks))
 
 
 def test_the_optimum_over_noisy_cells_is_biased_and_the_other_is_not():
@@ -149,9 +140,7 @@ def test_a_better_expert_is_found_where_there_is_one_and_no_other():
     centred = means - means.mean(1, keepdims=True)
     wanted = [means[row, np.delete(centred, row, 0).mean(0).argmin()] for row in range(4)]
     assert judge(make_metatask(means, 0.0), "taxa", 0)["average_best"] == pytest.approx(100 * np.mean(wanted))
-    seen = replace(
-        make_metatask(np.array([[0.5, 0.1], [0.5, 0.1]]), 0.0), shares_images=np.array([[0.0, 1.0], [0.0, 0.0]])
-    )
+    seen = replace(make_metatask(np.array([[0.5, 0.1]] * 2), 0.0), shares_images=np.array([[0.0, 1.0], [0.0, 0.0]]))
     assert judge(seen, "taxa", 0)["optimum"] == pytest.approx(30) and judge(seen, "taxa", 0)["experts"] == 1.5
 
 
@@ -161,21 +150,12 @@ def test_trainings_are_compared_with_their_repeats():
     assert judge(make_metatask(means, 0.0, repeats=2), "taxa", 0)["retraining"] == pytest.approx(3, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("table", "compute"),
-    [
-        ("quality", lambda metatask: [judge(metatask, "labels", 1)]),
-        ("halves", lambda metatask: [compare_halves(metatask, ["dogs"], "achille2019")]),
-        ("recipes", lambda metatask: [compare_recipes(metatask, "labels", 0)]),
-        ("ways", lambda metatask: compare_ways(metatask, metatask.info["curves"])),
-    ],
-)
-def test_the_committed_tables_come_out_again(table, compute):
-    wanted = [list(row.values()) for row in read_csv(ROOT / "docs" / "results" / "metatask" / f"{table}.csv")]
-    for row in compute(t2v.bundled_metatask()):
-        values = [float(f"{value:.4g}") if isinstance(value, float) else value for value in row.values()]
-        values = [float(value) if str(value).isdigit() else value for value in values]
-        assert values in wanted
+def test_the_committed_tables_come_out_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.metatask.quality.list_errors", lambda _: [])
+    write_results(t2v.bundled_metatask().subset(family="taxa", repeats=True), tmp_path)
+    for name in ("experts", "quality", "winners", "halves", "recipes", "ways"):
+        found, wanted = ((folder / f"{name}.csv").read_text().splitlines() for folder in (tmp_path, COMMITTED))
+        assert found[0] == wanted[0] and len(found) > 2 and set(found) <= set(wanted)
 
 
 def test_a_small_meta_task_is_built_and_a_second_run_makes_nothing(tmp_path, monkeypatch):
@@ -187,16 +167,12 @@ def test_a_small_meta_task_is_built_and_a_second_run_makes_nothing(tmp_path, mon
     tasks = (whole.tasks[0], next(one for one in whole.tasks if one.label_set == "brightness"))
     experts = (whole.experts[0], PlannedExpert("one", "half", whole.tasks[1], recipe="brief"))
     brief = t2v.Recipe("brief", epochs=1, draws=16, batch=8)
-    monkeypatch.setattr(build, "plan_metatask", lambda _: MetaTaskPlan(tasks, experts))
-    monkeypatch.setattr(build, "load_base", lambda *_, **__: make_tiny())
-    monkeypatch.setattr(build, "find_recipe", lambda _: brief)
-    monkeypatch.setattr(build, "SPACES", {"resnet34 robust": ("resnet34", "robust", 128)})
-    monkeypatch.setattr(build, "CURVE_TASKS", (tasks[0].task.name,))
-    monkeypatch.setattr(build, "CURVE_SHOTS", (2, "half"))
-    monkeypatch.setattr(build, "TUNING", brief)
-    monkeypatch.setattr(build, "write_results", lambda metatask, folder, tables: None)
-    monkeypatch.setattr(build, "SIZE", 24)
-    monkeypatch.setattr(build, "SEEDS", (0, 1))
+    small = {"plan_metatask": lambda _: MetaTaskPlan(tasks, experts), "load_base": lambda *_, **__: make_tiny()}
+    small |= {"find_recipe": lambda _: brief, "TUNING": brief, "write_results": lambda *_: None}
+    small |= {"SPACES": {"resnet34 robust": ("resnet34", "robust", 128)}, "SIZE": 24, "SEEDS": (0, 1)}
+    small |= {"CURVE_TASKS": (tasks[0].task.name,), "CURVE_SHOTS": (2, "half")}
+    for name, value in small.items():
+        monkeypatch.setattr(build, name, value)
     train = t2v.train_expert  # the file of a network of one's own cannot be loaded again
     monkeypatch.setattr(t2v, "train_expert", lambda *args, out=None, **options: train(*args, **options))
     build.build(data, tmp_path, tmp_path / "out", device="cpu")
@@ -205,9 +181,8 @@ def test_a_small_meta_task_is_built_and_a_second_run_makes_nothing(tmp_path, mon
     assert metatask.shares_images[1, 1] == pytest.approx(20 / 100, abs=1e-3) and not metatask.shares_images[:, 0].any()
     assert np.allclose(metatask.halves.mean(-1), metatask.errors, atol=0.05) and "logme" in metatask.scores
     assert {point["way"] for point in metatask.info["curves"]} == {"linear", "tuned"}
-    assert (
-        metatask.source_tasks[0].name == whole.tasks[1].task.name and len(metatask.embeddings["resnet34 robust"]) == 3
-    )
+    assert metatask.source_tasks[0].name == whole.tasks[1].task.name
+    assert len(metatask.embeddings["resnet34 robust"]) == 3
     monkeypatch.setattr(build.Studio, "try_expert", lambda *_: pytest.fail("tried again"))
     build.build(data, tmp_path, tmp_path / "out", device="cpu")
 
@@ -229,11 +204,3 @@ def test_the_lock_of_a_killed_run_is_free(tmp_path):
     process.join()
     build.make_once(file, lambda: {"made": 1})
     assert file.read_text() == '{"made": 1}'
-
-
-def test_results_are_written_as_tables(tmp_path, monkeypatch):
-    metatask = t2v.bundled_metatask().subset(family="taxa", repeats=True)
-    monkeypatch.setattr("experiments.metatask.quality.list_errors", lambda _: [{"task": "t"}])
-    write_results(metatask, tmp_path)
-    assert {path.stem for path in tmp_path.iterdir()} >= {"tasks", "experts", "quality", "winners", "halves", "recipes"}
-    assert read_csv(tmp_path / "experts.csv")[0]["name"] == GENERIC

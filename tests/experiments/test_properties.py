@@ -34,26 +34,22 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-def test_labels_are_permuted_and_class_sizes_stay():
+def test_what_is_done_to_labels_images_and_classes():
     half = shuffle_labels(DIGITS, 0.5, rng=rng())
     assert (half.counts == DIGITS.counts).all() and 0 < (half.targets != DIGITS.targets).sum() <= 30
     assert (shuffle_labels(DIGITS, 0.0, rng=rng()).targets == DIGITS.targets).all()
     assert single_out(DIGITS, rng=rng()).counts.tolist() == [59, 1]
 
-
-def test_draws_of_images_are_nested_and_even():
     small, large = (cut_images(DIGITS, count, rng=rng(3)) for count in (2, 4))
     assert set(small.digests) < set(large.digests) and (large.counts == 4).all()
     some = cut_classes(DIGITS, 3, rng=rng())
     assert len(some.classes) == 3 and (some.counts == 6).all()
 
-
-def test_another_name_and_order_is_the_same_task():
     other = relabel(DIGITS, rng=rng())
     assert other.fingerprint == DIGITS.fingerprint and other.classes[0] == "class 0"
 
 
-def test_a_rise_counts_beyond_its_error_and_pairs_are_compared_pair_by_pair():
+def test_a_rise_and_an_error_below_chance_count_beyond_their_noise():
     a, b = Point(1, 1.0, 0.5, (0.5, 1.5)), Point(2, 1.2, 0.5, (0.7, 1.7))
     assert find_rise(a, b) == pytest.approx(0.2)  # every repeat rises by the same
     assert find_rise(a, Point(2, 1.2, 0.5, (1.7, 0.7))) == 0.0
@@ -62,8 +58,6 @@ def test_a_rise_counts_beyond_its_error_and_pairs_are_compared_pair_by_pair():
     first, second = summarise(rows, "n", "d", is_logarithmic=True)
     assert np.exp(first.mean) == pytest.approx(2) and second.stderr == 0.0
 
-
-def test_learnable_is_below_chance_by_two_standard_errors():
     assert is_learnable({"error": 0.3, "chance": 0.5, "images": 100})
     assert not is_learnable({"error": 0.45, "chance": 0.5, "images": 100})
 
@@ -94,18 +88,10 @@ def test_the_committed_claims_follow_from_the_committed_rows():
 
 def test_a_collection_is_read_by_taxon_and_by_folder(tmp_path):
     collection = read_collection(write_collection(tmp_path))
-    assert [member.task.name for member in collection.members][:4] == [
-        "cub200 A1",
-        "cub200 A2",
-        "cub200 A3",
-        "cub200 B",
-    ]
+    assert [member.task.name for member in collection.members][2:4] == ["cub200 A3", "cub200 B"]
     assert [member.dataset for member in collection.rich] == ["cub200", "dogs"]
     plain = read_collection(tmp_path / "cub200")
     assert [member.task.name for member in plain.members] == ["images"] and plain.datasets == ()
-    assert collection.choose_rich(["dogs work"]).rich[0].dataset == "dogs"
-    with pytest.raises(t2v.errors.UsageError, match="no task named 'cats'"):
-        collection.choose_rich(["cats"])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Choosing an expert: tables, figures and claims on a small meta-task, and the committed ones on the bundled."""
 
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import task2vec as t2v
 from experiments import selection
 from experiments import selection_figures as figures
-from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR
+from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, write_rows
 from experiments.selection import Comparison
 from task2vec.experts import ModelInfo, TaskInfo
 from task2vec.probe import FilterLayer
@@ -48,10 +49,7 @@ def make_world(*, has_curves=True):
         for n in range(TAXA + LABELS)
     )  # fmt: skip
     sources = [0, 1, 4, 5, 13, 14]
-    models = [
-        ModelInfo("generic resnet34", "generic", "resnet34", params=21),
-        ModelInfo("big", "network", "big", params=9),
-    ]
+    models = [ModelInfo("generic resnet34", "generic", params=21), ModelInfo("big", "network", params=9)]
     models += [ModelInfo(f"expert {name_task(n)}", "taxon", "resnet34", name_task(n), f"f{n}") for n in sources]
     models.append(ModelInfo("again", "taxon", "resnet34", name_task(0), "f0", is_repeat=True))
     shape = (len(tasks), len(models), 2, 3)
@@ -110,20 +108,15 @@ def test_table_1_has_every_setting_and_its_dataset_left_out(made):
 
 def test_table_2_compares_probes_on_all_tasks_and_on_the_largest(made):
     rows = read_csv(made[0] / "table2.csv")
-    assert {(row["strategy"], row["space"]) for row in rows} == {
-        ("asymmetric", "resnet34 robust"),
-        ("asymmetric", "other direct"),
-        ("generic", ""),
-        ("average_best", ""),
-    }
-    taxa = next(row for row in rows if (row["family"], row["shots"], row["strategy"]) == ("taxa", "half", "generic"))
-    errors = make_world().subset(family="taxa").errors[:, :, 1].mean(2)
-    candidates = np.where(make_world().subset(family="taxa").is_candidate, errors, np.nan)
-    smallest = np.nanmin(candidates, axis=1)
-    assert taxa["all tasks, over smallest"] == pytest.approx(100 * (errors[:, 0].sum() / smallest.sum() - 1), rel=1e-4)
-    assert taxa["largest ten, over smallest"] == pytest.approx(
-        100 * (errors[2:, 0].sum() / smallest[2:].sum() - 1), rel=1e-4
-    )
+    wanted = {("asymmetric", "resnet34 robust"), ("asymmetric", "other direct"), ("generic", ""), ("average_best", "")}
+    assert {(row["strategy"], row["space"]) for row in rows} == wanted
+    found = next(row for row in rows if (row["family"], row["shots"], row["strategy"]) == ("taxa", "half", "generic"))
+    taxa = make_world().subset(family="taxa")
+    errors = taxa.errors[:, :, 1].mean(2)
+    smallest = np.nanmin(np.where(taxa.is_candidate, errors, np.nan), axis=1)
+    for part, first in (("all tasks", 0), ("largest ten", 2)):
+        over = 100 * (errors[first:, 0].sum() / smallest[first:].sum() - 1)
+        assert found[f"{part}, over smallest"] == pytest.approx(over, rel=1e-4)
 
 
 def test_violins_and_matrix_agree_with_the_errors(made):
@@ -166,41 +159,31 @@ def test_curves_that_are_missing_are_reported(tmp_path):
     assert "--part pie is unknown" in run(selection.app, "--part", "pie", "--out", tmp_path, code=2).stderr
 
 
-class FakeOutcome:
-    def __init__(self, errors, covered=None):
-        self.errors, self.covered = np.array(errors), covered
+def fake(errors, covered=None):
+    return SimpleNamespace(errors=errors, covered=covered)
 
 
-class FakeEvaluation:
-    def __init__(self, outcomes, optimum):
-        self.outcomes, self.optimum, self.smallest = outcomes, np.array(optimum), np.array(optimum)
-
-
-def judge(outcomes, *, leave="task", shots="half", optimum=0.2):
-    evaluation = FakeEvaluation(outcomes, np.full(20, optimum))
-    return selection.judge_table({Comparison("taxa", shots, leave, "s", ()): evaluation})
+def judge(outcomes, *, leave="task", optimum=0.2):
+    evaluation = SimpleNamespace(outcomes=outcomes, optimum=np.full(20, optimum))
+    return selection.judge_table({Comparison("taxa", "half", leave, "s", ()): evaluation})
 
 
 def test_verdicts_of_table_1():
     rng = np.random.default_rng(0)
     low, high = 0.2 + 0.001 * rng.random(20), 0.3 + 0.001 * rng.random(20)
-    claims = judge({"generic": FakeOutcome(low), "chance": FakeOutcome(high)})
+    claims = judge({"generic": fake(low), "chance": fake(high)})
     assert claims[0].verdict == HOLDS and claims[0].measured.startswith("-10.0 points")
-    assert judge({"generic": FakeOutcome(high), "chance": FakeOutcome(low)})[0].verdict == FAILS
+    assert judge({"generic": fake(high), "chance": fake(low)})[0].verdict == FAILS
     mixed = np.where(np.arange(20) % 2, low, high)
-    assert judge({"generic": FakeOutcome(mixed), "chance": FakeOutcome(mixed[::-1])})[0].verdict == UNCLEAR
-    outcomes = {
-        "combined": FakeOutcome(low, np.full(20, 0.9)),
-        "average_best": FakeOutcome(high),
-        "logme": FakeOutcome(low),
-    }
+    assert judge({"generic": fake(mixed), "chance": fake(mixed[::-1])})[0].verdict == UNCLEAR
+    outcomes = {"combined": fake(low, np.full(20, 0.9)), "average_best": fake(high), "logme": fake(low)}
     goal, best, covered = judge(outcomes)
     assert (goal.verdict, best.verdict, covered.verdict) == (HOLDS, PARTLY, HOLDS) and covered.measured == "90.0 %"
     assert best.measured == "surely better than 1 of 2; worse than: logme"
     assert judge(outcomes, optimum=0.19)[0].verdict == FAILS
     apart = judge(outcomes, leave="dataset")[0]
     assert apart.verdict == HOLDS and "not worse than average-best" in apart.claim
-    swapped = outcomes | {"average_best": FakeOutcome(low), "combined": FakeOutcome(high)}
+    swapped = outcomes | {"average_best": fake(low), "combined": fake(high)}
     assert judge(swapped, leave="dataset")[0].verdict == FAILS
 
 
@@ -210,10 +193,7 @@ def test_the_committed_figures_of_the_bundled_meta_task_come_out_again(tmp_path)
     spaces = selection.list_spaces(metatask)
     assert list(wanted[0])[-len(spaces) :] == spaces
     found = figures.list_norms(metatask, "labels", "half", spaces)
-    for row, own in zip(wanted, found, strict=True):
-        assert {
-            key: own[key] if isinstance(value, str) else float(f"{own[key]:.6g}") for key, value in row.items()
-        } == row
+    assert read_csv(write_rows(found, tmp_path / "norms.csv")) == wanted
     selected = metatask.select("half", probe="resnet34", method="robust", family="labels")
     outcome = t2v.evaluate(metatask, ["asymmetric"], shots="half", probe="resnet34", method="robust", family="labels")
     claim = figures.make_matrix(selected, outcome, "labels", tmp_path)[0]

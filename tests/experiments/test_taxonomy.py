@@ -9,11 +9,11 @@ import torch
 import task2vec as t2v
 from experiments import taxonomy
 from experiments.agreement import ALL, WITHIN, Agreement
-from experiments.collection import Dataset, read_collection
+from experiments.collection import read_collection
 from experiments.embeddings_file import open_embeddings
 from experiments.label_sets import draw_sets, make_family, make_painted_family, make_taxon_family
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR
-from experiments.taxonomy import Comparison, Embedded, Embedder, build_tree, choose_ranks, find_group, make_claims
+from experiments.taxonomy import Comparison, Embedded, Embedder, build_tree, make_claims
 from tests.experiments.material import ROOT, read_csv, run, write_collection
 from tests.tiny_probe import make_tiny
 
@@ -38,29 +38,14 @@ def test_the_tree_stands_on_what_is_above_a_dataset(collection):
     assert [group[-1] for group in tree.groups] == ["A", "A", "A", "Aves", "Aves", "Canidae", "Canidae"]
     assert tree.distances["graph"][0].tolist() == [0, 4, 4, 6, 6, 9, 9]
     assert tree.distances["ultrametric"][0].tolist() == [0, 3, 3, 4, 4, 5, 5]
-    with pytest.raises(t2v.errors.DataError, match="not cut by taxon"):
-        build_tree(replace(collection, datasets=()))
-
-
-def test_ranks_follow_the_columns_of_the_tasks(tmp_path, collection):
-    rows = ({"class_dir": "a", "kingdom": "K", "order": "x", "order_old": "y", "use": "z"},)
-    dataset = Dataset(collection.members[0].task, rows, tmp_path / "t.csv", {"order": "order_old", "use": "use"})
-    assert choose_ranks(dataset) == {"kingdom": "kingdom", "order": "order_old", "use": "use"}
-
-
-def test_a_taxon_with_the_same_classes_is_no_relative():
-    lineages = {"wren": ("Passeriformes", "A"), "lark": ("Passeriformes", "B"), "grebe": ("Podicipediformes", "C")}
-    tree = t2v.Taxonomy(("order", "family"), lineages, root="Aves")
-    assert find_group(["wren", "lark"], tree) == ("Aves",) and find_group(["wren"], tree)[-1] == "Passeriformes"
 
 
 def test_embeddings_are_kept_in_one_file_and_found_again(tmp_path, collection):
     file, probe, members = open_embeddings(tmp_path / "all.safetensors"), make_tiny(), collection.members[:2]
     made = Embedder(file, probe, SMALL, "cpu").embed_members(members)
     again = open_embeddings(file.save())
-    assert again.datasets == {"cub200 A1": "cub200", "cub200 A2": "cub200"} and list(again.domains) == list(
-        again.datasets
-    )
+    assert again.datasets == {"cub200 A1": "cub200", "cub200 A2": "cub200"}
+    assert list(again.domains) == list(again.datasets)
     for known, one in zip(again.of_method("robust"), made.by_method["robust"], strict=True):
         assert np.allclose(known.vector, one.vector, rtol=1e-6) and known.provenance == one.provenance
     assert again.find(members[0].task, probe, settings=SMALL[0]) is again.embeddings["robust", "cub200 A1"]
@@ -118,15 +103,7 @@ def make_comparison(found, neighbours=()):
 def test_verdicts_on_the_taxonomy(whole, pooled, parts, verdicts):
     found = {("graph", ALL): fake_agreement(whole), ("graph", WITHIN): fake_agreement(pooled)}
     found |= {("graph", f"d{n}"): fake_agreement(part) for n, part in enumerate(parts)}
-    row = {
-        "measure": "same dataset",
-        "space": "robust",
-        "value": 0.9,
-        "chance": 0.4,
-        "count": 8,
-        "low": 0.7,
-        "high": 1.0,
-    }
+    row = {"measure": "same dataset", "space": "robust", "value": 0.9, "chance": 0.4, "count": 8, "low": 0.7, "high": 1}
     claims = make_claims(make_comparison(found, [row]), [])
     assert [claim.verdict for claim in claims] == [*verdicts, HOLDS, HOLDS]
     assert claims[-2].measured == "90 %, chance 40 %, 8 tasks"

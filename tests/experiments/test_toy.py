@@ -89,12 +89,6 @@ def test_similarity_does_not_depend_on_which_class_is_positive():
     assert toy.region_similarity(np.stack([left, lower]))[0, 1] == pytest.approx(1 / 3)
 
 
-def test_nearest_counts_ties_alike_and_never_the_task_itself():
-    values = np.array([[100.0, 1.0, 2.0], [1.0, 100.0, 4.0], [2.0, 4.0, 100.0]])
-    distances = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]])
-    assert toy.mean_at_nearest(distances, values) == pytest.approx((1 + (1 + 4) / 2 + 4) / 3)
-
-
 def test_measures_by_hand():
     similarity = np.array([[1.0, 0.8, 0.2], [0.8, 1.0, 0.4], [0.2, 0.4, 1.0]])
     distances = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [2.0, 3.0, 0.0]])
@@ -106,7 +100,6 @@ def test_measures_by_hand():
     assert found["way"] == pytest.approx((1.8 - 1.4) / (2.0 - 1.4))
     assert found["apart_nearest"] == pytest.approx((2 + 2 + 6) / 3)
     assert (found["clusters_and_error"], found["clusters_and_norm"]) == pytest.approx((1, -1))
-    assert np.isnan(toy.correlate_ranks([2, 2, 2], [1, 2, 3]))
 
 
 def test_the_finding_points_out_small_gains_and_chance():
@@ -133,10 +126,9 @@ def test_the_command_writes_figure_and_tables(tmp_path):
 
 def test_one_seed_of_the_committed_table_comes_out_again():
     wanted = [row for row in read_csv(ROOT / "docs" / "measured" / "toy_neighbours.csv") if row["seed"] == 0]
-    similarity = [{key: row[key] for key in ("random", "best", "apart_random", "apart_best")} for row in wanted]
     regions = np.stack([cut.is_positive for cut in draw_partitions(count=64, side=16, seed=0)])
     clusters = [cut.clusters for cut in draw_partitions(count=64, side=16, seed=0)]
     blank, about = np.zeros((64, 64)), {"errors": range(64), "norms": range(64)}
     found = toy.measure_space(blank, blank, toy.region_similarity(regions), clusters=clusters, **about)
-    for row in similarity:
-        assert {key: float(f"{found[key]:.6g}") for key in row} == row
+    for row in wanted:
+        assert all(float(f"{found[key]:.6g}") == row[key] for key in ("random", "best", "apart_random", "apart_best"))

@@ -55,6 +55,7 @@ def make_metatask(seed=0, *, tasks=9, models=6, filters=40, seeds=3, missing=0.0
     vectors = np.exp(rng.normal(size=(rows, filters)))
     gaps = pairwise_from_logs(np.log(vectors), device="cpu")
     trivials = np.full((rows, filters), 1e-2)
+    simplicity = pairwise_from_logs(np.log(vectors), others=np.log(trivials[:1]), device="cpu")
     level = rng.uniform(0.2, 0.5, size=(tasks, 1)) + rng.normal(scale=0.05, size=models)
     errors = np.clip(level + rng.normal(scale=0.05, size=(tasks, models)), 0.05, 0.9)[:, :, None]
     errors = errors + rng.normal(scale=0.01, size=(tasks, models, seeds))
@@ -68,22 +69,17 @@ def make_metatask(seed=0, *, tasks=9, models=6, filters=40, seeds=3, missing=0.0
         dataset = f"set {column % datasets}" if source else None
         kind = "generic" if column == 0 and unknown else "network"
         params = int(rng.integers(1, 4))
-        described.append(
-            ModelInfo(f"model {column}", kind, None, source, source, params=params, source_dataset=dataset)
-        )
+        about = {"params": params, "source_dataset": dataset}
+        described.append(ModelInfo(f"model {column}", kind, None, source, source, **about))
     return build(
         errors,
         datasets=[f"set {row % datasets}" for row in range(tasks)],
         classes=rng.integers(2, 20, size=tasks),
         seen=seen,
         models=tuple(described),
-        source_tasks=[
-            TaskInfo(f"source {column}", fingerprint=f"source {column}") for column in range(unknown, models)
-        ],
+        source_tasks=[TaskInfo(f"source {n}", fingerprint=f"source {n}") for n in range(unknown, models)],
         distances={SYMMETRIC: gaps, DOMAIN: (domain + domain.T) * (1 - np.eye(rows)), TAXONOMIC: taxa},
-        trivial_distances={
-            SYMMETRIC: pairwise_from_logs(np.log(vectors), others=np.log(trivials[:1]), device="cpu")[:, 0]
-        },
+        trivial_distances={SYMMETRIC: simplicity[:, 0]},
         norms={SYMMETRIC: vectors.sum(1)},
         scores={name: rng.normal(size=(tasks, models, 1)) for name in SCORE_NAMES},
         vectors=vectors,

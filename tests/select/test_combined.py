@@ -160,15 +160,6 @@ def test_predictions_have_intervals_and_probabilities_of_candidates():
     assert prediction.average_best in np.flatnonzero(query.is_candidate)
 
 
-def test_probabilities_are_those_of_independent_models():
-    own = (np.zeros(3), np.full(3, 0.5), 0.1)
-    posterior = Posterior(np.array([0.0, 0.5, -9.0]), np.zeros((3, 2)), np.eye(2), 1.0, *own)
-    found = posterior.p_best(np.array([True, True, False]))
-    assert found[0] == pytest.approx(norm.cdf(0.5), abs=0.03) and found[2] == 0
-    assert found[0] == pytest.approx(posterior.p_better(0, 1), abs=0.03)
-    assert not posterior.p_best(np.zeros(3, dtype=bool)).any()
-
-
 def test_the_spread_between_few_datasets_has_students_tails():
     known = Posterior(np.zeros(1), np.array([[2.0]]), np.eye(1) * 0.25, 0.5, np.zeros(1), np.array([0.3]), 0.2)
     assert known.half_widths(3)[0] == pytest.approx(norm.ppf(0.95) * np.sqrt(1 + 0.5 + 0.3 + 0.2))
@@ -184,7 +175,7 @@ def test_a_similar_task_is_learned_from_and_a_far_one_gets_the_average_best_mode
     found = [fitted.predict(query) for fitted, query in near]
     chosen = np.mean([metatask.mean[row, one.order(everybody)[0]] for row, one in enumerate(found)])
     average = np.mean([metatask.mean[row, one.average_best] for row, one in enumerate(found)])
-    assert chosen < 0.9 * average
+    assert chosen < 0.9 * average and chosen < 1.15 * metatask.mean.min(1).mean()
     assert sum(not one.abstains for one in found) > 15
     fitted, query = near[0]
     far = fitted.predict(replace(query, distances={"symmetric": np.full(29, 1e3)}, dataset=None))
@@ -353,12 +344,6 @@ def test_intervals_cover_what_they_promise(case):
         found = evaluate(draw_world(seed, **case), ["combined"], tasks=asked, resamples=1)
         covered.append(found.outcomes["combined"].covered.mean())
     assert 0.82 < np.mean(covered) < 0.98
-
-
-def test_where_similar_tasks_matter_choices_beat_the_average_and_are_near_the_optimum():
-    found = evaluate(draw_world(0, reach=1.5), ["average_best", "combined"], resamples=1)
-    combined, average = (found.outcomes[name].errors.mean() for name in ("combined", "average_best"))
-    assert combined < 0.93 * average and combined < 1.15 * found.optimum.mean()
 
 
 def test_with_the_dataset_left_out_intervals_are_wider_and_still_cover():

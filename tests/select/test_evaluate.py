@@ -131,27 +131,23 @@ def test_strategies_that_cannot_be_fitted_are_left_out_with_their_reason():
     assert "watching" in evaluate(metatask, ["average_best", Broken()]).left_out
 
 
+ALIKE = make_metatask(datasets=1)
+
+
 @pytest.mark.parametrize(
-    ("options", "match"),
+    ("metatask", "options", "match"),
     [
-        ({"leave": "universe"}, "leave='universe'"),
-        ({"strategies": ["guess"]}, "no strategy called 'guess'"),
-        ({"tasks": ["task 99"]}, "'task 99' is none of the 9 tasks"),
+        (ALIKE, {"leave": "universe"}, "leave='universe'"),
+        (ALIKE, {"strategies": ["guess"]}, "no strategy called 'guess'"),
+        (ALIKE, {"tasks": ["task 99"]}, "'task 99' is none of the 9 tasks"),
+        (ALIKE, {"leave": "dataset"}, "no task to learn from"),
+        (ALIKE.only(range(9), [0]), {}, "no task has two candidates"),
+        (ALIKE.only([0]), {}, "'task 0' is the only task"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(options, match):
+def test_what_cannot_be_meant_is_refused(metatask, options, match):
     with pytest.raises(UsageError, match=match):
-        evaluate(make_metatask(), options.pop("strategies", ["average_best"]), **options)
-
-
-def test_one_dataset_or_one_model_leaves_nothing():
-    metatask = make_metatask(datasets=1)
-    with pytest.raises(UsageError, match="no task to learn from"):
-        evaluate(metatask, ["average_best"], leave="dataset")
-    with pytest.raises(UsageError, match="no task has two candidates"):
-        evaluate(metatask.only(range(9), [0]), ["average_best"])
-    with pytest.raises(UsageError, match="'task 0' is the only task"):
-        evaluate(metatask.only([0]), ["average_best"])
+        evaluate(metatask, **({"strategies": ["average_best"]} | options))
 
 
 def slow_optimum(measured, allowed):

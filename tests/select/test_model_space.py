@@ -73,7 +73,7 @@ def test_loss_and_gradient_are_those_of_the_slow_formula():
 
 
 @pytest.mark.parametrize("filters", [512, 10])
-def test_it_starts_as_the_asymmetric_distance(filters):
+def test_it_starts_as_the_asymmetric_distance_and_unknown_source_tasks_at_the_mean(filters):
     metatask = make_metatask()
     space = fit_model_space(metatask, epochs=0, filters=filters)
     wanted = fit_asymmetric(metatask)
@@ -81,9 +81,6 @@ def test_it_starts_as_the_asymmetric_distance(filters):
         query = metatask.query(row)
         np.testing.assert_allclose(space.predict(query).loss[1:], wanted(query).loss[1:], atol=1e-6)
 
-
-def test_models_of_unknown_source_task_start_at_the_mean():
-    metatask = make_metatask()
     start = fit_model_space(metatask, epochs=0).start
     np.testing.assert_allclose(start[0], np.log(metatask.vectors[:9]).mean(0))
     np.testing.assert_allclose(start[1], np.log(metatask.vectors[9]))

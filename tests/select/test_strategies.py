@@ -60,13 +60,6 @@ def test_effects_are_least_squares(shape, missing):
     np.testing.assert_allclose(found.rest, errors - tasks[:, None] - models, atol=1e-10)
 
 
-def test_missing_cells_favour_no_model():
-    errors = np.array([0.1, 0.2, 0.7, 0.8])[:, None] + np.array([0.0, 0.05, 0.1])
-    errors[:2, 0] = np.nan  # the best one is known on hard tasks only
-    assert fit_effects(errors).models.argmin() == 0
-    assert np.nanmean(errors, axis=0).argmin() != 0
-
-
 def test_effects_without_one_task_are_those_of_the_others():
     errors = np.random.default_rng(0).random((6, 4))
     effects = fit_effects(errors)

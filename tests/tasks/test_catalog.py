@@ -24,17 +24,9 @@ from tests.tasks.dresses import make_deepfashion
 from tests.tasks.published import write_imaterialist, write_inaturalist
 
 BIRDS = ("raven", "jay", "robin", "kiwi", "emu", "dodo")
-TREE = Taxonomy(
-    ("order", "family"),
-    {
-        "raven": ("Passeriformes", "Corvidae"),
-        "jay": ("Passeriformes", "Corvidae"),
-        "robin": ("Passeriformes", "Turdidae"),
-        "kiwi": ("Ratites", "Apterygidae"),
-        "emu": ("Ratites", "Casuariidae"),
-        "dodo": ("Columbiformes", "Columbidae"),
-    },
-)
+ORDERS = ("Passeriformes", "Passeriformes", "Passeriformes", "Ratites", "Ratites", "Columbiformes")
+FAMILIES = ("Corvidae", "Corvidae", "Turdidae", "Apterygidae", "Casuariidae", "Columbidae")
+TREE = Taxonomy(("order", "family"), dict(zip(BIRDS, zip(ORDERS, FAMILIES, strict=True), strict=True)))
 
 
 def paint_all(folder, count, mark=0):
@@ -106,11 +98,8 @@ def test_name_and_source_name_the_split_and_the_draw(tmp_path):
 def test_definitions_are_sorted_by_training_images_and_counted_by_split(tmp_path):
     birds = make_birds(tmp_path)
     numbers, codes = birds.tables["labels"].values, birds.splits.codes
-    assert [(one.name, one.kind, one.group) for one in birds.definitions] == [
-        ("Passeriformes", "order", ""),
-        ("Ratites", "order", ""),
-        ("Corvidae", "family", "Passeriformes"),
-    ]
+    names = ["order Passeriformes in ", "order Ratites in ", "family Corvidae in Passeriformes"]
+    assert [f"{one.kind} {one.name} in {one.group}" for one in birds.definitions] == names
     for one in birds.definitions:
         for code, split in enumerate(birds.splits.names):
             assert one.counts[split] == int(np.isin(numbers[codes == code], one.members).sum())
@@ -287,9 +276,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path):
     ("text", "message"),
     [
         ("[]", "no list of records under 'images'"),
-        ('{"images": [{"id": 1}, {"id"', "cannot be read as JSON"),
         ('{"images": [1]}', "no list of records"),
-        ('{"images": {"id": 1}}', "no list of records"),
         ('{"images": ' + "[" * 100_000, "recursion"),
         (b'{"images": [{"id": "\xff"}]}', "utf-8"),
     ],
@@ -311,7 +298,6 @@ def test_files_that_are_no_records_are_refused(tmp_path, text, message):
         (make_deepfashion, "deepfashion", "deepfashion"),
         (write_inaturalist, "inaturalist", "inaturalist2018"),
         (lambda folder: write_inaturalist(folder, 2021, mini=True), "inaturalist", "inaturalist2021 mini"),
-        (write_imaterialist, "imaterialist", "imaterialist2018"),
         # This one and iNaturalist 2021 have train.json and val.json.
         (lambda folder: write_imaterialist(folder, with_map=False, val="val"), "imaterialist", "imaterialist2018"),
         (lambda folder: write_inaturalist(folder, 2021), "inaturalist", "inaturalist2021"),

@@ -280,10 +280,8 @@ def test_several_labels_come_from_lists_of_classes_or_from_flags():
     numbers = make_dataset({name: hf.Value("int8") for name in BOOLS}, **BOOLS)
     assert from_huggingface(numbers, label_columns=["red", "round"]).fingerprint == lists.fingerprint
     with pytest.raises(DataError, match=r"'round', row 1: 2 is not 0 or 1"):
-        from_huggingface(
-            make_dataset({"red": hf.Value("int8"), "round": hf.Value("int8")}, red=[0, 1, 0, 1], round=[0, 2, 1, 1]),
-            label_columns=["red", "round"],
-        )
+        wrong = make_dataset({name: hf.Value("int8") for name in BOOLS}, red=[0, 1, 0, 1], round=[0, 2, 1, 1])
+        from_huggingface(wrong, label_columns=["red", "round"])
 
 
 @pytest.mark.parametrize(
@@ -351,8 +349,6 @@ def test_what_is_no_dataset_is_refused(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n")
     with pytest.raises(UsageError, match=r"neither a folder nor a \.parquet file"):
         from_huggingface(tmp_path / "x.csv")
-    with pytest.raises(DataError, match="only one class"):
-        from_huggingface(make_dataset(label=[0, 0, 0, 0]))
 
 
 def test_a_missing_package_is_named_with_its_install_line(monkeypatch):

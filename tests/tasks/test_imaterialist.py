@@ -86,10 +86,7 @@ def change(key, number, **fields):
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
-        (
-            lambda c: c["images"].append(dict(c["images"][1])),
-            r"record 5: the imageId 1 is that of record 1 too",
-        ),
+        (lambda c: c["images"].append(dict(c["images"][1])), r"record 5: the imageId 1 is that of record 1 too"),
         (lambda c: c["annotations"].pop(), r"images, record 4: the image id 7 has no entry in annotations"),
         (change("annotations", 1, imageId="01"), r"annotations, record 1: '01' as its 'imageId' is not an id"),
         (change("annotations", 0, labelId=["18"]), r"annotations, record 0: its labels \[18\] .* not in the table"),

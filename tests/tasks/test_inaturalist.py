@@ -28,9 +28,7 @@ def test_tasks_are_taxa_with_two_species_that_have_images(tmp_path, year, mini):
         ("Aves", "Chordata", (*BIRDS, "Apteryx owenii"), {"train": 12, "val": 6}),
         ("Agaricomycetes", "Basidiomycota", FUNGI, {"train": 3, "val": 2}),
     ]
-    assert show(catalog.of_kind("family")) == [
-        ("Corvidae", "Passeriformes", BIRDS[:2], {"train": 7, "val": 4}),
-    ]
+    assert show(catalog.of_kind("family")) == [("Corvidae", "Passeriformes", BIRDS[:2], {"train": 7, "val": 4})]
     assert catalog.taxonomy.lineage(BIRDS[0])[4:6] == ("Passeriformes", "Corvidae")
     assert len(catalog.taxonomy) == len(SPECIES)
     assert catalog.warnings == ("species without an order, in no task by order: 1, such as 'Spongilla sp'",)
@@ -108,17 +106,11 @@ def repeat(key, number):
         ("val2018.json", change("annotations", 4, category_id=True), r"record 4: True as its"),
         ("train2018.json", lambda c: c["images"][1].pop("id"), r"images, record 1: it has no 'id'"),
         ("train2018.json", lambda c: c["images"][1].pop("file_name"), r"images, record 1: None is not a path"),
-        (
-            "train2018.json",
-            change("images", 8, file_name="a/../../b"),
-            r"record 8: .*is not a path below",
-        ),
-        ("train2018.json", change("images", 8, file_name="/etc/passwd"), r"record 8: .*is not a path below"),
+        ("train2018.json", change("images", 8, file_name="a/../../b"), r"record 8: .*is not a path below"),
         ("train2018.json", change("images", 8, file_name="C:\\a.jpg"), r"record 8: .*is not a path below"),
         ("train2018.json", change("images", 8, file_name="a\0b"), r"record 8: .*is not a path below"),
         ("val2018.json", lambda c: c["categories"].pop(), r"the category id 12 has no entry in categories"),
         ("val2018.json", repeat("categories", 1), r"categories, record 8: the id 41 is that of record 1 too"),
-        ("val2018.json", lambda c: c.pop("annotations"), r"no list of records under 'annotations'"),
     ],
 )
 def test_broken_annotations_are_refused_by_record(tmp_path, file, damage, complaint):
@@ -138,15 +130,6 @@ def exchange(first, second):
         one["id"], other["id"] = second, first
 
     return change
-
-
-@pytest.mark.parametrize("file", ["train.json", "val.json"])
-def test_an_id_that_means_two_species_is_refused(tmp_path, file):
-    write_inaturalist(tmp_path, 2021)
-    edit(tmp_path / file, exchange(3, 40))
-    words = r"val\.json, categories: the id (3|40) has '.*' as its name, and in .*train\.json '"
-    with pytest.raises(DataError, match=words):
-        read_inaturalist(tmp_path)
 
 
 @pytest.mark.parametrize("field", ["name", "supercategory", "order"])
@@ -180,19 +163,15 @@ def test_names_are_compared_with_all_that_is_not_hidden(tmp_path):
     with pytest.raises(DataError, match=r"as its name, and in"):
         read_inaturalist(tmp_path / "b")
 
-
-def test_a_list_of_names_of_another_year_is_refused(tmp_path):
-    write_inaturalist(tmp_path)
-    edit(tmp_path / "categories.json", lambda content: content.pop())
+    edit(tmp_path / "a" / "categories.json", lambda content: content.pop())
     with pytest.raises(DataError, match=r"categories\.json: its categories are not those of .*train2018\.json"):
-        read_inaturalist(tmp_path)
+        read_inaturalist(tmp_path / "a")
 
 
 def test_species_of_one_name_are_told_apart(tmp_path):
     write_inaturalist(tmp_path)
-    edit(
-        tmp_path / "categories.json", lambda content: [c.update(name="Corvus corax") for c in content if c["id"] == 11]
-    )
+    ravens = {"name": "Corvus corax"}
+    edit(tmp_path / "categories.json", lambda content: [c.update(ravens) for c in content if c["id"] == 11])
     catalog = read_inaturalist(tmp_path)
     assert catalog.find("Corvidae").classes == ("Corvus corax (3)", "Corvus corax (11)")
     assert catalog.task("Corvidae", split="train").counts.tolist() == [4, 3]

@@ -19,16 +19,8 @@ ANIMALS = make_task(
     bad=(BadImage("x.png", "empty"),),
     warnings=("entries that are not images and were ignored: 1, such as 'notes'",),
 )
-TREE = Taxonomy(
-    ("class", "order"),
-    {
-        "raven": ("Aves", "Passeriformes"),
-        "robin": ("Aves", "Passeriformes"),
-        "cat": ("Mammalia", "Carnivora"),
-        "lynx": ("Mammalia", "Carnivora"),
-        "kiwi": ("Aves", ""),
-    },
-)
+LINEAGES = [("Aves", "Passeriformes")] * 2 + [("Mammalia", "Carnivora")] * 2 + [("Aves", "")]
+TREE = Taxonomy(("class", "order"), dict(zip(ANIMALS.classes, LINEAGES, strict=True)))
 MANY = make_task([1, 2, 3, 4], [[0, 1, 0], [1, 1, 0], [1, 0, 1], [0, 0, 1]], ["red", "round", "wet"])
 
 
@@ -55,7 +47,6 @@ def test_selected_classes_keep_their_images_names_order_and_source():
     [
         (["ravn", "cat"], r"no class 'ravn'.*'raven'"),
         ([0, 5], "no class 5 among its 5"),
-        ([0, -1], "no class -1"),
         (["raven", 0], "each once"),
         (["raven"], r"2 or more classes .*'raven'.*one_vs_rest"),
         ("raven", r"list of classes.*\['raven', ...\]"),

@@ -13,26 +13,19 @@ def tasks():
     return sample_tasks(images_per_task=60)
 
 
-def test_there_are_eight_with_different_names(tasks):
+def test_there_are_eight_balanced_and_spotless_ones(tasks):
     assert len({task.name for task in tasks}) == len(tasks) == 8
     assert len({task.fingerprint for task in tasks}) == 8
-
-
-def test_they_are_balanced_and_spotless(tasks):
     for task in tasks:
         assert len(task) == 60
         assert task.counts.max() - task.counts.min() <= 1, task.name
         assert len(set(task.digests)) == 60, task.name
         assert task.bad == () and task.warnings == ()
-
-
-def test_images_are_rgb_and_cannot_be_changed_from_outside(tasks):
-    for task in tasks:
         first = task.images.load(0)
         assert first.mode == "RGB" and first.size == (96, 96)
         before = first.tobytes()
         first.paste((1, 2, 3), (0, 0, 96, 96))
-        assert task.images.load(0).tobytes() == before
+        assert task.images.load(0).tobytes() == before  # cannot be changed from outside
 
 
 def test_the_same_seed_gives_the_same_tasks_and_another_gives_others(tasks):
@@ -62,24 +55,12 @@ def toys():
     return toy_tasks(count=24, side=SIDE)
 
 
-@pytest.mark.parametrize("side", [8, 13])
-def test_coordinates_are_recovered_to_the_last_bit(side):
-    images = toy_tasks(count=1, side=side)[0].images
-    for index in np.random.default_rng(0).integers(side * side, size=200).tolist():
-        row, column = divmod(index, side)
-        assert read_point(images.load(index), side=side) == (column / (side - 1), row / (side - 1), 1.0)
-
-
-def test_the_grid_covers_the_square_once(toys):
-    points = [read_point(toys[0].images.load(index), side=SIDE)[:2] for index in range(len(toys[0]))]
-    assert len(set(points)) == len(points) == SIDE * SIDE
-    assert np.min(points) == 0 and np.max(points) == 1
+def test_the_grid_covers_the_square_and_coordinates_are_recovered_to_the_last_bit(toys):
+    points = [read_point(toys[0].images.load(index), side=SIDE) for index in range(len(toys[0]))]
+    assert points == [(column / (SIDE - 1), row / (SIDE - 1), 1.0) for row in range(SIDE) for column in range(SIDE)]
     assert toys[0].images.load(0).size == (1, 1)
 
-
-def test_no_two_are_equal_not_even_as_complements(toys):
-    assert len({task.fingerprint for task in toys}) == len(toys)
-    assert len({task.name for task in toys}) == len(toys)
+    assert len({task.fingerprint for task in toys}) == len({task.name for task in toys}) == len(toys)
 
 
 def test_the_number_of_clusters_spans_its_range():

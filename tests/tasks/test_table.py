@@ -1,12 +1,11 @@
 """A table of paths and labels becomes a task."""
 
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from task2vec.errors import BadImagesError, DataError, MissingExtraError, UsageError
+from task2vec.errors import BadImagesError, DataError, UsageError
 from task2vec.tasks import read_table
 
 
@@ -39,8 +38,6 @@ def test_several_label_columns_make_attributes(tmp_path):
     assert task.classes == ("round", "red")
     assert task.targets.tolist() == [[1, 0], [0, 1], [1, 1], [0, 1]]
 
-
-def test_all_other_columns_are_labels_by_default(tmp_path):
     task = read_table(make_table(tmp_path, "red,path,round\n0,0.png,1\n1,1.png,0\n"))
     assert task.classes == ("red", "round")
     with pytest.raises(DataError, match=r"line 2, column 'note': 'x' is not 0 or 1.*label_columns= \(--label-column"):
@@ -59,16 +56,6 @@ def test_paths_are_relative_to_the_root_and_columns_have_any_name(tmp_path):
         read_table(table, root=tmp_path / "nowhere", path_column="file;x")
 
 
-def test_bad_rows_leave_the_other_labels_in_place(tmp_path):
-    text = "path,kind\nmissing.png,a\n0.png,b\n1.png,a\n2.png,b\n"
-    with pytest.raises(BadImagesError, match="1 of 4 images") as caught:
-        read_table(make_table(tmp_path, text))
-    assert [item.path for item in caught.value.bad] == ["missing.png"]
-    task = read_table(tmp_path / "table.csv", allow_bad=True)
-    named = [(task.images.name(index), task.classes[label]) for index, label in enumerate(task.targets)]
-    assert named == [("0.png", "b"), ("1.png", "a"), ("2.png", "b")]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -79,9 +66,7 @@ def test_bad_rows_leave_the_other_labels_in_place(tmp_path):
         ("path,kind\n0.png,a\n1.png,\n", "line 3, column 'kind': '' is missing"),
         ("path,kind\n0.png,a\n1.png,NaN\n", "line 3, column 'kind': 'NaN' is missing"),
         ('path,kind\n\n0.png,"a\n\nb"\n\n1.png,\n', "line 7, column 'kind'"),
-        ('path,kind\n0.png,a\n"1\n.png",\n', "line 3, column 'kind'"),
         ('path,kind\n0.png,"a\n', "cannot be read as CSV"),
-        ("path,kind\n0.png,a\n1.png,a\n", "only one class"),
         ("path,kind\n", "no images"),
         ("", "no column 'path'"),
     ],
@@ -122,10 +107,8 @@ def test_parquet_is_read_like_csv(tmp_path):
     assert many.targets.tolist() == [[1, 0, 0], [0, 1, 1], [1, 1, 0]]
 
 
-@pytest.mark.parametrize(
-    ("labels", "row"), [(["a", "b", None], 3), ([0.0, 1.5, 1.0], 1), ([float("nan"), 1.0, 2.0], 1)]
-)
-def test_missing_and_decimal_labels_of_parquet_are_refused(tmp_path, labels, row):
+@pytest.mark.parametrize(("labels", "row"), [(["a", "b", None], 3), ([float("nan"), 1.0, 2.0], 1)])
+def test_missing_labels_of_parquet_are_refused(tmp_path, labels, row):
     with pytest.raises(DataError, match=f"row {row}, column 'kind'"):
         read_table(write_parquet(tmp_path, path=["0.png", "1.png", "2.png"], kind=labels))
 
@@ -140,31 +123,22 @@ def test_a_table_that_holds_images_is_called_what_it_is(tmp_path, column):
     assert read_table(beside, label_columns="label").classes == ("a", "b")
 
 
-def test_a_column_of_decimal_numbers_is_called_a_regression(tmp_path):
+def test_decimal_numbers_are_called_a_regression_and_damage_is_named(tmp_path):
     table = write_parquet(tmp_path, path=["0.png", "1.png", "2.png"], age=[0.0, 1.5, 1.0])
     with pytest.raises(DataError, match=r"row 1, column 'age' holds decimal numbers.*regression is not supported"):
         read_table(table)
-    paths = ["0.png", "1.png", "2.png"]
+
+    def write(cells):
+        rows = "".join(f"{number}.png,{cell}\n" for number, cell in enumerate(cells))
+        return make_table(tmp_path, f"path,age\n{rows}")
+
     for cells in (["31", "40.5", "22"], ["1e-3", "2", "3"]):
-        rows = "".join(f"{path},{cell}\n" for path, cell in zip(paths, cells, strict=True))
-        (tmp_path / "ages.csv").write_text(f"path,age\n{rows}")
         with pytest.raises(DataError, match=r"column 'age' holds decimal numbers \(such as (40\.5|1e-3)\).*Bin it"):
-            read_table(tmp_path / "ages.csv")
+            read_table(write(cells))
     for cells in (["31", "40", "22"], ["1.5", "f/2", "f/2"], ["1.0", "2.0", "2.0"]):
-        rows = "".join(f"{path},{cell}\n" for path, cell in zip(paths, cells, strict=True))
-        (tmp_path / "kinds.csv").write_text(f"path,kind\n{rows}")
-        assert set(read_table(tmp_path / "kinds.csv").classes) == set(cells)
+        assert set(read_table(write(cells)).classes) == set(cells)
 
-
-def test_a_damaged_parquet_file_is_refused(tmp_path):
     table = write_parquet(tmp_path, path=["0.png", "1.png"], kind=["a", "b"])
     table.write_bytes(table.read_bytes()[:-20])
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         read_table(table)
-
-
-def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
-    (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[table\]'"):
-        read_table(tmp_path / "t.parquet")

@@ -24,7 +24,6 @@ def name_of(row: int) -> str:
         ([[0, 1], [1, 0], [np.nan, 1]], r"image 2 \(row 2\)"),
         ([0.0, 1.0], r"image 0 \(row 0\)"),
         ([True, False], r"image 0 \(row 0\)"),
-        (["a", "b"], r"image 0 \(row 0\)"),
         ([[[0, 1]]], "shape"),
         (np.zeros((3, 3), int), "shape"),
     ],

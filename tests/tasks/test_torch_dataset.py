@@ -1,15 +1,12 @@
 """Any map-style dataset becomes a task."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 import torchvision
 from PIL import Image
 
-from task2vec.errors import DataChangedError, DataError, NotFiniteError, UsageError
+from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.tasks import from_dataset
 
 
@@ -92,19 +89,15 @@ def test_rows_of_zeros_and_ones_are_several_labels(row):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 1, -1], r"item 2 \(row 2\) is -1"),
         ([0.0, 1.5, 1.0], r"item 1 \(row 1\) holds decimal numbers \(such as 1\.5\).*regression is not supported"),
         ([0.0, 1.0, 1.0], r"item 0 \(row 0\) holds decimal numbers \(such as 0\.0\).*class numbers as integers"),
         ([0, float("nan"), 1], r"item 1 \(row 1\) is nan: it is missing"),
         ([[0.1, 0.9], [1.0, 0.0]], r"item 0 \(row 0\) .*\[0\.1, 0\.9\].*regression"),
         ([[0.0, 1.0], [2.0, 0.0]], r"item 1 \(row 1\) .*\[2\.0, 0\.0\].*regression"),
         ([0, {"boxes": [1]}, 1], r"item 1: its label \(dict\) is neither.*target_types="),
-        ([[[0], [0, 1]], 1], r"item 0: its label \(list, list\)"),
         ([(0, Image.new("L", (2, 2)))] * 2, r"item 0: its label \(int, Image\)"),
         ([0, "cat", 1], r"item 1: its label \(str\)"),
         ([0, [0, 1], 1], "item 1: its label"),
-        ([[0, 1], [1, float("nan")]], r"item 1 \(row 1\)"),
-        ([0, None, 1], "item 1: its label"),
         ([3, 3], "only one class"),
         ([], "no images"),
     ],
@@ -129,14 +122,6 @@ def test_wrong_labels_are_refused_by_their_item(labels, message):
 def test_images_of_unknown_scale_or_shape_are_refused(image, message):
     with pytest.raises(DataError, match=message):
         from_dataset([(array(0), 0), (image, 1)])
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_pixels_that_are_not_finite_are_refused_by_their_item(value):
-    broken = tensor(1).float() / 255
-    broken[0, 0, 0] = value
-    with pytest.raises(NotFiniteError, match=r"item 1: .*NaN"):
-        from_dataset([(array(0), 0), (broken, 1)])
 
 
 def test_augmentation_is_refused():
@@ -167,11 +152,6 @@ def test_items_that_are_no_pairs_are_refused():
         from_dataset(iter([(array(0), 0)]))
 
 
-def test_the_room_does_not_import_torch():
-    code = "import sys, task2vec.tasks; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
-
-
 def save_pictures(root, **counts):
     """A folder of class folders, as torchvision's ImageFolder reads it."""
     for shade, (kind, count) in enumerate(counts.items()):
@@ -189,9 +169,6 @@ def test_an_image_folder_gives_names_and_labels_of_its_own(tmp_path):
     assert from_dataset(torch.utils.data.Subset(folder, [4, 0, 1])).classes == ("cats", "dogs")
     only = from_dataset(torchvision.datasets.ImageFolder(tmp_path, transform=torchvision.transforms.ToTensor()))
     assert only.fingerprint == task.fingerprint
-    noisy = torchvision.datasets.ImageFolder(tmp_path, transform=torchvision.transforms.ColorJitter(0.5))
-    with pytest.raises(DataError, match=r"item 0 .*augmentation"):
-        from_dataset(noisy)
 
 
 def test_synonyms_categories_and_numbers_of_classes_give_names():
