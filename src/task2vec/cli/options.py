@@ -18,8 +18,8 @@ EVIDENCE = "Measured errors to use. Default: the bundled ones and your library."
 GROUP = "Colors: CSV file with the columns task and group. Default: first tag, or folder of the file."
 
 # Arguments.
-Paths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Folders with one folder per class, or tables.")]
-AllPaths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Folders, tables, or published datasets.")]
+Paths = Annotated[list[Path], typer.Argument(metavar="PATH", help="Folders with one folder per class, or tables.")]
+AllPaths = Annotated[list[Path], typer.Argument(metavar="PATH", help="Folders, tables, or published datasets.")]
 Folder = Annotated[Path, typer.Argument(metavar="PATH", help="A folder with one folder per class, or a table.")]
 Query = Annotated[str, typer.Argument(metavar="NAME|FILE|PATH", help="A task of the library, a file, or a folder.")]
 
@@ -172,6 +172,10 @@ _CHOICE = re.compile(r"<([^<> ]+)>")
 
 class PlainCommand(TyperCommand):
     """A command whose help shows plain placeholders, and groups of options where there are many."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The arguments without the braces that Typer puts around them."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes arguments and options, group by group."""
