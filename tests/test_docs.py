@@ -85,8 +85,8 @@ def parse(words: list[str]) -> None:
     command = typer.main.get_command(app)
     context = command.make_context("task2vec", list(words))
     while hasattr(command, "commands"):
-        name, *rest = [*getattr(context, "_protected_args", ()), *context.args]
-        command = command.commands[name]
+        words = [*getattr(context, "_protected_args", ()), *context.args]
+        name, command, rest = command.resolve_command(context, words)
         context = command.make_context(name, rest, parent=context)
 
 
