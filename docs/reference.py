@@ -51,9 +51,7 @@ def _format_commands() -> str:
     for words in list_commands():
         shown = CliRunner().invoke(app, [*words, "--help"], prog_name="task2vec").stdout
         name, label = " ".join(("task2vec", *words)), "-".join(words) or "task2vec"
-        parts.append(
-            f'<section id="{label}"><h2>{name}</h2><pre>{escape(shown)}</pre></section>'
-        )
+        parts.append(f'<section id="{label}"><h2>{name}</h2><pre>{escape(shown)}</pre></section>')
     head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>task2vec: the command line</title>'
     about = '<h1>The command line</h1><p><a href="task2vec.html">The Python API</a></p>'
     return "\n".join([head, about, *parts, "</html>"])

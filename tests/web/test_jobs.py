@@ -182,7 +182,7 @@ def test_a_running_job_is_cancelled_and_the_next_one_runs(make_jobs, tmp_path):
     wait(first, "cancelled")
     wait(third, "running")
     assert second.state == "cancelled" and jobs.cancel(first.id).state == "cancelled"
-    (process,) = jobs._processes.values()
+    _, process = jobs._running
     jobs.close()
     assert process.wait(10) != 0 and third.state == "cancelled"
     with pytest.raises(RequestError):

@@ -13,7 +13,7 @@ from task2vec.errors import MissingExtraError, ResourceError, Task2VecError
 if TYPE_CHECKING:
     import uvicorn
 
-    from task2vec.web.security import SecureApp, ServeSettings
+    from task2vec.web.security import SecureApp
 
 USUAL_PORT, MORE_PORTS = 8765, 50
 CONNECTIONS = 512
@@ -70,17 +70,15 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def format_address(settings: "ServeSettings", port: int, *, code: str | None = None) -> str:
-    """The address to open in a browser; a code from `SecureApp.issue_code` admits it once.
+def format_address(host: str, port: int) -> str:
+    """The address to open in a browser.
 
     Example:
-        >>> from task2vec.web import ServeSettings
-        >>> format_address(ServeSettings(host="::1"), 8765)
+        >>> format_address("::1", 8765)
         'http://[::1]:8765/'
     """
-    host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(settings.host, settings.host)  # noqa: S104
-    host = f"[{host}]" if ":" in host else host
-    return f"http://{host}:{port}/" + (f"?code={code}" if code else "")
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+    return f"http://[{name}]:{port}/" if ":" in name else f"http://{name}:{port}/"
 
 
 def configure(app: "SecureApp") -> "uvicorn.Config":
