@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from task2vec.cli import inputs, options, output
 from task2vec.cli.embed import describe, format_facts
@@ -224,10 +224,10 @@ def diversity(
     probe: options.ProbeOptions,
     numbers: Annotated[options.SettingsOptions, "method max_samples l2 seed"],
     reading: Annotated[options.Reading, "allow_bad num_workers"],
-    other: Annotated[Path | None, typer.Argument(metavar="[OTHER]", help="Another one to compare with.")] = None,
+    other: Annotated[Path | None, Argument(metavar="[OTHER]", help="Another one to compare with.")] = None,
     batches: options.Batches = None,
     classes: options.Classes = 5,
-    shots: options.PerClass = 10,
+    shots: Annotated[int, Option("--shots", help="Images of each class in a batch, and in its repeat.")] = 10,
     kind: options.Distance = "symmetric",
     device: options.Device = None,
     as_json: options.AsJson = False,
@@ -314,7 +314,7 @@ def _print_diversity(report: dict[str, Any]) -> None:
 
 
 def draw_map(
-    files: Annotated[list[Path] | None, typer.Argument(help="Saved embeddings, or folders of them.")] = None,
+    files: Annotated[list[Path] | None, Argument(help="Saved embeddings, or folders of them.")] = None,
     out: options.Out = Path("task2vec-map"),
     kind: options.Distance = "symmetric",
     group: options.Group = None,

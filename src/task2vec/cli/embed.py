@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from typer import Option
 
 from task2vec.cli import inputs, options, output
 from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
@@ -30,8 +31,8 @@ def embed(
     reading: options.Reading,
     probe: options.ProbeOptions,
     numbers: options.SettingsOptions,
-    name: Annotated[str | None, typer.Option(help="Name of the task. Default: that of the folder.")] = None,
-    out: options.OutFolder = None,
+    name: Annotated[str | None, Option(help="Name of the task. Default: that of the folder.")] = None,
+    out: Annotated[Path | None, Option("--out", metavar="DIR", help="Also write files to this folder.")] = None,
     force: options.Force = False,
     as_json: options.AsJson = False,
     device: options.Device = None,

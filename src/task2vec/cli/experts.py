@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from task2vec.cli import inputs, options, output
 from task2vec.errors import ConflictError, DataError, NotInLibraryError, UsageError
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def train_expert(
-    paths: options.Paths,
+    paths: Annotated[list[Path], Argument(metavar="PATH", help="Folders with one folder per class, or tables.")],
     reading: Annotated[options.Reading, "split allow_bad path_column label_column root num_workers"],
     probe: options.ProbeOptions,
-    name: Annotated[str | None, typer.Option(help="Name of the expert of one PATH. Default: that of the task.")] = None,
-    recipe: options.Recipe = "fast",
+    name: Annotated[str | None, Option(help="Name of the expert of one PATH. Default: that of the task.")] = None,
+    recipe: Annotated[str, Option(help="fast, or achille2019: that of the paper, 12 times slower.")] = "fast",
     epochs: options.Epochs = None,
-    max_samples: options.PerEpoch = None,
+    max_samples: Annotated[int | None, Option("--max-samples", help="Images per epoch. Default: 10,000.")] = None,
     out: options.Out = Path("task2vec-experts"),
     force: options.Force = False,
     as_json: options.AsJson = False,
@@ -140,8 +141,8 @@ def _print_experts(report: dict[str, Any]) -> None:
 def error_matrix(
     paths: options.AllPaths,
     reading: options.Reading,
-    experts: options.Experts,
-    shots: options.AllShots = None,
+    experts: Annotated[list[str], Option("--expert", help="Expert, its file, or any model. Can be repeated.")],
+    shots: Annotated[list[str] | None, Option("--shots", metavar="half|N", help="As before. Can be repeated.")] = None,
     seeds: options.Seeds = 1,
     recipe: options.Classifier = "logistic",
     metric: options.Metric = "usual",

@@ -3,9 +3,10 @@
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Option
 
 from task2vec.cli import inputs, options, output
 from task2vec.errors import AmbiguousNameError, NotInLibraryError, UsageError
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 
 def recommend(
     query: options.Query,
-    models: options.Models = None,
-    measure_top: options.MeasureTop = 0,
+    models: Annotated[list[str] | None, Option("--model", help="Rank only these models or files; with commas.")] = None,
+    measure_top: Annotated[int, Option(metavar="K", help="Measure the top K models on your images.")] = 0,
     seeds: options.Seeds = 3,
     shots: options.Shots = None,
-    max_params: options.MaxParams = None,
-    max_time: options.MaxTime = None,
+    max_params: Annotated[str | None, Option(metavar="N", help="Only models with at most N parameters: 10M.")] = None,
+    max_time: Annotated[float | None, Option(metavar="S", help="Only models faster than S s for 1,000 images.")] = None,
     evidence: options.Evidence = None,
-    strategy: options.Strategy = None,
+    strategy: Annotated[str | None, Option(help="Prediction strategy; see task2vec evaluate.")] = None,
     probe: options.AnyProbe = None,
     k: options.K = 10,
     out: options.OutFile = None,
@@ -125,10 +126,10 @@ def _find_comparable(library: "Library", entry: Any, how: dict[str, Any]) -> "Em
 
 def evaluate(
     evidence: options.Evidence = None,
-    distances: options.Distances = None,
-    leave: options.Leave = "task",
-    strategies: options.Strategies = None,
-    family: options.Family = None,
+    distances: Annotated[Path | None, Option(metavar="CSV", help="With --evidence FILE.csv: distances.")] = None,
+    leave: Annotated[Literal["task", "dataset", "domain"], Option(help="What is left out in turn.")] = "task",
+    strategies: Annotated[list[str] | None, Option("--strategy", help="Only this one and average_best.")] = None,
+    family: Annotated[str | None, Option("--kind", help="Bundled tasks of one kind: taxa or labels.")] = None,
     shots: options.Shots = None,
     probe: options.AnyProbe = None,
     method: options.Method = None,
