@@ -15,7 +15,6 @@ from tests.web.serving import WICKED, fill
 SCRIPT = "<script>alert(2)<"
 DRAWN = "Number(document.getElementById('map').dataset.drawn) > 0"
 BUNDLED = 71
-IN_SIGHT = "document.getElementById('panel').getBoundingClientRect().top < innerHeight / 2"
 BLUE, INK = (0, 114, 178), (31, 45, 58)
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no browser: install Debian's package chromium")
@@ -300,23 +299,6 @@ def test_narrow_screens_scroll_one_way_only(reader):
         reader.wait_until(f"document.querySelectorAll('#view-{view} *').length > 3")
         assert reader.run("document.documentElement.scrollWidth") <= 360, view
         reader.picture(f"{view}_narrow")
-
-
-def test_narrow_screens_scroll_to_the_answer(reader):
-    note = "window.moves = []; Element.prototype.scrollIntoView = ((move) => function (how) { if (this.id === 'panel') moves.push(how.behavior); move.call(this, how); })(Element.prototype.scrollIntoView)"  # fmt: skip # noqa: E501
-    with reader.prepared(note):
-        open_first(reader, width=360, height=740)
-        point = reader.run("task2vec.state.points.find(({ origin }) => origin !== 'library')")
-        reader.click(*reader.run(f"task2vec.whereIs({point['id']!r})"))
-        wait_for_task(reader, point["name"])
-        reader.wait_until(IN_SIGHT)
-        assert reader.run("[moves, document.activeElement.id]") == [["smooth"], "map"]
-        reader.press("ArrowRight")  # the keys still go to the map: it comes back
-        reader.wait_until("document.getElementById('map').getBoundingClientRect().bottom > 200")
-        open_first(reader)
-        reader.click(*reader.run(f"task2vec.whereIs({point['id']!r})"))
-        wait_for_task(reader, point["name"])
-        assert reader.run("moves") == [], "a wide screen shows the panel anyway"
 
 
 def test_keys_alone_are_enough(reader):

@@ -29,7 +29,6 @@ def train_expert(
     max_samples: Annotated[int | None, Option("--max-samples", help="Images per epoch. Default: 10,000.")] = None,
     out: options.Out = Path("task2vec-experts"),
     force: options.Force = False,
-    as_json: options.AsJson = False,
     seed: options.Seed = None,
     device: options.Device = None,
     backend: options.Backend = "serial",
@@ -89,7 +88,7 @@ def train_expert(
         "folder": str(out),
         "seconds": round(time.perf_counter() - begin, 3),
     }
-    output.print_json(report) if as_json else _print_experts(report)
+    output.print_json(report) if output.wants_json() else _print_experts(report)
     if found.failed:
         output.say(f"{pluralize(len(found.failed), 'expert')} failed")
         raise typer.Exit(DataError.exit_code)
@@ -148,7 +147,6 @@ def error_matrix(
     metric: options.Metric = "usual",
     out: options.OutFile = None,
     force: options.Force = False,
-    as_json: options.AsJson = False,
     size: options.Size = None,
     download: options.Download = False,
     device: options.Device = None,
@@ -204,9 +202,7 @@ def error_matrix(
     report = _report_matrix(matrix, measured) | {"computed": computed, "failed": failed, "library": folder}
     report |= {"is_interrupted": is_interrupted, "seconds": round(time.perf_counter() - begin, 3)}
     report["written"] = None if out is None or matrix is None else str(matrix.to_csv(out))
-    if as_json:
-        output.print_json(report)
-    elif matrix is not None:
+    if not output.print_json(report) and matrix is not None:
         _print_matrix(matrix, report)
     sys.stdout.flush()
     if is_interrupted or failed:

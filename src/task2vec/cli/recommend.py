@@ -36,7 +36,6 @@ def recommend(
     library: options.LibraryFolder = None,
     no_library: options.NoLibrary = False,
     allow_bad: options.AllowBad = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Recommend a pretrained model for a task, with its predicted test error.
 
@@ -72,7 +71,7 @@ def recommend(
             "interrupted: the errors measured so far are used and saved. Run the same command again to continue."
         )
     written = None if out is None else advice.to_csv(out)
-    if as_json:
+    if output.wants_json():
         place = None if no_library else str(inputs.find_library_folder(library))
         more = {"library": place, "written": None if written is None else str(written)}
         output.print_json(advice.to_dict() | more | {"is_interrupted": advice.is_interrupted})
@@ -136,7 +135,6 @@ def evaluate(
     out: options.OutFile = None,
     force: options.Force = False,
     library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Compare model selection strategies, leave-one-task-out.
 
@@ -170,9 +168,7 @@ def evaluate(
         )
     if out is not None:
         found.to_csv(out)
-    if as_json:
-        output.print_json(found.to_dict())
-    else:
+    if not output.print_json(found.to_dict()):
         rows = found.format_rows()
         heads = list(rows[0]) if rows else []
         output.print_table(rows, text=heads[:1], drop=heads[:2:-1])

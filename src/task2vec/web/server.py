@@ -2,13 +2,11 @@
 
 import errno
 import socket
-import threading
 from asyncio import TimerHandle, Transport
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from task2vec.errors import MissingExtraError, ResourceError, Task2VecError
+from task2vec.errors import MissingExtraError, ResourceError
 
 if TYPE_CHECKING:
     import uvicorn
@@ -161,7 +159,6 @@ def run(app: "SecureApp", listening: socket.socket, *, when_ready: Callable[[], 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            threading.Thread(target=_warm_up, args=(app,), name="task2vec-warm", daemon=True).start()
             when_ready()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -170,14 +167,3 @@ def run(app: "SecureApp", listening: socket.socket, *, when_ready: Callable[[], 
 
     with threadpool_limits(1):  # requests run in parallel; threads of NumPy would only compete with them
         Server(configure(app)).run(sockets=[listening])
-
-
-def _warm_up(app: "SecureApp") -> None:
-    """Answers two requests in advance, so that the first visitor does not wait for what they read."""
-    from task2vec.web.routes import list_nearest, make_recommendation
-
-    with suppress(Task2VecError):
-        view = app.state.read_view()
-        first = view.members[view.find_space(None).id][0].id
-        list_nearest(app.state, view, first, 1)
-        make_recommendation(app.state, view, first, None)
