@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import task2vec
+from task2vec.cli.app import COMMANDS, LIBRARY_COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -29,6 +30,15 @@ def test_the_reference_has_every_public_name(site):
     assert all((site / "task2vec" / f"{room}.html").exists() for room in missing)
     distances = (site / "task2vec" / "distance.html").read_text(encoding="utf-8")
     assert all(f'id="{name}"' in distances for name in ("symmetric", "asymmetric", "pairwise", "with_error"))
+
+
+def test_the_reference_has_every_command_and_option(site):
+    page = (site / "cli.html").read_text(encoding="utf-8")
+    names = {*COMMANDS, *(f"library-{name}" for name in LIBRARY_COMMANDS)}
+    assert set(re.findall(r'<section id="([^"]+)"', page)) == names | {"task2vec"}
+    embed = page.split('id="embed"')[1].split("</section>")[0]
+    assert "task2vec embed [OPTIONS] PATH..." in embed and "--max-samples N" in embed and "&lt;" not in embed
+    assert '<a href="cli.html">' in (site / "task2vec.html").read_text(encoding="utf-8")
 
 
 def test_it_needs_no_network(site):

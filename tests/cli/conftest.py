@@ -1,6 +1,7 @@
 """Runs commands in this process; a small folder of images, and a tiny probe that keeps tests quick."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import task2vec
+from task2vec import Library
 from task2vec.cli.app import app
+from tests.cli.material import make
 from tests.tiny_probe import make_tiny
 
 
@@ -57,3 +60,13 @@ def paint(folder, levels, *, seed=0, count=6):
 def photos(tmp_path_factory):
     """Two classes of eight noisy images, one dark and one bright."""
     return paint(tmp_path_factory.mktemp("data") / "photos", {"dark": 60, "bright": 190}, count=8)
+
+
+@pytest.fixture
+def library(own_library):
+    """A library of six tasks of two kinds; four of them have halves."""
+    with Library.open(own_library) as opened:
+        for number in range(6):
+            one = make(f"task {number}", number, kind=number % 2, has_halves=number < 4)
+            opened.add(one, tags=["even"] if number % 2 == 0 else [])
+    return Path(own_library)

@@ -110,7 +110,7 @@ def test_demo_writes_embeddings_and_a_figure(read, small, tmp_path, own_library)
     assert not os.path.exists(own_library)
 
 
-def test_demo_prints_its_table_before_the_rest_even_without_matplotlib(call, small, tmp_path, monkeypatch):
+def test_demo_prints_its_table_before_the_rest_even_without_matplotlib(call, small, tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
     def fail(*args, **how):

@@ -1,7 +1,6 @@
 """`task2vec library`: list, show, edit, verify, share."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -11,15 +10,6 @@ from tests.cli.material import make
 from tests.command import START, run_command
 
 PROTOCOL = "linear-2, train half, logistic, usual"
-
-
-@pytest.fixture
-def library(own_library):
-    """Six tasks of two kinds."""
-    with Library.open(own_library) as opened:
-        for number in range(6):
-            opened.add(make(f"task {number}", number, kind=number % 2), tags=["even"] if number % 2 == 0 else [])
-    return Path(own_library)
 
 
 @pytest.fixture

@@ -71,7 +71,8 @@ def test_unreadable_images_of_an_error_are_named_and_not_all_of_them():
     assert shown.count("unreadable: ") == 10 and "0\\x1b.png: torn" in shown and "and 2 more; --json" in shown
 
 
-def test_facts_and_json_are_printed_literally(capsys):
+def test_facts_and_json_are_printed_literally(capsys, monkeypatch):
+    monkeypatch.setattr(output, "wants_json", lambda: True)
     output.print_facts([("task", "[red]x[/red] :smile: [link=file:///etc]y[/link]\x1b")])
     assert "[red]x[/red] :smile: [link=file:///etc]y[/link]\\x1b" in capsys.readouterr().out
     document = {"norm": np.float64(0.5), "rows": np.eye(2), "path": Path("a"), "name": "\udc80\x1b"}

@@ -84,14 +84,6 @@ def test_s8_a_letter_now_and_then_wins_no_time(place):
     pytest.fail("a thousand letters were waited for")
 
 
-def test_s8_a_second_head_must_end_too(place):
-    with connect(place) as line:
-        for _ in range(3):
-            _ask(line, b"at-once")
-        line.sendall(ASKED[:9])
-        assert line.recv(100) == b""
-
-
 def test_s8_an_answer_that_nobody_reads_is_given_up(place):
     with connect(place) as line:
         line.sendall(ASKED % b"much")

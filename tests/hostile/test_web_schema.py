@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from task2vec.web import schemas
-from tests.web.serving import API, GOOD, OWN, ask, fill, serving
+from tests.web.serving import GOOD, OWN, ask, fill, serving
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis makes up the requests")
 OPERATIONS = 15
@@ -108,7 +108,3 @@ def test_no_made_up_request_makes_the_server_fail(client):
 def test_no_made_up_request_of_2000_makes_the_server_fail(client):
     counts = attack(client, 2600)
     assert sum(counts.values()) >= 2000 and min(counts[200], counts[404], counts[422]) > 100
-
-
-def test_the_description_is_the_one_that_is_served(client):
-    assert client.get(f"{API}/openapi.json").json() == client.secure.api.openapi()

@@ -35,21 +35,17 @@ def test_r1_the_next_port_is_taken_and_it_is_said(taken, monkeypatch):
     monkeypatch.setattr(server, "USUAL_PORT", taken)
     listening, is_another = server.take_port("127.0.0.1", None)
     with listening:
-        assert listening.getsockname()[1] != taken and is_another
-    monkeypatch.setattr(server, "MORE_PORTS", 1)
-    listening, is_another = server.take_port("127.0.0.1", None)  # none is free: the machine chooses
-    with listening:
-        assert listening.getsockname()[1] not in (0, taken) and is_another
-
-
-def test_r1_a_free_usual_port_is_not_another_one(monkeypatch):
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        free = other.getsockname()[1]
+        free = listening.getsockname()[1]
+        assert free != taken and is_another
     monkeypatch.setattr(server, "USUAL_PORT", free)
     listening, is_another = server.take_port("127.0.0.1", None)
     with listening:
         assert listening.getsockname()[1] == free and not is_another
+    monkeypatch.setattr(server, "USUAL_PORT", taken)
+    monkeypatch.setattr(server, "MORE_PORTS", 1)
+    listening, is_another = server.take_port("127.0.0.1", None)  # none is free: the machine chooses
+    with listening:
+        assert listening.getsockname()[1] not in (0, taken) and is_another
 
 
 def test_r1_an_asked_port_in_use_ends_with_5(taken, tmp_path):

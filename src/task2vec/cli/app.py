@@ -14,7 +14,7 @@ from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperGroup
 
-from task2vec.cli.options import PlainCommand
+from task2vec.cli.options import AsJson, PlainCommand
 from task2vec.cli.output import guard, is_debugging
 
 # Help is never wider than the terminal; left to itself it would not go below 50 columns.
@@ -96,7 +96,7 @@ def _load_command(name: str, module: str, function: str, short: str) -> Any:
 
 
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with every option of its groups (dataclasses of `task2vec.cli.options`) as a parameter of its own.
+    """The command with every option of its groups (dataclasses of `options`) as a parameter of its own, and `--json`.
 
     A parameter `Annotated[Reading, "split allow_bad"]` has only these options of the group.
     """
@@ -115,6 +115,9 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
             Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=hints[name])
             for name in names
         ]
+
+    if command.__name__ != "serve":
+        parameters.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=AsJson))
 
     @wraps(command)
     def run(**given: Any) -> None:

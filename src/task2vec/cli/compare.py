@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from task2vec.cli import inputs, options, output
 from task2vec.cli.embed import describe, format_facts
@@ -30,7 +30,7 @@ NO_GROUP = "(no group)"
 # --- show ------------------------------------------------------------------------------------------------------------
 
 
-def show(what: options.Query, library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
+def show(what: options.Query, library: options.LibraryFolder = None) -> None:
     """Show an embedding: its task, probe, error and norm, and which layers of the probe contribute to it.
 
     Names are looked up in the library first. For a file of the same name, write a path: ./NAME
@@ -39,8 +39,7 @@ def show(what: options.Query, library: options.LibraryFolder = None, as_json: op
         raise UsageError(f"'{what}' is a folder, not an embedding. Embed it first: task2vec embed {what}")
     embedding = inputs.load_query(what, library).embedding
     facts = {**describe(embedding), "stages": summarize_stages(embedding)}
-    if as_json:
-        output.print_json(facts)
+    if output.print_json(facts):
         return
     output.print_facts(format_facts(facts))
     largest = max(stage["share"] for stage in facts["stages"]) or 1.0
@@ -96,7 +95,6 @@ def nearest(
     k: options.K = 10,
     library: options.LibraryFolder = None,
     allow_bad: options.AllowBad = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Find the tasks of the library most similar to one, by the symmetric distance.
 
@@ -106,7 +104,7 @@ def nearest(
     if k < 1:
         raise UsageError(f"-k {k}: at least one task must be asked for. Use -k 1 or more.")
     report = find_neighbours(inputs.load_query(query, library, allow_bad=allow_bad), library, k=k)
-    output.print_json(report) if as_json else _print_neighbours(report)
+    output.print_json(report) if output.wants_json() else _print_neighbours(report)
 
 
 def find_neighbours(query: inputs.Query, library: Path | None, *, k: int) -> dict[str, Any]:
@@ -178,7 +176,6 @@ def distance(
     kind: options.Distance = "symmetric",
     library: options.LibraryFolder = None,
     allow_bad: options.AllowBad = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Compute the distance between two tasks, with its noise floor and the value corrected for noise.
 
@@ -199,8 +196,7 @@ def distance(
         noisy = with_error(a, b)
         stderr = None if math.isnan(noisy.stderr) else noisy.stderr
         report["noise"] = {"floor": noisy.floor, "stderr": stderr, "corrected": noisy.corrected, "basis": noisy.basis}
-    if as_json:
-        output.print_json(report)
+    if output.print_json(report):
         return
     rows = [
         (name, f"{query.embedding.task}, {query.description}")
@@ -224,13 +220,12 @@ def diversity(
     probe: options.ProbeOptions,
     numbers: Annotated[options.SettingsOptions, "method max_samples l2 seed"],
     reading: Annotated[options.Reading, "allow_bad num_workers"],
-    other: Annotated[Path | None, typer.Argument(metavar="[OTHER]", help="Another one to compare with.")] = None,
+    other: Annotated[Path | None, Argument(metavar="[OTHER]", help="Another one to compare with.")] = None,
     batches: options.Batches = None,
     classes: options.Classes = 5,
-    shots: options.PerClass = 10,
+    shots: Annotated[int, Option("--shots", help="Images of each class in a batch, and in its repeat.")] = 10,
     kind: options.Distance = "symmetric",
     device: options.Device = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Measure how diverse a dataset is, and how far it is from another one.
 
@@ -278,7 +273,7 @@ def diversity(
         "batch": {"classes": len(sides[0][0][0].provenance["classes"]), "images_of_each": shots},
         "seconds": round(time.perf_counter() - begin, 1),
     }
-    output.print_json(report) if as_json else _print_diversity(report)
+    output.print_json(report) if output.wants_json() else _print_diversity(report)
 
 
 def _print_diversity(report: dict[str, Any]) -> None:
@@ -314,7 +309,7 @@ def _print_diversity(report: dict[str, Any]) -> None:
 
 
 def draw_map(
-    files: Annotated[list[Path] | None, typer.Argument(help="Saved embeddings, or folders of them.")] = None,
+    files: Annotated[list[Path] | None, Argument(help="Saved embeddings, or folders of them.")] = None,
     out: options.Out = Path("task2vec-map"),
     kind: options.Distance = "symmetric",
     group: options.Group = None,
@@ -322,7 +317,6 @@ def draw_map(
     tag: options.Tag = None,
     probe: options.AnyProbe = None,
     library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Draw a map of embedded tasks, from the library or from files.
 
@@ -356,8 +350,7 @@ def draw_map(
     make_folder(out)
     report = _draw([one for _, one in items], distances, out=out, groups=groups, placed=len(placed), kind=kind)
     report |= {"left_out": [str(one) for one in left_out], "seconds": round(time.perf_counter() - begin, 1)}
-    if as_json:
-        output.print_json(report)
+    if output.print_json(report):
         return
     output.print_text(f"{report['tasks']} tasks by {kind} distance ({report['layout']})")
     for task in report["placed"]:

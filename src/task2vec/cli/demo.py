@@ -20,7 +20,7 @@ SIZE, IMAGES, SAMPLES = 64, 60, 20
 RECOMMENDED = "photos"
 
 
-def demo(out: options.Out = Path("task2vec-demo"), as_json: options.AsJson = False) -> None:
+def demo(out: options.Out = Path("task2vec-demo")) -> None:
     """Embed eight small tasks offline and compare them.
 
     Prints how hard each task is and which one is nearest, draws their distances, writes the embeddings, and recommends
@@ -48,14 +48,14 @@ def demo(out: options.Out = Path("task2vec-demo"), as_json: options.AsJson = Fal
             step(1)
     distances = np.array(task2vec.distance.pairwise(embeddings).values)
     rows = _tabulate(embeddings, distances)
-    if not as_json:
+    if not output.wants_json():
         _print_table(rows, time.perf_counter() - begin)
     for embedding in embeddings:
         embedding.save(out / f"{embedding.task.replace(' ', '-')}.t2v.safetensors")
     picture = _draw(distances, tasks, out)
-    advice = _recommend(next(task for task in tasks if task.name == RECOMMENDED), as_json=as_json)
+    advice = _recommend(next(task for task in tasks if task.name == RECOMMENDED))
     seconds = round(time.perf_counter() - begin, 1)
-    if as_json:
+    if output.wants_json():
         document = {"tasks": rows, "names": [task.name for task in tasks], "distances": distances, "picture": picture}
         document |= {"folder": str(out), "recommendation": advice.to_dict(), "probe": probe.name, "seconds": seconds}
         output.print_json(document)
@@ -107,7 +107,7 @@ def _draw(distances: Any, tasks: "Sequence[Task]", out: Path) -> str | None:
         return None
 
 
-def _recommend(task: "Task", *, as_json: bool) -> Any:
+def _recommend(task: "Task") -> Any:
     """The recommended model for a task; it is embedded like the tasks that errors are known for."""
     import task2vec
     from task2vec.select import choose_space, image_size
@@ -115,7 +115,7 @@ def _recommend(task: "Task", *, as_json: bool) -> Any:
     output.say(f"choosing a model for '{task.name}' ...")
     probe = task2vec.load_probe(size=image_size(choose_space()))
     advice = task2vec.recommend(task2vec.embed(task, probe, settings=task2vec.EmbedSettings(max_samples=SAMPLES)))
-    if not as_json:
+    if not output.wants_json():
         first = next(row for row in advice.rows if row.model == advice.choice)
         output.print_text(f"Which of {len(advice)} pretrained models suits '{advice.task}'? {advice.verdict}")
         print(f"\n    {printable(first.load)}\n")

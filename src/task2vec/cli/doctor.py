@@ -37,13 +37,12 @@ Any timm or torchvision classifier can be a probe:
   task2vec embed FOLDER --probe resnet34 --weights resnet34.safetensors"""
 
 
-def probes(as_json: options.AsJson = False) -> None:
+def probes() -> None:
     """List the probes that are available offline."""
     import task2vec
 
     rows = task2vec.list_probes()
-    if as_json:
-        output.print_json({"probes": rows})
+    if output.print_json({"probes": rows}):
         return
     states = {True: "available offline", False: "not installed"}
     output.print_facts((row["name"], f"{states[row['is_local']]}: {row['source']}") for row in rows)
@@ -69,7 +68,7 @@ class Finding:
     exit_code: int = ResourceError.exit_code
 
 
-def doctor(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
+def doctor(library: options.LibraryFolder = None) -> None:
     """Check versions, devices, folders, the library and the default probe, and print how to fix problems.
 
     The exit code is 0 without problems, 4 for a damaged library, and 5 otherwise. Nothing is changed, and the network
@@ -87,7 +86,7 @@ def doctor(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
     found = {part: list(_catch(part, findings)) for part, findings in parts.items()}
     findings = [finding for part in found.values() for finding in part]
     problems = [finding for finding in findings if finding.problem]
-    if as_json:
+    if output.wants_json():
         rows = {part: [asdict(finding) for finding in findings] for part, findings in found.items()}
         output.print_json({"is_well": not problems, "problems": len(problems), **rows})
     else:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from typer import Option
 
 from task2vec.cli import inputs, options, output
 from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
@@ -30,10 +31,9 @@ def embed(
     reading: options.Reading,
     probe: options.ProbeOptions,
     numbers: options.SettingsOptions,
-    name: Annotated[str | None, typer.Option(help="Name of the task. Default: that of the folder.")] = None,
-    out: options.OutFolder = None,
+    name: Annotated[str | None, Option(help="Name of the task. Default: that of the folder.")] = None,
+    out: Annotated[Path | None, Option("--out", metavar="DIR", help="Also write files to this folder.")] = None,
     force: options.Force = False,
-    as_json: options.AsJson = False,
     device: options.Device = None,
     batch_size: options.BatchSize = None,
     backend: options.Backend = "serial",
@@ -79,14 +79,14 @@ def embed(
         else:
             task2vec.embed_many([], loaded, settings=settings, **how)  # refuses what cannot work before reading
             found = inputs.read_paths(sorts, reading)
-        run = EmbedRun(found, session, loaded, settings, is_quiet=as_json or is_one)
+        run = EmbedRun(found, session, loaded, settings, is_quiet=output.wants_json() or is_one)
         run.embed(inputs.embed_tasks(found.tasks, loaded, session, settings=settings, is_one=is_one, **how))
     seconds = {"seconds": round(time.perf_counter() - begin, 3)}
     if not is_one:
-        run.print_report(seconds, as_json=as_json)
+        run.print_report(seconds)
     elif not run.rows:
         pass  # interrupted
-    elif as_json:
+    elif output.wants_json():
         output.print_json(run.rows[0] | seconds)
     else:
         _print_one(run.rows[0] | seconds)
@@ -164,16 +164,14 @@ class EmbedRun:
             "written": None if written is None else str(written),
         }
 
-    def print_report(self, more: dict[str, Any], *, as_json: bool) -> None:
+    def print_report(self, more: dict[str, Any]) -> None:
         """How many tasks are done, the warnings, and the failures."""
         found, failed, session = sum(row["is_found"] for row in self.rows), self.found.failed, self.session
         report = {"embedded": len(self.rows) - found, "found": found, "failed": failed, "tasks": self.rows, **more}
         report |= {"is_interrupted": self.is_interrupted, "places": session.places}
         report |= {"library": None if session.library is None else str(session.library.folder)}
         report |= {"folder": None if session.folder is None else str(session.folder)}
-        if as_json:
-            output.print_json(report)
-        elif not self.is_interrupted:
+        if not output.print_json(report) and not self.is_interrupted:
             counts = f"{report['embedded']} embedded, {found} found, {len(failed)} failed"
             print(f"{counts}; in {printable(' and '.join(session.places))} ({more['seconds']:.1f} s)")
             output.say_all("warning", (f"{row['task']}: {text}" for row in self.rows for text in row["warnings"]))
@@ -270,7 +268,6 @@ def format_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
 def tasks(
     dataset: options.Folder,
     reading: Annotated[options.Reading, "kind split layout labels path_column label_column root allow_bad"],
-    as_json: options.AsJson = False,
 ) -> None:
     """List the tasks of a dataset.
 
@@ -299,7 +296,7 @@ def tasks(
             "bad": [],
             "tasks": [_describe_task(one, reading.split) for one in chosen],
         }
-    output.print_json(report) if as_json else _print_tasks(report, dataset)
+    output.print_json(report) if output.wants_json() else _print_tasks(report, dataset)
 
 
 def _describe_task(one: Any, split: str | None) -> dict[str, Any]:

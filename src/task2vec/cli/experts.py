@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from task2vec.cli import inputs, options, output
 from task2vec.errors import ConflictError, DataError, NotInLibraryError, UsageError
@@ -19,16 +20,15 @@ if TYPE_CHECKING:
 
 
 def train_expert(
-    paths: options.Paths,
+    paths: Annotated[list[Path], Argument(metavar="PATH", help="Folders with one folder per class, or tables.")],
     reading: Annotated[options.Reading, "split allow_bad path_column label_column root num_workers"],
     probe: options.ProbeOptions,
-    name: Annotated[str | None, typer.Option(help="Name of the expert of one PATH. Default: that of the task.")] = None,
-    recipe: options.Recipe = "fast",
+    name: Annotated[str | None, Option(help="Name of the expert of one PATH. Default: that of the task.")] = None,
+    recipe: Annotated[str, Option(help="fast, or achille2019: that of the paper, 12 times slower.")] = "fast",
     epochs: options.Epochs = None,
-    max_samples: options.PerEpoch = None,
+    max_samples: Annotated[int | None, Option("--max-samples", help="Images per epoch. Default: 10,000.")] = None,
     out: options.Out = Path("task2vec-experts"),
     force: options.Force = False,
-    as_json: options.AsJson = False,
     seed: options.Seed = None,
     device: options.Device = None,
     backend: options.Backend = "serial",
@@ -88,7 +88,7 @@ def train_expert(
         "folder": str(out),
         "seconds": round(time.perf_counter() - begin, 3),
     }
-    output.print_json(report) if as_json else _print_experts(report)
+    output.print_json(report) if output.wants_json() else _print_experts(report)
     if found.failed:
         output.say(f"{pluralize(len(found.failed), 'expert')} failed")
         raise typer.Exit(DataError.exit_code)
@@ -140,14 +140,13 @@ def _print_experts(report: dict[str, Any]) -> None:
 def error_matrix(
     paths: options.AllPaths,
     reading: options.Reading,
-    experts: options.Experts,
-    shots: options.AllShots = None,
+    experts: Annotated[list[str], Option("--expert", help="Expert, its file, or any model. Can be repeated.")],
+    shots: Annotated[list[str] | None, Option("--shots", metavar="half|N", help="As before. Can be repeated.")] = None,
     seeds: options.Seeds = 1,
     recipe: options.Classifier = "logistic",
     metric: options.Metric = "usual",
     out: options.OutFile = None,
     force: options.Force = False,
-    as_json: options.AsJson = False,
     size: options.Size = None,
     download: options.Download = False,
     device: options.Device = None,
@@ -203,9 +202,7 @@ def error_matrix(
     report = _report_matrix(matrix, measured) | {"computed": computed, "failed": failed, "library": folder}
     report |= {"is_interrupted": is_interrupted, "seconds": round(time.perf_counter() - begin, 3)}
     report["written"] = None if out is None or matrix is None else str(matrix.to_csv(out))
-    if as_json:
-        output.print_json(report)
-    elif matrix is not None:
+    if not output.print_json(report) and matrix is not None:
         _print_matrix(matrix, report)
     sys.stdout.flush()
     if is_interrupted or failed:

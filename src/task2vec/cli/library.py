@@ -36,12 +36,7 @@ TRAIN = "Train one: task2vec train-expert FOLDER; or measure a model: task2vec e
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a task, or the first digits of its id.")]
 
 
-def ls(
-    tag: options.Tag = None,
-    probe: options.AnyProbe = None,
-    library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
+def ls(tag: options.Tag = None, probe: options.AnyProbe = None, library: options.LibraryFolder = None) -> None:
     """List the tasks of the library.
 
     The numbers of a task with several embeddings are those of the newest one.
@@ -51,7 +46,7 @@ def ls(
     if opened is not None:
         with opened:
             tasks, is_empty = opened.tasks(tag=tag, probe=probe), not len(opened)
-    if as_json:
+    if output.wants_json():
         rows = [describe_task(task) for task in tasks]
         output.print_json({"library": str(inputs.find_library_folder(library)), "count": len(tasks), "tasks": rows})
     elif tasks:
@@ -89,13 +84,12 @@ def _print_tasks(tasks: "Sequence[TaskEntry]", *, probe: str | None) -> None:
         output.print_text(f"{pluralize(several, 'task')} with several embeddings: task2vec library show NAME")
 
 
-def show_task(name: Name, library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
+def show_task(name: Name, library: options.LibraryFolder = None) -> None:
     """Show a task: classes, tags, embeddings, errors."""
     with inputs.open_existing(library) as opened:
         task = opened.task(name)
         measured = [asdict(error) for error in opened.errors() if error.task == task.fingerprint]
-    if as_json:
-        output.print_json(describe_task(task) | {"errors": measured})
+    if output.print_json(describe_task(task) | {"errors": measured}):
         return
     pairs = list(zip(task.classes, task.counts, strict=True))
     classes = ", ".join(f"{name} ({count})" for name, count in pairs[:MOST_CLASSES])
@@ -123,7 +117,7 @@ def show_task(name: Name, library: options.LibraryFolder = None, as_json: option
         output.print_text("no embedding yet: task2vec embed FOLDER")
 
 
-def stats(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
+def stats(library: options.LibraryFolder = None) -> None:
     """Count the entries of the library, and show which embeddings can be compared."""
     opened = inputs.open_if_any(library)
     counts: dict[str, Any] = dict.fromkeys(("tasks", "embeddings", "experts", "errors", "runs", "bytes"), 0)
@@ -132,7 +126,7 @@ def stats(library: options.LibraryFolder = None, as_json: options.AsJson = False
         with opened:
             counts, is_read_only = opened.stats(), opened.is_read_only
     folder = str(inputs.find_library_folder(library))
-    if as_json:
+    if output.wants_json():
         output.print_json({"library": folder, "is_read_only": is_read_only, **counts})
     elif not counts["tasks"] and not counts["experts"]:
         print(inputs.format_empty(library))
@@ -168,7 +162,6 @@ def add(
     tags: options.Tags = None,
     force: options.Force = False,
     library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Add saved embeddings to the library.
 
@@ -201,7 +194,7 @@ def add(
             rows.append(row | {"key": added.key, "is_new": added.is_new})
             step(1)
         folder = str(opened.folder)
-    if as_json:
+    if output.wants_json():
         failures = [{"file": str(place), "reason": str(error)} for place, error in failed]
         output.print_json(
             {"library": folder, "added": rows, "failed": failures, "error": str(stopped) if stopped else None}
@@ -228,24 +221,23 @@ def rm(
     tags: Annotated[list[str] | None, typer.Option("--tag", help="Remove only this tag of the task.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Also remove the errors measured for it.")] = False,
     library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Remove a task with its embeddings, one embedding, an expert, or tags of a task."""
     with inputs.open_existing(library) as opened:
         if tags:
-            _print_tags(opened.tag(name, *tags, remove=True), as_json=as_json)
+            _print_tags(opened.tag(name, *tags, remove=True))
             return
         if is_expert:
             count = sum(error.expert == name for error in opened.errors())
             opened.remove_expert(name, with_errors=force)
             gone = f"removed: expert {printable(name)}, {pluralize(count, 'error')}"
-            output.print_json({"expert": name, "errors": count}) if as_json else print(gone)
+            output.print_json({"expert": name, "errors": count}) if output.wants_json() else print(gone)
             return
         task = None
         with suppress(NotInLibraryError):  # then it is the key of an embedding
             task = opened.task(name)
         entries = opened.remove(name, with_errors=force)
-    if as_json:
+    if output.wants_json():
         removed = [describe_embedding(entry) for entry in entries]
         output.print_json({"task": describe_task(task) if task else None, "embeddings": removed})
         return
@@ -260,39 +252,37 @@ def tag(
     name: Name,
     tags: Annotated[list[str], typer.Argument(metavar="TAGS", help="One tag or more.")],
     library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Add tags to a task.
 
     To remove one: task2vec library rm NAME --tag TAG
     """
     with inputs.open_existing(library) as opened:
-        _print_tags(opened.tag(name, *tags), as_json=as_json)
+        _print_tags(opened.tag(name, *tags))
 
 
-def _print_tags(task: "TaskEntry", *, as_json: bool) -> None:
+def _print_tags(task: "TaskEntry") -> None:
     tags = ", ".join(task.tags) or "no tags"
-    output.print_json(describe_task(task)) if as_json else print(f"{printable(task.name)}: {printable(tags)}")
+    if not output.print_json(describe_task(task)):
+        print(f"{printable(task.name)}: {printable(tags)}")
 
 
 def rename(
     name: Name,
     new: Annotated[str, typer.Argument(metavar="NEW", help="The new name.")],
     library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Rename a task."""
     with inputs.open_existing(library) as opened:
         before, task = opened.task(name), opened.rename(name, new)
-    output.print_json(describe_task(task)) if as_json else print(
-        f"{printable(before.name)} is now {printable(task.name)}"
-    )
+    if not output.print_json(describe_task(task)):
+        print(f"{printable(before.name)} is now {printable(task.name)}")
 
 
 # --- verifying and sharing -------------------------------------------------------------------------------------------
 
 
-def verify(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
+def verify(library: options.LibraryFolder = None) -> None:
     """Read everything in the library, and report what is damaged.
 
     The exit code is 4 if anything is. Files of experts are outside the library: missing or changed ones are reported,
@@ -303,7 +293,7 @@ def verify(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
     with inputs.open_existing(library) as opened, show_progress(output.is_watched()) as report:
         found, folder = opened.verify(report=report), str(opened.folder)
     problems = [asdict(problem) for problem in found.problems]
-    if as_json:
+    if output.wants_json():
         told = {"library": folder, "is_sound": found.is_sound, "entries": found.entries, "problems": problems}
         output.print_json(told | {"experts": [asdict(problem) for problem in found.experts]})
     else:
@@ -322,7 +312,7 @@ def verify(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
         raise typer.Exit(LibraryError.exit_code)
 
 
-def repair(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
+def repair(library: options.LibraryFolder = None) -> None:
     """Rebuild the library from everything that can still be read.
 
     The old file is kept in the folder `backups`. What could not be read is reported (exit code 4). No other process may
@@ -333,7 +323,7 @@ def repair(library: options.LibraryFolder = None, as_json: options.AsJson = Fals
 
     with show_progress(output.is_watched()) as report:
         found = Library.repair(library, report=report)
-    if as_json:
+    if output.wants_json():
         folder = str(inputs.find_library_folder(library))
         output.print_json(
             {"library": folder, "embeddings": found.embeddings, "lost": list(found.lost), "kept": str(found.kept)}
@@ -350,7 +340,6 @@ def export(
     tag: options.Tag = None,
     force: options.Force = False,
     library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Write the library, or the tasks with a tag, to one file that others can import.
 
@@ -369,9 +358,7 @@ def export(
         place = opened.export(file, tag=tag, report=report)
     counts = {"tasks": len(chosen), "embeddings": sum(len(task.embeddings) for task in chosen)}
     size = place.stat().st_size
-    if as_json:
-        output.print_json({"written": str(place), **counts, "bytes": size})
-    else:
+    if not output.print_json({"written": str(place), **counts, "bytes": size}):
         numbers = f"{pluralize(counts['tasks'], 'task')}, {pluralize(counts['embeddings'], 'embedding')}"
         print(f"{numbers}, {output.format_bytes(size)}: {printable(place)}")
 
@@ -379,7 +366,6 @@ def export(
 def import_tasks(
     origin: Annotated[Path, typer.Argument(help="An exported file, or the folder of another library.")],
     library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Import an exported file, or another library.
 
@@ -394,7 +380,7 @@ def import_tasks(
     with Library.open(library) as opened, show_progress(output.is_watched()) as report:
         merged, folder = opened.merge(origin, report=report), str(opened.folder)
     conflicts = list(merged.conflicts)
-    if as_json:
+    if output.wants_json():
         counts = {"added": merged.added, "known": merged.known, "conflicts": conflicts}
         output.print_json({"library": folder, "origin": str(origin), **counts})
     else:
@@ -410,7 +396,7 @@ def import_tasks(
 # --- experts and errors ----------------------------------------------------------------------------------------------
 
 
-def experts(library: options.LibraryFolder = None, as_json: options.AsJson = False) -> None:
+def experts(library: options.LibraryFolder = None) -> None:
     """List the experts of the library."""
     opened = inputs.open_if_any(library)
     found, names, counts = [], {}, Counter()
@@ -420,7 +406,7 @@ def experts(library: options.LibraryFolder = None, as_json: options.AsJson = Fal
             names = {task.fingerprint: task.name for task in opened.tasks()}
             counts = Counter(error.expert for error in opened.errors())
     folder = str(inputs.find_library_folder(library))
-    if as_json:
+    if output.wants_json():
         rows = [asdict(expert) | {"errors": counts[expert.name]} for expert in found]
         output.print_json({"library": folder, "count": len(rows), "experts": rows})
     elif found:
@@ -441,7 +427,6 @@ def errors(
     expert: Annotated[str | None, typer.Option(help="Only with this expert.")] = None,
     shots: options.Shots = None,
     library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """List the measured errors, averaged over splits."""
     with inputs.open_existing(library) as opened:
@@ -454,7 +439,7 @@ def errors(
             and (shots is None or f"train {shots}" in error.protocol.split(", "))
         ]
         is_empty = not len(opened)
-    if as_json:
+    if output.wants_json():
         rows = [asdict(error) | {"name": names[error.task]} for error in found]
         output.print_json({"library": str(inputs.find_library_folder(library)), "count": len(found), "errors": rows})
     elif found:

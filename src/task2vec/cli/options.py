@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 from typer.core import TyperCommand
 
 DEFAULT_PROBE = "tf_efficientnet_lite0"
@@ -18,98 +18,67 @@ EVIDENCE = "Measured errors to use. Default: the bundled ones and your library."
 GROUP = "Colors: CSV file with the columns task and group. Default: first tag, or folder of the file."
 
 # Arguments.
-Paths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Folders with one folder per class, or tables.")]
-AllPaths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Folders, tables, or published datasets.")]
-Folder = Annotated[Path, typer.Argument(metavar="PATH", help="A folder with one folder per class, or a table.")]
-Query = Annotated[str, typer.Argument(metavar="NAME|FILE|PATH", help="A task of the library, a file, or a folder.")]
+AllPaths = Annotated[list[Path], Argument(metavar="PATH", help="Folders, tables, or published datasets.")]
+Folder = Annotated[Path, Argument(metavar="PATH", help="A folder with one folder per class, or a table.")]
+Query = Annotated[str, Argument(metavar="NAME|FILE|PATH", help="A task of the library, a file, or a folder.")]
 
 # Reading images.
-PathColumn = Annotated[str | None, typer.Option(help="Table: column of the image paths. Default: path.")]
-LabelColumn = Annotated[list[str] | None, typer.Option(help="Table: column of labels; several are multi-label.")]
-Root = Annotated[Path | None, typer.Option(help="Table: folder of relative paths. Default: that of the table.")]
-Split = Annotated[str | None, typer.Option(help="Use only the images of this split: train, val or test.")]
-TaskNames = Annotated[list[str] | None, typer.Option("--task", help="Published dataset: its task. Can be repeated.")]
-Kind = Annotated[str | None, typer.Option(help="Published dataset: all tasks of this kind, e.g. order.")]
-Layout = Annotated[Datasets | None, typer.Option("--as", help="Kind of dataset. Default: detected from its files.")]
-MaxImages = Annotated[int | None, typer.Option(help=MAX_IMAGES)]
-Labels = Annotated[Path | None, typer.Option(help="iMaterialist: CSV file with the names of the labels.")]
-OneVsRest = Annotated[bool, typer.Option("--one-vs-rest", help="Make a binary task of each class.")]
-AllowBad = Annotated[bool, typer.Option("--allow-bad", help="Continue if over 5 % of the images are unreadable.")]
+TaskNames = Annotated[list[str] | None, Option("--task", help="Published dataset: its task. Can be repeated.")]
+Kind = Annotated[str | None, Option(help="Published dataset: all tasks of this kind, e.g. order.")]
+AllowBad = Annotated[bool, Option("--allow-bad", help="Continue if over 5 % of the images are unreadable.")]
 
 # The probe.
-ProbeName = Annotated[str, typer.Option("--probe", metavar="MODEL", help="A timm or torchvision model.")]
-AnyProbe = Annotated[str | None, typer.Option("--probe", metavar="MODEL", help="Only embeddings by this probe.")]
-Weights = Annotated[Path | None, typer.Option(metavar="FILE", help="Local file with the weights of the probe.")]
-Size = Annotated[int | None, typer.Option(help="Image size in pixels; smaller is faster. Default: the model's.")]
-Download = Annotated[bool, typer.Option("--download", help="Download weights that are not on this machine.")]
+AnyProbe = Annotated[str | None, Option("--probe", metavar="MODEL", help="Only embeddings by this probe.")]
+Size = Annotated[int | None, Option(help="Image size in pixels; smaller is faster. Default: the model's.")]
+Download = Annotated[bool, Option("--download", help="Download weights that are not on this machine.")]
 
 # Settings that change the numbers.
 Methods = Literal["robust", "direct", "variational"]
-Method = Annotated[Methods | None, typer.Option(help="Fisher estimate; variational needs a GPU. Default: robust.")]
-Epochs = Annotated[int | None, typer.Option(help="Epochs of training. Default: 10, or those of the recipe.")]
-MaxSamples = Annotated[int | None, typer.Option(help="At most this many (image, label) gradients. Default: 400.")]
-PerEpoch = Annotated[int | None, typer.Option("--max-samples", help="Images per epoch. Default: 10,000.")]
-RelTol = Annotated[float | None, typer.Option(help="Stop at this relative error of a filter, e.g. 0.05.")]
-SplitHalf = Annotated[bool, typer.Option("--split-half", help="Also embed two halves, to estimate noise. Slower.")]
-L2 = Annotated[float | None, typer.Option("--l2", help="L2 penalty of the head. Default: cross-validated.")]
-Beta = Annotated[float | None, typer.Option(help="Weight of the prior. Default: 1e-7.")]
-Seed = Annotated[int | None, typer.Option(help="Random seed. Default: 0.")]
-Dtype = Annotated[str | None, typer.Option(help="float32, float64 or bfloat16. Default: float32.")]
-Recipe = Annotated[str, typer.Option(help="fast, or achille2019: that of the paper, 12 times slower.")]
-Classifier = Annotated[Literal["logistic", "achille2019"], typer.Option("--recipe", help=RECIPE)]
+Method = Annotated[Methods | None, Option(help="Fisher estimate; variational needs a GPU. Default: robust.")]
+Epochs = Annotated[int | None, Option(help="Epochs of training. Default: 10, or those of the recipe.")]
+SplitHalf = Annotated[bool, Option("--split-half", help="Also embed two halves, to estimate noise. Slower.")]
+L2 = Annotated[float | None, Option("--l2", help="L2 penalty of the head. Default: cross-validated.")]
+Seed = Annotated[int | None, Option(help="Random seed. Default: 0.")]
+Classifier = Annotated[Literal["logistic", "achille2019"], Option("--recipe", help=RECIPE)]
 Metrics = Literal["usual", "balanced", "precision"]
-Metric = Annotated[Metrics, typer.Option(help="Error rate, balanced error rate, or 1 - precision (attributes).")]
-Shots = Annotated[str | None, typer.Option(metavar="half|N", help="Train on half of the images, or N per class.")]
-AllShots = Annotated[list[str] | None, typer.Option("--shots", metavar="half|N", help="As before. Can be repeated.")]
-Seeds = Annotated[int, typer.Option(help="Number of train/test splits.")]
+Metric = Annotated[Metrics, Option(help="Error rate, balanced error rate, or 1 - precision (attributes).")]
+Shots = Annotated[str | None, Option(metavar="half|N", help="Train on half of the images, or N per class.")]
+Seeds = Annotated[int, Option(help="Number of train/test splits.")]
 
 # Settings that do not.
-Device = Annotated[str | None, typer.Option(help="cpu or cuda. Default: cuda if available.")]
-NumWorkers = Annotated[int | None, typer.Option(help="Threads that decode images. Default: one per core.")]
-BatchSize = Annotated[int | None, typer.Option(help="Images per batch. Default: chosen for the device.")]
-Backend = Annotated[Literal["serial", "processes", "ray"], typer.Option(help=BACKEND)]
-Jobs = Annotated[int | None, typer.Option(help="Processes of --backend. Default: one per core.")]
+Device = Annotated[str | None, Option(help="cpu or cuda. Default: cuda if available.")]
+BatchSize = Annotated[int | None, Option(help="Images per batch. Default: chosen for the device.")]
+Backend = Annotated[Literal["serial", "processes", "ray"], Option(help=BACKEND)]
+Jobs = Annotated[int | None, Option(help="Processes of --backend. Default: one per core.")]
 
 # Choosing models.
-Evidence = Annotated[str | None, typer.Option(metavar="bundle|library|FILE", help=EVIDENCE)]
-Experts = Annotated[list[str], typer.Option("--expert", help="Expert, its file, or any model. Can be repeated.")]
-Models = Annotated[list[str] | None, typer.Option("--model", help="Rank only these models or files; with commas.")]
-MeasureTop = Annotated[int, typer.Option(metavar="K", help="Measure the top K models on your images.")]
-MaxParams = Annotated[str | None, typer.Option(metavar="N", help="Only models with at most N parameters: 10M.")]
-MaxTime = Annotated[float | None, typer.Option(metavar="S", help="Only models faster than S s for 1,000 images.")]
-Strategy = Annotated[str | None, typer.Option(help="Prediction strategy; see task2vec evaluate.")]
-Strategies = Annotated[list[str] | None, typer.Option("--strategy", help="Only this one and average_best.")]
-Distances = Annotated[Path | None, typer.Option(metavar="CSV", help="With --evidence FILE.csv: distances.")]
-Leave = Annotated[Literal["task", "dataset", "domain"], typer.Option(help="What is left out in turn.")]
-Family = Annotated[str | None, typer.Option("--kind", help="Bundled tasks of one kind: taxa or labels.")]
+Evidence = Annotated[str | None, Option(metavar="bundle|library|FILE", help=EVIDENCE)]
 
 # Batches and maps.
-Batches = Annotated[int | None, typer.Option(help="Number of batches. Default: at most 20.")]
-Classes = Annotated[int, typer.Option(help="Classes in each batch; 0 for all.")]
-PerClass = Annotated[int, typer.Option("--shots", help="Images of each class in a batch, and in its repeat.")]
-Distance = Annotated[str, typer.Option("--kind", help="Distance: symmetric, asymmetric, cosine, ...")]
-Group = Annotated[Path | None, typer.Option(metavar="FILE.csv", help=GROUP)]
-Place = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Place this embedding on the map.")]
+Batches = Annotated[int | None, Option(help="Number of batches. Default: at most 20.")]
+Classes = Annotated[int, Option(help="Classes in each batch; 0 for all.")]
+Distance = Annotated[str, Option("--kind", help="Distance: symmetric, asymmetric, cosine, ...")]
+Group = Annotated[Path | None, Option(metavar="FILE.csv", help=GROUP)]
+Place = Annotated[list[Path] | None, Option(metavar="FILE", help="Place this embedding on the map.")]
 
 # Where results go, and what is shown.
-LibraryFolder = Annotated[Path | None, typer.Option("--library", metavar="DIR", help=LIBRARY, show_default=False)]
-NoLibrary = Annotated[bool, typer.Option("--no-library", help="Do not use the library.")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="Tag for the task. Can be repeated.")]
-Tag = Annotated[str | None, typer.Option(help="Only tasks with this tag.")]
-OutFile = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the table to this CSV file.")]
-OutFolder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Also write files to this folder.")]
-Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite or replace what exists.")]
-K = Annotated[int, typer.Option("-k", help="How many to print.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+LibraryFolder = Annotated[Path | None, Option("--library", metavar="DIR", help=LIBRARY, show_default=False)]
+NoLibrary = Annotated[bool, Option("--no-library", help="Do not use the library.")]
+Tags = Annotated[list[str] | None, Option("--tag", metavar="TAG", help="Tag for the task. Can be repeated.")]
+Tag = Annotated[str | None, Option(help="Only tasks with this tag.")]
+OutFile = Annotated[Path | None, Option("--out", metavar="FILE", help="Write the table to this CSV file.")]
+Out = Annotated[Path, Option(metavar="DIR", help="Folder for the results.")]
+Force = Annotated[bool, Option("--force", help="Overwrite or replace what exists.")]
+K = Annotated[int, Option("-k", help="How many to print.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
 
 
 @dataclass(frozen=True)
 class ProbeOptions:
     """Which probe to load."""
 
-    probe: ProbeName = DEFAULT_PROBE
-    weights: Weights = None
+    probe: Annotated[str, Option("--probe", metavar="MODEL", help="A timm or torchvision model.")] = DEFAULT_PROBE
+    weights: Annotated[Path | None, Option(metavar="FILE", help="Local file with the weights of the probe.")] = None
     size: Size = None
     download: Download = False
 
@@ -120,13 +89,13 @@ class SettingsOptions:
 
     method: Method = None
     epochs: Epochs = None
-    max_samples: MaxSamples = None
-    rel_tol: RelTol = None
+    max_samples: Annotated[int | None, Option(help="At most this many (image, label) gradients. Default: 400.")] = None
+    rel_tol: Annotated[float | None, Option(help="Stop at this relative error of a filter, e.g. 0.05.")] = None
     split_half: SplitHalf = False
     l2: L2 = None
-    beta: Beta = None
+    beta: Annotated[float | None, Option(help="Weight of the prior. Default: 1e-7.")] = None
     seed: Seed = None
-    dtype: Dtype = None
+    dtype: Annotated[str | None, Option(help="float32, float64 or bfloat16. Default: float32.")] = None
 
 
 @dataclass(frozen=True)
@@ -136,18 +105,18 @@ class Reading:
     `name` is that of the task, if it is only one, and `seed` chooses the images of `max_images`.
     """
 
-    path_column: PathColumn = None
-    label_column: LabelColumn = None
-    root: Root = None
+    path_column: Annotated[str | None, Option(help="Table: column of the image paths. Default: path.")] = None
+    label_column: Annotated[list[str] | None, Option(help="Table: column of labels; several are multi-label.")] = None
+    root: Annotated[Path | None, Option(help="Table: folder of relative paths. Default: that of the table.")] = None
     task_names: TaskNames = None
     kind: Kind = None
-    layout: Layout = None
-    max_images: MaxImages = None
-    labels: Labels = None
-    one_vs_rest: OneVsRest = False
-    split: Split = None
+    layout: Annotated[Datasets | None, Option("--as", help="Kind of dataset. Default: detected from its files.")] = None
+    max_images: Annotated[int | None, Option(help=MAX_IMAGES)] = None
+    labels: Annotated[Path | None, Option(help="iMaterialist: CSV file with the names of the labels.")] = None
+    one_vs_rest: Annotated[bool, Option("--one-vs-rest", help="Make a binary task of each class.")] = False
+    split: Annotated[str | None, Option(help="Use only the images of this split: train, val or test.")] = None
     allow_bad: AllowBad = False
-    num_workers: NumWorkers = None
+    num_workers: Annotated[int | None, Option(help="Threads that decode images. Default: one per core.")] = None
     name: str | None = None
     seed: int = 0
 
@@ -172,6 +141,10 @@ _CHOICE = re.compile(r"<([^<> ]+)>")
 
 class PlainCommand(TyperCommand):
     """A command whose help shows plain placeholders, and groups of options where there are many."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The arguments without the braces that Typer puts around them."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes arguments and options, group by group."""

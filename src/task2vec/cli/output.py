@@ -45,6 +45,8 @@ _USES_LIBRARY = re.compile(
 )
 
 is_debugging: ContextVar[bool] = ContextVar("is_debugging", default=False)
+# Whether this command prints JSON.
+_is_json: ContextVar[bool] = ContextVar("is_json", default=False)
 # The library that the user named for this command, if any.
 named_library: ContextVar[Path | None] = ContextVar("named_library", default=None)
 
@@ -56,10 +58,10 @@ def guard(command: Callable[..., None]) -> Callable[..., None]:
     """The command, ending with one of our exit codes whatever happens in it."""
 
     @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        before = named_library.set(kwargs.get("library"))
+    def run(as_json: bool = False, **given: Any) -> None:
+        before = named_library.set(given.get("library")), _is_json.set(as_json)
         try:
-            command(*args, **kwargs)
+            command(**given)
             sys.stdout.flush()
         except typer.Exit:
             raise
@@ -79,7 +81,8 @@ def guard(command: Callable[..., None]) -> Callable[..., None]:
             advice = "This is a bug in task2vec. Run `task2vec --debug ...` for the traceback, and please report it."
             _exit(BUG, f"error: {type(error).__name__}: {error}\n{advice}")
         finally:
-            named_library.reset(before)
+            named_library.reset(before[0])
+            _is_json.reset(before[1])
 
     return run
 
@@ -136,9 +139,16 @@ def is_watched() -> bool:
     return sys.stderr.isatty()
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON document, in ASCII so that any reader can take it."""
-    print(json.dumps(document, indent=2, allow_nan=False, default=_to_plain))
+def wants_json() -> bool:
+    """Whether `--json` was given."""
+    return _is_json.get()
+
+
+def print_json(document: Mapping[str, Any]) -> bool:
+    """With `--json`, print one JSON document, in ASCII so that any reader can take it; whether it was printed."""
+    if wants_json():
+        print(json.dumps(document, indent=2, allow_nan=False, default=_to_plain))
+    return wants_json()
 
 
 def _to_plain(value: Any) -> Any:

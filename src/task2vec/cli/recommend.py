@@ -3,9 +3,10 @@
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Option
 
 from task2vec.cli import inputs, options, output
 from task2vec.errors import AmbiguousNameError, NotInLibraryError, UsageError
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 
 def recommend(
     query: options.Query,
-    models: options.Models = None,
-    measure_top: options.MeasureTop = 0,
+    models: Annotated[list[str] | None, Option("--model", help="Rank only these models or files; with commas.")] = None,
+    measure_top: Annotated[int, Option(metavar="K", help="Measure the top K models on your images.")] = 0,
     seeds: options.Seeds = 3,
     shots: options.Shots = None,
-    max_params: options.MaxParams = None,
-    max_time: options.MaxTime = None,
+    max_params: Annotated[str | None, Option(metavar="N", help="Only models with at most N parameters: 10M.")] = None,
+    max_time: Annotated[float | None, Option(metavar="S", help="Only models faster than S s for 1,000 images.")] = None,
     evidence: options.Evidence = None,
-    strategy: options.Strategy = None,
+    strategy: Annotated[str | None, Option(help="Prediction strategy; see task2vec evaluate.")] = None,
     probe: options.AnyProbe = None,
     k: options.K = 10,
     out: options.OutFile = None,
@@ -35,7 +36,6 @@ def recommend(
     library: options.LibraryFolder = None,
     no_library: options.NoLibrary = False,
     allow_bad: options.AllowBad = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Recommend a pretrained model for a task, with its predicted test error.
 
@@ -71,7 +71,7 @@ def recommend(
             "interrupted: the errors measured so far are used and saved. Run the same command again to continue."
         )
     written = None if out is None else advice.to_csv(out)
-    if as_json:
+    if output.wants_json():
         place = None if no_library else str(inputs.find_library_folder(library))
         more = {"library": place, "written": None if written is None else str(written)}
         output.print_json(advice.to_dict() | more | {"is_interrupted": advice.is_interrupted})
@@ -125,17 +125,16 @@ def _find_comparable(library: "Library", entry: Any, how: dict[str, Any]) -> "Em
 
 def evaluate(
     evidence: options.Evidence = None,
-    distances: options.Distances = None,
-    leave: options.Leave = "task",
-    strategies: options.Strategies = None,
-    family: options.Family = None,
+    distances: Annotated[Path | None, Option(metavar="CSV", help="With --evidence FILE.csv: distances.")] = None,
+    leave: Annotated[Literal["task", "dataset", "domain"], Option(help="What is left out in turn.")] = "task",
+    strategies: Annotated[list[str] | None, Option("--strategy", help="Only this one and average_best.")] = None,
+    family: Annotated[str | None, Option("--kind", help="Bundled tasks of one kind: taxa or labels.")] = None,
     shots: options.Shots = None,
     probe: options.AnyProbe = None,
     method: options.Method = None,
     out: options.OutFile = None,
     force: options.Force = False,
     library: options.LibraryFolder = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Compare model selection strategies, leave-one-task-out.
 
@@ -169,9 +168,7 @@ def evaluate(
         )
     if out is not None:
         found.to_csv(out)
-    if as_json:
-        output.print_json(found.to_dict())
-    else:
+    if not output.print_json(found.to_dict()):
         rows = found.format_rows()
         heads = list(rows[0]) if rows else []
         output.print_table(rows, text=heads[:1], drop=heads[:2:-1])

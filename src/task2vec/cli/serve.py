@@ -31,7 +31,8 @@ def serve(
 ) -> None:
     """Open the library in the browser: the map of all tasks, their neighbours, and recommended models.
 
-    Only this machine can connect, unless --host is given. Stop with Ctrl-C.
+    Only this machine can connect, unless --host is given. With a token, open the printed address yourself. Stop with
+    Ctrl-C.
     """
     from task2vec.web import check_extra, format_address, run, take_port
 
@@ -49,13 +50,13 @@ def serve(
         output.say(f"port 8765 is in use; using {number}")
 
     def announce() -> None:
-        print(f"serving '{printable(app.state.folder.name)}' on {format_address(settings, number)}", flush=True)
-        if settings.token is not None:
-            output.say(f"open it with the token: {format_address(settings, number)}?token=...")
+        address = format_address(host, number)
+        print(f"serving '{printable(app.state.folder.name)}' on {address}", flush=True)
+        if token is not None:  # not given to a browser: other users see the arguments of its process
+            output.say(f"open it with the token: {address}?token=...")
+        elif not is_closed and _has_screen():
+            webbrowser.open(address)
         output.say("stop with Ctrl-C")
-        if not is_closed and _has_screen():
-            # Other users see the arguments of a browser's process: a code that works once, and not the token.
-            webbrowser.open(format_address(settings, number, code=app.issue_code()))
 
     run(app, listening, when_ready=announce)
 

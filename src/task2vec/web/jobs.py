@@ -14,8 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ def _scan(path: Path) -> "list[os.DirEntry[str]]":
 
 
 class Jobs:
-    """All jobs of a server; a thread starts one process after the other and reads its output."""
+    """All jobs of a server; a thread runs one process after the other."""
 
     def __init__(
         self,
@@ -146,12 +147,10 @@ class Jobs:
     ):
         """`names` are the public names of folders, `command` starts the process."""
         self.library, self.limits, self.names, self.command = library, limits, dict(names or {}), command
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
-        self._waiting: deque[tuple[Job, dict[str, Any]]] = deque()
-        self._processes: dict[str, subprocess.Popen[str]] = {}
-        self._changed = threading.Condition()
-        self._is_closed = False
-        self._thread: threading.Thread | None = None
+        self._jobs: dict[str, Job] = {}
+        self._running: tuple[Job, subprocess.Popen[str]] | None = None
+        self._lock, self._is_closed = threading.Lock(), False
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="task2vec-jobs")
 
     def add(self, folder: Path, *, name: str | None = None, more: Mapping[str, Any] | None = None) -> Job:
         """A new job for a folder.
@@ -161,7 +160,7 @@ class Jobs:
         """
         request = {"folder": str(folder), "name": name, "library": str(self.library), **(more or {})}
         job = Job(id=make_id("j", secrets.token_hex(16)), name=name or _printable(folder.name))
-        with self._changed:
+        with self._lock:
             if self._is_closed or sum(not one.has_ended for one in self._jobs.values()) >= self.limits.jobs:
                 raise RequestError(
                     f"{self.limits.jobs} folders are being embedded or waiting.",
@@ -173,11 +172,7 @@ class Jobs:
             ended = [old for old in self._jobs.values() if old.has_ended]
             for old in ended[: max(len(ended) - self.limits.kept_jobs, 0)]:
                 self._jobs.pop(old.id)
-            self._waiting.append((job, request))
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._work, name="task2vec-jobs", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+            self._pool.submit(self._run, job, request)
         return job
 
     def find(self, text: str) -> Job:
@@ -189,55 +184,44 @@ class Jobs:
 
     def list_jobs(self) -> list[Job]:
         """All jobs, newest first."""
-        with self._changed:
+        with self._lock:
             return list(reversed(self._jobs.values()))
 
     def cancel(self, text: str) -> Job:
         """Ends a job; one that has ended stays as it is."""
         job = self.find(text)
-        with self._changed:
+        with self._lock:
             if not job.has_ended:
                 job.is_cancelled = True
-                process = self._processes.get(job.id)
-                if process is not None:
-                    process.terminate()
+                if self._running is not None and self._running[0] is job:
+                    self._running[1].terminate()
                 else:
-                    self._waiting = deque(pair for pair in self._waiting if pair[0] is not job)
                     job.update(state="cancelled", stage="cancelled")
         return job
 
     def close(self) -> None:
         """Cancels all jobs, and waits for the process to end."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
-            unended = [job.id for job in self._jobs.values() if not job.has_ended]
-            self._changed.notify_all()
-        for text in unended:
-            self.cancel(text)
-        if self._thread is not None:
-            self._thread.join(_PATIENCE)
+        for job in self.list_jobs():
+            self.cancel(job.id)
+        self._pool.shutdown()
 
-    def _work(self) -> None:
-        """Runs one job after the other until the server ends."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._is_closed)
-                if self._is_closed:
+    def _run(self, job: Job, request: Mapping[str, Any]) -> None:
+        """Runs a job, unless it was cancelled while it waited."""
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        try:
+            with self._lock:
+                if job.has_ended:
                     return
-                job, request = self._waiting.popleft()
                 job.update(state="running", stage="starting")
-                try:
-                    # Our own program; what clients send reaches it as JSON on standard input.
-                    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-                    process = subprocess.Popen(self.command, **pipes, text=True, encoding="utf-8")  # noqa: S603
-                    self._processes[job.id] = process
-                except OSError as error:
-                    self._fail(job, f"the folder could not be embedded ({error.strerror}). Try again.")
-                    continue
-            try:
-                self._follow(job, request, process)
-            except Exception as error:
-                self._fail(job, f"the folder could not be embedded ({type(error).__name__}). Try again.")
+                # Our own program; what clients send reaches it as JSON on standard input.
+                process = subprocess.Popen(self.command, **pipes, text=True, encoding="utf-8")  # noqa: S603
+                self._running = (job, process)
+            self._follow(job, request, process)
+        except Exception as error:
+            reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+            self._fail(job, f"the folder could not be embedded ({reason}). Try again.")
 
     def _follow(self, job: Job, request: Mapping[str, Any], process: "subprocess.Popen[str]") -> None:
         """Sends a process its request, and reads its output until it ends."""
@@ -263,8 +247,8 @@ class Jobs:
             drain.join(_PATIENCE)
         lines = "".join(last)[-_LAST_WORDS:].strip().splitlines()
         reason = f" Its last output: {lines[-1]}." if lines else ""
-        with self._changed:  # as one step: a job that is cancelled between the two would end twice
-            self._processes.pop(job.id, None)
+        with self._lock:  # as one step: a job that is cancelled between the two would end twice
+            self._running = None
             if job.is_cancelled and not job.has_ended:
                 job.update(state="cancelled", stage="cancelled")
             elif not job.has_ended:

@@ -151,20 +151,19 @@ def find_noise(embedding: Embedding) -> float | None:
 async def find_nearest(request: Request, task: TaskId, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
     """The nearest tasks by the symmetric distance, among those that can be compared."""
     state = state_of(request)
-    return await state.respond(("nearest", task, limit), lambda view: list_nearest(state, view, task, limit))
 
+    def make(view: View) -> schemas.Nearest:
+        entry = view.find_entry(task)
+        noise = find_noise(state.load(entry))
+        near = [
+            schemas.Neighbour(
+                **dict(one.summary), distance=distance, is_within_noise=noise is not None and distance <= noise
+            )
+            for one, distance in state.find_near(view, entry, limit)[:limit]
+        ]
+        return schemas.Nearest(task=entry.id, noise=noise, neighbours=near)
 
-def list_nearest(state: State, view: View, task: str, limit: int) -> schemas.Nearest:
-    """The nearest tasks of the library and of the bundled meta-task together."""
-    entry = view.find_entry(task)
-    noise = find_noise(state.load(entry))
-    near = [
-        schemas.Neighbour(
-            **dict(one.summary), distance=distance, is_within_noise=noise is not None and distance <= noise
-        )
-        for one, distance in state.find_near(view, entry, limit)[:limit]
-    ]
-    return schemas.Nearest(task=entry.id, noise=noise, neighbours=near)
+    return await state.respond(("nearest", task, limit), make)
 
 
 @router.get("/compare", response_model=schemas.Comparison, summary="Two tasks side by side")
@@ -255,19 +254,16 @@ async def read_matrix(
 async def recommend_model(request: Request, task: TaskId, shots: Shots = None) -> Response:
     """Models with their predicted test errors, and whether there is evidence for another than the average-best one."""
     state = state_of(request)
-    return await state.respond(
-        ("recommendation", task, shots), lambda view: make_recommendation(state, view, task, shots), is_slow=True
-    )
 
+    def make(view: View) -> schemas.Recommendation:
+        library = state.open_library() if view.has_errors else None  # without errors it adds nothing
+        found = recommend(state.load(view.find_entry(task)), evidence=state.metatask, library=library, shots=shots)
+        answer = schemas.Recommendation.model_validate(found).model_copy(update={"task": task})
+        for row in (*answer.rows, *answer.others):
+            row.load = hide_file(row.load)
+        return answer
 
-def make_recommendation(state: State, view: View, task: str, shots: str | None) -> schemas.Recommendation:
-    """The recommendation of `task2vec.recommend` for a task, without paths of this machine."""
-    library = state.open_library() if view.has_errors else None  # without errors it adds nothing
-    found = recommend(state.load(view.find_entry(task)), evidence=state.metatask, library=library, shots=shots)
-    answer = schemas.Recommendation.model_validate(found).model_copy(update={"task": task})
-    for row in (*answer.rows, *answer.others):
-        row.load = hide_file(row.load)
-    return answer
+    return await state.respond(("recommendation", task, shots), make, is_slow=True)
 
 
 @router.get("/models", response_model=schemas.ModelList, summary="Models with measured errors")

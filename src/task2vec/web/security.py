@@ -63,7 +63,6 @@ class Limits:
 
     Attributes:
         body: bytes of a request's body.
-        depth: of nested lists and objects in it.
         query: bytes of a query.
         parameters: in a query.
         path: bytes of a path.
@@ -75,7 +74,6 @@ class Limits:
     """
 
     body: int = 1 << 16
-    depth: int = 16
     query: int = 1 << 13
     parameters: int = 32
     path: int = 1 << 10
@@ -223,18 +221,13 @@ class SecureApp:
     """The application behind all checks."""
 
     def __init__(self, api: "FastAPI", settings: ServeSettings, *, state: "State"):
-        """The cookie that stands for the token is new for every server: a stolen one dies with it."""
+        """The cookie that replaces the token is new for every server: a stolen one dies with it."""
         self.api, self.settings, self.limits, self.state = api, settings, settings.limits, state
-        self._session, self._code = secrets.token_urlsafe(32), ""
+        self._session = secrets.token_urlsafe(32)
         self._names = {*LOOPBACK, settings.host.lower()}
         if not is_loopback(settings.host):
             self._names.add(socket.gethostname().lower())
         self._is_open = settings.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
-
-    def issue_code(self) -> str | None:
-        """A code that admits one browser once, by `/?code=...`; None where no token is needed."""
-        self._code = secrets.token_urlsafe(32) if self.settings.token is not None else ""
-        return self._code or None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a bad request, and hands on the rest."""
@@ -311,10 +304,7 @@ class SecureApp:
         name = COOKIE if not scope.get("server") else f"{COOKIE}-{scope['server'][1]}"  # one jar for all ports
         if scope["path"] == "/" and scope["method"] == "GET":
             given = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=64)
-            has_code = _is_same(given.get("code", [""])[0], self._code)
-            if has_code:
-                self._code = ""  # good for once
-            if has_code or _is_same(given.get("token", [""])[0], self.settings.token):
+            if _is_same(given.get("token", [""])[0], self.settings.token):
                 answer = RedirectResponse("/", 303)
                 answer.set_cookie(name, self._session, httponly=True, samesite="strict", path="/")
                 return answer
@@ -328,7 +318,7 @@ class SecureApp:
         return kind.lower() == "bearer" and _is_same(token.strip(), self.settings.token or "")
 
     async def _read_body(self, headers: Headers, receive: Receive) -> Receive:
-        """The body, already read as a whole; raise if it is long, slow, deep, or not JSON."""
+        """The body, already read as a whole; raise if it is long, slow, or not declared as JSON."""
         most, length, body = self.limits.body, headers.get("content-length", "0"), bytearray()
         large = RequestError(
             "the body is too large.", "No request needs more.", f"Send at most {most} bytes.", status=413
@@ -350,30 +340,12 @@ class SecureApp:
         if body and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             why, fix = "A form of another site could send it.", "Send 'Content-Type: application/json'."
             raise RequestError("the body is not declared as JSON.", why, fix, status=415)
-        if find_depth(bytes(body)) > self.limits.depth:
-            raise RequestError(
-                "the JSON is too deep.", "Parsing it would take long.", "Send a flat object.", status=400
-            )
         parts = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
 
         async def replay() -> Message:
             return next(parts, None) or await receive()
 
         return replay
-
-
-def find_depth(body: bytes) -> int:
-    """How deep lists and objects are nested in a JSON text, brackets inside strings not counted.
-
-    Example:
-        >>> find_depth(b'{"a": [1, "[[[["]}')
-        2
-    """
-    depth = deepest = 0
-    for letter in re.sub(rb'"(?:[^"\\]|\\.)*("|$)', b"", body, flags=re.DOTALL):
-        depth += (letter in b"[{") - (letter in b"]}")
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _is_same(given: str, secret: str) -> bool:

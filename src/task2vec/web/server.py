@@ -2,18 +2,16 @@
 
 import errno
 import socket
-import threading
 from asyncio import TimerHandle, Transport
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from task2vec.errors import MissingExtraError, ResourceError, Task2VecError
+from task2vec.errors import MissingExtraError, ResourceError
 
 if TYPE_CHECKING:
     import uvicorn
 
-    from task2vec.web.security import SecureApp, ServeSettings
+    from task2vec.web.security import SecureApp
 
 USUAL_PORT, MORE_PORTS = 8765, 50
 CONNECTIONS = 512
@@ -70,17 +68,15 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def format_address(settings: "ServeSettings", port: int, *, code: str | None = None) -> str:
-    """The address to open in a browser; a code from `SecureApp.issue_code` admits it once.
+def format_address(host: str, port: int) -> str:
+    """The address to open in a browser.
 
     Example:
-        >>> from task2vec.web import ServeSettings
-        >>> format_address(ServeSettings(host="::1"), 8765)
+        >>> format_address("::1", 8765)
         'http://[::1]:8765/'
     """
-    host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(settings.host, settings.host)  # noqa: S104
-    host = f"[{host}]" if ":" in host else host
-    return f"http://{host}:{port}/" + (f"?code={code}" if code else "")
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+    return f"http://[{name}]:{port}/" if ":" in name else f"http://{name}:{port}/"
 
 
 def configure(app: "SecureApp") -> "uvicorn.Config":
@@ -163,7 +159,6 @@ def run(app: "SecureApp", listening: socket.socket, *, when_ready: Callable[[], 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            threading.Thread(target=_warm_up, args=(app,), name="task2vec-warm", daemon=True).start()
             when_ready()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -172,14 +167,3 @@ def run(app: "SecureApp", listening: socket.socket, *, when_ready: Callable[[], 
 
     with threadpool_limits(1):  # requests run in parallel; threads of NumPy would only compete with them
         Server(configure(app)).run(sockets=[listening])
-
-
-def _warm_up(app: "SecureApp") -> None:
-    """Answers two requests in advance, so that the first visitor does not wait for what they read."""
-    from task2vec.web.routes import list_nearest, make_recommendation
-
-    with suppress(Task2VecError):
-        view = app.state.read_view()
-        first = view.members[view.find_space(None).id][0].id
-        list_nearest(app.state, view, first, 1)
-        make_recommendation(app.state, view, first, None)

@@ -37,8 +37,8 @@ _CACHE = 48 << 20  # bytes of embeddings, and of responses
 # Threads for responses that take milliseconds, and for slow ones; requests that may wait for either.
 _THREADS = 2
 MOST_WAITING = {False: 256, True: 64}
-# Maps: tasks with exact distances, landmarks beyond, growth before a new layout, number of maps in memory.
-MOST_EXACT, LANDMARKS, _GROWTH, _MAPS = 600, 1000, 0.5, 8
+# Maps: tasks with exact distances, and landmarks beyond.
+MOST_EXACT, LANDMARKS = 600, 1000
 T = TypeVar("T")
 
 
@@ -371,8 +371,7 @@ class State:
             if chart is not None and all(entry.id in chart.positions for entry in entries):
                 return chart
             future, progress = self._layouts.get(key, (None, MapProgress(stage="waiting", done=0)))
-            # A finished layout whose map is gone was dropped for maps of other spaces.
-            if future is None or (future.done() and future.exception() is None):
+            if future is None:
                 self._layouts = {old: one for old, one in self._layouts.items() if not one[0].done()}
                 future = self._pool.submit(self._make_map, progress, space.id, entries)
                 self._layouts[key] = (future, progress)
@@ -382,22 +381,17 @@ class State:
         return progress
 
     def _make_map(self, progress: MapProgress, space: str, entries: Sequence[Entry]) -> None:
-        """Lays a space out, or adds its new tasks to the existing map; after growth by half it is laid out anew."""
+        """Lays a space out, or adds its new tasks to the existing map."""
 
         def step(stage: str, done: float) -> None:
             progress.stage, progress.done = stage, min(max(done, 0.0), 1.0)
 
         chart = self._charts.get(space)
-        new = [entry for entry in entries if chart is None or entry.id not in chart.positions]
-        if chart is None or len(chart.positions) + len(new) > (1 + _GROWTH) * max(len(chart.base), LANDMARKS / 10):
+        if chart is None:
             chart = self.make_chart(entries, step)
         else:
-            self._place(chart, new, step)
-        with self._lock:
-            self._charts.pop(space, None)
-            self._charts[space] = chart
-            for old in list(self._charts)[:-_MAPS]:
-                self._charts.pop(old)
+            self._place(chart, [entry for entry in entries if entry.id not in chart.positions], step)
+        self._charts[space] = chart
 
     def make_chart(self, entries: Sequence[Entry], step: Callable[[str, float], None]) -> Chart:
         """A new map of some tasks: of all of them, or of a random sample that the others are added to."""

@@ -11,9 +11,9 @@ const LAYERS = 10,
 // By the fraction of pairs that are farther apart.
 const SIMILARITY = [
   [0.9, "Very similar"],
-  [0.65, "Rather similar"],
-  [0.35, "Neither similar nor dissimilar"],
-  [0.1, "Rather dissimilar"],
+  [0.65, "Fairly similar"],
+  [0.35, "Moderately similar"],
+  [0.1, "Fairly dissimilar"],
   [0, "Very dissimilar"],
 ];
 let latest = null,
@@ -34,7 +34,7 @@ export function showComparison(place, first, second) {
 }
 
 function show({ answer, names: [first, second] }) {
-  announce(`${first} and ${second} have distance ${distance(answer.distance)}`);
+  announce(`The distance between ${first} and ${second} is ${distance(answer.distance)}`);
   const sentence = make("p.sentence", { id: "meaning" });
   latest = { answer, sentence };
   showMeaning();
@@ -53,13 +53,13 @@ function show({ answer, names: [first, second] }) {
     ]),
     make(
       "p.quiet",
-      "The distance is 0 if the filters of the network matter equally to both tasks. The asymmetric distances subtract " +
-        "0.15 times the distance of the source from a trivial task: the more complex the source, the nearer.",
+      "The distance is 0 if every filter of the network matters equally for both tasks. The asymmetric distances " +
+        "subtract 0.15 times the distance of the source from a trivial task, so a complex source counts as closer.",
     ),
     make(
       "div.actions",
       button("", "Swap", () => go({ task: answer.second, with: answer.first })),
-      button("", "Compare with another …", () => go({ with: null, isPicking: true })),
+      button("", "Compare with another task …", () => go({ with: null, isPicking: true })),
     ),
     layers(answer.layers),
     filters(answer.filters, [first, second]),
@@ -78,10 +78,10 @@ async function showMeaning() {
 
 function explainDistance({ distance: apart, noise }, pairs) {
   if (isWithinNoise({ distance: apart, noise }))
-    return "They may be the same task for this network: two estimates of one task can be as far apart by chance.";
+    return "For this network they may be the same task: two estimates of a single task can be this far apart by chance.";
   if (!pairs)
     return isNumber(noise)
-      ? "They differ: they are farther apart than two estimates of one task by chance."
+      ? "They differ by more than chance: two estimates of a single task are closer together."
       : "The larger the distance, the more they differ.";
   const farther = pairs.values.filter((value) => value > apart).length / pairs.values.length;
   const [, how] = SIMILARITY.find(([least]) => farther >= least);

@@ -27,9 +27,9 @@ function show() {
     body.append(
       make(
         "div.empty",
-        make("p", "This server may not read any folder of images yet. Restart it with the folder that contains your tasks:"),
+        make("p", "This server has no access to image folders yet. Restart it with the folder that contains your tasks:"),
         make("pre", { tabIndex: 0 }, make("code", "task2vec serve --root DIR")),
-        make("p", withCode("Or embed a folder on the command line: `task2vec embed DIR`. It appears when you come back here.")),
+        make("p", withCode("Or embed a folder on the command line: `task2vec embed DIR`. It appears here when you return.")),
       ),
     );
     return;
@@ -91,7 +91,7 @@ function form(roots) {
   const folders = roots.flatMap(({ flat }) => flat),
     loose = unlisted(roots.flatMap((root) => root.loose));
   if (!folders.length)
-    return [empty("There is no task below the folders that this server may read.", "A task needs two class folders or more, each with images."), loose];
+    return [empty("The folders that this server can read contain no tasks.", "A task needs at least two class folders with images."), loose];
   let chosen = null;
   const list = make("div.folders", { role: "radiogroup", "aria-label": "Folders" }),
     filter = make("input", { id: "folder-filter", type: "search", autocomplete: "off", on: { input: () => choices() } }),
@@ -107,8 +107,8 @@ function form(roots) {
     const words = filter.value.trim().toLowerCase(),
       fit = folders.filter(({ path }) => !words || path.toLowerCase().includes(words));
     list.replaceChildren(...fit.slice(0, MOST).map((folder) => row(folder, { words, isChosen: chosen?.id === folder.id, choose })));
-    if (!fit.length) list.append(make("p.quiet", "No folder has that in its name."));
-    if (fit.length > MOST) list.append(make("p.quiet", `and ${plural(fit.length - MOST, "more folder")}: filter to see them`));
+    if (!fit.length) list.append(make("p.quiet", "No folder name matches."));
+    if (fit.length > MOST) list.append(make("p.quiet", `and ${plural(fit.length - MOST, "more folder")}: filter the list to see them`));
   };
   const submit = async (event) => {
     event.preventDefault();
@@ -148,7 +148,7 @@ function row(folder, { words, isChosen, choose }) {
     make("input", { type: "radio", name: "folder", id, disabled: !canBe, checked: isChosen, on }),
     make("span.word", words ? folder.path : folder.name),
     make("span.quiet.number", size),
-    isOuter ? make("span.quiet.hint", "All of it as one task? Its folders look like tasks themselves.") : null,
+    isOuter ? make("span.quiet.hint", "Embed all of it as one task? Its folders look like tasks themselves.") : null,
   );
   if (!words) label.classList.add(`depth-${Math.min(folder.depth, 6)}`);
   return label;

@@ -109,24 +109,24 @@ function howToRead() {
   const isTsne = state.method?.startsWith("t-SNE");
   return unfold(
     "How to read this map",
-    make("p", "Tasks that are similar for the network that embedded them are side by side."),
+    make("p", "Tasks with similar embeddings are close together."),
     isTsne
       ? make(
           "p",
-          "Only neighbourhoods count: directions and distances across the map mean nothing. " +
-            "The panel and the matrix show the real distances.",
+          "Only neighbourhoods are meaningful: directions and long distances are not. " +
+            "The panel and the matrix show the actual distances.",
         )
       : null,
     make(
       "p",
-      "The authors embedded the bundled tasks and measured the error of each model on them: recommendations are " +
-        "based on these measurements.",
+      "The authors embedded the bundled tasks and measured the error of each model on them. Recommendations " +
+        "are based on these measurements.",
     ),
     make(
       "p",
       `Method: ${state.method}. `,
       isTsne
-        ? "t-SNE is a method that keeps neighbours together; perplexity is about how many neighbours of each task it considers."
+        ? "t-SNE is a method that keeps neighbours together; perplexity is roughly the number of neighbours it considers for each task."
         : "",
     ),
   );

@@ -44,7 +44,7 @@ async function loadMap() {
   control?.abort();
   control = new AbortController();
   if (!state.points.length) say(waiting("Loading the map …"));
-  const onWait = ({ stage, done }) => say(waiting(`The map is being made: ${stage}, ${percent(done, 0)} …`));
+  const onWait = ({ stage, done }) => say(waiting(`Computing the map: ${stage}, ${percent(done, 0)} …`));
   try {
     const { points, method } = await readMap(state.space, { onWait, signal: control.signal });
     if (points.length) say();
@@ -94,8 +94,8 @@ function showSpaces() {
     make("option", { value: id, selected: id === state.space }, `${name} (${tasks})`),
   );
   const meaning =
-    "Tasks are comparable if they were embedded by the same network, at the same image size, by the same method (in " +
-    "brackets). These tasks form a space, and each space has its own map.";
+    "Tasks are comparable if they were embedded by the same network, at the same image size, with the same method (in " +
+    "brackets). Such tasks form a space, and each space has its own map.";
   get("legend").before(
     make(
       "div",
@@ -141,13 +141,13 @@ function startTheme(onChange) {
 
 async function onJobEnd(job) {
   if (job.state !== "done") return;
-  announce(`${job.name} is embedded`);
+  announce(`${job.name} has been embedded`);
   await loadMap();
   if (!job.task) return;
   const show = () => open(job.task, { view: "map" });
   // A job that was started on another page is announced, not opened.
   if (job.isOurs) show();
-  else notify(make("span.word", `“${job.name}” is embedded.`), { name: "Open it", run: show });
+  else notify(make("span.word", `“${job.name}” has been embedded.`), { name: "Open it", run: show });
 }
 
 function follow(changed) {

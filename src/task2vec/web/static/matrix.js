@@ -12,7 +12,7 @@ const MOST = 200,
 const LIGHT = ["#0b3c5d", "#1f6f9f", "#5fa4c8", "#a9cfe2", "#e2eef4", "#fbf7ee"];
 const DARK = ["#f2e6b1", "#8fd0d6", "#3f9cc0", "#2b6a96", "#21425f", "#1a2530"];
 const SLANT = Math.PI / 2.6; // of the names below the columns
-const HINT = "Point at a cell, or use the arrow keys; a click compares its two tasks.";
+const HINT = "Point at a cell or use the arrow keys; click to compare its two tasks.";
 const place = get("view-matrix");
 let which = "first", // tasks: "first", "around" the open one, "own", or "of DATASET"
   matrix = null,
@@ -76,7 +76,7 @@ function show() {
 }
 
 function build(answer) {
-  if (answer.ids.length < 2) return empty("A matrix needs two tasks or more.");
+  if (answer.ids.length < 2) return empty("A matrix needs at least two tasks.");
   const off = answer.values.flatMap((row, k) => row.filter((_, other) => other !== k)).sort((a, b) => a - b),
     [low, high] = [0.01, 0.99].map((share) => off[Math.floor(share * (off.length - 1))]);
   matrix = { ...answer, tree: layTree(answer.merges, answer.order), low, high };

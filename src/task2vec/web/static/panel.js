@@ -34,7 +34,7 @@ async function show() {
   const { task: id, with: other } = state,
     body = make("div");
   panel.replaceChildren(body);
-  if (!id) return body.append(empty("Click a task on the map, or search for one, to see its neighbours and which model to use."));
+  if (!id) return body.append(empty("Click a task on the map, or search for one, to see its neighbours and the recommended models."));
   if (other) return showComparison(body, id, other);
   return fill(body, (signal) => readTask(id, signal), describe, "Loading the task …");
 }
@@ -89,7 +89,7 @@ function nearest(task) {
   const show = ({ noise, neighbours }) => {
     showNeighbours(neighbours.slice(0, 6).map(({ id }) => id));
     if (!neighbours.length) return empty("There is no other task in this space yet.");
-    const text = `Two estimates of one task are about ${distance(noise)} apart: smaller differences mean nothing.`;
+    const text = `Two estimates of one task are about ${distance(noise)} apart; smaller differences are noise.`;
     return [make("ol.nearest", neighbours.map(row)), isNumber(noise) ? make("p.quiet", text) : null];
   };
   fill(body, (signal) => readNearest(task.id, 10, signal), show, "Searching for neighbours …");

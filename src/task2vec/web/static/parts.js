@@ -63,12 +63,12 @@ export async function fill(place, read, show, text) {
 export const formatOrigin = (value) => (value === "bundled" ? "bundled with task2vec" : "your library");
 
 const TERMS = {
-  "head error": "how often a linear classifier on top of the network was wrong about images it had not seen",
+  "head error": "how often a linear classifier on top of the network misclassified images it had not seen",
   norm: "how difficult the task is for the network: larger is harder",
-  noise: "the distance between two estimates of this task by chance alone",
+  noise: "the distance between two estimates of this task that chance alone causes",
   "bundled with task2vec": "embedded by the authors, who also measured the error of each model on it",
   "average best": "the model with the lowest error on average over all tasks",
-  measured: "its error was measured on this very task, not predicted",
+  measured: "its error was measured on this task, not predicted",
   "train it": "its weights are not published: train one like it",
   generic: "pretrained on ImageNet, a large dataset of everyday photos, and not fine-tuned",
   network: "another network pretrained on ImageNet",

@@ -62,7 +62,7 @@ function say(text) {
 }
 
 function show(tasks, total) {
-  if (!tasks.length) return say("No task has that in its name, dataset or classes.");
+  if (!tasks.length) return say("No task matches by name, dataset, tag or class.");
   found = tasks;
   const row = (task, number) => {
     const on = {

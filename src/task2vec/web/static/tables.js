@@ -46,7 +46,7 @@ function showList() {
   const show = () => {
     const isMatch = (value) => value?.toLowerCase().includes(words.toLowerCase());
     const rows = state.points.filter(({ name, dataset, taxon }) => !words || [name, dataset, taxon].some(isMatch));
-    note.textContent = plural(rows.length, "task") + (rows.length > MOST ? `; the first ${MOST} are shown: filter to see others` : "");
+    note.textContent = plural(rows.length, "task") + (rows.length > MOST ? `; the first ${MOST} are shown: filter the list to see others` : "");
     table.replaceChildren(sortable(tasks, rows, { caption: "Tasks of the map", most: MOST }));
   };
   const onInput = (event) => {
@@ -110,8 +110,8 @@ function table(all, task) {
   const rows = task ? [...task.rows.map(join({})), ...task.others.map(join({ kind: "to be trained" }))] : all;
   const name = task && findPoint(task.task)?.name;
   const note = task
-    ? `Predictions for ${name ? `“${name}”` : "the open task"}. Sort by any column.`
-    : "Mean test errors over the tasks they were measured on. Open a task to see predictions for it.";
+    ? `Predictions for ${name ? `“${name}”` : "the open task"}. Click a column to sort.`
+    : "Mean test errors of each model over the tasks it was measured on. Open a task to see predictions for it.";
   return [
     make("p.quiet", note),
     explain([...new Set(rows.map(({ kind }) => kind))].sort(), "What the kinds mean"),
