@@ -133,6 +133,8 @@ def test_a_page_of_zeros_is_found_whichever_it_is(filled, tmp_path):
         except LibraryError as error:
             assert error.exit_code == 4 and "damaged" in str(error)
         kept.append(Library.repair(copy).embeddings)
+        with Library.open(copy) as library:
+            assert library.verify().is_sound, page
         shutil.rmtree(copy / "backups")
     assert sum(count >= 6 for count in kept) > len(kept) - 5  # the first page, and the roots of the contents
 
