@@ -28,7 +28,7 @@ def bare_pass(network: PreparedNetwork, images: Tensor, seed: Tensor) -> None:
 
 
 def bare_gradients(network: PreparedNetwork, images: Tensor) -> Callable[[Tensor, bool], object]:
-    """Runs `images` forward; what is returned runs a seed back, and keeps the graph for another one if it is told."""
+    """Runs `images` forward; what is returned runs a seed back, and keeps the graph for another one on request."""
     begun: list[Tensor] = []
 
     def begin(module: nn.Module, inputs: tuple, out: Tensor) -> Tensor | None:

@@ -76,18 +76,18 @@ def measure_task(task: t2v.Task, probes: list[t2v.Probe], *, is_quick: bool) -> 
 
 def describe(task: t2v.Task, probes: list[t2v.Probe], errors: np.ndarray, seconds: np.ndarray) -> dict[str, Any]:
     """One line of the table, and all that it is made of."""
-    told: dict[str, Any] = {"task": task.name, "classes": len(task.classes), "images": len(task)}
+    summary: dict[str, Any] = {"task": task.name, "classes": len(task.classes), "images": len(task)}
     for place, train in enumerate(TRAINS):
         own, paper = errors[0, place], errors[1, place]
-        told[f"spearman {train}"] = float(spearmanr(own, paper)[0])
-        told[f"difference {train}"] = float((paper - own).mean())
-        told[f"same best {train}"] = bool(own.argmin() == paper.argmin())
-        told[f"errors {train}"] = {
+        summary[f"spearman {train}"] = float(spearmanr(own, paper)[0])
+        summary[f"difference {train}"] = float((paper - own).mean())
+        summary[f"same best {train}"] = bool(own.argmin() == paper.argmin())
+        summary[f"errors {train}"] = {
             probe.name: dict(zip(CLASSIFIERS, pair, strict=True))
             for probe, pair in zip(probes, errors[:, place].T.tolist(), strict=True)
         }
-    told["times as long"] = (seconds[1] / seconds[0]).tolist()
-    return told
+    summary["times as long"] = (seconds[1] / seconds[0]).tolist()
+    return summary
 
 
 def main() -> int:

@@ -4,7 +4,7 @@
 
 Empty units show what a unit costs beyond its work; units of about 50 ms of plain Python show what that means beside
 real work, with as many workers as cores. Workers are started, and have the work open, before the clock runs; how long
-that takes is told, too. All ways alternate; ratios are medians over the rounds.
+that takes is printed, too. All ways alternate; ratios are medians over the rounds.
 """
 
 import argparse

@@ -130,7 +130,7 @@ def ask(folder: Path, candidates: list[int]) -> dict[str, object]:
     first = [nearest(*pair)[1] for pair in asked]
     answers = {count: [nearest(*pair, candidates=count) for pair in asked] for count in candidates}
     warm = [nearest(*pair)[1] for pair in asked]
-    told = {
+    summary = {
         "query ms": statistics.median(warm),
         "query ms, slowest of 20": float(np.quantile(warm, 0.95)),
         "query ms, rows not in memory": statistics.median(first),
@@ -147,7 +147,7 @@ def ask(folder: Path, candidates: list[int]) -> dict[str, object]:
         {count: [[pair[which] for pair in found] for found, _ in answers[count]] for count in candidates}
         for which in (0, 1)
     )
-    return {**told, "found": numbers, "distances": apart}
+    return {**summary, "found": numbers, "distances": apart}
 
 
 def _median(answers: list[tuple[list, float]]) -> float:
@@ -185,7 +185,7 @@ def _forget_rows(folder: Path) -> None:
 
 
 def _read_memory(name: str = "VmRSS") -> float:
-    """Megabytes of this process now, or at most (VmHWM); not a number where the system does not tell."""
+    """Megabytes of this process now, or at most (VmHWM); not a number where the system does not report it."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:

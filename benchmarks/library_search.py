@@ -83,14 +83,14 @@ def measure_all(
 def read_truth(file: Path | None, simulation: Simulation, asked: np.ndarray, device: str) -> Neighbours:
     """The true neighbours of the queries: from the file if it has them, else computed and added to it."""
     known = json.loads(file.read_text(encoding="utf-8")) if file is not None and file.exists() else {}
-    told = known.get(str(simulation.tasks))
-    if told is None or told["queries"] != asked.tolist():
+    summary = known.get(str(simulation.tasks))
+    if summary is None or summary["queries"] != asked.tolist():
         print(f"comparing {len(asked)} tasks with {simulation.tasks:,} others ...", flush=True)
         numbers, distances = find_neighbours(simulation, asked, NEAREST, device=device)
-        told = {"queries": asked.tolist(), "nearest": numbers.tolist(), "distances": distances.round(7).tolist()}
+        summary = {"queries": asked.tolist(), "nearest": numbers.tolist(), "distances": distances.round(7).tolist()}
         if file is not None:
-            file.write_text(json.dumps(known | {str(simulation.tasks): told}) + "\n", encoding="utf-8")
-    return np.array(told["nearest"]), np.array(told["distances"])
+            file.write_text(json.dumps(known | {str(simulation.tasks): summary}) + "\n", encoding="utf-8")
+    return np.array(summary["nearest"]), np.array(summary["distances"])
 
 
 def measure_size(simulation: Simulation, asked: np.ndarray, true: Neighbours, cores: int) -> dict[str, object]:
@@ -165,12 +165,12 @@ def main() -> int:
         print(f"  {verdict}")
     if arguments.out:
         before = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else {}
-        told = [{**asdict(verdict), "is_met": verdict.is_met} for verdict in verdicts]
+        summary = [{**asdict(verdict), "is_met": verdict.is_met} for verdict in verdicts]
         results = (
             before
             | {"machine": describe_machine() | {"cores that ask": arguments.cores}}
             | found
-            | ({"verdicts": told} if told else {})
+            | ({"verdicts": summary} if summary else {})
         )
         arguments.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return 0 if all(verdict.is_met for verdict in verdicts) else 1

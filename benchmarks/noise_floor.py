@@ -6,7 +6,7 @@
 `gather` embeds every task of the shared folder that has enough images: as a whole, and from two disjoint draws A and B
 of few images, with their halves. `report` asks whether the corrected distance of A and B, which are the same task, is
 near zero, and whether the neighbours among the draws are those of the whole tasks: with and without the correction, and
-with the noise told by the halves or by the standard errors.
+with the noise estimated from the halves or by the standard errors.
 """
 
 import argparse

@@ -5,8 +5,8 @@ model. For every batch the gradient of the *mean* loss with respect to all filte
 averaged over batches and over the weights of each filter. Scores have mean zero under y ~ p, so the cross terms of the
 square vanish in expectation, E[(mean of B scores)^2] = F / B, and B times the average estimates the same F as ours.
 
-Two faults of the original are mended, so that both estimate the same quantity: the probe is in eval mode, and the head
-is the converged one. The network is the probe as it came, batch-norm and all; decoded images are kept for both sides.
+Two faults of the original are corrected, so that both estimate the same quantity: the probe is in eval mode, and the
+head is the converged one. The network is the probe as it came, batch-norm and all; decoded images are kept for both sides.
 """
 
 import copy

@@ -133,7 +133,7 @@ def watched_memory(device: str) -> Iterator[list[float]]:
 
 
 def resident_gigabytes() -> float:
-    """What the whole process holds, its libraries included; 0 where the system does not tell."""
+    """What the whole process holds, its libraries included; 0 where the system does not report it."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -68,16 +68,16 @@ def measure_at(folder: Path, *, is_quick: bool) -> tuple[dict[str, object], list
         first = asyncio.run(load(port, process.pid, ids, clients=clients, seconds=seconds))
         second = asyncio.run(load(port, process.pid, first.asked, clients=clients, seconds=again))
         whole_map = asyncio.run(wait_for_map(port))
-    told = {"tasks": tasks, "clients": clients, "map_seconds": whole_map}
-    told |= {"first": tell(first), "again": tell(second)}
-    _show(told)
-    memory = told["first"]["memory"]
+    summary = {"tasks": tasks, "clients": clients, "map_seconds": whole_map}
+    summary |= {"first": summarize(first), "again": summarize(second)}
+    _show(summary)
+    memory = summary["first"]["memory"]
     growth = memory["end"] / memory["middle"]
     verdicts = [
         Verdict("failed requests", float(len(first.errors) + len(second.errors)), 0.0, False),
         Verdict("memory of the server, end over middle", growth, 1.1, False),
     ]
-    return {"web_load": told}, verdicts
+    return {"web_load": summary}, verdicts
 
 
 def fill(folder: Path, tasks: int) -> None:
@@ -209,10 +209,10 @@ def read_memory(process: int) -> float:
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
-def tell(found: Found) -> dict[str, object]:
+def summarize(found: Found) -> dict[str, object]:
     """The figures of one load."""
     memory = found.memory
-    told: dict[str, object] = {
+    summary: dict[str, object] = {
         kind: {
             "requests": len(taken),
             "per_second": len(taken) / found.took,
@@ -222,24 +222,24 @@ def tell(found: Found) -> dict[str, object]:
         }
         for kind, taken in found.seconds.items()
     }
-    told["errors"], told["examples"] = len(found.errors), found.errors[:3]
-    told["memory"] = {"start": memory[0], "middle": memory[len(memory) // 2], "end": memory[-1]}
-    return told
+    summary["errors"], summary["examples"] = len(found.errors), found.errors[:3]
+    summary["memory"] = {"start": memory[0], "middle": memory[len(memory) // 2], "end": memory[-1]}
+    return summary
 
 
-def _show(told: dict[str, object]) -> None:
+def _show(summary: dict[str, object]) -> None:
     rows = []
     for load_ in ("first", "again"):
         for kind in KINDS:
-            one = told[load_][kind]  # type: ignore[index]
+            one = summary[load_][kind]  # type: ignore[index]
             rows.append((f"{load_}: {kind}", one["per_second"], one["median_ms"], one["p95_ms"], one["worst_ms"]))
     show_table(("load", "per second", "median ms", "95 % ms", "worst ms"), rows)
     for load_ in ("first", "again"):
-        memory = told[load_]["memory"]  # type: ignore[index]
-        errors = told[load_]["errors"]  # type: ignore[index]
+        memory = summary[load_]["memory"]  # type: ignore[index]
+        errors = summary[load_]["errors"]  # type: ignore[index]
         sizes = ", ".join(f"{memory[at]:.0f}" for at in memory)
         print(f"    {load_}: {errors} errors; MiB at start, middle, end: {sizes}")
-    print(f"    the map of {told['tasks']} tasks was there after {told['map_seconds']:.0f} s", flush=True)
+    print(f"    the map of {summary['tasks']} tasks was there after {summary['map_seconds']:.0f} s", flush=True)
 
 
 def main() -> None:

@@ -234,13 +234,13 @@ def _judge_violins(rows: Sequence[Row], family: str, strategies: Sequence[str]) 
         middle, most = 100 * float(np.median(gains)), 100 * gains.max()
         median = f"the best gains {middle:.1f} points in the median, {most:.1f} at most"
         worse_than_it = f"{100 * worse:.0f} % of the candidates are worse than it"
-        told = (
+        summary = (
             ("most experts are no better than the generic one", worse_than_it,
              HOLDS if worse > 0.5 else FAILS),
             ("a well chosen expert can beat it by much", median, HOLDS if gains.max() > 0.1 else FAILS),
             ("tasks of larger norm gain more by it", f"rho of norm and the best one's gain {trend}", trend.verdict),
         )  # fmt: skip
-        claims += [Claim("violins", f"{family}: {claim}", measured, verdict) for claim, measured, verdict in told]
+        claims += [Claim("violins", f"{family}: {claim}", measured, verdict) for claim, measured, verdict in summary]
     for name in strategies:
         near = int((np.array([row[f"{name}_error"] for row in rows]) - best <= _NEAR + 1e-9).sum())
         first = sum(row[f"{name}_rank"] <= 3 for row in rows)

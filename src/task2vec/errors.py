@@ -45,7 +45,7 @@ class BadImagesError(DataError):
         self.tasks = tasks
 
 
-class NothingToTellError(DataError):
+class TooFewClassesError(DataError):
     """Tasks of a catalogue that have fewer than two classes with images; `tasks` lists their definitions."""
 
     def __init__(self, message: str, tasks: tuple = ()):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from task2vec.errors import BadImagesError, DataError, NothingToTellError, UsageError
+from task2vec.errors import BadImagesError, DataError, TooFewClassesError, UsageError
 from task2vec.tasks import Catalog, TaskDefinition, Taxonomy, images, read_catalog, recognize_layout
 from task2vec.tasks.catalog import (
     LabelTable,
@@ -115,7 +115,7 @@ def test_classes_without_an_image_in_the_split_are_left_out_with_a_warning(tmp_p
     emu = int(np.flatnonzero(birds.tables["labels"].values == 4)[0])
     split, other = ("train", "val") if birds.splits.codes[emu] == 0 else ("val", "train")
     assert birds.task("Ratites", split=split).classes == ("kiwi", "emu")
-    with pytest.raises(NothingToTellError, match=rf"1 of 1 tasks .* split '{other}' \('Ratites'\)"):
+    with pytest.raises(TooFewClassesError, match=rf"1 of 1 tasks .* split '{other}' \('Ratites'\)"):
         birds.task("Ratites", split=other)
     few = birds.task("Passeriformes", images=2)
     assert len(few.classes) == 2
@@ -221,7 +221,7 @@ def test_attributes_share_one_draw(tmp_path, opened):
         hats.tasks(images=16)
     with pytest.raises(UsageError, match=r"Pass \['red'\]"):
         hats.tasks("red")
-    with pytest.raises(NothingToTellError, match=r"1 of 5 tasks .*'every'"):
+    with pytest.raises(TooFewClassesError, match=r"1 of 5 tasks .*'every'"):
         hats.tasks(kind="attribute", images=16)
     assert hats.tasks([]) == []
 

@@ -14,10 +14,10 @@ from task2vec.errors import (
     BadImagesError,
     DataError,
     LibraryError,
-    NothingToTellError,
     NotInLibraryError,
     ResourceError,
     Task2VecError,
+    TooFewClassesError,
     UsageError,
 )
 from task2vec.text import printable
@@ -191,10 +191,10 @@ def read_path(path: Path, sort: str, reading: Reading, found: Tasks) -> "list[Ta
         try:
             tasks = catalog.tasks(chosen, **how)
             return [replace(tasks[0], name=reading.name)] if reading.name and is_one else tasks
-        except (NothingToTellError, BadImagesError) as error:
+        except (TooFewClassesError, BadImagesError) as error:
             if is_one or not error.tasks:
                 raise
-            reason = TOO_FEW_CLASSES if isinstance(error, NothingToTellError) else TOO_MANY_BAD
+            reason = TOO_FEW_CLASSES if isinstance(error, TooFewClassesError) else TOO_MANY_BAD
             gone = {getattr(one, "name", one) for one in error.tasks}
             say(f"failed: {printable(error)}")
             names = [catalog.name_task(name, split=reading.split) for name in sorted(gone)]

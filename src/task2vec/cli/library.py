@@ -294,8 +294,8 @@ def verify(library: options.LibraryFolder = None) -> None:
         found, folder = opened.verify(report=report), str(opened.folder)
     problems = [asdict(problem) for problem in found.problems]
     if output.wants_json():
-        told = {"library": folder, "is_sound": found.is_sound, "entries": found.entries, "problems": problems}
-        output.print_json(told | {"experts": [asdict(problem) for problem in found.experts]})
+        document = {"library": folder, "is_sound": found.is_sound, "entries": found.entries, "problems": problems}
+        output.print_json(document | {"experts": [asdict(problem) for problem in found.experts]})
     else:
         state = "intact" if found.is_sound else pluralize(len(problems), "problem")
         without = f", {pluralize(len(found.experts), 'expert')} without a file" if found.experts else ""

@@ -628,7 +628,7 @@ def _decode(content: bytes) -> MetaTask:
         shares_images=shares,
         shares_labels=labels,
         source_tasks=source_tasks,
-        embeddings={name: _unpack_embeddings(name, told, arrays) for name, told in story["embeddings"].items()},
+        embeddings={name: _unpack_embeddings(name, about, arrays) for name, about in story["embeddings"].items()},
         halves=arrays["halves"].astype(np.float64) if "halves" in arrays else None,
         info=story["story"],
         **named,

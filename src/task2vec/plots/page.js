@@ -15,10 +15,10 @@ const map = new TaskMap(get("map"), get("tip"), { describe, open });
 function describe(task) {
   const near = task.nearest.slice(0, 3).map(([other, apart]) => `${tasks[other].name} (${distance(apart)})`);
   const nearest = near.length ? [make("div.word", `nearest: ${near.join(", ")}`)] : [];
-  return [make("div.name", task.name), tell(task), ...nearest];
+  return [make("div.name", task.name), listFacts(task), ...nearest];
 }
 
-const tell = (task) =>
+const listFacts = (task) =>
   facts([
     ["group", groups[task.group]],
     ["images", count(task.images)],
@@ -43,7 +43,7 @@ function open(task) {
     make("li", button(".link.word", tasks[other].name, () => open(tasks[other])), make("span.number", distance(apart))),
   );
   get("chosen").replaceChildren(
-    ...(task ? [make("h2.name", task.name), tell(task), make("h3", "Nearest tasks"), make("ol.nearest", rows)] : []),
+    ...(task ? [make("h2.name", task.name), listFacts(task), make("h3", "Nearest tasks"), make("ol.nearest", rows)] : []),
   );
 }
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from task2vec.errors import BadImagesError, DataError, NothingToTellError, UsageError
+from task2vec.errors import BadImagesError, DataError, TooFewClassesError, UsageError
 from task2vec.tasks.images import inspect_images, open_files
 from task2vec.tasks.subsets import make_rng
 from task2vec.tasks.task import Task, count_images, make_task, quote
@@ -285,7 +285,7 @@ class Catalog:
         Raises:
             BadImagesError: More than 5 % of the images of some task cannot be read, and `allow_bad` is false; all such
                 tasks are named, and no task is returned.
-            NothingToTellError: Some of the tasks have fewer than two classes in the split or draw; all of them are
+            TooFewClassesError: Some of the tasks have fewer than two classes in the split or draw; all of them are
                 named, and it holds their definitions.
             UsageError: There is no such task or split.
         """
@@ -304,7 +304,7 @@ class Catalog:
         lacking = tuple(one for one, part in zip(definitions, settled, strict=True) if part is None)
         if lacking:
             where = f"split {split!r}" if split else "the images drawn"
-            raise NothingToTellError(
+            raise TooFewClassesError(
                 f"{self.name}: {len(lacking)} of {len(choices)} tasks have fewer than two classes with images in "
                 f"{where} ({quote([one.name for one in lacking])}). Leave them out, or use more images or another "
                 "split (`task2vec tasks`, or a definition's counts and positives, show how many there are).",
