@@ -6,7 +6,7 @@ averaged over batches and over the weights of each filter. Scores have mean zero
 square vanish in expectation, E[(mean of B scores)^2] = F / B, and B times the average estimates the same F as ours.
 
 Two faults of the original are corrected, so that both estimate the same quantity: the probe is in eval mode, and the
-head is the converged one. The network is the probe as it came, batch-norm and all; decoded images are kept for both sides.
+head is the converged one. The network is the probe as it came, batch-norm and all; both sides keep decoded images.
 """
 
 import copy
