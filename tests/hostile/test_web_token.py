@@ -83,8 +83,8 @@ def test_the_browser_is_not_told_the_token(tmp_path, monkeypatch):
     opened, listening = [], SimpleNamespace(getsockname=lambda: ("127.0.0.1", 8765))
     monkeypatch.setattr("task2vec.cli.serve.webbrowser.open", opened.append)
     monkeypatch.setattr("task2vec.cli.serve._has_screen", lambda: True)
-    monkeypatch.setattr("task2vec.web.server.take_port", lambda host, port: (listening, False))
-    monkeypatch.setattr("task2vec.web.server.run", lambda app, listening, when_ready: when_ready())
+    monkeypatch.setattr("task2vec.web.take_port", lambda host, port: (listening, False))
+    monkeypatch.setattr("task2vec.web.run", lambda app, listening, when_ready: when_ready())
     for token in (TOKEN, None):
         serve(library=tmp_path / "tasks", host="127.0.0.1", token=token)
     assert opened == ["http://127.0.0.1:8765/"]
