@@ -245,3 +245,17 @@ def test_a_row_that_is_not_finite_spoils_its_own_task_alone():
     found, wanted = run(parts, 6)
     assert not torch.isfinite(found[2].fisher).all()
     assert_same(found[:2] + found[3:], wanted[:2] + wanted[3:])
+
+
+def test_a_users_own_precision_flags_are_respected_and_restored():
+    # torch refuses to read one of its precision flags once another of them disagrees.
+    flags = torch.backends.cuda.matmul
+    before = flags.allow_tf32
+    try:
+        for allowed in (True, False):
+            flags.allow_tf32 = allowed
+            with batching.tensor_cores(torch.device("cpu")):
+                pass
+            assert flags.allow_tf32 is allowed
+    finally:
+        flags.allow_tf32 = before

@@ -62,13 +62,16 @@ def choose_device(name: str | None) -> torch.device:
 @contextmanager
 def tensor_cores(device: torch.device) -> Iterator[None]:
     """Lets a GPU multiply float32 in TF32, its fast path, in the block; a CPU is not affected."""
-    before = torch.get_float32_matmul_precision()
+    flags = torch.backends.cuda.matmul
+    # torch from 2.9 on refuses to read the older flag once a user has set the newer one.
+    flag, fast = ("fp32_precision", "tf32") if hasattr(flags, "fp32_precision") else ("allow_tf32", True)
+    before = getattr(flags, flag)
     if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
+        setattr(flags, flag, fast)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        setattr(flags, flag, before)
 
 
 class Pixels:
