@@ -158,6 +158,7 @@ def test_the_committed_tables_come_out_again(tmp_path, monkeypatch):
         assert found[0] == wanted[0] and len(found) > 2 and set(found) <= set(wanted)
 
 
+@pytest.mark.long
 def test_a_small_meta_task_is_built_and_a_second_run_makes_nothing(tmp_path, monkeypatch):
     data = write_collection(tmp_path / "data", per_class=12)
     whole = plan_metatask(data)

@@ -129,6 +129,7 @@ def test_cases_are_planned_with_their_kinds():
     assert len(cases["sample_size"]) == 2 * 2 * 3 and cases["norm_error"] == []
 
 
+@pytest.mark.long
 def test_the_command_on_a_small_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(t2v, "load_probe", lambda *_, **__: make_tiny(), raising=False)
     data = write_collection(tmp_path / "data") / "dogs"

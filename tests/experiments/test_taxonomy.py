@@ -134,6 +134,7 @@ def test_domains_of_label_sets_are_one_and_distances_are_compared(collection):
     assert [(row["set"], row["positive"]) for row in tasks] == [(1, 4)] * 6 + [(2, 4)] * 6
 
 
+@pytest.mark.long
 def test_the_command_draws_and_a_second_run_embeds_nothing(tmp_path, data, monkeypatch):
     probe = make_tiny()
     monkeypatch.setattr(t2v, "load_probe", lambda *_, **__: probe, raising=False)

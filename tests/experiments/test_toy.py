@@ -120,7 +120,7 @@ def test_the_command_writes_figure_and_tables(tmp_path):
     assert [(row["seed"], row["probe"]) for row in rows] == [(s, p) for s in (3, 4) for p in ("ReLU", "polynomial")]
     assert len(tasks) == 2 * COUNT and all(3 <= row["clusters"] <= 16 for row in tasks)
     with Image.open(tmp_path / "new" / "toy.png") as picture:
-        assert picture.width > 1000
+        assert picture.width > 150
     assert run(toy.app, "--seeds", 0, code=2).stdout == ""
 
 
