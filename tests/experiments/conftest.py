@@ -1,4 +1,4 @@
-"""Pictures of the experiments are drawn in full, and small: their pixels are most of the time and nobody counts them."""
+"""Pictures of the experiments are drawn in full, and small: their pixels take most of the time."""
 
 import matplotlib
 
