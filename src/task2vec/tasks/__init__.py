@@ -8,10 +8,11 @@ from task2vec.tasks.huggingface import from_huggingface
 from task2vec.tasks.images import BadImage, Images
 from task2vec.tasks.imaterialist import read_imaterialist
 from task2vec.tasks.inaturalist import read_inaturalist, read_inaturalist_taxonomy
-from task2vec.tasks.subsets import choose_half, draw_batches, join_tasks
+from task2vec.tasks.join import join_tasks
+from task2vec.tasks.sampling import canonical_order, choose_test, draw_batches
 from task2vec.tasks.synthetic import draw_partitions, sample_tasks, toy_tasks
 from task2vec.tasks.table import read_table
-from task2vec.tasks.task import Task, canonical_order
+from task2vec.tasks.task import Task
 from task2vec.tasks.taxonomy import Taxonomy, read_taxonomy
 from task2vec.tasks.torch_dataset import from_dataset
 
@@ -23,7 +24,7 @@ __all__ = [
     "TaskDefinition",
     "Taxonomy",
     "canonical_order",
-    "choose_half",
+    "choose_test",
     "draw_batches",
     "draw_partitions",
     "from_dataset",

@@ -4,6 +4,7 @@ import csv
 import os
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 from task2vec.errors import DataError, MissingExtraError, UsageError
 from task2vec.tasks.folder import refuse_huggingface
 from task2vec.tasks.images import inspect_images, open_files
-from task2vec.tasks.task import Task, make_task, quote, refuse_regression
+from task2vec.tasks.task import Task, make_task, refuse_regression
+from task2vec.text import quote
 
 SUFFIXES = (".csv", ".parquet", ".pq")
 PATH = "path"
@@ -82,11 +84,12 @@ def read_table(
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
     wanted = [column for column in columns if column != path_column] if label_columns is None else list(label_columns)
     _check_columns(place, columns, [path_column, *wanted])
-    paths = check_cells(columns[path_column], lambda row: f"{place}, {columns.format_row(row)}, column {path_column!r}")
-    labels, classes = encode_labels(
-        {column: columns[column] for column in wanted},
-        lambda column, row: f"{place}, {columns.format_row(row)}, column {column!r}",
-    )
+
+    def where(column: str, row: int) -> str:
+        return f"{place}, {columns.format_row(row)}, column {column!r}"
+
+    paths = check_cells(columns[path_column], partial(where, path_column))
+    labels, classes = encode_labels({column: columns[column] for column in wanted}, where)
     folder = place.parent if root is None else Path(root)
     if not folder.is_dir():
         raise UsageError(f"the root {folder} is not a folder. Pass the folder that holds the images: root=, --root.")
@@ -201,16 +204,8 @@ def _check_columns(place: Path, columns: Columns, wanted: list[str]) -> None:
         )
 
 
-def encode_labels(
-    columns: Mapping[str, list], where: Callable[[str, int], str], *, known: Sequence[str] = ()
-) -> tuple[np.ndarray, list[str]]:
-    """Labels and classes of label columns: one column of classes, or several of 0 and 1.
-
-    Args:
-        columns: The cells of the label columns.
-        where: The place of a cell, by its column and row, for messages.
-        known: The order of the classes; sorted if not given.
-    """
+def encode_labels(columns: Mapping[str, list], where: Callable[[str, int], str]) -> tuple[np.ndarray, Sequence[str]]:
+    """Labels and classes of label columns, one of classes or several of 0 and 1; `where` names a cell in messages."""
     if len(columns) > 1:
         labels = np.empty((len(next(iter(columns.values()))), len(columns)), np.uint8)
         for number, (column, cells) in enumerate(columns.items()):
@@ -223,18 +218,15 @@ def encode_labels(
                 labels[row, number] = BINARY[str(cell).strip()]
         return labels, list(columns)
     ((column, cells),) = columns.items()
-    names = check_cells(cells, lambda row: where(column, row))
-    classes = list(map(str, sorted(set(cells))))
-    if known:
-        classes = [kind for kind in known if kind in set(names)]
+    names = check_cells(cells, partial(where, column))
     try:
         decimal = [row for row, name in enumerate(names) if float(name) % 1]
     except ValueError:  # a name among them
         decimal = []
     if decimal:
         refuse_regression(where(column, decimal[0]), example=names[decimal[0]])
-    number = {kind: index for index, kind in enumerate(classes)}
-    return np.asarray([number[name] for name in names], dtype=np.int64), classes
+    number = {str(cell): index for index, cell in enumerate(sorted(set(cells)))}
+    return np.array([number[name] for name in names], dtype=np.int64), list(number)
 
 
 def check_cells(cells: Sequence[object], where: Callable[[int], str]) -> list[str]:

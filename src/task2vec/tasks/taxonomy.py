@@ -24,7 +24,7 @@ import numpy as np
 
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks.table import read_columns
-from task2vec.tasks.task import quote
+from task2vec.text import quote
 
 KINDS = ("graph", "ultrametric")
 # The ranks of biology that lists of species use, the broadest first.
