@@ -37,8 +37,8 @@ def read_json(file: Path) -> Any:
 
 
 def list_records(file: Path, content: Any, key: str) -> list[dict]:
-    """The list of records under the key of a JSON object."""
-    records = content.get(key) if isinstance(content, dict) else None
+    """The list of records under the key of a JSON object, or that the content itself is."""
+    records = content.get(key) if isinstance(content, dict) else content
     if not records or not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise damaged(file, f"it has no list of records under {key!r}")
     return records
@@ -101,8 +101,7 @@ def find_file(root: Path, *names: str, dataset: str) -> Path:
     if len(found) != 1:
         state = f"has {' and '.join(found)}" if found else f"has no {' or '.join(names)}"
         raise DataError(
-            f"{root} {state}, so it is not {dataset} as unpacked from its archives, once. Pass the folder that holds "
-            "its annotation files and images."
+            f"{root} {state}, so it is not {dataset} as unpacked. Pass the folder with its annotation files."
         )
     return root / found[0]
 
@@ -141,13 +140,10 @@ def check_path(path: object, where: str) -> str:
         Traceback (most recent call last):
         task2vec.errors.DataError: images.txt, line 2: '../secret.jpg' is not a path below the dataset's folder, ...
     """
-    if isinstance(path, str) and path.strip():
-        is_absolute = path.startswith(("/", "\\")) or path[1:3] in (":\\", ":/")
-        climbs = ".." in path and ".." in path.replace("\\", "/").split("/")
-        is_odd = not path.isprintable() and any(c < " " or "\ud800" <= c <= "\udfff" for c in path)
-        if not (is_absolute or climbs or is_odd):
-            return path
-    raise damaged(where, f"{path!r} is not a path below the dataset's folder")
+    parts = path.replace("\\", "/").split("/") if isinstance(path, str) and path.isprintable() else []
+    if not parts or parts[0].strip() == "" or parts[0][1:] == ":" or ".." in parts:
+        raise damaged(where, f"{path!r} is not a path below the dataset's folder")
+    return str(path)
 
 
 def deduplicate_names(names: Sequence[str], marks: Iterable[object]) -> list[str]:

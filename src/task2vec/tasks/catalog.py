@@ -17,7 +17,7 @@ import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, TooFewClassesError, UsageError
 from task2vec.tasks.annotations import damaged, deduplicate_names
-from task2vec.tasks.images import inspect_images, open_files
+from task2vec.tasks.images import StrPath, inspect_images, open_files
 from task2vec.tasks.sampling import make_rng
 from task2vec.tasks.task import Task, drop_empty, make_task
 from task2vec.tasks.taxonomy import Taxonomy
@@ -160,11 +160,8 @@ class Catalog:
     def __post_init__(self):
         """Refuse parts that do not fit each other, so that no reader can shift a label."""
         object.__setattr__(self, "root", Path(os.path.realpath(self.root)))
-        lengths = [
-            len(self.paths),
-            sum(map(len, self.splits.values())),
-            *(len(table.values) for table in self.tables.values()),
-        ]
+        columns = [self.paths, np.concatenate([*self.splits.values()]), *(one.values for one in self.tables.values())]
+        lengths = [len(column) for column in columns]
         if len(set(lengths)) > 1:
             raise damaged(self.name, f"its paths, splits and tables have different lengths ({lengths})")
         for what, names in (("path", self.paths), ("task", [(one.kind, one.name) for one in self.definitions])):
@@ -284,10 +281,8 @@ class Catalog:
             raise UsageError(f"{self.name} has tasks of several kinds. Choose one (kind=, --kind): {list(self.kinds)}.")
         if images is not None and images < 2:
             raise UsageError(f"images={images} (--max-images) must be 2 or more.")
-        if names is None:
-            definitions = list(self.definitions if kind is None else self.of_kind(kind))
-        else:
-            definitions = [self.find(name, kind) for name in names]
+        every = self.definitions if kind is None else self.of_kind(kind)
+        definitions = every if names is None else [self.find(name, kind) for name in names]
         chosen = [
             (one, own, *drop_empty(labels, one.classes))
             for one, own, labels in self._draw(definitions, self.rows(split), images, seed)
@@ -298,26 +293,22 @@ class Catalog:
             raise TooFewClassesError(
                 f"{self.name}: {len(lacking)} of {len(chosen)} tasks have fewer than two classes with images in "
                 f"{where} ({quote([one.name for one in lacking])}). Leave them out, or use more images or another "
-                "split (`task2vec tasks`, or a definition's counts and positives, show how many there are).",
+                "split (`task2vec tasks` shows how many there are).",
                 lacking,
             )
-        rows = np.unique(np.concatenate([np.zeros(0, np.int64), *(own for _, own, *_ in chosen)]))
-        paths = [self.paths[row] for row in rows.tolist()]
-        files = open_files(self.root, paths)
-        outcomes = inspect_images(files, name=self.name, num_workers=num_workers, progress=progress)
+        rows = sorted({row for _, own, *_ in chosen for row in own.tolist()})
+        files = open_files(self.root, [self.paths[row] for row in rows])
+        found = inspect_images(files, name=self.name, num_workers=num_workers, progress=progress)
+        outcomes = dict(zip(rows, found, strict=True))
         drawn = "" if images is None else f"up to {images} images drawn by seed {seed}"
         how = ", ".join(filter(None, (split and f"split {split}", drawn)))
         source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), how)))
         tasks, failed = [], {}
         for one, own, labels, classes, notes in chosen:
-            places = np.searchsorted(rows, own).tolist()
-            mine, seen = (
-                open_files(self.root, [paths[place] for place in places]),
-                [outcomes[place] for place in places],
-            )
+            mine, seen = zip(*((self.paths[row], outcomes[row]) for row in own.tolist()), strict=True)
             about = {"name": self.name_task(one.name, split), "source": source, "classes": classes, "notes": notes}
             try:
-                tasks.append(make_task(mine, labels, seen, allow_bad=allow_bad, **about))
+                tasks.append(make_task(open_files(self.root, mine), labels, seen, allow_bad=allow_bad, **about))
             except BadImagesError as error:
                 failed[one.name] = error
         if failed:
@@ -483,7 +474,7 @@ def define_attributes(table: LabelTable, splits: Splits) -> tuple[TaskDefinition
 # --- layouts ---------------------------------------------------------------------------------------------------------
 
 
-def recognize_layout(folder: str | os.PathLike[str]) -> str | None:
+def recognize_layout(folder: StrPath) -> str | None:
     """The published dataset whose files are in the folder, such as "cub200", or None.
 
     Raises:
@@ -505,26 +496,19 @@ def recognize_layout(folder: str | os.PathLike[str]) -> str | None:
         start = b""
     found |= {name for name, sign in _FIELDS.items() if sign in start}
     if len(found) > 1:
-        raise UsageError(
-            f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as), or give each a folder "
-            "of its own."
-        )
+        raise UsageError(f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as).")
     return found.pop() if found else None
 
 
 def read_catalog(
-    folder: str | os.PathLike[str],
-    *,
-    layout: str | None = None,
-    labels: str | os.PathLike[str] | None = None,
-    progress: bool = False,
+    folder: StrPath, *, layout: str | None = None, labels: StrPath | None = None, progress: bool = False
 ) -> Catalog:
     """The catalog of a published dataset, by the reader for its files.
 
     Args:
         folder: The folder with the dataset's unpacked archives.
-        layout: Which dataset it is, such as "cub200", or "cub200-paper" for the paper's taxonomy; recognized by its files
-            if not given.
+        layout: Which dataset it is, such as "cub200", or "cub200-paper" for the paper's taxonomy; recognized by its
+            files if not given.
         labels: Of iMaterialist, the table of the labels' names.
         progress: Show a progress bar when reading takes longer than two seconds.
 
@@ -537,9 +521,7 @@ def read_catalog(
     root = Path(folder)
     layout = layout or recognize_layout(root)
     if labels is not None and layout != "imaterialist":
-        raise UsageError(
-            f"labels={str(labels)!r} (--labels) was given for {root}, and only imaterialist has one. Leave it out."
-        )
+        raise UsageError(f"labels={str(labels)!r} (--labels) was given, and only imaterialist has one. Leave it out.")
     readers = {
         "cub200": cub200.read_cub200,
         "cub200-paper": partial(cub200.read_cub200, taxonomy="paper"),
@@ -552,7 +534,4 @@ def read_catalog(
     if layout is not None:
         raise UsageError(f"there is no layout {layout!r}. Choose one of {', '.join(readers)}.")
     wrong = "has no files of a known dataset" if root.is_dir() else "is not a folder"
-    raise DataError(
-        f"{root} {wrong}, so there are no tasks to list. Known are {', '.join(readers)}, as unpacked from their "
-        "archives; a folder of class folders is one task of its own."
-    )
+    raise DataError(f"{root} {wrong}. Known are {', '.join(readers)}, unpacked; read_folder reads folders of classes.")

@@ -73,16 +73,10 @@ def read_cub200(folder: str | os.PathLike[str], *, taxonomy: str = "traditional"
     table = LabelTable(numbers, names)
     is_train = annotations.encode_values(places[2], parts, images, ["0", "1"])
     splits = {"train": np.flatnonzero(is_train == 1), "test": np.flatnonzero(is_train == 0)}
-    return Catalog(
-        name="cub200" if taxonomy == "traditional" else f"cub200-{taxonomy}",
-        root=images_list.parent,
-        paths=[f"images/{path}" for _, path in images.values()],
-        splits=splits,
-        tables={"labels": table},
-        definitions=define_by_taxon(table, tree, splits, ranks=RANKS),
-        sources=tuple(map(str, places)),
-        taxonomy=tree,
-    )
+    definitions, sources = define_by_taxon(table, tree, splits, ranks=RANKS), tuple(map(str, places))
+    name, root = "cub200" if taxonomy == "traditional" else f"cub200-{taxonomy}", images_list.parent
+    paths = [f"images/{path}" for _, path in images.values()]
+    return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources=sources, taxonomy=tree)
 
 
 def _read_taxonomy(classes: dict[str, tuple[str, str]], columns: tuple[str, str]) -> Taxonomy:

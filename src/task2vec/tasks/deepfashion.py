@@ -76,18 +76,12 @@ def read_deepfashion(folder: str | os.PathLike[str], *, progress: bool = False) 
     splits = {split: np.flatnonzero(codes == code) for code, split in enumerate(SPLITS)}
     table = LabelTable(values, tuple(names), tuple(types))
     tree = Taxonomy(("category",), {name: (body,) for name, body in zip(categories, bodies, strict=True)})
-    by_body = define_by_taxon(kinds, tree, splits, ranks=tree.ranks, table_name="categories")
+    definitions = define_attributes(table, splits)
+    definitions += define_by_taxon(kinds, tree, splits, ranks=tree.ranks, table_name="categories")
     # The lists have img/..., and the archive of images is unpacked beside Anno or into Img.
     prefix = "Img/" if (root / "Img" / "img").is_dir() else ""
-    return Catalog(
-        name="deepfashion",
-        root=root,
-        paths=[prefix + path for path in paths],
-        splits=splits,
-        tables={"labels": table, "categories": kinds},
-        definitions=define_attributes(table, splits) + by_body,
-        sources=tuple(map(str, places)),
-    )
+    paths, tables = [prefix + path for path in paths], {"labels": table, "categories": kinds}
+    return Catalog("deepfashion", root, paths, splits, tables, definitions, sources=tuple(map(str, places)))
 
 
 def _read_entries(place: Path) -> Iterator[tuple[str, str]]:

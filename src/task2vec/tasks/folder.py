@@ -25,6 +25,12 @@ IMAGE_SUFFIXES = frozenset(f".{ending}" for ending in f"{SUPPORTED} {UNSUPPORTED
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 # zip, gzip, bzip2, xz, zstd, 7z and rar; a tar has its mark at byte 257.
 ARCHIVE_STARTS = (b"PK\3\4", b"PK\5\6", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
+# What is left out, by its kind.
+ASIDE = {
+    "other": "not images and were ignored",
+    "image": "images outside of every class folder and were ignored",
+    "link": "links to folders and were not followed",
+}
 # Usual names of splits, in the usual order.
 SPLIT_NAMES = ("train", "training", "trainval", "val", "valid", "validation", "dev", "eval", "test", "testing")
 
@@ -70,10 +76,8 @@ def read_folder(
     root = Path(folder).resolve()
     if not root.is_dir():
         refuse_archive(root)
-        raise DataError(
-            f"{folder} {'is not a folder' if root.exists() else 'does not exist'}, so there are no class folders to "
-            "read. Name a folder with one folder of images per class, or a CSV or Parquet table (read_table)."
-        )
+        what = "is not a folder" if root.exists() else "does not exist"
+        raise DataError(f"{folder} {what}. Name a folder with one folder of images per class; read_table reads tables.")
     default_name = root.name or str(root)
     if split is not None:
         root, default_name = find_split(root, split), f"{default_name} ({split})"
@@ -127,10 +131,8 @@ def read_splits(
         found = [name for name in list_folders(root) if _is_split(root / name)] if root.is_dir() else []
         splits = sorted(found, key=lambda name: (SPLIT_NAMES.index(name.lower()), name))
         if not splits:
-            raise DataError(
-                f"{root} has no split: no folder like 'train', 'val' or 'test' with class folders inside. "
-                "Name them with splits=[...], or read a folder of classes with read_folder."
-            )
+            what = "no split: no folder like 'train', 'val' or 'test' with class folders inside"
+            raise DataError(f"{root} has {what}. Name them with splits=[...]; read_folder reads a folder of classes.")
     name = root.resolve().name if name is None else name
     options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
     tasks = {split: read_folder(folder, split=split, name=f"{name} ({split})", **options) for split in splits}
@@ -143,10 +145,8 @@ def read_splits(
         for other, theirs in reversed(tasks.items()):
             common = set(task.digests) & set(theirs.digests) if other != split else set()
             if common:
-                first = next(row for row, digest in enumerate(task.digests) if digest in common)
-                notes.insert(
-                    0, f"images that are also in {other!r}: {len(common)}, such as {task.images.name(first)!r}"
-                )
+                first = task.images.name(min(map(task.digests.index, common)))
+                notes.insert(0, f"images that are also in {other!r}: {len(common)}, such as {first!r}")
         if missing := [kind for kind in every if kind not in classes]:
             notes.insert(0, f"classes of other splits that have no image here: {quote(missing)}")
         matched[split] = replace(task, targets=renumber(task.targets, order), classes=classes, notes=tuple(notes))
@@ -157,9 +157,7 @@ def find_split(root: Path, split: str) -> Path:
     """The folder of a split, which must lie directly below the root."""
     folders = list_folders(root)
     if split not in folders:
-        raise UsageError(
-            f"{root} has no split {split!r}: its folders are {quote(folders, 20) or 'none'}. Name one of them."
-        )
+        raise UsageError(f"{root} has no split {split!r}: its folders are {quote(folders, 20) or 'none'}. Name one.")
     return root / split
 
 
@@ -173,8 +171,8 @@ def refuse_archive(place: Path) -> None:
     start = _read_start(place, 262) if place.is_file() else b""
     if start.startswith(ARCHIVE_STARTS) or start[257:] == b"ustar":
         raise DataError(
-            f"{place} is an archive. Archives are not unpacked: they could write anywhere and grow to any size. Unpack "
-            "it into an empty folder yourself, and name the folder that holds the class folders."
+            f"{place} is an archive. Archives are not unpacked: they could write anywhere and grow to any size. "
+            "Unpack it into an empty folder yourself, and name the folder that holds the class folders."
         )
 
 
@@ -189,7 +187,7 @@ def refuse_huggingface(place: Path, sign: str) -> DataError:
 def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadImage], list[str]]:
     """Classes, paths, labels, refused images and notes of a root, in the order of the names."""
     classes, paths, labels, refused = [], [], [], []
-    aside: dict[str, list[str]] = {"other": [], "image": [], "link": []}
+    aside: dict[str, list[str]] = {kind: [] for kind in ASIDE}
     for entry in _sorted_entries(root):
         kind = _find_kind(entry, root)
         if kind == "link out":
@@ -219,17 +217,9 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadIma
             raise refuse_huggingface(root, f"it has {sign.relative_to(root)}")
     if not classes:
         found = f"{len(aside['image'])} images lie in it directly" if aside["image"] else "it has no folder"
-        raise DataError(
-            f"{root} has no class folders ({found}), so no image has a label. "
-            "Put the images of each class into a folder of its own below it."
-        )
-    words = ("not images", "images outside of every class folder", "links to folders")
-    notes = [
-        f"entries that are {what} and were {'not followed' if kind == 'link' else 'ignored'}: {len(names)}, such as "
-        f"{names[0]!r}"
-        for what, (kind, names) in zip(words, aside.items(), strict=True)
-        if names
-    ]
+        raise DataError(f"{root} has no class folders ({found}). Put each class's images into a folder of its own.")
+    listed = [(ASIDE[kind], names) for kind, names in aside.items() if names]
+    notes = [f"entries that are {what}: {len(names)}, such as {names[0]!r}" for what, names in listed]
     if {name.lower() for name in classes} <= set(SPLIT_NAMES):
         notes.append(f"the classes are named like splits: {quote(classes)}; are the class folders inside them?")
     return classes, paths, labels, refused, notes
@@ -259,9 +249,8 @@ def _nested(root: Path, kind: str, inner: str) -> DataError:
 
 def _is_split(folder: Path) -> bool:
     """Whether a folder is named like a split and holds folders of images."""
-    return folder.name.lower() in SPLIT_NAMES and any(
-        _is_folder(entry) and _holds_images(entry) for entry in _sorted_entries(folder)
-    )
+    folders = filter(_is_folder, _sorted_entries(folder)) if folder.name.lower() in SPLIT_NAMES else ()
+    return any(map(_holds_images, folders))
 
 
 def _sorted_entries(folder: Path) -> list[os.DirEntry]:
@@ -270,9 +259,7 @@ def _sorted_entries(folder: Path) -> list[os.DirEntry]:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        raise DataError(
-            f"{folder} cannot be listed ({error.strerror}), so its images are unknown. Fix its permissions."
-        ) from error
+        raise DataError(f"{folder} cannot be listed ({error.strerror}). Fix its permissions.") from error
 
 
 def _is_folder(entry: os.DirEntry) -> bool:

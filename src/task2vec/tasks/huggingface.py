@@ -19,7 +19,7 @@ import numpy as np
 from task2vec.errors import DataError, DatasetNotFoundError, MissingExtraError, Task2VecError, UsageError
 from task2vec.tasks.images import MAX_FILE_BYTES, StoredImages, inspect_images, read_inside
 from task2vec.tasks.table import encode_labels
-from task2vec.tasks.task import Task, drop_empty, make_task, refuse_regression
+from task2vec.tasks.task import Task, drop_empty, make_task
 from task2vec.text import quote
 
 if TYPE_CHECKING:
@@ -87,10 +87,7 @@ def from_huggingface(
     try:
         import datasets as hf
     except ImportError as error:
-        raise MissingExtraError(
-            "Hugging Face datasets need the datasets package, and that is not installed. "
-            "Run: pip install 'task2vec[hf]'"
-        ) from error
+        raise MissingExtraError("the package datasets is not installed. Run: pip install 'task2vec[hf]'") from error
     table, default_name, home = _open(hf, dataset, split, config, download, progress)
     name, source = name or default_name, str(dataset) if _is_place(dataset) else type(dataset).__name__
     image_column, label_columns = _find_columns(hf, table.features, image_column, label_columns)
@@ -107,9 +104,9 @@ def from_huggingface(
 
 def _name_rows(cells: Any) -> list[str]:
     """The row of every image, and the path that the dataset gives for it."""
-    names, table = [], cells.with_format("arrow")
-    for start in range(0, len(cells), _ROWS):
-        for path in table[start : start + _ROWS].column(0).combine_chunks().field("path").to_pylist():
+    names = []
+    for batch in cells.with_format("arrow").iter(_ROWS):
+        for path in batch.column(0).combine_chunks().field("path").to_pylist():
             names.append(f"row {len(names)} ({path})" if path else f"row {len(names)}")
     return names
 
@@ -146,12 +143,10 @@ def _open(
     """One split, its name, and the folder that the files it names must not leave (None: any)."""
     home, name = None, os.fspath(dataset) if _is_place(dataset) else type(dataset).__name__
     if not _is_place(dataset):
-        if not isinstance(dataset, (hf.Dataset, hf.DatasetDict)) or config is not None:
-            raise UsageError(
-                f"a {name} with config={config!r} is neither a Dataset nor a DatasetDict, nor a path or name, which "
-                "alone have configs; and a task is read more than once, in any order. Pass load_dataset(..., "
-                "streaming=False), a path or a name; from_dataset takes other datasets."
-            )
+        if not isinstance(dataset, (hf.Dataset, hf.DatasetDict)):
+            raise UsageError(f"a {name} is neither a Dataset nor a DatasetDict. Pass one (streaming=False) or a path.")
+        if config is not None:
+            raise UsageError(f"config={config!r} is for paths and names; this dataset is open already. Leave it out.")
         found = dataset
     else:
         place = Path(dataset).expanduser()
@@ -167,9 +162,8 @@ def _open(
                 found = _attempt(lambda: hf.load_dataset(name, config), name)
             else:
                 raise DatasetNotFoundError(
-                    f"the dataset '{name}'{f' ({config})' if config else ''} is not on this machine: there is no such "
-                    "folder, and it is not in the cache of datasets. Nothing is downloaded without being asked. "
-                    "Pass download=True, or a local folder."
+                    f"the dataset '{name}'{f' ({config})' if config else ''} is not on this machine, in no folder and not "
+                    "in the cache, and nothing is downloaded without being asked. Pass download=True, or a folder."
                 )
     chosen, which = _choose_split(hf, found, split, name)
     name = name if _is_place(dataset) else chosen.info.dataset_name or name
@@ -192,10 +186,7 @@ def _choose_split(hf: Any, found: Any, split: str | None, name: str) -> tuple[An
         return next(iter(found.values())), ""
     if split not in found:
         what = "several splits" if split is None else f"no split {split!r}"
-        raise UsageError(
-            f"'{name}' has {what}, and each is another task. Pass split= one of {quote(list(found), 20)}; join_tasks "
-            "joins splits."
-        )
+        raise UsageError(f"'{name}' has {what}. Pass split= one of {quote(list(found), 20)}; join_tasks joins splits.")
     return found[split], str(split)
 
 
@@ -214,10 +205,7 @@ def _open_local(hf: Any, place: Path, config: str | None) -> Any:
     builder = _attempt(lambda: hf.load_dataset_builder(os.path.join(".", place), config), place)
     reader = type(builder).__module__.split(".")[-1]
     if reader not in SAFE_READERS:
-        raise DataError(
-            f"{place} would be read as {reader!r}, which holds no images or could run code. "
-            f"Supported are {quote(SAFE_READERS, 20)}."
-        )
+        raise DataError(f"{place} would be read as {reader!r}, which is unsafe or no image. Use {quote(SAFE_READERS)}.")
     _check_files(place, [str(file) for files in (builder.config.data_files or {}).values() for file in files])
 
     def prepare() -> Any:
@@ -237,8 +225,8 @@ def _refuse_remote(place: Path) -> None:
         text += str(_attempt(lambda: DatasetCard.load(card).data.to_dict(), card).get("configs", ""))
     if "://" in text:
         raise DataError(
-            f"{place} names remote data files (in README.md or .huggingface.yaml), and nothing is downloaded without "
-            "being asked. Download them into the folder, or pass the dataset's name with download=True."
+            f"{place} names remote data files (in README.md or .huggingface.yaml), and nothing is downloaded unasked. "
+            "Download them into the folder, or pass the dataset's name with download=True."
         )
 
 
@@ -247,19 +235,14 @@ def _check_files(place: Path, files: list[str]) -> None:
     home = _find_home(place)
     outside = [file for file in files if not Path(file).resolve().is_relative_to(home)]
     if outside:
-        raise DataError(
-            f"{place} names data files outside of it ({quote(outside)}), which could be private. "
-            "Copy them into the folder."
-        )
+        raise DataError(f"{place} names data files outside of it, maybe private: {quote(outside)}. Copy them into it.")
     for shard in filter(None, map(_SHARD.match, files)):
         start, _, between, total, end = shard.groups()
         # Names may end in a hash of each shard; then only the number of shards can be compared.
         parts = {other for other in files if other.startswith(start) and f"{between}{total}" in other}
         if len(parts) < int(total):
-            raise DataError(
-                f"{place} has {len(parts)} of {int(total)} shards '{Path(start).name}*{between}{total}{end}', so "
-                "images are missing. Complete the download."
-            )
+            shown = f"{len(parts)} of {int(total)} shards '{Path(start).name}*{between}{total}{end}'"
+            raise DataError(f"{place} has {shown}, so images are missing. Complete the download.")
 
 
 def _find_home(place: Path) -> Path:
@@ -337,9 +320,6 @@ def _find_columns(
     elif labels is None and len(candidates) > 1:
         wrong = f"several columns may be the labels ({'; or '.join(map(quote, candidates))})"
     elif labels is None and not candidates:
-        rest = [column for column, kind in features.items() if not isinstance(kind, hf.Image)]
-        if len(rest) == 1 and _is_value(hf, features[rest[0]], *FLOATS):
-            refuse_regression(f"column {rest[0]!r}")
         wrong = "no column is of the type ClassLabel"
     if wrong:
         raise UsageError(f"{wrong}; the columns are {shown}. Pass image_column= and label_columns=, each column once.")
@@ -362,8 +342,8 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
         known = (f"not {column}", column)
     elif len(columns) == 1 and not _is_value(hf, kind, "int", "uint", "string", "large_string", *FLOATS):
         raise DataError(
-            f"column {column!r} is {kind}, which is no class. Pass label_columns=... with a column of class labels, "
-            "integers or text, or several of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."
+            f"column {column!r} is {kind}, which is no class. Pass label_columns= with class labels, integers or text, "
+            "or several columns of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."
         )
     if len(columns) > 1 or not known:
         return (*encode_labels(cells, where), ())
@@ -371,8 +351,7 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
     for row, cell in enumerate(cells[column]):
         if cell is None or not set(cell if is_list else [cell]) <= numbers:
             raise DataError(
-                f"{where(column, row)}: {cell!r} is no class, or no list of them: it may be missing. Filter such rows "
-                "out; test splits are often published without labels."
+                f"{where(column, row)}: {cell!r} is no class. Filter out such rows: test splits may have them."
             )
     if not is_list:
         return drop_empty(np.array(cells[column], dtype=np.int64), known)

@@ -23,6 +23,7 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from task2vec.errors import DataChangedError, DataError, NotFiniteError, UsageError
 from task2vec.progress import track
 
+StrPath = str | os.PathLike[str]
 MAX_PIXELS = 50_000_000
 # Four 16-bit channels of the largest accepted image, uncompressed: no valid file is larger.
 MAX_FILE_BYTES = 8 * MAX_PIXELS
@@ -53,19 +54,15 @@ class Images(Protocol):
     @property
     def is_threadsafe(self) -> bool:
         """Whether several threads may call `load` at once: true for files, false for the user's own datasets."""
-        ...
 
     def __len__(self) -> int:
         """The number of images."""
-        ...
 
     def load(self, index: int) -> Image.Image:
         """Image `index`, upright 8-bit RGB; `DataChangedError` if it changed after the task was read."""
-        ...
 
     def name(self, index: int) -> str:
         """The name of image `index` in messages: a path below the root, or "item 17"."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -137,10 +134,8 @@ class StoredImages:
         except DataError as error:
             data, reason = b"", str(error)
         if reason:
-            raise DataChangedError(
-                f"{os.path.join(self.root, self.names[index])} changed after the task was read ({reason}), so the "
-                "result would mix two states of the data. Read the task again when nothing writes to it."
-            )
+            place = os.path.join(self.root, self.names[index])
+            raise DataChangedError(f"{place} changed after the task was read ({reason}). Read the task again.")
         return decode(data)
 
     def name(self, index: int) -> str:
@@ -154,10 +149,7 @@ def decode(data: bytes) -> Image.Image:
     The content decides, not the file name. A `DataError` gives the reason if there is no image.
     """
     if ImageFile.LOAD_TRUNCATED_IMAGES:
-        raise UsageError(
-            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, so a truncated file would pass as a partly grey image and "
-            "nothing would report it. Set it to False before reading a task."
-        )
+        raise UsageError("PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, so truncated files would pass. Set it to False.")
     if not data:
         raise DataError("the file is empty")
     try:

@@ -6,7 +6,6 @@ The files hold URLs, not images: each image was saved under its id. Names of the
 with the columns labelId, taskId, labelName and taskName.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import annotations
 from task2vec.tasks.catalog import Catalog, LabelTable, define_attributes
+from task2vec.tasks.images import StrPath
 from task2vec.tasks.table import read_columns
 from task2vec.text import quote
 
@@ -27,11 +27,7 @@ NAMELESS = (
 )
 
 
-def read_imaterialist(
-    folder: str | os.PathLike[str],
-    *,
-    labels: str | os.PathLike[str] | None = None,
-) -> Catalog:
+def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Catalog:
     r"""The catalog of iMaterialist (Fashion) 2018: each label a binary task, each group of labels a multi-label one.
 
     A label that an image does not have is a negative: no other negatives are published. With the table of names there
@@ -89,16 +85,9 @@ def read_imaterialist(
     for row, own in enumerate(carried):
         values[row, [column[label] for label in own]] = 1
     table = LabelTable(values, tuple(annotations.deduplicate_names(names, groups)), groups)
-    return Catalog(
-        name="imaterialist2018",
-        root=root,
-        paths=paths,
-        splits=splits,
-        tables={"labels": table},
-        definitions=define_attributes(table, splits),
-        sources=tuple(map(str, files)),
-        warnings=() if label_map.is_file() else (NAMELESS,),
-    )
+    about = {"sources": tuple(map(str, files)), "warnings": () if known else (NAMELESS,)}
+    definitions = define_attributes(table, splits)
+    return Catalog("imaterialist2018", root, paths, splits, {"labels": table}, definitions, **about)
 
 
 def _infer_suffix(root: Path) -> str:

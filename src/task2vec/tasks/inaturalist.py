@@ -82,18 +82,10 @@ def read_inaturalist(folder: str | os.PathLike[str], *, mini: bool = False) -> C
     named = [{**category, "name": name} for category, name in zip(categories.values(), names, strict=True)]
     taxonomy = _make_taxonomy(named, train)
     lost = taxonomy.group(names, "order").get((), []) if "order" in taxonomy.ranks else []
-    shown = quote([names[number] for number in lost], 3)
-    return Catalog(
-        name=name,
-        root=root,
-        paths=paths,
-        splits=splits,
-        tables={"labels": table},
-        definitions=define_by_taxon(table, taxonomy, splits, ranks=KINDS),
-        sources=tuple(map(str, files)),
-        taxonomy=taxonomy,
-        warnings=(f"species without an order, in no task by order: {len(lost)}, such as {shown}",) if lost else (),
-    )
+    shown = f"{len(lost)}, such as {quote([names[number] for number in lost], 3)}"
+    warnings = (f"species without an order, in no task by order: {shown}",) if lost else ()
+    definitions, sources = define_by_taxon(table, taxonomy, splits, ranks=KINDS), tuple(map(str, files))
+    return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources, taxonomy, warnings)
 
 
 def read_inaturalist_taxonomy(file: str | os.PathLike[str], *, class_field: str = "name") -> Taxonomy:
@@ -121,14 +113,8 @@ def read_inaturalist_taxonomy(file: str | os.PathLike[str], *, class_field: str 
         ('Passeriformes',)
     """
     place = Path(file)
-    return _make_taxonomy(
-        annotations.list_records(place, _as_object(annotations.read_json(place)), "categories"), place, class_field
-    )
-
-
-def _as_object(content: Any) -> Any:
-    """A list of categories as the object that holds it."""
-    return {"categories": content} if isinstance(content, list) else content
+    records = annotations.list_records(place, annotations.read_json(place), "categories")
+    return _make_taxonomy(records, place, class_field)
 
 
 def _make_taxonomy(categories: Sequence[Mapping[str, object]], place: Path, class_field: str = "name") -> Taxonomy:
@@ -137,9 +123,9 @@ def _make_taxonomy(categories: Sequence[Mapping[str, object]], place: Path, clas
     nameless = [number for number, category in enumerate(categories) if class_field not in category]
     if nameless or not any(rank in category for category in categories for rank in ranks):
         lacking = f"category {nameless[0]} has no field {class_field!r}" if nameless else "no category has a rank"
+        shown = quote(list(categories[0]), 20)
         raise DataError(
-            f"{place}: {lacking} (the first has {quote(list(categories[0]), 20)}), so it has no place in a tree. "
-            "Use the categories as published, and name the classes with class_field."
+            f"{place}: {lacking} (the first has {shown}). Use published categories, and a class_field of them."
         )
     rows = (
         (f"category {number}", category[class_field], [category.get(rank) for rank in ranks])
@@ -150,7 +136,7 @@ def _make_taxonomy(categories: Sequence[Mapping[str, object]], place: Path, clas
 
 def _index_categories(file: Path, content: Any) -> dict[int, dict]:
     """The categories by ascending id."""
-    found = annotations.index_records(file, _as_object(content), "categories", "id")
+    found = annotations.index_records(file, content, "categories", "id")
     return {key: found[key][1] for key in sorted(found)}
 
 
@@ -165,24 +151,21 @@ def _merge_categories(files: Sequence[Path], parts: Sequence[dict[int, dict]], n
         sources.append((names, _index_categories(names, annotations.read_json(names))))
     elif is_hidden:
         raise DataError(
-            f"{files[0]} hides the names of its categories (the first is {_text(next(iter(known.values())), 'name')!r}), "
-            "so tasks have no names. Unpack categories.json into the same folder: it is among the downloads of that "
-            "year (repository visipedia/inat_comp on GitHub)."
+            f"{files[0]} hides the names of its categories (such as {_text(known[min(known)], 'name')!r}). "
+            "Unpack categories.json of that year (GitHub: visipedia/inat_comp) into the same folder."
         )
     for file, found in sources:
         if found.keys() != known.keys():
-            raise annotations.damaged(
-                file, f"its categories are not those of {files[0]}, such as id {min(found.keys() ^ known.keys())}"
-            )
+            other = min(found.keys() ^ known.keys())
+            raise annotations.damaged(file, f"its categories are not those of {files[0]}, such as id {other}")
         for field in ("name", "supercategory", *RANKS):
             words = {_text(one, field) for one in found.values()}
             for key, one in known.items():
                 mine, theirs = _text(one, field), _text(found[key], field)
                 is_given = field in one and field in found[key] and (not is_hidden or mine in words)
                 if mine != theirs and (file != names or is_given):
-                    raise annotations.damaged(
-                        f"{file}, categories", f"the id {key} has {theirs!r} as its {field}, and in {files[0]} {mine!r}"
-                    )
+                    what = f"the id {key} has {theirs!r} as its {field}, and in {files[0]} {mine!r}"
+                    raise annotations.damaged(f"{file}, categories", what)
     return sources[-1][1]
 
 

@@ -14,10 +14,7 @@ from task2vec.text import quote
 
 
 def join_tasks(
-    tasks: Sequence[Task],
-    *,
-    classes: Literal["merge", "apart"] | None = None,
-    name: str | None = None,
+    tasks: Sequence[Task], *, classes: Literal["merge", "apart"] | None = None, name: str | None = None
 ) -> Task:
     """The union of tasks: all their images, those that several of them share kept once.
 
@@ -44,10 +41,9 @@ def join_tasks(
         'digits (train) + shapes'
     """
     tasks = list(tasks)
-    if len(tasks) < 2:
-        raise UsageError(f"join_tasks got {len(tasks)} tasks. Pass two or more.")
-    if classes not in (None, "merge", "apart"):
-        raise UsageError(f"classes={classes!r} is not supported. Pass classes='merge' or 'apart', or leave it out.")
+    if len(tasks) < 2 or classes not in (None, "merge", "apart"):
+        given = f"{len(tasks)} tasks and classes={classes!r}"
+        raise UsageError(f"join_tasks got {given}. Pass two tasks or more, and 'merge', 'apart' or no classes.")
     names, numbered = _number_classes(tasks, classes)
     places = _keep_once(tasks, names, numbered)
     notes = list(dict.fromkeys(note for task in tasks for note in task.notes))
@@ -116,8 +112,6 @@ def _keep_once(tasks: list[Task], names: list[str], numbered: list[np.ndarray]) 
                 places.append((part, row))
                 seen.setdefault(label, (part, row))
             elif label not in seen:
-                raise DataError(
-                    f"one image has two labels: {show(*first)}, and {show(part, row)}. Correct one, or leave the image "
-                    "out with subset(...)."
-                )
+                shown = f"{show(*first)}, and {show(part, row)}"
+                raise DataError(f"one image has two labels: {shown}. Correct one, or leave it out with subset(...).")
     return places

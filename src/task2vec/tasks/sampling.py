@@ -114,15 +114,12 @@ def draw_batches(
         (Task(digits batch 1, 8 images, 4 classes), True, 3)
     """
     if task.is_multilabel:
-        raise UsageError(
-            f"'{task.name}' is multi-label, so it cannot be divided into batches of some classes. Choose one attribute "
-            "of it: select(classes=[...]), or one_vs_rest()."
-        )
+        raise UsageError(f"'{task.name}' is multi-label, so it has no batches of some classes. Use one_vs_rest().")
     classes = len(task.classes) if classes is None else classes
     if not 2 <= classes <= len(task.classes) or images < 1 or (batches is not None and batches < 1):
         raise UsageError(
-            f"{batches} batches (--batches) of {classes} classes (--classes) with {images} images each (--shots) cannot "
-            f"be drawn from '{task.name}'. Choose 2 to {len(task.classes)} classes, and 1 or more of the others."
+            f"{batches} batches (--batches) of {classes} classes (--classes) with {images} images each (--shots) "
+            f"cannot be drawn from '{task.name}'. Choose 2 to {len(task.classes)} classes, and 1 or more of the others."
         )
     canonical = task.canonical()
     rng = make_rng(seed, f"batches of {classes} classes and {images} images")
@@ -142,9 +139,8 @@ def draw_batches(
             left[number] = left[number][2 * images :]
     if not drawn or (batches is not None and len(drawn) < batches):
         raise DataError(
-            f"'{task.name}' ({len(task)} images of {len(task.classes)} classes) is enough for {len(drawn)} batches: "
-            f"each takes {classes} classes with twice {images} images, and no image is in two. Choose fewer batches "
-            "(--batches), classes (--classes) or images of a class (--shots)."
+            f"{task} is enough for {len(drawn)} batches: each takes {classes} classes with twice {images} images. "
+            "Choose fewer batches (--batches), classes (--classes) or images of a class (--shots)."
         )
     return drawn
 

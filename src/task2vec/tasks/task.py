@@ -85,8 +85,8 @@ class Task:
         lengths = (len(self.images), len(self.targets), len(self.digests))
         if len(set(lengths)) > 1:
             raise DataError(
-                "a task needs one label and one digest per image, and got {} images, {} labels and {} digests, so "
-                "labels would be shifted. Pass sequences of equal length.".format(*lengths)
+                "{} images, {} labels and {} digests do not fit: labels would be shifted. Pass one of each per "
+                "image.".format(*lengths)
             )
         targets = check_targets(self.targets, self.classes, self.images.name)
         targets.setflags(write=False)
@@ -124,13 +124,12 @@ class Task:
         copies = find_copies(self.digests)
         conflicts = [rows for rows in copies if (self.targets[rows] != self.targets[rows[0]]).any()]
         surplus = sum(len(rows) - 1 for rows in copies)
-        for what, count, groups in (
-            ("images that are exact copies of another", surplus, copies),
-            ("groups of identical images under different labels", len(conflicts), conflicts),
-        ):
-            if groups:
-                shown = quote([self.images.name(row) for row in groups[0][:2]])
-                warnings.append(f"{what}: {count}, such as {shown}")
+        if copies:
+            shown = quote([self.images.name(row) for row in copies[0][:2]])
+            warnings.append(f"images that are exact copies of another: {surplus}, such as {shown}")
+        if conflicts:
+            shown = quote([self.images.name(row) for row in conflicts[0][:2]])
+            warnings.append(f"identical images under different labels: {len(conflicts)} groups, such as {shown}")
         return tuple(warnings)
 
     @cached_property
@@ -160,18 +159,16 @@ class Task:
         return self._choose(image_order, targets, [self.classes[index] for index in class_order])
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> "Task":
-        """The task of the images at `indices` alone, with the classes that still have one."""
+        """The task of the images at `indices` alone, with the classes that still have one; a warning names others."""
         chosen = np.asarray(indices, dtype=None if len(indices) else np.int64)
         is_valid = chosen.ndim == 1 and chosen.dtype.kind in "iu" and set(chosen.tolist()) <= set(range(len(self)))
         if not is_valid or len(np.unique(chosen)) < chosen.size:
             raise UsageError(
-                f"subset needs a list of image numbers from 0 to {len(self) - 1}, each once, and got {indices!r}. For a "
-                "mask, pass numpy.flatnonzero(mask)."
+                f"subset needs a list of image numbers from 0 to {len(self) - 1}, each once, and got {indices!r}. "
+                "For a mask, pass numpy.flatnonzero(mask)."
             )
-        targets = self.targets[chosen]
-        kept = np.flatnonzero(count_images(targets, len(self.classes)))
-        targets = targets[:, kept] if self.is_multilabel else np.searchsorted(kept, targets)
-        return self._choose(chosen.tolist(), targets, [self.classes[index] for index in kept])
+        targets, classes, notes = drop_empty(self.targets[chosen], self.classes)
+        return self._choose(chosen.tolist(), targets, classes, notes=(*self.notes, *notes))
 
     def select(self, classes: Sequence[str | int], *, name: str | None = None) -> "Task":
         """The task of some classes, by name or number, in the order that they have here.
@@ -190,8 +187,8 @@ class Task:
         fewest = 1 if self.is_multilabel else 2
         if len(set(found)) < max(len(found), fewest):
             raise UsageError(
-                f"select needs {fewest} or more classes of '{self.name}', each once, and got {list(classes)}. Name "
-                "them; one_vs_rest() makes a binary task of each class."
+                f"select needs {fewest} or more classes of '{self.name}', each once, and got {list(classes)}. For a "
+                "binary task of each class, use one_vs_rest()."
             )
         kept = [self.classes[number] for number in found]
         return self._regroup([[number] for number in found], kept, self.name if name is None else name)
@@ -259,8 +256,7 @@ class Task:
         """
         if self.is_multilabel:
             raise UsageError(
-                f"'{self.name}' is multi-label, so an image may belong to several taxa at once. Use by_taxon for the "
-                "attributes of each group."
+                f"'{self.name}' is multi-label: an image may belong to several taxa. Use by_taxon instead."
             )
         named, nowhere = self._group_classes(level, taxonomy)
         n_lost = sum(count for kind, count in zip(self.classes, self.counts, strict=True) if kind in nowhere)
@@ -304,8 +300,7 @@ class Task:
         fewest = 1 if self.is_multilabel else len(self.classes)
         if not fewest <= n <= len(self):
             raise UsageError(
-                f"{n} images cannot be sampled from '{self.name}': it has {len(self)}, of {len(self.classes)} classes "
-                f"that each keep one. Choose {fewest} to {len(self)}."
+                f"{n} images cannot be sampled from {self}: each class keeps one. Choose {fewest} to {len(self)}."
             )
         is_chosen = choose_sample(self, n, seed)
         if is_chosen.sum() > n:
@@ -328,14 +323,12 @@ class Task:
         """
         if isinstance(test, bool) or not 0 < test < 1:
             raise UsageError(f"test={test!r} is not a share of the images. Pass a number between 0 and 1, such as 0.2.")
-        is_test, parts = choose_test(self, seed, test), []
-        for side, mask in (("train", ~is_test), ("test", is_test)):
-            part = self._take(mask, f"the {side} part of a split")
-            lost = [] if self.is_multilabel else np.setdiff1d(self.targets, self.targets[mask]).tolist()
-            shown = quote([self.classes[number] for number in lost])
-            notes = [f"classes without an image in the {side} part: {shown}"] if lost else []
-            parts.append(replace(part, name=f"{self.name} ({side})", notes=(*notes, *part.notes)))
-        return parts[0], parts[1]
+        is_test = choose_test(self, seed, test)
+        train, held_out = (
+            self._take(~is_test, "the train part of a split"),
+            self._take(is_test, "the test part of a split"),
+        )
+        return replace(train, name=f"{self.name} (train)"), replace(held_out, name=f"{self.name} (test)")
 
     def _take(self, mask: np.ndarray, what: str) -> "Task":
         """The task of some images, named `what` in errors; attributes must all be there still."""
@@ -345,8 +338,8 @@ class Task:
             raise DataError(f"{what} of '{self.name}' is not a task: {error}") from None
         if self.is_multilabel and len(part.classes) < len(self.classes):
             raise DataError(
-                f"{what} of '{self.name}' has no positive image of {len(self.classes) - len(part.classes)} attributes. "
-                "Use more images, another seed, or fewer attributes: select(classes=...)."
+                f"{what} of '{self.name}' would lose attributes ({part.notes[-1]}). Use more images, another seed, or "
+                "fewer attributes: select(classes=...)."
             )
         return part
 
@@ -399,10 +392,7 @@ def check_labels(labels: np.ndarray, n_classes: int, name_of: NameOf) -> np.ndar
         is_wrong = ~((labels == 0) | (labels == 1)).all(axis=1)
         expected, kind = f"a row of {n_classes} values that are 0 or 1", np.uint8
     else:
-        raise DataError(
-            f"the labels have shape {labels.shape}, which fits neither one class index per image nor one column per "
-            f"class for {n_classes} classes. Pass shape (images,) or (images, {n_classes})."
-        )
+        raise DataError(f"labels of shape {labels.shape} do not fit. Pass shape (images,) or (images, {n_classes}).")
     if is_wrong.any():
         row = int(np.flatnonzero(is_wrong)[0])
         raise DataError(
@@ -429,8 +419,8 @@ def check_targets(targets: np.ndarray, classes: Sequence[str], name_of: NameOf) 
     if empty:
         what = "label columns have one value for every image" if is_multilabel else "classes have no readable image"
         raise DataError(
-            f"{len(empty)} of {len(classes)} {what} ({quote(empty)}), so nothing can be learned from them; leaving them "
-            "out would change the task. Add or repair images, or remove the class or column."
+            f"{len(empty)} of {len(classes)} {what} ({quote(empty)}), and leaving them out "
+            "would change the task. Add or repair images, or remove the class or column."
         )
     return targets
 

@@ -90,10 +90,7 @@ def from_dataset(
     """
     kind = type(dataset).__name__
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        raise UsageError(
-            f"a {kind} has no length or no items by number, and a task is read more than once, in any order. Pass a "
-            "map-style dataset; list(dataset) makes one of a small stream."
-        )
+        raise UsageError(f"a {kind} has no length or items by number. Pass a map-style dataset, such as list(dataset).")
     rows = track(_read_rows(dataset, allow_bad), len(dataset), what=f"reading {name or kind}", progress=progress)
     items, digests, labels, bad = [], [], [], []
     for item, row in enumerate(rows):
@@ -102,10 +99,8 @@ def from_dataset(
             continue
         digest, label = row
         if labels and label.shape != labels[0].shape:
-            raise DataError(
-                f"item {item}: its label {label.tolist()!r} is neither a class index nor a row of 0 and 1 like that of "
-                f"item {items[0]}. Return one integer, or one 0 or 1 per class."
-            )
+            shown = f"its label {label.tolist()!r} is unlike that of item {items[0]}"
+            raise DataError(f"item {item}: {shown}. Return one integer for each, or one 0 or 1 per class.")
         items.append(item)
         digests.append(digest)
         labels.append(label)
@@ -135,7 +130,6 @@ def _read_rows(dataset: Any, allow_bad: bool) -> Iterator[tuple[str, np.ndarray]
 
 def read_item(dataset: Any, index: int) -> tuple[Image.Image, np.ndarray]:
     """The RGB image and the label of one item; `DataError` names the item if it is no such pair."""
-    kind = type(dataset).__name__
     try:
         pair: Any = dataset[index]
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -148,10 +142,8 @@ def read_item(dataset: Any, index: int) -> tuple[Image.Image, np.ndarray]:
     except DataError as error:
         raise type(error)(f"item {index}: {error}") from error
     except Exception as error:  # whatever the dataset raises, or Pillow for a lazily opened file
-        raise UnreadableItemError(
-            f"item {index} of the {kind} cannot be read ({error!r}), so the task would miss it. Fix it, or pass "
-            "allow_bad=True to leave such items out and list them."
-        ) from error
+        what = f"item {index} of the {type(dataset).__name__} cannot be read ({error!r})"
+        raise UnreadableItemError(f"{what}. Fix it, or pass allow_bad=True to leave such items out.") from error
 
 
 def _to_label(label: object) -> np.ndarray:
@@ -163,8 +155,7 @@ def _to_label(label: object) -> np.ndarray:
     if found.ndim > 1 or found.dtype.kind not in "biuf":
         raise DataError(
             f"its label ({', '.join(type(part).__name__ for part in parts)}) is neither a class index nor a row of 0 "
-            "and 1, but a target of detection, segmentation or of several types at once. Choose one type of target "
-            "(target_type=, target_types=), or give the dataset a target_transform."
+            "and 1. Choose one type of target (target_type=, target_types=), or use a target_transform."
         )
     return found
 
@@ -181,10 +172,8 @@ def to_image(image: object) -> Image.Image:
         pixels = pixels[:, :, 0]
     if 0 in pixels.shape or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] in (3, 4))):
         layout = "(channels, height, width) for a tensor" if is_tensor else "(height, width, channels) for an array"
-        raise DataError(
-            f"its image is a {type(image).__name__} of shape {np.shape(pixels)}. Return a PIL image, or {layout}, "
-            "with 1, 3 or 4 channels."
-        )
+        shown = f"its image is a {type(image).__name__} of shape {pixels.shape}"
+        raise DataError(f"{shown}. Return a PIL image, or {layout}, with 1, 3 or 4 channels.")
     if pixels.dtype.kind == "f":
         pixels = to_eight_bit(pixels)
     if pixels.dtype != np.uint8:
