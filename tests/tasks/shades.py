@@ -4,9 +4,13 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
+from hypothesis import settings
 from PIL import Image
 
 from task2vec.tasks import Task
+
+# Enough examples for mutants to die; no deadline, since a busy machine is not an error.
+few = settings(max_examples=30, deadline=None)
 
 
 @dataclass(frozen=True)

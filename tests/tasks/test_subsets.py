@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks import BadImage, Taxonomy, choose_half, draw_batches, join_tasks
+from task2vec.tasks import BadImage, Taxonomy, choose_test, draw_batches, join_tasks
 from tests.tasks.shades import contents, make_task
 
 ANIMALS = make_task(
@@ -17,7 +17,7 @@ ANIMALS = make_task(
     ["raven", "robin", "cat", "lynx", "kiwi"],
     source="zoo",
     bad=(BadImage("x.png", "empty"),),
-    warnings=("entries that are not images and were ignored: 1, such as 'notes'",),
+    notes=("entries that are not images and were ignored: 1, such as 'notes'",),
 )
 LINEAGES = [("Aves", "Passeriformes")] * 2 + [("Mammalia", "Carnivora")] * 2 + [("Aves", "")]
 TREE = Taxonomy(("class", "order"), dict(zip(ANIMALS.classes, LINEAGES, strict=True)))
@@ -203,7 +203,7 @@ def test_the_share_of_a_split_is_kept_in_every_class():
     train, held = task.split(test=0.1)
     assert (train.counts.tolist(), held.counts.tolist()) == ([45, 27, 18], [5, 3, 2])
     assert (train.name, held.name) == ("shades (train)", "shades (test)")
-    half = choose_half(make_task(range(9), [0] * 5 + [1] * 4, "ab"), 0)
+    half = choose_test(make_task(range(9), [0] * 5 + [1] * 4, "ab"), 0)
     assert (half[:5].sum(), half[5:].sum()) == (2, 2)
 
 
