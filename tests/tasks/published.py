@@ -142,3 +142,8 @@ def edit(file: Path, change) -> None:
     content = json.loads(file.read_text(encoding="utf-8"))
     change(content)
     file.write_text(json.dumps(content), encoding="utf-8")
+
+
+def change(key: str, number: int, **fields):
+    """Other values for some fields of a record."""
+    return lambda content: content[key][number].update(fields)
