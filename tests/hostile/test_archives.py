@@ -18,7 +18,7 @@ from task2vec.errors import DataError, LibraryError, WeightsError
 from task2vec.library import Library
 from task2vec.probe.weights import read_weights
 from task2vec.tasks import read_folder, read_table
-from tests.hostile.test_data import make_folder
+from tests.tasks.pictures import make_folder
 
 TEN_GIGABYTES = 10 * 1024**3
 

@@ -18,22 +18,9 @@ from PIL import Image
 from task2vec.errors import BadImagesError, DataError
 from task2vec.tasks import Task, from_dataset, read_folder, read_table
 from task2vec.tasks.images import FORMATS, decode
+from tests.tasks.pictures import make_folder, paint
 
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes of this kind are not there")
-
-
-def paint(path: Path, shade: int) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (6, 6), (shade % 256, shade // 256, 7)).save(path, "PNG")
-    return path
-
-
-def make_folder(root: Path, **counts: int) -> Path:
-    for number, kind in enumerate(counts):
-        (root / kind).mkdir(parents=True, exist_ok=True)
-        for index in range(counts[kind]):
-            paint(root / kind / f"{index:03}.png", 1000 * number + index)
-    return root
 
 
 def labels_by_path(task: Task) -> dict[str, str]:

@@ -15,7 +15,7 @@ from task2vec.embedding import EmbedSettings, embed
 from task2vec.errors import DataChangedError, DataError
 from task2vec.tasks import folder, images, read_folder
 from tests.embedding.test_methods import make_tiny
-from tests.hostile.test_data import make_folder, paint
+from tests.tasks.pictures import make_folder, paint
 
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes of this kind are not there")
 

@@ -159,7 +159,7 @@ def test_categories_of_inaturalist(tmp_path):
     ("text", "complaint"),
     [
         ("[" * 100_000, "cannot be read as JSON"),
-        ("{}", "no list of categories"),
+        ("{}", "no list of records under 'categories'"),
         ('[{"name": "a", "id": 1}]', "no category has a rank"),
         ('[{"name": "a", "order": "x"}, {"order": "x"}]', "category 1 has no field 'name'"),
         ('[{"name": "a", "order": 1.5}]', "category 0: 1.5 is neither"),

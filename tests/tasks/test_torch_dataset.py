@@ -8,6 +8,7 @@ from PIL import Image
 
 from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.tasks import from_dataset
+from tests.tasks.pictures import make_folder
 
 
 def array(seed: int, channels: int = 3) -> np.ndarray:
@@ -67,7 +68,7 @@ def test_class_names_come_from_the_caller_then_the_dataset_then_the_numbers():
     assert from_dataset(Pairs(labels)).classes == ("0", "2")
     own = from_dataset(Pairs(labels, classes=["a", "b", "c"]))
     assert (own.classes, own.targets.tolist()) == (("a", "c"), [1, 0, 1])
-    assert own.warnings[0] == "classes without an item, left out: 'b'"
+    assert own.warnings[0] == "classes without an image, left out: 'b'"
     given = from_dataset(Pairs(labels, classes=["a", "b", "c"]), classes=["x", "y", "z"], name="mine")
     assert (given.classes, given.name) == (("x", "z"), "mine")
     assert from_dataset(Pairs(labels, classes=["too", "few"])).classes == ("0", "2")
@@ -152,20 +153,11 @@ def test_items_that_are_no_pairs_are_refused():
         from_dataset(iter([(array(0), 0)]))
 
 
-def save_pictures(root, **counts):
-    """A folder of class folders, as torchvision's ImageFolder reads it."""
-    for shade, (kind, count) in enumerate(counts.items()):
-        for number in range(count):
-            (root / kind).mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (8, 8), (number, 40 * shade, 9)).save(root / kind / f"{number:02}.png")
-    return root
-
-
 def test_an_image_folder_gives_names_and_labels_of_its_own(tmp_path):
-    folder = torchvision.datasets.ImageFolder(save_pictures(tmp_path, cats=2, dogs=3))
+    folder = torchvision.datasets.ImageFolder(make_folder(tmp_path, cats=2, dogs=3))
     task = from_dataset(folder)
     assert (task.name, task.classes, task.targets.tolist()) == ("ImageFolder", ("cats", "dogs"), [0, 0, 1, 1, 1])
-    assert task.images.load(4).getpixel((0, 0)) == (2, 40, 9)
+    assert task.images.load(4).getpixel((0, 0)) == (234, 3, 7)
     assert from_dataset(torch.utils.data.Subset(folder, [4, 0, 1])).classes == ("cats", "dogs")
     only = from_dataset(torchvision.datasets.ImageFolder(tmp_path, transform=torchvision.transforms.ToTensor()))
     assert only.fingerprint == task.fingerprint
@@ -191,9 +183,9 @@ def test_synonyms_categories_and_numbers_of_classes_give_names():
 
 
 def test_items_that_raise_stop_the_reading_unless_they_may_be_left_out(tmp_path):
-    root = save_pictures(tmp_path, cats=10, dogs=10)
-    (root / "cats" / "03.png").write_bytes(b"no image")
-    (root / "dogs" / "01.png").write_bytes((root / "dogs" / "01.png").read_bytes()[:45])
+    root = make_folder(tmp_path, cats=10, dogs=10)
+    (root / "cats" / "003.png").write_bytes(b"no image")
+    (root / "dogs" / "001.png").write_bytes((root / "dogs" / "001.png").read_bytes()[:45])
     folder = torchvision.datasets.ImageFolder(root)
     with pytest.raises(DataError, match=r"item 3 of the ImageFolder cannot be read \(Unidentified.*allow_bad=True"):
         from_dataset(folder)
@@ -201,8 +193,8 @@ def test_items_that_raise_stop_the_reading_unless_they_may_be_left_out(tmp_path)
     assert [bad.path for bad in task.bad] == ["item 3", "item 11"]
     assert (len(task), task.counts.tolist()) == (18, [9, 9])
     assert task.images.name(3) == "item 4"
-    assert task.images.load(3).getpixel((0, 0)) == (4, 0, 9)
-    assert task.images.load(17).getpixel((0, 0)) == (9, 40, 9)
-    (root / "cats" / "04.png").unlink()
+    assert task.images.load(3).getpixel((0, 0)) == (4, 0, 7)
+    assert task.images.load(17).getpixel((0, 0)) == (241, 3, 7)
+    (root / "cats" / "004.png").unlink()
     with pytest.raises(DataChangedError, match=r"item 4 .*cannot be read"):
         task.images.load(3)
