@@ -8,7 +8,6 @@ from PIL import Image
 
 from task2vec.errors import BadImagesError, DataError, TooFewClassesError, UsageError
 from task2vec.tasks import Catalog, TaskDefinition, Taxonomy, images, read_catalog, recognize_layout
-from task2vec.tasks.annotations import list_records, read_json
 from task2vec.tasks.catalog import LabelTable, define_attributes, define_by_taxon, draw_by_class, draw_for_attributes
 from task2vec.tasks.sampling import make_rng
 from tests.tasks.birds import make_cub
@@ -245,23 +244,6 @@ def test_parts_that_do_not_fit_are_refused(tmp_path):
     ):
         with pytest.raises(DataError, match=message):
             Catalog("x", tmp_path, paths, splits, {"labels": table}, tasks)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (b"[]", "no list of records under 'images'"),
-        (b'{"images": [1]}', "no list of records"),
-        (b'{"images": ' + b"[" * 100_000, "recursion"),
-        (b'{"images": [{"id": "\xff"}]}', "utf-8"),
-    ],
-)
-def test_files_that_are_no_records_are_refused(tmp_path, text, message):
-    file = tmp_path / "a.json"
-    file.write_bytes(text)
-    with pytest.raises(DataError, match=message) as caught:
-        list_records(file, read_json(file), "images")
-    assert "a.json" in str(caught.value) and len(str(caught.value)) < 1000
 
 
 # --- layouts ---------------------------------------------------------------------------------------------------------

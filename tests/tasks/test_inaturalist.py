@@ -114,17 +114,13 @@ def exchange(first, second):
     ("file", "damage", "complaint"),
     [
         ("train2018.json", repeat("images", 2), r"images, record 17: the id 4926 is that of record 2 too"),
-        ("train2018.json", repeat("annotations", 2), r"annotations, record 17: the image_id .* of record 2 too"),
-        ("train2018.json", lambda c: c["annotations"].pop(), r"images, record 0: the image id 5000 has no entry"),
         ("val2018.json", change("annotations", 3, image_id=6), r"annotations, record 3: the image id 6 has no entry"),
         ("val2018.json", change("annotations", 4, category_id=4), r"record 4: the category id 4 has no entry"),
-        ("val2018.json", change("annotations", 4, category_id=True), r"record 4: True as its"),
         ("train2018.json", lambda c: c["images"][1].pop("id"), r"images, record 1: it has no 'id'"),
         ("train2018.json", lambda c: c["images"][1].pop("file_name"), r"images, record 1: None is not a path"),
         ("train2018.json", change("images", 8, file_name="a/../../b"), r"record 8: .*is not a path below"),
         ("train2018.json", change("images", 8, file_name="C:\\a.jpg"), r"record 8: .*is not a path below"),
         ("train2018.json", change("images", 8, file_name="a\0b"), r"record 8: .*is not a path below"),
-        ("val2018.json", repeat("categories", 1), r"categories, record 8: the id 41 is that of record 1 too"),
         ("categories.json", exchange(3, 41), r"the id 3 has 'Fungi' as its supercategory, .*train2018\.json 'Aves'"),
         ("categories.json", lambda c: c.pop(), r"its categories are not those of .*train2018\.json"),
     ],
@@ -136,16 +132,13 @@ def test_broken_annotations_are_refused_by_record(tmp_path, root, file, damage, 
     assert file in str(caught.value)
 
 
-@pytest.mark.parametrize("field", ["name", "supercategory", "order"])
-def test_a_category_of_which_two_files_tell_other_things_is_refused(tmp_path, field):
+def test_a_category_of_which_two_files_tell_other_things_is_refused(tmp_path):
     write_inaturalist(tmp_path, 2021)
-    edit(tmp_path / "val.json", change("categories", 2, **{field: "Other"}))
-    words = rf"val\.json, categories: the id 57 has 'Other' as its {field}, and in .*train\.json '"
-    with pytest.raises(DataError, match=words):
-        read_inaturalist(tmp_path)
-    edit(tmp_path / "val.json", lambda content: content["categories"][2].pop(field))
-    with pytest.raises(DataError, match=rf"has '' as its {field}"):
-        read_inaturalist(tmp_path)
+    for field, wrong in (("order", "Other"), ("name", None)):
+        edit(tmp_path / "val.json", change("categories", 2, **{field: wrong}))
+        words = rf"val\.json, categories: the id 57 has '{wrong or ''}' as its {field}, and in .*train\.json '"
+        with pytest.raises(DataError, match=words):
+            read_inaturalist(tmp_path)
 
 
 def test_where_nothing_is_hidden_the_names_must_be_the_same(tmp_path):
