@@ -5,7 +5,7 @@ import pytest
 
 from task2vec.errors import UsageError
 from task2vec.tasks import sample_tasks, toy_tasks
-from task2vec.tasks.synthetic import MAX_CLUSTERS, MIN_CLUSTERS, draw_partitions, read_point
+from task2vec.tasks.synthetic import MAX_CLUSTERS, MIN_CLUSTERS, draw_partitions
 
 SIDE = 12
 
@@ -42,9 +42,9 @@ def toys():
     return toy_tasks(count=24, side=SIDE)
 
 
-def test_the_grid_covers_the_square_and_coordinates_are_recovered_to_the_last_bit(toys):
-    points = [read_point(toys[0].images.load(index), side=SIDE) for index in range(len(toys[0]))]
-    assert points == [(column / (SIDE - 1), row / (SIDE - 1), 1.0) for row in range(SIDE) for column in range(SIDE)]
+def test_the_grid_covers_the_square_and_pixels_hold_exact_coordinates(toys):
+    points = [toys[0].images.load(index).getpixel((0, 0)) for index in range(len(toys[0]))]
+    assert points == [(column, row, 255) for row in range(SIDE) for column in range(SIDE)]
     assert toys[0].images.load(0).size == (1, 1)
     assert len({task.fingerprint for task in toys}) == len({task.name for task in toys}) == len(toys)
 

@@ -56,8 +56,6 @@ class TaskDefinition:
         >>> ravens = TaskDefinition("Corvidae", "family", ("raven", "jay"), {"train": 60, "val": 20}, (3, 5))
         >>> ravens
         TaskDefinition(Corvidae, family, 2 classes, train 60, val 20)
-        >>> ravens.total
-        80
     """
 
     name: str
@@ -74,11 +72,6 @@ class TaskDefinition:
         """The definition in one line."""
         images = ", ".join(f"{split} {count}" for split, count in self.counts.items())
         return f"TaskDefinition({self.name}, {self.kind}, {len(self.classes)} classes, {images})"
-
-    @property
-    def total(self) -> int:
-        """The number of images of all splits."""
-        return sum(self.counts.values())
 
 
 # The rows of the images of each split; the first split is the training set.
@@ -132,7 +125,7 @@ class Catalog:
     Example:
         >>> import tempfile
         >>> from PIL import Image
-        >>> table = LabelTable(np.array([[1], [0], [1], [0]], np.int8), ("red",), ("color",))
+        >>> table = LabelTable(np.array([[1], [0], [1], [0]], np.int8), ("red",), ("",))
         >>> splits = {"train": np.arange(3), "val": np.array([3])}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     paths = [f"{number}.png" for number in range(4)]
@@ -297,7 +290,7 @@ class Catalog:
                 lacking,
             )
         rows = sorted({row for _, own, *_ in chosen for row in own.tolist()})
-        files = open_files(self.root, [self.paths[row] for row in rows])
+        files = open_files(self.root, [str(self.paths[row]) for row in rows])
         found = inspect_images(files, name=self.name, num_workers=num_workers, progress=progress)
         outcomes = dict(zip(rows, found, strict=True))
         drawn = "" if images is None else f"up to {images} images drawn by seed {seed}"
@@ -305,7 +298,7 @@ class Catalog:
         source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), how)))
         tasks, failed = [], {}
         for one, own, labels, classes, notes in chosen:
-            mine, seen = zip(*((self.paths[row], outcomes[row]) for row in own.tolist()), strict=True)
+            mine, seen = [str(self.paths[row]) for row in own], [outcomes[row] for row in own]
             about = {"name": self.name_task(one.name, split), "source": source, "classes": classes, "notes": notes}
             try:
                 tasks.append(make_task(open_files(self.root, mine), labels, seen, allow_bad=allow_bad, **about))

@@ -6,7 +6,6 @@ Categories are numbered from 1 by their place in `list_category_cloth.txt`, and 
 """
 
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from task2vec.tasks.taxonomy import Taxonomy
 ATTRIBUTE_TYPES = {"1": "texture", "2": "fabric", "3": "shape", "4": "part", "5": "style"}
 CATEGORY_TYPES = {"1": "upper-body", "2": "lower-body", "3": "full-body"}
 SPLITS = ("train", "val", "test")
+# Of published values, the bytes of 1 positive, 0 negative and -1 unknown.
+MEANING = {"1": 1, "-1": 0, "0": 255}
 # The folder of annotations has had both names; later archives split it by how fine the attributes are.
 ANNOTATIONS = ("Anno", "Anno_coarse")
 NAMES = ("list_attr_cloth.txt", "list_attr_img.txt", "list_category_cloth.txt", "list_category_img.txt")
@@ -62,9 +63,7 @@ def read_deepfashion(folder: str | os.PathLike[str], *, progress: bool = False) 
     """
     root = Path(folder)
     lists = [f"{name}/{NAMES[1]}" for name in ANNOTATIONS]
-    anno = annotations.find_file(
-        root, *lists, dataset="DeepFashion's Category and Attribute Prediction Benchmark"
-    ).parent
+    anno = annotations.find_file(root, *lists, dataset="DeepFashion (category and attribute prediction)").parent
     places = [*(anno / name for name in NAMES), root / PARTITION]
     names, types = _read_types(places[0], ATTRIBUTE_TYPES)
     categories, bodies = _read_types(places[2], CATEGORY_TYPES)
@@ -115,20 +114,15 @@ def _encode_list(place: Path, paths: list[str], values: Sequence[str]) -> np.nda
 
 def _read_attributes(place: Path, n_attributes: int, progress: bool) -> tuple[list[str], np.ndarray]:
     """Paths, and (images, attributes) int8: 1 positive, 0 negative, -1 unknown. 290 million values, as published."""
-    paths: list[str] = []
-    content = bytearray()
-    meaning = np.array([0, -1, 1], np.int8)  # of -1, 0 and 1 as published
-    entries = track(_read_entries(place), 289_222, what=f"reading {place.name}", progress=progress)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # how numpy reports a value that is no number
-        for where, line in entries:
-            path, _, text = line.partition(" ")
-            try:
-                row = np.fromstring(text, dtype=np.int64, sep=" ")
-            except (ValueError, DeprecationWarning):
-                row = np.zeros(0, np.int64)
-            if len(row) != n_attributes or ((row < -1) | (row > 1)).any():
-                raise annotations.damaged(where, f"it does not have {n_attributes} values of 1, -1 or 0 (unknown)")
-            paths.append(annotations.check_path(path, where))
-            content += meaning[row + 1].tobytes()
+    paths, content = [], bytearray()
+    for where, line in track(_read_entries(place), 289_222, what=f"reading {place.name}", progress=progress):
+        path, *words = line.split()
+        try:
+            row = bytes(map(MEANING.__getitem__, words))
+        except KeyError:
+            row = b""
+        if len(row) != n_attributes:
+            raise annotations.damaged(where, f"it does not have {n_attributes} values of 1, -1 or 0 (unknown)")
+        paths.append(annotations.check_path(path, where))
+        content += row
     return paths, np.frombuffer(content, np.int8).reshape(len(paths), n_attributes)

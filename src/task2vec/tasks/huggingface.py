@@ -162,8 +162,8 @@ def _open(
                 found = _attempt(lambda: hf.load_dataset(name, config), name)
             else:
                 raise DatasetNotFoundError(
-                    f"the dataset '{name}'{f' ({config})' if config else ''} is not on this machine, in no folder and not "
-                    "in the cache, and nothing is downloaded without being asked. Pass download=True, or a folder."
+                    f"the dataset '{name}'{f' ({config})' if config else ''} is not on this machine, and nothing is "
+                    "downloaded without being asked. Pass download=True, or a local folder."
                 )
     chosen, which = _choose_split(hf, found, split, name)
     name = name if _is_place(dataset) else chosen.info.dataset_name or name

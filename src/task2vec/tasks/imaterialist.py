@@ -66,15 +66,13 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
     label_map = Path(labels) if labels is not None else root / LABEL_MAP
     if labels is not None and not label_map.is_file():
         raise UsageError(f"{label_map} is not a file. Check the path, or leave it out (labels=, --labels).")
-    files = [
-        annotations.find_file(root, *names, dataset="iMaterialist (Fashion) 2018") for _, *names in SPLITS.values()
-    ]
     suffix = _infer_suffix(root)
     known = _read_names(label_map) if label_map.is_file() else {}
-    paths, carried, splits = [], [], {}
-    for file, (split, (place, *_)) in zip(files, SPLITS.items(), strict=True):
+    paths, carried, splits, files = [], [], {}, []
+    for split, (place, *names) in SPLITS.items():
+        files.append(annotations.find_file(root, *names, dataset="iMaterialist (Fashion) 2018"))
         start = len(paths)
-        for key, own in _read_annotations(file, known):
+        for key, own in _read_annotations(files[-1], known):
             paths.append(f"{place}/{key}{suffix}")
             carried.append(own)
         splits[split] = np.arange(start, len(paths))
@@ -93,33 +91,27 @@ def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Cata
 def _infer_suffix(root: Path) -> str:
     """How the names of images end; refused if there are none or several suffixes."""
     folders = [root / place for place, *_ in SPLITS.values()]
-    found = [
-        suffix
-        for suffix in (".jpg", ".jpeg", ".png")
-        if any(next(folder.glob(f"[0-9]*{suffix}"), None) for folder in folders)
-    ]
+
+    def is_there(suffix: str) -> bool:
+        return any(next(folder.glob(f"[0-9]*{suffix}"), None) for folder in folders)
+
+    found = list(filter(is_there, (".jpg", ".jpeg", ".png")))
     if len(found) != 1:
         seen = f"images ending in {' and '.join(found)}" if found else "no images named by their ids"
-        raise DataError(
-            f"{root} has {seen} in train and validation, so their paths are unknown. Save them as train/ID.jpg and "
-            "validation/ID.jpg."
-        )
+        raise DataError(f"{root} has {seen} in train and validation. Save them as train/ID.jpg and validation/ID.jpg.")
     return found[0]
 
 
 def _read_annotations(file: Path, known: Mapping[int, object]) -> Iterator[tuple[int, list[int]]]:
     """Id and labels of every image; if names are `known`, each label must have one."""
-    for key, _, _, where, annotation in annotations.pair_records(
-        file, annotations.read_json(file), "imageId", "imageId"
-    ):
+    content = annotations.read_json(file)
+    for key, _, _, where, annotation in annotations.pair_records(file, content, "imageId", "imageId"):
         listed = annotation.get("labelId")
         if not isinstance(listed, list):
             raise annotations.damaged(where, "it has no list of labels in 'labelId'")
         own = [annotations.take_id({"labelId": label}, "labelId", where) for label in listed]
         if len(set(own)) < len(own) or (known and not known.keys() >= set(own)):
-            raise annotations.damaged(
-                where, f"its labels {own} repeat or are not in the table of names (labels=, --labels)"
-            )
+            raise annotations.damaged(where, f"its labels {own} repeat or are not in the table of names (--labels)")
         yield key, own
 
 
@@ -132,10 +124,8 @@ def _read_names(place: Path) -> dict[int, tuple[str, str]]:
     found: dict[int, tuple[str, str]] = {}
     for row, (label, called, group) in enumerate(zip(*(columns[column] for column in wanted), strict=True)):
         where = f"{place}, {columns.format_row(row)}"
-        key, name = (
-            annotations.take_id({"labelId": label}, "labelId", where),
-            (str(called).strip(), str(group or "").strip()),
-        )
+        key = annotations.take_id({"labelId": label}, "labelId", where)
+        name = (str(called).strip(), str(group or "").strip())
         if key in found or not name[0] or name in found.values():
             raise annotations.damaged(where, f"the label {key} is repeated, without a name or named like another")
         found[key] = name

@@ -123,10 +123,8 @@ def _make_taxonomy(categories: Sequence[Mapping[str, object]], place: Path, clas
     nameless = [number for number, category in enumerate(categories) if class_field not in category]
     if nameless or not any(rank in category for category in categories for rank in ranks):
         lacking = f"category {nameless[0]} has no field {class_field!r}" if nameless else "no category has a rank"
-        shown = quote(list(categories[0]), 20)
-        raise DataError(
-            f"{place}: {lacking} (the first has {shown}). Use published categories, and a class_field of them."
-        )
+        shown = f"the first has {quote(list(categories[0]), 20)}"
+        raise DataError(f"{place}: {lacking} ({shown}). Use published categories, and a class_field of them.")
     rows = (
         (f"category {number}", category[class_field], [category.get(rank) for rank in ranks])
         for number, category in enumerate(categories)

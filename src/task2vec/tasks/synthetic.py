@@ -2,15 +2,15 @@
 
 The sample tasks come in pairs that vary one thing: the same pixels under other labels (digits and their parity, photos
 and coin flips), the same labels on other pixels (plain and cluttered shapes). Difficulty runs from trivial (colours) to
-impossible (coin flips). A painter takes a random generator and returns one RGB image; painters of
-one task differ only in what determines the class.
+impossible (coin flips). A painter takes a random generator and returns one RGB image; painters of one task differ
+only in what determines the class.
 
 A toy task divides the unit square into two regions ("Example toy task embedding"): a uniform grid of points is
 clustered by k-means, and half of the clusters make one class. All toy tasks of a call have the same points, so they
 differ in their labels alone. A point is an image of one pixel, which goes through the ordinary `embed`. Red and green
-hold the column and the row of the point as they are, not stretched to 255: `read_point` divides them by side - 1, and
-the quotient of two small integers is the same float wherever it is computed. Blue is 255, read as 1: the input that a
-filter's bias multiplies.
+hold the column and the row of the point as they are, not stretched to 255: divided by side - 1, the quotient of two
+small integers is the same float wherever it is computed. Blue is 255, read as 1: the input that a filter's bias
+multiplies.
 """
 
 import colorsys
@@ -337,8 +337,8 @@ def toy_tasks(*, count: int = 64, side: int = 32, seed: int = 0) -> tuple[Task, 
         >>> tasks = toy_tasks(count=3, side=12)
         >>> tasks[0]
         Task(toy 0, 144 images, 2 classes)
-        >>> read_point(tasks[0].images.load(143), side=12)
-        (1.0, 1.0, 1.0)
+        >>> tasks[0].images.load(143).getpixel((0, 0))
+        (11, 11, 255)
     """
     partitions = draw_partitions(count=count, side=side, seed=seed)
     images = PilImages(tuple(Image.new("RGB", (1, 1), (int(i), int(j), 255)) for i, j in _grid(side)))
@@ -372,12 +372,6 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
         is_positive.setflags(write=False)
         partitions.append(Partition(clusters, is_positive))
     return tuple(partitions)
-
-
-def read_point(image: Image.Image, *, side: int) -> tuple[float, float, float]:
-    """x, y and 1 of the point that a picture of `toy_tasks` is: column and row divided by side - 1, exactly."""
-    column, row, full = image.tobytes()[:3]
-    return column / (side - 1), row / (side - 1), full / 255
 
 
 def _label_clusters(clusters: int, side: int, rng: np.random.Generator) -> np.ndarray:

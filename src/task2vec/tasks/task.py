@@ -434,8 +434,8 @@ def drop_empty(labels: np.ndarray, classes: Sequence[str]) -> tuple[np.ndarray, 
     """Labels and classes without those that no image has, or that all images have for multi-label; and a note of it."""
     is_multilabel, counts = labels.ndim == 2, count_images(labels, len(classes))
     is_kept = (counts > 0) & (counts < len(labels)) if is_multilabel else counts > 0
-    kept = np.flatnonzero(is_kept)
-    absent = [classes[number] for number in np.flatnonzero(~is_kept)]
+    kept = np.flatnonzero(is_kept).tolist()
+    absent = [name for name, is_there in zip(classes, is_kept, strict=True) if not is_there]
     what = "attributes with one value for all images" if is_multilabel else "classes without an image"
     notes = (f"{what}, left out: {quote(absent)}",) if absent else ()
     labels = labels[:, kept] if is_multilabel else np.searchsorted(kept, labels)
@@ -454,7 +454,6 @@ def find_copies(digests: tuple[str, ...]) -> list[list[int]]:
 def refuse_regression(what: str, *, example: str = "") -> NoReturn:
     """Raise the `DataError` for labels that are decimal numbers."""
     raise DataError(
-        f"{what} holds decimal numbers{f' (such as {example})' if example else ''}: a regression target, and "
-        "regression is not supported. Bin it into classes first (numpy.digitize(values, edges)), or write class "
-        "numbers as integers."
+        f"{what} holds decimal numbers{f' (such as {example})' if example else ''}, and regression is not supported. "
+        "Bin it into classes (numpy.digitize(values, edges)), or write class numbers as integers."
     )
