@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from task2vec.cli.app import app
 from task2vec.errors import DataError, LibraryError, WeightsError
 from task2vec.library import Library
 from task2vec.probe.weights import read_weights
@@ -73,21 +75,21 @@ ARCHIVES = {
 }
 
 
-@pytest.mark.parametrize("name", ARCHIVES)
-def test_d12_an_archive_is_no_folder_of_images_and_is_not_unpacked(tmp_path, name):
+@pytest.fixture
+def archive(tmp_path, request):
     home = tmp_path / "a" / "b"
     home.mkdir(parents=True)
-    place = ARCHIVES[name](home / name)
+    yield ARCHIVES[request.param](home / request.param)
+    assert list(tmp_path.rglob("*outside*")) == [] and len(list(home.iterdir())) == 1
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, indirect=True)
+def test_d12_an_archive_is_no_folder_of_images_and_is_not_unpacked(archive):
     with pytest.raises(DataError, match=r"is an archive. Archives are not unpacked.*Unpack it into an empty folder"):
-        read_folder(place)
-    assert list(tmp_path.rglob("*outside*")) == [] and list(home.iterdir()) == [place]
+        read_folder(archive)
 
 
 def test_d12_the_command_says_so_too(tmp_path, monkeypatch):
-    from typer.testing import CliRunner
-
-    from task2vec.cli.app import app
-
     monkeypatch.chdir(tmp_path)
     make_zip(tmp_path / "photos.zip")
     result = CliRunner().invoke(app, ["embed", "photos.zip"])
@@ -113,16 +115,12 @@ def test_d12_archives_among_images_are_told_and_not_opened(tmp_path):
     assert any("not images and were ignored: 2, such as 'cats/more.zip'" in text for text in task.warnings)
 
 
-@pytest.mark.parametrize("name", ["photos.tar", "photos.zip"])
-def test_d12_an_archive_is_no_library(tmp_path, name):
-    home = tmp_path / "a" / "b"
-    home.mkdir(parents=True)
-    place = ARCHIVES[name](home / name)
+@pytest.mark.parametrize("archive", ["photos.tar", "photos.zip"], indirect=True)
+def test_d12_an_archive_is_no_library(tmp_path, archive):
     with Library.open(tmp_path / "library") as library:
         with pytest.raises(LibraryError, match="nothing of it was imported"):
-            library.merge(place)
+            library.merge(archive)
         assert len(library) == 0
-    assert list(tmp_path.rglob("*outside*")) == []
 
 
 # --- weights: the one archive that is opened -------------------------------------------------------------------------

@@ -24,21 +24,17 @@ def write_new(place: Path) -> None:
     paint(place, 60_000)
 
 
-CHANGES = {
-    "other pixels": write_new,
-    "no file": Path.unlink,
-    "a longer file": lambda place: place.write_bytes(place.read_bytes() + b"\0"),
-    "half of it": lambda place: place.write_bytes(place.read_bytes()[:40]),
-    "another image": lambda place: shutil.copyfile(place.with_name("001.png"), place),
-}
-
-
 def test_d11_a_file_that_changed_after_reading_stops_the_embedding_by_name(tmp_path):
     task = read_folder(make_folder(tmp_path, cats=8, dogs=8))
     victim = tmp_path / "dogs" / "003.png"
     whole, index = victim.read_bytes(), 11
-    for change in CHANGES.values():
-        victim.write_bytes(whole)
+    for change in (
+        write_new,
+        Path.unlink,
+        lambda place: place.write_bytes(whole + b"\0"),
+        lambda place: place.write_bytes(whole[:40]),
+        lambda place: shutil.copyfile(place.with_name("001.png"), place),
+    ):
         change(victim)
         with pytest.raises(DataChangedError, match=r"dogs/003\.png.*Read the task again") as caught:
             task.images.load(index)
@@ -69,33 +65,30 @@ def test_d11_a_folder_that_is_written_to_all_the_time_gives_one_state_or_an_erro
         for number in itertools.count():
             place = victim if number % 5 == 0 else tmp_path / "new.png"
             place.write_bytes(states[number % 2])
-            if place != victim:
-                os.replace(place, victim)
+            os.replace(place, victim)
             time.sleep(0.001)
             if is_over.is_set():
                 return
 
     writer = threading.Thread(target=write_again_and_again)
     writer.start()
-    outcomes = []
+    n_whole = 0
     try:
         for _ in range(25):
             task = read_folder(tmp_path, allow_bad=True)
             if task.bad:
                 assert [bad.path for bad in task.bad] == ["cats/002.png"]  # caught half-written, and named
-                outcomes.append("bad")
                 continue
+            n_whole += 1
             expected = pixels[[images.hashlib.sha256(state).hexdigest() for state in states].index(task.digests[2])]
             try:
                 assert task.images.load(2).getpixel((0, 0)) == expected  # the very state that was hashed
-                outcomes.append("same")
             except DataChangedError as error:
                 assert "cats/002.png" in str(error)
-                outcomes.append("changed")
     finally:
         is_over.set()
         writer.join()
-    assert len(outcomes) == 25 and set(outcomes) & {"same", "changed"}
+    assert n_whole
 
 
 def change_before_reading(monkeypatch, victim, change):
