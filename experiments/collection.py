@@ -71,7 +71,7 @@ class Dataset:
         kept, small = self._find_classes(self.columns[row["taxon_level"]], row["taxon"])
         task = self.images.select(kept, name=row.get("task") or f"{row['dataset']} {row['taxon']}")
         notes = [f"classes of fewer than {MIN_IMAGES} images, left out: {', '.join(small)}"] if small else []
-        return replace(task, warnings=(*task.warnings, *notes))
+        return replace(task, notes=(*task.notes, *notes))
 
     def _find_classes(self, column: str, taxon: str) -> tuple[list[str], list[str]]:
         """The classes of a taxon: those with enough images, and the others."""

@@ -126,7 +126,7 @@ def mixed(
     labels = [one for one in imaterialist.of_kind(ATTRIBUTE) if one.group and one.positives[split] >= fewest]
     what = f"{imaterialist.name}: labels of a known group that at least {fewest} validation images have"
     picked += [(imaterialist, one) for one in _draw_in_rounds(labels, 15, rngs[2], what)]
-    train = deepfashion.splits.names[0]
+    train = next(iter(deepfashion.splits))
     usable = [one for one in deepfashion.of_kind(ATTRIBUTE) if 0 < one.positives[train] < one.counts[train]]
     what = f"{deepfashion.name}: attributes that some training images have and some have not"
     picked += [(deepfashion, one) for one in _draw(usable, 5, rngs[3], what)]
@@ -159,7 +159,7 @@ def find_birds(cub: t2v.Catalog) -> list[t2v.TaskDefinition]:
 
 def _choose_large(catalog: t2v.Catalog, kind: str, wanted: int, more_than: int) -> list[t2v.TaskDefinition]:
     """The largest tasks of a kind, of those with more than so many samples to train on."""
-    train = catalog.splits.names[0]
+    train = next(iter(catalog.splits))
     large = [one for one in catalog.of_kind(kind) if one.counts[train] > more_than]
     _check_count(wanted, large, f"{catalog.name}: tasks by {kind} with more than {more_than} training images")
     return sorted(large, key=lambda one: (-one.counts[train], one.name))[:wanted]
@@ -183,10 +183,10 @@ def _choose_named(
 def _find_validation(catalog: t2v.Catalog) -> str:
     """The name of the catalog's validation split."""
     for name in ("val", "validation"):
-        if name in catalog.splits.names:
+        if name in catalog.splits:
             return name
     raise DataError(
-        f"{catalog.name} has no validation split, only {', '.join(catalog.splits.names)}, and tasks are picked by how "
+        f"{catalog.name} has no validation split, only {', '.join(catalog.splits)}, and tasks are picked by how "
         "many validation images they have. Read it with its validation annotations."
     )
 

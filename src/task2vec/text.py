@@ -1,6 +1,7 @@
 """Words for counts and shares, and names of strangers made safe to print."""
 
 import unicodedata
+from collections.abc import Sequence
 
 # Joiners and variation selectors make up emoji and several scripts; they move nothing on a terminal.
 _KEPT = {"\u200c", "\u200d", "\ufe0f"}
@@ -46,3 +47,14 @@ def escape_formula(cell: str) -> str:
         ('cats', "'=cmd()")
     """
     return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
+
+def quote(names: Sequence[str], at_most: int = 5) -> str:
+    """Names with quotation marks, spaces and line breaks visible, cut after a few.
+
+    Example:
+        >>> quote(["cat", "dog", "owl"], 2)
+        "'cat', 'dog' and 1 more"
+    """
+    shown = ", ".join(repr(name) for name in names[:at_most])
+    return shown if len(names) <= at_most else f"{shown} and {len(names) - at_most} more"

@@ -31,7 +31,7 @@ def make_catalog(name, definitions, splits=("train", "val")):
     """What the rules read of a catalog."""
     found = list(definitions)
     of_kind = {kind: tuple(one for one in found if one.kind == kind) for kind in {one.kind for one in found}}
-    return SimpleNamespace(name=name, splits=SimpleNamespace(names=splits), of_kind=lambda kind: of_kind.get(kind, ()))
+    return SimpleNamespace(name=name, splits=dict.fromkeys(splits), of_kind=lambda kind: of_kind.get(kind, ()))
 
 
 def make_inaturalist(**options):

@@ -58,9 +58,7 @@ def categories(*, obfuscated: bool = False, ranks: bool = True, year: int = 2018
     return found[3:] + found[:3]
 
 
-def write_inaturalist(
-    folder: Path, year: int = 2018, *, obfuscated: bool = True, with_names: bool = True, mini: bool = False
-) -> Path:
+def write_inaturalist(folder: Path, year: int = 2018, *, obfuscated: bool = True, mini: bool = False) -> Path:
     """The files and images of a year; 2018 and 2019 with hidden names, and the names in a file of their own."""
     folder.mkdir(parents=True, exist_ok=True)
     hidden = obfuscated and year in (2018, 2019)
@@ -90,7 +88,7 @@ def write_inaturalist(
         }
         file = f"{called}.json" if year == 2021 else f"{called}{year}.json"
         (folder / file).write_text(json.dumps(content), encoding="utf-8")
-    if hidden and with_names:
+    if hidden:
         text = json.dumps(categories()[::-1], ensure_ascii=False)
         (folder / "categories.json").write_text(text, encoding="utf-8")
     return folder
@@ -142,3 +140,8 @@ def edit(file: Path, change) -> None:
     content = json.loads(file.read_text(encoding="utf-8"))
     change(content)
     file.write_text(json.dumps(content), encoding="utf-8")
+
+
+def change(key: str, number: int, **fields):
+    """Other values for some fields of a record."""
+    return lambda content: content[key][number].update(fields)

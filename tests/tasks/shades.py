@@ -4,9 +4,13 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
+from hypothesis import settings
 from PIL import Image
 
 from task2vec.tasks import Task
+
+# Enough examples for mutants to die; no deadline, since a busy machine is not an error.
+few = settings(max_examples=30, deadline=None)
 
 
 @dataclass(frozen=True)
@@ -35,3 +39,8 @@ def contents(task: Task) -> tuple:
     """Everything that a computation could see of a task."""
     pictures = [task.images.load(index).getpixel((0, 0)) for index in range(len(task))]
     return pictures, task.targets.tolist(), task.digests, task.targets.dtype
+
+
+def facts(task: Task) -> list[tuple[str, str]]:
+    """Every image with the name of its class."""
+    return [(task.images.name(row), task.classes[label]) for row, label in enumerate(task.targets.tolist())]

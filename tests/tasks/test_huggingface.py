@@ -9,19 +9,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from task2vec.errors import (
-    BadImagesError,
-    DataChangedError,
-    DataError,
-    DatasetNotFoundError,
-    MissingExtraError,
-    UsageError,
-)
+from task2vec import errors
+from task2vec.errors import BadImagesError, DataError, UsageError
 from task2vec.tasks import read_folder
 from task2vec.tasks.huggingface import from_huggingface
+from tests.tasks.pictures import make_folder
 
 hf = pytest.importorskip("datasets", reason="the datasets package is not installed: pip install 'task2vec[hf]'")
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture(autouse=True)
@@ -57,16 +51,6 @@ def make_dataset(features=None, *, shades=range(4), cells=None, **columns):
     ).cast_column("image", hf.Image())
 
 
-def make_folder(root: Path, splits=("train", "test")) -> Path:
-    for number, split in enumerate(splits):
-        for label, kind in enumerate(("cats", "dogs")):
-            for count in range(3):
-                place = root / split / kind / f"{count}.png"
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(encode(100 * number + 10 * label + count))
-    return root
-
-
 def save(root: Path, **splits) -> Path:
     """Parquet files as on the hub."""
     root.mkdir(parents=True, exist_ok=True)
@@ -75,12 +59,12 @@ def save(root: Path, **splits) -> Path:
     return root
 
 
-def fill_cache(cache: Path, work: Path, *, owner: str = "someone", config: str = "default", version: str = COMMIT):
+def fill_cache(cache: Path, work: Path, *, config: str = "default"):
     """What `load_dataset` leaves in the cache for a dataset of the hub with the splits train and test."""
     folder = save(work / "pets", train=make_dataset(), test=make_dataset(shades=range(10, 14)))
     builder = hf.load_dataset_builder(str(folder))
     builder.download_and_prepare()
-    place = cache / f"{owner}___pets" / config / "0.0.0" / version
+    place = cache / "someone___pets" / config / "0.0.0" / ("0123456789abcdef" * 3)[:40]
     shutil.copytree(builder.cache_dir, place)
     info = (place / "dataset_info.json").read_text()
     (place / "dataset_info.json").write_text(info.replace('"config_name": "default"', f'"config_name": "{config}"'))
@@ -88,59 +72,66 @@ def fill_cache(cache: Path, work: Path, *, owner: str = "someone", config: str =
     return place
 
 
-def test_a_dataset_becomes_a_task():
-    task = from_huggingface(make_dataset(), name="pets")
+def test_a_dataset_becomes_a_task_whatever_its_format_and_order():
+    dataset = make_dataset()
+    task = from_huggingface(dataset, name="pets")
     assert repr(task) == "Task(pets, 4 images, 2 classes)"
     assert (task.classes, task.targets.tolist()) == (("cat", "dog"), [0, 1, 1, 0])
     assert task.images.load(2).getpixel((0, 0)) == (2, 0, 253)
     assert task.images.name(2) == "row 2 (2.png)"
     assert (task.source, task.bad, task.warnings) == ("Dataset", (), ())
+    turned = from_huggingface(dataset.with_transform(lambda rows: {"image": [None], "label": [0]}))
+    assert "transform was not applied" in turned.warnings[0]
+    shuffled = from_huggingface(dataset.with_format("numpy").shuffle(seed=1))
+    assert shuffled.fingerprint == turned.fingerprint == task.fingerprint
+    assert dataset.features["image"].decode
 
 
-def test_the_same_files_make_the_same_task_as_a_folder(tmp_path):
-    root = make_folder(tmp_path / "pets")
+def test_the_same_files_make_the_same_task_as_a_folder(tmp_path, capfd):
+    root = make_folder(
+        tmp_path / "pets", **{f"{split}/{kind}s": 2 for split in ("train", "test") for kind in ("cat", "dog")}
+    )
+    hf.enable_progress_bars()
+    capfd.readouterr()
     train = from_huggingface(root, "train")
+    assert capfd.readouterr() == ("", "") and not hf.are_progress_bars_disabled()  # silent, and the setting is kept
     assert train.fingerprint == read_folder(root / "train").fingerprint
     assert train.fingerprint != read_folder(root / "test").fingerprint
     assert (train.name, train.classes, train.source) == ("pets (train)", ("cats", "dogs"), str(root))
-    hf.load_dataset(str(root)).save_to_disk(str(tmp_path / "saved"))
-    assert from_huggingface(tmp_path / "saved", "train").fingerprint == train.fingerprint
 
 
-def test_parquet_files_and_folders_of_them_are_read(tmp_path):
+def test_parquet_files_and_saved_datasets_are_read(tmp_path):
     save(tmp_path / "pets", train=make_dataset(), test=make_dataset(shades=range(10, 14)))
     assert from_huggingface(str(tmp_path / "pets"), "test").images.load(0).getpixel((0, 0))[0] == 10
-    one = from_huggingface(tmp_path / "pets" / "train-00000-of-00001.parquet", name="one")
-    assert one.fingerprint == from_huggingface(make_dataset()).fingerprint
+    hf.DatasetDict(train=make_dataset()).save_to_disk(str(tmp_path / "saved"))
+    for place in (tmp_path / "pets" / "train-00000-of-00001.parquet", tmp_path / "saved"):
+        assert from_huggingface(place).fingerprint == from_huggingface(make_dataset()).fingerprint
 
 
 def test_a_name_is_found_in_the_cache(own_cache, tmp_path):
-    fill_cache(own_cache, tmp_path)
+    place = fill_cache(own_cache, tmp_path)
     task = from_huggingface("someone/pets", "train")
     assert (task.name, task.fingerprint) == ("someone/pets (train)", from_huggingface(make_dataset()).fingerprint)
-    assert task.classes == ("cat", "dog")
     assert from_huggingface("someone/pets", "test").images.load(1).getpixel((0, 0))[0] == 11
-
-
-def test_one_of_several_configurations_in_the_cache_is_named(own_cache, tmp_path):
-    fill_cache(own_cache, tmp_path)
     fill_cache(own_cache, tmp_path, config="large")
     with pytest.raises(UsageError, match=r"multiple .* configurations.*config="):
         from_huggingface("someone/pets", "train")
     assert len(from_huggingface("someone/pets", "train", config="large")) == 4
+    next(place.glob("*-test.arrow")).unlink()
+    with pytest.raises(DataError, match="cannot be opened"):
+        from_huggingface("someone/pets", "train", config="default")
 
 
-@pytest.mark.parametrize("name", ["someone/pets", "mnist"])
-def test_nothing_is_fetched_without_being_asked(name):
-    with pytest.raises(DatasetNotFoundError, match=rf"'{name}' is not on this machine.*download=True"):
-        from_huggingface(name)
-
-
-def test_the_hub_is_asked_only_if_told(monkeypatch):
+def test_nothing_is_fetched_without_being_asked(monkeypatch):
+    with pytest.raises(errors.DatasetNotFoundError, match=r"'mnist' is not on this machine.*download=True"):
+        from_huggingface("mnist")
     asked = []
     monkeypatch.setattr(hf, "load_dataset", lambda *names: asked.append(names) or hf.DatasetDict(train=make_dataset()))
     assert len(from_huggingface("someone/pets", "train", config="small", download=True)) == 4
     assert asked == [("someone/pets", "small")]
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(errors.MissingExtraError, match=r"pip install 'task2vec\[hf\]'"):
+        from_huggingface("someone/pets")
 
 
 def test_a_folder_that_points_elsewhere_is_refused(tmp_path):
@@ -158,13 +149,11 @@ def test_a_folder_that_points_elsewhere_is_refused(tmp_path):
     (folder / ".huggingface.yaml").write_text("configs: [{data_files: 'hf://datasets/a/b/x.parquet'}]")
     with pytest.raises(DataError, match="remote data files"):
         from_huggingface(folder)
-
-
-def test_a_folder_with_missing_parts_is_refused(tmp_path):
-    folder = save(tmp_path / "pets", train=make_dataset())
-    (folder / "train-00000-of-00001.parquet").rename(folder / "train-00000-of-00003.parquet")
+    (tmp_path / "private" / "train-00000-of-00001.parquet").rename(
+        tmp_path / "private" / "train-00000-of-00003.parquet"
+    )
     with pytest.raises(DataError, match=r"has 1 of 3 shards 'train-\*-of-00003"):
-        from_huggingface(folder)
+        from_huggingface(tmp_path / "private")
 
 
 def test_files_that_could_run_code_or_hold_no_images_are_refused(tmp_path):
@@ -186,9 +175,6 @@ def test_files_named_by_a_stored_dataset_stay_in_its_folder(tmp_path):
     save(tmp_path / "pets", train=dataset)
     with pytest.raises(BadImagesError, match=r"row 0 .*outside of the dataset's folder"):
         from_huggingface(tmp_path / "pets")
-
-
-def test_a_saved_dataset_that_refers_to_files_elsewhere_is_refused(tmp_path):
     make_dataset().save_to_disk(str(tmp_path / "private"))
     make_dataset().save_to_disk(str(tmp_path / "v1.2"))
     assert from_huggingface(tmp_path / "v1.2").name == "v1.2"
@@ -199,71 +185,40 @@ def test_a_saved_dataset_that_refers_to_files_elsewhere_is_refused(tmp_path):
         from_huggingface(tmp_path / "v1.2")
 
 
-def test_bad_images_are_named_by_row_and_path_and_keep_the_labels_of_others():
-    cells = [{"bytes": encode(shade), "path": f"{shade}.png"} for shade in range(100)]
+def test_bad_and_remote_images_are_named_by_row_and_path_and_keep_the_labels_of_others():
+    cells = [{"bytes": encode(shade), "path": f"{shade}.png"} for shade in range(80)]
     cells[0] = {"bytes": b"no image", "path": "broken.png"}
     cells[30] = {"bytes": encode(30)[:40], "path": None}
-    cells[70] = cells[80] = cells[99] = None
-    labels = [shade % 2 for shade in range(100)]
+    cells[50] = {"bytes": None, "path": "https://example.com/7.png"}
+    cells[79] = None
+    labels = [shade % 2 for shade in range(80)]
     task = from_huggingface(make_dataset(cells=cells, label=labels))
-    assert [bad.path for bad in task.bad] == ["row 0 (broken.png)", "row 30", "row 70", "row 80", "row 99"]
-    assert "not a JPEG" in task.bad[0].reason
-    assert task.bad[2].reason == "there is no image in this row"
-    assert len(task) == 95
-    assert task.images.name(94) == "row 98 (98.png)"
-    assert all(task.images.load(row).getpixel((0, 0))[0] % 2 == task.targets[row] for row in range(95))
+    paths = ["row 0 (broken.png)", "row 30", "row 50 (https://example.com/7.png)", "row 79"]
+    assert [bad.path for bad in task.bad] == paths
+    for bad, reason in zip(task.bad, ("not a JPEG", "damaged", "nothing is downloaded", "no image in"), strict=True):
+        assert reason in bad.reason
+    assert (len(task), task.images.name(75)) == (76, "row 78 (78.png)")
+    assert all(task.images.load(row).getpixel((0, 0))[0] % 2 == task.targets[row] for row in range(76))
     cells[10] = None
-    with pytest.raises(BadImagesError, match="6 of 100 images"):
+    with pytest.raises(BadImagesError, match="5 of 80 images"):
         from_huggingface(make_dataset(cells=cells, label=labels))
-    assert len(from_huggingface(make_dataset(cells=cells, label=labels), allow_bad=True)) == 94
-
-
-def test_remote_images_are_bad_and_not_fetched():
-    cells = [{"bytes": encode(shade), "path": None} for shade in range(40)]
-    cells[7] = {"bytes": None, "path": "https://example.com/7.png"}
-    task = from_huggingface(make_dataset(cells=cells, label=[0, 1] * 20))
-    assert [bad.path for bad in task.bad] == ["row 7 (https://example.com/7.png)"]
-    assert "nothing is downloaded" in task.bad[0].reason
-
-
-def test_a_file_that_changes_is_not_loaded(tmp_path):
-    cells = []
-    for shade in range(4):
-        (tmp_path / f"{shade}.png").write_bytes(encode(shade))
-        cells.append({"path": str(tmp_path / f"{shade}.png"), "bytes": None})
-    task = from_huggingface(make_dataset(cells=cells))
-    (tmp_path / "1.png").write_bytes(encode(99))
-    (tmp_path / "2.png").unlink()
-    for row in (1, 2):
-        with pytest.raises(DataChangedError, match=rf"row {row} .*changed"):
-            task.images.load(row)
-    assert task.images.load(3).getpixel((0, 0))[0] == 3
-
-
-def test_formats_transforms_and_order_of_the_dataset_do_no_harm():
-    dataset = make_dataset()
-    plain = from_huggingface(dataset)
-    assert from_huggingface(dataset.with_format("numpy")).fingerprint == plain.fingerprint
-    assert from_huggingface(dataset.shuffle(seed=1)).fingerprint == plain.fingerprint
-    turned = from_huggingface(dataset.with_transform(lambda rows: {"image": [None], "label": [0]}))
-    assert turned.fingerprint == plain.fingerprint
-    assert "transform was not applied" in turned.warnings[0]
-    assert isinstance(dataset.features["image"], hf.Image)
-    assert dataset.features["image"].decode
+    assert len(from_huggingface(make_dataset(cells=cells, label=labels), allow_bad=True)) == 75
 
 
 def test_splits_are_chosen_and_never_guessed():
     splits = hf.DatasetDict(train=make_dataset(), test=make_dataset(shades=range(9, 13)))
     assert from_huggingface(splits, "test").images.load(0).getpixel((0, 0))[0] == 9
-    with pytest.raises(UsageError, match=r"several splits.*'train', 'test'"):
-        from_huggingface(splits)
-    with pytest.raises(UsageError, match=r"no split 'val'"):
-        from_huggingface(splits, "val")
     assert len(from_huggingface(hf.DatasetDict(train=make_dataset()))) == 4
-    with pytest.raises(UsageError, match="has no split, not 'train'"):
-        from_huggingface(make_dataset(), "train")
-    with pytest.raises(UsageError, match="open already"):
-        from_huggingface(make_dataset(), config="large")
+    for dataset, options, message in (
+        (splits, {}, r"several splits.*'train', 'test'"),
+        (splits, {"split": "val"}, "no split 'val'"),
+        (make_dataset(), {"split": "train"}, "has no split, not 'train'"),
+        (make_dataset(), {"config": "large"}, "open already"),
+        (make_dataset().to_iterable_dataset(), {}, "IterableDataset is neither.*streaming"),
+        ([1, 2], {}, "list is neither"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            from_huggingface(dataset, **options)
 
 
 LISTS = hf.Sequence(hf.ClassLabel(names=["red", "round", "never"]))
@@ -274,7 +229,7 @@ def test_several_labels_come_from_lists_of_classes_or_from_flags():
     lists = from_huggingface(make_dataset({"tags": LISTS}, tags=[[0, 1], [1], [0], []]))
     assert (lists.classes, lists.is_multilabel) == (("red", "round"), True)
     assert lists.targets.tolist() == [[1, 1], [0, 1], [1, 0], [0, 0]]
-    assert "classes without an item, left out: 'never'" in lists.warnings
+    assert "attributes with one value for all images, left out: 'never'" in lists.warnings
     flags = from_huggingface(make_dataset({name: hf.Value("bool") for name in BOOLS}, **BOOLS))
     assert (flags.classes, flags.fingerprint) == (("red", "round"), lists.fingerprint)
     numbers = make_dataset({name: hf.Value("int8") for name in BOOLS}, **BOOLS)
@@ -301,37 +256,34 @@ def test_one_column_may_be_named_whatever_its_type(feature, values, classes, tar
 def test_columns_are_found_by_type_or_refused_with_the_candidates():
     two = {"fine": hf.ClassLabel(num_classes=3), "coarse": hf.ClassLabel(num_classes=2)}
     dataset = make_dataset(two, fine=[0, 1, 2, 0], coarse=[0, 0, 1, 1])
-    with pytest.raises(UsageError, match=r"'fine'; or 'coarse'.*label_columns="):
-        from_huggingface(dataset)
     assert from_huggingface(dataset, label_columns="coarse").targets.tolist() == [0, 0, 1, 1]
-    with pytest.raises(UsageError, match=r"'kind'; or 'red', 'round'"):
-        mixed = {"kind": hf.ClassLabel(num_classes=2), "red": hf.Value("bool"), "round": hf.Value("bool")}
-        from_huggingface(make_dataset(mixed, kind=[0, 1, 0, 1], **BOOLS))
-    with pytest.raises(UsageError, match=r"no column is of the type ClassLabel.*'caption'.*label_columns="):
-        from_huggingface(make_dataset({"caption": hf.Value("string")}, caption=["a", "b", "c", "d"]))
+    mixed = {"kind": hf.ClassLabel(num_classes=2), "red": hf.Value("bool"), "round": hf.Value("bool")}
     pairs = make_dataset().add_column("mask", make_dataset().cast_column("image", hf.Image(decode=False))["image"][:])
     pairs = pairs.cast_column("mask", hf.Image())
-    with pytest.raises(UsageError, match=r"several columns hold images \('image', 'mask'\).*image_column="):
-        from_huggingface(pairs)
     assert len(from_huggingface(pairs, image_column="mask")) == 4
-    with pytest.raises(UsageError, match=r"no column is of the type Image"):
-        from_huggingface(make_dataset().remove_columns("image"))
-    with pytest.raises(UsageError, match=r"there is no column 'lable'.*'label'"):
-        from_huggingface(make_dataset(), label_columns="lable")
-    with pytest.raises(DataError, match=r"column fine' cannot be opened"):
-        from_huggingface(dataset, image_column="fine", label_columns="coarse")
-    with pytest.raises(DataError, match=r"column 'mask' is Image.*is no class"):
-        from_huggingface(pairs, image_column="image", label_columns="mask")
+    captions = make_dataset({"caption": hf.Value("string")}, caption=["a", "b", "c", "d"])
+    for unclear, options, message in (
+        (dataset, {}, r"'fine'; or 'coarse'.*label_columns="),
+        (make_dataset(mixed, kind=[0, 1, 0, 1], **BOOLS), {}, r"'kind'; or 'red', 'round'"),
+        (captions, {}, r"no column is of the type ClassLabel.*'caption'.*label_columns="),
+        (pairs, {}, r"several columns hold images \('image', 'mask'\).*image_column="),
+        (make_dataset().remove_columns("image"), {}, "no column is of the type Image"),
+        (make_dataset(), {"label_columns": "lable"}, r"there is no column 'lable'.*'label'"),
+        (dataset, {"image_column": "fine", "label_columns": "coarse"}, "column fine' cannot be opened"),
+        (pairs, {"image_column": "image", "label_columns": "mask"}, "column 'mask' is Image.*is no class"),
+    ):
+        with pytest.raises((UsageError, DataError), match=message):
+            from_huggingface(unclear, **options)
 
 
 @pytest.mark.parametrize(
     ("feature", "values", "message"),
     [
-        (hf.ClassLabel(names=["a", "b"]), [0, 1, -1, 0], r"row 2: None is missing.*test splits"),
+        (hf.ClassLabel(names=["a", "b"]), [0, 1, -1, 0], r"row 2: (None|-1) is no class.*test splits"),
         (hf.Value("string"), ["a", "", "b", "b"], "row 1: '' is missing"),
         (hf.Value("float32"), [0.5, 1.5, 2.5, 0.1], "row 0 holds decimal numbers.*regression is not supported"),
         (hf.Sequence(hf.Value("int64")), [[0], [1], [0], [1]], "is no class"),
-        (LISTS, [[0, 1], [1], None, [0]], "row 2: None is no list of classes"),
+        (LISTS, [[0, 1], [1], None, [0]], "row 2: None is no class"),
     ],
 )
 def test_labels_that_name_no_class_are_refused(feature, values, message):
@@ -339,34 +291,9 @@ def test_labels_that_name_no_class_are_refused(feature, values, message):
         from_huggingface(make_dataset({"y": feature}, y=values), label_columns="y")
 
 
-def test_what_is_no_dataset_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"IterableDataset is neither.*streaming"):
-        from_huggingface(make_dataset().to_iterable_dataset())
-    with pytest.raises(UsageError, match="list is neither"):
-        from_huggingface([1, 2])
+def test_paths_that_hold_no_dataset_are_refused(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         from_huggingface(tmp_path / "missing")
     (tmp_path / "x.csv").write_text("a,b\n")
     with pytest.raises(UsageError, match=r"neither a folder nor a \.parquet file"):
         from_huggingface(tmp_path / "x.csv")
-
-
-def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[hf\]'"):
-        from_huggingface("someone/pets")
-
-
-def test_reading_is_silent_and_leaves_the_users_settings(tmp_path, capfd):
-    save(tmp_path / "pets", train=make_dataset())
-    capfd.readouterr()
-    hf.enable_progress_bars()
-    from_huggingface(tmp_path / "pets")
-    assert capfd.readouterr() == ("", "")
-    assert not hf.are_progress_bars_disabled()
-
-
-def test_a_cache_that_lost_a_file_is_refused(own_cache, tmp_path):
-    next(fill_cache(own_cache, tmp_path).glob("*-test.arrow")).unlink()
-    with pytest.raises(DataError, match="cannot be opened"):
-        from_huggingface("someone/pets", "train")

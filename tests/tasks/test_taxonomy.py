@@ -11,19 +11,24 @@ from task2vec.tasks import Taxonomy, read_inaturalist_taxonomy, read_taxonomy
 from tests.oracles.distances import height, walk
 from tests.tasks.published import SPECIES, categories
 
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+BIRD, RAVENS = ("Animalia", "Passeriformes"), ("Passeriformes", "Corvidae")
 LIFE = Taxonomy(
     ("kingdom", "order", "genus"),
     {
-        "wheatear": ("Animalia", "Passeriformes", "Oenanthe"),
-        "desert wheatear": ("Animalia", "Passeriformes", "Oenanthe"),
-        "raven": ("Animalia", "Passeriformes", "Corvus"),
-        "wren": ("Animalia", "Passeriformes", ""),
+        "wheatear": (*BIRD, "Oenanthe"),
+        "desert wheatear": (*BIRD, "Oenanthe"),
+        "raven": (*BIRD, "Corvus"),
+        "wren": (*BIRD, ""),
         "jellyfish": ("Animalia", "", ""),
         "water dropwort": ("Plantae", "Apiales", "Oenanthe"),
         "stone": ("", "", ""),
     },
     root="things",
 )
+BIRDS = Taxonomy(("order", "family"), {"raven": RAVENS, "kiwi": ("Apterygiformes", "")})
+FLOWERS = Taxonomy(("kingdom", "family"), {"rose": ("Plantae", "Rosaceae"), "apple": ("Plantae", "Rosaceae")})
+DOGS = Taxonomy(("breed group",), {"husky": ("working",)})
 
 
 def distances(tree, a, b):
@@ -44,31 +49,13 @@ def test_distances_follow_lineages_and_homonyms_stay_apart():
         assert distances(LIFE, *pair) == expected == (walk(LIFE, *pair), height(LIFE, *pair))
     assert LIFE.lineage("wren") == ("things", "Animalia", "Passeriformes", "wren")
     assert LIFE.group(LIFE.classes, "genus") == {
-        ("Animalia", "Passeriformes", "Oenanthe"): [0, 1],
-        ("Animalia", "Passeriformes", "Corvus"): [2],
+        (*BIRD, "Oenanthe"): [0, 1],
+        (*BIRD, "Corvus"): [2],
         (): [3, 4, 6],
         ("Plantae", "Apiales", "Oenanthe"): [5],
     }
     # Nor does a class become its genus by bearing its name.
     assert distances(Taxonomy(("order", "genus"), {"x": ("x", "x"), "y": ("x", "")}), "x", "y")[0] == 3
-
-
-def test_unknown_classes_and_what_is_no_taxonomy_are_refused():
-    with pytest.raises(DataError, match=r"2 of 3 classes are not in .*'dodo', 'moa'.*look like 'wheatear'"):
-        LIFE.ancestors(["raven", "dodo", "moa"])
-    with pytest.raises(UsageError, match=r"Pass \['raven'\]"):
-        LIFE.ancestors("raven")
-    with pytest.raises(DataError, match="lineage of 'b' has 1 names"):
-        Taxonomy(("order", "family"), {"a": ("x", "y"), "b": ("x",)})
-    with pytest.raises(DataError, match="it has no class"):
-        Taxonomy(("order",), {})
-    for ranks in (("order", "order"), ("", "order")):
-        with pytest.raises(UsageError, match="Rename them"):
-            Taxonomy(ranks, {"a": ("x", "y")})
-
-
-BIRDS = Taxonomy(("order", "family"), {"raven": ("Passeriformes", "Corvidae"), "kiwi": ("Apterygiformes", "")})
-FLOWERS = Taxonomy(("kingdom", "family"), {"rose": ("Plantae", "Rosaceae"), "apple": ("Plantae", "Rosaceae")})
 
 
 def test_joined_trees():
@@ -78,47 +65,59 @@ def test_joined_trees():
     assert both.classes == ("raven", "kiwi", "rose", "apple")
     assert both.lineage("raven") == ("life", "Animalia", "Chordata", "Passeriformes", "Corvidae", "raven")
     assert (distances(both, "raven", "rose"), distances(both, "raven", "kiwi")) == ((8, 5), (5, 3))
-
-
-def test_a_class_that_two_parts_know():
-    same = Taxonomy(("order", "family"), {"raven": ("Passeriformes", "Corvidae"), "jay": ("Passeriformes", "Corvidae")})
-    joined = Taxonomy.join({"birds": BIRDS, "same": same})
-    assert (joined.classes, distances(joined, "raven", "jay")) == (("raven", "kiwi", "jay"), (2, 1))
-    with pytest.raises(DataError, match=r"'raven' has two places.*birds: Passeriformes > Corvidae; other: Corvi"):
-        Taxonomy.join({"birds": BIRDS, "other": Taxonomy(("order",), {"raven": ("Corviformes",)})})
-
-
-def test_joins_without_one_order_of_ranks_are_refused():
-    dogs = Taxonomy(("breed group",), {"husky": ("working",)})
-    with pytest.raises(UsageError, match="which of the ranks 'breed group', 'order' is the broadest"):
-        Taxonomy.join({"birds": BIRDS, "dogs": dogs})
-    placed = Taxonomy.join(
-        {"birds": BIRDS, "dogs": dogs}, above={"dogs": {"order": "Carnivora", "family": "Canidae", "genus": "Canis"}}
+    above = {"dogs": {"order": "Carnivora", "family": "Canidae", "genus": "Canis"}}
+    assert Taxonomy.join({"birds": BIRDS, "dogs": DOGS}, above=above).ranks == (
+        "order",
+        "family",
+        "genus",
+        "breed group",
     )
-    assert placed.ranks == ("order", "family", "genus", "breed group")
-    for parts, above, message in (
-        ({"birds": BIRDS}, {"bird": {"kingdom": "Animalia"}}, "cannot join 'birds' with taxa above 'bird'"),
-        ({"birds": BIRDS}, {"birds": {"order": "Passeriformes"}}, "'birds' has the rank 'order' itself"),
-        ({"birds": BIRDS}, {"birds": {"genus": "Corvus"}}, "two opposite orders"),
-        ({}, None, "cannot join"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            Taxonomy.join(parts, above=above)
+    # A class that two parts know is one class.
+    joined = Taxonomy.join({"birds": BIRDS, "same": Taxonomy(("order", "family"), {"raven": RAVENS, "jay": RAVENS})})
+    assert (joined.classes, distances(joined, "raven", "jay")) == (("raven", "kiwi", "jay"), (2, 1))
 
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+OTHER = Taxonomy(("order",), {"raven": ("Corviformes",)})
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: LIFE.ancestors(["raven", "dodo", "moa"]),
+            DataError,
+            r"2 of 3 classes .*'dodo', 'moa'.*like 'wheatear'",
+        ),
+        (lambda: LIFE.ancestors("raven"), UsageError, r"Pass \['raven'\]"),
+        (lambda: Taxonomy(("order", "x"), {"a": ("x", "y"), "b": ("x",)}), DataError, "lineage of 'b' has 1 names"),
+        (lambda: Taxonomy(("order",), {}), DataError, "it has no class"),
+        (lambda: Taxonomy(("order", "order"), {"a": ("x", "y")}), UsageError, "Rename them"),
+        (lambda: Taxonomy(("", "order"), {"a": ("x", "y")}), UsageError, "Rename them"),
+        (lambda: Taxonomy.join({"birds": BIRDS, "other": OTHER}), DataError, r"'raven' has two places.*; other: Corvi"),
+        (lambda: Taxonomy.join({"birds": BIRDS, "dogs": DOGS}), UsageError, "'breed group', 'order' is the broadest"),
+        (lambda: Taxonomy.join({"a": BIRDS}, above={"b": {"kingdom": "Animalia"}}), UsageError, "cannot join 'a' with"),
+        (
+            lambda: Taxonomy.join({"a": BIRDS}, above={"a": {"order": "X"}}),
+            UsageError,
+            "'a' has the rank 'order' itself",
+        ),
+        (lambda: Taxonomy.join({"a": BIRDS}, above={"a": {"genus": "Corvus"}}), UsageError, "two opposite orders"),
+        (lambda: Taxonomy.join({}), UsageError, "cannot join"),
+    ],
+)
+def test_unknown_classes_and_what_is_no_taxonomy_are_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
 
 
 def write(path, text):
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return path
 
 
 def test_ranks_are_known_by_the_names_of_columns(tmp_path):
-    table = write(
-        tmp_path / "t.csv", "bird,Family,n,order,species\na,F1,3,O1,s\nb,,4, O1 ,\nc,F1,5,nan,t\na,F1,9,O1,s\n"
-    )
-    tree = read_taxonomy(table, "bird")
+    text = "bird,Family,n,order,species\na,F1,3,O1,s\nb,,4, O1 ,\nc,F1,5,nan,t\na,F1,9,O1,s\n"
+    tree = read_taxonomy(write(tmp_path / "t.csv", text), "bird")
     assert tree.ranks == ("order", "family", "species")
     assert tree.lineages == {"a": ("O1", "F1", "s"), "b": ("O1", "", ""), "c": ("", "F1", "t")}
     # The column of classes is no rank, even if it bears the name of one.
@@ -149,8 +148,7 @@ def test_categories_of_inaturalist(tmp_path):
     names = [name for _, name, *_ in SPECIES]
     found = [distances(tree, names[0], name) for name in (names[1], names[2], names[4])]
     assert found == [(2, 1), (6, 3), (14, 7)]
-    content = {"info": {"year": 2021}, "images": [], "categories": categories(year=2021), "annotations": []}
-    file = write(tmp_path / "val.json", json.dumps(content))
+    file = write(tmp_path / "val.json", json.dumps({"images": [], "categories": categories(year=2021)}))
     assert "00003_Corvus corax" in read_inaturalist_taxonomy(file, class_field="image_dir_name").classes
     assert read_inaturalist_taxonomy(file, class_field="id").lineages["12"][-1] == "Turdus"
 
@@ -158,13 +156,14 @@ def test_categories_of_inaturalist(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[" * 100_000, "cannot be read as JSON"),
-        ("{}", "no list of categories"),
+        ("[" * 100_000, r"c\.json: it cannot be read as JSON \(.*recursion"),
+        ('[{"name": "\udcff"}]', r"cannot be read as JSON \(.*utf-8"),
+        ("{}", "no list of records under 'categories'"),
+        ("[1]", "no list of records"),
         ('[{"name": "a", "id": 1}]', "no category has a rank"),
         ('[{"name": "a", "order": "x"}, {"order": "x"}]', "category 1 has no field 'name'"),
         ('[{"name": "a", "order": 1.5}]', "category 0: 1.5 is neither"),
         ('[{"name": null, "order": "x"}]', "category 0: the class has no name"),
-        ('[{"name": "a", "order": "x"}, {"name": "a", "order": "y"}]', "'a' has two places"),
     ],
 )
 def test_files_that_are_no_categories(tmp_path, text, complaint):

@@ -8,6 +8,7 @@ from PIL import Image
 
 from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.tasks import from_dataset
+from tests.tasks.pictures import make_folder
 
 
 def array(seed: int, channels: int = 3) -> np.ndarray:
@@ -21,10 +22,9 @@ def tensor(seed: int) -> torch.Tensor:
 class Pairs(torch.utils.data.Dataset):
     """A torch dataset whose images pass through `see` each time they are read."""
 
-    def __init__(self, labels, see=array, classes=None):
+    def __init__(self, labels, see=array, **attributes):
         self.labels, self.see = labels, see
-        if classes is not None:
-            self.classes = classes
+        vars(self).update(attributes)
 
     def __len__(self):
         return len(self.labels)
@@ -34,7 +34,6 @@ class Pairs(torch.utils.data.Dataset):
 
 
 SIGHTS = {
-    "array": array,
     "float array": lambda seed: array(seed) / np.float64(255),
     "image": lambda seed: Image.fromarray(array(seed)),
     "tensor": tensor,
@@ -53,37 +52,38 @@ def test_every_kind_of_image_gives_the_same_task(sight):
 
 
 def test_grey_and_transparent_images_are_converted():
-    grey = from_dataset(
-        [(array(0, 1), 0), (array(1, 1)[:, :, 0], 1), (tensor(2)[:1], 1), (tensor(3)[0].half() / 255, 1)]
-    )
+    greys = [(array(0, 1), 0), (array(1, 1)[:, :, 0], 1), (tensor(2)[:1], 1), (tensor(3)[0].half() / 255, 1)]
+    grey = from_dataset([*greys, (np.zeros((2, 2, 4), dtype=np.uint8), 0)])
     assert np.array_equal(np.asarray(grey.images.load(0))[:, :, 2], array(0, 1)[:, :, 0])
     assert np.array_equal(np.asarray(grey.images.load(2))[:, :, 1], array(2)[:, :, 0])
-    clear = np.zeros((2, 2, 4), dtype=np.uint8)
-    assert from_dataset([(clear, 0), (array(1), 1)]).images.load(0).getpixel((0, 0)) == (255, 255, 255)
+    assert grey.images.load(4).getpixel((0, 0)) == (255, 255, 255)
 
 
-def test_class_names_come_from_the_caller_then_the_dataset_then_the_numbers():
-    labels = [2, 0, 2]
-    assert from_dataset(Pairs(labels)).classes == ("0", "2")
-    own = from_dataset(Pairs(labels, classes=["a", "b", "c"]))
-    assert (own.classes, own.targets.tolist()) == (("a", "c"), [1, 0, 1])
-    assert own.warnings[0] == "classes without an item, left out: 'b'"
-    given = from_dataset(Pairs(labels, classes=["a", "b", "c"]), classes=["x", "y", "z"], name="mine")
-    assert (given.classes, given.name) == (("x", "z"), "mine")
-    assert from_dataset(Pairs(labels, classes=["too", "few"])).classes == ("0", "2")
-    assert from_dataset(Pairs([0, 10**12])).classes == ("0", "1000000000000")
-    with pytest.raises(DataError, match=r"item 0 \(row 0\) is 2"):
-        from_dataset(Pairs(labels), classes=["x", "y"])
-
-
-@pytest.mark.parametrize("row", [list, np.array, torch.tensor, lambda row: torch.tensor(row).float()])
-def test_rows_of_zeros_and_ones_are_several_labels(row):
-    rows = [[0, 1], [1, 1], [1, 0]]
-    task = from_dataset(Pairs([row(values) for values in rows]), classes=["red", "round"])
-    assert task.is_multilabel
-    assert task.targets.tolist() == rows
-    assert task.classes == ("red", "round")
-    assert from_dataset(Pairs(rows)).classes == ("0", "1")
+@pytest.mark.parametrize(
+    ("labels", "given", "attributes", "classes"),
+    [
+        ([2, 0, 2], None, {}, ("0", "2")),
+        ([2, 0, 2], None, {"classes": ["a", "b", "c"]}, ("a", "c")),
+        ([2, 0, 2], ["x", "y", "z"], {"classes": ["a", "b", "c"]}, ("x", "z")),
+        ([2, 0, 2], None, {"classes": ["too", "few"]}, ("0", "2")),
+        ([0, 10**12], None, {}, ("0", "1000000000000")),
+        ([0, 1, 1], None, {"classes": [("tench", "Tinca tinca"), ("goldfish",)]}, ("tench, Tinca tinca", "goldfish")),
+        ([0, 1, 1], None, {"categories": ["accordion", "airplanes"]}, ("accordion", "airplanes")),
+        ([0, 1, 1], None, {"class_to_idx": {"Zed": 0, "Amy": 1}}, ("Zed", "Amy")),
+        # OxfordIIITPet by kind, and CelebA, whose header ends in a blank.
+        ([0, 1, 1], None, {"_target_types": ["binary-category"], "bin_classes": ["Cat", "Dog"]}, ("Cat", "Dog")),
+        ([[1, 0], [0, 1]], None, {"attr_names": ["Bald", "Smiling", ""]}, ("Bald", "Smiling")),
+        ([[1, 0], [0, 1]], None, {}, ("0", "1")),
+        (torch.tensor([[0, 1], [1, 1], [1, 0]]).float(), ["red", "round"], {}, ("red", "round")),
+    ],
+)
+def test_class_names_come_from_the_caller_then_the_dataset_then_the_numbers(labels, given, attributes, classes):
+    task = from_dataset(Pairs(labels, **attributes), classes=given, name="mine")
+    assert (task.name, task.classes, task.is_multilabel) == ("mine", classes, np.ndim(labels) == 2)
+    expected = np.asarray(labels) if task.is_multilabel else np.unique(labels, return_inverse=True)[1]
+    assert task.targets.tolist() == expected.tolist()
+    if attributes == {"classes": ["a", "b", "c"]}:
+        assert task.warnings[0] == f"classes without an image, left out: {'y' if given else 'b'!r}"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,6 @@ def test_rows_of_zeros_and_ones_are_several_labels(row):
         ([0.0, 1.0, 1.0], r"item 0 \(row 0\) holds decimal numbers \(such as 0\.0\).*class numbers as integers"),
         ([0, float("nan"), 1], r"item 1 \(row 1\) is nan: it is missing"),
         ([[0.1, 0.9], [1.0, 0.0]], r"item 0 \(row 0\) .*\[0\.1, 0\.9\].*regression"),
-        ([[0.0, 1.0], [2.0, 0.0]], r"item 1 \(row 1\) .*\[2\.0, 0\.0\].*regression"),
         ([0, {"boxes": [1]}, 1], r"item 1: its label \(dict\) is neither.*target_types="),
         ([(0, Image.new("L", (2, 2)))] * 2, r"item 0: its label \(int, Image\)"),
         ([0, "cat", 1], r"item 1: its label \(str\)"),
@@ -107,29 +106,40 @@ def test_wrong_labels_are_refused_by_their_item(labels, message):
         from_dataset(Pairs(labels))
 
 
+def test_class_names_that_do_not_fit_are_refused():
+    with pytest.raises(DataError, match=r"item 0 \(row 0\) is 2"):
+        from_dataset(Pairs([2, 0, 2]), classes=["x", "y"])
+    with pytest.raises(DataError, match="3 class names were given for rows of 2 values"):
+        from_dataset(Pairs([[0, 1], [1, 0]]), classes=["a", "b", "c"])
+
+
 @pytest.mark.parametrize(
-    ("image", "message"),
+    ("item", "message"),
     [
-        (tensor(1).float() / 127.5 - 1, "item 1: .*Normalize"),
-        (tensor(1).float(), "item 1: .*divide 0 to 255 by 255"),
-        (tensor(1).int(), "item 1: .*int32"),
-        (array(1).transpose(2, 0, 1), r"item 1: .*shape \(3, 4, 5\).*\(height, width, channels\)"),
-        (torch.zeros(6, 5, 3), r"item 1: .*\(channels, height, width\)"),
-        (np.zeros((0, 4, 3), np.uint8), "item 1: .*shape"),
-        ("picture.png", "item 1: .*str"),
+        ((tensor(1).float() / 127.5 - 1, 1), "item 1: .*Normalize"),
+        ((tensor(1).float(), 1), "item 1: .*divide 0 to 255 by 255"),
+        ((tensor(1).int(), 1), "item 1: .*int32"),
+        ((array(1).transpose(2, 0, 1), 1), r"item 1: .*shape \(3, 4, 5\).*\(height, width, channels\)"),
+        ((torch.zeros(6, 5, 3), 1), r"item 1: .*\(channels, height, width\)"),
+        ((np.zeros((0, 4, 3), np.uint8), 1), "item 1: .*shape"),
+        (("picture.png", 1), "item 1: .*str"),
+        (array(1), "item 1: it is not a pair"),
+        ({"image": array(0), "label": 0}, r"item 1: .*not a pair .*dict of 'image', 'label'.*Return \(image, label\)"),
     ],
 )
-def test_images_of_unknown_scale_or_shape_are_refused(image, message):
+def test_items_that_are_no_pairs_or_of_unknown_scale_are_refused(item, message):
     with pytest.raises(DataError, match=message):
-        from_dataset([(array(0), 0), (image, 1)])
+        from_dataset([(array(0), 0), item])
 
 
-def test_augmentation_is_refused():
+def test_augmentation_and_streams_are_refused():
     noise = np.random.default_rng(0)
     with pytest.raises(DataError, match=r"item 0 .*augmentation"):
         from_dataset(Pairs([0, 1] * 10, lambda index: noise.integers(0, 256, (4, 4, 3), dtype=np.uint8)))
     with pytest.raises(DataError, match=r"item .*augmentation"):
         from_dataset(Pairs([0, 1] * 200, lambda index: array(index)[:, :: 1 if noise.random() < 0.5 else -1].copy()))
+    with pytest.raises(UsageError, match="map-style"):
+        from_dataset(iter([(array(0), 0)]))
 
 
 def test_items_that_change_later_are_not_loaded():
@@ -141,68 +151,28 @@ def test_items_that_change_later_are_not_loaded():
     assert np.array_equal(np.asarray(task.images.load(0)), array(0))
 
 
-def test_items_that_are_no_pairs_are_refused():
-    with pytest.raises(DataError, match=r"item 1: it is not a pair"):
-        from_dataset([(array(0), 0), array(1)])
-    with pytest.raises(DataError, match=r"item 0: .*not a pair .*dict of 'image', 'label'.*Return \(image, label\)"):
-        from_dataset([{"image": array(0), "label": 0}])
-    with pytest.raises(DataError, match=r"item 1 .*ZeroDivisionError"):
-        from_dataset(Pairs([0, 1], lambda index: array(index // (1 - index))))
-    with pytest.raises(UsageError, match="map-style"):
-        from_dataset(iter([(array(0), 0)]))
-
-
-def save_pictures(root, **counts):
-    """A folder of class folders, as torchvision's ImageFolder reads it."""
-    for shade, (kind, count) in enumerate(counts.items()):
-        for number in range(count):
-            (root / kind).mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (8, 8), (number, 40 * shade, 9)).save(root / kind / f"{number:02}.png")
-    return root
-
-
 def test_an_image_folder_gives_names_and_labels_of_its_own(tmp_path):
-    folder = torchvision.datasets.ImageFolder(save_pictures(tmp_path, cats=2, dogs=3))
+    folder = torchvision.datasets.ImageFolder(make_folder(tmp_path, cats=2, dogs=3))
     task = from_dataset(folder)
     assert (task.name, task.classes, task.targets.tolist()) == ("ImageFolder", ("cats", "dogs"), [0, 0, 1, 1, 1])
-    assert task.images.load(4).getpixel((0, 0)) == (2, 40, 9)
+    assert task.images.load(4).getpixel((0, 0)) == (234, 3, 7)
     assert from_dataset(torch.utils.data.Subset(folder, [4, 0, 1])).classes == ("cats", "dogs")
     only = from_dataset(torchvision.datasets.ImageFolder(tmp_path, transform=torchvision.transforms.ToTensor()))
     assert only.fingerprint == task.fingerprint
 
 
-def test_synonyms_categories_and_numbers_of_classes_give_names():
-    pairs = Pairs([0, 1, 1], classes=[("tench", "Tinca tinca"), ("goldfish",)])
-    assert from_dataset(pairs).classes == ("tench, Tinca tinca", "goldfish")
-    pairs = Pairs([0, 1, 1])
-    pairs.categories = ["accordion", "airplanes"]
-    assert from_dataset(pairs).classes == ("accordion", "airplanes")
-    pairs = Pairs([0, 1, 1])
-    pairs.class_to_idx = {"Zed": 0, "Amy": 1}
-    assert from_dataset(pairs).classes == ("Zed", "Amy")
-    pairs = Pairs([0, 1, 1], classes=["Abyssinian", "Beagle", "Pug"])  # OxfordIIITPet by kind
-    pairs._target_types, pairs.bin_classes = ["binary-category"], ["Cat", "Dog"]
-    assert from_dataset(pairs).classes == ("Cat", "Dog")
-    pairs = Pairs([[1, 0], [0, 1]])  # CelebA, whose header ends in a blank
-    pairs.attr_names = ["Bald", "Smiling", ""]
-    assert from_dataset(pairs).classes == ("Bald", "Smiling")
-    with pytest.raises(DataError, match="3 class names were given for rows of 2 values"):
-        from_dataset(Pairs([[0, 1], [1, 0]]), classes=["a", "b", "c"])
-
-
 def test_items_that_raise_stop_the_reading_unless_they_may_be_left_out(tmp_path):
-    root = save_pictures(tmp_path, cats=10, dogs=10)
-    (root / "cats" / "03.png").write_bytes(b"no image")
-    (root / "dogs" / "01.png").write_bytes((root / "dogs" / "01.png").read_bytes()[:45])
+    root = make_folder(tmp_path, cats=10, dogs=10)
+    (root / "cats" / "003.png").write_bytes(b"no image")
+    (root / "dogs" / "001.png").write_bytes((root / "dogs" / "001.png").read_bytes()[:45])
     folder = torchvision.datasets.ImageFolder(root)
     with pytest.raises(DataError, match=r"item 3 of the ImageFolder cannot be read \(Unidentified.*allow_bad=True"):
         from_dataset(folder)
     task = from_dataset(folder, allow_bad=True)
     assert [bad.path for bad in task.bad] == ["item 3", "item 11"]
-    assert (len(task), task.counts.tolist()) == (18, [9, 9])
-    assert task.images.name(3) == "item 4"
-    assert task.images.load(3).getpixel((0, 0)) == (4, 0, 9)
-    assert task.images.load(17).getpixel((0, 0)) == (9, 40, 9)
-    (root / "cats" / "04.png").unlink()
+    assert (task.counts.tolist(), task.images.name(3)) == ([9, 9], "item 4")
+    assert task.images.load(3).getpixel((0, 0)) == (4, 0, 7)
+    assert task.images.load(17).getpixel((0, 0)) == (241, 3, 7)
+    (root / "cats" / "004.png").unlink()
     with pytest.raises(DataChangedError, match=r"item 4 .*cannot be read"):
         task.images.load(3)

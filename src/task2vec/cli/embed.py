@@ -287,10 +287,10 @@ def tasks(
     else:
         catalog = read_catalog(path, layout=sort, labels=reading.labels, progress=output.is_watched())
         chosen = catalog.definitions if reading.kind is None else catalog.of_kind(reading.kind)
-        splits = catalog.splits.names if reading.split is None else (reading.split,)
+        splits = tuple(catalog.splits) if reading.split is None else (reading.split,)
         report = {
             "dataset": catalog.name,
-            "images": {name: len(catalog.splits.rows(name)) for name in splits},
+            "images": {name: len(catalog.rows(name)) for name in splits},
             "kinds": dict(Counter(one.kind for one in catalog.definitions)),
             "warnings": list(catalog.warnings),
             "bad": [],

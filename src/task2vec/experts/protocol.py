@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks import Task, choose_half
+from task2vec.tasks import Task, choose_test
 
 CLASSIFIERS = ("logistic", "achille2019")
 MEASURES = ("usual", "balanced", "precision")
@@ -102,7 +102,7 @@ def choose_test_half(task: Task, seed: int) -> np.ndarray:
         >>> int(choose_test_half(digits, seed=0).sum())
         20
     """
-    is_test = choose_half(task, seed)
+    is_test = choose_test(task, seed)
     if not is_test.any():
         raise DataError(
             f"'{task.name}' has no class with two different images, so none is left to test on once every class has "

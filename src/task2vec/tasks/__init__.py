@@ -1,17 +1,14 @@
 """Tasks: sources of labelled images become a checked `Task` of decoded images."""
 
 from task2vec.tasks.catalog import Catalog, TaskDefinition, read_catalog, recognize_layout
-from task2vec.tasks.cub200 import read_cub200
-from task2vec.tasks.deepfashion import read_deepfashion
 from task2vec.tasks.folder import read_folder, read_splits
-from task2vec.tasks.huggingface import from_huggingface
 from task2vec.tasks.images import BadImage, Images
-from task2vec.tasks.imaterialist import read_imaterialist
-from task2vec.tasks.inaturalist import read_inaturalist, read_inaturalist_taxonomy
-from task2vec.tasks.subsets import choose_half, draw_batches, join_tasks
+from task2vec.tasks.inaturalist import read_inaturalist_taxonomy
+from task2vec.tasks.join import join_tasks
+from task2vec.tasks.sampling import canonical_order, choose_test, draw_batches
 from task2vec.tasks.synthetic import draw_partitions, sample_tasks, toy_tasks
 from task2vec.tasks.table import read_table
-from task2vec.tasks.task import Task, canonical_order
+from task2vec.tasks.task import Task
 from task2vec.tasks.taxonomy import Taxonomy, read_taxonomy
 from task2vec.tasks.torch_dataset import from_dataset
 
@@ -23,18 +20,13 @@ __all__ = [
     "TaskDefinition",
     "Taxonomy",
     "canonical_order",
-    "choose_half",
+    "choose_test",
     "draw_batches",
     "draw_partitions",
     "from_dataset",
-    "from_huggingface",
     "join_tasks",
     "read_catalog",
-    "read_cub200",
-    "read_deepfashion",
     "read_folder",
-    "read_imaterialist",
-    "read_inaturalist",
     "read_inaturalist_taxonomy",
     "read_splits",
     "read_table",

@@ -5,26 +5,25 @@ are its files read, hashed and decoded, as those of any folder are. Draws are se
 drawn before; a draw of 2,000 images contains the draw of 500 with the same seed.
 """
 
-import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, TooFewClassesError, UsageError
-from task2vec.tasks.images import inspect_images, open_files
-from task2vec.tasks.subsets import make_rng
-from task2vec.tasks.task import Task, count_images, make_task, quote
+from task2vec.tasks.annotations import damaged, deduplicate_names
+from task2vec.tasks.images import StrPath, inspect_images, open_files
+from task2vec.tasks.sampling import make_rng
+from task2vec.tasks.task import Task, drop_empty, make_task
 from task2vec.tasks.taxonomy import Taxonomy
+from task2vec.text import quote
 
 ATTRIBUTE, ATTRIBUTE_GROUP = "attribute", "attribute group"
-# "cub200-paper" is CUB-200 with the taxonomy of the paper, if asked for.
-LAYOUTS = ("cub200", "cub200-paper", "inaturalist", "imaterialist", "deepfashion")
 # Files that only one dataset has.
 _SIGNS = {
     "cub200": ("image_class_labels.txt", "CUB_200_2011/image_class_labels.txt"),
@@ -57,8 +56,6 @@ class TaskDefinition:
         >>> ravens = TaskDefinition("Corvidae", "family", ("raven", "jay"), {"train": 60, "val": 20}, (3, 5))
         >>> ravens
         TaskDefinition(Corvidae, family, 2 classes, train 60, val 20)
-        >>> ravens.total
-        80
     """
 
     name: str
@@ -76,36 +73,9 @@ class TaskDefinition:
         images = ", ".join(f"{split} {count}" for split, count in self.counts.items())
         return f"TaskDefinition({self.name}, {self.kind}, {len(self.classes)} classes, {images})"
 
-    @property
-    def total(self) -> int:
-        """The number of images of all splits."""
-        return sum(self.counts.values())
 
-
-@dataclass(frozen=True, eq=False)
-class Splits:
-    """The split of every image, as a code, and the names of the codes; the first split is the training set.
-
-    Example:
-        >>> splits = Splits(np.array([0, 0, 1], np.uint8), ("train", "val"))
-        >>> splits.rows("val").tolist(), splits.count(np.array([0, 1]))
-        ([2], {'train': 2, 'val': 0})
-    """
-
-    codes: np.ndarray
-    names: tuple[str, ...]
-
-    def rows(self, split: str | None) -> np.ndarray:
-        """The rows of the images of a split; of all for None."""
-        if split is None:
-            return np.arange(len(self.codes))
-        if split not in self.names:
-            raise UsageError(f"there is no split {split!r}. Choose one of {list(self.names)}.")
-        return np.flatnonzero(self.codes == self.names.index(split))
-
-    def count(self, rows: np.ndarray) -> dict[str, int]:
-        """How many of the rows are in each split."""
-        return dict(zip(self.names, np.bincount(self.codes[rows], minlength=len(self.names)).tolist(), strict=True))
+# The rows of the images of each split; the first split is the training set.
+Splits = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +115,7 @@ class Catalog:
         name: The names of its tasks begin with it.
         root: The folder that the paths begin in.
         paths: The path of every image below the root.
-        splits: The split of every image.
+        splits: The rows of the images of every split, the training set first.
         tables: The labels of every image, by the name of the table; most datasets have one, "labels".
         definitions: The tasks.
         sources: The annotation files that were read.
@@ -155,8 +125,8 @@ class Catalog:
     Example:
         >>> import tempfile
         >>> from PIL import Image
-        >>> table = LabelTable(np.array([[1], [0], [1], [0]], np.int8), ("red",), ("color",))
-        >>> splits = Splits(np.array([0, 0, 0, 1], np.uint8), ("train", "val"))
+        >>> table = LabelTable(np.array([[1], [0], [1], [0]], np.int8), ("red",), ("",))
+        >>> splits = {"train": np.arange(3), "val": np.array([3])}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     paths = [f"{number}.png" for number in range(4)]
         ...     for number, path in enumerate(paths):
@@ -183,7 +153,8 @@ class Catalog:
     def __post_init__(self):
         """Refuse parts that do not fit each other, so that no reader can shift a label."""
         object.__setattr__(self, "root", Path(os.path.realpath(self.root)))
-        lengths = [len(self.paths), len(self.splits.codes), *(len(table.values) for table in self.tables.values())]
+        columns = [self.paths, np.concatenate([*self.splits.values()]), *(one.values for one in self.tables.values())]
+        lengths = [len(column) for column in columns]
         if len(set(lengths)) > 1:
             raise damaged(self.name, f"its paths, splits and tables have different lengths ({lengths})")
         for what, names in (("path", self.paths), ("task", [(one.kind, one.name) for one in self.definitions])):
@@ -198,7 +169,15 @@ class Catalog:
     def __repr__(self) -> str:
         """The catalog in one line."""
         kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(one.kind for one in self.definitions).items())
-        return f"Catalog({self.name}, {len(self)} images, {' and '.join(self.splits.names)}, tasks: {kinds})"
+        return f"Catalog({self.name}, {len(self)} images, {' and '.join(self.splits)}, tasks: {kinds})"
+
+    def rows(self, split: str | None) -> np.ndarray:
+        """The rows of the images of a split; of all for None."""
+        if split is None:
+            return np.arange(len(self))
+        if split not in self.splits:
+            raise UsageError(f"there is no split {split!r}. Choose one of {list(self.splits)}.")
+        return self.splits[split]
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -295,51 +274,42 @@ class Catalog:
             raise UsageError(f"{self.name} has tasks of several kinds. Choose one (kind=, --kind): {list(self.kinds)}.")
         if images is not None and images < 2:
             raise UsageError(f"images={images} (--max-images) must be 2 or more.")
-        if names is None:
-            definitions = list(self.definitions if kind is None else self.of_kind(kind))
-        else:
-            definitions = [self.find(name, kind) for name in names]
-        choices = self._draw(definitions, self.splits.rows(split), images, seed)
-        settled = [_drop_empty(one, labels) for one, (_, labels) in zip(definitions, choices, strict=True)]
-        lacking = tuple(one for one, part in zip(definitions, settled, strict=True) if part is None)
+        every = self.definitions if kind is None else self.of_kind(kind)
+        definitions = every if names is None else [self.find(name, kind) for name in names]
+        chosen = [
+            (one, own, *drop_empty(labels, one.classes))
+            for one, own, labels in self._draw(definitions, self.rows(split), images, seed)
+        ]
+        lacking = tuple(one for one, _, _, classes, _ in chosen if len(classes) < (1 if one.is_multilabel else 2))
         if lacking:
             where = f"split {split!r}" if split else "the images drawn"
             raise TooFewClassesError(
-                f"{self.name}: {len(lacking)} of {len(choices)} tasks have fewer than two classes with images in "
+                f"{self.name}: {len(lacking)} of {len(chosen)} tasks have fewer than two classes with images in "
                 f"{where} ({quote([one.name for one in lacking])}). Leave them out, or use more images or another "
-                "split (`task2vec tasks`, or a definition's counts and positives, show how many there are).",
+                "split (`task2vec tasks` shows how many there are).",
                 lacking,
             )
-        rows = np.unique(np.concatenate([own for own, _ in choices])) if choices else np.zeros(0, np.int64)
-        paths = [self.paths[row] for row in rows.tolist()]
-        files = open_files(self.root, paths)
-        outcomes = inspect_images(files, name=self.name, num_workers=num_workers, progress=progress)
+        rows = sorted({row for _, own, *_ in chosen for row in own.tolist()})
+        files = open_files(self.root, [str(self.paths[row]) for row in rows])
+        found = inspect_images(files, name=self.name, num_workers=num_workers, progress=progress)
+        outcomes = dict(zip(rows, found, strict=True))
         drawn = "" if images is None else f"up to {images} images drawn by seed {seed}"
         how = ", ".join(filter(None, (split and f"split {split}", drawn)))
         source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), how)))
         tasks, failed = [], {}
-        for one, (own, _), (labels, classes, warnings) in zip(definitions, choices, filter(None, settled), strict=True):
-            places = np.searchsorted(rows, own).tolist()
+        for one, own, labels, classes, notes in chosen:
+            mine, seen = [str(self.paths[row]) for row in own], [outcomes[row] for row in own]
+            about = {"name": self.name_task(one.name, split), "source": source, "classes": classes, "notes": notes}
             try:
-                task = make_task(
-                    open_files(self.root, [paths[place] for place in places]),
-                    labels,
-                    [outcomes[place] for place in places],
-                    classes=classes,
-                    name=self.name_task(one.name, split),
-                    source=source,
-                    allow_bad=allow_bad,
-                    warnings=warnings,
-                )
-                tasks.append(task)
+                tasks.append(make_task(open_files(self.root, mine), labels, seen, allow_bad=allow_bad, **about))
             except BadImagesError as error:
                 failed[one.name] = error
         if failed:
             name, first = next(iter(failed.items()))
-            if len(choices) == 1:
+            if len(chosen) == 1:
                 raise first
             raise BadImagesError(
-                f"{self.name}: {len(failed)} of {len(choices)} tasks have too many images that cannot be read "
+                f"{self.name}: {len(failed)} of {len(chosen)} tasks have too many images that cannot be read "
                 f"({quote(list(failed), 20)}). Leave these tasks out to read the others. The first, {name!r}: {first}",
                 tuple(dict.fromkeys(image for error in failed.values() for image in error.bad)),
                 tuple(failed),
@@ -348,8 +318,8 @@ class Catalog:
 
     def _draw(
         self, definitions: Sequence[TaskDefinition], rows: np.ndarray, images: int | None, seed: int
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The rows and labels of every task, chosen among `rows`."""
+    ) -> Iterator[tuple[TaskDefinition, np.ndarray, np.ndarray]]:
+        """Every task with its rows, chosen among `rows`, and their labels."""
         common = {}
         for name, table in self.tables.items():
             numbers = {number for one in definitions if one.table == name for number in one.members}
@@ -357,14 +327,12 @@ class Catalog:
                 shuffled = rows[make_rng(seed, f"{name}/attributes").permutation(len(rows))]
                 chosen = draw_for_attributes(table.values[shuffled], sorted(numbers), images=images)
                 common[name] = np.sort(shuffled[chosen])
-        choices = []
         for one in definitions:
             own, labels = self.tables[one.table].select(one, common.get(one.table, rows))
             if images is not None and one.table not in common:
                 chosen = draw_by_class(labels, images, make_rng(seed, f"{one.table}/{one.kind}/{one.name}"))
                 own, labels = own[chosen], labels[chosen]
-            choices.append((own, labels))
-        return choices
+            yield one, own, labels
 
 
 def draw_by_class(labels: np.ndarray, images: int, rng: np.random.Generator) -> np.ndarray:
@@ -423,49 +391,27 @@ def draw_for_attributes(values: np.ndarray, numbers: Sequence[int], *, images: i
     return is_chosen
 
 
-def _drop_empty(
-    definition: TaskDefinition, labels: np.ndarray
-) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]] | None:
-    """Labels, classes and warnings without classes that have no image; None if fewer than two classes are left."""
-    classes, is_multilabel = definition.classes, labels.ndim == 2
-    counts = count_images(labels, len(classes))
-    is_kept = (counts > 0) & (counts < len(labels)) if is_multilabel else counts > 0
-    kept = np.flatnonzero(is_kept)
-    if len(kept) < (1 if is_multilabel else 2):
-        return None
-    absent = [classes[number] for number in np.flatnonzero(~is_kept)]
-    what = "attributes with one value for all images" if is_multilabel else "classes without an image"
-    warnings = (f"{what}, left out: {len(absent)}, such as {quote(absent, 3)}",) if absent else ()
-    labels = labels[:, kept] if is_multilabel else np.searchsorted(kept, labels)
-    return labels, tuple(classes[number] for number in kept), warnings
-
-
 # --- definitions -----------------------------------------------------------------------------------------------------
 
 
 def define_by_taxon(
-    table: LabelTable, taxonomy: Taxonomy, splits: Splits, *, ranks: Sequence[str]
+    table: LabelTable, taxonomy: Taxonomy, splits: Splits, *, ranks: Sequence[str], table_name: str = "labels"
 ) -> tuple[TaskDefinition, ...]:
     """One task for every taxon of each rank, between its classes that have images, if they are two or more.
 
-    Within a rank, the task with the most images of the first split comes first. The group of a task is the next broader
-    taxon of the taxonomy; it distinguishes taxa of one name. Ranks that the taxonomy does not have give no task.
+    Within a rank, the task with the most training images comes first. The group of a task is the next broader taxon of
+    the taxonomy; it distinguishes taxa of one name. Ranks that the taxonomy does not have give no task.
 
     Example:
         >>> table = LabelTable(np.array([0, 0, 1, 1, 2, 3]), ("raven", "robin", "kiwi", "wren"))
         >>> passerine = ("Aves", "Passeriformes")
         >>> tree = {"raven": passerine, "robin": passerine, "kiwi": ("Aves", "Apterygiformes"), "wren": passerine}
-        >>> splits = Splits(np.array([0, 1, 0, 1, 0, 0], np.uint8), ("train", "val"))
+        >>> splits = {"train": np.array([0, 2, 4, 5]), "val": np.array([1, 3])}
         >>> define_by_taxon(table, Taxonomy(("class", "order"), tree), splits, ranks=("order",))
         (TaskDefinition(Passeriformes, order, 3 classes, train 3, val 2),)
     """
-    images = np.stack(
-        [
-            np.bincount(table.values[splits.codes == code], minlength=len(table.names))
-            for code in range(len(splits.names))
-        ]
-    )
-    present = np.flatnonzero(images.sum(axis=0))
+    images = {split: np.bincount(table.values[rows], minlength=len(table.names)) for split, rows in splits.items()}
+    present = np.unique(table.values)
     definitions = []
     for rank in (rank for rank in ranks if rank in taxonomy.ranks):
         taxa = taxonomy.group([table.names[number] for number in present], rank)
@@ -475,180 +421,53 @@ def define_by_taxon(
         found = []
         for name, group, numbers in zip(names, above, usable.values(), strict=True):
             classes = tuple(table.names[number] for number in numbers)
-            counts = dict(zip(splits.names, images[:, numbers].sum(axis=1).tolist(), strict=True))
-            found.append(TaskDefinition(name, rank, classes, counts, tuple(numbers.tolist()), group=group))
-        definitions += sorted(found, key=lambda one: (-one.counts[splits.names[0]], one.name))
+            counts = {split: int(count[numbers].sum()) for split, count in images.items()}
+            found.append(TaskDefinition(name, rank, classes, counts, tuple(numbers.tolist()), table_name, group))
+        definitions += sorted(found, key=lambda one: (-next(iter(one.counts.values())), one.name))
     return tuple(definitions)
 
 
 def define_attributes(table: LabelTable, splits: Splits) -> tuple[TaskDefinition, ...]:
-    """One binary task for every attribute, in the order of the table.
+    """One binary task for every attribute, and one multi-label task for every named group of attributes.
+
+    The images of a group are those for which all of its attributes are known.
 
     Example:
-        >>> table = LabelTable(np.array([[1, 0], [0, -1], [1, 1]], np.int8), ("red", "floral"), ("", ""))
-        >>> red, floral = define_attributes(table, Splits(np.array([0, 0, 1], np.uint8), ("train", "val")))
-        >>> red.classes, dict(floral.counts), dict(floral.positives)
-        (('not red', 'red'), {'train': 1, 'val': 1}, {'train': 0, 'val': 1})
+        >>> values = np.array([[1, 0, 1], [0, -1, 0], [1, 1, 0]], np.int8)
+        >>> table = LabelTable(values, ("red", "blue", "floral"), groups=("color", "color", ""))
+        >>> splits = {"train": np.array([0, 1]), "val": np.array([2])}
+        >>> for one in define_attributes(table, splits):
+        ...     print(one.kind, one.classes, one.counts, one.positives)
+        attribute ('not red', 'red') {'train': 2, 'val': 1} {'train': 1, 'val': 1}
+        attribute ('not blue', 'blue') {'train': 1, 'val': 1} {'train': 0, 'val': 1}
+        attribute ('not floral', 'floral') {'train': 2, 'val': 1} {'train': 1, 'val': 0}
+        attribute group ('red', 'blue') {'train': 1, 'val': 1} {'train': 1, 'val': 1}
     """
-    parts = [table.values[splits.codes == code] for code in range(len(splits.names))]
-    positive, known = ([np.count_nonzero(part >= least, axis=0).tolist() for part in parts] for least in (1, 0))
-    return tuple(
-        TaskDefinition(
-            name,
-            ATTRIBUTE,
-            (f"not {name}", name),
-            {split: counts[number] for split, counts in zip(splits.names, known, strict=True)},
-            (number,),
-            group=group,
-            positives={split: counts[number] for split, counts in zip(splits.names, positive, strict=True)},
-        )
-        for number, (name, group) in enumerate(zip(table.names, table.groups, strict=True))
-    )
 
+    def count(has: np.ndarray) -> list[dict[str, int]]:
+        """Of every column of a mask, the number of images by split."""
+        counts = [np.count_nonzero(has[rows], axis=0).tolist() for rows in splits.values()]
+        return [dict(zip(splits, column, strict=True)) for column in zip(*counts, strict=True)]
 
-def define_groups(table: LabelTable, splits: Splits) -> tuple[TaskDefinition, ...]:
-    """One multi-label task for every named group of attributes, over the images for which all of them are known.
-
-    Example:
-        >>> values = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 0]], np.int8)
-        >>> table = LabelTable(values, ("red", "blue", "floral"), groups=("color", "color", "pattern"))
-        >>> splits = Splits(np.zeros(3, np.uint8), ("train",))
-        >>> [(one.name, one.classes, dict(one.positives)) for one in define_groups(table, splits)]
-        [('color', ('red', 'blue'), {'train': 2}), ('pattern', ('floral',), {'train': 1})]
-    """
-    definitions = []
+    known, positive = (count(table.values >= least) for least in (0, 1))
+    definitions = [
+        TaskDefinition(name, ATTRIBUTE, (f"not {name}", name), known[n], (n,), group=group, positives=positive[n])
+        for n, (name, group) in enumerate(zip(table.names, table.groups, strict=True))
+    ]
     for group in dict.fromkeys(filter(None, table.groups)):
         members = tuple(number for number, name in enumerate(table.groups) if name == group)
-        values = table.values[:, members]
-        rows = np.flatnonzero((values >= 0).all(axis=1))
-        classes, counts = tuple(table.names[number] for number in members), splits.count(rows)
-        positives = splits.count(rows[(values[rows] == 1).any(axis=1)])
-        definitions.append(
-            TaskDefinition(group, ATTRIBUTE_GROUP, classes, counts, members, "labels", group, True, positives)
-        )
+        values, classes = table.values[:, members], tuple(table.names[number] for number in members)
+        is_known = (values >= 0).all(axis=1)
+        counts, positives = count(np.stack([is_known, is_known & (values == 1).any(axis=1)], axis=1))
+        group_task = TaskDefinition(group, ATTRIBUTE_GROUP, classes, counts, members, "labels", group, True, positives)
+        definitions.append(group_task)
     return tuple(definitions)
-
-
-def deduplicate_names(names: Sequence[str], marks: Iterable[object]) -> list[str]:
-    """The names; where several are the same, each with its mark.
-
-    Example:
-        >>> deduplicate_names(["Oenanthe", "Corvus", "Oenanthe"], ["birds", "birds", "parsleys"])
-        ['Oenanthe (birds)', 'Corvus', 'Oenanthe (parsleys)']
-    """
-    times = Counter(names)
-    return [f"{name} ({mark})" if times[name] > 1 else name for name, mark in zip(names, marks, strict=True)]
-
-
-# --- annotation files ------------------------------------------------------------------------------------------------
-
-
-def damaged(where: object, what: str) -> DataError:
-    """The error for an annotation file that is not as published."""
-    return DataError(f"{where}: {what}, so labels would be wrong or missing. Use the published file, unchanged.")
-
-
-def read_lines(place: Path) -> Iterator[tuple[str, str]]:
-    """The place and the text of every line that is not blank."""
-    try:
-        with place.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield f"{place}, line {number}", line
-    except (OSError, UnicodeDecodeError) as error:
-        raise damaged(place, f"it cannot be read ({error})") from error
-
-
-def read_json(file: Path) -> Any:
-    """The content of a JSON file."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise damaged(file, f"it cannot be read as JSON ({error})") from None
-
-
-def read_records(file: Path, *keys: str) -> list[list[dict]]:
-    """The lists of records under the keys of a JSON object.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder, "train.json")
-        ...     _ = file.write_text('{"info": {"year": 2018}, "images": [{"id": 7}, {"id": 9}]}')
-        ...     read_records(file, "images")
-        [[{'id': 7}, {'id': 9}]]
-    """
-    content = read_json(file)
-    for key in keys:
-        records = content.get(key) if isinstance(content, dict) else None
-        if not records or not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-            raise damaged(file, f"it has no list of records under {key!r}")
-    return [content[key] for key in keys]
-
-
-def take_id(record: Mapping[str, object], name: str, where: str) -> int:
-    """The integer in a field of a record, also if it is written as text of digits.
-
-    Example:
-        >>> take_id({"image_id": 17}, "image_id", "train.json"), take_id({"imageId": "17"}, "imageId", "train.json")
-        (17, 17)
-    """
-    value = record.get(name)
-    if type(value) is str and value.isdecimal() and value.isascii() and str(int(value[:20])) == value:
-        value = int(value)
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise damaged(where, f"{value!r} as its {name!r} is not an id" if name in record else f"it has no {name!r}")
-    return value
-
-
-def number_ids(file: Path, key: str, records: Iterable[Mapping[str, object]], name: str) -> dict[int, int]:
-    """The number of the record that has each id; an id that occurs twice is refused."""
-    numbers: dict[int, int] = {}
-    for number, record in enumerate(records):
-        where = f"{file}, {key}, record {number}"
-        value = take_id(record, name, where)
-        if numbers.setdefault(value, number) != number:
-            raise damaged(where, f"the {name} {value} is that of record {numbers[value]} too")
-    return numbers
-
-
-def match_annotations(file: Path, images: dict[int, int], annotations: dict[int, int]) -> np.ndarray:
-    """For every annotation the row of its image, given the numbers of both by image id; every image must have one.
-
-    Example:
-        >>> match_annotations(Path("train.json"), {30: 0, 4: 1, 12: 2}, {12: 0, 30: 1, 4: 2}).tolist()
-        [2, 0, 1]
-    """
-    for key in sorted(images.keys() ^ annotations.keys()):
-        here, there = ("images", "annotations") if key in images else ("annotations", "images")
-        number = images[key] if key in images else annotations[key]
-        raise damaged(f"{file}, {here}, record {number}", f"the image id {key} has no entry in {there}")
-    return np.fromiter((images[key] for key in annotations), np.int64, len(annotations))
-
-
-def check_path(path: object, where: str) -> str:
-    """The path, if it is text that stays below its root; `where` begins the message if not.
-
-    Example:
-        >>> check_path("train/Aves/1.jpg", "images.txt, line 1")
-        'train/Aves/1.jpg'
-        >>> check_path("../secret.jpg", "images.txt, line 2")
-        Traceback (most recent call last):
-        task2vec.errors.DataError: images.txt, line 2: '../secret.jpg' is not a path below the dataset's folder, ...
-    """
-    if isinstance(path, str) and path.strip():
-        is_absolute = path.startswith(("/", "\\")) or path[1:3] in (":\\", ":/")
-        climbs = ".." in path and ".." in path.replace("\\", "/").split("/")
-        is_odd = not path.isprintable() and any(c < " " or "\ud800" <= c <= "\udfff" for c in path)
-        if not (is_absolute or climbs or is_odd):
-            return path
-    raise damaged(where, f"{path!r} is not a path below the dataset's folder")
 
 
 # --- layouts ---------------------------------------------------------------------------------------------------------
 
 
-def recognize_layout(folder: str | os.PathLike[str]) -> str | None:
+def recognize_layout(folder: StrPath) -> str | None:
     """The published dataset whose files are in the folder, such as "cub200", or None.
 
     Raises:
@@ -670,25 +489,19 @@ def recognize_layout(folder: str | os.PathLike[str]) -> str | None:
         start = b""
     found |= {name for name, sign in _FIELDS.items() if sign in start}
     if len(found) > 1:
-        raise UsageError(
-            f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as), or give each a folder "
-            "of its own."
-        )
+        raise UsageError(f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as).")
     return found.pop() if found else None
 
 
 def read_catalog(
-    folder: str | os.PathLike[str],
-    *,
-    layout: str | None = None,
-    labels: str | os.PathLike[str] | None = None,
-    progress: bool = False,
+    folder: StrPath, *, layout: str | None = None, labels: StrPath | None = None, progress: bool = False
 ) -> Catalog:
     """The catalog of a published dataset, by the reader for its files.
 
     Args:
         folder: The folder with the dataset's unpacked archives.
-        layout: Which dataset it is, one of `LAYOUTS`; recognized by its files if not given.
+        layout: Which dataset it is, such as "cub200", or "cub200-paper" for the paper's taxonomy; recognized by its
+            files if not given.
         labels: Of iMaterialist, the table of the labels' names.
         progress: Show a progress bar when reading takes longer than two seconds.
 
@@ -701,21 +514,17 @@ def read_catalog(
     root = Path(folder)
     layout = layout or recognize_layout(root)
     if labels is not None and layout != "imaterialist":
-        raise UsageError(
-            f"labels={str(labels)!r} (--labels) was given for {root}, and only imaterialist has one. Leave it out."
-        )
-    if layout in ("cub200", "cub200-paper"):
-        return cub200.read_cub200(root, taxonomy="traditional" if layout == "cub200" else "paper")
-    if layout == "deepfashion":
-        return deepfashion.read_deepfashion(root, progress=progress)
-    if layout == "imaterialist":
-        return imaterialist.read_imaterialist(root, labels=labels)
-    if layout == "inaturalist":
-        return inaturalist.read_inaturalist(root)
+        raise UsageError(f"labels={str(labels)!r} (--labels) was given, and only imaterialist has one. Leave it out.")
+    readers = {
+        "cub200": cub200.read_cub200,
+        "cub200-paper": partial(cub200.read_cub200, taxonomy="paper"),
+        "inaturalist": inaturalist.read_inaturalist,
+        "imaterialist": partial(imaterialist.read_imaterialist, labels=labels),
+        "deepfashion": partial(deepfashion.read_deepfashion, progress=progress),
+    }
+    if layout in readers:
+        return readers[layout](root)
     if layout is not None:
-        raise UsageError(f"there is no layout {layout!r}. Choose one of {', '.join(LAYOUTS)}.")
+        raise UsageError(f"there is no layout {layout!r}. Choose one of {', '.join(readers)}.")
     wrong = "has no files of a known dataset" if root.is_dir() else "is not a folder"
-    raise DataError(
-        f"{root} {wrong}, so there are no tasks to list. Known are {', '.join(LAYOUTS)}, as unpacked from their "
-        "archives; a folder of class folders is one task of its own."
-    )
+    raise DataError(f"{root} {wrong}. Known are {', '.join(readers)}, unpacked; read_folder reads folders of classes.")

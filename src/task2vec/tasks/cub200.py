@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from task2vec.errors import DataError, UsageError
-from task2vec.tasks.catalog import Catalog, LabelTable, Splits, check_path, damaged, define_by_taxon, read_lines
-from task2vec.tasks.task import quote
+from task2vec.errors import UsageError
+from task2vec.tasks import annotations
+from task2vec.tasks.catalog import Catalog, LabelTable, define_by_taxon
 from task2vec.tasks.taxonomy import Taxonomy
 
 FILES = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
@@ -28,9 +28,6 @@ RANKS = ("order", "family")
 ABOVE = {"kingdom": "Animalia", "phylum": "Chordata", "class": "Aves"}
 # The columns of the table of orders and families, by taxonomy.
 COLUMNS = {"traditional": ("order", "family"), "paper": ("order_paper", "family_paper")}
-
-# By number, the place and the text of a line.
-_Numbered = dict[str, tuple[str, str]]
 
 
 def read_cub200(folder: str | os.PathLike[str], *, taxonomy: str = "traditional") -> Catalog:
@@ -64,64 +61,29 @@ def read_cub200(folder: str | os.PathLike[str], *, taxonomy: str = "traditional"
     """
     if taxonomy not in COLUMNS:
         raise UsageError(f"there is no taxonomy={taxonomy!r}. Choose one of {', '.join(COLUMNS)}.")
-    root = next((root for root in (Path(folder), Path(folder, "CUB_200_2011")) if (root / FILES[0]).is_file()), None)
-    if root is None:
-        raise DataError(
-            f"{folder} has no images.txt, so it is not CUB-200-2011 as unpacked. Pass the folder that holds "
-            f"{', '.join(FILES)} and the folder images."
-        )
-    places = [root / name for name in FILES]
-    images, labels, parts, classes = map(_read_numbered, places)
-    for place, entries in ((places[1], labels), (places[2], parts)):
-        if alone := images.keys() ^ entries.keys():
-            raise damaged(place, f"image {min(alone)} is not both here and in {FILES[0]} ({len(alone)} such images)")
+    images_list = annotations.find_file(Path(folder), FILES[0], f"CUB_200_2011/{FILES[0]}", dataset="CUB-200-2011")
+    places = [images_list.with_name(name) for name in FILES]
+    images, labels, parts, classes = (annotations.index_lines(annotations.read_lines(place)) for place in places)
     names = tuple(name for _, name in classes.values())
     tree = _read_taxonomy(classes, COLUMNS[taxonomy])
-    numbers = _look_up(labels, images, list(classes))
+    numbers = annotations.encode_values(places[1], labels, images, list(classes))
     for (where, path), number in zip(images.values(), numbers.tolist(), strict=True):
-        if check_path(path, where).split("/")[0] != names[number]:
-            raise damaged(where, f"{path!r} is not in the folder of its class {names[number]!r}")
+        if annotations.check_path(path, where).split("/")[0] != names[number]:
+            raise annotations.damaged(where, f"{path!r} is not in the folder of its class {names[number]!r}")
     table = LabelTable(numbers, names)
-    splits = Splits(_look_up(parts, images, ["1", "0"]), ("train", "test"))
-    return Catalog(
-        name="cub200" if taxonomy == "traditional" else f"cub200-{taxonomy}",
-        root=root,
-        paths=[f"images/{path}" for _, path in images.values()],
-        splits=splits,
-        tables={"labels": table},
-        definitions=define_by_taxon(table, tree, splits, ranks=RANKS),
-        sources=tuple(map(str, places)),
-        taxonomy=tree,
-    )
+    is_train = annotations.encode_values(places[2], parts, images, ["0", "1"])
+    splits = {"train": np.flatnonzero(is_train == 1), "test": np.flatnonzero(is_train == 0)}
+    definitions, sources = define_by_taxon(table, tree, splits, ranks=RANKS), tuple(map(str, places))
+    name, root = "cub200" if taxonomy == "traditional" else f"cub200-{taxonomy}", images_list.parent
+    paths = [f"images/{path}" for _, path in images.values()]
+    return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources=sources, taxonomy=tree)
 
 
-def _read_numbered(place: Path) -> _Numbered:
-    """For every number of a list the place of its line and the text beside it."""
-    found: _Numbered = {}
-    for where, line in read_lines(place):
-        number, *rest = line.split(None, 1)
-        if not rest or not (number.isascii() and number.isdecimal()) or number in found:
-            raise damaged(where, f"{line.strip()!r} is not a number and its value, or the number occurs twice")
-        found[number] = (where, rest[0].rstrip())
-    if not found:
-        raise damaged(place, "it has no entries")
-    return found
-
-
-def _look_up(entries: _Numbered, images: _Numbered, words: list[str]) -> np.ndarray:
-    """(images,) the place among `words` of each image's entry."""
-    codes = {word: code for code, word in enumerate(words)}
-    for where, word in entries.values():
-        if word not in codes:
-            raise damaged(where, f"{word!r} is not one of {quote(words, 3)}")
-    return np.array([codes[entries[number][1]] for number in images], np.uint8)
-
-
-def _read_taxonomy(classes: _Numbered, columns: tuple[str, str]) -> Taxonomy:
+def _read_taxonomy(classes: dict[str, tuple[str, str]], columns: tuple[str, str]) -> Taxonomy:
     """The order and family of every class; a class that is not in CUB-200-2011 is refused by its line."""
     with files("task2vec.tasks").joinpath("cub200_taxonomy.csv").open(encoding="utf-8") as file:
         lineages = {row["class_dir"]: tuple(row[column] for column in columns) for row in csv.DictReader(file)}
     for where, name in classes.values():
         if name not in lineages:
-            raise damaged(where, f"{name!r} is no class of CUB-200-2011")
+            raise annotations.damaged(where, f"{name!r} is no class of CUB-200-2011")
     return Taxonomy((*ABOVE, *RANKS), {name: (*ABOVE.values(), *lineages[name]) for _, name in classes.values()})

@@ -6,30 +6,21 @@ Categories are numbered from 1 by their place in `list_category_cloth.txt`, and 
 """
 
 import os
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from task2vec.errors import DataError
 from task2vec.progress import track
-from task2vec.tasks.catalog import (
-    Catalog,
-    LabelTable,
-    Splits,
-    TaskDefinition,
-    check_path,
-    damaged,
-    deduplicate_names,
-    define_attributes,
-    define_groups,
-    read_lines,
-)
+from task2vec.tasks import annotations
+from task2vec.tasks.catalog import Catalog, LabelTable, define_attributes, define_by_taxon
+from task2vec.tasks.taxonomy import Taxonomy
 
 ATTRIBUTE_TYPES = {"1": "texture", "2": "fabric", "3": "shape", "4": "part", "5": "style"}
 CATEGORY_TYPES = {"1": "upper-body", "2": "lower-body", "3": "full-body"}
 SPLITS = ("train", "val", "test")
+# Of published values, the bytes of 1 positive, 0 negative and -1 unknown.
+MEANING = {"1": 1, "-1": 0, "0": 255}
 # The folder of annotations has had both names; later archives split it by how fine the attributes are.
 ANNOTATIONS = ("Anno", "Anno_coarse")
 NAMES = ("list_attr_cloth.txt", "list_attr_img.txt", "list_category_cloth.txt", "list_category_img.txt")
@@ -71,107 +62,67 @@ def read_deepfashion(folder: str | os.PathLike[str], *, progress: bool = False) 
         {'train': 1, 'val': 0, 'test': 0}
     """
     root = Path(folder)
-    anno = next((root / name for name in ANNOTATIONS if (root / name / NAMES[1]).is_file()), root / ANNOTATIONS[0])
+    lists = [f"{name}/{NAMES[1]}" for name in ANNOTATIONS]
+    anno = annotations.find_file(root, *lists, dataset="DeepFashion (category and attribute prediction)").parent
     places = [*(anno / name for name in NAMES), root / PARTITION]
-    missing = [place for place in places if not place.is_file()]
-    if missing:
-        raise DataError(
-            f"{missing[0]} is missing, so this is not DeepFashion's Category and Attribute Prediction Benchmark as "
-            "unpacked. Pass the folder that holds Anno (or Anno_coarse), Eval and Img, with all of their files."
-        )
     names, types = _read_types(places[0], ATTRIBUTE_TYPES)
     categories, bodies = _read_types(places[2], CATEGORY_TYPES)
     paths, values = _read_attributes(places[1], len(names), progress)
-    rows = {path: row for row, path in enumerate(paths)}
     # The file counts categories from 1.
-    numbers = _read_column(places[3], rows, {str(number + 1): number for number in range(len(categories))})
-    codes = _read_column(places[4], rows, {name: code for code, name in enumerate(SPLITS)})
-    splits, kinds = Splits(codes.astype(np.uint8), SPLITS), LabelTable(numbers, tuple(categories))
+    numbers = [str(number + 1) for number in range(len(categories))]
+    kinds = LabelTable(_encode_list(places[3], paths, numbers), tuple(categories))
+    codes = _encode_list(places[4], paths, SPLITS)
+    splits = {split: np.flatnonzero(codes == code) for code, split in enumerate(SPLITS)}
     table = LabelTable(values, tuple(names), tuple(types))
-    definitions = [*define_attributes(table, splits), *define_groups(table, splits)]
-    for body in CATEGORY_TYPES.values():
-        members = tuple(number for number in np.unique(numbers).tolist() if bodies[number] == body)
-        if len(members) > 1:
-            counts = splits.count(np.flatnonzero(np.isin(numbers, members)))
-            classes = tuple(categories[number] for number in members)
-            definitions.append(TaskDefinition(body, "category", classes, counts, members, "categories"))
+    tree = Taxonomy(("category",), {name: (body,) for name, body in zip(categories, bodies, strict=True)})
+    definitions = define_attributes(table, splits)
+    definitions += define_by_taxon(kinds, tree, splits, ranks=tree.ranks, table_name="categories")
     # The lists have img/..., and the archive of images is unpacked beside Anno or into Img.
     prefix = "Img/" if (root / "Img" / "img").is_dir() else ""
-    return Catalog(
-        name="deepfashion",
-        root=root,
-        paths=[prefix + path for path in paths],
-        splits=splits,
-        tables={"labels": table, "categories": kinds},
-        definitions=tuple(definitions),
-        sources=tuple(map(str, places)),
-    )
+    paths, tables = [prefix + path for path in paths], {"labels": table, "categories": kinds}
+    return Catalog("deepfashion", root, paths, splits, tables, definitions, sources=tuple(map(str, places)))
 
 
 def _read_entries(place: Path) -> Iterator[tuple[str, str]]:
     """Place and text of every entry; the first line has their number, the second is a header."""
-    lines, found = read_lines(place), 0
+    lines, found = annotations.read_lines(place), 0
     where, count = next(lines, (str(place), ""))
     next(lines, None)
     for entry in lines:
         found += 1
         yield entry
     if not found or count.strip() != str(found):
-        raise damaged(where, f"{count.strip()[:40]!r} is not the number of entries, {found}")
-
-
-def _read_pairs(place: Path) -> Iterator[tuple[str, str, str]]:
-    """Place, name and last word of every entry; names may contain blanks."""
-    for where, line in _read_entries(place):
-        name, _, word = line.strip().rpartition(" ")
-        if not name:
-            raise damaged(where, f"{word!r} has no value beside it")
-        yield where, name.strip(), word
+        raise annotations.damaged(where, f"{count.strip()[:40]!r} is not the number of entries, {found}")
 
 
 def _read_types(place: Path, types: dict[str, str]) -> tuple[list[str], list[str]]:
     """The names of a list and the type of each; a name that comes twice gets its number."""
     names, groups = [], []
-    for where, name, word in _read_pairs(place):
-        if word not in types:
-            raise damaged(where, f"the type of {name!r} is {word!r}, not one of {', '.join(types)}")
-        names.append(name)
+    for where, line in _read_entries(place):
+        name, _, word = line.strip().rpartition(" ")
+        if not name or word not in types:
+            raise annotations.damaged(where, f"{line.strip()!r} is not a name and its type, one of {', '.join(types)}")
+        names.append(name.strip())
         groups.append(types[word])
-    return deduplicate_names(names, range(1, len(names) + 1)), groups
+    return annotations.deduplicate_names(names, range(1, len(names) + 1)), groups
+
+
+def _encode_list(place: Path, paths: list[str], values: Sequence[str]) -> np.ndarray:
+    """(images,) the place among `values` of each image's value in a list."""
+    return annotations.encode_values(place, annotations.index_lines(_read_entries(place)), paths, values)
 
 
 def _read_attributes(place: Path, n_attributes: int, progress: bool) -> tuple[list[str], np.ndarray]:
     """Paths, and (images, attributes) int8: 1 positive, 0 negative, -1 unknown. 290 million values, as published."""
-    paths: list[str] = []
-    content = bytearray()
-    meaning = np.array([0, -1, 1], np.int8)  # of -1, 0 and 1 as published
-    entries = track(_read_entries(place), 289_222, what=f"reading {place.name}", progress=progress)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # how numpy reports a value that is no number
-        for where, line in entries:
-            path, _, text = line.partition(" ")
-            try:
-                row = np.fromstring(text, dtype=np.int64, sep=" ")
-            except (ValueError, DeprecationWarning):
-                row = np.zeros(0, np.int64)
-            if len(row) != n_attributes or ((row < -1) | (row > 1)).any():
-                raise damaged(where, f"it does not have {n_attributes} values of 1, -1 or 0 (unknown)")
-            paths.append(check_path(path, where))
-            content += meaning[row + 1].tobytes()
+    paths, content = [], bytearray()
+    for where, line in track(_read_entries(place), 289_222, what=f"reading {place.name}", progress=progress):
+        path, *words = line.split()
+        try:
+            row = bytes(map(MEANING.__getitem__, words))
+        except KeyError:
+            row = b""
+        if len(row) != n_attributes:
+            raise annotations.damaged(where, f"it does not have {n_attributes} values of 1, -1 or 0 (unknown)")
+        paths.append(annotations.check_path(path, where))
+        content += row
     return paths, np.frombuffer(content, np.int8).reshape(len(paths), n_attributes)
-
-
-def _read_column(place: Path, rows: dict[str, int], codes: dict[str, int]) -> np.ndarray:
-    """(images,) the code of each image; unknown words, other images and missing images are refused."""
-    found = np.full(len(rows), -1, np.int16)
-    for where, path, word in _read_pairs(place):
-        row = rows.get(path)
-        if row is None or found[row] >= 0:
-            raise damaged(where, f"{path!r} {'is not in list_attr_img.txt' if row is None else 'is here twice'}")
-        if word not in codes:
-            raise damaged(where, f"{word!r} of {path!r} is unknown")
-        found[row] = codes[word]
-    absent = [path for path, row in rows.items() if found[row] < 0]
-    if absent:
-        raise damaged(place, f"it lacks {len(absent)} of the images of list_attr_img.txt, such as {absent[0]!r}")
-    return found

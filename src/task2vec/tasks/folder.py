@@ -13,7 +13,9 @@ import numpy as np
 
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks.images import BadImage, inspect_images, open_files
-from task2vec.tasks.task import Task, make_task, quote, renumber
+from task2vec.tasks.sampling import renumber
+from task2vec.tasks.task import Task, make_task
+from task2vec.text import quote
 
 # Names of image files. Those with an unsupported format are listed as bad, not ignored.
 SUPPORTED = "jpg jpeg jpe jfif mpo png apng gif bmp dib tif tiff webp ppm pgm pbm pnm pfm"
@@ -23,6 +25,12 @@ IMAGE_SUFFIXES = frozenset(f".{ending}" for ending in f"{SUPPORTED} {UNSUPPORTED
 IMAGE_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 # zip, gzip, bzip2, xz, zstd, 7z and rar; a tar has its mark at byte 257.
 ARCHIVE_STARTS = (b"PK\3\4", b"PK\5\6", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
+# What is left out, by its kind.
+ASIDE = {
+    "other": "not images and were ignored",
+    "image": "images outside of every class folder and were ignored",
+    "link": "links to folders and were not followed",
+}
 # Usual names of splits, in the usual order.
 SPLIT_NAMES = ("train", "training", "trainval", "val", "valid", "validation", "dev", "eval", "test", "testing")
 
@@ -68,27 +76,17 @@ def read_folder(
     root = Path(folder).resolve()
     if not root.is_dir():
         refuse_archive(root)
-        raise DataError(
-            f"{folder} {'is not a folder' if root.exists() else 'does not exist'}, so there are no class folders to "
-            "read. Name a folder with one folder of images per class, or a CSV or Parquet table (read_table)."
-        )
+        what = "is not a folder" if root.exists() else "does not exist"
+        raise DataError(f"{folder} {what}. Name a folder with one folder of images per class; read_table reads tables.")
     default_name = root.name or str(root)
     if split is not None:
         root, default_name = find_split(root, split), f"{default_name} ({split})"
-    classes, paths, labels, refused, warnings = _list_root(root)
     name = default_name if name is None else name
-    images = open_files(root, paths)
-    return make_task(
-        images,
-        np.asarray(labels, dtype=np.int64),
-        inspect_images(images, name=name, num_workers=num_workers, progress=progress),
-        classes=classes,
-        name=name,
-        source=str(folder) if split is None else os.path.join(folder, split),
-        allow_bad=allow_bad,
-        refused=refused,
-        warnings=warnings,
-    )
+    classes, paths, labels, refused, notes = _list_root(root)
+    images, source = open_files(root, paths), str(folder) if split is None else os.path.join(folder, split)
+    outcomes = inspect_images(images, name=name, num_workers=num_workers, progress=progress)
+    about = {"classes": classes, "name": name, "source": source, "refused": refused, "notes": notes}
+    return make_task(images, np.asarray(labels, dtype=np.int64), outcomes, allow_bad=allow_bad, **about)
 
 
 def read_splits(
@@ -133,41 +131,33 @@ def read_splits(
         found = [name for name in list_folders(root) if _is_split(root / name)] if root.is_dir() else []
         splits = sorted(found, key=lambda name: (SPLIT_NAMES.index(name.lower()), name))
         if not splits:
-            raise DataError(
-                f"{root} has no split: no folder like 'train', 'val' or 'test' with class folders inside. "
-                "Name them with splits=[...], or read a folder of classes with read_folder."
-            )
+            what = "no split: no folder like 'train', 'val' or 'test' with class folders inside"
+            raise DataError(f"{root} has {what}. Name them with splits=[...]; read_folder reads a folder of classes.")
     name = root.resolve().name if name is None else name
     options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
     tasks = {split: read_folder(folder, split=split, name=f"{name} ({split})", **options) for split in splits}
     shared = set.intersection(*(set(task.classes) for task in tasks.values()))
     every = sorted({kind for task in tasks.values() for kind in task.classes})
-    return {split: _match_split(split, task, shared, every, tasks) for split, task in tasks.items()}
-
-
-def _match_split(split: str, task: Task, shared: set[str], every: list[str], tasks: dict[str, Task]) -> Task:
-    """The task with shared classes first, and warnings about classes that it lacks and images that it shares."""
-    order = sorted(range(len(task.classes)), key=lambda number: (task.classes[number] not in shared, number))
-    warnings = []
-    missing = [kind for kind in every if kind not in task.classes]
-    if missing:
-        warnings.append(f"classes of other splits that have no image here: {quote(missing)}")
-    for other, theirs in tasks.items():
-        common = set(task.digests) & set(theirs.digests) if other != split else set()
-        if common:
-            first = next(row for row, digest in enumerate(task.digests) if digest in common)
-            warnings.append(f"images that are also in {other!r}: {len(common)}, such as {task.images.name(first)!r}")
-    classes = tuple(task.classes[number] for number in order)
-    return replace(task, targets=renumber(task.targets, order), classes=classes, warnings=(*warnings, *task.warnings))
+    matched = {}
+    for split, task in tasks.items():
+        order = sorted(range(len(task.classes)), key=lambda number: (task.classes[number] not in shared, number))
+        classes, notes = tuple(task.classes[number] for number in order), list(task.notes)
+        for other, theirs in reversed(tasks.items()):
+            common = set(task.digests) & set(theirs.digests) if other != split else set()
+            if common:
+                first = task.images.name(min(map(task.digests.index, common)))
+                notes.insert(0, f"images that are also in {other!r}: {len(common)}, such as {first!r}")
+        if missing := [kind for kind in every if kind not in classes]:
+            notes.insert(0, f"classes of other splits that have no image here: {quote(missing)}")
+        matched[split] = replace(task, targets=renumber(task.targets, order), classes=classes, notes=tuple(notes))
+    return matched
 
 
 def find_split(root: Path, split: str) -> Path:
     """The folder of a split, which must lie directly below the root."""
     folders = list_folders(root)
     if split not in folders:
-        raise UsageError(
-            f"{root} has no split {split!r}: its folders are {quote(folders, 20) or 'none'}. Name one of them."
-        )
+        raise UsageError(f"{root} has no split {split!r}: its folders are {quote(folders, 20) or 'none'}. Name one.")
     return root / split
 
 
@@ -181,8 +171,8 @@ def refuse_archive(place: Path) -> None:
     start = _read_start(place, 262) if place.is_file() else b""
     if start.startswith(ARCHIVE_STARTS) or start[257:] == b"ustar":
         raise DataError(
-            f"{place} is an archive. Archives are not unpacked: they could write anywhere and grow to any size. Unpack "
-            "it into an empty folder yourself, and name the folder that holds the class folders."
+            f"{place} is an archive. Archives are not unpacked: they could write anywhere and grow to any size. "
+            "Unpack it into an empty folder yourself, and name the folder that holds the class folders."
         )
 
 
@@ -195,57 +185,53 @@ def refuse_huggingface(place: Path, sign: str) -> DataError:
 
 
 def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadImage], list[str]]:
-    """Classes, paths, labels, refused images and warnings of a root, in the order of the names."""
+    """Classes, paths, labels, refused images and notes of a root, in the order of the names."""
     classes, paths, labels, refused = [], [], [], []
-    ignored, stray, unfollowed = [], [], []
+    aside: dict[str, list[str]] = {kind: [] for kind in ASIDE}
     for entry in _sorted_entries(root):
-        if _is_folder(entry) and entry.is_symlink():
-            if _leads_out(entry, root):
-                raise DataError(
-                    f"the class folder {entry.path} is a link that leads out of {root}, to "
-                    f"{os.path.realpath(entry.path)}. Links out of the root are not followed, so that no private file "
-                    "is read. Copy or move the class folder there."
-                )
-            unfollowed.append(entry.name)
-        elif not _is_folder(entry):
-            (stray if _is_image(entry) else ignored).append(entry.name)
-        else:
-            for inner in _sorted_entries(root / entry.name):
-                path = f"{entry.name}/{inner.name}"
-                if not _is_folder(inner) and _is_image(inner):
-                    paths.append(path)
-                    labels.append(len(classes))
-                elif _is_folder(inner) and inner.is_symlink() and _leads_out(inner, root):
-                    refused.append(BadImage(path, "a link to a folder outside of the root"))
-                elif _is_folder(inner) and inner.is_symlink():
-                    unfollowed.append(path)
-                elif _is_folder(inner) and _holds_images(inner):
-                    raise _nested(root, entry.name, inner.name)
-                else:
-                    ignored.append(path)
-            classes.append(entry.name)
+        kind = _find_kind(entry, root)
+        if kind == "link out":
+            raise DataError(
+                f"the class folder {entry.path} is a link that leads out of {root}, to {os.path.realpath(entry.path)}. "
+                "Such links are not followed, so that no private file is read. Copy or move the class folder there."
+            )
+        if kind != "folder":
+            aside[kind].append(entry.name)
+            continue
+        for inner in _sorted_entries(root / entry.name):
+            path, kind = f"{entry.name}/{inner.name}", _find_kind(inner, root)
+            if kind == "image":
+                paths.append(path)
+                labels.append(len(classes))
+            elif kind == "link out":
+                refused.append(BadImage(path, "a link to a folder outside of the root"))
+            elif kind == "folder" and _holds_images(inner):
+                raise _nested(root, entry.name, inner.name)
+            else:
+                aside["link" if kind == "link" else "other"].append(path)
+        classes.append(entry.name)
     if not paths and not refused:
         patterns = ("dataset_dict.json", "state.json", "*.arrow", "*.parquet", "*/*.arrow", "*/*.parquet")
         sign = next((file for pattern in patterns for file in root.glob(pattern)), None)
         if sign is not None:
             raise refuse_huggingface(root, f"it has {sign.relative_to(root)}")
     if not classes:
-        found = f"{len(stray)} images lie in it directly" if stray else "it has no folder"
-        raise DataError(
-            f"{root} has no class folders ({found}), so no image has a label. "
-            "Put the images of each class into a folder of its own below it."
-        )
-    kinds = {
-        "not images and were ignored": ignored,
-        "images outside of every class folder and were ignored": stray,
-        "links to folders and were not followed": unfollowed,
-    }
-    warnings = [
-        f"entries that are {what}: {len(names)}, such as {names[0]!r}" for what, names in kinds.items() if names
-    ]
+        found = f"{len(aside['image'])} images lie in it directly" if aside["image"] else "it has no folder"
+        raise DataError(f"{root} has no class folders ({found}). Put each class's images into a folder of its own.")
+    listed = [(ASIDE[kind], names) for kind, names in aside.items() if names]
+    notes = [f"entries that are {what}: {len(names)}, such as {names[0]!r}" for what, names in listed]
     if {name.lower() for name in classes} <= set(SPLIT_NAMES):
-        warnings.append(f"the classes are named like splits: {quote(classes)}; are the class folders inside them?")
-    return classes, paths, labels, refused, warnings
+        notes.append(f"the classes are named like splits: {quote(classes)}; are the class folders inside them?")
+    return classes, paths, labels, refused, notes
+
+
+def _find_kind(entry: os.DirEntry, root: Path) -> str:
+    """What an entry is: "folder", "link" to one, "link out" to one outside of the root, "image", or "other"."""
+    if not _is_folder(entry):
+        return "image" if _is_image(entry) else "other"
+    if not entry.is_symlink():
+        return "folder"
+    return "link" if Path(os.path.realpath(entry.path)).is_relative_to(root) else "link out"
 
 
 def _nested(root: Path, kind: str, inner: str) -> DataError:
@@ -263,9 +249,8 @@ def _nested(root: Path, kind: str, inner: str) -> DataError:
 
 def _is_split(folder: Path) -> bool:
     """Whether a folder is named like a split and holds folders of images."""
-    return folder.name.lower() in SPLIT_NAMES and any(
-        _is_folder(entry) and _holds_images(entry) for entry in _sorted_entries(folder)
-    )
+    folders = filter(_is_folder, _sorted_entries(folder)) if folder.name.lower() in SPLIT_NAMES else ()
+    return any(map(_holds_images, folders))
 
 
 def _sorted_entries(folder: Path) -> list[os.DirEntry]:
@@ -274,13 +259,7 @@ def _sorted_entries(folder: Path) -> list[os.DirEntry]:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        raise DataError(
-            f"{folder} cannot be listed ({error.strerror}), so its images are unknown. Fix its permissions."
-        ) from error
-
-
-def _leads_out(entry: os.DirEntry, root: Path) -> bool:
-    return not Path(os.path.realpath(entry.path)).is_relative_to(root)
+        raise DataError(f"{folder} cannot be listed ({error.strerror}). Fix its permissions.") from error
 
 
 def _is_folder(entry: os.DirEntry) -> bool:

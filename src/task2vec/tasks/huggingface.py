@@ -19,7 +19,8 @@ import numpy as np
 from task2vec.errors import DataError, DatasetNotFoundError, MissingExtraError, Task2VecError, UsageError
 from task2vec.tasks.images import MAX_FILE_BYTES, StoredImages, inspect_images, read_inside
 from task2vec.tasks.table import encode_labels
-from task2vec.tasks.task import Task, make_task, quote, refuse_regression
+from task2vec.tasks.task import Task, drop_empty, make_task
+from task2vec.text import quote
 
 if TYPE_CHECKING:
     import datasets
@@ -49,8 +50,8 @@ def from_huggingface(
     """The task of a Hugging Face dataset.
 
     Columns are found by their type: the one of images, and one of class labels, of lists of class labels (multi-label),
-    or all those of booleans (multi-label). Where that leaves a choice, name them. Classes that no row belongs to are
-    left out, with a warning.
+    or all those of booleans (multi-label). Where that leaves a choice, name them. Classes that no row belongs to, and
+    labels of a list that all rows have, are left out, with a warning.
 
     Args:
         dataset: A dataset of the `datasets` package, a local folder or Parquet file, or a name on the hub.
@@ -86,54 +87,38 @@ def from_huggingface(
     try:
         import datasets as hf
     except ImportError as error:
-        raise MissingExtraError(
-            "Hugging Face datasets need the datasets package, and that is not installed. "
-            "Run: pip install 'task2vec[hf]'"
-        ) from error
+        raise MissingExtraError("the package datasets is not installed. Run: pip install 'task2vec[hf]'") from error
     table, default_name, home = _open(hf, dataset, split, config, download, progress)
-    name = default_name if name is None else name
-    warnings = []
-    if table.format["type"] == "custom":
-        warnings.append("the dataset's transform was not applied: images are read as they are stored")
+    name, source = name or default_name, str(dataset) if _is_place(dataset) else type(dataset).__name__
     image_column, label_columns = _find_columns(hf, table.features, image_column, label_columns)
-    labels, classes, absent = _read_labels(hf, table.with_format(None), label_columns)
-    if absent:
-        warnings.append(f"classes without an item, left out: {quote(absent)}")
+    labels, classes, notes = _read_labels(hf, table.with_format(None), label_columns)
+    if table.format["type"] == "custom":
+        notes = ("the dataset's transform was not applied: images are read as they are stored", *notes)
     cells = table.with_format(None).select_columns([image_column])
     cells = _attempt(lambda: cells.cast_column(image_column, hf.Image(decode=False)), f"column {image_column}")
     images = StoredImages(partial(_read_row, cells, image_column, home), range(len(cells)), _name_rows(cells), ())
-    return make_task(
-        images,
-        labels,
-        inspect_images(images, name=name, num_workers=num_workers, progress=progress),
-        classes=classes,
-        name=name,
-        source=str(dataset) if isinstance(dataset, (str, os.PathLike)) else type(dataset).__name__,
-        allow_bad=allow_bad,
-        warnings=warnings,
-    )
+    outcomes = inspect_images(images, name=name, num_workers=num_workers, progress=progress)
+    about = {"classes": classes, "name": name, "source": source, "notes": notes}
+    return make_task(images, labels, outcomes, allow_bad=allow_bad, **about)
 
 
 def _name_rows(cells: Any) -> list[str]:
     """The row of every image, and the path that the dataset gives for it."""
-    names, table = [], cells.with_format("arrow")
-    for start in range(0, len(cells), _ROWS):
-        for path in table[start : start + _ROWS].column(0).combine_chunks().field("path").to_pylist():
+    names = []
+    for batch in cells.with_format("arrow").iter(_ROWS):
+        for path in batch.column(0).combine_chunks().field("path").to_pylist():
             names.append(f"row {len(names)} ({path})" if path else f"row {len(names)}")
     return names
 
 
 def _read_row(cells: Any, column: str, home: Path | None, row: int) -> bytes:
-    """The bytes of a row, fetched behind a lock, since a dataset need not be thread-safe; decoding is not locked."""
+    """The stored bytes of a row's image, or those of the local file that is named instead.
+
+    Rows are fetched behind a lock, since a dataset need not be thread-safe; decoding is not locked.
+    """
     with _LOCK:
-        cell = cells[row][column]
-    return _read_cell(cell, home)
-
-
-def _read_cell(cell: dict[str, Any] | None, home: Path | None) -> bytes:
-    """The stored bytes of an image, or those of the local file that is named instead; `DataError` with the reason."""
-    stored = cell or {}
-    data, path = stored.get("bytes"), stored.get("path")
+        cell = cells[row][column] or {}
+    data, path = cell.get("bytes"), cell.get("path")
     if data is not None:
         if len(data) > MAX_FILE_BYTES:
             raise DataError(f"it has {len(data)} bytes, more than any image of 50 megapixels needs")
@@ -142,14 +127,11 @@ def _read_cell(cell: dict[str, Any] | None, home: Path | None) -> bytes:
         raise DataError("there is no image in this row")
     if "://" in path or "::" in path:
         raise DataError(f"it is remote, at {path}, and nothing is downloaded while reading")
-    if home is None:  # the caller's own dataset may name any file of this machine, also relative to his folder
-        return read_inside(Path(Path(path).resolve().anchor), str(Path(path).resolve()))
-    if not (home / path).resolve().is_relative_to(home):
-        raise DataError(
-            f"it is outside of the dataset's folder, at {path}; such files are read only if you open the dataset "
-            "yourself and pass the object"
-        )
-    return read_inside(home, path)
+    # The caller's own dataset may name any file of this machine, also relative to his folder.
+    place = Path(home or "", path).resolve()
+    if home is not None and not place.is_relative_to(home):
+        raise DataError(f"it is outside of the dataset's folder, at {path}; open the dataset yourself to read it")
+    return read_inside(home or Path(place.anchor), str(place))
 
 
 # --- where a dataset comes from --------------------------------------------------------------------------------------
@@ -159,38 +141,38 @@ def _open(
     hf: Any, dataset: Any, split: str | None, config: str | None, download: bool, progress: bool
 ) -> tuple[Any, str, Path | None]:
     """One split, its name, and the folder that the files it names must not leave (None: any)."""
-    if not isinstance(dataset, (str, os.PathLike)):
+    home, name = None, os.fspath(dataset) if _is_place(dataset) else type(dataset).__name__
+    if not _is_place(dataset):
         if not isinstance(dataset, (hf.Dataset, hf.DatasetDict)):
-            raise UsageError(
-                f"a {type(dataset).__name__} is neither a Dataset nor a DatasetDict, and a task is read more than "
-                "once, in any order. Pass load_dataset(..., streaming=False), a path or a name; from_dataset takes "
-                "other datasets."
-            )
+            raise UsageError(f"a {name} is neither a Dataset nor a DatasetDict. Pass one (streaming=False) or a path.")
         if config is not None:
             raise UsageError(f"config={config!r} is for paths and names; this dataset is open already. Leave it out.")
-        chosen, which = _choose_split(hf, dataset, split, type(dataset).__name__)
-        name = chosen.info.dataset_name or type(dataset).__name__
-        return chosen, f"{name} ({which})" if which else name, None
-    place, home = Path(dataset).expanduser(), None
-    name = os.fspath(dataset)
-    with _quiet(hf, progress):
-        if place.exists():
-            found, home = _open_local(hf, place, config), _find_home(place)
-            name = place.resolve().name if place.is_dir() else place.stem
-        elif name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:  # no name on the hub
-            raise DataError(f"{dataset} does not exist, so there is no dataset to read. Check the path.")
-        elif cached := _find_cached(name, config):
-            found = _attempt(cached.as_dataset, name)
-        elif download:
-            found = _attempt(lambda: hf.load_dataset(name, config), name)
-        else:
-            raise DatasetNotFoundError(
-                f"the dataset '{name}'{f' ({config})' if config else ''} is not on this machine: there is no such "
-                "folder, and it is not in the cache of datasets. Nothing is downloaded without being asked. "
-                "Pass download=True, or a local folder."
-            )
+        found = dataset
+    else:
+        place = Path(dataset).expanduser()
+        with _quiet(hf, progress):
+            if place.exists():
+                found, home = _open_local(hf, place, config), _find_home(place)
+                name = place.resolve().name if place.is_dir() else place.stem
+            elif name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:  # no name on the hub
+                raise DataError(f"{dataset} does not exist, so there is no dataset to read. Check the path.")
+            elif cached := _find_cached(name, config):
+                found = _attempt(cached.as_dataset, name)
+            elif download:
+                found = _attempt(lambda: hf.load_dataset(name, config), name)
+            else:
+                raise DatasetNotFoundError(
+                    f"the dataset '{name}'{f' ({config})' if config else ''} is not on this machine, and nothing is "
+                    "downloaded without being asked. Pass download=True, or a local folder."
+                )
     chosen, which = _choose_split(hf, found, split, name)
+    name = name if _is_place(dataset) else chosen.info.dataset_name or name
     return chosen, f"{name} ({which})" if which else name, home
+
+
+def _is_place(dataset: object) -> bool:
+    """Whether a dataset is given by its path or name."""
+    return isinstance(dataset, (str, os.PathLike))
 
 
 def _choose_split(hf: Any, found: Any, split: str | None, name: str) -> tuple[Any, str]:
@@ -204,10 +186,7 @@ def _choose_split(hf: Any, found: Any, split: str | None, name: str) -> tuple[An
         return next(iter(found.values())), ""
     if split not in found:
         what = "several splits" if split is None else f"no split {split!r}"
-        raise UsageError(
-            f"'{name}' has {what}, and each is another task. Pass split= one of {quote(list(found), 20)}; join_tasks "
-            "joins splits."
-        )
+        raise UsageError(f"'{name}' has {what}. Pass split= one of {quote(list(found), 20)}; join_tasks joins splits.")
     return found[split], str(split)
 
 
@@ -226,10 +205,7 @@ def _open_local(hf: Any, place: Path, config: str | None) -> Any:
     builder = _attempt(lambda: hf.load_dataset_builder(os.path.join(".", place), config), place)
     reader = type(builder).__module__.split(".")[-1]
     if reader not in SAFE_READERS:
-        raise DataError(
-            f"{place} would be read as {reader!r}, which holds no images or could run code. "
-            f"Supported are {quote(SAFE_READERS, 20)}."
-        )
+        raise DataError(f"{place} would be read as {reader!r}, which is unsafe or no image. Use {quote(SAFE_READERS)}.")
     _check_files(place, [str(file) for files in (builder.config.data_files or {}).values() for file in files])
 
     def prepare() -> Any:
@@ -249,8 +225,8 @@ def _refuse_remote(place: Path) -> None:
         text += str(_attempt(lambda: DatasetCard.load(card).data.to_dict(), card).get("configs", ""))
     if "://" in text:
         raise DataError(
-            f"{place} names remote data files (in README.md or .huggingface.yaml), and nothing is downloaded without "
-            "being asked. Download them into the folder, or pass the dataset's name with download=True."
+            f"{place} names remote data files (in README.md or .huggingface.yaml), and nothing is downloaded unasked. "
+            "Download them into the folder, or pass the dataset's name with download=True."
         )
 
 
@@ -259,19 +235,14 @@ def _check_files(place: Path, files: list[str]) -> None:
     home = _find_home(place)
     outside = [file for file in files if not Path(file).resolve().is_relative_to(home)]
     if outside:
-        raise DataError(
-            f"{place} names data files outside of it ({quote(outside)}), which could be private. "
-            "Copy them into the folder."
-        )
+        raise DataError(f"{place} names data files outside of it, maybe private: {quote(outside)}. Copy them into it.")
     for shard in filter(None, map(_SHARD.match, files)):
         start, _, between, total, end = shard.groups()
         # Names may end in a hash of each shard; then only the number of shards can be compared.
         parts = {other for other in files if other.startswith(start) and f"{between}{total}" in other}
         if len(parts) < int(total):
-            raise DataError(
-                f"{place} has {len(parts)} of {int(total)} shards '{Path(start).name}*{between}{total}{end}', so "
-                "images are missing. Complete the download."
-            )
+            shown = f"{len(parts)} of {int(total)} shards '{Path(start).name}*{between}{total}{end}'"
+            raise DataError(f"{place} has {shown}, so images are missing. Complete the download.")
 
 
 def _find_home(place: Path) -> Path:
@@ -349,51 +320,45 @@ def _find_columns(
     elif labels is None and len(candidates) > 1:
         wrong = f"several columns may be the labels ({'; or '.join(map(quote, candidates))})"
     elif labels is None and not candidates:
-        rest = [column for column, kind in features.items() if not isinstance(kind, hf.Image)]
-        if len(rest) == 1 and _is_value(hf, features[rest[0]], *FLOATS):
-            refuse_regression(f"column {rest[0]!r}")
         wrong = "no column is of the type ClassLabel"
     if wrong:
         raise UsageError(f"{wrong}; the columns are {shown}. Pass image_column= and label_columns=, each column once.")
     return image_column or images[0], labels or candidates[0]
 
 
-def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, Sequence[str], list[str]]:
-    """Labels and classes of the label columns of all rows, and the known classes that no row has."""
+def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, Sequence[str], tuple[str, ...]]:
+    """Labels and classes of the label columns of all rows, and a note of known classes that no row has."""
 
     def where(column: str, row: int) -> str:
         return f"column {column!r}, row {row}"
 
     cells = {column: table.select_columns([column])[:][column] for column in columns}
-    if len(columns) > 1:
-        return (*encode_labels(cells, where), [])
     column, kind = columns[0], table.features[columns[0]]
-    if _is_label_list(hf, kind):
-        known = kind.feature.names
-        labels = np.zeros((len(table), len(known)), dtype=np.uint8)
-        for row, numbers in enumerate(cells[column]):
-            if numbers is None or not set(numbers) <= set(range(len(known))):
-                raise DataError(f"{where(column, row)}: {numbers!r} is no list of classes. Filter such rows out.")
-            labels[row, numbers] = 1
-        present = np.flatnonzero(labels.any(axis=0)).tolist()
-        labels, classes = labels[:, present], [known[number] for number in present]
-    else:
-        known: Sequence[str] = ()
-        if isinstance(kind, hf.ClassLabel):
-            known = kind.names
-        elif _is_value(hf, kind, "bool"):
-            known = (f"not {column}", column)
-        elif not _is_value(hf, kind, "int", "uint", "string", "large_string", *FLOATS):
+    is_list = _is_label_list(hf, kind)
+    known: Sequence[str] = ()
+    if is_list or isinstance(kind, hf.ClassLabel):
+        known = kind.feature.names if is_list else kind.names
+    elif _is_value(hf, kind, "bool"):
+        known = (f"not {column}", column)
+    elif len(columns) == 1 and not _is_value(hf, kind, "int", "uint", "string", "large_string", *FLOATS):
+        raise DataError(
+            f"column {column!r} is {kind}, which is no class. Pass label_columns= with class labels, integers or text, "
+            "or several columns of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."
+        )
+    if len(columns) > 1 or not known:
+        return (*encode_labels(cells, where), ())
+    numbers = set(range(len(known)))
+    for row, cell in enumerate(cells[column]):
+        if cell is None or not set(cell if is_list else [cell]) <= numbers:
             raise DataError(
-                f"column {column!r} is {kind}, which is no class. Pass label_columns=... with a column of class "
-                "labels, integers or text, or several of 0 and 1; cast lists of class numbers to "
-                "List(ClassLabel(...))."
+                f"{where(column, row)}: {cell!r} is no class. Filter out such rows: test splits may have them."
             )
-        if known:
-            numbers = range(len(known))
-            cells[column] = [known[cell] if cell in numbers else None for cell in cells[column]]
-        labels, classes = encode_labels(cells, where, known=known)
-    return labels, classes, [name for name in known if name not in classes]
+    if not is_list:
+        return drop_empty(np.array(cells[column], dtype=np.int64), known)
+    labels = np.zeros((len(table), len(known)), dtype=np.uint8)
+    for row, positive in enumerate(cells[column]):
+        labels[row, positive] = 1
+    return drop_empty(labels, known)
 
 
 def _is_value(hf: Any, kind: Any, *types: str) -> bool:

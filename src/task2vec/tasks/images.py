@@ -9,22 +9,21 @@ import hashlib
 import os
 import stat
 import warnings
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from io import BytesIO
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from task2vec.errors import DataChangedError, DataError, UsageError
+from task2vec.errors import DataChangedError, DataError, NotFiniteError, UsageError
 from task2vec.progress import track
 
+StrPath = str | os.PathLike[str]
 MAX_PIXELS = 50_000_000
 # Four 16-bit channels of the largest accepted image, uncompressed: no valid file is larger.
 MAX_FILE_BYTES = 8 * MAX_PIXELS
@@ -72,69 +71,40 @@ class Images(Protocol):
 
 @dataclass(frozen=True)
 class ChosenImages:
-    """Some images of `source`, in the order of `indices`."""
+    """Images of one or several sources: the number of the source and the index in it of each, in order.
 
-    source: Images
-    indices: Sequence[int]
+    `labels` come before the names that the sources give to their images.
+    """
 
-    @property
-    def is_threadsafe(self) -> bool:
-        """Whether the source is."""
-        return self.source.is_threadsafe
-
-    def __len__(self) -> int:
-        """The number of chosen images."""
-        return len(self.indices)
-
-    def load(self, index: int) -> Image.Image:
-        """The chosen image at `index`, as its source loads it."""
-        return self.source.load(self.indices[index])
-
-    def name(self, index: int) -> str:
-        """The name that the source gives to it."""
-        return self.source.name(self.indices[index])
-
-
-def choose_images(images: Images, indices: Sequence[int]) -> ChosenImages:
-    """The images at `indices`; a choice from a choice refers to the first source, so that calls do not nest."""
-    if isinstance(images, ChosenImages):
-        return ChosenImages(images.source, [images.indices[index] for index in indices])
-    return ChosenImages(images, list(indices))
-
-
-@dataclass(frozen=True)
-class JoinedImages:
-    """The images of several sources one after the other; `labels` name the sources in messages."""
-
-    parts: tuple[Images, ...]
-    labels: tuple[str, ...]
+    sources: tuple[Images, ...]
+    places: Sequence[tuple[int, int]]
+    labels: tuple[str, ...] = ("",)
 
     @property
     def is_threadsafe(self) -> bool:
         """Whether all sources are."""
-        return all(part.is_threadsafe for part in self.parts)
+        return all(source.is_threadsafe for source in self.sources)
 
     def __len__(self) -> int:
-        """The number of images of all sources together."""
-        return self._ends[-1]
+        """The number of chosen images."""
+        return len(self.places)
 
     def load(self, index: int) -> Image.Image:
-        """The image at `index`, as its source loads it."""
-        part, within = self._find(index)
-        return self.parts[part].load(within)
+        """The chosen image at `index`, as its source loads it."""
+        source, within = self.places[index]
+        return self.sources[source].load(within)
 
     def name(self, index: int) -> str:
-        """The label of the source and the name that the source gives to the image."""
-        part, within = self._find(index)
-        return f"{self.labels[part]}: {self.parts[part].name(within)}"
+        """The label of its source and the name that the source gives to it."""
+        source, within = self.places[index]
+        return self.labels[source] + self.sources[source].name(within)
 
-    @cached_property
-    def _ends(self) -> list[int]:
-        return list(accumulate(len(part) for part in self.parts))
 
-    def _find(self, index: int) -> tuple[int, int]:
-        part = bisect_right(self._ends, index)
-        return part, index - (self._ends[part - 1] if part else 0)
+def choose_images(images: Images, indices: Sequence[int]) -> ChosenImages:
+    """The images at `indices`; a choice from a choice refers to the first sources, so that calls do not nest."""
+    if isinstance(images, ChosenImages):
+        return replace(images, places=[images.places[index] for index in indices])
+    return ChosenImages((images,), [(0, index) for index in indices])
 
 
 @dataclass(frozen=True)
@@ -168,10 +138,8 @@ class StoredImages:
         except DataError as error:
             data, reason = b"", str(error)
         if reason:
-            raise DataChangedError(
-                f"{os.path.join(self.root, self.names[index])} changed after the task was read ({reason}), so the "
-                "result would mix two states of the data. Read the task again when nothing writes to it."
-            )
+            place = os.path.join(self.root, self.names[index])
+            raise DataChangedError(f"{place} changed after the task was read ({reason}). Read the task again.")
         return decode(data)
 
     def name(self, index: int) -> str:
@@ -185,10 +153,7 @@ def decode(data: bytes) -> Image.Image:
     The content decides, not the file name. A `DataError` gives the reason if there is no image.
     """
     if ImageFile.LOAD_TRUNCATED_IMAGES:
-        raise UsageError(
-            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, so a truncated file would pass as a partly grey image and "
-            "nothing would report it. Set it to False before reading a task."
-        )
+        raise UsageError("PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, so truncated files would pass. Set it to False.")
     if not data:
         raise DataError("the file is empty")
     try:
@@ -224,13 +189,23 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image if turn is None else image.transpose(turn)
 
 
+def to_eight_bit(pixels: np.ndarray) -> np.ndarray:
+    """Floats in [0, 1] times 255, rounded; any other scale is refused."""
+    if not np.isfinite(pixels).all():
+        raise NotFiniteError("its image has a pixel that is NaN or infinite, not in [0, 1]. Fix the file or transform.")
+    if pixels.min() < 0 or pixels.max() > 1:
+        raise DataError(
+            f"its pixels range from {pixels.min():.4g} to {pixels.max():.4g}, outside of [0, 1], so their scale is "
+            "unknown. Leave Normalize out of a transform: the probe has its own; divide 0 to 255 by 255."
+        )
+    return np.rint(pixels * 255).astype(np.uint8)
+
+
 def _to_eight_bit_grey(image: Image.Image) -> Image.Image:
     """An image of 16-bit integers or of floats in [0, 1] as 8-bit grey; any other scale is refused."""
     values = np.asarray(image)
     if image.mode == "F":
-        if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
-            raise DataError("its floating-point pixels are not all in [0, 1], so their scale is unknown")
-        return Image.fromarray(np.rint(values * 255).astype(np.uint8))
+        return Image.fromarray(to_eight_bit(values))
     # Pillow opens a 16-bit PGM or PNG as mode "I", but also TIFFs of 32-bit integers, which have no agreed scale.
     if image.mode == "I" and image.format not in ("PNG", "PPM"):
         raise DataError("its pixels are 32-bit integers, which have no agreed scale: save it with 8 or 16 bits")

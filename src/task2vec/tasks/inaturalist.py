@@ -10,26 +10,15 @@ as categories.json, which must be in the same folder. Those of 2017 have a super
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from task2vec.errors import DataError, UsageError
-from task2vec.tasks.catalog import (
-    Catalog,
-    LabelTable,
-    Splits,
-    check_path,
-    damaged,
-    deduplicate_names,
-    define_by_taxon,
-    match_annotations,
-    number_ids,
-    read_json,
-    read_records,
-    take_id,
-)
-from task2vec.tasks.task import quote
+from task2vec.errors import DataError
+from task2vec.tasks import annotations
+from task2vec.tasks.catalog import Catalog, LabelTable, define_by_taxon
 from task2vec.tasks.taxonomy import Taxonomy, collect_lineages
+from task2vec.text import quote
 
 KINDS = ("order", "class", "family", "supercategory")
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
@@ -37,8 +26,6 @@ RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
 _FILES = {f"train{year}.json": (f"inaturalist{year}", f"val{year}.json") for year in (2017, 2018, 2019)}
 _FILES |= {"train.json": ("inaturalist2021", "val.json"), "train_mini.json": ("inaturalist2021 mini", "val.json")}
 _NAMES = "categories.json"
-
-_Categories = dict[int, dict]
 
 
 def read_inaturalist(folder: str | os.PathLike[str], *, mini: bool = False) -> Catalog:
@@ -75,31 +62,30 @@ def read_inaturalist(folder: str | os.PathLike[str], *, mini: bool = False) -> C
         ('Corvus corax', 'Turdus merula')
     """
     root = Path(folder)
-    train = _find_training_file(root, mini)
+    # Where both training sets of 2021 are, the larger one is meant unless `mini`.
+    wanted = ["train_mini.json"] if mini else [*_FILES][: -1 if (root / "train.json").is_file() else None]
+    train = annotations.find_file(root, *wanted, dataset="iNaturalist of one year")
     name, val = _FILES[train.name]
-    places = [train, root / val]
-    paths: list[str] = []
-    parts = [_read_annotations(file, paths) for file in places]
-    categories = _merge_categories(places, [categories for _, categories in parts], root / _NAMES)
-    place_of = {key: place for place, key in enumerate(categories)}
-    names = deduplicate_names([str(one["name"]) for one in categories.values()], categories)
-    table = LabelTable(np.array([place_of[key] for keys, _ in parts for key in keys], np.int32), tuple(names))
-    splits = Splits(np.repeat(np.arange(2, dtype=np.uint8), [len(keys) for keys, _ in parts]), ("train", "val"))
+    files, paths, labels, splits, parts = [train, root / val], [], [], {}, []
+    for split, file in zip(("train", "val"), files, strict=True):
+        content, start = annotations.read_json(file), len(paths)
+        parts.append(_index_categories(file, content))
+        for _, where_image, image, where, annotation in annotations.pair_records(file, content, "id", "image_id"):
+            paths.append(annotations.check_path(image.get("file_name"), where_image))
+            labels.append(annotations.take_id(annotation, "category_id", where))
+            if labels[-1] not in parts[-1]:
+                raise annotations.damaged(where, f"the category id {labels[-1]} has no entry in categories")
+        splits[split] = np.arange(start, len(paths))
+    categories = _merge_categories(files, parts, root / _NAMES)
+    names = annotations.deduplicate_names([_text(one, "name") for one in categories.values()], categories)
+    table = LabelTable(np.searchsorted(list(categories), labels), tuple(names))
     named = [{**category, "name": name} for category, name in zip(categories.values(), names, strict=True)]
     taxonomy = _make_taxonomy(named, train)
     lost = taxonomy.group(names, "order").get((), []) if "order" in taxonomy.ranks else []
-    shown = quote([names[number] for number in lost], 3)
-    return Catalog(
-        name,
-        root,
-        paths,
-        splits,
-        {"labels": table},
-        define_by_taxon(table, taxonomy, splits, ranks=KINDS),
-        tuple(map(str, places)),
-        taxonomy,
-        (f"species without an order, in no task by order: {len(lost)}, such as {shown}",) if lost else (),
-    )
+    shown = f"{len(lost)}, such as {quote([names[number] for number in lost], 3)}"
+    warnings = (f"species without an order, in no task by order: {shown}",) if lost else ()
+    definitions, sources = define_by_taxon(table, taxonomy, splits, ranks=KINDS), tuple(map(str, files))
+    return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources, taxonomy, warnings)
 
 
 def read_inaturalist_taxonomy(file: str | os.PathLike[str], *, class_field: str = "name") -> Taxonomy:
@@ -126,16 +112,9 @@ def read_inaturalist_taxonomy(file: str | os.PathLike[str], *, class_field: str 
         ...     read_inaturalist_taxonomy(file, class_field="id").lineages["7"]
         ('Passeriformes',)
     """
-    return _make_taxonomy(_read_categories(Path(file)), Path(file), class_field)
-
-
-def _read_categories(file: Path) -> list[dict]:
-    """The categories of a JSON list, or of an object that has them."""
-    content = read_json(file)
-    found = content.get("categories") if isinstance(content, dict) else content
-    if not found or not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise damaged(file, "it has no list of categories")
-    return found
+    place = Path(file)
+    records = annotations.list_records(place, annotations.read_json(place), "categories")
+    return _make_taxonomy(records, place, class_field)
 
 
 def _make_taxonomy(categories: Sequence[Mapping[str, object]], place: Path, class_field: str = "name") -> Taxonomy:
@@ -144,10 +123,8 @@ def _make_taxonomy(categories: Sequence[Mapping[str, object]], place: Path, clas
     nameless = [number for number, category in enumerate(categories) if class_field not in category]
     if nameless or not any(rank in category for category in categories for rank in ranks):
         lacking = f"category {nameless[0]} has no field {class_field!r}" if nameless else "no category has a rank"
-        raise DataError(
-            f"{place}: {lacking} (the first has {quote(list(categories[0]), 20)}), so it has no place in a tree. "
-            "Use the categories as published, and name the classes with class_field."
-        )
+        shown = f"the first has {quote(list(categories[0]), 20)}"
+        raise DataError(f"{place}: {lacking} ({shown}). Use published categories, and a class_field of them.")
     rows = (
         (f"category {number}", category[class_field], [category.get(rank) for rank in ranks])
         for number, category in enumerate(categories)
@@ -155,75 +132,38 @@ def _make_taxonomy(categories: Sequence[Mapping[str, object]], place: Path, clas
     return Taxonomy(ranks, collect_lineages(place, rows))
 
 
-def _find_training_file(root: Path, mini: bool) -> Path:
-    """The only training file in the folder; of those of 2021, train_mini.json if `mini`."""
-    found = [name for name in _FILES if (root / name).is_file()]
-    if found == ["train.json", "train_mini.json"]:
-        found = found[1:] if mini else found[:1]
-    if len(found) > 1:
-        raise UsageError(f"{root} has iNaturalist of several years ({quote(found)}). Give each a folder of its own.")
-    if not found or (mini and found != ["train_mini.json"]):
-        wanted = ["train_mini.json"] if mini else list(_FILES)
-        raise DataError(
-            f"{root} has no annotations of iNaturalist: none of {quote(wanted)}. Pass the folder that holds them, "
-            "unpacked from their archives."
-        )
-    return root / found[0]
+def _index_categories(file: Path, content: Any) -> dict[int, dict]:
+    """The categories by ascending id."""
+    found = annotations.index_records(file, content, "categories", "id")
+    return {key: found[key][1] for key in sorted(found)}
 
 
-def _read_annotations(file: Path, paths: list[str]) -> tuple[list[int], _Categories]:
-    """The category id of every image, and the categories by id; paths are collected."""
-    images, annotations, categories = read_records(file, "images", "annotations", "categories")
-    image_ids = number_ids(file, "images", images, "id")
-    rows = match_annotations(file, image_ids, number_ids(file, "annotations", annotations, "image_id"))
-    paths += [check_path(one.get("file_name"), f"{file}, images, record {n}") for n, one in enumerate(images)]
-    by_id, found = _by_id(file, categories), [0] * len(images)
-    for number, (row, record) in enumerate(zip(rows.tolist(), annotations, strict=True)):
-        where = f"{file}, annotations, record {number}"
-        found[row] = take_id(record, "category_id", where)
-        if found[row] not in by_id:
-            raise damaged(where, f"the category id {found[row]} has no entry in categories")
-    return found, by_id
-
-
-def _by_id(file: Path, categories: Sequence[dict]) -> _Categories:
-    """The categories by ascending id; an id that occurs twice is refused, and so is a category without a name."""
-    numbers = number_ids(file, "categories", categories, "id")
-    for number, category in enumerate(categories):
-        if "name" not in category:
-            raise damaged(f"{file}, categories, record {number}", "it has no name")
-    return {key: categories[number] for key, number in sorted(numbers.items())}
-
-
-def _merge_categories(files: Sequence[Path], parts: Sequence[_Categories], names: Path) -> _Categories:
+def _merge_categories(files: Sequence[Path], parts: Sequence[dict[int, dict]], names: Path) -> dict[int, dict]:
     """The categories by ascending id, with their published names; all files must have the same species.
 
     Hidden names are not among the published words, so only words that are can contradict.
     """
-    known, is_hidden = parts[0], not any(" " in str(one["name"]) for one in parts[0].values())
-    sources = [(files[1], parts[1])]
+    known, sources = parts[0], [(files[1], parts[1])]
+    is_hidden = not any(" " in _text(one, "name") for one in known.values())
     if names.is_file():
-        sources.append((names, _by_id(names, _read_categories(names))))
+        sources.append((names, _index_categories(names, annotations.read_json(names))))
     elif is_hidden:
         raise DataError(
-            f"{files[0]} hides the names of its categories (the first is {next(iter(known.values()))['name']!r}), so "
-            "tasks have no names. Unpack categories.json into the same folder: it is among the downloads of that year "
-            "(repository visipedia/inat_comp on GitHub)."
+            f"{files[0]} hides the names of its categories (such as {_text(known[min(known)], 'name')!r}). "
+            "Unpack categories.json of that year (GitHub: visipedia/inat_comp) into the same folder."
         )
     for file, found in sources:
         if found.keys() != known.keys():
-            raise damaged(
-                file, f"its categories are not those of {files[0]}, such as id {min(found.keys() ^ known.keys())}"
-            )
+            other = min(found.keys() ^ known.keys())
+            raise annotations.damaged(file, f"its categories are not those of {files[0]}, such as id {other}")
         for field in ("name", "supercategory", *RANKS):
             words = {_text(one, field) for one in found.values()}
             for key, one in known.items():
                 mine, theirs = _text(one, field), _text(found[key], field)
                 is_given = field in one and field in found[key] and (not is_hidden or mine in words)
                 if mine != theirs and (file != names or is_given):
-                    raise damaged(
-                        f"{file}, categories", f"the id {key} has {theirs!r} as its {field}, and in {files[0]} {mine!r}"
-                    )
+                    what = f"the id {key} has {theirs!r} as its {field}, and in {files[0]} {mine!r}"
+                    raise annotations.damaged(f"{file}, categories", what)
     return sources[-1][1]
 
 

@@ -2,15 +2,15 @@
 
 The sample tasks come in pairs that vary one thing: the same pixels under other labels (digits and their parity, photos
 and coin flips), the same labels on other pixels (plain and cluttered shapes). Difficulty runs from trivial (colours) to
-impossible (coin flips). A painter takes a random generator and a side in pixels and returns one RGB image; painters of
-one task differ only in what determines the class.
+impossible (coin flips). A painter takes a random generator and returns one RGB image; painters of one task differ
+only in what determines the class.
 
 A toy task divides the unit square into two regions ("Example toy task embedding"): a uniform grid of points is
 clustered by k-means, and half of the clusters make one class. All toy tasks of a call have the same points, so they
 differ in their labels alone. A point is an image of one pixel, which goes through the ordinary `embed`. Red and green
-hold the column and the row of the point as they are, not stretched to 255: `read_point` divides them by side - 1, and
-the quotient of two small integers is the same float wherever it is computed. Blue is 255, read as 1: the input that a
-filter's bias multiplies.
+hold the column and the row of the point as they are, not stretched to 255: divided by side - 1, the quotient of two
+small integers is the same float wherever it is computed. Blue is 255, read as 1: the input that a filter's bias
+multiplies.
 """
 
 import colorsys
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -35,11 +36,12 @@ MIN_CLUSTERS, MAX_CLUSTERS = 3, 16
 # Sixteen clusters of four points; and the number of values that a byte has.
 MIN_SIDE, MAX_SIDE = 8, 256
 # Drawn this much larger and then shrunk, for soft edges.
-_OVERSAMPLING = 4
+_CANVAS = 4 * SIDE
 # Repeated clusterings in a row after which the grid is too coarse for more tasks.
 _PATIENCE = 300
 
-Painter = Callable[[np.random.Generator, int], Image.Image]
+Painter = Callable[[np.random.Generator], Image.Image]
+_Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,7 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
         ['digits', 'digit parity', 'shapes']
     """
     if images_per_task < MIN_IMAGES:
-        raise UsageError(
-            f"images_per_task={images_per_task} is too few: ten classes could not be cross-validated. "
-            f"Use at least {MIN_IMAGES}."
-        )
+        raise UsageError(f"images_per_task={images_per_task} is too few for ten classes. Use {MIN_IMAGES} or more.")
     digits, values = _draw_digits(images_per_task, np.random.default_rng([seed, 0]))
     crops, photos = _cut_crops(images_per_task, np.random.default_rng([seed, 1]))
     coins = np.random.default_rng([seed, 2]).permutation(np.arange(images_per_task) % 2)
@@ -106,7 +105,7 @@ def _make_task(name: str, pictures: Sequence[Image.Image], targets: np.ndarray, 
 def _paint_task(name: str, painters: dict[str, Painter], count: int, rng: np.random.Generator) -> Task:
     targets = np.arange(count) % len(painters)
     paint = list(painters.values())
-    return _make_task(name, [paint[target](rng, SIDE) for target in targets], targets, list(painters))
+    return _make_task(name, [paint[target](rng) for target in targets], targets, list(painters))
 
 
 def _find_sample(name: str) -> Path:
@@ -123,11 +122,9 @@ def _draw_digits(count: int, rng: np.random.Generator) -> tuple[list[Image.Image
     order = rng.permutation(len(values))
     by_digit = [order[values[order] == digit] for digit in range(10)]
     if count > 10 * min(len(rows) for rows in by_digit):
-        raise UsageError(
-            f"images_per_task={count} is too many: scikit-learn ships 174 of the rarest digit. Use 1740 or less."
-        )
+        raise UsageError(f"images_per_task={count} is too many: scikit-learn ships 174 of a digit. Use 1740 or less.")
     chosen = [by_digit[i % 10][i // 10] for i in range(count)]
-    return [_paint_digit(levels[row].reshape(8, 8), rng, SIDE) for row in chosen], np.asarray(values)[chosen]
+    return [_paint_digit(levels[row].reshape(8, 8), rng) for row in chosen], np.asarray(values)[chosen]
 
 
 def _cut_crops(count: int, rng: np.random.Generator) -> tuple[list[Image.Image], np.ndarray]:
@@ -147,21 +144,21 @@ def _cut_crop(photograph: Image.Image, rng: np.random.Generator) -> Image.Image:
 # --- painters ---------------------------------------------------------------------------------------------------------
 
 
-def _paint_digit(levels: np.ndarray, rng: np.random.Generator, side: int) -> Image.Image:
+def _paint_digit(levels: np.ndarray, rng: np.random.Generator) -> Image.Image:
     """One 8 x 8 digit of scikit-learn (levels 0 to 16), inked on paper."""
     framed = np.pad(levels / 16 * 255, 1).astype(np.uint8)
-    page = Image.fromarray(framed).resize((side, side), Image.Resampling.BICUBIC)
+    page = Image.fromarray(framed).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
     strength = np.clip((np.asarray(page, dtype=np.float64) / 255 - 0.25) / 0.4, 0, 1)[..., None]
     paper = _rgb(0.08 + 0.06 * rng.random(), 0.05 + 0.08 * rng.random(), 0.93 + 0.05 * rng.random())
     ink = _rgb(0.55 + 0.15 * rng.random(), 0.55 + 0.3 * rng.random(), 0.2 + 0.2 * rng.random())
-    grain = rng.normal(0, 2.0, (side, side, 1))
+    grain = rng.normal(0, 2.0, (SIDE, SIDE, 1))
     return _image((1 - strength) * paper + strength * ink + grain)
 
 
 # --- shapes ----------------------------------------------------------------------------------------------------------
 
 
-def _polygon(corners: int, *, inner: float = 1.0) -> list[tuple[float, float]]:
+def _polygon(corners: int, *, inner: float = 1.0) -> list[_Point]:
     """Corners of a regular polygon on the unit circle; with `inner` below 1, of a star."""
     steps = corners if inner == 1.0 else 2 * corners
     radii = [1.0 if inner == 1.0 or step % 2 == 0 else inner for step in range(steps)]
@@ -174,7 +171,7 @@ _CROSS = [(x / 1.05, y / 1.05) for x, y in [
     (0.33, 1), (-0.33, 1), (-0.33, 0.33), (-1, 0.33), (-1, -0.33), (-0.33, -0.33),
 ]]  # fmt: skip
 
-_OUTLINES: dict[str, list[tuple[float, float]]] = {
+_OUTLINES: dict[str, list[_Point]] = {
     "circle": _polygon(64),
     "triangle": _polygon(3),
     "square": _polygon(4),
@@ -183,105 +180,101 @@ _OUTLINES: dict[str, list[tuple[float, float]]] = {
 }
 
 
-def _place(
-    outline: list[tuple[float, float]], rng: np.random.Generator, canvas: int, radius: tuple[float, float]
-) -> list[tuple[float, float]]:
+def _place(outline: list[_Point], rng: np.random.Generator, radius: _Point) -> list[_Point]:
     """The outline turned, scaled (as a share of the canvas) and moved at random, whole within the canvas."""
-    size = rng.uniform(*radius) * canvas
+    size = rng.uniform(*radius) * _CANVAS
     turn = rng.uniform(0, 2 * math.pi)
-    x, y = rng.uniform(size, canvas - size, 2)
+    x, y = rng.uniform(size, _CANVAS - size, 2)
     cos, sin = size * math.cos(turn), size * math.sin(turn)
     return [(x + cos * u - sin * v, y + sin * u + cos * v) for u, v in outline]
 
 
-def _paint_shape(name: str, rng: np.random.Generator, side: int) -> Image.Image:
+def _paint_shape(name: str, rng: np.random.Generator) -> Image.Image:
     """One large shape on a plain, softly lit ground."""
-    canvas = side * _OVERSAMPLING
     hue = rng.random()
-    picture = Image.new("RGB", (canvas, canvas), _bytes(_rgb(hue, 0.15, 0.95)))
+    picture = Image.new("RGB", (_CANVAS, _CANVAS), _bytes(_rgb(hue, 0.15, 0.95)))
     figure = _bytes(_rgb(hue + rng.uniform(0.3, 0.7), rng.uniform(0.5, 0.8), rng.uniform(0.45, 0.75)))
-    ImageDraw.Draw(picture).polygon(_place(_OUTLINES[name], rng, canvas, (0.25, 0.4)), fill=figure)
-    return picture.resize((side, side), Image.Resampling.LANCZOS)
+    ImageDraw.Draw(picture).polygon(_place(_OUTLINES[name], rng, (0.25, 0.4)), fill=figure)
+    return picture.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
 
 
-def _paint_cluttered_shape(name: str, rng: np.random.Generator, side: int) -> Image.Image:
+def _paint_cluttered_shape(name: str, rng: np.random.Generator) -> Image.Image:
     """One small shape among strokes and shards of similar colours, under noise."""
-    canvas = side * _OVERSAMPLING
     hue = rng.random()
-    picture = Image.new("RGB", (canvas, canvas), _bytes(_rgb(hue, 0.25, 0.6)))
+    picture = Image.new("RGB", (_CANVAS, _CANVAS), _bytes(_rgb(hue, 0.25, 0.6)))
     draw = ImageDraw.Draw(picture)
 
-    def colour() -> tuple[int, int, int]:
+    def colour() -> tuple[int, ...]:
         return _bytes(_rgb(hue + rng.normal(0, 0.12), rng.uniform(0.2, 0.6), rng.uniform(0.3, 0.9)))
 
     for _ in range(22):
         shard = [(float(x), float(y)) for x, y in rng.uniform(-1, 1, (3, 2))]
-        draw.polygon(_place(shard, rng, canvas, (0.05, 0.16)), fill=colour())
-        draw.line(_place([(-1, 0), (1, 0)], rng, canvas, (0.1, 0.35)), fill=colour(), width=int(canvas * 0.012))
+        draw.polygon(_place(shard, rng, (0.05, 0.16)), fill=colour())
+        draw.line(_place([(-1, 0), (1, 0)], rng, (0.1, 0.35)), fill=colour(), width=int(_CANVAS * 0.012))
     figure = _bytes(_rgb(hue + 0.5 + rng.normal(0, 0.12), rng.uniform(0.3, 0.6), rng.uniform(0.5, 0.9)))
-    draw.polygon(_place(_OUTLINES[name], rng, canvas, (0.11, 0.17)), fill=figure)
-    small = np.asarray(picture.resize((side, side), Image.Resampling.LANCZOS), dtype=np.float64)
+    draw.polygon(_place(_OUTLINES[name], rng, (0.11, 0.17)), fill=figure)
+    small = np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.LANCZOS), dtype=np.float64)
     return _image(small + rng.normal(0, 14, small.shape))
 
 
 # --- textures --------------------------------------------------------------------------------------------------------
 
 
-def _turned_grid(rng: np.random.Generator, side: int, period: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+def _turned_grid(rng: np.random.Generator, period: _Point) -> tuple[np.ndarray, np.ndarray]:
     """Two coordinates of a plane turned at random, in units of a random period."""
     turn = rng.uniform(0, 2 * math.pi)
-    rows, columns = np.mgrid[0:side, 0:side] / rng.uniform(*period)
+    rows, columns = np.mgrid[0:SIDE, 0:SIDE] / rng.uniform(*period)
     u = math.cos(turn) * columns + math.sin(turn) * rows + rng.random()
     return u, math.cos(turn) * rows - math.sin(turn) * columns + rng.random()
 
 
-def _clouds(rng: np.random.Generator, side: int, power: float) -> np.ndarray:
+def _clouds(rng: np.random.Generator, power: float) -> np.ndarray:
     """Noise whose amplitude falls with frequency to the given power, in [0, 1]."""
-    frequency = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None, :])
+    frequency = np.hypot(np.fft.fftfreq(SIDE)[:, None], np.fft.rfftfreq(SIDE)[None, :])
     frequency[0, 0] = 1.0
-    spectrum = np.fft.rfft2(rng.standard_normal((side, side))) / frequency**power
+    spectrum = np.fft.rfft2(rng.standard_normal((SIDE, SIDE))) / frequency**power
     spectrum[0, 0] = 0.0
-    field = np.fft.irfft2(spectrum, (side, side))
+    field = np.fft.irfft2(spectrum, (SIDE, SIDE))
     return np.clip(0.5 + 0.2 * field / field.std(), 0, 1)
 
 
-def _weave_stripes(rng: np.random.Generator, side: int) -> np.ndarray:
-    u, _ = _turned_grid(rng, side, (10, 18))
+def _weave_stripes(rng: np.random.Generator) -> np.ndarray:
+    u, _ = _turned_grid(rng, (10, 18))
     return 0.5 + 0.5 * np.sin(2 * math.pi * u)
 
 
-def _weave_checks(rng: np.random.Generator, side: int) -> np.ndarray:
-    u, v = _turned_grid(rng, side, (16, 28))
+def _weave_checks(rng: np.random.Generator) -> np.ndarray:
+    u, v = _turned_grid(rng, (16, 28))
     return np.clip(0.5 + 4 * np.sin(2 * math.pi * u) * np.sin(2 * math.pi * v), 0, 1)
 
 
-def _weave_dots(rng: np.random.Generator, side: int) -> np.ndarray:
-    u, v = _turned_grid(rng, side, (11, 18))
+def _weave_dots(rng: np.random.Generator) -> np.ndarray:
+    u, v = _turned_grid(rng, (11, 18))
     return np.clip(4 * (0.34 - np.hypot(u % 1 - 0.5, v % 1 - 0.5)) + 0.5, 0, 1)
 
 
-def _weave_rings(rng: np.random.Generator, side: int) -> np.ndarray:
+def _weave_rings(rng: np.random.Generator) -> np.ndarray:
     """Year rings, warped as in wood."""
-    u, v = _turned_grid(rng, side, (10, 16))
-    warp = 1.6 * (_clouds(rng, side, 1.6) - 0.5)
+    u, v = _turned_grid(rng, (10, 16))
+    warp = 1.6 * (_clouds(rng, 1.6) - 0.5)
     return 0.5 + 0.5 * np.sin(2 * math.pi * (np.hypot(u - rng.uniform(-3, 3), 0.45 * v) + warp))
 
 
-def _paint_texture(weave: Callable[..., np.ndarray], rng: np.random.Generator, side: int) -> Image.Image:
+def _paint_texture(weave: Callable[..., np.ndarray], rng: np.random.Generator) -> Image.Image:
     """A texture between two random tones of one hue, under a little noise."""
     hue = rng.random()
     dark = _rgb(hue, rng.uniform(0.3, 0.7), rng.uniform(0.2, 0.45))
     light = _rgb(hue + rng.normal(0, 0.06), rng.uniform(0.1, 0.4), rng.uniform(0.75, 0.98))
-    share = weave(rng, side)[..., None]
-    return _image((1 - share) * dark + share * light + rng.normal(0, 4, (side, side, 3)))
+    share = weave(rng)[..., None]
+    return _image((1 - share) * dark + share * light + rng.normal(0, 4, (SIDE, SIDE, 3)))
 
 
 # --- colours ---------------------------------------------------------------------------------------------------------
 
 
-def _paint_colour(hue: float, rng: np.random.Generator, side: int) -> Image.Image:
+def _paint_colour(hue: float, rng: np.random.Generator) -> Image.Image:
     """Soft clouds in shades of one colour."""
-    shade = _clouds(rng, side, 2.0)[..., None]
+    shade = _clouds(rng, 2.0)[..., None]
     near = hue + rng.uniform(-0.025, 0.025)
     deep = _rgb(near, rng.uniform(0.75, 0.95), rng.uniform(0.5, 0.7))
     pale = _rgb(near, rng.uniform(0.45, 0.65), rng.uniform(0.88, 1.0))
@@ -295,9 +288,8 @@ def _rgb(hue: float, saturation: float, value: float) -> np.ndarray:
     return 255 * np.array(colorsys.hsv_to_rgb(hue % 1.0, saturation, value))
 
 
-def _bytes(rgb: np.ndarray) -> tuple[int, int, int]:
-    red, green, blue = (round(float(channel)) for channel in rgb)
-    return red, green, blue
+def _bytes(rgb: np.ndarray) -> tuple[int, ...]:
+    return tuple(map(round, rgb.tolist()))
 
 
 def _image(pixels: np.ndarray) -> Image.Image:
@@ -322,8 +314,7 @@ _COLOURS: dict[str, Painter] = {name: partial(_paint_colour, hue) for name, hue 
 # --- toy tasks --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Partition:
+class Partition(NamedTuple):
     """One way to cut the square: in how many clusters, and which points of the grid (row by row) are positive."""
 
     clusters: int
@@ -346,10 +337,17 @@ def toy_tasks(*, count: int = 64, side: int = 32, seed: int = 0) -> tuple[Task, 
         >>> tasks = toy_tasks(count=3, side=12)
         >>> tasks[0]
         Task(toy 0, 144 images, 2 classes)
-        >>> read_point(tasks[0].images.load(143), side=12)
-        (1.0, 1.0, 1.0)
+        >>> tasks[0].images.load(143).getpixel((0, 0))
+        (11, 11, 255)
     """
-    return label_grid(draw_partitions(count=count, side=side, seed=seed), side=side)
+    partitions = draw_partitions(count=count, side=side, seed=seed)
+    images = PilImages(tuple(Image.new("RGB", (1, 1), (int(i), int(j), 255)) for i, j in _grid(side)))
+    digests, width = tuple(map(_digest, images.pictures)), len(str(count - 1))
+    about = {"images": images, "digests": digests, "classes": ("negative", "positive"), "source": "task2vec.toy_tasks"}
+    return tuple(
+        Task(name=f"toy {number:0{width}}", targets=partition.is_positive.astype(np.int64), **about)
+        for number, partition in enumerate(partitions)
+    )
 
 
 def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...]:
@@ -357,9 +355,7 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
     if count < 1 or seed < 0:
         raise UsageError(f"count={count} and seed={seed} are too small. Use count=1 and seed=0 or more.")
     if not MIN_SIDE <= side <= MAX_SIDE:
-        raise UsageError(
-            f"side={side} does not fit {MAX_CLUSTERS} clusters, or does not fit a byte. Use {MIN_SIDE} to {MAX_SIDE}."
-        )
+        raise UsageError(f"side={side} does not fit {MAX_CLUSTERS} clusters or a byte. Use {MIN_SIDE} to {MAX_SIDE}.")
     rng = np.random.default_rng(seed)
     partitions, taken = [], {bytes(side * side)}  # all points in one class is no task
     for _ in range(count):
@@ -371,32 +367,11 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
             if key not in taken:
                 break
         else:
-            raise UsageError(
-                f"count={count} different toy tasks do not fit on a grid of side={side}: {_PATIENCE} clusterings in a "
-                f"row into {clusters} clusters gave known tasks. Use fewer tasks, or a larger side."
-            )
+            raise UsageError(f"a grid of side={side} has no {count} different toy tasks. Use fewer, or a larger side.")
         taken.add(key)
         is_positive.setflags(write=False)
         partitions.append(Partition(clusters, is_positive))
     return tuple(partitions)
-
-
-def label_grid(partitions: Sequence[Partition], *, side: int) -> tuple[Task, ...]:
-    """One task per partition, all on the same pictures."""
-    images = PilImages(tuple(Image.new("RGB", (1, 1), (int(i), int(j), 255)) for i, j in _grid(side)))
-    digests = tuple(map(_digest, images.pictures))
-    width = len(str(len(partitions) - 1))
-    about = {"images": images, "digests": digests, "classes": ("negative", "positive"), "source": "task2vec.toy_tasks"}
-    return tuple(
-        Task(name=f"toy {number:0{width}}", targets=partition.is_positive.astype(np.int64), **about)
-        for number, partition in enumerate(partitions)
-    )
-
-
-def read_point(image: Image.Image, *, side: int) -> tuple[float, float, float]:
-    """x, y and 1 of the point that a picture of `toy_tasks` is: column and row divided by side - 1, exactly."""
-    column, row, full = image.tobytes()[:3]
-    return column / (side - 1), row / (side - 1), full / 255
 
 
 def _label_clusters(clusters: int, side: int, rng: np.random.Generator) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 import csv
 import os
-from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 from task2vec.errors import DataError, MissingExtraError, UsageError
 from task2vec.tasks.folder import refuse_huggingface
 from task2vec.tasks.images import inspect_images, open_files
-from task2vec.tasks.task import Task, make_task, quote, refuse_regression
+from task2vec.tasks.task import Task, make_task, refuse_regression
+from task2vec.text import quote
 
 SUFFIXES = (".csv", ".parquet", ".pq")
 PATH = "path"
@@ -81,12 +82,20 @@ def read_table(
     columns = read_columns(place, path_column=path_column)
     label_columns = [label_columns] if isinstance(label_columns, str) else label_columns
     wanted = [column for column in columns if column != path_column] if label_columns is None else list(label_columns)
-    _check_columns(place, columns, [path_column, *wanted])
-    paths = check_cells(columns[path_column], lambda row: f"{place}, {columns.format_row(row)}, column {path_column!r}")
-    labels, classes = encode_labels(
-        {column: columns[column] for column in wanted},
-        lambda column, row: f"{place}, {columns.format_row(row)}, column {column!r}",
-    )
+    missing = [column for column in (path_column, *wanted) if column not in columns]
+    is_twice = len({path_column, *wanted}) <= len(wanted)
+    if missing or is_twice or not wanted:
+        what = f"has no column {quote(missing)}" if missing else "needs one path column and at least one label column"
+        raise (UsageError if is_twice or any(column != PATH for column in missing) else DataError)(
+            f"{place} {what}; its columns are {quote(list(columns), 20)}. "
+            "Name them, each once: path_column= and label_columns= (--path-column, --label-column)."
+        )
+
+    def where(column: str, row: int) -> str:
+        return f"{place}, {columns.format_row(row)}, column {column!r}"
+
+    paths = check_cells(columns[path_column], partial(where, path_column))
+    labels, classes = encode_labels({column: columns[column] for column in wanted}, where)
     folder = place.parent if root is None else Path(root)
     if not folder.is_dir():
         raise UsageError(f"the root {folder} is not a folder. Pass the folder that holds the images: root=, --root.")
@@ -114,14 +123,12 @@ def _read_csv(place: Path) -> Columns:
         with place.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             header = next(reader, [])
-            rows, lines, end = [], array("q"), reader.line_num
+            rows, lines, end = [], [], reader.line_num
             for row in reader:
                 begin, end = end + 1, reader.line_num
                 if row and len(row) != len(header):
-                    raise DataError(
-                        f"{place}, line {begin}: {len(row)} cells where the header has {len(header)}, so values are in "
-                        "the wrong columns. Separate cells by commas, and quote cells that contain one."
-                    )
+                    shown = f"{len(row)} cells where the header has {len(header)}"
+                    raise DataError(f"{place}, line {begin}: {shown}. Quote cells that contain a comma.")
                 if row:
                     rows.append(row)
                     lines.append(begin)
@@ -143,22 +150,18 @@ def _read_parquet(place: Path, path_column: str | None) -> Columns:
     try:
         from pyarrow import ArrowException, parquet, types
     except ImportError as error:
-        raise MissingExtraError(
-            f"{place} is Parquet, which needs pyarrow, and that is not installed. Run: pip install 'task2vec[table]'"
-        ) from error
+        raise MissingExtraError(f"{place} needs pyarrow, not installed. Run: pip install 'task2vec[table]'") from error
     try:
-        schema = parquet.read_schema(place)
-        kinds = {field.name: field.type for field in schema}
+        kinds = {field.name: field.type for field in parquet.read_schema(place)}
         if path_column is not None and (path_column not in kinds or types.is_struct(kinds[path_column])):
             for name, kind in kinds.items():
                 if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
                     raise refuse_huggingface(place, f"its column {name!r} holds the images themselves")
         texts = [name for name, kind in kinds.items() if types.is_string(kind) or types.is_large_string(kind)]
         with parquet.ParquetFile(place, read_dictionary=texts) as file:
-            rows, groups = file.metadata.num_rows, range(file.num_row_groups)
             left = max(MIN_MEMORY, MAX_GROWTH * place.stat().st_size)
-            stored = sum(file.metadata.row_group(group).total_byte_size for group in groups)
-            _check_memory(left - max(stored, CELL_BYTES * rows * len(kinds)), place)
+            stored = sum(file.metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
+            _check_memory(left - max(stored, CELL_BYTES * file.metadata.num_rows * len(kinds)), place)
             columns = Columns({name: [] for name in kinds})
             for batch in file.iter_batches(batch_size=BATCH_ROWS):
                 left -= batch.nbytes + CELL_BYTES * batch.num_rows * batch.num_columns
@@ -175,9 +178,9 @@ def _read_parquet(place: Path, path_column: str | None) -> Columns:
 def _check_memory(left: int, place: Path) -> None:
     """Raise `DataError` if no memory is left for a Parquet table."""
     if left < 0:
+        size = place.stat().st_size
         raise DataError(
-            f"{place} has {place.stat().st_size} bytes, and its cells would fill the memory, unlike any list of "
-            "images. Check where it comes from; save it as CSV if it is valid."
+            f"{place} has {size} bytes, and its cells would fill the memory. Save it as CSV if it is valid."
         )
 
 
@@ -189,52 +192,29 @@ def _take_cells(cells: Any) -> list:
     return [None if place is None else values[place] for place in cells.indices.to_pylist()]
 
 
-def _check_columns(place: Path, columns: Columns, wanted: list[str]) -> None:
-    """Raise an error unless every wanted column exists, once, and there is a label column among them."""
-    missing = [column for column in wanted if column not in columns]
-    if missing or len(wanted) < 2 or len(set(wanted)) < len(wanted):
-        what = f"has no column {quote(missing)}" if missing else "needs one path column and at least one label column"
-        is_named = len(set(wanted)) < len(wanted) or any(column != PATH for column in missing)
-        raise (UsageError if is_named else DataError)(
-            f"{place} {what}; its columns are {quote(list(columns), 20)}. "
-            "Name them, each once: path_column= and label_columns= (--path-column, --label-column)."
-        )
-
-
-def encode_labels(
-    columns: Mapping[str, list], where: Callable[[str, int], str], *, known: Sequence[str] = ()
-) -> tuple[np.ndarray, list[str]]:
-    """Labels and classes of label columns: one column of classes, or several of 0 and 1.
-
-    Args:
-        columns: The cells of the label columns.
-        where: The place of a cell, by its column and row, for messages.
-        known: The order of the classes; sorted if not given.
-    """
+def encode_labels(columns: Mapping[str, list], where: Callable[[str, int], str]) -> tuple[np.ndarray, Sequence[str]]:
+    """Labels and classes of label columns, one of classes or several of 0 and 1; `where` names a cell in messages."""
     if len(columns) > 1:
         labels = np.empty((len(next(iter(columns.values()))), len(columns)), np.uint8)
         for number, (column, cells) in enumerate(columns.items()):
             for row, cell in enumerate(cells):
                 if str(cell).strip() not in BINARY:
                     raise DataError(
-                        f"{where(column, row)}: {cell!r} is not 0 or 1, as it must be with several label columns. For "
-                        "one class per image name that column alone: label_columns= (--label-column)."
+                        f"{where(column, row)}: {cell!r} is not 0 or 1, as it must be with several label columns. "
+                        "For classes name one column: label_columns= (--label-column)."
                     )
                 labels[row, number] = BINARY[str(cell).strip()]
         return labels, list(columns)
     ((column, cells),) = columns.items()
-    names = check_cells(cells, lambda row: where(column, row))
-    classes = list(map(str, sorted(set(cells))))
-    if known:
-        classes = [kind for kind in known if kind in set(names)]
+    names = check_cells(cells, partial(where, column))
     try:
         decimal = [row for row, name in enumerate(names) if float(name) % 1]
     except ValueError:  # a name among them
         decimal = []
     if decimal:
         refuse_regression(where(column, decimal[0]), example=names[decimal[0]])
-    number = {kind: index for index, kind in enumerate(classes)}
-    return np.asarray([number[name] for name in names], dtype=np.int64), classes
+    number = {str(cell): index for index, cell in enumerate(sorted(set(cells)))}
+    return np.array([number[name] for name in names], dtype=np.int64), list(number)
 
 
 def check_cells(cells: Sequence[object], where: Callable[[int], str]) -> list[str]:
@@ -243,8 +223,5 @@ def check_cells(cells: Sequence[object], where: Callable[[int], str]) -> list[st
         if isinstance(value, float) and value == value:
             refuse_regression(where(row), example=repr(value))
         if value is None or str(value).strip().lower() in ("", "nan"):
-            raise DataError(
-                f"{where(row)}: {value!r} is missing, so the image has no path or class. Fill it in, or drop the row; "
-                "test splits are often published without labels."
-            )
+            raise DataError(f"{where(row)}: {value!r} is missing, so the image has no path or class. Drop the row.")
     return list(map(str, cells))

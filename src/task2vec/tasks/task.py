@@ -6,23 +6,42 @@ members and images by their own, so that everything computed afterwards agrees t
 *identical* images have different rows in a multi-label task, columns may stay tied.
 """
 
+import difflib
 import hashlib
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, UsageError
 from task2vec.tasks.images import MAX_BAD_SHARE, BadImage, Images, StoredImages, choose_images
+from task2vec.tasks.sampling import canonical_order, choose_sample, choose_test, renumber
+from task2vec.text import quote
 
 if TYPE_CHECKING:
-    from task2vec.tasks.subsets import TasksByTaxon
     from task2vec.tasks.taxonomy import Taxonomy
 
 NameOf = Callable[[int], str]
+
+
+class TasksByTaxon(dict[str, "Task"]):
+    """The tasks of a rank by the name of their taxon, in the order of the classes.
+
+    Attributes:
+        level: The rank.
+        left_out: Why every other taxon, and the classes without one, make no task.
+    """
+
+    def __init__(self, level: str, tasks: Mapping[str, "Task"], left_out: Mapping[str, str]):
+        super().__init__(tasks)
+        self.level, self.left_out = level, left_out
+
+    def __repr__(self) -> str:
+        """The tasks in one line."""
+        return f"TasksByTaxon({self.level}, {len(self)} tasks, {len(self.left_out)} left out)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +55,7 @@ class Task:
         classes: Name of every class, verbatim.
         digests: SHA-256 of every image's content.
         bad: Every image that could not be read and was left out.
-        warnings: What looks odd and was accepted.
+        notes: What its source reported; `warnings` has these and what looks odd in the task itself.
         source: The folder or table as given, or the type of the dataset.
 
     Example:
@@ -58,7 +77,7 @@ class Task:
     classes: tuple[str, ...]
     digests: tuple[str, ...]
     bad: tuple[BadImage, ...] = ()
-    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     source: str = ""
 
     def __post_init__(self):
@@ -66,8 +85,8 @@ class Task:
         lengths = (len(self.images), len(self.targets), len(self.digests))
         if len(set(lengths)) > 1:
             raise DataError(
-                "a task needs one label and one digest per image, and got {} images, {} labels and {} digests, so "
-                "labels would be shifted. Pass sequences of equal length.".format(*lengths)
+                "{} images, {} labels and {} digests do not fit: labels would be shifted. Pass one of each per "
+                "image.".format(*lengths)
             )
         targets = check_targets(self.targets, self.classes, self.images.name)
         targets.setflags(write=False)
@@ -94,6 +113,26 @@ class Task:
         return count_images(self.targets, len(self.classes))
 
     @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What looks odd and was accepted: the notes of the source, single images, one-hot columns and copies."""
+        warnings = [*self.notes]
+        single = [name for name, count in zip(self.classes, self.counts, strict=True) if count == 1]
+        if single:
+            warnings.append(f"classes with a single image: {quote(single)}; no held-out error can be measured on them")
+        if self.is_multilabel and len(self.classes) > 1 and (self.targets.sum(axis=1) == 1).all():
+            warnings.append("every image has exactly one positive label: if these are classes, give one per image")
+        copies = find_copies(self.digests)
+        conflicts = [rows for rows in copies if (self.targets[rows] != self.targets[rows[0]]).any()]
+        surplus = sum(len(rows) - 1 for rows in copies)
+        if copies:
+            shown = quote([self.images.name(row) for row in copies[0][:2]])
+            warnings.append(f"images that are exact copies of another: {surplus}, such as {shown}")
+        if conflicts:
+            shown = quote([self.images.name(row) for row in conflicts[0][:2]])
+            warnings.append(f"identical images under different labels: {len(conflicts)} groups, such as {shown}")
+        return tuple(warnings)
+
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the content: images and their partition, not their order nor the names of the classes."""
         image_order, class_order = self._order
@@ -108,28 +147,28 @@ class Task:
         """The canonical order of images and of classes."""
         return canonical_order(self.digests, self.targets)
 
+    def _choose(self, rows: list[int], targets: np.ndarray, classes: Sequence[str], **changes: Any) -> "Task":
+        """The task of the images at `rows`, with their new targets and classes."""
+        digests, images = tuple(self.digests[row] for row in rows), choose_images(self.images, rows)
+        return replace(self, images=images, targets=targets, classes=tuple(classes), digests=digests, **changes)
+
     def canonical(self) -> "Task":
         """The same task in the order that its content alone determines."""
         image_order, class_order = self._order
-        return replace(
-            self,
-            images=choose_images(self.images, image_order),
-            targets=renumber(self.targets, class_order)[image_order],
-            classes=tuple(self.classes[index] for index in class_order),
-            digests=tuple(self.digests[index] for index in image_order),
-        )
+        targets = renumber(self.targets, class_order)[image_order]
+        return self._choose(image_order, targets, [self.classes[index] for index in class_order])
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> "Task":
-        """The task of the images at `indices` alone, with the classes that still have one."""
-        chosen = _check_indices(indices, len(self))
-        targets = self.targets[chosen]
-        kept = np.flatnonzero(count_images(targets, len(self.classes)))
-        targets = targets[:, kept] if self.is_multilabel else np.searchsorted(kept, targets)
-        images = choose_images(self.images, chosen)
-        classes = tuple(self.classes[index] for index in kept)
-        digests = tuple(self.digests[index] for index in chosen)
-        warnings = find_warnings(targets, classes, digests, images.name)
-        return replace(self, images=images, targets=targets, classes=classes, digests=digests, warnings=warnings)
+        """The task of the images at `indices` alone, with the classes that still have one; a warning names others."""
+        chosen = np.asarray(indices, dtype=None if len(indices) else np.int64)
+        is_valid = chosen.ndim == 1 and chosen.dtype.kind in "iu" and set(chosen.tolist()) <= set(range(len(self)))
+        if not is_valid or len(np.unique(chosen)) < chosen.size:
+            raise UsageError(
+                f"subset needs a list of image numbers from 0 to {len(self) - 1}, each once, and got {indices!r}. "
+                "For a mask, pass numpy.flatnonzero(mask)."
+            )
+        targets, classes, notes = drop_empty(self.targets[chosen], self.classes)
+        return self._choose(chosen.tolist(), targets, classes, notes=(*self.notes, *notes))
 
     def select(self, classes: Sequence[str | int], *, name: str | None = None) -> "Task":
         """The task of some classes, by name or number, in the order that they have here.
@@ -142,11 +181,48 @@ class Task:
             >>> digits.select(["7", "1"], name="one or seven").classes
             ('1', '7')
         """
-        from task2vec.tasks.subsets import select_classes
+        if isinstance(classes, (str, int)):
+            raise UsageError(f"select needs a list of classes and got {classes!r}. Pass [{classes!r}, ...].")
+        found = sorted(self._find_class(kind) for kind in classes)
+        fewest = 1 if self.is_multilabel else 2
+        if len(set(found)) < max(len(found), fewest):
+            raise UsageError(
+                f"select needs {fewest} or more classes of '{self.name}', each once, and got {list(classes)}. For a "
+                "binary task of each class, use one_vs_rest()."
+            )
+        kept = [self.classes[number] for number in found]
+        return self._regroup([[number] for number in found], kept, self.name if name is None else name)
 
-        return select_classes(self, classes, name)
+    def _find_class(self, kind: str | int) -> int:
+        """The number of one class; an unknown or ambiguous name is refused with close matches."""
+        is_number = isinstance(kind, (int, np.integer)) and not isinstance(kind, bool)
+        numbers = [n for n, name in enumerate(self.classes) if (n == kind if is_number else name == kind)]
+        if len(numbers) == 1:
+            return numbers[0]
+        if numbers:
+            raise UsageError(f"{len(numbers)} classes of '{self.name}' are called {kind!r}. Give a number: {numbers}.")
+        close = difflib.get_close_matches(str(kind), self.classes, n=3) or list(self.classes[:3])
+        raise UsageError(
+            f"'{self.name}' has no class {kind!r} among its {len(self.classes)}, numbered from 0. Similar or first: "
+            f"{quote(close)}. For a mask, pass numpy.flatnonzero."
+        )
 
-    def by_taxon(self, level: str, taxonomy: "Taxonomy") -> "TasksByTaxon":
+    def _regroup(self, groups: Sequence[list[int]], classes: Sequence[str], name: str, *notes: str) -> "Task":
+        """The task whose classes are groups of those here, of the images that have one; or, multi-label, of columns."""
+        if self.is_multilabel:
+            columns = [number for group in groups for number in group]
+            return replace(self, name=name, targets=self.targets[:, columns], classes=tuple(classes))
+        new_number = np.full(len(self.classes), -1)
+        for number, group in enumerate(groups):
+            new_number[group] = number
+        targets = new_number[self.targets]
+        rows = np.flatnonzero(targets >= 0)
+        try:
+            return self._choose(rows.tolist(), targets[rows], classes, name=name, notes=(*self.notes, *notes))
+        except DataError as error:
+            raise DataError(f"subset of '{self.name}': {error}") from None
+
+    def by_taxon(self, level: str, taxonomy: "Taxonomy") -> TasksByTaxon:
         """One task per taxon of the rank `level`, between the classes of the taxon, by the taxon's name.
 
         Taxa with a single class make no task; `left_out` of the result names them. `at_taxon` classifies the taxa.
@@ -161,18 +237,39 @@ class Task:
             >>> found.left_out["round"]
             "it has a single class with images, '0'"
         """
-        from task2vec.tasks.subsets import divide_by_taxon
-
-        return divide_by_taxon(self, level, taxonomy)
+        named, nowhere = self._group_classes(level, taxonomy)
+        tasks, left_out = {}, {}
+        for name, numbers in named.items():
+            classes = [self.classes[number] for number in numbers]
+            if len(classes) > 1:
+                tasks[name] = self._regroup([[number] for number in numbers], classes, f"{self.name}: {name}")
+            else:
+                left_out[name] = f"it has a single class with images, {classes[0]!r}"
+        if nowhere:
+            left_out[f"no {level}"] = f"{len(nowhere)} classes have none: {quote(nowhere)}"
+        return TasksByTaxon(level, tasks, left_out)
 
     def at_taxon(self, level: str, taxonomy: "Taxonomy", *, name: str | None = None) -> "Task":
         """The task whose classes are the taxa of the rank `level`: orders, for example, instead of species.
 
         Images of classes without a taxon of that rank are left out, with a warning.
         """
-        from task2vec.tasks.subsets import merge_by_taxon
+        if self.is_multilabel:
+            raise UsageError(
+                f"'{self.name}' is multi-label: an image may belong to several taxa. Use by_taxon instead."
+            )
+        named, nowhere = self._group_classes(level, taxonomy)
+        n_lost = sum(count for kind, count in zip(self.classes, self.counts, strict=True) if kind in nowhere)
+        notes = [f"classes without {level}, left out with {n_lost} images: {quote(nowhere)}"] if nowhere else []
+        return self._regroup(list(named.values()), list(named), name or f"{self.name} by {level}", *notes)
 
-        return merge_by_taxon(self, level, taxonomy, name)
+    def _group_classes(self, level: str, taxonomy: "Taxonomy") -> tuple[dict[str, list[int]], list[str]]:
+        """The numbers of the classes of every taxon by its name, or lineage if two have one name; and those of none."""
+        members = taxonomy.group(self.classes, level)
+        nowhere = [self.classes[number] for number in members.pop((), [])]
+        times = Counter(taxon[-1] for taxon in members)
+        names = [taxon[-1] if times[taxon[-1]] == 1 else " > ".join(filter(None, taxon)) for taxon in members]
+        return dict(zip(names, members.values(), strict=True)), nowhere
 
     def one_vs_rest(self) -> tuple["Task", ...]:
         """One binary task per class or attribute, on the same images.
@@ -183,9 +280,11 @@ class Task:
             >>> shapes.one_vs_rest()[0].classes
             ('not circle', 'circle')
         """
-        from task2vec.tasks.subsets import make_one_vs_rest
-
-        return make_one_vs_rest(self)
+        columns = self.targets.T if self.is_multilabel else (self.targets == n for n in range(len(self.classes)))
+        return tuple(
+            replace(self, name=f"{self.name}: {kind}", targets=is_it.astype(np.int64), classes=(f"not {kind}", kind))
+            for kind, is_it in zip(self.classes, columns, strict=True)
+        )
 
     def sample(self, n: int, seed: int = 0) -> "Task":
         """`n` images of the task: every class keeps its share of them, and at least one image.
@@ -198,9 +297,18 @@ class Task:
             >>> t2v.sample_tasks(images_per_task=40)[0].sample(20).counts.tolist()
             [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
         """
-        from task2vec.tasks.subsets import sample_images
-
-        return sample_images(self, n, seed)
+        fewest = 1 if self.is_multilabel else len(self.classes)
+        if not fewest <= n <= len(self):
+            raise UsageError(
+                f"{n} images cannot be sampled from {self}: each class keeps one. Choose {fewest} to {len(self)}."
+            )
+        is_chosen = choose_sample(self, n, seed)
+        if is_chosen.sum() > n:
+            raise DataError(
+                f"{n} images are too few for '{self.name}': {is_chosen.sum()} are needed for a positive and a negative "
+                f"image of each of its {len(self.classes)} attributes. Choose as many, or select fewer attributes."
+            )
+        return self._take(is_chosen, f"a sample of {n}")
 
     def split(self, seed: int = 0, *, test: float = 0.2) -> tuple["Task", "Task"]:
         """A training and a test part without a common image, identical copies included.
@@ -213,22 +321,27 @@ class Task:
             >>> t2v.sample_tasks(images_per_task=40)[0].split(test=0.25)
             (Task(digits (train), 30 images, 10 classes), Task(digits (test), 10 images, 10 classes))
         """
-        from task2vec.tasks.subsets import split_images
-
-        return split_images(self, seed, test)
-
-
-def _check_indices(indices: Sequence[int] | np.ndarray, length: int) -> list[int]:
-    """The indices as a list: within the task, each once."""
-    chosen = np.asarray(indices, dtype=None if len(indices) else np.int64)
-    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not set(chosen.tolist()) <= set(range(length)):
-        raise UsageError(
-            f"subset needs a list of image numbers from 0 to {length - 1} and got {indices!r}. For a mask, pass "
-            "numpy.flatnonzero(mask)."
+        if isinstance(test, bool) or not 0 < test < 1:
+            raise UsageError(f"test={test!r} is not a share of the images. Pass a number between 0 and 1, such as 0.2.")
+        is_test = choose_test(self, seed, test)
+        train, held_out = (
+            self._take(~is_test, "the train part of a split"),
+            self._take(is_test, "the test part of a split"),
         )
-    if len(np.unique(chosen)) < chosen.size:
-        raise UsageError("some image numbers of a subset occur twice, so images would count double. Pass each once.")
-    return chosen.tolist()
+        return replace(train, name=f"{self.name} (train)"), replace(held_out, name=f"{self.name} (test)")
+
+    def _take(self, mask: np.ndarray, what: str) -> "Task":
+        """The task of some images, named `what` in errors; attributes must all be there still."""
+        try:
+            part = self.subset(np.flatnonzero(mask))
+        except DataError as error:
+            raise DataError(f"{what} of '{self.name}' is not a task: {error}") from None
+        if self.is_multilabel and len(part.classes) < len(self.classes):
+            raise DataError(
+                f"{what} of '{self.name}' would lose attributes ({part.notes[-1]}). Use more images, another seed, or "
+                "fewer attributes: select(classes=...)."
+            )
+        return part
 
 
 def make_task(
@@ -241,37 +354,31 @@ def make_task(
     source: str,
     allow_bad: bool,
     refused: Sequence[BadImage] = (),
-    warnings: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> Task:
     """The task of the images that could be read, unless too many could not.
 
     `images` have no digests yet: `outcomes` holds them, or why an image is bad, as `inspect_images` returns them.
     """
-    labels = check_labels(labels, len(classes), lambda row: repr(images.name(row)))
     good = [row for row, outcome in enumerate(outcomes) if isinstance(outcome, str)]
     digests = tuple(outcome for outcome in outcomes if isinstance(outcome, str))
     bad = (*refused, *(outcome for outcome in outcomes if isinstance(outcome, BadImage)))
     total = len(bad) + len(good)
+    shown = "; ".join(f"{item.path!r}: {item.reason}" for item in bad[:5])
+    more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
+    reasons = f" Bad: {shown}{more}." if bad else ""
     if len(bad) > MAX_BAD_SHARE * total and not allow_bad:
         raise BadImagesError(
             f"{source}: {len(bad)} of {total} images cannot be read, more than {MAX_BAD_SHARE:.0%}, so the rest may "
-            f"not represent the task.{_format_bad(bad)} Repair or remove them, or pass allow_bad=True (--allow-bad).",
+            f"not represent the task.{reasons} Repair or remove them, or pass allow_bad=True (--allow-bad).",
             bad=bad,
         )
     keys, names = ([part[row] for row in good] for part in (images.keys, images.names))
     images = replace(images, keys=keys, names=names, digests=digests)
-    labels = labels[good]
-    warnings = (*warnings, *find_warnings(labels, classes, digests, images.name))
     try:
-        return Task(name, images, labels, tuple(classes), digests, bad, warnings, source)
+        return Task(name, images, labels[good], tuple(classes), digests, bad, tuple(notes), source)
     except DataError as error:
-        raise DataError(f"{source}: {error}{_format_bad(bad)}") from None
-
-
-def _format_bad(bad: Sequence[BadImage]) -> str:
-    """The first few bad images with their reasons, as the end of a message."""
-    shown = "; ".join(f"{item.path!r}: {item.reason}" for item in bad[:5])
-    return f" Bad: {shown}{f'; and {len(bad) - 5} more' if len(bad) > 5 else ''}." if bad else ""
+        raise DataError(f"{source}: {error}{reasons}") from None
 
 
 def check_labels(labels: np.ndarray, n_classes: int, name_of: NameOf) -> np.ndarray:
@@ -285,10 +392,7 @@ def check_labels(labels: np.ndarray, n_classes: int, name_of: NameOf) -> np.ndar
         is_wrong = ~((labels == 0) | (labels == 1)).all(axis=1)
         expected, kind = f"a row of {n_classes} values that are 0 or 1", np.uint8
     else:
-        raise DataError(
-            f"the labels have shape {labels.shape}, which fits neither one class index per image nor one column per "
-            f"class for {n_classes} classes. Pass shape (images,) or (images, {n_classes})."
-        )
+        raise DataError(f"labels of shape {labels.shape} do not fit. Pass shape (images,) or (images, {n_classes}).")
     if is_wrong.any():
         row = int(np.flatnonzero(is_wrong)[0])
         raise DataError(
@@ -303,25 +407,20 @@ def check_targets(targets: np.ndarray, classes: Sequence[str], name_of: NameOf) 
     targets = check_labels(targets, len(classes), name_of)
     if len(targets) == 0:
         raise DataError("the task has no images, so there is nothing to embed. Check the folder, table or dataset.")
-    counts = count_images(targets, len(classes))
-    if targets.ndim == 2:
-        constant = [name for name, count in zip(classes, counts, strict=True) if count in (0, len(targets))]
-        if constant or not classes:
-            raise DataError(
-                f"{len(constant)} of {len(classes)} label columns have one value for every image ({quote(constant)}), "
-                "so nothing can be learned from them. Leave them out of the label columns."
-            )
-        return targets
-    if len(classes) < 2:
+    is_multilabel = targets.ndim == 2
+    if len(classes) < (1 if is_multilabel else 2):
         raise DataError(
-            f"the task has only one class ({quote(classes)}), and a classifier needs two. "
+            f"the task has only one class ({quote(classes)}) or none, and a classifier needs two. "
             "Add a second class; images of anything else will do."
         )
-    empty = [name for name, count in zip(classes, counts, strict=True) if count == 0]
+    hopeless = (0, len(targets)) if is_multilabel else (0,)
+    counts = count_images(targets, len(classes))
+    empty = [name for name, count in zip(classes, counts, strict=True) if count in hopeless]
     if empty:
+        what = "label columns have one value for every image" if is_multilabel else "classes have no readable image"
         raise DataError(
-            f"{len(empty)} of {len(classes)} classes have no readable image ({quote(empty)}); leaving them out would "
-            "change the task. Add or repair images, or remove the class."
+            f"{len(empty)} of {len(classes)} {what} ({quote(empty)}), and leaving them out "
+            "would change the task. Add or repair images, or remove the class or column."
         )
     return targets
 
@@ -331,38 +430,20 @@ def count_images(targets: np.ndarray, n_classes: int) -> np.ndarray:
     return targets.sum(axis=0, dtype=np.int64) if targets.ndim == 2 else np.bincount(targets, minlength=n_classes)
 
 
-def find_warnings(
-    targets: np.ndarray,
-    classes: Sequence[str],
-    digests: Sequence[str],
-    name_of: NameOf,
-    *,
-    copies: Sequence[Sequence[int]] | None = None,
-) -> tuple[str, ...]:
-    """Warnings about checked labels: classes with one image, copies of one image, columns that look one-hot.
-
-    `copies` are those of `find_copies`, for callers that have many tasks on the same images.
-    """
-    warnings = []
-    counts = count_images(targets, len(classes))
-    single = [name for name, count in zip(classes, counts, strict=True) if count == 1]
-    if single:
-        warnings.append(f"classes with a single image: {quote(single)}; no held-out error can be measured on them")
-    if targets.ndim == 2 and len(classes) > 1 and (targets.sum(axis=1) == 1).all():
-        warnings.append("every image has exactly one positive label: if these are classes, give one class per image")
-    groups = find_copies(digests) if copies is None else copies
-    if groups:
-        surplus = sum(len(rows) - 1 for rows in groups)
-        shown = quote([name_of(row) for row in groups[0][:2]])
-        warnings.append(f"images that are exact copies of another: {surplus}, such as {shown}")
-    conflicts = [rows for rows in groups if (targets[rows] != targets[rows[0]]).any()]
-    if conflicts:
-        shown = quote([name_of(row) for row in conflicts[0][:2]])
-        warnings.append(f"identical images under different labels: {len(conflicts)} groups, such as {shown}")
-    return tuple(warnings)
+def drop_empty(labels: np.ndarray, classes: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
+    """Labels and classes without those that no image has, or that all images have for multi-label; and a note of it."""
+    is_multilabel, counts = labels.ndim == 2, count_images(labels, len(classes))
+    is_kept = (counts > 0) & (counts < len(labels)) if is_multilabel else counts > 0
+    kept = np.flatnonzero(is_kept).tolist()
+    absent = [name for name, is_there in zip(classes, is_kept, strict=True) if not is_there]
+    what = "attributes with one value for all images" if is_multilabel else "classes without an image"
+    notes = (f"{what}, left out: {quote(absent)}",) if absent else ()
+    labels = labels[:, kept] if is_multilabel else np.searchsorted(kept, labels)
+    return labels, tuple(classes[number] for number in kept), notes
 
 
-def find_copies(digests: Sequence[str]) -> list[list[int]]:
+@lru_cache(maxsize=1)  # many tasks may be on the same images
+def find_copies(digests: tuple[str, ...]) -> list[list[int]]:
     """The rows of every image that occurs more than once, one list for each."""
     rows_of = defaultdict(list)
     for row, digest in enumerate(digests):
@@ -370,37 +451,9 @@ def find_copies(digests: Sequence[str]) -> list[list[int]]:
     return [rows for rows in rows_of.values() if len(rows) > 1]
 
 
-def canonical_order(digests: Sequence[str], targets: np.ndarray) -> tuple[list[int], list[int]]:
-    """The order of images and of classes that depends on the content only."""
-    names, ranks = np.unique(np.array([digest.encode() for digest in digests]), return_inverse=True)
-    if targets.ndim == 2:
-        members = [np.flatnonzero(column) for column in targets.T]
-    else:
-        by_label = np.argsort(targets, kind="stable")
-        members = np.split(by_label, np.cumsum(np.bincount(targets))[:-1])
-    signatures = [hashlib.sha256(b"".join(names[np.sort(ranks[rows])].tolist())).hexdigest() for rows in members]
-    class_order = sorted(range(len(members)), key=signatures.__getitem__)
-    if len(names) == len(digests):
-        return np.argsort(ranks).tolist(), class_order
-    columns = np.atleast_2d(renumber(targets, class_order).T)  # copies of one image are ordered by their labels
-    return np.lexsort((*columns[::-1], ranks)).tolist(), class_order
-
-
-def renumber(targets: np.ndarray, class_order: list[int]) -> np.ndarray:
-    """The targets after the classes took the places of `class_order`."""
-    return targets[:, class_order] if targets.ndim == 2 else np.argsort(class_order)[targets]
-
-
 def refuse_regression(what: str, *, example: str = "") -> NoReturn:
     """Raise the `DataError` for labels that are decimal numbers."""
     raise DataError(
-        f"{what} holds decimal numbers{f' (such as {example})' if example else ''}: a regression target, and "
-        "regression is not supported. Bin it into classes first (numpy.digitize(values, edges)), or write class "
-        "numbers as integers."
+        f"{what} holds decimal numbers{f' (such as {example})' if example else ''}, and regression is not supported. "
+        "Bin it into classes (numpy.digitize(values, edges)), or write class numbers as integers."
     )
-
-
-def quote(names: Sequence[str], at_most: int = 5) -> str:
-    """Names with quotation marks, spaces and line breaks visible, cut after a few."""
-    shown = ", ".join(repr(name) for name in names[:at_most])
-    return shown if len(names) <= at_most else f"{shown} and {len(names) - at_most} more"

@@ -24,7 +24,7 @@ import numpy as np
 
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks.table import read_columns
-from task2vec.tasks.task import quote
+from task2vec.text import quote
 
 KINDS = ("graph", "ultrametric")
 # The ranks of biology that lists of species use, the broadest first.
@@ -73,10 +73,7 @@ class Taxonomy:
         uneven = [name for name, lineage in lineages.items() if len(lineage) != len(ranks)]
         if uneven or not lineages:
             what = f"the lineage of {uneven[0]!r} has {len(lineages[uneven[0]])} names" if uneven else "it has no class"
-            raise DataError(
-                f"this is no taxonomy of {len(ranks)} ranks ({quote(ranks, 20)}): {what}. "
-                'Give every class one name per rank, "" where it has none.'
-            )
+            raise DataError(f"no taxonomy of {len(ranks)} ranks: {what}. Give every class one name per rank, or ''.")
         object.__setattr__(self, "ranks", ranks)
         object.__setattr__(self, "lineages", lineages)
 
@@ -117,31 +114,26 @@ class Taxonomy:
         """(names, ranks + 2) the number of each class's taxon at the root, at every rank and its own; -1 for none."""
         if isinstance(names, str):
             raise UsageError(f"one name, {names!r}, was given where a list of classes is expected. Pass [{names!r}].")
-        unknown = [name for name in dict.fromkeys(names) if name not in self._rows]
+        unknown = [name for name in dict.fromkeys(names) if name not in self.lineages]
         if unknown:
             raise DataError(
                 f"{len(unknown)} of {len(names)} classes are not in the taxonomy ({self!r}): {quote(unknown)}. Its "
-                f"classes look like {quote(self.classes[:3])}: read it by the column that holds the names of your "
-                "classes, or add them."
+                f"classes look like {quote(self.classes[:3])}: read it by another column, or add them."
             )
-        return self._taxa[0][[self._rows[name] for name in names]]
+        return np.array([self._taxa[0][name] for name in names], np.int32).reshape(-1, len(self.ranks) + 2)
 
     @property
     def depths(self) -> np.ndarray:
         """(taxa,) the number of edges between the root and every taxon, by its number."""
-        return self._taxa[2]
+        return np.array(self._taxa[2], np.int16)
 
     @property
     def heights(self) -> np.ndarray:
         """(taxa,) the height of every taxon by its rank, by its number: 0 for a class, 1 for the finest rank."""
-        return len(self.ranks) + 1 - self._taxa[1]
+        return len(self.ranks) + 1 - np.array(self._taxa[1], np.int16)
 
     @staticmethod
-    def join(
-        parts: Mapping[str, "Taxonomy"],
-        *,
-        above: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> "Taxonomy":
+    def join(parts: Mapping[str, "Taxonomy"], *, above: Mapping[str, Mapping[str, str]] | None = None) -> "Taxonomy":
         """One taxonomy of several, below a common root.
 
         Ranks of one name are one rank, so that heights agree. A class of several parts must have the same lineage in
@@ -183,35 +175,25 @@ class Taxonomy:
         return Taxonomy(ranks, {leaf: place for leaf, (_, place) in places.items()})
 
     @cached_property
-    def _rows(self) -> dict[str, int]:
-        return {name: row for row, name in enumerate(self.lineages)}
+    def _taxa(self) -> tuple[dict[str, list[int]], list[int], list[int]]:
+        """The numbers of every class's taxa by level, 0 being the root, and the level and the depth of each taxon.
 
-    @cached_property
-    def _taxa(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return _number_taxa(self.lineages)
-
-
-def _number_taxa(lineages: Mapping[str, tuple[str, ...]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The numbers of every class's taxa by level, 0 being the root, and the level and the depth of each taxon.
-
-    A taxon is identified by the number of its parent, its level and its name.
-    """
-    known: dict[tuple[int, int, str], int] = {}
-    levels, depths, rows = [0], [0], []
-    for leaf, lineage in lineages.items():
-        row, parent = [0], 0
-        for level, name in enumerate((*lineage, leaf), start=1):
-            if not name and level <= len(lineage):
-                row.append(-1)
-                continue
-            number = known.setdefault((parent, level, name), len(levels))
-            if number == len(levels):
-                levels.append(level)
-                depths.append(depths[parent] + 1)
-            row.append(number)
-            parent = number
-        rows.append(row)
-    return np.array(rows, np.int32), np.array(levels, np.int16), np.array(depths, np.int16)
+        A taxon is identified by the number of its parent, its level and its name.
+        """
+        known: dict[tuple[int, int, str], int] = {}
+        levels, depths, rows = [0], [0], {}
+        for leaf, lineage in self.lineages.items():
+            rows[leaf], parent = [0], 0
+            for level, name in enumerate((*lineage, leaf), start=1):
+                number = -1
+                if name or level > len(lineage):
+                    number = known.setdefault((parent, level, name), len(levels))
+                    if number == len(levels):
+                        levels.append(level)
+                        depths.append(depths[parent] + 1)
+                    parent = number
+                rows[leaf].append(number)
+        return rows, levels, depths
 
 
 def check_kind(kind: str) -> None:
@@ -232,18 +214,15 @@ def order_ranks(chains: Iterable[Sequence[str]]) -> tuple[str, ...]:
     try:
         sorter.prepare()
     except CycleError as error:
-        raise UsageError(
-            f"the ranks are given in two opposite orders ({' > '.join(reversed(error.args[1]))}). Name ranks from the "
-            "broadest to the finest everywhere."
-        ) from None
+        shown = " > ".join(reversed(error.args[1]))
+        raise UsageError(f"ranks are given in two opposite orders ({shown}). Name the broadest first.") from None
     ranks: list[str] = []
     while sorter.is_active():
         ready = sorter.get_ready()
         if len(ready) > 1:
             raise UsageError(
-                f"it is unclear which of the ranks {quote(sorted(ready))} is the broadest, and heights depend on it. "
-                "Give ranks that mean the same one name, ranks={'order': 'order_2011'} when reading, or name in "
-                "above= the taxa of the other ranks."
+                f"it is unclear which of the ranks {quote(sorted(ready))} is the broadest. Give ranks that mean the "
+                "same one name, ranks={'order': 'order_2011'} when reading, or name in above= the taxa of other ranks."
             )
         ranks.extend(ready)
         sorter.done(*ready)
@@ -251,10 +230,7 @@ def order_ranks(chains: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def read_taxonomy(
-    table: str | os.PathLike[str],
-    class_column: str,
-    *,
-    ranks: Sequence[str] | Mapping[str, str] | None = None,
+    table: str | os.PathLike[str], class_column: str, *, ranks: Sequence[str] | Mapping[str, str] | None = None
 ) -> Taxonomy:
     r"""The taxonomy of a CSV or Parquet table with one class per row and one column per rank.
 
@@ -287,20 +263,13 @@ def read_taxonomy(
         pairs = list(ranks.items())
     else:
         pairs = [(rank, rank) for rank in ([ranks] if isinstance(ranks, str) else ranks)]
-    chosen = dict(pairs)
+    chosen, shown = dict(pairs), f"the columns are {quote(list(columns), 20)}"
     if not chosen or len({class_column, *chosen.values()}) < len(pairs) + 1:
         what = "a rank or a column is named twice" if chosen else "no column is named by a rank"
-        raise UsageError(
-            f"{place}: {what}; the columns are {quote(list(columns), 20)}. "
-            "Name the ranks from the broadest to the finest: ranks=('order', 'family')."
-        )
+        raise UsageError(f"{place}: {what}; {shown}. Name the broadest rank first: ranks=('order', 'family').")
     order_ranks([tuple(chosen)])
-    missing = [column for column in (class_column, *chosen.values()) if column not in columns]
-    if missing:
-        raise DataError(
-            f"{place} has no column {quote(missing)}; its columns are {quote(list(columns), 20)}. Name them with "
-            "class_column and ranks."
-        )
+    if missing := [column for column in (class_column, *chosen.values()) if column not in columns]:
+        raise DataError(f"{place} has no column {quote(missing)}; {shown}. Name them with class_column and ranks.")
     cells = zip(columns[class_column], *(columns[column] for column in chosen.values()), strict=True)
     rows = ((columns.format_row(row), leaf, lineage) for row, (leaf, *lineage) in enumerate(cells))
     return Taxonomy(tuple(chosen), collect_lineages(place, rows))
@@ -337,7 +306,4 @@ def _show_lineage(names: Iterable[str]) -> str:
 
 def _two_places(leaf: str, first: str, second: str) -> DataError:
     """The error for a class that has two places in a tree."""
-    return DataError(
-        f"class {leaf!r} has two places in the taxonomy ({first}; {second}), so its distances are undefined. "
-        "Correct one, or name the classes by a column that distinguishes them."
-    )
+    return DataError(f"class {leaf!r} has two places in the taxonomy ({first}; {second}). Correct or rename one.")

@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from task2vec.errors import DataChangedError, DataError, NotFiniteError, UsageError
+from task2vec.errors import DataChangedError, DataError, UsageError
 from task2vec.progress import track
-from task2vec.tasks.images import BadImage, to_rgb
-from task2vec.tasks.task import NameOf, Task, check_labels, count_images, find_warnings, quote, refuse_regression
+from task2vec.tasks.images import BadImage, to_eight_bit, to_rgb
+from task2vec.tasks.task import NameOf, Task, check_labels, drop_empty, refuse_regression
 
 # Items that are read twice, spread over the dataset: a flip with probability 0.1 escapes 32 of them once in 600 times,
 # and is then found when the image is loaded again.
 READ_TWICE = 32
+CHANGED = (
+    "item {} of the dataset is not the same when read twice, so the embedding would differ with every run. Switch "
+    "augmentation off (RandomCrop, RandomHorizontalFlip, ...) and keep the data unchanged."
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class DatasetImages:
         except UnreadableItemError as error:
             raise DataChangedError(f"{error} It could be read when the task was made.") from error
         if digest_pixels(image) != self.digests[index]:
-            raise DataChangedError(_format_changed(self.items[index]))
+            raise DataChangedError(CHANGED.format(self.items[index]))
         return image
 
     def name(self, index: int) -> str:
@@ -86,27 +90,23 @@ def from_dataset(
     """
     kind = type(dataset).__name__
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        raise UsageError(
-            f"a {kind} has no length or no items by number, and a task is read more than once, in any order. Pass a "
-            "map-style dataset; list(dataset) makes one of a small stream."
-        )
+        raise UsageError(f"a {kind} has no length or items by number. Pass a map-style dataset, such as list(dataset).")
     rows = track(_read_rows(dataset, allow_bad), len(dataset), what=f"reading {name or kind}", progress=progress)
-    good, bad = [], []
+    items, digests, labels, bad = [], [], [], []
     for item, row in enumerate(rows):
-        bad.append(row) if isinstance(row, BadImage) else good.append((item, *row))
-    items, digests, labels = ([row[part] for row in good] for part in range(3))
+        if isinstance(row, BadImage):
+            bad.append(row)
+            continue
+        digest, label = row
+        if labels and label.shape != labels[0].shape:
+            shown = f"its label {label.tolist()!r} is unlike that of item {items[0]}"
+            raise DataError(f"item {item}: {shown}. Return one integer for each, or one 0 or 1 per class.")
+        items.append(item)
+        digests.append(digest)
+        labels.append(label)
     images = DatasetImages(dataset, tuple(items), tuple(digests))
-    for row, label in enumerate(labels):
-        if label.shape != labels[0].shape:
-            raise DataError(
-                f"{images.name(row)}: its label {label.tolist()!r} is neither a class index nor a row of 0 and 1 like "
-                f"that of {images.name(0)}. Return one integer, or one 0 or 1 per class."
-            )
-    stacked = np.asarray(labels)
-    own = find_class_names(dataset, is_multilabel=stacked.ndim == 2)
-    targets, names, warnings = number_classes(stacked, classes, own, images.name)
-    warnings = (*warnings, *find_warnings(targets, names, digests, images.name))
-    return Task(name or kind, images, targets, names, images.digests, tuple(bad), warnings, kind)
+    targets, names, notes = number_classes(np.asarray(labels), classes, dataset, images.name)
+    return Task(name or kind, images, targets, names, images.digests, tuple(bad), notes, kind)
 
 
 def _read_rows(dataset: Any, allow_bad: bool) -> Iterator[tuple[str, np.ndarray] | BadImage]:
@@ -120,7 +120,7 @@ def _read_rows(dataset: Any, allow_bad: bool) -> Iterator[tuple[str, np.ndarray]
             if index in twice:
                 again, label_again = read_item(dataset, index)
                 if digest_pixels(again) != digest or repr(label) != repr(label_again):  # as text: NaN differs from NaN
-                    raise DataError(_format_changed(index))
+                    raise DataError(CHANGED.format(index))
             yield digest, label
         except UnreadableItemError as error:
             if not allow_bad:
@@ -130,7 +130,6 @@ def _read_rows(dataset: Any, allow_bad: bool) -> Iterator[tuple[str, np.ndarray]
 
 def read_item(dataset: Any, index: int) -> tuple[Image.Image, np.ndarray]:
     """The RGB image and the label of one item; `DataError` names the item if it is no such pair."""
-    kind = type(dataset).__name__
     try:
         pair: Any = dataset[index]
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -143,10 +142,8 @@ def read_item(dataset: Any, index: int) -> tuple[Image.Image, np.ndarray]:
     except DataError as error:
         raise type(error)(f"item {index}: {error}") from error
     except Exception as error:  # whatever the dataset raises, or Pillow for a lazily opened file
-        raise UnreadableItemError(
-            f"item {index} of the {kind} cannot be read ({error!r}), so the task would miss it. Fix it, or pass "
-            "allow_bad=True to leave such items out and list them."
-        ) from error
+        what = f"item {index} of the {type(dataset).__name__} cannot be read ({error!r})"
+        raise UnreadableItemError(f"{what}. Fix it, or pass allow_bad=True to leave such items out.") from error
 
 
 def _to_label(label: object) -> np.ndarray:
@@ -158,8 +155,7 @@ def _to_label(label: object) -> np.ndarray:
     if found.ndim > 1 or found.dtype.kind not in "biuf":
         raise DataError(
             f"its label ({', '.join(type(part).__name__ for part in parts)}) is neither a class index nor a row of 0 "
-            "and 1, but a target of detection, segmentation or of several types at once. Choose one type of target "
-            "(target_type=, target_types=), or give the dataset a target_transform."
+            "and 1. Choose one type of target (target_type=, target_types=), or use a target_transform."
         )
     return found
 
@@ -176,41 +172,19 @@ def to_image(image: object) -> Image.Image:
         pixels = pixels[:, :, 0]
     if 0 in pixels.shape or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] in (3, 4))):
         layout = "(channels, height, width) for a tensor" if is_tensor else "(height, width, channels) for an array"
-        raise DataError(
-            f"its image is a {type(image).__name__} of shape {np.shape(pixels)}. Return a PIL image, or {layout}, "
-            "with 1, 3 or 4 channels."
-        )
+        shown = f"its image is a {type(image).__name__} of shape {pixels.shape}"
+        raise DataError(f"{shown}. Return a PIL image, or {layout}, with 1, 3 or 4 channels.")
+    if pixels.dtype.kind == "f":
+        pixels = to_eight_bit(pixels)
     if pixels.dtype != np.uint8:
-        pixels = _to_eight_bit(pixels)
-    return to_rgb(Image.fromarray(np.ascontiguousarray(pixels)))
-
-
-def _to_eight_bit(pixels: np.ndarray) -> np.ndarray:
-    """Floats in [0, 1] times 255; everything else has no agreed scale."""
-    if pixels.dtype.kind != "f":
         raise DataError(f"its pixels are {pixels.dtype}, whose scale is unknown. Return uint8, or floats in [0, 1].")
-    if not np.isfinite(pixels).all():
-        raise NotFiniteError("its image has a NaN or infinite pixel, and so would the embedding. Fix the transform.")
-    if pixels.min() < 0 or pixels.max() > 1:
-        raise DataError(
-            f"its pixels range from {pixels.min():.4g} to {pixels.max():.4g}, outside of [0, 1], so their scale is "
-            "unknown. Leave Normalize out of the transform: the probe has its own; divide 0 to 255 by 255."
-        )
-    return np.rint(pixels * 255).astype(np.uint8)
+    return to_rgb(Image.fromarray(np.ascontiguousarray(pixels)))
 
 
 def digest_pixels(image: Image.Image) -> str:
     """SHA-256 of mode, size and pixels."""
     header = f"{image.mode} {image.width} {image.height}\n".encode()
     return hashlib.sha256(header + image.tobytes()).hexdigest()
-
-
-def _format_changed(index: int) -> str:
-    """The message for an item that differs each time it is read."""
-    return (
-        f"item {index} of the dataset is not the same when read twice, so the embedding would differ with every run. "
-        "Switch augmentation off (RandomCrop, RandomHorizontalFlip, ...) and keep the data unchanged."
-    )
 
 
 def _to_array(value: object) -> np.ndarray:
@@ -225,30 +199,25 @@ def _to_array(value: object) -> np.ndarray:
 
 
 def number_classes(
-    labels: np.ndarray, given: Sequence[str] | None, own: Sequence[str] | None, name_of: NameOf
+    labels: np.ndarray, given: Sequence[str] | None, dataset: object, name_of: NameOf
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """Targets, class names and warnings; names are those given, else the dataset's own where they fit, else numbers."""
+    """Targets, class names and notes; names are those given, else the dataset's own where they fit, else numbers."""
     if labels.dtype.kind == "b":
         labels = labels.astype(np.uint8)
     _refuse_decimals(labels, name_of)
     is_multilabel = labels.ndim == 2
-    is_integer = labels.dtype.kind in "iu" and labels.size > 0
-    needed = labels.shape[1] if is_multilabel else int(labels.max()) + 1 if is_integer else 0
-    if given is None and own is not None and (len(own) == needed or (len(own) > needed and not is_multilabel)):
-        given = own
-    if given is not None and len(given) != needed and is_multilabel:
-        raise DataError(f"{len(given)} class names were given for rows of {needed} values. Pass {needed} names.")
-    targets = check_labels(labels, needed if given is None else len(given), name_of)
+    needed = labels.shape[1] if is_multilabel else int(labels.max(initial=-1)) + 1
+    own = find_class_names(dataset, is_multilabel=is_multilabel) or []
+    names = given or (own if len(own) == needed or (len(own) > needed and not is_multilabel) else None)
+    if is_multilabel and names and len(names) != needed:
+        raise DataError(f"{len(names)} class names were given for rows of {needed} values. Pass {needed} names.")
+    targets = check_labels(labels, len(names) if names else needed, name_of)
     if is_multilabel:
-        return targets, tuple(map(str, range(needed))) if given is None else tuple(given), ()
-    if given is None:
-        present, targets = np.unique(targets, return_inverse=True)
-        return targets, tuple(str(number) for number in present), ()
-    counts = count_images(targets, len(given))
-    absent = [kind for kind, count in zip(given, counts, strict=True) if count == 0]
-    warnings = (f"classes without an item, left out: {quote(absent)}",) if absent else ()
-    present = np.flatnonzero(counts).tolist()
-    return np.searchsorted(present, targets), tuple(given[number] for number in present), warnings
+        return targets, tuple(names or map(str, range(needed))), ()
+    if names:
+        return drop_empty(targets, names)
+    present, targets = np.unique(targets, return_inverse=True)
+    return targets, tuple(map(str, present.tolist())), ()
 
 
 def _refuse_decimals(labels: np.ndarray, name_of: NameOf) -> None:
