@@ -23,7 +23,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg import get_lapack_funcs
 from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri, stdtrit
 
@@ -59,6 +59,8 @@ _LEVEL, _CLASSES, _SLOPES = 4.0, 0.1, 1.0
 _STARTS = np.log([0.03, 0.005, 0.02, 0.2, 0.5, 0.3, 0.05, 2.0])
 _SPREADS = np.array([1.5, 1.5, 1.5, 1.5, 1.5, 0.7, 1.5, 1.0])
 _BOUNDS = [(np.log(1e-5), np.log(100.0))] * 7 + [(np.log(0.02), np.log(50.0))]
+# LAPACK's Cholesky factor of a matrix, and the inverse of the matrix from it.
+_factor, _invert_factor = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 
 
 def scale_errors(errors: np.ndarray) -> np.ndarray:
@@ -189,10 +191,10 @@ def _invert(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(N, T, T) inverses of covariances, and (N) log determinants: by Cholesky, in half the time of `inv`."""
     inverses, logdets = np.empty_like(matrices), np.empty(len(matrices))
     for number, matrix in enumerate(matrices):
-        root, failed = dpotrf(matrix, lower=True)
+        root, failed = _factor(matrix, lower=True)
         if failed:
             raise np.linalg.LinAlgError("a covariance of the combined model is not positive definite")
-        inverse, _ = dpotri(root, lower=True)  # of which the other half is zero
+        inverse, _ = _invert_factor(root, lower=True)  # of which the other half is zero
         inverses[number] = inverse + np.tril(inverse, -1).T
         logdets[number] = 2 * np.log(root.diagonal()).sum()
     return inverses, logdets
@@ -564,8 +566,7 @@ def predict_conditioned(
     errors, candidates = found.errors[:-1], query.is_candidate[:-1]
     best, p_better, is_confident = find_average_best(metatask, candidates), 0.5, False
     # For a model without any error the average is predicted: that is no reason to prefer it.
-    is_known = np.isfinite(metatask.mean).any(0)
-    is_known[list(known)] = True
+    is_known = np.isfinite(metatask.mean).any(0) | np.isin(np.arange(len(names)), list(known))
     order = Prediction(errors).order(candidates & is_known)
     if best is not None and len(order) > 0 and (first := int(order[0])) != best:
         p_better = posterior.p_better(first, best)

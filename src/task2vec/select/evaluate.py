@@ -18,11 +18,9 @@ The columns of `Evaluation.rows`; errors and what is derived from them in percen
 * seconds: to fit and to predict, per task.
 """
 
-import csv
-import io
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import comb
@@ -32,18 +30,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy import stats
 
-from task2vec.errors import ResourceError, UndefinedScoreError, UsageError
+from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.experts.metatask import MetaTask
 from task2vec.progress import Report, silent
-from task2vec.select.strategies import (
-    AVERAGE_BEST,
-    STRATEGIES,
-    Prediction,
-    Strategy,
-    average_known,
-    find_strategy,
-)
-from task2vec.storage import write_whole
+from task2vec.select.strategies import AVERAGE_BEST, STRATEGIES, Prediction, Strategy, average_known, find_strategy
+from task2vec.storage import write_csv
 from task2vec.text import format_table, pluralize
 
 Leave = Literal["task", "dataset", "domain"]
@@ -134,9 +125,9 @@ class Evaluation:
     optimum: np.ndarray | None
     chosen_on: Literal["halves", "seeds"] | None
     outcomes: Mapping[str, Outcome]
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    resamples: int = 10_000
-    seed: int = 0
+    left_out: Mapping[str, str]
+    resamples: int
+    seed: int
 
     def __repr__(self) -> str:
         """The evaluation in one line."""
@@ -198,18 +189,11 @@ class Evaluation:
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes the rows to a file, whole or not at all, and returns its path."""
-        text = io.StringIO()
-        table = csv.DictWriter(text, list(self.rows[0]) if self.rows else ["strategy"], lineterminator="\n")
-        table.writeheader()
-        for row in self.rows:
-            table.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
-        try:
-            write_whole(Path(path), text.getvalue().encode())
-        except OSError as error:
-            raise ResourceError(
-                f"the table cannot be written to '{path}': {error.strerror}. Choose another place: --csv FILE"
-            ) from error
-        return Path(path)
+        rows = [
+            {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in row.items()}
+            for row in self.rows
+        ]
+        return write_csv(path, rows, list(self.rows[0]) if self.rows else ["strategy"])
 
     def format_rows(self) -> list[dict[str, str]]:
         """The numbers that matter most, as text."""
@@ -313,17 +297,21 @@ def evaluate(
     groups = np.arange(len(names)) if leave == "task" else datasets
     found: dict[str, dict[int, Prediction]] = {strategy.name: {} for strategy in chosen}
     seconds, left_out = dict.fromkeys(found, 0.0), {}
-    together = [np.array([row for row in rows if groups[row] == one]) for one in dict.fromkeys(groups[rows].tolist())]
-    step = report("strategies", len(together) * len(chosen))
-    for own in together:
-        known = np.flatnonzero(groups != groups[own[0]])
+    folds = dict.fromkeys(groups[rows].tolist())
+    step = report("strategies", len(folds) * len(chosen))
+    for fold in folds:
+        known = np.flatnonzero(groups != fold)
         if not len(known):
             raise UsageError(
-                f"with the {leave} of '{names[own[0]]}' left out there is no task to learn from. Leave out one task at "
-                "a time, or add tasks of other datasets whose errors are known: task2vec error-matrix"
+                f"with one {leave} left out there is no task to learn from. Leave out one task at a time, or add tasks "
+                "of other datasets whose errors are known: task2vec error-matrix"
             )
         learned = selected.only(known)
-        queries = {row: replace(selected.query(row, known=known), is_candidate=allowed[row]) for row in own.tolist()}
+        queries = {
+            row: replace(selected.query(row, known=known), is_candidate=allowed[row])
+            for row in rows
+            if groups[row] == fold
+        }
         for strategy in chosen:
             begin = time.perf_counter()
             try:
@@ -336,13 +324,11 @@ def evaluate(
             step(1)
     errors = np.where(allowed, selected.mean, np.nan)[rows]
     optimum, chosen_on = _find_optimum(selected, rows, allowed[rows])
-    outcomes = {
-        strategy.name: _score(
-            strategy, [found[strategy.name][row] for row in rows], errors, seconds[strategy.name] / len(rows)
-        )
-        for strategy in chosen
-        if strategy.name not in left_out
-    }
+    outcomes = {}
+    for strategy in chosen:
+        if strategy.name not in left_out:
+            predictions = [found[strategy.name][row] for row in rows]
+            outcomes[strategy.name] = _score(strategy, predictions, errors, seconds[strategy.name] / len(rows))
     return Evaluation(
         tuple(names[row] for row in rows),
         tuple(datasets[rows].tolist()),

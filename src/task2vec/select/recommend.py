@@ -12,16 +12,8 @@ import numpy as np
 
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, ProbeMismatchError, UsageError
-from task2vec.experts.metatask import (
-    MEASURED_SIZE,
-    SYMMETRIC,
-    MetaTask,
-    ModelInfo,
-    Query,
-    bundled_metatask,
-    find_shots,
-    load_metatask,
-)
+from task2vec.experts import MetaTask, ModelInfo, bundled_metatask, load_metatask
+from task2vec.experts.metatask import MEASURED_SIZE, SYMMETRIC, Query, find_shots
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import Report, show_progress
 from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
@@ -266,11 +258,11 @@ def _embed_like(
     return made
 
 
-def _no_errors(library: Library) -> str:
+def _no_errors(library: Library | None) -> str:
     return (
-        f"no error of any model is in the library '{library.folder}', so there is nothing to go by. Measure some: "
-        "task2vec error-matrix FOLDER --expert NAME; or use the errors that come with the package: evidence='bundle', "
-        "--evidence bundle"
+        f"no error of any model is in the library '{library and library.folder}', so there is nothing to go by. Measure "
+        "some: task2vec error-matrix FOLDER --expert NAME; or use those of the package: evidence='bundle', --evidence "
+        "bundle"
     )
 
 
@@ -295,7 +287,7 @@ class _Case:
     def gather(self, evidence: Evidence, shots: str | int | None, named: Sequence[ModelInfo] | None) -> None:
         """Finds the known errors by the shots that suit the task, in the space of its embedding; adds named models."""
         whole, library = find_metatask(evidence), self.library
-        keys = [error.protocol for error in library.errors()] if whole is None and library else whole.protocols  # type: ignore[union-attr]
+        keys = whole.protocols if whole is not None else [error.protocol for error in library.errors()]  # type: ignore[union-attr]
         wanted = choose_shots(self.counts.get("per_class") or (), keys, shots)
         parts = [] if whole is None else [select_space(whole, wanted, find_space(self.embedding, whole.spaces))]
         errors = list_library_errors(library, wanted) if library is not None and evidence != BUNDLE else ()
@@ -318,14 +310,11 @@ class _Case:
                 f"'{parts[0].protocols[0]}': similar, not the same."
             )
         new = [one for one in named or () if not any(_is_same(one, model) for model in self.metatask.models)]
-        prints = {model.source_fingerprint for model in new}
-        sources = {
-            task.fingerprint: find_embedding(library, task, self.embedding)
-            for task in (library.tasks() if library is not None else ())
-            if task.fingerprint in prints
-        }
-        known = {own: source for own, source in sources.items() if source is not None}
-        self.metatask = add_models(self.metatask, [count_model(one) for one in new], known)
+        prints, sources = {model.source_fingerprint for model in new}, {}
+        for task in library.tasks() if library is not None else ():
+            source = find_embedding(library, task, self.embedding) if task.fingerprint in prints else None  # type: ignore[arg-type]
+            sources |= {} if source is None else {task.fingerprint: source}
+        self.metatask = add_models(self.metatask, [count_model(one) for one in new], sources)
         chosen = [named is None or any(_is_same(one, model) for one in named) for model in self.metatask.models]
         self.is_allowed = np.array(chosen, dtype=bool)
 
@@ -470,7 +459,7 @@ class _Case:
         rows = tuple(self._describe(number, rank) for rank, number in enumerate(order, start=1))
         choice, is_confident, verdict = self._decide(rows)
         near = np.argsort(self.distances, kind="stable")[:NEIGHBOURS].tolist()
-        known = int(np.isfinite(metatask.mean).any(0).sum())
+        known = pluralize(int(np.isfinite(metatask.mean).any(0).sum()), "model")
         return Recommendation(
             self.embedding.task,
             choice,
@@ -480,14 +469,14 @@ class _Case:
             rows,
             self._list_others(rows),
             tuple((metatask.tasks[row].name, float(self.distances[row])) for row in near),
-            find_shots(metatask.protocols[0]),
-            metatask.protocols[0],
-            self.strategy,
-            format_space(self.embedding),
-            f"errors of {pluralize(known, 'model')} on {pluralize(len(metatask.tasks), 'task')} ({metatask.name})",
-            self.counts.get("images"),
-            self.counts.get("classes"),
-            (*self.notes, *self._write_notes(order)),
+            shots=find_shots(metatask.protocols[0]),
+            protocol=metatask.protocols[0],
+            strategy=self.strategy,
+            probe=format_space(self.embedding),
+            known=f"errors of {known} on {pluralize(len(metatask.tasks), 'task')} ({metatask.name})",
+            images=self.counts.get("images"),
+            classes=self.counts.get("classes"),
+            notes=(*self.notes, *self._write_notes(order)),
         )
 
     def _predict(self, is_candidate: np.ndarray) -> list[int]:
@@ -512,13 +501,12 @@ class _Case:
         is_luck = self.strategy == COMBINED and not self.measured and self.median_class < FEWEST
         self.is_confident, self.p_better = prediction.abstains is False and not is_luck, prediction.p_better
         unknown = np.full(len(models), np.nan)
-        errors, low, high, p_best = (
-            unknown if each is None else each
-            for each in (prediction.errors, prediction.low, prediction.high, prediction.p_best)
-        )
-        self.values = {"error": errors, "low": low, "high": high, "distance": to_sources}
-        self.values |= {"gain": unknown if best is None else errors[best] - errors}
-        self.values |= {"p_best": np.where(is_candidate, p_best, np.nan)}
+        found = {name: getattr(prediction, name) for name in ("errors", "low", "high", "p_best")}
+        found = {name: unknown if each is None else each for name, each in found.items()}
+        errors = found.pop("errors")
+        gain = unknown if best is None else errors[best] - errors
+        self.values = found | {"error": errors, "distance": to_sources, "gain": gain}
+        self.values["p_best"] = np.where(is_candidate, found["p_best"], np.nan)
         is_tried = np.isfinite(metatask.mean).any(0) | np.array([model.name in self.measured for model in models])
         loss = (errors if self.measured else prediction.loss).copy()
         if best is not None and self.strategy == COMBINED and not self.measured and not self.is_confident:
@@ -536,25 +524,21 @@ class _Case:
         known = np.isfinite(metatask.mean[:, number]) & metatask.is_candidate[:, number]
         nearest = int(np.argmin(np.where(known, self.distances, np.inf))) if known.any() else None
         own = self.measured.get(model.name, [])
-        measured, measured_low, measured_high = mean_errors(own) if own else (None, None, None)
+        values = {name: None if np.isnan(each[number]) else float(each[number]) for name, each in self.values.items()}
+        measured = zip(("measured", "measured_low", "measured_high"), mean_errors(own) if own else (), strict=False)
+        same = ("source_task", "params", "gmacs", "is_available", "load")
         return Row(
             rank,
             model.name,
-            **{name: None if np.isnan(each[number]) else float(each[number]) for name, each in self.values.items()},
-            measured=measured,
-            measured_low=measured_low,
-            measured_high=measured_high,
+            **values,
+            **dict(measured),
             splits=len(own),
-            source_task=model.source_task,
             nearest=None if nearest is None else metatask.tasks[nearest].name,
             nearest_distance=None if nearest is None else float(self.distances[nearest]),
-            params=model.params,
-            gmacs=model.gmacs,
             seconds=self.seconds.get(model.name),
-            is_available=model.is_available,
             is_average_best=number == self.average_best,
-            load=model.load,
             why=self._explain(number),
+            **{name: getattr(model, name) for name in same},
         )
 
     def _list_others(self, rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -671,9 +655,8 @@ class _Case:
                 f"Most classes have {self.median_class:g} images or fewer, and errors are those of classifiers "
                 f"trained on {shots} per class: expect higher errors, and another order."
             )
-        is_known = np.isfinite(self.metatask.mean).any(0)[order]
-        new = [model.name for model, one in zip(models, is_known, strict=True) if not one]
-        if new := [name for name in new if name not in self.measured]:
+        unknown = zip(models, np.isnan(self.metatask.mean[:, order]).all(0), strict=True)
+        if new := [model.name for model, is_new in unknown if is_new and model.name not in self.measured]:
             notes.append(
                 f"No error is known of {', '.join(new)}: the prediction is the average of others with a wide interval. "
                 "Measure on your images: --measure-top K."

@@ -1,15 +1,13 @@
 """A recommendation: which model to start from, its predicted error, and the table as text that fits the terminal."""
 
-import csv
-import io
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from task2vec.storage import write_whole
-from task2vec.text import escape_formula, format_percent, format_table, pluralize, printable
+from task2vec.storage import write_csv
+from task2vec.text import format_percent, format_table, pluralize, printable
 
 _PAGE = 30  # the narrowest one, in cells
 
@@ -166,15 +164,8 @@ class Recommendation:
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes one line for every model, and returns the path."""
-        text = io.StringIO()
-        names = [field.name for field in fields(Row)]
-        table = csv.DictWriter(text, [*names, "is_loadable"], lineterminator="\n")
-        table.writeheader()
-        for number, row in enumerate((*self.rows, *self.others)):
-            cells = asdict(row) | {"is_loadable": number < len(self.rows)}
-            table.writerow({name: escape_formula(one) if isinstance(one, str) else one for name, one in cells.items()})
-        write_whole(Path(path), text.getvalue().encode())
-        return Path(path)
+        rows = [asdict(row) | {"is_loadable": at < len(self.rows)} for at, row in enumerate((*self.rows, *self.others))]
+        return write_csv(path, rows, [*(field.name for field in fields(Row)), "is_loadable"])
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -205,8 +196,8 @@ def format_error(row: Row) -> str:
 
 def format_measured(row: Row) -> str:
     """The measured error with its interval, in words."""
-    ends = "" if row.measured_low is None else f"95 % interval {100 * row.measured_low:.1f} to "
-    ends += "" if row.measured_low is None else f"{format_percent(row.measured_high)}, "
+    low = None if row.measured_low is None else f"{100 * row.measured_low:.1f}"
+    ends = "" if low is None else f"95 % interval {low} to {format_percent(row.measured_high)}, "
     return f"measured test error {format_percent(row.measured)} ({ends}{pluralize(row.splits, 'split')})"
 
 

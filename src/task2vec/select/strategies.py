@@ -338,8 +338,8 @@ def check_kind(metatask: MetaTask, kind: str, what: str, read: Callable[[str], n
     if kind not in metatask.distances or not np.isfinite(read(kind)).any():
         needed = {DOMAIN: "domain embeddings", TAXONOMIC: "a taxonomy of their classes"}.get(kind, "embeddings")
         raise UndefinedScoreError(
-            f"no {kind} distance between {what} is known (known kinds: {', '.join(metatask.distances) or 'none'}), so "
-            f"nothing is near. Give {needed} of tasks and source tasks, or leave this strategy out."
+            f"no {kind} distance between {what} is known (known kinds: {', '.join(metatask.distances) or 'none'}). "
+            f"Give {needed} of tasks and source tasks, or leave this strategy out."
         )
 
 
