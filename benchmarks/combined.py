@@ -117,7 +117,7 @@ def make_combined(kind: str = SYMMETRIC, score: str | None = None) -> Strategy:
     def fit(metatask: MetaTask) -> Predict:
         return fit_combined(metatask, kind, score=score).predict
 
-    return Strategy(name, fit, needs_images=score is not None)
+    return Strategy(name, fit)
 
 
 CANDIDATES = (

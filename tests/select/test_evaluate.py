@@ -36,7 +36,7 @@ def names_of(metatask):
 class Watching:
     """A strategy that notes what it was shown, and ranks in the order of the list."""
 
-    name, needs_images = "watching", False
+    name = "watching"
 
     def __init__(self):
         self.fits, self.asked = [], []

@@ -506,13 +506,12 @@ def _measure_drifts(query: Query, has_seen: np.ndarray, score: str | None) -> np
 
 def find_noise(metatask: MetaTask) -> np.ndarray:
     """(T) variance of a mean over seeds, on the model's scale; zero where there is one seed: then the rest holds it."""
-    values = scale_errors(metatask.errors[:, :, 0])
-    counts = np.isfinite(values).sum(2)
-    centred = values - np.nanmean(np.where(counts[:, :, None] > 0, values, 0), axis=2, keepdims=True)
-    squares = np.where(np.isfinite(centred), centred, 0) ** 2
+    values = np.ma.masked_invalid(scale_errors(metatask.errors[:, :, 0]))
+    counts = values.count(2)
     usable = counts > 1
+    squares = np.square(values - values.mean(2, keepdims=True)).sum(2).filled(0)
     freedom = np.where(usable, counts - 1, 0).sum(1)
-    variance = np.where(usable[:, :, None], squares, 0).sum((1, 2)) / np.maximum(freedom, 1)
+    variance = np.where(usable, squares, 0).sum(1) / np.maximum(freedom, 1)
     seeds = np.where(usable, counts, 0).sum(1) / np.maximum(usable.sum(1), 1)
     return variance / np.maximum(seeds, 1)
 

@@ -70,7 +70,6 @@ class Outcome:
 
     Attributes:
         name: of the strategy.
-        needs_images: whether candidates had to process the task's images first; that is not in `seconds`.
         chosen: number of the model that it ranks first; of equals the one that is listed first.
         errors: of its choice; where several share the first place, the mean.
         tau: weighted Kendall's tau of its ranking and the errors.
@@ -84,7 +83,6 @@ class Outcome:
     """
 
     name: str
-    needs_images: bool
     chosen: np.ndarray
     errors: np.ndarray
     tau: np.ndarray
@@ -291,8 +289,7 @@ def evaluate(
     rows = [row for row, name in enumerate(names) if allowed[row].sum() >= 2 and (tasks is None or name in tasks)]
     if not rows:
         raise UsageError(
-            "no task has two candidates with a known error, so there is nothing to select from. Measure more errors: "
-            "task2vec error-matrix"
+            "no task has two candidates with a known error to select from. Measure more: task2vec error-matrix"
         )
     groups = np.arange(len(names)) if leave == "task" else datasets
     found: dict[str, dict[int, Prediction]] = {strategy.name: {} for strategy in chosen}
@@ -325,10 +322,9 @@ def evaluate(
     errors = np.where(allowed, selected.mean, np.nan)[rows]
     optimum, chosen_on = _find_optimum(selected, rows, allowed[rows])
     outcomes = {}
-    for strategy in chosen:
-        if strategy.name not in left_out:
-            predictions = [found[strategy.name][row] for row in rows]
-            outcomes[strategy.name] = _score(strategy, predictions, errors, seconds[strategy.name] / len(rows))
+    for name, predictions in found.items():
+        if name not in left_out:
+            outcomes[name] = _score(name, [predictions[row] for row in rows], errors, seconds[name] / len(rows))
     return Evaluation(
         tuple(names[row] for row in rows),
         tuple(datasets[rows].tolist()),
@@ -356,7 +352,7 @@ def _find_optimum(
     return (optimum, "seeds") if np.isfinite(optimum).all() else (None, None)
 
 
-def _score(strategy: Strategy, predictions: Sequence[Prediction], errors: np.ndarray, seconds: float) -> Outcome:
+def _score(name: str, predictions: Sequence[Prediction], errors: np.ndarray, seconds: float) -> Outcome:
     """How good the predictions are; `errors` are NaN for models that may not be selected."""
     found: dict[str, list[float]] = {}
     chosen = []
@@ -380,7 +376,7 @@ def _score(strategy: Strategy, predictions: Sequence[Prediction], errors: np.nda
             found.setdefault(key, []).append(value)
     arrays: dict[str, Any] = dict.fromkeys(("covered", "widths", "brier"))
     arrays |= {key: np.array(values) for key, values in found.items() if len(values) == len(predictions)}
-    return Outcome(strategy.name, strategy.needs_images, np.array(chosen), **arrays, seconds=seconds)
+    return Outcome(name, np.array(chosen), **arrays, seconds=seconds)
 
 
 def _compare(

@@ -200,8 +200,7 @@ def metatask_from_library(
     errors = library.errors() if errors is None else errors
     if not errors:
         raise NotInLibraryError(
-            "the library has no measured errors, so there is nothing to select models by. Measure some: task2vec "
-            "error-matrix PATH --expert MODEL"
+            "the library has no measured errors, and models are selected by them. Measure some: task2vec error-matrix"
         )
     having, measured = {error.task for error in errors}, {error.expert for error in errors}
     entries, experts = {task.fingerprint: task for task in library.tasks()}, library.experts()
@@ -461,8 +460,7 @@ def metatask_from_csv(
             first, _ = found.setdefault((task, model, int(seed)), (line, _parse_error(row["error"])))
             if first != line:
                 raise ValueError(
-                    f"has the error of '{task}' on '{model}' again, after line {first}. Keep one of them, or give them "
-                    "different seeds."
+                    f"has the error of '{task}' on '{model}' again, after line {first}. Keep one, or change a seed."
                 )
             if any(_parse_number(row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS):
                 seen.add((task, model))
@@ -494,10 +492,10 @@ def _read_errors(path: Path) -> list[_Row]:
     """One error in a row, also where the table has a column for each model."""
     rows = _read_rows(path)
     heads = rows[0][1]
+    missing = "error" if "task" in heads else "task"
     if "task" not in heads or ("model" in heads and "error" not in heads):
         raise DataError(
-            f"line 1 of '{path}' has no column '{'error' if 'task' in heads else 'task'}'. Use the columns task, model "
-            "and error, or task and one column for each model."
+            f"line 1 of '{path}' has no column '{missing}'. Use task, model and error, or task and one for each model."
         )
     if "model" in heads:
         return rows
@@ -600,8 +598,7 @@ def _add_distances(metatask: MetaTask, path: Path) -> MetaTask:
         if len(lacking := np.argwhere(np.isnan(between))):
             one, other = (names[number] for number in lacking[0])
             raise DataError(
-                f"'{path}' has no distance between the tasks '{one}' and '{other}', so their similarity is not known. "
-                "Fill that cell, or remove the errors of one of them."
+                f"'{path}' has no distance between the tasks '{one}' and '{other}'. Fill it, or remove one's errors."
             )
     source_tasks = tuple(TaskInfo(own, fingerprint=own) for own in sources)
     return replace(metatask, models=tuple(models), source_tasks=source_tasks, distances={SYMMETRIC: whole})

