@@ -141,23 +141,6 @@ def test_the_gradient_is_that_of_differences(is_euclidean):
     np.testing.assert_allclose(gradient, (np.array(rise) - fall) / 2e-5, atol=1e-6)
 
 
-def test_models_with_the_same_cells_are_inverted_together():
-    cells = ask(draw(8, 5), 0)[0].cells
-    double = {name: np.tile(getattr(cells, name), (1, 2)) for name in ("values", "known", "seen")}
-    twice = replace(cells, **double, drifts=np.tile(cells.drifts, (2, 1, 1)))
-    once, found = (solve(each, scales()).inverses for each in (cells, twice))
-    np.testing.assert_allclose(found, np.tile(once, (2, 1, 1)))
-
-
-def test_predictions_have_intervals_and_probabilities_of_candidates():
-    fitted, query = ask(draw(12, 6, seed=2), 1)
-    prediction = fitted.predict(query)
-    assert (prediction.low < prediction.errors).all() and (prediction.errors < prediction.high).all()
-    assert prediction.p_best.sum() == pytest.approx(1) and not prediction.p_best[~query.is_candidate].any()
-    assert prediction.p_best.tobytes() == fitted.predict(query).p_best.tobytes()
-    assert prediction.average_best in np.flatnonzero(query.is_candidate)
-
-
 def test_the_spread_between_few_datasets_has_students_tails():
     known = Posterior(np.zeros(1), np.array([[2.0]]), np.eye(1) * 0.25, 0.5, np.zeros(1), np.array([0.3]), 0.2)
     assert known.half_widths(3)[0] == pytest.approx(norm.ppf(0.95) * np.sqrt(1 + 0.5 + 0.3 + 0.2))
@@ -218,25 +201,20 @@ def test_a_model_without_errors_is_between_the_others_and_uncertain():
     assert found.high[2] - found.low[2] > 0 and found.average_best != 2
 
 
-@pytest.mark.parametrize("shape", [{"tasks": 3, "models": 1}, {"tasks": 3, "models": 4}, {"seeds": 1}])
-def test_little_evidence_gives_sane_predictions(shape):
+@pytest.mark.parametrize("shape", [{"tasks": 3, "models": 1}, {"tasks": 3, "models": 4}, {"seeds": 1}, {"tasks": 9}])
+def test_little_or_extreme_evidence_gives_sane_predictions(shape):
     metatask = draw(**({"missing": 0, "seen": 0} | shape))
     metatask = replace(metatask, tasks=tuple(replace(one, dataset="a", classes=0) for one in metatask.tasks))
+    if shape == {"tasks": 9}:
+        metatask = with_errors(metatask, np.where(metatask.errors[:, :, 0] < 0.3, 0.0, 1.0))
     fitted, query = ask(metatask, 0)
     found = fitted.predict(query)
-    assert np.isfinite(found.errors).all() and (found.high > found.low).all()
+    assert np.isfinite(found.errors).all() and np.isfinite(found.loss).all() and (found.high >= found.low).all()
     assert found.low.min() >= 0 and found.high.max() <= 1 and found.p_best.sum() == pytest.approx(1)
     alone = replace(query, is_candidate=np.zeros(len(metatask.models), dtype=bool))
     assert fitted.predict(alone).average_best is None
-
-
-def test_errors_of_none_and_of_all_stay_between_zero_and_one():
-    metatask = draw(8, 4, missing=0)
-    fitted, query = ask(with_errors(metatask, np.where(metatask.errors[:, :, 0] < 0.3, 0.0, 1.0)), 0)
-    found = fitted.predict(query)
-    assert found.low.min() >= 0 and found.high.max() <= 1 and np.isfinite(found.loss).all()
     with pytest.raises(UndefinedScoreError, match="no error is known"):
-        fit_combined(with_errors(metatask, np.full((8, 4, 3), np.nan)))
+        fit_combined(with_errors(metatask, np.full_like(metatask.errors[:, :, 0], np.nan)))
 
 
 def test_a_query_without_the_score_is_predicted_without_it():
@@ -339,13 +317,3 @@ def test_with_the_dataset_left_out_intervals_are_wider_and_still_cover():
             covered += [outcome.covered.mean()] if leave == "dataset" else []
     assert np.mean(widths["dataset"]) > 1.1 * np.mean(widths["task"])
     assert 0.82 < np.mean(covered) <= 1
-
-
-def test_a_thousand_models_cost_one_small_inverse_each():
-    metatask = draw_world(0, reach=0.8, tasks=40, models=1000, missing=0.3)
-    others = np.arange(1, 40)
-    fitted = fit_combined(metatask.only(others))
-    found = fitted.predict(metatask.query(0, known=others))
-    assert fitted.solution.inverses.shape == (1000, 39, 39) and fitted.solution.spread.shape == (40, 40)
-    known = np.isfinite(metatask.mean[0])
-    assert np.corrcoef(found.errors[known], metatask.mean[0][known])[0, 1] > 0.7

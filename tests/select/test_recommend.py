@@ -350,15 +350,6 @@ def test_a_model_of_the_library_without_errors_is_a_candidate_if_it_is_named(wor
     assert advice["untried"].load == 't2v.load_probe("resnet10t", size=64, download=True)'
 
 
-def test_errors_on_its_own_source_task_do_not_count_for_a_model(library):
-    fill_library(library)
-    library.add(Expert("taught", "file", str(library.folder / "mine.expert.safetensors"), task=fingerprint(50)))
-    for number in range(4):
-        library.add(MeasuredError(fingerprint(50 + number), "taught", 0.2 * (number > 0), HALF))
-    advice = ask("library", library=library, strategy="average_best")
-    assert advice["taught"].error == pytest.approx(0.2, abs=0.01)
-
-
 def test_tasks_of_the_library_in_another_space_and_older_protocols_are_noted(world, library):
     fill_library(library, weights="cd")
     advice = ask(world, library=library)
