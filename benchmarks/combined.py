@@ -110,15 +110,14 @@ def _centre(distances: np.ndarray) -> np.ndarray:
     return np.where(known, distances - means, 0)
 
 
-def make_combined(kind: str = SYMMETRIC, score: str | None = None, *, uses_sources: bool = False) -> Strategy:
+def make_combined(kind: str = SYMMETRIC, score: str | None = None) -> Strategy:
     """The combined strategy with these options, under a name that tells them."""
-    name = "combined" if kind == SYMMETRIC else f"combined {kind}"
-    name += (f" + {score}" if score else "") + (" + source tasks" if uses_sources else "")
+    name = ("combined" if kind == SYMMETRIC else f"combined {kind}") + (f" + {score}" if score else "")
 
     def fit(metatask: MetaTask) -> Predict:
-        return fit_combined(metatask, kind, score=score, uses_sources=uses_sources).predict
+        return fit_combined(metatask, kind, score=score).predict
 
-    return Strategy(name, fit, needs_images=score is not None)
+    return Strategy(name, fit)
 
 
 CANDIDATES = (
@@ -129,10 +128,8 @@ CANDIDATES = (
     Strategy("process without seen cells", fit_without_seen),
     Strategy("process that never abstains", fit_without_abstaining),
     make_combined(DOMAIN),
-    make_combined(uses_sources=True),
     make_combined(),
     *(make_combined(score=score) for score in ("knn", "parc", "logme")),
-    make_combined(score="logme", uses_sources=True),
 )
 
 

@@ -50,9 +50,9 @@ def list_measured(whole: MetaTask, row: int, column: int, seeds: slice = slice(N
     return [MeasuredError(task, model, error, whole.protocols[0], seed) for seed, error in found]
 
 
-def score(found: tuple[Prediction, bool], true: np.ndarray, columns: np.ndarray) -> dict[str, float]:
+def score(prediction: Prediction, true: np.ndarray, columns: np.ndarray) -> dict[str, float]:
     """How good one prediction for the candidates in `columns` is."""
-    prediction, is_confident = found
+    is_confident = prediction.abstains is False
     assert prediction.errors is not None and prediction.low is not None and prediction.high is not None
     own, low, high = true[columns], prediction.low[columns], prediction.high[columns]
     first = int(prediction.order(np.isin(np.arange(len(true)), columns))[0])
@@ -78,7 +78,7 @@ def measure_all(shots: str, leave: str, *, every: int) -> Mapping[str, list[dict
         query = make_query(known, embedding, is_candidate)
         before = predict_conditioned(known, embedding, query, {})
         found["nothing"].append(score(before, true, columns))
-        tried = before[0].order(is_candidate)[:2]
+        tried = before.order(is_candidate)[:2]
         measured = {whole.models[one].name: list_measured(whole, row, one) for one in tried}
         after = predict_conditioned(known, embedding, query, measured)
         found["two models"].append(score(after, true, np.setdiff1d(columns, tried)))
@@ -98,9 +98,9 @@ def measure_one_split(shots: str, *, every: int, count: int = 3) -> dict[str, fl
         known, splits, embedding = leave_out(whole, row, leave="task"), whole.errors[row, :, 0], _embedding(whole, row)
         true = splits[:, 1:].mean(1)
         query = make_query(known, embedding, is_candidate)
-        tried = predict_conditioned(known, embedding, query, {})[0].order(is_candidate)[:count]
+        tried = predict_conditioned(known, embedding, query, {}).order(is_candidate)[:count]
         measured = {whole.models[one].name: list_measured(whole, row, one, slice(1)) for one in tried}
-        errors = predict_conditioned(known, embedding, query, measured)[0].errors
+        errors = predict_conditioned(known, embedding, query, measured).errors
         assert errors is not None
         for name, guesses in (("measured ", splits[:, 0]), ("", errors)):
             chosen = int(tried[np.argmin(guesses[tried])])

@@ -1,13 +1,16 @@
 """Files that are whole or absent, and still there after a power cut."""
 
+import csv
+import io
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from task2vec.errors import ResourceError
+from task2vec.text import escape_formula
 
 PARTIAL = ".partial"
 _LONGEST = 200  # letters of a name that leave room for more
@@ -33,6 +36,16 @@ def write_file(path: Path, content: bytes) -> Path:
             "Choose an existing folder that you may write to."
         ) from error
     return path
+
+
+def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> Path:
+    """Writes a table, whole or not at all, with no cell that a spreadsheet evaluates, and returns the path."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, heads, lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        table.writerow({head: escape_formula(cell) if isinstance(cell, str) else cell for head, cell in row.items()})
+    return write_file(Path(path), text.getvalue().encode())
 
 
 @contextmanager

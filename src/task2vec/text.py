@@ -1,10 +1,12 @@
 """Words for counts and shares, and names of strangers made safe to print."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 # Joiners and variation selectors make up emoji and several scripts; they move nothing on a terminal.
 _KEPT = {"\u200c", "\u200d", "\ufe0f"}
+# Blanks between the columns of a table, and what a shortened cell keeps.
+_GAP, _LEAST = 2, 16
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
@@ -58,3 +60,54 @@ def quote(names: Sequence[str], at_most: int = 5) -> str:
     """
     shown = ", ".join(repr(name) for name in names[:at_most])
     return shown if len(names) <= at_most else f"{shown} and {len(names) - at_most} more"
+
+
+def format_table(
+    rows: Sequence[Mapping[str, str]],
+    *,
+    width: int = 1_000_000,
+    text: Collection[str] = (),
+    shorten: Collection[str] = (),
+    drop: Sequence[str] = (),
+) -> tuple[list[str], list[str]]:
+    """Lines of a table that is `width` cells wide at most, where that is possible, and the columns that it lacks.
+
+    Args:
+        rows: cells by heading, all with the same headings.
+        width: of the page.
+        text: columns that are aligned to the left.
+        shorten: columns whose cells lose their middle where there is no room, down to 16 cells.
+        drop: columns that are left out one by one where there is still none.
+
+    Example:
+        >>> lines, _ = format_table([{"model": "resnet34", "error": "9.5 %"}], text=["model"])
+        >>> lines
+        ['model     error', 'resnet34  9.5 %']
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    heads = list(rows[0]) if rows else []
+    sizes = {head: max(map(cell_len, (head, *(row[head] for row in rows)))) for head in heads}
+    least = {head: min(size, _LEAST) if head in shorten else size for head, size in sizes.items()}
+    dropped = []
+    for head in drop:
+        if head in heads and sum(least[head] + _GAP for head in heads) > width + _GAP:
+            heads.remove(head)
+            dropped.append(head)
+    while sum(sizes[head] + _GAP for head in heads) > width + _GAP:
+        spare = [head for head in heads if sizes[head] > least[head]]
+        if not spare:
+            break
+        sizes[max(spare, key=lambda head: sizes[head])] -= 1  # the widest gives way first
+    lines = []
+    for row in ({head: head for head in heads}, *rows):
+        cells = []
+        for head in heads:
+            cell, size = row[head], sizes[head]
+            if cell_len(cell) > size:  # names differ at their beginning and at their end
+                end = (size - 1) // 2
+                cell = set_cell_size(cell, size - 1 - end) + "…" + set_cell_size(cell[::-1], end)[::-1]
+            blank = " " * (size - cell_len(cell))
+            cells.append(cell + blank if head in text else blank + cell)
+        lines.append((" " * _GAP).join(cells).rstrip())
+    return lines, dropped

@@ -8,7 +8,8 @@ LEVEL, CLASSES, SLOPES = 4.0, 0.1, 1.0
 def cover(cells, scales, new):
     """Covariance of the true errors of all pairs, tasks by models; `new` is a further task, the last row."""
     distances = np.block([[cells.distances, new["distances"][:, None]], [new["distances"][None], np.zeros((1, 1))]])
-    classes, groups = np.append(cells.classes, new["classes"]), np.append(cells.datasets, new["group"])
+    classes = np.append(cells.classes, new["classes"])
+    same = np.block([[cells.is_same, new["is_same"][:, None]], [new["is_same"][None], np.ones((1, 1))]])
     drifts = np.concatenate([cells.drifts, new["drifts"][:, None]], axis=1)
     models, tasks, _ = drifts.shape
     pairs = [(task, model) for task in range(tasks) for model in range(models)]
@@ -17,7 +18,7 @@ def cover(cells, scales, new):
         for j, (t, f) in enumerate(pairs):
             near = np.exp(-distances[s, t] / scales.width)
             hard = LEVEL + CLASSES * classes[s] * classes[t] + scales.near * near
-            hard += scales.own * (s == t) + scales.dataset * (groups[s] == groups[t])
+            hard += scales.own * (s == t) + scales.dataset * same[s, t]
             alone = (scales.good + scales.suit * near) * (e == f)
             whole[i, j] = hard + SLOPES * drifts[e, s] @ drifts[f, t] + alone
     return pairs, whole
@@ -64,7 +65,8 @@ def learn(cells, scales, new, told):
 def miss(cells, scales):
     """Mean excess of the last model's squared leave-one-out residuals over what the model grants them."""
     tasks = len(cells.noise)
-    new = {"distances": np.full(tasks, 1.0), "classes": 0.0, "group": -1, "drifts": np.zeros_like(cells.drifts[:, 0])}
+    new = {"distances": np.ones(tasks), "is_same": np.zeros(tasks), "classes": 0.0}
+    new["drifts"] = np.zeros_like(cells.drifts[:, 0])
     pairs, whole = cover(cells, scales, new)
     known = [i for i, (task, model) in enumerate(pairs) if task < tasks and cells.known[task, model]]
     places = [pairs[i] for i in known]

@@ -222,19 +222,15 @@ def test_models_that_have_seen_a_task_are_no_candidates(put):
         ("task,model,error\n,a,0.1\n", "line 2 of .*no task or no model"),
         ("colour,a\nx,0.1\n", "line 1 of .*no column 'task'"),
         ("", "is no table"),
+        (b"\xff\xfe\x00", "cannot be read as a table: it is not UTF-8"),
     ],
 )
-def test_what_cannot_be_read_is_reported_with_its_line(put, text, match):
+def test_what_cannot_be_read_is_reported_with_its_line(tmp_path, text, match):
+    (tmp_path / "table.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(DataError, match=match):
-        metatask_from_csv(put(text))
-
-
-def test_files_that_are_no_tables(tmp_path):
+        metatask_from_csv(tmp_path / "table.csv")
     with pytest.raises(DataError, match="cannot be read as a table"):
         metatask_from_csv(tmp_path / "nowhere.csv")
-    (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match="not UTF-8"):
-        metatask_from_csv(tmp_path / "bytes.csv")
 
 
 def test_protocols_are_not_mixed(put):
@@ -326,15 +322,6 @@ def test_a_library_without_errors_or_with_one_model(library):
     fill(library, models=1)
     with pytest.raises(UsageError, match="no task has two candidates"):
         evaluate(metatask_from_library(library), ["average_best"])
-
-
-def test_protocols_of_a_library_are_not_mixed(library):
-    fill(library, protocols=("linear-2, train 9, logistic, usual", FIVE))
-    found = metatask_from_library(library)
-    assert found.errors.shape[2] == 2
-    with pytest.raises(UsageError, match="2 protocols"):
-        evaluate(found, ["average_best"])
-    assert evaluate(found, ["average_best"], shots=5, resamples=9).tasks
 
 
 def test_tasks_of_other_spaces_are_at_no_known_distance(library):

@@ -10,37 +10,13 @@ from typing import TYPE_CHECKING
 from task2vec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from task2vec.select.combined import CombinedModel, fit_combined
-    from task2vec.select.evaluate import (
-        Evaluation,
-        Leave,
-        Outcome,
-        compare_groups,
-        compare_paired,
-        draw_weights,
-        find_interval,
-    )
-    from task2vec.select.evidence import (
-        choose_shots,
-        find_embedding,
-        find_space,
-        format_space,
-        image_size,
-        list_library_errors,
-        metatask_from_csv,
-        metatask_from_library,
-    )
-    from task2vec.select.model_space import ModelSpace, fit_model_space
-    from task2vec.select.recommend import choose_space, find_metatask
-    from task2vec.select.report import Recommendation, Row, format_shots
-    from task2vec.select.scores import SCORES, SOURCE_SCORES, FeatureScores, score_features
-    from task2vec.select.strategies import (
-        AVERAGE_BEST,
-        SCORE_NAMES,
-        STRATEGIES,
-        Prediction,
-        Strategy,
-        find_strategy,
-    )
+    from task2vec.select.combined import fit_combined
+    from task2vec.select.evaluate import Evaluation, compare_paired, draw_weights, find_interval
+    from task2vec.select.evidence import find_embedding, image_size, metatask_from_csv, metatask_from_library
+    from task2vec.select.model_space import fit_model_space
+    from task2vec.select.recommend import choose_space
+    from task2vec.select.report import Recommendation, Row
+    from task2vec.select.scores import SCORES, SOURCE_SCORES, score_features
+    from task2vec.select.strategies import SCORE_NAMES, STRATEGIES, Prediction, Strategy, find_strategy
 
 __getattr__ = lazy_names(__name__)

@@ -4,7 +4,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,12 +59,9 @@ def read_count(text: str | float) -> float:
         >>> read_count("10M"), read_count("800k"), read_count(2.5e6)
         (10000000.0, 800000.0, 2500000.0)
     """
-    found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([kmgb]?)\s*", str(text), re.IGNORECASE)
-    try:
-        count = float(found[1]) * _UNITS[found[2].upper()] if found else math.nan
-    except ValueError:
-        count = math.nan
-    if not count > 0 or math.isinf(count):
+    found = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?|\.\d+)\s*([kmgb]?)\s*", str(text), re.IGNORECASE)
+    count = float(found[1]) * _UNITS[found[2].upper()] if found else 0.0
+    if not 0 < count < math.inf:
         raise UsageError(f"'{text}' is no number of parameters (--max-params). Write it like 10M, 800k or 2500000.")
     return count
 
@@ -107,19 +104,16 @@ def time_models(
     and models of one architecture are timed once. None where the network cannot be built.
     """
     wanted = {model.name: (_name_network(model), model.size) for model in models}
-    keys = [key for key in dict.fromkeys(wanted.values()) if key[0] is not None]
+    keys = dict.fromkeys((name, size) for name, size in wanted.values() if name is not None)
     found: dict[tuple[str | None, int | None], float] = {}
     step = report("timing", len(keys))
     for name, size in keys:
-        assert name is not None
         found[name, size] = time_network(*_build(name, size), device=device)
         step(1)
     return {name: found.get(key) for name, key in wanted.items()}, len(keys)
 
 
-def time_network(
-    network: "nn.Module", size: int, *, device: str | None = None, clock: Callable[[], float] = time.perf_counter
-) -> float:
+def time_network(network: "nn.Module", size: int, *, device: str | None = None) -> float:
     """Seconds for 1,000 images of `size` pixels: the median of three passes over eight."""
     import torch
 
@@ -131,9 +125,9 @@ def time_network(
     spent = []
     with torch.inference_mode():
         for _ in range(PASSES + 1):
-            begin = clock()
+            begin = time.perf_counter()
             network(pixels).sum().item()  # waits for a GPU
-            spent.append(clock() - begin)
+            spent.append(time.perf_counter() - begin)
     return 1000 / BATCH * statistics.median(spent[1:])
 
 

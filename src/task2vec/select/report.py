@@ -1,19 +1,15 @@
 """A recommendation: which model to start from, its predicted error, and the table as text that fits the terminal."""
 
-import csv
-import io
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from task2vec.storage import write_whole
-from task2vec.text import escape_formula, format_percent, pluralize, printable
+from task2vec.storage import write_csv
+from task2vec.text import format_percent, format_table, pluralize, printable
 
-_GAP = 2
-# The fewest cells that the name of a model is shown in, and the narrowest page.
-_NAME, _PAGE = 16, 30
+_PAGE = 30  # the narrowest one, in cells
 
 
 @dataclass(frozen=True)
@@ -143,10 +139,10 @@ class Recommendation:
         if chosen is not None:
             parts[-1] += f"\n\n    {printable(chosen.load)}"
         if self.rows:
-            parts.append(_draw(self.rows, width, limit, _list_columns(self.rows)))
+            parts.append(_draw(self.rows, width, limit))
         if self.others:
             head = "Predicted errors of experts fine-tuned on other data. Their weights are not published: train one."
-            table = _draw(self.others, width, 3, _list_columns(self.others, is_loadable=False))
+            table = _draw(self.others, width, 3, is_loadable=False)
             first = self.others[0]
             train = f"To train one like the first, use data like '{first.source_task or first.model}':"
             command = first.load.removeprefix("train it: ")
@@ -168,15 +164,8 @@ class Recommendation:
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes one line for every model, and returns the path."""
-        text = io.StringIO()
-        names = [field.name for field in fields(Row)]
-        table = csv.DictWriter(text, [*names, "is_loadable"], lineterminator="\n")
-        table.writeheader()
-        for number, row in enumerate((*self.rows, *self.others)):
-            cells = asdict(row) | {"is_loadable": number < len(self.rows)}
-            table.writerow({name: escape_formula(one) if isinstance(one, str) else one for name, one in cells.items()})
-        write_whole(Path(path), text.getvalue().encode())
-        return Path(path)
+        rows = [asdict(row) | {"is_loadable": at < len(self.rows)} for at, row in enumerate((*self.rows, *self.others))]
+        return write_csv(path, rows, [*(field.name for field in fields(Row)), "is_loadable"])
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -207,116 +196,55 @@ def format_error(row: Row) -> str:
 
 def format_measured(row: Row) -> str:
     """The measured error with its interval, in words."""
-    ends = "" if row.measured_low is None else f"95 % interval {100 * row.measured_low:.1f} to "
-    ends += "" if row.measured_low is None else f"{format_percent(row.measured_high)}, "
+    low = None if row.measured_low is None else f"{100 * row.measured_low:.1f}"
+    ends = "" if low is None else f"95 % interval {low} to {format_percent(row.measured_high)}, "
     return f"measured test error {format_percent(row.measured)} ({ends}{pluralize(row.splits, 'split')})"
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Column:
-    """A heading, its cells, and how readily it is left out: the higher, the sooner; 0 never is."""
+def _draw(rows: Sequence[Row], width: int, limit: int | None, *, is_loadable: bool = True) -> str:
+    """All that is known of the models; columns for which there is no room are left out, then names are shortened."""
 
-    head: str
-    cells: tuple[str, ...]
-    readiness: int
-    is_number: bool = True
+    def number(value: float | None, form: str, factor: float = 1) -> str:
+        return "-" if value is None else format(factor * value, form)
 
-
-def _list_columns(rows: Sequence[Row], *, is_loadable: bool = True) -> list[_Column]:
-    """All that is known of the models, column by column; a column without any entry is left out."""
-
-    def column(head: str, form: Callable[[Row], str], readiness: int, *, is_number: bool = True) -> _Column:
-        return _Column(head, tuple(form(row) for row in rows), readiness, is_number)
-
-    def number(value: float | None, form: str, unit: str = "") -> str:
-        return "-" if value is None else f"{value:{form}}{unit}"
-
-    def interval(row: Row) -> str:
-        return "-" if row.low is None or row.high is None else f"{100 * row.low:.0f} to {100 * row.high:.0f} %"
-
-    def nearest(row: Row) -> str:
-        if row.nearest is None:
-            return "-"
-        return printable(row.nearest) + ("" if row.nearest_distance is None else f" ({row.nearest_distance:.2f})")
-
-    def scaled(value: float | None, factor: float) -> float | None:
-        return None if value is None else factor * value
-
-    is_measured = any(row.measured is not None for row in rows)
-    columns = [
-        column("", lambda row: str(row.rank), 4),
-        column("model", lambda row: printable(row.model) + " *" * row.is_average_best, 0, is_number=False),
-    ]
-    if is_measured:
-        columns.append(column("measured", lambda row: format_percent(row.measured), 0))
-    columns += [
-        column("predicted", lambda row: format_percent(row.error), 0),
-        column("90 %", interval, 5 if is_measured else 1),
-        column("p(best)", lambda row: number(scaled(row.p_best, 100), ".0f", " %"), 6),
-        column("gain", lambda row: number(scaled(row.gain, 100), "+.1f").replace("-0.0", "+0.0"), 3),
-        column("distance", lambda row: number(row.distance, ".2f"), 8),
-        column("params", lambda row: number(scaled(row.params, 1e-6), ".1f", " M"), 9),
-        column("s/1,000", lambda row: number(row.seconds, ".1f"), 7),
-    ]
-    if len({row.nearest for row in rows}) > 1:
-        columns.append(column("nearest", nearest, 10, is_number=False))
-    if is_loadable:
-        columns.append(column("load", lambda row: printable(row.load), 11, is_number=False))
-    return [one for one in columns if one.readiness == 0 or any(cell not in ("", "-") for cell in one.cells)]
-
-
-def _draw(rows: Sequence[Row], width: int, limit: int | None, columns: list[_Column]) -> str:
-    """The table; columns for which there is no room are left out, then names are shortened."""
-    from rich.cells import cell_len
-
-    shown = len(rows) if limit is None else min(limit, len(rows))
-    columns = [_Column(one.head, one.cells[:shown], one.readiness, one.is_number) for one in columns]
-
-    def wide(one: _Column) -> int:
-        return max(map(cell_len, (one.head, *one.cells)))
-
-    def least(one: _Column) -> int:
-        return min(wide(one), _NAME) if one.head == "model" else wide(one)
-
-    while sum(map(least, columns)) + _GAP * (len(columns) - 1) > width:
-        ready = max(columns, key=lambda one: one.readiness)
-        if ready.readiness == 0:
-            break
-        columns.remove(ready)
-    widths = [wide(one) for one in columns]
-    spare = width - sum(widths) - _GAP * (len(columns) - 1)
-    lines = []
-    for cells in ((one.head for one in columns), *zip(*(one.cells for one in columns), strict=True)):
-        parts = []
-        for cell, own, column in zip(cells, widths, columns, strict=True):
-            room = max(own + min(spare, 0), 4) if column.head == "model" else own
-            cell = _shorten(cell, room) if cell_len(cell) > room else cell
-            blank = " " * (room - cell_len(cell))
-            parts.append(blank + cell if column.is_number else cell + blank)
-        lines.append((" " * _GAP).join(parts).rstrip())
-    more = [f"and {len(rows) - shown} more"] if shown < len(rows) else []
-    star = ["* best on average over the known tasks"] if any(row.is_average_best for row in rows[:shown]) else []
-    return "\n".join([*lines, *more, *star])
-
-
-def _shorten(name: str, room: int) -> str:
-    """The beginning and the end of a name, which is where families of networks differ."""
-    from rich.cells import chop_cells
-
-    end = chop_cells(name[::-1], room // 2)[0][::-1]
-    start = chop_cells(name, room - room // 2 - 1)[0]
-    return f"{start}…{end}"
+    table = []
+    for row in rows:
+        is_near = row.nearest is not None and row.nearest_distance is not None
+        cells = {
+            "": str(row.rank),
+            "model": printable(row.model) + " *" * row.is_average_best,
+            "measured": format_percent(row.measured),
+            "predicted": format_percent(row.error),
+            "90 %": "-" if row.low is None or row.high is None else f"{100 * row.low:.0f} to {100 * row.high:.0f} %",
+            "p(best)": number(row.p_best, ".0%").replace("%", " %"),
+            "gain": number(row.gain, "+.1f", 100).replace("-0.0", "+0.0"),
+            "distance": number(row.distance, ".2f"),
+            "params": number(row.params, ".1f", 1e-6) + " M" * (row.params is not None),
+            "s/1,000": number(row.seconds, ".1f"),
+            "nearest": printable(row.nearest or "-") + (f" ({row.nearest_distance:.2f})" if is_near else ""),
+            "load": printable(row.load) if is_loadable else "",
+        }
+        table.append(cells)
+    is_empty = {head: all(cells[head] in ("", "-") for cells in table) for head in table[0]}
+    is_empty |= {"predicted": False, "nearest": len({row.nearest for row in rows}) < 2}
+    table = [{head: cell for head, cell in cells.items() if not is_empty[head]} for cells in table[:limit]]
+    drop = ["load", "nearest", "params", "distance", "s/1,000", "p(best)", "", "gain", "90 %"]
+    if not is_empty["measured"]:
+        drop.insert(6, drop.pop())
+    text = ("model", "nearest", "load")
+    lines, _ = format_table(table, width=width, text=text, shorten=["model"], drop=drop)
+    lines += [f"and {len(rows) - len(table)} more"] if len(table) < len(rows) else []
+    star = ["* best on average over the known tasks"] if any(row.is_average_best for row in rows[:limit]) else []
+    return "\n".join([*lines, *star])
 
 
 def _fold(text: str, width: int) -> str:
     """The text in lines that are not wider; its own ends of lines stay, and numbers keep their signs."""
-    lines = []
-    for line in text.split("\n"):
-        kept = printable(line).replace(" %", "\N{NO-BREAK SPACE}%")
-        lines += [
-            part.replace("\N{NO-BREAK SPACE}%", " %") for part in textwrap.wrap(kept, width, break_on_hyphens=False)
-        ]
-    return "\n".join(lines)
+    lines = [
+        textwrap.wrap(printable(line).replace(" %", "\N{NO-BREAK SPACE}%"), width, break_on_hyphens=False)
+        for line in text.split("\n")
+    ]
+    return "\n".join(part for parts in lines for part in parts).replace("\N{NO-BREAK SPACE}%", " %")

@@ -17,7 +17,6 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 
 from task2vec.errors import DataError, NotFiniteError, UndefinedScoreError, UsageError
 
@@ -101,8 +100,7 @@ class Features:
         """The features, checked and in float64; `seed` is that of mixtures."""
         if features.ndim != 2 or 0 in features.shape:
             raise UsageError(
-                f"features of shape {tuple(features.shape)} are not one row per image, so there is nothing to score. "
-                "Pass an (n, d) tensor of pooled features."
+                f"features of shape {tuple(features.shape)} are not one row per image. Pass (n, d) pooled features."
             )
         values = features.detach().double()
         is_bad = ~values.isfinite().all(1)
@@ -182,22 +180,17 @@ class Features:
 
         In blocks (b, n - start) of the rows from `start` on, without the pairs of earlier blocks.
         """
-        rows, blocks = _lower_precision(self.standardised), []
+        spread = self.centred.square().mean(0).sqrt()
+        rows = self.centred[:, spread > 0] / spread[spread > 0]
+        rows = rows - rows.mean(1, keepdim=True)
+        # An image whose features are all alike correlates with nothing.
+        rows = _lower_precision(rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12))
+        blocks = []
         for start in range(0, len(rows), _ROWS):
             products = rows[start : start + _ROWS] @ rows[start:].T
             bins = products.add_(1).mul_((_BINS - 1) / 2).round_().clamp_(0, _BINS - 1)
             blocks.append((start, bins.int()))
         return blocks
-
-    @property
-    def standardised(self) -> Tensor:
-        """(n, d) rows whose products are the correlations of images on features of mean 0 and variance 1."""
-        spread = self.centred.square().mean(0).sqrt()
-        varies = spread > 0
-        rows = self.centred[:, varies] / spread[varies]
-        rows = rows - rows.mean(1, keepdim=True)
-        # An image whose features are all alike correlates with nothing.
-        return rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)
 
 
 def _fit_mixture(points: Tensor, components: int, seed: int) -> Tensor:
@@ -240,8 +233,7 @@ class Labels:
         present, index = labels.unique(return_inverse=True)
         if len(present) < 2:
             raise UndefinedScoreError(
-                f"all {len(labels)} images are of one class ({int(present[0])}), so there is nothing to distinguish "
-                "and no score. Add images of another class."
+                f"all {len(labels)} images are of one class ({int(present[0])}). Add images of another class."
             )
         onehot = functional.one_hot(index, len(present)).double()
         return cls(index, onehot, onehot.sum(0))
@@ -319,28 +311,25 @@ def _maximise_evidence(squares: Tensor, energy: Tensor, lengths: Tensor, *, imag
     # Where the features span everything, nothing is left over, and what is computed is rounding.
     is_complete = len(squares) == images
     rest = torch.zeros_like(lengths) if is_complete else (lengths - energy.sum(0)).maximum(_LEAST_RESIDUAL * lengths)
-    logs = squares.log()
+    logs = squares.log()[:, None]
 
     grid = torch.linspace(float(logs[-1]) - _BELOW, float(logs[0]) + _ABOVE, _POINTS).to(logs)
-    shares = torch.sigmoid(grid - logs[:, None])
-    volume = functional.logsigmoid(grid - logs[:, None]).sum(0)
-    on_grid = volume / 2 - images / 2 * ((energy.T @ shares + rest[:, None]) / images).log()
-    best, at = on_grid.max(1)
+    volume = functional.logsigmoid(grid - logs).sum(0)
+    left = energy.T @ torch.sigmoid(grid - logs) + rest[:, None]
+    best, at = (volume / 2 - images / 2 * (left / images).log()).max(1)
 
     spacing = float(grid[1] - grid[0])
     place = start = grid[at]
     for _ in range(_NEWTON_STEPS):
-        offsets = place - logs[:, None]
-        p, not_p = torch.sigmoid(offsets), torch.sigmoid(-offsets)
+        p, not_p = torch.sigmoid(place - logs), torch.sigmoid(logs - place)
         q = (energy * p).sum(0) + rest
         first, second = (energy * p * not_p).sum(0) / q, (energy * p * not_p * (not_p - p)).sum(0) / q
         slope = not_p.sum(0) / 2 - images / 2 * first
         bend = -(p * not_p).sum(0) / 2 - images / 2 * (second - first.square())
         step = torch.where(bend < 0, -slope / bend.clamp_max(-_TINY), torch.zeros_like(slope))
         place = (place + step).clamp(start - spacing, start + spacing)
-    p = torch.sigmoid(place - logs[:, None])
-    volume = functional.logsigmoid(place - logs[:, None]).sum(0)
-    refined = volume / 2 - images / 2 * (((energy * p).sum(0) + rest) / images).log()
+    left = (energy * torch.sigmoid(place - logs)).sum(0) + rest
+    refined = functional.logsigmoid(place - logs).sum(0) / 2 - images / 2 * (left / images).log()
     return constant + best.maximum(refined)
 
 
@@ -464,8 +453,6 @@ def _correlate_directions(x: Features, y: Labels) -> Tensor:
 
 # --- TransRate -------------------------------------------------------------------------------------------------------
 
-_NUMBERS = 2**25  # of one batch of class products: 256 MiB in float64
-
 
 def transrate(x: Features, y: Labels) -> float:
     """TransRate (Huang 2022): how many nats per image shorter the features are coded when the classes are known.
@@ -493,17 +480,10 @@ def transrate(x: Features, y: Labels) -> float:
     unit = squares.sum() / len(x)
     whole = (squares / unit / len(x)).log1p().sum() / 2
     rows, rates = x.compact / unit.sqrt(), 0.0
-    ordered = sorted(rows[y.index.argsort(stable=True)].split(y.counts.long().tolist()), key=len)
-    while ordered:  # batches of classes of similar size, filled up with rows of zeros, which add nothing
-        side = min(len(ordered[-1]), rows.shape[1])
-        count = max(1, _NUMBERS // max(side * side, len(ordered[-1]) * rows.shape[1]))
-        batch, ordered = ordered[-count:], ordered[:-count]
-        sizes = rows.new_tensor([len(part) for part in batch])
-        scaled = pad_sequence(batch, batch_first=True) / sizes.sqrt()[:, None, None]
-        products = scaled @ scaled.mT if scaled.shape[1] <= scaled.shape[2] else scaled.mT @ scaled
-        products.diagonal(dim1=1, dim2=2).add_(1)
-        roots = torch.linalg.cholesky(products).diagonal(dim1=1, dim2=2)
-        rates += float((sizes * roots.log().sum(1)).sum())
+    for part in rows[y.index.argsort(stable=True)].split(y.counts.long().tolist()):
+        product = _multiply(part) / len(part)
+        product.diagonal().add_(1)
+        rates += len(part) * float(torch.linalg.cholesky(product).diagonal().log().sum())
     return float(whole - rates / len(x))
 
 
@@ -582,8 +562,7 @@ def parc(x: Features, y: Labels) -> float:
     total, alike = pairs.sum(), same.sum()
     if not alike:
         raise UndefinedScoreError(
-            f"no two of the {len(x)} images are of one class, so there is no pair of one class and no PARC. Give each "
-            "class at least two images."
+            f"no two of the {len(x)} images are of one class, so there is no PARC. Give each class at least two."
         )
     # Ranks from the middle, so that sums of squares stay small; images of one bin share the mean of their ranks.
     ranks = pairs.cumsum(0) - pairs / 2 - total / 2
@@ -670,16 +649,14 @@ def score_features(
     for name, value in (("features", features), ("targets", targets), ("source_probabilities", source_probabilities)):
         if value is not None and not isinstance(value, Tensor):
             raise UsageError(
-                f"{name} is {type(value).__name__}, and scores are computed on tensors. Pass a tensor: "
-                f"torch.as_tensor({name})"
+                f"{name} is {type(value).__name__}, and scores are of tensors. Pass torch.as_tensor({name})."
             )
         if value is not None and len(value) != len(features):
             raise UsageError(
-                f"{len(features)} rows of features and {len(value)} of {name} cannot belong to the same images. Pass "
-                "one row per image in both."
+                f"{len(features)} rows of features and {len(value)} of {name} do not match. Pass one per image."
             )
-    _check_targets(targets, classes, is_multilabel)
     prepared, result = Features.of(features, seed=seed), FeatureScores()
+    _check_targets(targets, classes, is_multilabel)
     targets = targets.to(features.device)
     columns = list(targets.T) if is_multilabel else [targets]
     result.left_out = tuple(i for i, column in enumerate(columns) if is_multilabel and (column == column[0]).all())
@@ -706,9 +683,8 @@ def _check_probabilities(probabilities: Tensor | None) -> Tensor:
     if not bool(((sums - 1).abs() <= _SUM_TOLERANCE).all() and (theta >= 0).all()):
         worst = int((sums - 1).abs().nan_to_num(float("inf")).argmax())
         raise UndefinedScoreError(
-            f"the source probabilities of image {worst} sum to {float(sums[worst]):.4g}, or one is below 0: they are "
-            "no distribution over source classes, and the score would mean nothing. Pass softmax probabilities, "
-            "not logits, nor those of independent attributes."
+            f"the source probabilities of image {worst} sum to {float(sums[worst]):.4g}, or one is below 0. Pass "
+            "softmax probabilities over source classes, not logits, nor those of independent attributes."
         )
     return theta / sums[:, None]
 
@@ -719,12 +695,10 @@ def _check_targets(targets: Tensor, classes: int, is_multilabel: bool) -> None:
             f"targets of shape {tuple(targets.shape)} do not fit. Pass (n,) class indices for one class per image, or "
             f"(n, {classes}) zeros and ones with is_multilabel=True for {classes} attributes per image."
         )
+    low, high, limit = float(targets.min()), float(targets.max()), 1 if is_multilabel else classes - 1
     if torch.is_floating_point(targets) and not bool((targets == targets.round()).all()):
         raise DataError("the targets are not whole numbers, so they are no class indices. Pass class indices.")
-    if targets.numel():
-        low, high, limit = int(targets.min()), int(targets.max()), 1 if is_multilabel else classes - 1
-        if low < 0 or high > limit:
-            raise DataError(
-                f"the targets run from {low} to {high}, and a task of {classes} classes has only 0 to {limit}. Check "
-                "the labels, or pass the right number of classes."
-            )
+    if low < 0 or high > limit:
+        raise DataError(
+            f"the targets run from {low:g} to {high:g}, and a task of {classes} classes has only 0 to {limit}."
+        )

@@ -21,6 +21,7 @@ ALPHAS = tuple(round(0.05 * step, 2) for step in range(21))
 # Kernel widths that are tried, in parts of the median distance.
 WIDTHS = tuple(2.0**power for power in range(-6, 3))
 AVERAGE_BEST, DATASET = "average_best", "dataset"
+_TO_SOURCES = "a task and the source task of a model"
 # The names of `task2vec.select.SCORES`, which itself imports torch.
 SCORE_NAMES = ("knn", "knn5", "logme", "leep", "nce", "nleep", "h_score", "h_score_shrunk", "transrate", "gbc", "parc")
 
@@ -53,8 +54,8 @@ class Prediction:
 
     def order(self, is_candidate: np.ndarray) -> np.ndarray:
         """Numbers of the candidates, the best first; of equals the one that is listed first."""
-        places = self.places()
-        return np.array([number for number in np.argsort(places, kind="stable") if is_candidate[number]], dtype=int)
+        ranked = np.argsort(self.places(), kind="stable")
+        return ranked[is_candidate[ranked]]
 
     def places(self) -> np.ndarray:
         """(M) 0 for the best of all, then 1, ...: models that are equal share a place."""
@@ -73,12 +74,10 @@ class Strategy:
     Attributes:
         name: as tables show it.
         fit: learns from known tasks; raises `UndefinedScoreError` where the meta-task lacks what it needs.
-        needs_images: whether every candidate must process the task's images first.
     """
 
     name: str
     fit: Callable[[MetaTask], Predict]
-    needs_images: bool = False
 
 
 # --- errors as effects of tasks and models ---------------------------------------------------------------------------
@@ -96,18 +95,15 @@ class Effects:
         tasks: (T) mean error of all models on each task; NaN for tasks without any error.
         models: (M) how much more than the mean model each has; NaN for those without any error.
         rest: (T, M) what is left; NaN where no error is known.
-        counts: (M) on how many tasks each model is known.
     """
 
     tasks: np.ndarray
     models: np.ndarray
     rest: np.ndarray
-    counts: np.ndarray
 
-    @property
-    def level(self) -> float:
-        """The mean error over tasks and models."""
-        return float(np.nanmean(self.tasks))
+    def predict(self, loss: np.ndarray) -> Prediction:
+        """Models ranked by (M) effects, with the errors that they have on a task of mean difficulty."""
+        return Prediction(loss, errors=np.clip(float(np.nanmean(self.tasks)) + loss, 0, 1))
 
     def leave_one_out(self) -> np.ndarray:
         """(T, M) the models' effects as they would be without the errors on one task; NaN where nothing is left.
@@ -115,9 +111,9 @@ class Effects:
         Effects of tasks are held fixed, so nothing is fitted again.
         """
         own = np.isfinite(self.rest)
-        counts = self.counts - own
-        sums = self.counts * np.nan_to_num(self.models) - np.where(own, self.rest + self.models, 0)
-        return np.divide(sums, counts, out=np.full(self.rest.shape, np.nan), where=counts > 0)
+        values = np.where(own, self.rest + self.models, 0)
+        counts = own.sum(0) - own
+        return np.divide(values.sum(0) - values, counts, out=np.full(own.shape, np.nan), where=counts > 0)
 
 
 def find_errors(metatask: MetaTask) -> np.ndarray:
@@ -129,8 +125,7 @@ def find_errors(metatask: MetaTask) -> np.ndarray:
     errors = np.where(metatask.is_candidate, metatask.mean, np.nan)
     if not np.isfinite(errors).any():
         raise UndefinedScoreError(
-            f"of {len(metatask.tasks)} tasks and {len(metatask.models)} models no error is known where the model has "
-            "not seen the task, so there is nothing to learn from. Measure some: task2vec error-matrix"
+            "no error is known where the model has not seen the task. Measure some: task2vec error-matrix"
         )
     return errors
 
@@ -142,17 +137,24 @@ def fit_effects(errors: np.ndarray) -> Effects:
         >>> fit_effects(np.array([[0.1, 0.3], [0.5, np.nan]])).models
         array([-0.1,  0.1])
     """
-    known = np.isfinite(errors)
-    if known.shape[0] <= known.shape[1]:
-        tasks = _solve_columns(errors.T, known.T)
-        models = _average(errors - tasks[:, None], known, axis=0)
-    else:
-        models = _solve_columns(errors, known)
-        tasks = _average(errors - models, known, axis=1)
+    is_wide = errors.shape[0] <= errors.shape[1]
+    table = errors.T if is_wide else errors  # of which there are fewer columns than rows
+    known = np.isfinite(table)
+    # The normal equations of the columns, up to a constant, after the effects of the rows are taken out.
+    centred = np.where(known, table - average_known(table, 1)[:, None], 0)
+    matrix = np.diag(known.sum(0).astype(np.float64)) - known.T @ (known / np.maximum(known.sum(1, keepdims=True), 1))
+    columns = np.linalg.lstsq(matrix, centred.sum(0), rcond=None)[0]
+    columns = np.where(known.any(0), columns, np.nan)
+    rows = average_known(table - columns, 1)
+    tasks, models = (columns, rows) if is_wide else (rows, columns)
     shift = np.nanmean(models) if known.any() else 0.0
     tasks, models = tasks + shift, models - shift
-    tasks, models = np.where(known.any(1), tasks, np.nan), np.where(known.any(0), models, np.nan)
-    return Effects(tasks, models, errors - tasks[:, None] - models, known.sum(0))
+    return Effects(tasks, models, errors - tasks[:, None] - models)
+
+
+def average_known(values: np.ndarray, axis: int) -> np.ndarray:
+    """The means along an axis over what is known; NaN where nothing is."""
+    return np.ma.masked_invalid(values).mean(axis).filled(np.nan)
 
 
 def find_comparable(known: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
@@ -175,20 +177,6 @@ def find_comparable(known: np.ndarray, among: np.ndarray | None = None) -> np.nd
     return models == np.bincount(models, counts).argmax()
 
 
-def _solve_columns(errors: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Effects of the columns, up to a constant: the normal equations after the rows' effects are taken out."""
-    centred = np.where(known, errors - _average(errors, known, axis=1)[:, None], 0)
-    counts = known.sum(1, keepdims=True)
-    shares = np.divide(known, counts, out=np.zeros(known.shape), where=counts > 0)
-    matrix = np.diag(known.sum(0).astype(np.float64)) - known.T @ shares
-    return np.linalg.lstsq(matrix, centred.sum(0), rcond=None)[0]
-
-
-def _average(values: np.ndarray, known: np.ndarray, *, axis: int) -> np.ndarray:
-    sums, counts = np.where(known, values, 0).sum(axis), known.sum(axis)
-    return np.divide(sums, counts, out=np.full(counts.shape, np.nan), where=counts > 0)
-
-
 # --- baselines that ignore the task ----------------------------------------------------------------------------------
 
 
@@ -202,8 +190,7 @@ def fit_generic(metatask: MetaTask) -> Predict:
     """The generic model; the others in the order of their mean errors, where it may not be selected."""
     if metatask.generic is None:
         raise UndefinedScoreError(
-            f"none of the {len(metatask.models)} models is the generic one, so it cannot be selected. Give one the "
-            "kind 'generic', or leave this strategy out."
+            "none of the models is the generic one. Give one the kind 'generic', or leave this strategy out."
         )
     loss = np.ones(len(metatask.models))
     loss[metatask.generic] = 0
@@ -219,8 +206,7 @@ def fit_average_best(metatask: MetaTask) -> Predict:
     """
     errors = find_errors(metatask)
     effects = fit_effects(errors)
-    models = np.where(find_comparable(np.isfinite(errors)), effects.models, np.nan)
-    prediction = Prediction(models, errors=np.clip(effects.level + models, 0, 1))
+    prediction = effects.predict(np.where(find_comparable(np.isfinite(errors)), effects.models, np.nan))
     return lambda query: prediction
 
 
@@ -229,8 +215,7 @@ def fit_size(metatask: MetaTask) -> Predict:
     params = np.array([model.params or np.nan for model in metatask.models], dtype=np.float64)
     if not np.isfinite(params).any():
         raise UndefinedScoreError(
-            "the numbers of parameters of the models are not known, so the largest is not either. Give `params`, or "
-            "leave this strategy out."
+            "the numbers of parameters of the models are not known. Give `params`, or leave this strategy out."
         )
     prediction = Prediction(-params, fallback=order_on_average(metatask))
     return lambda query: prediction
@@ -271,7 +256,7 @@ def fit_nearest(metatask: MetaTask, kind: str = SYMMETRIC, *, bonus: np.ndarray 
     Models of unknown source task come last, in the order of their mean errors on other tasks, which also orders those
     at the same distance.
     """
-    _check_distances(metatask, kind)
+    check_kind(metatask, kind, _TO_SOURCES, metatask.to_sources)
     on_average = order_on_average(metatask)
     bonus = np.zeros(len(metatask.models)) if bonus is None else bonus
 
@@ -288,11 +273,10 @@ def fit_asymmetric(metatask: MetaTask, alpha: float | None = ALPHA) -> Predict:
     Without an `alpha` it is chosen on the known tasks, among `ALPHAS`: the one whose choices have the smallest mean
     error there, and of equals the nearest to the paper's 0.15.
     """
-    _check_distances(metatask, SYMMETRIC)
+    check_kind(metatask, SYMMETRIC, _TO_SOURCES, metatask.to_sources)
     if SYMMETRIC not in metatask.trivial_distances:
         raise UndefinedScoreError(
-            "the distances of source tasks from the trivial task are not known, so neither is their complexity. Use "
-            "embeddings, or the symmetric distance."
+            "the complexity of source tasks is not known. Give embeddings, or use the symmetric distance."
         )
     simplicity = metatask.pick_sources(metatask.trivial_distances[SYMMETRIC])
     alpha = _choose_alpha(metatask, simplicity) if alpha is None else alpha
@@ -323,35 +307,40 @@ def fit_adjusted(metatask: MetaTask, kind: str = SYMMETRIC) -> Predict:
     guessed. The weight is by least squares on the known tasks; distances are freed of both effects first (Frisch and
     Waugh), so a model of unknown source task keeps its average. A weight below zero is noise, and set to zero.
     """
-    _check_distances(metatask, kind)
+    check_kind(metatask, kind, _TO_SOURCES, metatask.to_sources)
     errors = find_errors(metatask)
     effects, weight, centres = fit_effects(errors), 0.0, np.full(len(metatask.models), np.nan)
     distances = np.where(np.isfinite(errors), metatask.to_sources(kind), np.nan)
     if np.isfinite(distances).any():
         shape = fit_effects(distances)
-        both = np.isfinite(shape.rest)
-        size = float(np.square(shape.rest[both]).sum())
-        weight = max(0.0, float((shape.rest[both] * effects.rest[both]).sum()) / size) if size > 1e-12 else 0.0
-        centres = shape.models
+        size, centres = float(np.nansum(np.square(shape.rest))), shape.models
+        weight = max(0.0, float(np.nansum(shape.rest * effects.rest)) / size) if size > 1e-12 else 0.0
 
     def predict(query: Query) -> Prediction:
         gaps = query.to_sources.get(kind, np.full(len(centres), np.nan)) - centres
         counted = np.isfinite(gaps) & query.is_candidate
         gaps = np.nan_to_num(gaps - gaps[counted].mean()) if counted.any() else np.zeros(len(gaps))
-        loss = effects.models + weight * gaps
-        return Prediction(loss, errors=np.clip(effects.level + loss, 0, 1))
+        return effects.predict(effects.models + weight * gaps)
 
     return predict
 
 
-def _check_distances(metatask: MetaTask, kind: str) -> None:
-    """Refuses a meta-task without a distance between tasks and source tasks."""
-    if kind not in metatask.distances or not np.isfinite(metatask.to_sources(kind)).any():
-        known = ", ".join(metatask.distances) or "none"
+def check_kind(metatask: MetaTask, kind: str, what: str, read: Callable[[str], np.ndarray]) -> None:
+    """Refuses a meta-task without any distance of this kind that `read` finds, which is between `what`."""
+    if kind not in metatask.distances or not np.isfinite(read(kind)).any():
         needed = {DOMAIN: "domain embeddings", TAXONOMIC: "a taxonomy of their classes"}.get(kind, "embeddings")
         raise UndefinedScoreError(
-            f"no {kind} distance between a task and the source task of a model is known (known kinds: {known}). Give "
-            f"{needed} of tasks and source tasks, or leave this strategy out."
+            f"no {kind} distance between {what} is known (known kinds: {', '.join(metatask.distances) or 'none'}). "
+            f"Give {needed} of tasks and source tasks, or leave this strategy out."
+        )
+
+
+def check_score(metatask: MetaTask, score: str) -> None:
+    """Refuses a meta-task without a transferability score."""
+    if not np.isfinite(metatask.scores.get(score, np.nan)).any():
+        raise UndefinedScoreError(
+            f"the score '{score}' of these tasks and models is not known (known: "
+            f"{', '.join(metatask.scores) or 'none'}). Compute it with score_features, or leave this strategy out."
         )
 
 
@@ -366,36 +355,29 @@ def fit_kernel(metatask: MetaTask, kind: str = SYMMETRIC, *, width: float | None
     it is chosen on the known tasks, each predicted from the others, by the mean square of what is left.
     """
     effects = fit_effects(find_errors(metatask))
-    datasets = metatask.datasets
     if kind != DATASET:
-        if kind not in metatask.distances or not np.isfinite(metatask.between(kind)).any():
-            raise UndefinedScoreError(
-                f"no {kind} distance between tasks is known (known kinds: {', '.join(metatask.distances) or 'none'}), "
-                "so no task is similar. Give one, or leave this strategy out."
-            )
+        check_kind(metatask, kind, "tasks", metatask.between)
         width = _choose_width(effects, metatask.between(kind)) if width is None else width
 
     def predict(query: Query) -> Prediction:
+        distances = query.distances.get(kind, np.full(len(metatask.tasks), np.nan))
         if kind == DATASET:
-            weights = np.array([[float(query.dataset == dataset) for dataset in datasets]])
-        elif kind in query.distances:
-            assert width is not None
-            weights = _weigh(query.distances[kind][None], width)
-        else:
-            weights = np.zeros((1, len(datasets)))
-        known = np.isfinite(effects.rest)
-        sums, totals = weights @ np.where(known, effects.rest, 0), weights @ known
-        loss = effects.models + np.divide(sums, totals, out=np.zeros(sums.shape), where=totals > 1e-300)[0]
-        return Prediction(loss, errors=np.clip(effects.level + loss, 0, 1))
+            distances = np.where(np.array(metatask.datasets) == query.dataset, 0.0, np.nan)
+        found = _average_near(distances[None], width or 1.0, effects.rest, np.zeros((1, len(effects.models))))
+        return effects.predict(effects.models + found[0])
 
     return predict
 
 
-def _weigh(distances: np.ndarray, width: float) -> np.ndarray:
-    """exp(-distance / width), up to a factor for each row: the nearest has 1. Tasks of unknown distance have 0."""
+def _average_near(distances: np.ndarray, width: float, values: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """(rows, M) means of (T, M) values weighted by exp(-distance / width), `otherwise` where nothing has a weight."""
     distances = np.where(np.isnan(distances), np.inf, distances)
+    # Up to a factor for each row: the nearest has 1.
     nearest = distances.min(1, keepdims=True, initial=np.inf)
-    return np.exp(-(distances - np.where(np.isfinite(nearest), nearest, 0)) / width)
+    weights = np.exp(-(distances - np.where(np.isfinite(nearest), nearest, 0)) / width)
+    known = np.isfinite(values)
+    sums, totals = weights @ np.where(known, values, 0), weights @ known
+    return np.divide(sums, totals, out=otherwise.copy(), where=totals > 1e-300)
 
 
 def _choose_width(effects: Effects, distances: np.ndarray) -> float:
@@ -404,23 +386,17 @@ def _choose_width(effects: Effects, distances: np.ndarray) -> float:
     finite = apart[np.isfinite(apart)]
     median = float(np.median(finite)) if finite.size and np.median(finite) > 0 else 1.0
     models, own = effects.leave_one_out(), effects.rest + effects.models
-    known, losses = np.isfinite(own), {}
+    losses = {}
     for width in sorted((part * median for part in WIDTHS), reverse=True):
-        weights = _weigh(apart, width)
-        sums, totals = weights @ np.where(known, own, 0), weights @ known
-        guesses = np.divide(sums, totals, out=models.copy(), where=totals > 1e-300)
-        left = (own - guesses)[np.isfinite(own - guesses)]
+        left = own - _average_near(apart, width, own, models)
+        left = left[np.isfinite(left)]
         losses[width] = float(np.square(left).mean()) if left.size else 0.0
     return min(losses, key=lambda width: losses[width])
 
 
 def fit_score(metatask: MetaTask, score: str) -> Predict:
     """The model with the highest transferability score, which every candidate gets on the task's own images."""
-    if score not in metatask.scores or not np.isfinite(metatask.scores[score]).any():
-        raise UndefinedScoreError(
-            f"the score '{score}' of these tasks and models is not known (known: "
-            f"{', '.join(metatask.scores) or 'none'}). Compute it with score_features, or leave this strategy out."
-        )
+    check_score(metatask, score)
     on_average = order_on_average(metatask)
 
     def predict(query: Query) -> Prediction:
@@ -460,10 +436,10 @@ _ALL = (
     Strategy(f"kernel {DOMAIN}", lambda metatask: fit_kernel(metatask, DOMAIN)),
     Strategy(f"kernel {DATASET}", lambda metatask: fit_kernel(metatask, DATASET)),
     Strategy("model space", _fit_model_space),
-    *(Strategy(name, lambda metatask, name=name: fit_score(metatask, name), needs_images=True) for name in SCORE_NAMES),
+    *(Strategy(name, lambda metatask, name=name: fit_score(metatask, name)) for name in SCORE_NAMES),
     Strategy("combined", _fit_combined),
     Strategy(f"combined {DOMAIN}", lambda metatask: _fit_combined(metatask, DOMAIN)),
-    Strategy("combined + logme", lambda metatask: _fit_combined(metatask, score="logme"), needs_images=True),
+    Strategy("combined + logme", lambda metatask: _fit_combined(metatask, score="logme")),
 )
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType({strategy.name: strategy for strategy in _ALL})
 
