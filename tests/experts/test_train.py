@@ -11,15 +11,7 @@ from torch import nn
 
 import task2vec as t2v
 from task2vec.errors import ConflictError, NotFiniteError, UsageError, WeightsError, WeightsNotFoundError
-from task2vec.experts import (
-    RECIPES,
-    Recipe,
-    count_parameters,
-    find_recipe,
-    load_expert,
-    load_trained,
-    train,
-)
+from task2vec.experts import RECIPES, Recipe, count_parameters, find_recipe, load_expert, load_trained, train
 from task2vec.experts.checkpoint import UNFINISHED, read_tensors, write_tensors
 from task2vec.experts.error_matrix import describe_model
 from task2vec.experts.train import (
@@ -29,7 +21,6 @@ from task2vec.experts.train import (
     crop,
     describe,
     draw_epoch,
-    measure_error,
     prepare_images,
     train_expert,
     train_experts,
@@ -217,7 +208,7 @@ def test_validation_has_the_same_classes_whatever_their_order(colours):
     training = Training(base, images, BRIEF, seed=0, classes=3)
     turned = replace(colours, targets=2 - colours.targets, classes=colours.classes[::-1])
     others = prepare_images(train._match(turned, colours), base, device=torch.device("cpu"))
-    assert measure_error(training.learner, others) == measure_error(training.learner, images)
+    assert training.measure_error(others) == training.measure_error(images)
     assert training.learner.training
     with pytest.raises(UsageError, match="other classes"):
         train_expert(colours, base, BRIEF, validation=make_attributes(), device="cpu")

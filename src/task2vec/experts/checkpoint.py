@@ -71,14 +71,11 @@ class TrainedExpert:
     def entry(self) -> Expert:
         """The expert as a library keeps it."""
         if self.path is None:
-            raise UsageError(
-                f"the expert '{self.name}' has no file, so it could not be loaded again. Train it with out=FILE."
-            )
+            raise UsageError(f"the expert '{self.name}' has no file to be loaded from again. Train it with out=FILE.")
         known = self.metadata
-        recipe = {"seed": known["seed"], "architecture": known["architecture"], "base": known["base_fingerprint"]}
-        where = ("file", str(self.path.absolute()))
-        recipe = {**known["recipe"], **recipe, "task": known["task"]}
-        entry = describe_network(self.name, self.probe, *where, task=known["task_fingerprint"], recipe=recipe)
+        recipe = known["recipe"] | {key: known[key] for key in ("seed", "architecture", "task")}
+        recipe, location = recipe | {"base": known["base_fingerprint"]}, str(self.path.absolute())
+        entry = describe_network(self.name, self.probe, "file", location, task=known["task_fingerprint"], recipe=recipe)
         return replace(entry, sha256=_hash_file(self.path))
 
     def save(self, path: Path) -> "TrainedExpert":

@@ -168,8 +168,7 @@ def plan_cells(task: Task, protocols: Sequence[ErrorProtocol], seeds: Sequence[i
     """
     if not task.is_multilabel and any(protocol.measure == "precision" for protocol in protocols):
         raise UsageError(
-            f"measure='precision' is for attributes, and '{task.name}' has one class per image. Choose 'usual' or "
-            "'balanced'."
+            f"measure='precision' is for attributes, and '{task.name}' has one class per image. Choose 'usual'."
         )
     order = np.array(canonical_order(task.digests, task.targets)[0])
     task_in_order = task.canonical()
