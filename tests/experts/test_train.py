@@ -6,7 +6,9 @@ from math import isclose
 
 import numpy as np
 import pytest
+import timm
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 import task2vec as t2v
@@ -40,8 +42,12 @@ def colours():
 
 
 @pytest.fixture(scope="module")
-def lite():
-    return t2v.load_probe(size=32)
+def small(tmp_path_factory):
+    """A small network of timm's, so that it can be built again, with random weights."""
+    file = tmp_path_factory.mktemp("weights") / "test_resnet.safetensors"
+    torch.manual_seed(0)
+    save_file(timm.create_model("test_resnet").state_dict(), file)
+    return t2v.load_probe("test_resnet", weights=file, size=32)
 
 
 def weights_of(expert):
@@ -55,9 +61,8 @@ def test_recipes_run_to_their_end_on_both_kinds_of_tasks(recipe, make):
     before = {name: tensor.clone() for name, tensor in base.network.state_dict().items()}
     expert = train_expert(task, base, recipe, device="cpu")
     assert [one.epoch for one in expert.metrics] == [1, 2, 3]
-    assert [one.rate for one in expert.metrics] == [
-        recipe.rate_at(epoch * recipe.steps_per_epoch - 1) for epoch in (1, 2, 3)
-    ]
+    ends = [epoch * recipe.steps_per_epoch - 1 for epoch in (1, 2, 3)]
+    assert [one.rate for one in expert.metrics] == [recipe.rate_at(end) for end in ends]
     assert all(0 <= one.error <= 1 and np.isfinite(one.loss) for one in expert.metrics)
     assert expert.weight.shape == (len(task.classes), base.feature_dim)
     assert expert.probe.fingerprint != base.fingerprint and expert.metadata["recipe"] == recipe.to_dict()
@@ -110,9 +115,8 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(colours, stop, tmp_pa
     rest = train_expert(colours, make_model(), BRIEF, out=file, device="cpu")
     assert steps == list(range(BRIEF.steps))  # none twice, none left out
     assert weights_of(rest) == weights_of(whole)
-    assert [replace(one, images_per_second=0.0) for one in rest.metrics] == [
-        replace(one, images_per_second=0.0) for one in whole.metrics
-    ]
+    told, wanted = ([replace(one, images_per_second=0.0) for one in each.metrics] for each in (rest, whole))
+    assert told == wanted
     assert not file.with_name(file.name + UNFINISHED).exists()
 
 
@@ -144,32 +148,30 @@ def test_the_checkpoint_of_another_training_or_a_damaged_one_is_not_resumed(colo
     assert weights_of(train_expert(colours, make_model(), BRIEF, out=file, device="cpu")) == weights_of(whole)
 
 
-def test_an_expert_comes_back_from_disk(lite, tmp_path):
-    task = t2v.sample_tasks(images_per_task=20)[2]
-    recipe = replace(BRIEF, epochs=1, draws=8, batch=4)
-    file = tmp_path / "shapes.expert.safetensors"
-    made = train_expert(task, lite, recipe, out=file, device="cpu")
-    known = train_expert(task, lite, recipe, out=file, device="cpu")
+def test_an_expert_comes_back_from_disk(small, tmp_path):
+    task, recipe, file = make_task(), SHORT, tmp_path / "shapes.expert.safetensors"
+    made = train_expert(task, small, recipe, out=file, device="cpu")
+    known = train_expert(task, small, recipe, out=file, device="cpu")
     assert known.is_found and not made.is_found
     assert weights_of(known) == weights_of(made) and known.probe.fingerprint == made.probe.fingerprint
     assert known.metrics == made.metrics
     with pytest.raises(ConflictError, match="--force"):
-        train_expert(task, lite, recipe, out=file, seed=1, device="cpu")
-    other = train_expert(task, lite, recipe, out=file, seed=1, replace_other=True, device="cpu")
+        train_expert(task, small, recipe, out=file, seed=1, device="cpu")
+    other = train_expert(task, small, recipe, out=file, seed=1, replace_other=True, device="cpu")
     assert weights_of(load_trained(file)) == weights_of(other) != weights_of(made)
 
     entry = other.entry()
     assert (entry.source, entry.task, entry.input_size) == ("file", task.fingerprint, 32)
-    assert entry.parameters == count_parameters(lite.network)
+    assert entry.parameters == count_parameters(small.network)
     for probe in (load_expert(entry), load_expert(file)):
         assert probe.name == entry.name and probe.fingerprint == other.probe.fingerprint
         assert probe.task == task.fingerprint and describe_model(probe) == entry
-        assert describe(task, probe, recipe, seed=0)["architecture"] == "timm:tf_efficientnet_lite0"  # what it trains
+        assert describe(task, probe, recipe, seed=0)["architecture"] == "timm:test_resnet"  # what it trains
     assert describe_model(replace(probe, name="another")).name == "another"
 
-    import timm  # the file is one of timm's, too
-
-    timm_model = timm.create_model("tf_efficientnet_lite0", num_classes=len(task.classes)).eval()
+    timm_model = timm.create_model(
+        "test_resnet", num_classes=len(task.classes)
+    ).eval()  # the file is one of timm's, too
     timm_model.load_state_dict(t2v.probe.weights.read_weights(file))
     images = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
@@ -186,13 +188,14 @@ def test_an_expert_comes_back_from_disk(lite, tmp_path):
 
 
 def test_what_cannot_be_loaded_is_named(colours, tmp_path):
-    expert = train_expert(colours, make_model(), replace(BRIEF, epochs=1), out=tmp_path / "e", device="cpu")
-    with pytest.raises(WeightsError, match="custom network"):
-        load_trained(expert.path)
-    with pytest.raises(WeightsError, match="not an expert"):
-        load_trained(__file__)
-    with pytest.raises(WeightsNotFoundError, match="train it again"):
-        read_tensors(tmp_path / "none")
+    expert = train_expert(colours, make_model(), SHORT, out=tmp_path / "e", device="cpu")
+    for load, path, error, message in (
+        (load_trained, expert.path, WeightsError, "custom network"),
+        (load_trained, __file__, WeightsError, "not an expert"),
+        (read_tensors, tmp_path / "none", WeightsNotFoundError, "train it again"),
+    ):
+        with pytest.raises(error, match=message):
+            load(path)
     with pytest.raises(UsageError, match="out=FILE"):
         replace(expert, path=None).entry()
 
@@ -240,10 +243,8 @@ def test_crops_are_the_parts_that_slicing_gives(size):
     corners = torch.tensor([[0.0, 0.0], [0.999, 0.999], [0.5, 0.0], [0.0, 0.5], [0.3, 0.7]])
     mirrored = torch.tensor([False, False, True, True, False])
     found = crop(pixels, corners, mirrored, size)
-    for number in range(5):
-        top, left = (
-            int(corners[number, i] * (have - want + 1)) for i, (have, want) in enumerate(zip((6, 8), size, strict=True))
-        )
+    for number, corner in enumerate(corners):
+        top, left = int(corner[0] * (6 - size[0] + 1)), int(corner[1] * (8 - size[1] + 1))
         wanted = pixels[number, :, top : top + size[0], left : left + size[1]]
         assert torch.equal(found[number], wanted.flip(2) if mirrored[number] else wanted)
     assert int(corners[1, 0] * (6 - size[0] + 1)) == 6 - size[0]  # the last corner is reached
@@ -256,15 +257,15 @@ def pair():
 
 
 @pytest.mark.parametrize("backend", ["packed", pytest.param("processes", marks=pytest.mark.long)])
-def test_other_processes_train_the_same_expert_and_none_twice(lite, pair, tmp_path, backend):
+def test_other_processes_train_the_same_expert_and_none_twice(small, pair, tmp_path, backend):
     how = {"device": "cpu", "seed": 3}
-    with nullcontext(Packed()) if backend == "packed" else t2v.open_backend(backend, jobs=2, threads=1) as opened:
-        (made,) = train_experts(pair[:1], lite, SHORT, folder=tmp_path, backend=opened, **how)
+    with nullcontext(Packed()) if backend == "packed" else t2v.open_backend(backend, jobs=1, threads=1) as opened:
+        (made,) = train_experts(pair[:1], small, SHORT, folder=tmp_path, backend=opened, **how)
     (file,) = tmp_path.iterdir()
     content = file.read_bytes()
-    (again,) = train_experts(pair[:1], lite, SHORT, folder=tmp_path, **how)
+    (again,) = train_experts(pair[:1], small, SHORT, folder=tmp_path, **how)
     assert again.is_found and not made.is_found and again.entry == made.entry and file.read_bytes() == content
-    assert weights_of(load_trained(file)) == weights_of(train_expert(pair[0], lite, SHORT, **how))
+    assert weights_of(load_trained(file)) == weights_of(train_expert(pair[0], small, SHORT, **how))
 
 
 def test_one_that_fails_is_reported_first_and_the_rest_goes_on(pair, tmp_path):
