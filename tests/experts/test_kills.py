@@ -32,9 +32,8 @@ computed = work.measure_cells
 
 def measure(features, plan, *, model, only):
     lines = [f"{plan.task.fingerprint}\\t{model}\\t{protocol}\\t{seed}\\n" for protocol, seed in only]
-    handle = os.open(os.environ["CELL_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(handle, "".join(lines).encode())
-    os.close(handle)
+    with open(os.environ["CELL_LOG"], "ab", buffering=0) as log:
+        log.write("".join(lines).encode())
     time.sleep(0.02)  # so that a signal comes while there is still something to do
     return computed(features, plan, model=model, only=only)
 

@@ -50,6 +50,16 @@ def small(tmp_path_factory):
     return t2v.load_probe("test_resnet", weights=file, size=32)
 
 
+def fine_tune(task, base=None, recipe=BRIEF, **how):
+    return train_expert(task, base or make_model(), recipe, device="cpu", **how)
+
+
+@pytest.fixture(scope="module")
+def whole(colours):
+    """What the interrupted trainings of these tests come to."""
+    return fine_tune(colours)
+
+
 def weights_of(expert):
     tensors = [*expert.probe.network.state_dict().values(), expert.weight, expert.bias]
     return b"".join(tensor.numpy().tobytes() for tensor in tensors)
@@ -59,7 +69,7 @@ def weights_of(expert):
 def test_recipes_run_to_their_end_on_both_kinds_of_tasks(recipe, make):
     task, base = make(), make_model()
     before = {name: tensor.clone() for name, tensor in base.network.state_dict().items()}
-    expert = train_expert(task, base, recipe, device="cpu")
+    expert = fine_tune(task, base, recipe)
     assert [one.epoch for one in expert.metrics] == [1, 2, 3]
     ends = [epoch * recipe.steps_per_epoch - 1 for epoch in (1, 2, 3)]
     assert [one.rate for one in expert.metrics] == [recipe.rate_at(end) for end in ends]
@@ -72,9 +82,8 @@ def test_recipes_run_to_their_end_on_both_kinds_of_tasks(recipe, make):
 
 
 def test_an_expert_learns_its_task(colours):
-    base = make_model()
     recipe = replace(BRIEF, epochs=12, rate=0.02, head="adam", head_epochs=1, head_rate=1e-4)
-    expert = train_expert(colours, base, recipe, device="cpu", validation=colours)
+    expert = fine_tune(colours, recipe=recipe, validation=colours)
     assert expert.metrics[-1].loss < 0.6 * expert.metrics[0].loss
     assert expert.metrics[-1].validation_error < 0.2
     canonical = colours.canonical()
@@ -85,21 +94,16 @@ def test_an_expert_learns_its_task(colours):
     assert torch.allclose(p.sum(1), torch.ones(len(p), dtype=torch.float64))
 
 
-def test_the_same_arguments_give_the_same_bytes_in_any_order_of_images(colours):
+def test_the_same_arguments_give_the_same_bytes_in_any_order_of_images(colours, whole):
     shuffled = colours.subset(np.random.default_rng(0).permutation(len(colours)))
-    first, again, other = (
-        train_expert(task, make_model(), BRIEF, seed=seed, device="cpu")
-        for task, seed in ((colours, 0), (shuffled, 0), (colours, 1))
-    )
-    assert weights_of(first) == weights_of(again) != weights_of(other)
+    assert weights_of(whole) == weights_of(fine_tune(shuffled)) != weights_of(fine_tune(colours, seed=1))
 
 
 @pytest.mark.parametrize("stop", [5, 11])
-def test_an_interrupted_training_goes_on_to_the_same_bytes(colours, stop, tmp_path, monkeypatch):
+def test_an_interrupted_training_goes_on_to_the_same_bytes(colours, whole, stop, tmp_path, monkeypatch):
     monkeypatch.setattr(train, "CHECKPOINT_SECONDS", 0.0)  # after every step
-    whole = train_expert(colours, make_model(), BRIEF, device="cpu")
-    file, steps = tmp_path / "colours.expert.safetensors", []
-    learn = train.Training._learn
+    file, steps, learn = tmp_path / "colours.expert.safetensors", [], train.Training._learn
+    place = file.with_name(file.name + UNFINISHED)
 
     def counted(self, images, targets):
         if len(steps) == stop:
@@ -109,15 +113,14 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(colours, stop, tmp_pa
 
     monkeypatch.setattr(train.Training, "_learn", counted)
     with pytest.raises(KeyboardInterrupt):
-        train_expert(colours, make_model(), BRIEF, out=file, device="cpu")
-    assert not file.exists() and file.with_name(file.name + UNFINISHED).exists()
+        fine_tune(colours, out=file)
+    assert not file.exists() and place.exists()
     stop = 10**6
-    rest = train_expert(colours, make_model(), BRIEF, out=file, device="cpu")
+    rest = fine_tune(colours, out=file)
     assert steps == list(range(BRIEF.steps))  # none twice, none left out
-    assert weights_of(rest) == weights_of(whole)
+    assert weights_of(rest) == weights_of(whole) and not place.exists()
     told, wanted = ([replace(one, images_per_second=0.0) for one in each.metrics] for each in (rest, whole))
     assert told == wanted
-    assert not file.with_name(file.name + UNFINISHED).exists()
 
 
 def test_networks_with_dropout_give_the_same_bytes_too(colours):
@@ -127,37 +130,33 @@ def test_networks_with_dropout_give_the_same_bytes_too(colours):
         module = nn.Sequential(*layers, nn.Linear(6, 2)).eval()
         return make_probe("dropping", module, ("5",), Preprocess(size=(8, 8), resize=8), source="test")
 
-    first = train_expert(colours, make(), BRIEF, device="cpu")
+    base, first = make(), weights_of(fine_tune(colours, make()))
     torch.manual_seed(99)
-    again = train_expert(colours, make(), BRIEF, device="cpu")
-    assert weights_of(again) == weights_of(first)
-    assert weights_of(train_expert(colours, make(), BRIEF, seed=1, device="cpu")) != weights_of(first)
+    assert weights_of(fine_tune(colours, base)) == first != weights_of(fine_tune(colours, base, seed=1))
 
 
-def test_the_checkpoint_of_another_training_or_a_damaged_one_is_not_resumed(colours, tmp_path):
+def test_the_checkpoint_of_another_training_or_a_damaged_one_is_not_resumed(colours, whole, tmp_path):
     file = tmp_path / "e.expert.safetensors"
     place = file.with_name(file.name + UNFINISHED)
-    whole = train_expert(colours, make_model(), BRIEF, device="cpu")
     write_tensors(place, {"sums": torch.zeros(2)}, {"kind": "checkpoint", "key": "another", "step": 3})
     with pytest.raises(ConflictError, match="unfinished training of another"):
-        train_expert(colours, make_model(), BRIEF, out=file, device="cpu")
-    forced = train_expert(colours, make_model(), BRIEF, out=file, replace_other=True, device="cpu")
+        fine_tune(colours, out=file)
+    forced = fine_tune(colours, out=file, replace_other=True)
     assert weights_of(forced) == weights_of(whole) and not place.exists()
     file.unlink()
     place.write_bytes(b"half a file")
-    assert weights_of(train_expert(colours, make_model(), BRIEF, out=file, device="cpu")) == weights_of(whole)
+    assert weights_of(fine_tune(colours, out=file)) == weights_of(whole)
 
 
 def test_an_expert_comes_back_from_disk(small, tmp_path):
     task, recipe, file = make_task(), SHORT, tmp_path / "shapes.expert.safetensors"
-    made = train_expert(task, small, recipe, out=file, device="cpu")
-    known = train_expert(task, small, recipe, out=file, device="cpu")
+    made, known = (fine_tune(task, small, recipe, out=file) for _ in range(2))
     assert known.is_found and not made.is_found
     assert weights_of(known) == weights_of(made) and known.probe.fingerprint == made.probe.fingerprint
     assert known.metrics == made.metrics
     with pytest.raises(ConflictError, match="--force"):
-        train_expert(task, small, recipe, out=file, seed=1, device="cpu")
-    other = train_expert(task, small, recipe, out=file, seed=1, replace_other=True, device="cpu")
+        fine_tune(task, small, recipe, out=file, seed=1)
+    other = fine_tune(task, small, recipe, out=file, seed=1, replace_other=True)
     assert weights_of(load_trained(file)) == weights_of(other) != weights_of(made)
 
     entry = other.entry()
@@ -188,7 +187,7 @@ def test_an_expert_comes_back_from_disk(small, tmp_path):
 
 
 def test_what_cannot_be_loaded_is_named(colours, tmp_path):
-    expert = train_expert(colours, make_model(), SHORT, out=tmp_path / "e", device="cpu")
+    expert = fine_tune(colours, recipe=SHORT, out=tmp_path / "e")
     for load, path, error, message in (
         (load_trained, expert.path, WeightsError, "custom network"),
         (load_trained, __file__, WeightsError, "not an expert"),
@@ -202,7 +201,7 @@ def test_what_cannot_be_loaded_is_named(colours, tmp_path):
 
 def test_a_training_that_runs_away_is_stopped(colours):
     with pytest.raises(NotFiniteError, match="smaller learning rate"):
-        train_expert(colours, make_model(), replace(BRIEF, rate=1e30, schedule="steps"), device="cpu")
+        fine_tune(colours, recipe=replace(BRIEF, rate=1e30, schedule="steps"))
 
 
 def test_validation_has_the_same_classes_whatever_their_order(colours):
@@ -214,7 +213,7 @@ def test_validation_has_the_same_classes_whatever_their_order(colours):
     assert training.measure_error(others) == training.measure_error(images)
     assert training.learner.training
     with pytest.raises(UsageError, match="other classes"):
-        train_expert(colours, base, BRIEF, validation=make_attributes(), device="cpu")
+        fine_tune(colours, validation=make_attributes())
 
 
 def test_there_is_something_to_choose_crops_from():
@@ -269,24 +268,22 @@ def test_other_processes_train_the_same_expert_and_none_twice(small, pair, tmp_p
 
 
 def test_one_that_fails_is_reported_first_and_the_rest_goes_on(pair, tmp_path):
-    folder = tmp_path / "experts"
-    folder.mkdir()
-    (folder / "second.expert.safetensors").write_bytes(b"something else")
-    found = train_experts(pair, make_model(), SHORT, folder=folder, device="cpu")
+    taken = tmp_path / "second.expert.safetensors"
+    taken.write_bytes(b"something else")
+    found = train_experts(pair, make_model(), SHORT, folder=tmp_path, device="cpu")
     refused = next(found)
     assert refused.task == "second" and "second.expert" in str(refused.error) and refused.entry is None
-    assert [path.name for path in folder.iterdir()] == ["second.expert.safetensors"]  # before anything is trained
+    assert list(tmp_path.iterdir()) == [taken]  # before anything is trained
     (done,) = found
     assert done.entry is not None and done.entry.task == pair[0].fingerprint
-    assert (folder / "second.expert.safetensors").read_bytes() == b"something else"
+    assert taken.read_bytes() == b"something else"
 
 
 def test_one_task_has_experts_of_several_names(pair, tmp_path):
     task, tiny = make_task((6, 6)), make_model()
     for name, seed in (("a", 0), ("b", 1)):
         (result,) = train_experts([task], tiny, SHORT, folder=tmp_path, names=[name], seed=seed, device="cpu")
-        assert result.error is None
-        assert result.name == name and result.task == task.name
+        assert (result.error, result.name, result.task) == (None, name, task.name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.expert.safetensors", "b.expert.safetensors"]
     (refused,) = train_experts([task], tiny, SHORT, folder=tmp_path, names=["a"], seed=1, device="cpu")
     assert "another task, network, recipe or seed" in str(refused.error) and "--name" in str(refused.error)
