@@ -98,12 +98,7 @@ def error_matrix(
         (2, 1, 1)
     """
     run = _Run(
-        tuple(task.canonical() for task in check_tasks(tasks)),
-        check_models(models),
-        tuple(protocols),
-        tuple(seeds),
-        library,
-        on_cell or (lambda _: None),
+        check_tasks(tasks), check_models(models), tuple(protocols), tuple(seeds), library, on_cell or (lambda _: None)
     )
     run.find_seen(trained_on or {})
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}

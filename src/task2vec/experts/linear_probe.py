@@ -91,10 +91,10 @@ def check_models(models: Iterable[Model]) -> tuple[Model, ...]:
 
 
 def check_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
-    """The tasks, if each is one, and no two are the same."""
+    """The tasks in canonical order, if each is one, and no two are the same."""
     wrong = "has no images to classify, so it is no task. Make one of it: read_folder, read_table, from_dataset."
     twice = "are the same images in the same classes, so they are one task. Pass it once."
-    return _check_inputs(tasks, Task, attrgetter("fingerprint"), wrong, twice)
+    return tuple(task.canonical() for task in _check_inputs(tasks, Task, attrgetter("fingerprint"), wrong, twice))
 
 
 def _check_inputs(values: Any, kind: Any, identity: Callable[[Any], str], wrong: str, twice: str) -> tuple[Any, ...]:
@@ -226,9 +226,10 @@ def predict_cells(
             f"{len(plan.task)} images: some would have the label of another. Pass one row per image, in its order."
         )
     refuse_infinite(features, plan.task.images.name)
-    cells = ((protocol, seed) for protocol in plan.protocols for seed in plan.seeds)
-    kept = None if only is None else set(only)
-    wanted = [(protocol, seed) for protocol, seed in cells if kept is None or (protocol.key, seed) in kept]
+    wanted = [(protocol, seed) for protocol in plan.protocols for seed in plan.seeds]
+    if only is not None:
+        kept = set(only)
+        wanted = [cell for cell in wanted if (cell[0].key, cell[1]) in kept]
     features = features[torch.from_numpy(plan.order).to(features.device)]
     found: dict[tuple[ErrorProtocol, int], np.ndarray] = {}
     for kind in dict.fromkeys((protocol.classifier, protocol.epochs) for protocol, _ in wanted):

@@ -673,15 +673,14 @@ def _pack_embeddings(embeddings: Sequence[Embedding]) -> tuple[dict[str, np.ndar
 
 def _unpack_embeddings(name: str, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Embedding]:
     """The embeddings that `_pack_embeddings` was given; their standard errors are zero, for none is kept."""
-    layers = tuple(FilterLayer(*fields) for fields in header["layers"])
+    layers = tuple(FilterLayer(*each) for each in header["layers"])
     sizes = [layer.filters for layer in layers]
     fishers = np.exp2(arrays[f"embeddings.{name}.fisher"].astype(np.float64))
-    rows = zip(header["tasks"], header["own"], fishers, arrays[f"embeddings.{name}.prior"], strict=True)
     found = []
-    for task, own, fisher, prior in rows:
-        provenance = {**header["shared"], **own}
-        parts = (fisher, np.zeros(len(fisher)), np.repeat(prior, sizes))
-        found.append(Embedding(task, header["probe"], *parts, layers, provenance))
+    for row, (task, own) in enumerate(zip(header["tasks"], header["own"], strict=True)):
+        prior = np.repeat(arrays[f"embeddings.{name}.prior"][row], sizes)
+        parts = (fishers[row], np.zeros(len(prior)), prior)
+        found.append(Embedding(task, header["probe"], *parts, layers, {**header["shared"], **own}))
     return found
 
 
@@ -752,16 +751,15 @@ def deduplicate_names(names: Iterable[str]) -> list[str]:
 
 def find_protocol(protocols: Sequence[str], shots: str | int | None, *, of: str) -> int:
     """The number of the protocol that is meant: by its key, or by what its classifiers were trained on."""
-    wanted = None if shots is None else str(shots)
-    found = [number for number, key in enumerate(protocols) if wanted == key]
-    found = found or [number for number, key in enumerate(protocols) if find_shots(key) == (wanted or "half")]
-    if not found and wanted is None and len(protocols) == 1:
+    if shots is None and len(protocols) == 1:
         return 0
+    wanted = "half" if shots is None else str(shots)
+    found = [number for number, key in enumerate(protocols) if key == wanted]
+    found = found or [number for number, key in enumerate(protocols) if find_shots(key) == wanted]
     if len(found) != 1:
         raise UsageError(
-            f"shots={shots!r} is {'none' if not found else 'more than one'} of the {len(protocols)} protocols that "
-            f"{of} was measured by, and errors of different protocols must not be mixed. Choose one of: "
-            f"{'; '.join(protocols) or 'none'}."
+            f"shots={shots!r} is {'more than one' if found else 'none'} of the {len(protocols)} protocols of {of}, and "
+            f"errors of different ones must not be mixed. Choose one of: {'; '.join(protocols) or 'none'}."
         )
     return found[0]
 
