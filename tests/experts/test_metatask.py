@@ -22,12 +22,7 @@ def make_metatask(tasks=4, experts=3, protocols=2, seeds=5):
         fisher = rng.lognormal(-20, 5, 5)
         fisher[number % 5] = 0  # a dead filter
         prior = np.repeat([1e-9 * (number + 1), 2e-9], [3, 2])
-        told = {
-            "task_fingerprint": str(number),
-            "settings": {"method": "robust"},
-            "probe_fingerprint": "p",
-            "recipe": 2,
-        }
+        told = {"task_fingerprint": str(number), "settings": {"method": "robust"}, "probe_fingerprint": "p"}
         embeddings.append(Embedding(f"t{number}", "net", fisher, np.zeros(5), prior, LAYERS, told))
     return MetaTask(
         "small",
@@ -50,12 +45,10 @@ def make_metatask(tasks=4, experts=3, protocols=2, seeds=5):
 def test_a_meta_task_comes_back_from_disk(tmp_path):
     metatask = make_metatask()
     found = load_metatask(metatask.save(tmp_path / "m.safetensors"))
-    assert (found.tasks, found.models, found.protocols, found.seeds) == (
-        metatask.tasks, metatask.models, metatask.protocols, metatask.seeds,
-    )  # fmt: skip
-    assert np.allclose(found.errors, metatask.errors, atol=1e-6)
-    assert np.allclose(found.low, metatask.low, atol=1e-3) and np.allclose(found.high, metatask.high, atol=1e-3)
-    assert np.array_equal(found.shares_labels, metatask.shares_labels)
+    for name in ("tasks", "models", "protocols", "seeds"):
+        assert getattr(found, name) == getattr(metatask, name)
+    for name, tolerance in {"errors": 1e-6, "low": 1e-3, "high": 1e-3, "shares_labels": 0}.items():
+        assert np.allclose(getattr(found, name), getattr(metatask, name), atol=tolerance)
     assert np.array_equal(found.is_candidate, metatask.is_candidate) and 0 < metatask.is_candidate.sum() < 12
     assert np.allclose(found.scores["logme"], metatask.scores["logme"], atol=1e-5)
     for one, other in zip(found.embeddings["net robust"], metatask.embeddings["net robust"], strict=True):
@@ -68,8 +61,8 @@ def test_families_and_repeats_are_cut_alike_everywhere():
     metatask = make_metatask()
     part = metatask.subset(family="b")
     assert [task.name for task in part.tasks] == ["t1", "t3"] and [one.name for one in part.models] == ["e0", "e1"]
-    assert np.array_equal(part.errors, metatask.errors[[1, 3]][:, :2])
-    assert np.array_equal(part.shares_images, metatask.shares_images[[1, 3]][:, :2])
+    for one, other in ((part.errors, metatask.errors), (part.shares_images, metatask.shares_images)):
+        assert np.array_equal(one, other[[1, 3]][:, :2])
     assert np.array_equal(part.scores["logme"], metatask.scores["logme"][[1, 3]][:, :2])
     assert [one.task for one in part.embeddings["net robust"]] == ["t1", "t3"]
     assert np.array_equal(part.domains["net"], metatask.domains["net"][[1, 3]])
@@ -84,11 +77,12 @@ def test_damage_is_named_and_shapes_are_checked(tmp_path):
     content = bytearray(file.read_bytes())
     content[-3] ^= 1
     file.write_bytes(content)
-    with pytest.raises(DataError, match="SHA-256"):
-        load_metatask(file)
-    with pytest.raises(DataError, match="not a meta-task"):
-        load_metatask(tmp_path / "none")
-    with pytest.raises(DataError, match="shares_images"):
-        replace(metatask, shares_images=np.zeros((4, 2)))
-    with pytest.raises(DataError, match="from 0 to 1"):
-        replace(metatask, errors=metatask.errors * 100)
+    for path, message in ((file, "SHA-256"), (tmp_path / "none", "not a meta-task")):
+        with pytest.raises(DataError, match=message):
+            load_metatask(path)
+    for wrong, message in (
+        ({"shares_images": np.zeros((4, 2))}, "shares_images"),
+        ({"errors": metatask.errors * 100}, "from 0 to 1"),
+    ):
+        with pytest.raises(DataError, match=message):
+            replace(metatask, **wrong)

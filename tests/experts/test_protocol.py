@@ -56,14 +56,10 @@ def test_copies_are_on_one_side_and_drawn_once():
     task = copied()
     for seed in SEEDS:
         is_test = choose_test_half(task, seed)
-        sides = {
-            digest: {bool(is_test[i]) for i, own in enumerate(task.digests) if own == digest} for digest in task.digests
-        }
-        assert all(len(side) == 1 for side in sides.values())
+        assert len(set(zip(task.digests, is_test.tolist(), strict=True))) == len(set(task.digests))
         train = choose_training(task, is_test, shots=3, seed=seed)
         drawn = [task.digests[row] for row in np.flatnonzero(train)]
-        assert len(set(drawn)) == len(drawn)
-        assert not (train & is_test).any()
+        assert len(set(drawn)) == len(drawn) and not (train & is_test).any()
 
 
 @pytest.mark.parametrize("make", [copied, make_attributes], ids=["single", "multi"])
@@ -75,8 +71,7 @@ def test_the_order_of_images_does_not_matter(make):
         for one in (task, shuffled):
             is_test = choose_test_half(one, seed)
             mask = choose_training(one, is_test, shots=2, seed=seed)
-            sides = [sorted(one.digests[row] for row in np.flatnonzero(side)) for side in (is_test, mask)]
-            chosen.append(sides)
+            chosen.append([sorted(np.array(one.digests)[side]) for side in (is_test, mask)])
         assert chosen[0] == chosen[1]
 
 
@@ -110,11 +105,9 @@ def test_attributes_have_both_answers_in_every_part():
 def test_a_task_without_test_images_is_refused():
     with pytest.raises(DataError, match="no class with two different images"):
         choose_test_half(make_task((1, 1)), 0)
-    image = Image.new("RGB", (8, 8))
-    other = Image.new("RGB", (8, 8), (9, 9, 9))
-    same = from_dataset([(image, 0), (image, 0), (other, 1), (other, 1)], name="copies alone")
+    one, other = (Image.new("RGB", (8, 8), (shade, 9, 9)) for shade in (0, 9))
     with pytest.raises(DataError, match="'copies alone'"):
-        choose_test_half(same, 0)
+        choose_test_half(from_dataset([(one, 0), (one, 0), (other, 1), (other, 1)], name="copies alone"), 0)
 
 
 @pytest.mark.parametrize(("wrong", "count"), [(0, 1), (0, 40), (3, 40), (40, 40), (1, 5000)])
@@ -136,24 +129,17 @@ def test_balanced_errors_of_classes():
     assert abs(score.error - (answers != targets).mean()) > 0.01  # otherwise the test shows nothing
 
 
-def test_balanced_errors_of_attributes():
+def test_errors_of_attributes_and_precision_with_ties():
     rng = np.random.default_rng(0)
     targets = (rng.random((150, 3)) < [0.5, 0.1, 0.8]).astype(np.uint8)
     answers = np.where(rng.random((150, 3)) < 0.8, targets, 1 - targets)
-    score = score_balanced(answers != targets, targets)
-    wanted = [1 - balanced_accuracy_score(targets[:, column], answers[:, column]) for column in range(3)]
-    assert score.error == pytest.approx(np.mean(wanted))
-    assert score.low < score.error < score.high
-
-
-def test_precision_with_ties():
-    rng = np.random.default_rng(0)
-    targets = (rng.random((150, 3)) < [0.5, 0.1, 0.8]).astype(np.uint8)
     logits = np.round(targets + rng.normal(size=(150, 3)), 1)
-    score = score_precision(logits, targets)
-    wanted = [average_precision_score(targets[:, column], logits[:, column]) for column in range(3)]
-    assert score.error == pytest.approx(1 - np.mean(wanted))
-    assert score.low < score.error < score.high
+    for score, oracle, given in (
+        (score_balanced(answers != targets, targets), balanced_accuracy_score, answers),
+        (score_precision(logits, targets), average_precision_score, logits),
+    ):
+        wanted = [1 - oracle(targets[:, column], given[:, column]) for column in range(3)]
+        assert score.error == pytest.approx(np.mean(wanted)) and score.low < score.error < score.high
 
 
 def test_nothing_wrong_is_no_proof_that_nothing_will_be():
@@ -175,8 +161,8 @@ def test_nothing_wrong_is_no_proof_that_nothing_will_be():
 def test_intervals_contain_the_true_error_about_as_often_as_they_should():
     rng = np.random.default_rng(0)
     held = 0
-    for _ in range(100):
+    for _ in range(60):
         targets = rng.choice(3, size=120, p=[0.6, 0.3, 0.1])
         score = score_balanced(rng.random(120) < np.array([0.1, 0.3, 0.5])[targets], targets)
         held += score.low <= 0.3 <= score.high
-    assert 86 <= held <= 100
+    assert 52 <= held <= 60

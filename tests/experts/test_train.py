@@ -6,20 +6,14 @@ from math import isclose
 
 import numpy as np
 import pytest
+import timm
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 import task2vec as t2v
 from task2vec.errors import ConflictError, NotFiniteError, UsageError, WeightsError, WeightsNotFoundError
-from task2vec.experts import (
-    RECIPES,
-    Recipe,
-    count_parameters,
-    find_recipe,
-    load_expert,
-    load_trained,
-    train,
-)
+from task2vec.experts import RECIPES, Recipe, count_parameters, find_recipe, load_expert, load_trained, train
 from task2vec.experts.checkpoint import UNFINISHED, read_tensors, write_tensors
 from task2vec.experts.error_matrix import describe_model
 from task2vec.experts.train import (
@@ -29,7 +23,6 @@ from task2vec.experts.train import (
     crop,
     describe,
     draw_epoch,
-    measure_error,
     prepare_images,
     train_expert,
     train_experts,
@@ -49,8 +42,22 @@ def colours():
 
 
 @pytest.fixture(scope="module")
-def lite():
-    return t2v.load_probe(size=32)
+def small(tmp_path_factory):
+    """A small network of timm's, so that it can be built again, with random weights."""
+    file = tmp_path_factory.mktemp("weights") / "test_resnet.safetensors"
+    torch.manual_seed(0)
+    save_file(timm.create_model("test_resnet").state_dict(), file)
+    return t2v.load_probe("test_resnet", weights=file, size=32)
+
+
+def fine_tune(task, base=None, recipe=BRIEF, **how):
+    return train_expert(task, base or make_model(), recipe, device="cpu", **how)
+
+
+@pytest.fixture(scope="module")
+def whole(colours):
+    """What the interrupted trainings of these tests come to."""
+    return fine_tune(colours)
 
 
 def weights_of(expert):
@@ -62,11 +69,10 @@ def weights_of(expert):
 def test_recipes_run_to_their_end_on_both_kinds_of_tasks(recipe, make):
     task, base = make(), make_model()
     before = {name: tensor.clone() for name, tensor in base.network.state_dict().items()}
-    expert = train_expert(task, base, recipe, device="cpu")
+    expert = fine_tune(task, base, recipe)
     assert [one.epoch for one in expert.metrics] == [1, 2, 3]
-    assert [one.rate for one in expert.metrics] == [
-        recipe.rate_at(epoch * recipe.steps_per_epoch - 1) for epoch in (1, 2, 3)
-    ]
+    ends = [epoch * recipe.steps_per_epoch - 1 for epoch in (1, 2, 3)]
+    assert [one.rate for one in expert.metrics] == [recipe.rate_at(end) for end in ends]
     assert all(0 <= one.error <= 1 and np.isfinite(one.loss) for one in expert.metrics)
     assert expert.weight.shape == (len(task.classes), base.feature_dim)
     assert expert.probe.fingerprint != base.fingerprint and expert.metadata["recipe"] == recipe.to_dict()
@@ -76,9 +82,8 @@ def test_recipes_run_to_their_end_on_both_kinds_of_tasks(recipe, make):
 
 
 def test_an_expert_learns_its_task(colours):
-    base = make_model()
     recipe = replace(BRIEF, epochs=12, rate=0.02, head="adam", head_epochs=1, head_rate=1e-4)
-    expert = train_expert(colours, base, recipe, device="cpu", validation=colours)
+    expert = fine_tune(colours, recipe=recipe, validation=colours)
     assert expert.metrics[-1].loss < 0.6 * expert.metrics[0].loss
     assert expert.metrics[-1].validation_error < 0.2
     canonical = colours.canonical()
@@ -89,21 +94,16 @@ def test_an_expert_learns_its_task(colours):
     assert torch.allclose(p.sum(1), torch.ones(len(p), dtype=torch.float64))
 
 
-def test_the_same_arguments_give_the_same_bytes_in_any_order_of_images(colours):
+def test_the_same_arguments_give_the_same_bytes_in_any_order_of_images(colours, whole):
     shuffled = colours.subset(np.random.default_rng(0).permutation(len(colours)))
-    first, again, other = (
-        train_expert(task, make_model(), BRIEF, seed=seed, device="cpu")
-        for task, seed in ((colours, 0), (shuffled, 0), (colours, 1))
-    )
-    assert weights_of(first) == weights_of(again) != weights_of(other)
+    assert weights_of(whole) == weights_of(fine_tune(shuffled)) != weights_of(fine_tune(colours, seed=1))
 
 
 @pytest.mark.parametrize("stop", [5, 11])
-def test_an_interrupted_training_goes_on_to_the_same_bytes(colours, stop, tmp_path, monkeypatch):
+def test_an_interrupted_training_goes_on_to_the_same_bytes(colours, whole, stop, tmp_path, monkeypatch):
     monkeypatch.setattr(train, "CHECKPOINT_SECONDS", 0.0)  # after every step
-    whole = train_expert(colours, make_model(), BRIEF, device="cpu")
-    file, steps = tmp_path / "colours.expert.safetensors", []
-    learn = train.Training._learn
+    file, steps, learn = tmp_path / "colours.expert.safetensors", [], train.Training._learn
+    place = file.with_name(file.name + UNFINISHED)
 
     def counted(self, images, targets):
         if len(steps) == stop:
@@ -113,16 +113,14 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(colours, stop, tmp_pa
 
     monkeypatch.setattr(train.Training, "_learn", counted)
     with pytest.raises(KeyboardInterrupt):
-        train_expert(colours, make_model(), BRIEF, out=file, device="cpu")
-    assert not file.exists() and file.with_name(file.name + UNFINISHED).exists()
+        fine_tune(colours, out=file)
+    assert not file.exists() and place.exists()
     stop = 10**6
-    rest = train_expert(colours, make_model(), BRIEF, out=file, device="cpu")
+    rest = fine_tune(colours, out=file)
     assert steps == list(range(BRIEF.steps))  # none twice, none left out
-    assert weights_of(rest) == weights_of(whole)
-    assert [replace(one, images_per_second=0.0) for one in rest.metrics] == [
-        replace(one, images_per_second=0.0) for one in whole.metrics
-    ]
-    assert not file.with_name(file.name + UNFINISHED).exists()
+    assert weights_of(rest) == weights_of(whole) and not place.exists()
+    told, wanted = ([replace(one, images_per_second=0.0) for one in each.metrics] for each in (rest, whole))
+    assert told == wanted
 
 
 def test_networks_with_dropout_give_the_same_bytes_too(colours):
@@ -132,53 +130,47 @@ def test_networks_with_dropout_give_the_same_bytes_too(colours):
         module = nn.Sequential(*layers, nn.Linear(6, 2)).eval()
         return make_probe("dropping", module, ("5",), Preprocess(size=(8, 8), resize=8), source="test")
 
-    first = train_expert(colours, make(), BRIEF, device="cpu")
+    base, first = make(), weights_of(fine_tune(colours, make()))
     torch.manual_seed(99)
-    again = train_expert(colours, make(), BRIEF, device="cpu")
-    assert weights_of(again) == weights_of(first)
-    assert weights_of(train_expert(colours, make(), BRIEF, seed=1, device="cpu")) != weights_of(first)
+    assert weights_of(fine_tune(colours, base)) == first != weights_of(fine_tune(colours, base, seed=1))
 
 
-def test_the_checkpoint_of_another_training_or_a_damaged_one_is_not_resumed(colours, tmp_path):
+def test_the_checkpoint_of_another_training_or_a_damaged_one_is_not_resumed(colours, whole, tmp_path):
     file = tmp_path / "e.expert.safetensors"
     place = file.with_name(file.name + UNFINISHED)
-    whole = train_expert(colours, make_model(), BRIEF, device="cpu")
     write_tensors(place, {"sums": torch.zeros(2)}, {"kind": "checkpoint", "key": "another", "step": 3})
     with pytest.raises(ConflictError, match="unfinished training of another"):
-        train_expert(colours, make_model(), BRIEF, out=file, device="cpu")
-    forced = train_expert(colours, make_model(), BRIEF, out=file, replace_other=True, device="cpu")
+        fine_tune(colours, out=file)
+    forced = fine_tune(colours, out=file, replace_other=True)
     assert weights_of(forced) == weights_of(whole) and not place.exists()
     file.unlink()
     place.write_bytes(b"half a file")
-    assert weights_of(train_expert(colours, make_model(), BRIEF, out=file, device="cpu")) == weights_of(whole)
+    assert weights_of(fine_tune(colours, out=file)) == weights_of(whole)
 
 
-def test_an_expert_comes_back_from_disk(lite, tmp_path):
-    task = t2v.sample_tasks(images_per_task=20)[2]
-    recipe = replace(BRIEF, epochs=1, draws=8, batch=4)
-    file = tmp_path / "shapes.expert.safetensors"
-    made = train_expert(task, lite, recipe, out=file, device="cpu")
-    known = train_expert(task, lite, recipe, out=file, device="cpu")
+def test_an_expert_comes_back_from_disk(small, tmp_path):
+    task, recipe, file = make_task(), SHORT, tmp_path / "shapes.expert.safetensors"
+    made, known = (fine_tune(task, small, recipe, out=file) for _ in range(2))
     assert known.is_found and not made.is_found
     assert weights_of(known) == weights_of(made) and known.probe.fingerprint == made.probe.fingerprint
     assert known.metrics == made.metrics
     with pytest.raises(ConflictError, match="--force"):
-        train_expert(task, lite, recipe, out=file, seed=1, device="cpu")
-    other = train_expert(task, lite, recipe, out=file, seed=1, replace_other=True, device="cpu")
+        fine_tune(task, small, recipe, out=file, seed=1)
+    other = fine_tune(task, small, recipe, out=file, seed=1, replace_other=True)
     assert weights_of(load_trained(file)) == weights_of(other) != weights_of(made)
 
     entry = other.entry()
     assert (entry.source, entry.task, entry.input_size) == ("file", task.fingerprint, 32)
-    assert entry.parameters == count_parameters(lite.network)
+    assert entry.parameters == count_parameters(small.network)
     for probe in (load_expert(entry), load_expert(file)):
         assert probe.name == entry.name and probe.fingerprint == other.probe.fingerprint
         assert probe.task == task.fingerprint and describe_model(probe) == entry
-        assert describe(task, probe, recipe, seed=0)["architecture"] == "timm:tf_efficientnet_lite0"  # what it trains
+        assert describe(task, probe, recipe, seed=0)["architecture"] == "timm:test_resnet"  # what it trains
     assert describe_model(replace(probe, name="another")).name == "another"
 
-    import timm  # the file is one of timm's, too
-
-    timm_model = timm.create_model("tf_efficientnet_lite0", num_classes=len(task.classes)).eval()
+    timm_model = timm.create_model(
+        "test_resnet", num_classes=len(task.classes)
+    ).eval()  # the file is one of timm's, too
     timm_model.load_state_dict(t2v.probe.weights.read_weights(file))
     images = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
@@ -195,20 +187,21 @@ def test_an_expert_comes_back_from_disk(lite, tmp_path):
 
 
 def test_what_cannot_be_loaded_is_named(colours, tmp_path):
-    expert = train_expert(colours, make_model(), replace(BRIEF, epochs=1), out=tmp_path / "e", device="cpu")
-    with pytest.raises(WeightsError, match="custom network"):
-        load_trained(expert.path)
-    with pytest.raises(WeightsError, match="not an expert"):
-        load_trained(__file__)
-    with pytest.raises(WeightsNotFoundError, match="train it again"):
-        read_tensors(tmp_path / "none")
+    expert = fine_tune(colours, recipe=SHORT, out=tmp_path / "e")
+    for load, path, error, message in (
+        (load_trained, expert.path, WeightsError, "custom network"),
+        (load_trained, __file__, WeightsError, "not an expert"),
+        (read_tensors, tmp_path / "none", WeightsNotFoundError, "train it again"),
+    ):
+        with pytest.raises(error, match=message):
+            load(path)
     with pytest.raises(UsageError, match="out=FILE"):
         replace(expert, path=None).entry()
 
 
 def test_a_training_that_runs_away_is_stopped(colours):
     with pytest.raises(NotFiniteError, match="smaller learning rate"):
-        train_expert(colours, make_model(), replace(BRIEF, rate=1e30, schedule="steps"), device="cpu")
+        fine_tune(colours, recipe=replace(BRIEF, rate=1e30, schedule="steps"))
 
 
 def test_validation_has_the_same_classes_whatever_their_order(colours):
@@ -217,10 +210,10 @@ def test_validation_has_the_same_classes_whatever_their_order(colours):
     training = Training(base, images, BRIEF, seed=0, classes=3)
     turned = replace(colours, targets=2 - colours.targets, classes=colours.classes[::-1])
     others = prepare_images(train._match(turned, colours), base, device=torch.device("cpu"))
-    assert measure_error(training.learner, others) == measure_error(training.learner, images)
+    assert training.measure_error(others) == training.measure_error(images)
     assert training.learner.training
     with pytest.raises(UsageError, match="other classes"):
-        train_expert(colours, base, BRIEF, validation=make_attributes(), device="cpu")
+        fine_tune(colours, validation=make_attributes())
 
 
 def test_there_is_something_to_choose_crops_from():
@@ -249,10 +242,8 @@ def test_crops_are_the_parts_that_slicing_gives(size):
     corners = torch.tensor([[0.0, 0.0], [0.999, 0.999], [0.5, 0.0], [0.0, 0.5], [0.3, 0.7]])
     mirrored = torch.tensor([False, False, True, True, False])
     found = crop(pixels, corners, mirrored, size)
-    for number in range(5):
-        top, left = (
-            int(corners[number, i] * (have - want + 1)) for i, (have, want) in enumerate(zip((6, 8), size, strict=True))
-        )
+    for number, corner in enumerate(corners):
+        top, left = int(corner[0] * (6 - size[0] + 1)), int(corner[1] * (8 - size[1] + 1))
         wanted = pixels[number, :, top : top + size[0], left : left + size[1]]
         assert torch.equal(found[number], wanted.flip(2) if mirrored[number] else wanted)
     assert int(corners[1, 0] * (6 - size[0] + 1)) == 6 - size[0]  # the last corner is reached
@@ -265,36 +256,34 @@ def pair():
 
 
 @pytest.mark.parametrize("backend", ["packed", pytest.param("processes", marks=pytest.mark.long)])
-def test_other_processes_train_the_same_expert_and_none_twice(lite, pair, tmp_path, backend):
+def test_other_processes_train_the_same_expert_and_none_twice(small, pair, tmp_path, backend):
     how = {"device": "cpu", "seed": 3}
-    with nullcontext(Packed()) if backend == "packed" else t2v.open_backend(backend, jobs=2, threads=1) as opened:
-        (made,) = train_experts(pair[:1], lite, SHORT, folder=tmp_path, backend=opened, **how)
+    with nullcontext(Packed()) if backend == "packed" else t2v.open_backend(backend, jobs=1, threads=1) as opened:
+        (made,) = train_experts(pair[:1], small, SHORT, folder=tmp_path, backend=opened, **how)
     (file,) = tmp_path.iterdir()
     content = file.read_bytes()
-    (again,) = train_experts(pair[:1], lite, SHORT, folder=tmp_path, **how)
+    (again,) = train_experts(pair[:1], small, SHORT, folder=tmp_path, **how)
     assert again.is_found and not made.is_found and again.entry == made.entry and file.read_bytes() == content
-    assert weights_of(load_trained(file)) == weights_of(train_expert(pair[0], lite, SHORT, **how))
+    assert weights_of(load_trained(file)) == weights_of(train_expert(pair[0], small, SHORT, **how))
 
 
 def test_one_that_fails_is_reported_first_and_the_rest_goes_on(pair, tmp_path):
-    folder = tmp_path / "experts"
-    folder.mkdir()
-    (folder / "second.expert.safetensors").write_bytes(b"something else")
-    found = train_experts(pair, make_model(), SHORT, folder=folder, device="cpu")
+    taken = tmp_path / "second.expert.safetensors"
+    taken.write_bytes(b"something else")
+    found = train_experts(pair, make_model(), SHORT, folder=tmp_path, device="cpu")
     refused = next(found)
     assert refused.task == "second" and "second.expert" in str(refused.error) and refused.entry is None
-    assert [path.name for path in folder.iterdir()] == ["second.expert.safetensors"]  # before anything is trained
+    assert list(tmp_path.iterdir()) == [taken]  # before anything is trained
     (done,) = found
     assert done.entry is not None and done.entry.task == pair[0].fingerprint
-    assert (folder / "second.expert.safetensors").read_bytes() == b"something else"
+    assert taken.read_bytes() == b"something else"
 
 
 def test_one_task_has_experts_of_several_names(pair, tmp_path):
     task, tiny = make_task((6, 6)), make_model()
     for name, seed in (("a", 0), ("b", 1)):
         (result,) = train_experts([task], tiny, SHORT, folder=tmp_path, names=[name], seed=seed, device="cpu")
-        assert result.error is None
-        assert result.name == name and result.task == task.name
+        assert (result.error, result.name, result.task) == (None, name, task.name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.expert.safetensors", "b.expert.safetensors"]
     (refused,) = train_experts([task], tiny, SHORT, folder=tmp_path, names=["a"], seed=1, device="cpu")
     assert "another task, network, recipe or seed" in str(refused.error) and "--name" in str(refused.error)

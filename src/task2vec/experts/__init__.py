@@ -26,14 +26,7 @@ if TYPE_CHECKING:
         predict_cells,
         score_cell,
     )
-    from task2vec.experts.metatask import (
-        MetaTask,
-        ModelInfo,
-        TaskInfo,
-        bundled_metatask,
-        find_shots,
-        load_metatask,
-    )
+    from task2vec.experts.metatask import MetaTask, ModelInfo, TaskInfo, bundled_metatask, find_shots, load_metatask
     from task2vec.experts.protocol import ErrorProtocol, choose_test_half, choose_training, wilson_interval
     from task2vec.experts.recipes import RECIPES, Recipe, find_recipe
     from task2vec.experts.train import ExpertResult, train_expert, train_experts

@@ -10,9 +10,9 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -71,22 +71,12 @@ class TrainedExpert:
     def entry(self) -> Expert:
         """The expert as a library keeps it."""
         if self.path is None:
-            raise UsageError(
-                f"the expert '{self.name}' has no file, so it could not be loaded again. Train it with out=FILE."
-            )
+            raise UsageError(f"the expert '{self.name}' has no file to be loaded from again. Train it with out=FILE.")
         known = self.metadata
-        recipe = {"seed": known["seed"], "architecture": known["architecture"], "base": known["base_fingerprint"]}
-        return Expert(
-            self.name,
-            "file",
-            str(self.path.absolute()),
-            task=known["task_fingerprint"],
-            recipe={**known["recipe"], **recipe, "task": known["task"]},
-            parameters=count_parameters(self.probe.network),
-            input_size=self.probe.size[0],
-            cost=round(count_gmacs(self.probe.network, self.probe.size), 6),
-            sha256=hashlib.sha256(self.path.read_bytes()).hexdigest(),
-        )
+        recipe = known["recipe"] | {key: known[key] for key in ("seed", "architecture", "task")}
+        recipe, location = recipe | {"base": known["base_fingerprint"]}, str(self.path.absolute())
+        entry = describe_network(self.name, self.probe, "file", location, task=known["task_fingerprint"], recipe=recipe)
+        return replace(entry, sha256=_hash_file(self.path))
 
     def save(self, path: Path) -> "TrainedExpert":
         """The expert with a file; the checkpoint of its training is removed."""
@@ -126,12 +116,13 @@ def load_expert(expert: Expert | str | Path, *, download: bool = False) -> Exper
     else:
         trained = load_trained(expert)
         expert, probe = trained.entry(), trained.probe
-    own: dict[str, Any] = {one.name: getattr(probe, one.name) for one in fields(Probe)} | {"name": expert.name}
+    own: dict[str, Any] = vars(probe) | {"name": expert.name}
     return ExpertProbe(**own, entry=expert, architecture=name_architecture(probe))
 
 
 def _load_network(expert: Expert, *, download: bool) -> Probe:
     """The network of an entry, under the name of its architecture."""
+    path = Path(expert.location)
     if expert.source != "file":
         name = expert.location.removeprefix("timm/")
         if "/" in name:
@@ -140,8 +131,7 @@ def _load_network(expert: Expert, *, download: bool) -> Probe:
                 "is not known here. Build it and pass it to load_probe(module, head=..., transform=...)."
             )
         return load_probe(name, size=expert.input_size, download=download)
-    path = Path(expert.location)
-    if expert.sha256 is not None and path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != expert.sha256:
+    if expert.sha256 is not None and path.exists() and _hash_file(path) != expert.sha256:
         raise ConflictError(
             f"'{path}' is no longer the file that the library knows as the expert '{expert.name}', so errors measured "
             "with that one are not its own. Put the old file back, or train under another name."
@@ -155,19 +145,18 @@ def load_trained(path: str | Path) -> TrainedExpert:
     """The expert in a file that `train_expert` wrote, with its head."""
     path = Path(path)
     metadata = read_metadata(path)
+    architecture, problem = metadata.get("architecture"), None
     if metadata.get("kind") != "expert":
-        raise WeightsError(
-            f"'{path}' is the checkpoint of an unfinished training, not an expert. Call train_expert with the same "
-            "arguments again: it resumes from there."
+        problem = "is of an unfinished training, not an expert. Call train_expert with the same arguments to resume it."
+    elif architecture is None:
+        problem = (
+            f"is a custom network ({metadata['network']}), which cannot be built from weights. Load them into your "
+            "module, and pass that to load_probe(module, head=..., transform=...)."
         )
-    architecture = metadata["architecture"]
-    if architecture is None:
-        raise WeightsError(
-            f"the expert '{path}' is a custom network ({metadata['network']}), which cannot be built from a file of "
-            "weights. Load the weights into your module, and pass that to load_probe(module, head=..., transform=...)."
-        )
+    if problem is not None:
+        raise WeightsError(f"'{path}' {problem}")
     tensors, metadata = read_tensors(path)
-    probe = load_probe(architecture, weights=path, size=metadata["size"][0])
+    probe = load_probe(str(architecture), weights=path, size=metadata["size"][0])
     if probe.preprocess.description != metadata["preprocess"]:
         raise WeightsError(
             f"the expert '{path}' was trained with another preprocessing than '{architecture}' has today, so its "
@@ -208,11 +197,7 @@ def read_tensors(path: Path) -> Checkpoint:
     except SafetensorError as error:
         raise _damaged(path, error) from error
     if sha256 != _hash(text, tensors) or metadata.get("schema") != SCHEMA:
-        raise WeightsError(
-            f"'{path}' was changed after it was written, or by another version (schema {metadata.get('schema')}, this "
-            f"one reads {SCHEMA}), so it may be another network. Take a good copy, or train it again: task2vec "
-            "train-expert"
-        )
+        raise _damaged(path, f"its SHA-256 does not fit, or its schema {metadata.get('schema')} is not {SCHEMA}")
     return tensors, metadata
 
 
@@ -225,9 +210,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], str, str]:
     """Metadata, their text, and the SHA-256 of text and tensors."""
     try:
         with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > _LARGEST_METADATA:
-                raise ValueError("the header is too long")
+            length = min(int.from_bytes(file.read(8), "little"), _LARGEST_METADATA)
             envelope = json.loads(json.loads(file.read(length))["__metadata__"]["task2vec"])
         return dict(json.loads(envelope["story"])), envelope["story"], envelope["sha256"]
     except OSError as error:
@@ -239,10 +222,10 @@ def _read_header(path: Path) -> tuple[dict[str, Any], str, str]:
         raise _damaged(path, error) from error
 
 
-def _damaged(path: Path, error: Exception) -> WeightsError:
+def _damaged(path: Path, why: object) -> WeightsError:
     return WeightsError(
-        f"'{path}' is not an expert of task2vec, or it is damaged ({type(error).__name__}). Plain weights are loaded "
-        "by load_probe(NAME, weights=FILE)."
+        f"'{path}' is not an expert of task2vec, or it was changed after it was written ({why!r}). Take a good copy, "
+        "or train it again: task2vec train-expert. Plain weights are loaded by load_probe(NAME, weights=FILE)."
     )
 
 
@@ -254,6 +237,10 @@ def _hash(text: str, tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def _hash_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 # --- what is at the place of an expert -------------------------------------------------------------------------------
@@ -292,7 +279,15 @@ def find_kept(path: Path, key: str) -> TrainedExpert | Checkpoint | None:
     return kept if kept is not None and kept[1].get("key") == key else None
 
 
-# --- what a network costs --------------------------------------------------------------------------------------------
+# --- what a network is and costs -------------------------------------------------------------------------------------
+
+
+def describe_network(
+    name: str, probe: Probe, source: Literal["hub", "file"], location: str, *, task: str | None, recipe: dict[str, Any]
+) -> Expert:
+    """The network of a probe as a library keeps it, with its size and cost."""
+    costs = (count_parameters(probe.network), probe.size[0], round(count_gmacs(probe.network, probe.size), 6))
+    return Expert(name, source, location, task, recipe, *costs)
 
 
 def count_parameters(network: nn.Module) -> int:

@@ -1,7 +1,7 @@
 """The error matrix: the test error of every task on every model, resumable and in parallel."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,11 +9,12 @@ import torch
 
 from task2vec.embedding.many import gather_images, group_tasks
 from task2vec.errors import ConflictError, Task2VecError, UsageError
-from task2vec.experts.checkpoint import ExpertProbe, TrainedExpert, count_gmacs, count_parameters, name_architecture
+from task2vec.experts.checkpoint import ExpertProbe, TrainedExpert, describe_network, name_architecture
 from task2vec.experts.linear_probe import (
     CellPlan,
     Model,
     check_models,
+    check_tasks,
     compute_features,
     measure_cells,
     open_model,
@@ -97,42 +98,24 @@ def error_matrix(
         (2, 1, 1)
     """
     run = _Run(
-        _check_tasks(tasks), check_models(models), tuple(protocols), tuple(seeds), library, on_cell or (lambda _: None)
+        check_tasks(tasks), check_models(models), tuple(protocols), tuple(seeds), library, on_cell or (lambda _: None)
     )
     run.find_seen(trained_on or {})
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
+    work = CellWork(run.tasks, run.models, run.protocols, run.seeds, options, download)
     with run.record(), show_progress(progress) as report, borrow_backend(backend or "serial") as opened:
-        run.begin()
         units = run.list_units()
         count = len(run.tasks) * len(run.models)
         step = report("cells", count)
-        step(count - sum(len(numbers) for _, numbers in run.waiting.values()))
-        work = CellWork(run.tasks, run.models, run.protocols, run.seeds, options, download)
-        for result in opened.run(work, units):
+        step(count - len(run.waiting))
+        for result in opened.run(work, units.values()):
+            column, wanted = units[result.key].payload
             if result.value is not None:
-                step(run.take(result.key, *result.value))
+                step(run.take(column, *result.value))
             if result.failure is not None:
-                for number in sorted(run.waiting[result.key][1]):
-                    step(run.take(result.key, number, result.failure))
+                for row in wanted:
+                    step(run.take(column, row, result.failure))
     return run.result()
-
-
-def _check_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
-    """The tasks in canonical order, if each is one, and no two are the same."""
-    found: dict[str, Task] = {}
-    for task in (tasks,) if isinstance(tasks, Task) else tasks:
-        if not isinstance(task, Task):
-            raise UsageError(
-                f"a {type(task).__name__} has no images to classify, so it is no task. Make a task of it first: "
-                "read_folder, read_table, from_dataset."
-            )
-        if task.fingerprint in found:
-            raise UsageError(
-                f"'{task.name}' and '{found[task.fingerprint].name}' are the same images in the same classes, so they "
-                "are one task. Pass it once."
-            )
-        found[task.fingerprint] = task.canonical()
-    return tuple(found.values())
 
 
 def describe_model(model: Model) -> Expert:
@@ -146,16 +129,8 @@ def describe_model(model: Model) -> Expert:
     probe = open_model(model)
     known = name_architecture(probe)
     source, location = ("file", f"module {type(probe.network).__name__}") if known is None else ("hub", known)
-    return Expert(
-        model.name,
-        source,
-        location,
-        task=_find_source(model),
-        recipe={"network": probe.fingerprint, "weights": probe.source},
-        parameters=count_parameters(probe.network),
-        input_size=probe.size[0],
-        cost=round(count_gmacs(probe.network, probe.size), 6),
-    )
+    recipe = {"network": probe.fingerprint, "weights": probe.source}
+    return describe_network(model.name, probe, source, location, task=_find_source(model), recipe=recipe)
 
 
 def _find_source(model: Model) -> str | None:
@@ -175,16 +150,14 @@ class _Run:
     on_cell: Callable[[tuple[MeasuredError, ...] | CellFailure], None]
     known: dict[tuple[str, str, str, int], MeasuredError] = field(default_factory=dict)
     seen: set[tuple[str, str]] = field(default_factory=set)
-    waiting: dict[str, tuple[str, set[int]]] = field(default_factory=dict)  # by unit: model, tasks without outcome
+    waiting: set[tuple[int, int]] = field(default_factory=set)  # models and tasks without outcome, by their numbers
     failures: list[CellFailure] = field(default_factory=list)
 
     def __post_init__(self):
         """Refuse seeds and protocols that measure nothing."""
         for name, values in (("seeds", self.seeds), ("protocols", self.protocols)):
             if not values or len(set(values)) < len(values):
-                raise UsageError(
-                    f"there are no {name}, or one occurs twice and would be measured once. Give each once."
-                )
+                raise UsageError(f"there are no {name}, or one occurs twice and is measured once. Give each once.")
 
     def find_seen(self, trained_on: Mapping[str, Task | Iterable[Task]]) -> None:
         """Finds which models were trained on images of which tasks."""
@@ -201,22 +174,24 @@ class _Run:
                 if task.fingerprint == own or not images.isdisjoint(task.digests):
                     self.seen.add((task.fingerprint, model.name))
 
-    def record(self) -> AbstractContextManager[object]:
-        """The record of the run in the library; what models have seen is in records of its own, of limited length."""
+    @contextmanager
+    def record(self) -> Iterator[None]:
+        """Records the run, its tasks and models in the library, and reads the errors that it has of them.
+
+        What models have seen is in records of its own, of limited length.
+        """
         if self.library is None:
-            return nullcontext()
+            yield
+            return
         pairs = sorted(self.seen)
         for start in range(0, len(pairs), _PAIRS):
             with self.library.record(RUN, {SEEN: pairs[start : start + _PAIRS]}):
                 pass
         names = ("tasks", "models", "protocols", "seeds")
-        return self.library.record(RUN, {name: len(getattr(self, name)) for name in names})
-
-    def begin(self) -> None:
-        """Adds tasks and models to the library, and reads the errors that it has of them."""
-        if self.library is not None:
+        with self.library.record(RUN, {name: len(getattr(self, name)) for name in names}):
             self.library.add(*self.tasks, *map(describe_model, self.models))
             self._read(self.library)
+            yield
 
     def _read(self, library: Library) -> None:
         fingerprints, names = {task.fingerprint for task in self.tasks}, {model.name for model in self.models}
@@ -225,35 +200,35 @@ class _Run:
             if (error.protocol, error.seed) in wanted and error.task in fingerprints and error.expert in names:
                 self.known[_key(error)] = error
 
-    def list_units(self) -> list[Unit]:
+    def list_units(self) -> dict[str, Unit]:
         """The work: for each model, groups of tasks on common images with their missing cells.
 
         The same for all backends, so that all compute the same sums.
         """
-        units = []
+        units: dict[str, Unit] = {}
         pairs = [(protocol.key, seed) for protocol in self.protocols for seed in self.seeds]
         for column, model in enumerate(self.models):
             missing: dict[int, Wanted] = {}
             for row, task in enumerate(self.tasks):
                 lacking = [pair for pair in pairs if (task.fingerprint, model.name, *pair) not in self.known]
                 missing |= {row: tuple(lacking)} if lacking else {}
+            self.waiting |= {(column, row) for row in missing}
             rows = list(missing)
             for group in group_tasks([self.tasks[row] for row in rows], most=_MOST_IMAGES):
                 own = {rows[place]: missing[rows[place]] for place in group}
-                first = self.tasks[next(iter(own))].name
-                key = f"{len(units)}: {model.name} on {first}" + (f" and {len(own) - 1} more" * (len(own) > 1))
-                self.waiting[key] = (model.name, set(own))
-                units.append(Unit(key, (column, own)))
+                more = f" and {len(own) - 1} more" if len(own) > 1 else ""
+                key = f"{len(units)}: {model.name} on {self.tasks[next(iter(own))].name}{more}"
+                units[key] = Unit(key, (column, own))
         return units
 
-    def take(self, key: str, number: int, found: tuple[MeasuredError, ...] | Failure) -> int:
-        """Keeps the outcome of a task; 1 if it is new, 0 if a unit was begun again and repeats it."""
-        model, waiting = self.waiting[key]
-        if number not in waiting:
+    def take(self, column: int, row: int, found: tuple[MeasuredError, ...] | Failure) -> int:
+        """Keeps the outcome of a task on a model; 1 if it is new, 0 if a unit was begun again and repeats it."""
+        if (column, row) not in self.waiting:
             return 0
-        waiting.remove(number)
+        self.waiting.remove((column, row))
+        task, model = self.tasks[row], self.models[column].name
         if isinstance(found, Failure):
-            self._fail(self.tasks[number], model, found)
+            self._fail(task, model, found)
             return 1
         self.known |= {_key(error): error for error in found}
         if self.library is not None:
@@ -324,24 +299,21 @@ class CellWork:
             try:
                 features = compute_features(loaded[column], images, **self.options)
             except Exception as error:
-                if len(wanted) == 1:
-                    yield next(iter(wanted)), Failure.of(error)
-                    return
+                rows, half = list(wanted), len(wanted) // 2
+                if not half:
+                    yield rows[0], Failure.of(error)
                 # It is not known which task fails, and the others go on: each half is tried without the other.
-                rows = list(wanted)
-                for some in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+                for some in (rows[:half], rows[half:]) if half else ():
                     yield from measure((column, {row: wanted[row] for row in some}))
                 return
             for number, place in zip(wanted, places, strict=True):
                 own, name = features[torch.from_numpy(place).to(features.device)], self.models[column].name
-                found: tuple[MeasuredError, ...] | Failure
                 try:
                     if number not in plans:
                         plan = plan_cells(self.tasks[number], self.protocols, self.seeds)
                         plans[number] = plan.to(features.device)
-                    found = tuple(measure_cells(own, plans[number], model=name, only=wanted[number]))
+                    yield number, tuple(measure_cells(own, plans[number], model=name, only=wanted[number]))
                 except Exception as error:
-                    found = Failure.of(error)
-                yield number, found
+                    yield number, Failure.of(error)
 
         return measure

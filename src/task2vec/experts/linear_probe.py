@@ -1,7 +1,8 @@
 """Errors of a task on a model: linear classifiers on the model's features, for several protocols and seeds at once."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -84,19 +85,26 @@ def linear_error(
 
 def check_models(models: Iterable[Model]) -> tuple[Model, ...]:
     """The models, if each is one, and no two have one name."""
-    found: dict[str, Model] = {}
-    for model in (models,) if isinstance(models, Model) else models:
-        if not isinstance(model, Model):
-            raise UsageError(
-                f"a {type(model).__name__} gives no features, so it is no model. Pass what load_probe, train_expert or "
-                "library.experts() return."
-            )
-        if model.name in found:
-            raise UsageError(
-                f"two models are called '{model.name}', and their errors could not be distinguished. Rename one: "
-                "dataclasses.replace(model, name=...)."
-            )
-        found[model.name] = model
+    wrong = "gives no features, so it is no model. Pass what load_probe, train_expert or library.experts() return."
+    twice = "are models of one name, so their errors are ambiguous. Rename one: dataclasses.replace(model, name=...)."
+    return _check_inputs(models, Model, attrgetter("name"), wrong, twice)
+
+
+def check_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """The tasks in canonical order, if each is one, and no two are the same."""
+    wrong = "has no images to classify, so it is no task. Make one of it: read_folder, read_table, from_dataset."
+    twice = "are the same images in the same classes, so they are one task. Pass it once."
+    return tuple(task.canonical() for task in _check_inputs(tasks, Task, attrgetter("fingerprint"), wrong, twice))
+
+
+def _check_inputs(values: Any, kind: Any, identity: Callable[[Any], str], wrong: str, twice: str) -> tuple[Any, ...]:
+    found: dict[str, Any] = {}
+    for one in (values,) if isinstance(values, kind) else values:
+        if not isinstance(one, kind):
+            raise UsageError(f"a {type(one).__name__} {wrong}")
+        if identity(one) in found:
+            raise UsageError(f"'{found[identity(one)].name}' and '{one.name}' {twice}")
+        found[identity(one)] = one
     return tuple(found.values())
 
 
@@ -160,8 +168,7 @@ def plan_cells(task: Task, protocols: Sequence[ErrorProtocol], seeds: Sequence[i
     """
     if not task.is_multilabel and any(protocol.measure == "precision" for protocol in protocols):
         raise UsageError(
-            f"measure='precision' is for attributes, and '{task.name}' has one class per image. Choose 'usual' or "
-            "'balanced'."
+            f"measure='precision' is for attributes, and '{task.name}' has one class per image. Choose 'usual'."
         )
     order = np.array(canonical_order(task.digests, task.targets)[0])
     task_in_order = task.canonical()
@@ -219,9 +226,10 @@ def predict_cells(
             f"{len(plan.task)} images: some would have the label of another. Pass one row per image, in its order."
         )
     refuse_infinite(features, plan.task.images.name)
-    cells = ((protocol, seed) for protocol in plan.protocols for seed in plan.seeds)
-    kept = None if only is None else set(only)
-    wanted = [(protocol, seed) for protocol, seed in cells if kept is None or (protocol.key, seed) in kept]
+    wanted = [(protocol, seed) for protocol in plan.protocols for seed in plan.seeds]
+    if only is not None:
+        kept = set(only)
+        wanted = [cell for cell in wanted if (cell[0].key, cell[1]) in kept]
     features = features[torch.from_numpy(plan.order).to(features.device)]
     found: dict[tuple[ErrorProtocol, int], np.ndarray] = {}
     for kind in dict.fromkeys((protocol.classifier, protocol.epochs) for protocol, _ in wanted):

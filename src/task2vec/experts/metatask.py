@@ -13,8 +13,8 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
@@ -51,8 +51,6 @@ PRETRAINED = {
 MEASURED_SIZE = 112
 _LARGEST = 1 << 28
 _LITE = re.compile(r"timm:tf_(efficientnet_lite[012])$")
-_CELLS = ("errors", "low", "high", "shares_images", "shares_labels")
-_BY_ROW = ("domains", "trivial_distances", "norms")
 # Fields that have another name in the file.
 _FILE_NAMES = {
     "label_set": "question",
@@ -63,6 +61,8 @@ _FILE_NAMES = {
     "trivial_distances": "trivials",
 }
 _FIELDS = {name: field for field, name in _FILE_NAMES.items()}
+# Provenance of embeddings in the file: common to those of a space, and their own.
+_SHARED, _OWN = ("settings", "recipe", "probe_fingerprint", "image_size"), ("task_fingerprint", "counts", "head")
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,8 @@ class ModelInfo:
     @property
     def is_available(self) -> bool:
         """Whether its weights are on this machine, as far as can be seen without loading them."""
-        if self.location is None:
-            return False
-        return has_weights(self.location) if self.is_named else Path(self.location).is_file()
+        location = self.location or ""
+        return has_weights(location) if self.is_named else Path(location).is_file()
 
     @property
     def is_loadable(self) -> bool:
@@ -142,27 +141,22 @@ class ModelInfo:
     @property
     def load(self) -> str:
         """The line of Python that loads it, or what to do where its weights are not available."""
+        if self.location is None and self.source_task is None:
+            return "its weights are not published"
+        known = self.location or PRETRAINED.get(self.network or "", "")
+        short = known.removeprefix("timm:")
         if self.location is None:
-            return f"train it: {self.train_command}" if self.source_task else "its weights are not published"
+            download = "" if has_weights(known) else " --download"
+            return "train it: task2vec train-expert FOLDER" + (f" --probe {short}{download}" if known else "")
         if not self.is_named:
-            return f"t2v.load_expert({_quote(self.location)})"
+            return f"t2v.load_expert({_quote(known)})"
         size = f", size={self.size:d}" if isinstance(self.size, int) else ""
-        download = "" if self.is_available else ", download=True"
-        return f"t2v.load_probe({_quote(self.location.removeprefix('timm:'))}{size}{download})"
-
-    @property
-    def train_command(self) -> str:
-        """The command that trains one like it."""
-        known = PRETRAINED.get(self.network or "")
-        if known is None:
-            return "task2vec train-expert FOLDER"
-        download = "" if has_weights(known) else " --download"
-        return f"task2vec train-expert FOLDER --probe {known.removeprefix('timm:')}{download}"
+        return f"t2v.load_probe({_quote(short)}{size}{'' if self.is_available else ', download=True'})"
 
     @property
     def key(self) -> tuple[str, int | None] | None:
         """What the same network has in common under different names."""
-        return (self.location, self.size) if self.is_named and self.location is not None else None
+        return (self.location or "", self.size) if self.is_named else None
 
 
 @dataclass(frozen=True)
@@ -211,6 +205,14 @@ class Query:
     classes: int | None = None
 
 
+def _array(axes: str, file_type: str | None = None) -> dict[str, Any]:
+    """How a field holds an array, or several by name: its axes, and its type in a file if it is written as it is.
+
+    Axes are T tasks, M models, P protocols, S seeds, H halves of the test images, N rows, and F anything.
+    """
+    return {"axes": axes, "file_type": file_type}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class MetaTask:
     """T tasks, M models and their errors by P protocols and S seeds; NaN stands for what was not measured.
@@ -250,41 +252,36 @@ class MetaTask:
     models: tuple[ModelInfo, ...]
     protocols: tuple[str, ...]
     seeds: tuple[int, ...]
-    errors: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    shares_images: np.ndarray
-    shares_labels: np.ndarray
-    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
+    errors: np.ndarray = field(metadata=_array("TMPS", "f4"))
+    low: np.ndarray = field(metadata=_array("TMPS", "f2"))
+    high: np.ndarray = field(metadata=_array("TMPS", "f2"))
+    shares_images: np.ndarray = field(metadata=_array("TM", "f2"))
+    shares_labels: np.ndarray = field(metadata=_array("TM", "u1"))
+    scores: Mapping[str, np.ndarray] = field(default_factory=dict, metadata=_array("TMP", "f4"))
     source_tasks: tuple[TaskInfo, ...] = ()
-    embeddings: Mapping[str, Sequence[Embedding]] = field(default_factory=dict)
-    domains: Mapping[str, np.ndarray] = field(default_factory=dict)
-    distances: Mapping[str, np.ndarray] = field(default_factory=dict)
-    trivial_distances: Mapping[str, np.ndarray] = field(default_factory=dict)
-    norms: Mapping[str, np.ndarray] = field(default_factory=dict)
-    halves: np.ndarray | None = None
-    vectors: np.ndarray | None = None
-    trivial_vectors: np.ndarray | None = None
+    embeddings: Mapping[str, Sequence[Embedding]] = field(default_factory=dict, metadata=_array("N"))
+    domains: Mapping[str, np.ndarray] = field(default_factory=dict, metadata=_array("NF", "f2"))
+    distances: Mapping[str, np.ndarray] = field(default_factory=dict, metadata=_array("NN", "f4"))
+    trivial_distances: Mapping[str, np.ndarray] = field(default_factory=dict, metadata=_array("N", "f4"))
+    norms: Mapping[str, np.ndarray] = field(default_factory=dict, metadata=_array("N", "f4"))
+    halves: np.ndarray | None = field(default=None, metadata=_array("TMPSH", "f2"))
+    vectors: np.ndarray | None = field(default=None, metadata=_array("NF"))
+    trivial_vectors: np.ndarray | None = field(default=None, metadata=_array("NF"))
     failures: tuple[CellFailure, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
     space: str | None = None
 
     def __post_init__(self):
         """Refuse arrays of other shapes, names that occur twice, and errors that are no shares."""
-        cells, rows = (len(self.tasks), len(self.models)), len(self.tasks) + len(self.source_tasks)
-        whole = (*cells, len(self.protocols), len(self.seeds))
-        shapes = [(name, getattr(self, name), whole if name in _CELLS[:3] else cells) for name in _CELLS]
-        shapes += [(name, scores, whole[:3]) for name, scores in self.scores.items()]
-        shapes += [(f"distances {name}", each, (rows, rows)) for name, each in self.distances.items()]
-        shapes += [("halves", self.halves, (*whole, 2)), ("vectors", self.vectors, (rows,))]
-        for kind in ("embeddings", *_BY_ROW):
-            shapes += [(f"{kind} {name}", each, (rows,)) for name, each in getattr(self, kind).items()]
-        for name, values, wanted in shapes:
-            given = wanted if values is None else (len(values),) if len(wanted) == 1 else np.shape(values)
+        axes = {"T": self.tasks, "M": self.models, "P": self.protocols, "S": self.seeds, "H": "ab"}
+        sizes = {axis: len(each) for axis, each in axes.items()} | {"N": len(self.tasks) + len(self.source_tasks)}
+        for array, key, values in self._list_arrays():
+            given = values.shape if isinstance(values, np.ndarray) else (len(values),)
+            wanted = tuple(sizes.get(axis, given[-1]) for axis in array.metadata["axes"])
             if given != wanted:
                 raise DataError(
-                    f"'{name}' of the meta-task '{self.name}' has the shape {given}, and {len(self.tasks)} tasks and "
-                    f"{len(self.models)} models need {wanted}: rows would be taken for others. Check its tables."
+                    f"'{array.name}{f' {key}' if key else ''}' of the meta-task '{self.name}' has the shape {given} "
+                    f"and needs {wanted}: rows would be taken for others. Check its tables."
                 )
         for kind, named in (("task", self.tasks), ("model", self.models)):
             for name, count in Counter(one.name for one in named).most_common(1):
@@ -293,11 +290,10 @@ class MetaTask:
                         f"the {kind} '{name}' occurs {count} times in the meta-task '{self.name}', so its errors are "
                         "ambiguous. Give each its own name, or keep one of them."
                     )
-        known = self.errors[~np.isnan(self.errors)]
-        if known.size and (known.min() < 0 or known.max() > 1):
+        if (wrong := self.errors[(self.errors < 0) | (self.errors > 1)]).size:
             raise DataError(
-                f"an error of the meta-task '{self.name}' is {known.max() if known.max() > 1 else known.min():g}, and "
-                "errors are shares from 0 to 1, NaN where not measured. Divide percentages by 100."
+                f"an error of the meta-task '{self.name}' is {wrong[0]:g}, and errors are shares from 0 to 1, or NaN. "
+                "Divide percentages by 100."
             )
 
     def __repr__(self) -> str:
@@ -305,6 +301,27 @@ class MetaTask:
         shape = f"{len(self.tasks)} tasks, {len(self.models)} models, {len(self.protocols)} protocols"
         missing = int(np.isnan(self.errors).sum())
         return f"MetaTask({self.name}, {shape}, {len(self.seeds)} seeds{f', {missing} missing' if missing else ''})"
+
+    def _list_arrays(self) -> Iterator[tuple[Field, str | None, Any]]:
+        """Every array with its field and, where that holds several, its name there."""
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if "axes" in one.metadata and value is not None:
+                yield from (
+                    (one, key, each) for key, each in (value.items() if isinstance(value, Mapping) else [(None, value)])
+                )
+
+    def _take(self, **places: Sequence[int]) -> dict[str, Any]:
+        """All arrays at some places along their axes, as fields."""
+        found = []
+        for array, key, values in self._list_arrays():
+            if isinstance(values, np.ndarray):
+                for number, axis in enumerate(array.metadata["axes"]):
+                    values = values.take(np.asarray(places[axis], dtype=int), number) if axis in places else values
+            else:
+                values = [values[place] for place in places.get("N", range(len(values)))]
+            found.append((array.name, key, values))
+        return _gather_fields(found)
 
     # --- errors ----------------------------------------------------------------------------------------------------
 
@@ -343,11 +360,12 @@ class MetaTask:
     def list_errors(self) -> list[MeasuredError]:
         """All errors, one by one."""
         found = []
-        for place in zip(*np.nonzero(~np.isnan(self.errors)), strict=True):
-            task, model, protocol, seed = (int(number) for number in place)
-            low, high = (None if np.isnan(end[place]) else float(end[place]) for end in (self.low, self.high))
-            names = (self.tasks[task].fingerprint, self.models[model].name, float(self.errors[place]))
-            found.append(MeasuredError(*names, self.protocols[protocol], self.seeds[seed], low, high))
+        for place in np.argwhere(~np.isnan(self.errors)):
+            task, model, protocol, seed = place
+            error, low, high = (float(each[*place]) for each in (self.errors, self.low, self.high))
+            names = (self.tasks[task].fingerprint, self.models[model].name)
+            ends = (None if np.isnan(low) else low, None if np.isnan(high) else high)
+            found.append(MeasuredError(*names, error, self.protocols[protocol], self.seeds[seed], *ends))
         return found
 
     def to_csv(self, path: str | Path) -> Path:
@@ -428,26 +446,17 @@ class MetaTask:
     def only(self, rows: Iterable[int], models: Iterable[int] | None = None) -> "MetaTask":
         """Some of the tasks and models; source tasks of the models stay, also those that were among the tasks."""
         rows = [int(row) for row in rows]
-        columns = list(range(len(self.models))) if models is None else [int(one) for one in models]
-        count, kept = len(self.tasks), set(rows)
-        used = {int(self.source_rows[column]) for column in columns}
-        moved = [row for row in range(count) if row in used and row not in kept]
-        order = [*rows, *range(count, count + len(self.source_tasks)), *moved]
-        cells = np.ix_(rows, columns)
+        columns = list(range(len(self.models)) if models is None else map(int, models))
+        used = set(self.source_rows[columns].tolist()) - set(rows)
+        others = range(len(self.tasks), len(self.tasks) + len(self.source_tasks))
+        order = [*rows, *others, *(row for row in range(len(self.tasks)) if row in used)]
         everything = (*self.tasks, *self.source_tasks)
         return replace(
             self,
-            tasks=tuple(self.tasks[row] for row in rows),
+            tasks=tuple(everything[row] for row in rows),
             models=tuple(self.models[column] for column in columns),
             source_tasks=tuple(everything[row] for row in order[len(rows) :]),
-            **{name: np.asarray(getattr(self, name))[cells] for name in _CELLS},
-            scores={name: each[cells] for name, each in self.scores.items()},
-            embeddings={name: [each[row] for row in order] for name, each in self.embeddings.items()},
-            distances={name: each[np.ix_(order, order)] for name, each in self.distances.items()},
-            **{kind: {name: each[order] for name, each in getattr(self, kind).items()} for kind in _BY_ROW},
-            halves=None if self.halves is None else self.halves[cells],
-            vectors=None if self.vectors is None else self.vectors[order],
-            trivial_vectors=None if self.trivial_vectors is None else self.trivial_vectors[order],
+            **self._take(T=rows, M=columns, N=order),
         )
 
     def subset(self, *, family: str | None = None, without: str | None = None, repeats: bool = False) -> "MetaTask":
@@ -491,15 +500,8 @@ class MetaTask:
             MetaTask(birds, flowers and dogs, 22 tasks, 74 models, 1 protocols, 5 seeds)
         """
         number = find_protocol(self.protocols, shots, of=f"'{self.name}'")
-        parts = {name: np.asarray(getattr(self, name))[:, :, [number]] for name in _CELLS[:3]}
-        chosen = replace(
-            self,
-            protocols=(self.protocols[number],),
-            **parts,
-            scores={name: each[:, :, [number]] for name, each in self.scores.items()},
-            halves=None if self.halves is None else self.halves[:, :, [number]],
-            **({} if self.space is not None else self._select_space(probe, method)),
-        )
+        space = {} if self.space is not None else self._select_space(probe, method)
+        chosen = replace(self, protocols=(self.protocols[number],), **(self._take(P=[number]) | space))
         chosen = chosen.subset(family=family)
         known = np.isfinite(chosen.mean)
         is_whole = bool(known.any(1).all() and known.any(0).all())
@@ -516,43 +518,36 @@ class MetaTask:
                 f"the tasks of '{self.name}' were not embedded in the space '{name}' (probe and method), so no "
                 f"distances are known there. Choose one of: {', '.join(known) or 'none'}."
             )
-        embeddings = self.embeddings.get(name)
-        found: dict[str, Any] = {"space": name, "embeddings": {} if embeddings is None else {name: embeddings}}
+        embeddings = self.embeddings.get(name, ())
+        found: dict[str, Any] = {"space": name, "embeddings": {name: embeddings} if embeddings else {}, "domains": {}}
         distances: dict[str, np.ndarray] = {}
+        if embeddings:
+            found |= stack_vectors(embeddings)
         if name in self.distances:
             distances[SYMMETRIC] = self.distances[name]
-            for kind in ("trivial_distances", "norms"):
-                found[kind] = {SYMMETRIC: getattr(self, kind)[name]}
-        elif embeddings is not None:
+            found |= {kind: {SYMMETRIC: getattr(self, kind)[name]} for kind in ("trivial_distances", "norms")}
+        elif embeddings:
             from task2vec.distance import pairwise
 
-            distances, found = (
-                {SYMMETRIC: pairwise(embeddings, device="cpu").values},
-                found | measure_embeddings(embeddings),
-            )
-        if embeddings is not None:
-            found |= stack_vectors(embeddings)
+            distances[SYMMETRIC] = pairwise(embeddings, device="cpu").values
+            found |= measure_embeddings(embeddings)
         if (means := self.domains.get(name.rpartition(" ")[0])) is not None:
             units = means / np.linalg.norm(means, axis=1, keepdims=True)
             # The cosine distance of mean features as |x - y|^2 / 2 of unit vectors, see `distance.domain`.
             distances[DOMAIN] = np.array([np.square(units - one).sum(1) / 2 for one in units])
         if name and (taxa := measure_taxa((*self.tasks, *self.source_tasks))) is not None:
             distances[TAXONOMIC] = taxa
-        return found | {"distances": distances, "domains": {}}
+        return found | {"distances": distances}
 
     # --- files -----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
         """Writes it to one file, whole or not at all; Fishers are kept to a part in a thousand."""
-        arrays: dict[str, np.ndarray] = {"errors": self.errors.astype(np.float32)}
-        arrays |= {name: getattr(self, name).astype(np.float16) for name in ("low", "high", "shares_images")}
-        arrays["shares_labels"] = self.shares_labels.astype(np.uint8)
-        for kind in ("scores", "distances", *_BY_ROW):
-            precision = np.float16 if kind == "domains" else np.float32
-            for name, each in getattr(self, kind).items():
-                arrays[f"{_FILE_NAMES.get(kind, kind)}.{name}"] = each.astype(precision)
-        if self.halves is not None:
-            arrays["halves"] = self.halves.astype(np.float16)
+        arrays: dict[str, np.ndarray] = {}
+        for array, key, values in self._list_arrays():
+            if array.metadata["file_type"] is not None:
+                name = _FILE_NAMES.get(array.name, array.name)
+                arrays[name if key is None else f"{name}.{key}"] = values.astype(array.metadata["file_type"])
         packed = {}
         for name, each in self.embeddings.items():
             own, packed[name] = _pack_embeddings(each)
@@ -580,7 +575,7 @@ def load_metatask(path: str | Path) -> MetaTask:
         if path.stat().st_size > _LARGEST:
             raise ValueError(f"{path.stat().st_size} bytes")
         return _decode(path.read_bytes())
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
             f"'{path}' is not a meta-task of task2vec, or it is damaged ({type(error).__name__}: {error}). Nothing in "
             "it can be trusted. Take a good copy."
@@ -607,32 +602,38 @@ def _decode(content: bytes) -> MetaTask:
     story = json.loads(envelope["story"])
     if story["schema"] != SCHEMA or envelope["sha256"] != hash_content(envelope["story"], arrays):
         raise ValueError(f"schema {story['schema']}, or its SHA-256 does not fit")
-    named: dict[str, Any] = {kind: {} for kind in ("scores", "distances", *_BY_ROW)}
+    named = []
     for name, values in arrays.items():
-        kind, _, own = name.partition(".")
-        if own and kind != "embeddings":
-            named[_FIELDS.get(kind, kind)][own] = values.astype(np.float64)
+        kind, _, key = name.partition(".")
+        if kind != "embeddings":
+            values = values.astype(bool if kind == "shares_labels" else np.float64)
+            named.append((_FIELDS.get(kind, kind), key or None, values))
     tasks, source_tasks = (
         tuple(TaskInfo(**_rename(one, _FIELDS)) for one in story.get(kind, ())) for kind in ("tasks", "lessons")
     )
-    shares, labels = arrays["shares_images"].astype(np.float64), arrays["shares_labels"].astype(bool)
+    datasets = {one.fingerprint: one.dataset for one in (*tasks, *source_tasks)}
     return MetaTask(
         story["name"],
         tasks,
-        _read_models(story["experts"], tasks, source_tasks, (shares > 0) | labels),
+        tuple(_read_model(_rename(one, _FIELDS), datasets) for one in story["experts"]),
         tuple(story["protocols"]),
         tuple(story["seeds"]),
-        errors=arrays["errors"].astype(np.float64),
-        low=arrays["low"].astype(np.float64),
-        high=arrays["high"].astype(np.float64),
-        shares_images=shares,
-        shares_labels=labels,
         source_tasks=source_tasks,
         embeddings={name: _unpack_embeddings(name, about, arrays) for name, about in story["embeddings"].items()},
-        halves=arrays["halves"].astype(np.float64) if "halves" in arrays else None,
         info=story["story"],
-        **named,
+        **_gather_fields(named),
     )
+
+
+def _gather_fields(arrays: Iterable[tuple[str, str | None, Any]]) -> dict[str, Any]:
+    """Arrays as fields of a meta-task."""
+    found: dict[str, Any] = {}
+    for name, key, values in arrays:
+        if key is None:
+            found[name] = values
+        else:
+            found.setdefault(name, {})[key] = values
+    return found
 
 
 def _rename(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -644,31 +645,14 @@ def _describe_all(some: Iterable[TaskInfo | ModelInfo]) -> list[dict[str, Any]]:
     return [_rename({name: value for name, value in vars(one).items() if name != "entry"}, _FILE_NAMES) for one in some]
 
 
-def _read_models(
-    stored: Iterable[dict[str, Any]], tasks: Sequence[TaskInfo], source_tasks: Sequence[TaskInfo], seen: np.ndarray
-) -> tuple[ModelInfo, ...]:
-    """The models of a file.
-
-    The bundle lacks locations: they are those of the published weights. The dataset of a source task that is not in a
-    file is that of the tasks it shares images with.
-    """
-    known = {one.fingerprint: one.dataset for one in (*tasks, *source_tasks)}
-    datasets = list(dict.fromkeys(task.dataset for task in tasks))
-    found = []
-    for column, one in enumerate(stored):
-        values = _rename(one, _FIELDS)
-        source, fingerprint = values.get("source_task"), values.get("source_fingerprint")
-        if "location" not in values:
-            location = PRETRAINED.get(values["network"] or "") if source is None and fingerprint is None else None
-            values |= {"location": location, "size": MEASURED_SIZE}
-        dataset = values.get("source_dataset") or known.get(fingerprint or "")
-        if dataset is None and source:
-            named = [name for name in datasets if source.startswith(name)]
-            shared = [task.dataset for task, is_seen in zip(tasks, seen[:, column], strict=True) if is_seen]
-            dataset = next(iter(named or shared), None)
-        values["source_dataset"] = dataset
-        found.append(ModelInfo(**values))
-    return tuple(found)
+def _read_model(values: dict[str, Any], datasets: Mapping[Any, str]) -> ModelInfo:
+    """A model of a file. The bundle lacks locations, which are those of the published weights, and datasets."""
+    fingerprint = values["source_fingerprint"]
+    if "location" not in values:
+        location = PRETRAINED.get(values["network"]) if fingerprint is None else None
+        values |= {"location": location, "size": MEASURED_SIZE}
+    values["source_dataset"] = values.get("source_dataset") or datasets.get(fingerprint)
+    return ModelInfo(**values)
 
 
 def _pack_embeddings(embeddings: Sequence[Embedding]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -677,24 +661,26 @@ def _pack_embeddings(embeddings: Sequence[Embedding]) -> tuple[dict[str, np.ndar
         fisher = np.log2(np.stack([one.fisher for one in embeddings])).astype(np.float16)
     prior = [[one.prior[part][0] for part in one.layer_slices().values()] for one in embeddings]
     first = embeddings[0]
-    shared = {key: first.provenance.get(key) for key in ("settings", "recipe", "probe_fingerprint", "image_size")}
-    own = [{key: one.provenance.get(key) for key in ("task_fingerprint", "counts", "head")} for one in embeddings]
-    layers = [list(asdict(layer).values()) for layer in first.layers]
-    header = {"probe": first.probe, "layers": layers, "shared": shared, "own": own}
-    return {"fisher": fisher, "prior": np.array(prior)}, header | {"tasks": [one.task for one in embeddings]}
+    header = {
+        "probe": first.probe,
+        "layers": [list(asdict(layer).values()) for layer in first.layers],
+        "shared": {key: first.provenance.get(key) for key in _SHARED},
+        "own": [{key: one.provenance.get(key) for key in _OWN} for one in embeddings],
+        "tasks": [one.task for one in embeddings],
+    }
+    return {"fisher": fisher, "prior": np.array(prior)}, header
 
 
 def _unpack_embeddings(name: str, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[Embedding]:
     """The embeddings that `_pack_embeddings` was given; their standard errors are zero, for none is kept."""
-    layers = tuple(FilterLayer(*fields) for fields in header["layers"])
+    layers = tuple(FilterLayer(*each) for each in header["layers"])
     sizes = [layer.filters for layer in layers]
     fishers = np.exp2(arrays[f"embeddings.{name}.fisher"].astype(np.float64))
-    rows = zip(header["tasks"], header["own"], fishers, arrays[f"embeddings.{name}.prior"], strict=True)
     found = []
-    for task, own, fisher, prior in rows:
-        provenance = {**header["shared"], **own}
-        parts = (fisher, np.zeros(len(fisher)), np.repeat(prior, sizes))
-        found.append(Embedding(task, header["probe"], *parts, layers, provenance))
+    for row, (task, own) in enumerate(zip(header["tasks"], header["own"], strict=True)):
+        prior = np.repeat(arrays[f"embeddings.{name}.prior"][row], sizes)
+        parts = (fishers[row], np.zeros(len(prior)), prior)
+        found.append(Embedding(task, header["probe"], *parts, layers, {**header["shared"], **own}))
     return found
 
 
@@ -724,22 +710,20 @@ def build_metatask(
         has_seen: fingerprints of tasks and names of models that were trained on them.
         more: other fields of the meta-task.
     """
-    keys = ([one.fingerprint for one in tasks], [one.name for one in models], protocols, seeds)
-    sides = [{key: number for number, key in enumerate(side)} for side in keys]
-    values = np.full((3, *map(len, sides)), np.nan)
+    axes = ([one.fingerprint for one in tasks], [one.name for one in models], protocols, seeds)
+    numbers = [{key: number for number, key in enumerate(axis)} for axis in axes]
+    values = np.full((3, *map(len, axes)), np.nan)
     for error in errors:
-        names = (error.task, error.expert, error.protocol, error.seed)
-        if all(key in side for key, side in zip(names, sides, strict=True)):
-            place = tuple(side[key] for key, side in zip(names, sides, strict=True))
-            values[:, *place] = [np.nan if end is None else end for end in (error.error, error.low, error.high)]
+        keys = (error.task, error.expert, error.protocol, error.seed)
+        place = [known.get(key) for key, known in zip(keys, numbers, strict=True)]
+        if None not in place:
+            values[:, *place] = np.array([error.error, error.low, error.high], dtype=float)  # None is NaN
     pairs = set(has_seen)
-    seen = np.array([[(task, model) in pairs for model in sides[1]] for task in sides[0]], dtype=bool)
+    seen = np.array([(task, model) in pairs for task in axes[0] for model in axes[1]], dtype=bool)
     seen = seen.reshape(len(tasks), len(models))
-    errors_, low, high = values
-    shares = (seen.astype(np.float64), np.zeros_like(seen))
-    return MetaTask(
-        name, tuple(tasks), tuple(models), tuple(protocols), tuple(seeds), errors_, low, high, *shares, **more
-    )
+    arrays = {"errors": values[0], "low": values[1], "high": values[2]}
+    arrays |= {"shares_images": seen.astype(np.float64), "shares_labels": np.zeros_like(seen)}
+    return MetaTask(name, tuple(tasks), tuple(models), tuple(protocols), tuple(seeds), **arrays, **more)
 
 
 def find_free_name(name: str, taken: Collection[str], *, size: int | None = None) -> str:
@@ -767,16 +751,15 @@ def deduplicate_names(names: Iterable[str]) -> list[str]:
 
 def find_protocol(protocols: Sequence[str], shots: str | int | None, *, of: str) -> int:
     """The number of the protocol that is meant: by its key, or by what its classifiers were trained on."""
-    wanted = None if shots is None else str(shots)
-    found = [number for number, key in enumerate(protocols) if wanted == key]
-    found = found or [number for number, key in enumerate(protocols) if find_shots(key) == (wanted or "half")]
-    if not found and wanted is None and len(protocols) == 1:
+    if shots is None and len(protocols) == 1:
         return 0
+    wanted = "half" if shots is None else str(shots)
+    found = [number for number, key in enumerate(protocols) if key == wanted]
+    found = found or [number for number, key in enumerate(protocols) if find_shots(key) == wanted]
     if len(found) != 1:
         raise UsageError(
-            f"shots={shots!r} is {'none' if not found else 'more than one'} of the {len(protocols)} protocols that "
-            f"{of} was measured by, and errors of different protocols must not be mixed. Choose one of: "
-            f"{'; '.join(protocols) or 'none'}."
+            f"shots={shots!r} is {'more than one' if found else 'none'} of the {len(protocols)} protocols of {of}, and "
+            f"errors of different ones must not be mixed. Choose one of: {'; '.join(protocols) or 'none'}."
         )
     return found[0]
 
@@ -844,29 +827,22 @@ def measure_taxa(tasks: Sequence[TaskInfo]) -> np.ndarray | None:
         >>> measure_taxa([TaskInfo(name, dataset="cub200", classes=count) for name, count in counts.items()])[1]
         array([ 6.,  0.,  4., nan])
     """
-    if not any(task.dataset == _TAXA_DATASET for task in tasks):
-        return None
     from task2vec.distance import taxonomic_matrix
     from task2vec.tasks.taxonomy import Taxonomy
 
-    lineages = _read_lineages()
+    with resources.files("task2vec.tasks").joinpath("cub200_taxonomy.csv").open(encoding="utf-8") as file:
+        lineages = {row["class_dir"]: tuple(row[rank] for rank in _RANKS) for row in csv.DictReader(file)}
     classes = []
     for task in tasks:
         taxon = task.name.removeprefix(_TAXA_PREFIX)
         species = [name for name, taxa in lineages.items() if taxon in taxa or task.name == _TAXA_DATASET]
         classes.append(species if task.dataset == _TAXA_DATASET and len(species) == task.classes else [])
-    known = np.array([bool(each) for each in classes])
-    if not known.any():
+    known = np.flatnonzero([bool(each) for each in classes])
+    if not len(known):
         return None
     found = np.full((len(tasks), len(tasks)), np.nan)
-    found[np.ix_(known, known)] = taxonomic_matrix([each for each in classes if each], Taxonomy(_RANKS, lineages))
+    found[np.ix_(known, known)] = taxonomic_matrix([classes[row] for row in known], Taxonomy(_RANKS, lineages))
     return found
-
-
-@cache
-def _read_lineages() -> dict[str, tuple[str, ...]]:
-    with resources.files("task2vec.tasks").joinpath("cub200_taxonomy.csv").open(encoding="utf-8") as file:
-        return {row["class_dir"]: tuple(row[rank] for rank in _RANKS) for row in csv.DictReader(file)}
 
 
 def has_weights(location: str) -> bool:

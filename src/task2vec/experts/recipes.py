@@ -76,22 +76,18 @@ class Recipe:
 
     def __post_init__(self):
         """Refuse numbers that no training can have."""
-        for name in ("epochs", "draws", "batch", *(("head_epochs",) if self.head == "adam" else ())):
-            if getattr(self, name) < 1:
-                raise UsageError(
-                    f"{name}={getattr(self, name)} in the recipe '{self.name}' trains nothing. Give at least 1."
-                )
-        for name, allowed in (("head", ("adam", "exact")), ("schedule", ("steps", "cosine"))):
-            if getattr(self, name) not in allowed:
-                raise UsageError(
-                    f"{name}={getattr(self, name)!r} in the recipe '{self.name}' is unknown. Choose one of: "
-                    f"{', '.join(allowed)}"
-                )
-        if not (self.rate > 0 and self.head_rate > 0 and 0 <= self.momentum < 1 and self.weight_decay >= 0):
-            raise UsageError(
-                f"the recipe '{self.name}' cannot converge: rates must be positive, the momentum between 0 and 1, the "
-                "weight decay not negative."
-            )
+        is_valid = {
+            "a head of 'adam' or 'exact'": self.head in ("adam", "exact"),
+            "a schedule of 'steps' or 'cosine'": self.schedule in ("steps", "cosine"),
+            "epochs, draws and batch of at least 1": min(self.epochs, self.draws, self.batch) >= 1,
+            "head_epochs of at least 1 for 'adam'": self.head != "adam" or self.head_epochs >= 1,
+            "positive rates": self.rate > 0 and self.head_rate > 0,
+            "a momentum from 0 to below 1": 0 <= self.momentum < 1,
+            "a weight decay of 0 or more": self.weight_decay >= 0,
+        }
+        for needed, is_given in is_valid.items():
+            if not is_given:
+                raise UsageError(f"the recipe '{self.name}' cannot train a network: it needs {needed}.")
 
     @property
     def steps_per_epoch(self) -> int:

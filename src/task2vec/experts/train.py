@@ -9,9 +9,9 @@ import hashlib
 import json
 import os
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,27 +98,23 @@ def train_expert(
     base, recipe = base or load_probe(), find_recipe(recipe)
     where = choose_device(device)
     metadata = describe(task, base, recipe, seed=seed, name=name)
-    path = None if out is None else Path(out)
-    found = None
+    path, found = None if out is None else Path(out), None
     if path is not None:
         if not replace_other:
             check_place(path, metadata["key"])
         found = find_kept(path, metadata["key"])
         if isinstance(found, TrainedExpert):
             return found
+    prepare = partial(prepare_images, base=base, device=where, num_workers=num_workers)
     with show_progress(progress) as report:
-        images = prepare_images(task.canonical(), base, device=where, num_workers=num_workers)
+        images = prepare(task.canonical())
         training = Training(base, images, recipe, seed=seed, classes=len(task.classes), report=report)
-        hooks: dict[str, Any] = {}
-        if validation is not None:
-            others = prepare_images(_match(validation, task), base, device=where, num_workers=num_workers)
-            hooks["validate"] = partial(measure_error, training.learner, others)
-        if path is not None:
-            hooks["keep"] = partial(_write_checkpoint, unfinished(path), metadata)
         if found is not None:
             training.restore(*found)
+        keep = None if path is None else partial(_write_checkpoint, unfinished(path), metadata)
+        others = None if validation is None else prepare(_match(validation, task))
         with tensor_cores(where):
-            training.run(report, **hooks)
+            training.run(report, keep=keep, validation=others)
     expert = _finish(training, base, metadata)
     return expert if path is None else expert.save(path)
 
@@ -149,8 +145,7 @@ def _match(validation: Task, task: Task) -> Task:
     """The validation task with its classes in the order of the other's."""
     if set(validation.classes) != set(task.classes) or validation.is_multilabel != task.is_multilabel:
         raise UsageError(
-            f"'{validation.name}' has other classes than '{task.name}', so its error means nothing. Split one task: "
-            "train, validation = task.split()"
+            f"'{validation.name}' has other classes than '{task.name}', so its error means nothing. Use task.split()."
         )
     wanted = task.canonical().classes
     order = [validation.classes.index(name) for name in wanted]
@@ -165,11 +160,11 @@ def _write_checkpoint(place: Path, metadata: dict[str, Any], training: "Training
 
 def _finish(training: "Training", base: Probe, metadata: dict[str, Any]) -> TrainedExpert:
     """The expert at the end of a training."""
-    learner = training.learner.cpu().to(memory_format=torch.contiguous_format).eval()  # type: ignore[call-overload]
-    source = f"expert ({metadata['name']})"
-    probe = make_probe(base.name, learner.network, (), base.preprocess, source=source)
+    training.learner.cpu().to(memory_format=torch.contiguous_format).eval()  # type: ignore[call-overload]
+    source, head = f"expert ({metadata['name']})", training.head
+    probe = make_probe(base.name, training.network, (), base.preprocess, source=source)
     metadata = metadata | {"metrics": [asdict(one) for one in training.metrics], "fingerprint": probe.fingerprint}
-    return TrainedExpert(metadata["name"], probe, learner.head.weight.detach(), learner.head.bias.detach(), metadata)
+    return TrainedExpert(metadata["name"], probe, head.weight.detach(), head.bias.detach(), metadata)
 
 
 # --- images and draws ------------------------------------------------------------------------------------------------
@@ -261,18 +256,6 @@ def crop(pixels: Tensor, corners: Tensor, is_mirrored: Tensor, size: tuple[int, 
 # --- training --------------------------------------------------------------------------------------------------------
 
 
-class Learner(nn.Module):
-    """A network with a linear head on its pooled features."""
-
-    def __init__(self, network: nn.Module, head: nn.Linear):
-        super().__init__()
-        self.network, self.head = network, head
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(n, c) logits."""
-        return self.head(self.network(images))
-
-
 @torch.no_grad()
 def compute_features(
     network: nn.Module, images: TrainingImages, report: Report = silent, *, batch: int = 128
@@ -287,15 +270,6 @@ def compute_features(
         parts.append(network(inputs.contiguous(memory_format=torch.channels_last) if inputs.is_cuda else inputs))
         step(len(pixels))
     return torch.cat(parts)
-
-
-def measure_error(learner: Learner, images: TrainingImages) -> float:
-    """Share of the images that the learner gets wrong now."""
-    features = compute_features(learner.network, images)
-    with torch.no_grad():
-        _, wrong = compute_loss(learner.head(features), images.labels)
-    learner.train()
-    return float(wrong) / len(features)
 
 
 def compute_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -333,19 +307,19 @@ class Training:
         self, base: Probe, images: TrainingImages, recipe: Recipe, *, seed: int, classes: int, report: Report = silent
     ):
         self.images, self.recipe, self.seed, self.device = images, recipe, seed, images.pixels.device
-        network = copy.deepcopy(base.network).to(self.device)
+        self.network = copy.deepcopy(base.network).to(self.device)
         with tensor_cores(self.device):
-            features = compute_features(network, images, report)
+            features = compute_features(self.network, images, report)
         if recipe.head == "exact":
             found = fit_head(features, images.labels, classes=classes)
             weight, bias = found.weight, found.bias
         else:
             weight, bias = _train_head(features, images, recipe, seed=seed, classes=classes)
-        head = nn.Linear(features.shape[1], classes)
+        self.head = nn.Linear(features.shape[1], classes)
         with torch.no_grad():
-            head.weight.copy_(weight)
-            head.bias.copy_(bias)
-        self.learner = Learner(network, head).to(device=self.device)
+            self.head.weight.copy_(weight)
+            self.head.bias.copy_(bias)
+        self.learner = nn.Sequential(OrderedDict(network=self.network, head=self.head)).to(self.device)
         if self.device.type == "cuda":
             self.learner = self.learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.learner.requires_grad_(True).train()
@@ -367,8 +341,8 @@ class Training:
         self,
         report: Report = silent,
         *,
-        keep: Callable[["Training"], None] = lambda _: None,
-        validate: Callable[[], float | None] = lambda: None,
+        keep: Callable[["Training"], None] | None = None,
+        validation: TrainingImages | None = None,
     ) -> None:
         """Trains from `step` to the end; `keep` is called once a minute to write a checkpoint."""
         targets, per_epoch = self.images.labels, self.recipe.steps_per_epoch
@@ -382,11 +356,20 @@ class Training:
                 self._learn(inputs, targets[own])
                 done(1)
                 if self.step == (epoch + 1) * per_epoch:  # before a checkpoint, which has the metrics of the epoch
-                    self._close_epoch(epoch, (self.step - before) * self.recipe.batch, begun, validate)
+                    self._close_epoch(epoch, (self.step - before) * self.recipe.batch, begun, validation)
                     ended(1)
-                if time.monotonic() - last >= CHECKPOINT_SECONDS and self.step < self.recipe.steps:
+                is_due = time.monotonic() - last >= CHECKPOINT_SECONDS and self.step < self.recipe.steps
+                if keep is not None and is_due:
                     keep(self)
                     last = time.monotonic()
+
+    def measure_error(self, images: TrainingImages) -> float:
+        """Share of the images that the network and its head get wrong now."""
+        features = compute_features(self.network, images)
+        with torch.no_grad():
+            _, wrong = compute_loss(self.head(features), images.labels)
+        self.learner.train()
+        return float(wrong) / len(features)
 
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Network inputs and numbers of images, from the batch on that is next."""
@@ -422,17 +405,17 @@ class Training:
         self.seen += len(images)
         self.step += 1
 
-    def _close_epoch(self, epoch: int, images: int, begun: float, validate: Callable[[], float | None]) -> None:
+    def _close_epoch(self, epoch: int, images: int, begun: float, validation: TrainingImages | None) -> None:
         loss, wrong = (float(total) / self.seen for total in self.sums)  # waits for the GPU
         seconds = max(time.perf_counter() - begun, 1e-9)
         if not np.isfinite(loss):
             raise NotFiniteError(
-                f"the loss of the training by the recipe '{self.recipe.name}' is not finite in epoch {epoch + 1}, so "
-                "the network is useless. Try a smaller learning rate: dataclasses.replace(recipe, "
-                f"rate={self.recipe.rate / 10:g})"
+                f"the loss by the recipe '{self.recipe.name}' is not finite in epoch {epoch + 1}, so the network is "
+                f"useless. Try a smaller learning rate: dataclasses.replace(recipe, rate={self.recipe.rate / 10:g})"
             )
         rate = self.recipe.rate_at(self.step - 1)
-        self.metrics.append(EpochMetrics(epoch + 1, loss, wrong, rate, images / seconds, validate()))
+        apart = None if validation is None else self.measure_error(validation)
+        self.metrics.append(EpochMetrics(epoch + 1, loss, wrong, rate, images / seconds, apart))
         self.sums.zero_()
         self.seen = 0
 
@@ -440,9 +423,8 @@ class Training:
         """Tensors and plain values from which the training can resume."""
         tensors = dict(self.learner.state_dict())
         for name, weight in self.learner.named_parameters():
-            momentum = self.optimiser.state[weight].get("momentum_buffer") if weight in self.optimiser.state else None
-            if momentum is not None:
-                tensors[_MOMENTUM + name] = momentum
+            if weight in self.optimiser.state:  # those that a step has moved
+                tensors[_MOMENTUM + name] = self.optimiser.state[weight]["momentum_buffer"]
         tensors[_SUMS] = self.sums
         return tensors, {"step": self.step, "seen": self.seen, "metrics": [asdict(one) for one in self.metrics]}
 
@@ -488,7 +470,7 @@ class ExpertWork:
 
     base: Probe
     recipe: Recipe
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any]
 
     def open(self) -> Callable[[tuple[Task, str, Path]], Iterator[tuple[Expert, bool]]]:
         """A function that trains one expert."""
@@ -566,14 +548,10 @@ def _name_files(tasks: Sequence[Task], names: Sequence[str], folder: Path) -> li
     """A file for each expert; two that would share one are refused."""
     if len(names) != len(tasks):
         raise UsageError(
-            f"{len(names)} names for {len(tasks)} tasks leave it open which expert has which. Give one for each "
-            "(--name), in their order, or none."
+            f"{len(names)} names for {len(tasks)} tasks are ambiguous. Give one for each in order (--name), or none."
         )
     files = [name_file(replace(task, name=name), SUFFIX) for task, name in zip(tasks, names, strict=True)]
-    twice = [file for file, count in Counter(files).items() if count > 1]
-    if twice:
-        raise UsageError(
-            f"two experts would be written to one file, '{twice[0]}', and one would be lost. Give each a name of its "
-            "own: names=, --name once for each."
-        )
+    for file, count in Counter(files).items():
+        if count > 1:
+            raise UsageError(f"{count} experts would share the file '{file}'. Give each a name: names=, --name.")
     return [folder / file for file in files]
