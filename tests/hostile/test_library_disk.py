@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from task2vec.errors import LibraryError, ResourceError
-from task2vec.library import SCHEMA, Library
+from task2vec.library import Library
 from task2vec.library import database as module
+from task2vec.library.database import SCHEMA
 from tests.library.making import change, make, read_bytes
 
 forked = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are made by fork")

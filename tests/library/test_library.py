@@ -439,7 +439,7 @@ def test_no_home(monkeypatch, given):
 
     monkeypatch.delenv("TASK2VEC_LIBRARY")
     monkeypatch.delenv("XDG_DATA_HOME")
-    monkeypatch.setattr(Path, "home", fail)
+    monkeypatch.setattr(Path, "expanduser", fail)
     with pytest.raises(ResourceError, match="--library DIR") as caught:
         find_library(given)
     assert caught.value.exit_code == 5

@@ -45,7 +45,7 @@ DAMAGES = {
 def test_a_damaged_embedding(filled, damage):
     damage(filled, "task 2")
     assert name_problems(filled) == ["task 2"]
-    assert {one.entry.split(" (")[0] for one in filled.glance().problems} <= {"task 2"}
+    assert {one.entry.split(" (")[0] for one in filled.verify(quick=True).problems} <= {"task 2"}
     with pytest.raises(LibraryError, match="task 2") as caught:
         filled.get("task 2")
     assert caught.value.exit_code == 4
@@ -53,7 +53,7 @@ def test_a_damaged_embedding(filled, damage):
         assert np.array_equal(filled.get(f"task {seed}").fisher, make("", seed).fisher)
     assert len(filled.nearest("task 1", 10)) == 5  # its row is good
     (added,) = filled.add(make("task 2", 2))
-    assert added.is_new and filled.verify().is_sound and filled.glance().is_sound
+    assert added.is_new and filled.verify().is_sound and filled.verify(quick=True).is_sound
     assert filled.task("task 2").tags == ("small",)
     assert np.array_equal(filled.get("task 2").fisher, make("", 2).fisher)
 
@@ -61,7 +61,7 @@ def test_a_damaged_embedding(filled, damage):
 def test_lengths_are_found_at_a_glance(filled):
     cut(filled, "task 1")
     drop(filled, "task 2")
-    assert [one.entry.split(" (")[0] for one in filled.glance().problems] == ["task 1", "task 2"]
+    assert [one.entry.split(" (")[0] for one in filled.verify(quick=True).problems] == ["task 1", "task 2"]
 
 
 def test_contents_that_have_changed_places(filled):
@@ -278,7 +278,7 @@ def test_a_full_disk_ends_the_repair_and_loses_nothing(folder, monkeypatch):
         raise ResourceError("the disk is full. Nothing was changed. Free space.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(verify, "write_embedding", fail)
+        patch.setattr(verify.tables, "write", fail)
         with pytest.raises(ResourceError):
             Library.repair(folder)
     assert Library.repair(folder).lost == ()
