@@ -10,23 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from task2vec.embedding import Embedding
 from task2vec.errors import NotInLibraryError, ResourceError, Task2VecError, UsageError
+from task2vec.library import entries, tables
 from task2vec.library import export as sharing
-from task2vec.library import tables
 from task2vec.library.database import Database, cannot_write, find_file, find_library
-from task2vec.library.entries import (
-    Added,
-    EmbeddingEntry,
-    Expert,
-    MeasuredError,
-    Neighbour,
-    RunEntry,
-    TaskEntry,
-    check_tags,
-    check_text,
-    describe_space,
-    key_of,
-    to_json,
-)
+from task2vec.library.entries import Added, EmbeddingEntry, Expert, MeasuredError, Neighbour, RunEntry, TaskEntry
 from task2vec.library.search import Search
 from task2vec.library.verify import Repaired, Verification, repair, verify
 from task2vec.progress import Report, silent
@@ -133,8 +120,11 @@ class Library:
             source: where the tasks were read from; a `Task` knows that itself.
             replace: overwrite instead of refusing.
         """
-        about: dict[str, Any] = {"tags": check_tags(tags), "taxon": check_text(taxon, "taxon", may_be_none=True)}
-        if check_text(source, "source"):
+        about: dict[str, Any] = {
+            "tags": entries.check_tags(tags),
+            "taxon": entries.check_text(taxon, "taxon", may_be_none=True),
+        }
+        if entries.check_text(source, "source"):
             about["source"] = source
         with self._database.write() as connection:
             return [tables.write(connection, self._search, one, about=about, replace=replace) for one in things]
@@ -144,12 +134,12 @@ class Library:
         delete, insert = "DELETE FROM tags WHERE task = ? AND tag = ?", "INSERT OR IGNORE INTO tags VALUES (?, ?)"
         with self._database.write() as connection:
             number = tables.find_task(connection, what).id
-            connection.executemany(delete if remove else insert, [(number, tag) for tag in check_tags(tags)])
+            connection.executemany(delete if remove else insert, [(number, tag) for tag in entries.check_tags(tags)])
             return tables.list_tasks(connection, "t.id = ?", number)[0]
 
     def rename(self, what: str, name: str) -> TaskEntry:
         """Gives a task another name, and returns it."""
-        if not check_text(name, "name").strip():
+        if not entries.check_text(name, "name").strip():
             raise UsageError("a task without a name could not be found. Give a text that is not empty.")
         with self._database.write() as connection:
             number = tables.find_task(connection, what).id
@@ -181,9 +171,9 @@ class Library:
     @contextmanager
     def record(self, what: str, details: Mapping[str, Any] | None = None) -> Iterator[int]:
         """Records a run: what was started, and at the end of the block how it ended."""
-        text = to_json(dict(details or {}), "details of the run")
+        text = entries.to_json(dict(details or {}), "details of the run")
         with self._database.write() as connection:
-            run = {"what": check_text(what, "run"), "details": text, "started": tables.now()}
+            run = {"what": entries.check_text(what, "run"), "details": text, "started": tables.now()}
             number = tables.insert(connection, "runs", run)
         outcome = "done"
         try:
@@ -247,7 +237,7 @@ class Library:
         None if it is not here, or is damaged; then `add` replaces the damaged one.
         """
         with self._database.read() as connection:
-            return tables.load_embedding(connection, "e.key = ?", key_of(task, probe, settings))
+            return tables.load_embedding(connection, "e.key = ?", entries.key_of(task, probe, settings))
 
     def stats(self) -> dict[str, Any]:
         """The number of entries of every kind, the bytes of all embeddings, and the spaces that these are in."""
@@ -372,7 +362,7 @@ class Library:
 
 def _find_space(connection: Connection, embedding: Embedding) -> int | None:
     """The space that an embedding can be compared in, if the library has it."""
-    row = connection.execute("SELECT id FROM spaces WHERE key = ?", describe_space(embedding)[:1]).fetchone()
+    row = connection.execute("SELECT id FROM spaces WHERE key = ?", entries.describe_space(embedding)[:1]).fetchone()
     return None if row is None else row[0]
 
 

@@ -16,33 +16,13 @@ from sqlite3 import Connection
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
 
+from task2vec import errors
 from task2vec.embedding import Embedding
 from task2vec.embedding.embedding import decode_embedding, encode_embedding
-from task2vec.errors import (
-    AmbiguousNameError,
-    ConflictError,
-    DataError,
-    LibraryError,
-    NotInLibraryError,
-    Task2VecError,
-    UsageError,
-)
+from task2vec.errors import ConflictError, DataError, LibraryError, NotInLibraryError, Task2VecError, UsageError
+from task2vec.library import entries
 from task2vec.library.database import read_blob
-from task2vec.library.entries import (
-    HEX,
-    Added,
-    EmbeddingEntry,
-    Expert,
-    MeasuredError,
-    RunEntry,
-    TaskEntry,
-    check_text,
-    describe_space,
-    describe_task,
-    identify_with_task,
-    is_same_vector,
-    to_json,
-)
+from task2vec.library.entries import Added, EmbeddingEntry, Expert, MeasuredError, RunEntry, TaskEntry
 
 if TYPE_CHECKING:
     from task2vec.library.search import Search
@@ -143,7 +123,7 @@ def find_task(connection: Connection, what: str) -> TaskEntry:
 
 def find_tasks(connection: Connection, what: str) -> list[TaskEntry]:
     """All tasks of that name; if there is none, those whose fingerprint begins so."""
-    found = list_tasks(connection, "t.name = ?", check_text(what, "name"))
+    found = list_tasks(connection, "t.name = ?", entries.check_text(what, "name"))
     if not found and (prefix := _as_prefix(what)):
         found = list_tasks(connection, "t.fingerprint >= ?1 AND t.fingerprint < ?1 || 'g'", prefix)
     return found
@@ -158,10 +138,10 @@ def find_embedding(
         where = "t.id IN (SELECT task FROM embeddings WHERE key >= ?1 AND key < ?1 || 'g')"
         tasks = list_tasks(connection, where, prefix)
         found = [(task, one) for task in tasks for one in task.embeddings if one.key.startswith(prefix)]
-        if len(found) > 1:
-            raise AmbiguousNameError(f"the keys of {len(found)} embeddings begin with '{what}'. Give more digits.")
-        if found:
+        if len(found) == 1:
             return found[0]
+        if found:
+            raise errors.AmbiguousNameError(f"the keys of {len(found)} embeddings begin with '{what}'. Give more.")
     task = find_task(connection, what)
     fitting = [
         one
@@ -185,14 +165,16 @@ def find_embedding(
     )
 
 
-def _refuse_ambiguous(what: str, digits: str, choices: str) -> AmbiguousNameError:
-    return AmbiguousNameError(f"{what}, so the name is ambiguous. Name one by the first digits of {digits}: {choices}")
+def _refuse_ambiguous(what: str, digits: str, choices: str) -> errors.AmbiguousNameError:
+    return errors.AmbiguousNameError(
+        f"{what}, so the name is ambiguous. Name one by the first digits of {digits}: {choices}"
+    )
 
 
 def _as_prefix(what: str) -> str | None:
     """`what` in lower case if it can be the beginning of a fingerprint or key."""
     digits = what.lower()
-    return digits if len(digits) >= _SHORTEST and set(digits) <= HEX else None
+    return digits if len(digits) >= _SHORTEST and set(digits) <= entries.HEX else None
 
 
 def read_content(connection: Connection, number: int, sha256: str) -> bytes:
@@ -249,7 +231,7 @@ def write(
     if isinstance(thing, MeasuredError):
         return _write_error(connection, thing, replace)
     if hasattr(thing, "fingerprint") and hasattr(thing, "targets"):
-        thing = describe_task(thing)
+        thing = entries.describe_task(thing)
     if isinstance(thing, TaskEntry):
         return _write_task(connection, change(thing, **about or {}))[0]
     raise UsageError(
@@ -270,7 +252,7 @@ def _write_embedding(
     connection: Connection, search: "Search", embedding: Embedding, about: Mapping, replace: bool, added: str | None
 ) -> Added:
     """Adds an embedding with its task."""
-    (task, own), content = identify_with_task(embedding), encode_embedding(embedding)
+    (task, own), content = entries.identify_with_task(embedding), encode_embedding(embedding)
     if len(content) > LARGEST:
         raise DataError(
             f"the embedding has {len(content)} bytes, and a library accepts at most {LARGEST}. Save it as a file: "
@@ -280,7 +262,7 @@ def _write_embedding(
     row = connection.execute("SELECT id, sha256 FROM embeddings WHERE key = ?", (own.key,)).fetchone()
     if row is not None:
         known = load_embedding(connection, "e.id = ?", row[0])  # a damaged one is replaced
-        if known is not None and (sha256 == row[1] if replace else is_same_vector(known, embedding)):
+        if known is not None and (sha256 == row[1] if replace else entries.is_same_vector(known, embedding)):
             return Added("embedding", _write_task(connection, task)[0].name, own.key, False)
         if known is not None and not replace:
             raise ConflictError(
@@ -291,14 +273,14 @@ def _write_embedding(
             )
         delete_embedding(connection, row[0])
     known_as, task_id = _write_task(connection, task)
-    key, scaling = describe_space(embedding)
+    key, scaling = entries.describe_space(embedding)
     connection.execute(
         "INSERT OR IGNORE INTO spaces(key, probe, probe_fingerprint, settings, filters) VALUES (?, ?, ?, ?, ?)",
         (key, embedding.probe, embedding.probe_fingerprint, scaling, len(embedding)),
     )
     (space,) = connection.execute("SELECT id FROM spaces WHERE key = ?", (key,)).fetchone()
     values = {name: getattr(own, name) for name in ("key", "recipe", "norm", "cv_error", "has_halves")}
-    values |= {"task": task_id, "space": space, "settings": to_json(own.settings, "settings"), "sha256": sha256}
+    values |= {"task": task_id, "space": space, "settings": entries.to_json(own.settings, "settings"), "sha256": sha256}
     number = insert(connection, "embeddings", values | {"bytes": len(content), "added": added or now()})
     insert(connection, "contents", {"embedding": number, "content": content})
     search.enter(connection, space, number, embedding)
@@ -344,7 +326,7 @@ def _write_expert(connection: Connection, expert: Expert, replace: bool) -> Adde
 
     Another location of the very same file is an update, not another expert.
     """
-    new = asdict(expert) | {"recipe": to_json(dict(expert.recipe), "recipe")}
+    new = asdict(expert) | {"recipe": entries.to_json(dict(expert.recipe), "recipe")}
     new["cost"] = None if expert.cost is None else float(expert.cost)
     row = connection.execute(f"SELECT id, {', '.join(new)} FROM experts WHERE name = ?", (expert.name,)).fetchone()
     if row is not None:

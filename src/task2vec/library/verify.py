@@ -82,25 +82,18 @@ def verify(database: Database, *, quick: bool = False, report: Report = silent) 
             problems += [Problem("library", text) for (text,) in found if text != "ok"]
         for table, row, parent, _ in _select(connection, "PRAGMA foreign_key_check", problems):
             problems.append(Problem("library", f"row {row} of {table} belongs to a row of {parent} that is not there"))
-        entries = _select(
-            connection,
-            "SELECT e.id, e.key, e.sha256, e.space, t.name, e.bytes FROM embeddings e JOIN tasks t ON t.id = e.task "
-            "ORDER BY t.name, e.id",
-            problems,
-        )
-        lengths = {}
-        if quick:
-            lengths = dict(_select(connection, "SELECT embedding, length(content) FROM contents", problems))
-        else:
+        length = "(SELECT length(content) = e.bytes FROM contents WHERE embedding = e.id)" if quick else "1"
+        columns = f"e.id, e.key, e.sha256, e.space, t.name, {length}"
+        query = f"SELECT {columns} FROM embeddings e JOIN tasks t ON t.id = e.task ORDER BY t.name, e.id"
+        entries = _select(connection, query, problems)
+        if not quick:
             _check_bases(connection, search, problems)
             _check_experts(connection, experts, report)
         step = report("verifying", len(entries))
-        for number, key, sha256, space, name, size in entries:
-            what = None
+        for number, key, sha256, space, name, is_whole in entries:
+            what = None if is_whole else "its content is missing, or has not the length that was written"
             if not quick:
                 what = _check_entry(connection, search, space, number, key, sha256, name)
-            elif size != lengths.get(number):
-                what = f"its content has {lengths.get(number, 0)} bytes, and had {size} when it was written"
             if what is not None:
                 problems.append(Problem(f"{name} ({str(key)[:8]})", what))
             step(1)
