@@ -19,7 +19,7 @@ from task2vec.library.search import (
 from tests.library.making import change, make
 
 # Of the tasks with sketches: more than a sketch has numbers.
-FILTERS = 400
+FILTERS = 200
 
 
 def make_clusters(tasks, *, filters=FILTERS, seed=0, clusters=12, noise=0.1, own=0):
@@ -46,18 +46,18 @@ def nearest(library, what, k=5, **options):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """Three hundred tasks with sketches."""
+    """Two hundred tasks with sketches."""
     folder = tmp_path_factory.mktemp("large") / "library"
     with Library.open(folder) as library:
-        library._search.sketch_from = 300
-        library.add(*make_clusters(299))
+        library._search.sketch_from = 200
+        library.add(*make_clusters(199))
         library.nearest("0-1")
         assert change(library, "SELECT basis FROM spaces") == [(None,)]  # too few
-        library.add(make_clusters(300)[-1])
+        library.add(make_clusters(200)[-1])
         steps = []
         library.nearest("0-1", report=lambda stage, total: steps.append((stage, total)) or steps.append)
-        assert steps[0] == ("sketches", 300) and sum(steps[1:]) == 300
-        assert change(library, "SELECT count(sketch) FROM sketches") == [(300,)]
+        assert steps[0] == ("sketches", 200) and sum(steps[1:]) == 200
+        assert change(library, "SELECT count(sketch) FROM sketches") == [(200,)]
     return folder
 
 

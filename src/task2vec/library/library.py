@@ -120,10 +120,8 @@ class Library:
             source: where the tasks were read from; a `Task` knows that itself.
             replace: overwrite instead of refusing.
         """
-        about: dict[str, Any] = {
-            "tags": entries.check_tags(tags),
-            "taxon": entries.check_text(taxon, "taxon", may_be_none=True),
-        }
+        about: dict[str, Any] = {"tags": entries.check_tags(tags)}
+        about["taxon"] = entries.check_text(taxon, "taxon", may_be_none=True)
         if entries.check_text(source, "source"):
             about["source"] = source
         with self._database.write() as connection:

@@ -39,7 +39,6 @@ from safetensors.numpy import save as save_tensors
 
 from task2vec.distance import symmetric, symmetric_to_rows
 from task2vec.embedding import Embedding
-from task2vec.errors import DataError
 from task2vec.library.database import read_blob
 from task2vec.library.tables import load_embedding
 from task2vec.progress import Report, silent
@@ -304,9 +303,9 @@ class Search:
     is remembered.
     """
 
-    def __init__(self, *, sketch_from: int = SKETCH_FROM):
-        """Spaces of fewer embeddings than `sketch_from` are compared as a whole."""
-        self.sketch_from = sketch_from
+    sketch_from = SKETCH_FROM
+
+    def __init__(self):
         self._lock = threading.Lock()
         self._known: dict[int, Known] = {}
 
@@ -380,13 +379,7 @@ class Search:
         rows = connection.execute("SELECT embedding FROM sketches WHERE space = ? ORDER BY embedding", (space,))
         ids = np.array([one for (one,) in rows], dtype=np.int64)
         drawn = np.sort(np.random.default_rng(0).permutation(len(ids))[:SAMPLE])
-        sample = [vectors for _, vectors in _read_vectors(connection, filters, ids[drawn])]
-        if not sample:
-            raise DataError(
-                "none of the library's embeddings can be read, so there is nothing to fit sketches to. List what is "
-                "damaged: task2vec library verify"
-            )
-        sketcher = fit_sketcher(np.concatenate(sample))
+        sketcher = fit_sketcher(np.concatenate([some for _, some in _read_vectors(connection, filters, ids[drawn])]))
         step = report("sketches", len(ids))
         connection.execute("UPDATE sketches SET sketch = NULL WHERE space = ?", (space,))
         for some, vectors in _read_vectors(connection, filters, ids):
