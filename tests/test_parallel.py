@@ -17,7 +17,7 @@ import torch
 
 import task2vec as t2v
 from task2vec.errors import BadImagesError, DataError, MissingExtraError, ResourceError, UsageError, WorkError
-from task2vec.parallel import Failure, Unit, borrow_backend, connect_ray, limit_threads, open_backend, pack, unpack
+from task2vec.parallel import Failure, Unit, borrow_backend, connect_ray, open_backend, pack, unpack
 from tests.cases import make_case
 from tests.parallel_work import (
     Broken,
@@ -87,15 +87,6 @@ def test_threads_of_a_worker(name, monkeypatch):
     # MKL, on Intel's processors, takes no more threads than there are cores.
     assert variable == "3" and threads in (3, min(3, os.cpu_count() or 1), None)
     assert (torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]) == (before, "7")
-
-
-def test_threads_are_set_back_after_an_error(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    before = torch.get_num_threads()
-    with pytest.raises(KeyError), limit_threads(before + 1):
-        assert torch.get_num_threads() == before + 1 == int(os.environ["OMP_NUM_THREADS"])
-        raise KeyError
-    assert torch.get_num_threads() == before and "OMP_NUM_THREADS" not in os.environ
 
 
 def test_a_failure_becomes_the_error_that_it_was():

@@ -20,7 +20,6 @@ import threading
 import traceback
 import weakref
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -221,25 +220,25 @@ class _WholePickler(ForkingPickler):
 def pack(value: Any, what: str = "the result") -> bytes:
     """The value as bytes."""
     file = io.BytesIO()
-    try:
+    with _explain_travel(f"{what} cannot be sent to"):
         _WholePickler(file).dump(value)
-    except Exception as error:
-        raise UsageError(
-            f"{what} cannot be sent to another process ({type(error).__name__}: {error}). Use backend='serial' "
-            "(--backend serial), or make it of plain values, files and classes of a module."
-        ) from error
     return file.getvalue()
 
 
 def unpack(content: bytes, what: str = "the result") -> Any:
     """What `pack` has packed in one of our processes."""
-    try:
+    with _explain_travel(f"{what} cannot be opened in"):
         return ForkingPickler.loads(content)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _explain_travel(what: str) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         raise UsageError(
-            f"{what} cannot be opened in another process ({type(error).__name__}: {error}): it may use classes that "
-            "only one process knows. Define them in a module that can be imported, or use backend='serial' "
-            "(--backend serial)."
+            f"{what} another process ({type(error).__name__}: {error}). Use backend='serial' (--backend serial), or "
+            "make it of plain values, files, and classes of a module that every process can import."
         ) from error
 
 
@@ -262,31 +261,43 @@ def perform(key: str, fetch_work: Callable[[], bytes], payload: bytes | None) ->
     return pack((values, failure, key in _opened))
 
 
-def _read_results(unit: Unit, content: bytes) -> Iterator[Result]:
+def _read_results(unit: Unit, content: bytes | Failure) -> Iterator[Result]:
     """The results of a unit from what `perform` returned; raises the error of work that could not be opened."""
-    values, failure, is_open = unpack(content)
+    values, failure, is_open = ([], content, True) if isinstance(content, Failure) else unpack(content)
     if not is_open:
         raise failure.error()
     yield from (Result(unit.key, unpack(value)) for value in values)
     yield Result(unit.key, failure=failure, is_last=True)
 
 
-def _pack_units(units: Iterable[Unit]) -> Iterator[tuple[Unit, bytes | Failure]]:
-    """Each unit with its packed payload, or the failure of one that cannot travel."""
-    for unit in units:
-        try:
-            yield unit, pack(unit.payload, f"'{unit.key}'")
-        except UsageError as error:
-            yield unit, Failure.of(error)
+def _run_units(
+    units: Iterable[Unit],
+    jobs: int,
+    begin: Callable[[Unit, bytes], Any],
+    finish: Callable[[dict[Any, Unit]], Iterable[tuple[Any, bytes | Failure]]],
+) -> Iterator[Result]:
+    """The results of units, each packed and begun when a job is free; `finish` waits, and yields what has ended."""
+    fresh, busy = iter(units), {}
+    while True:
+        while len(busy) < jobs and (unit := next(fresh, None)) is not None:
+            try:
+                busy[begin(unit, pack(unit.payload, f"'{unit.key}'"))] = unit
+            except UsageError as error:
+                yield from _read_results(unit, Failure.of(error))
+        if not busy:
+            return
+        for job, content in finish(busy):
+            yield from _read_results(busy.pop(job), content)
 
 
-def _give_up(unit: Unit, cause: str) -> Result:
-    """The result of a unit whose process died too often."""
-    reason = ResourceError(
-        f"'{unit.key}' was given up: its process died {MOST_ATTEMPTS} times ({cause}). Memory may have run out: use "
-        "fewer jobs (--jobs), or run it alone with backend='serial'."
+def _give_up(unit: Unit, cause: str) -> Failure:
+    """The failure of a unit whose process died too often."""
+    return Failure.of(
+        ResourceError(
+            f"'{unit.key}' was given up: its process died {MOST_ATTEMPTS} times ({cause}). Memory may have run out: "
+            "use fewer jobs (--jobs), or run it alone with backend='serial'."
+        )
     )
-    return Result(unit.key, failure=Failure.of(reason), is_last=True)
 
 
 @contextmanager
@@ -295,16 +306,15 @@ def limit_threads(count: int | None) -> Iterator[None]:
     if count is None:
         yield
         return
-    before = {name: os.environ.get(name) for name in _THREADS}
-    torch = sys.modules.get("torch")
+    before, torch = {name: os.environ.get(name) for name in _THREADS}, sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else None
     use_threads(count)
     try:
         yield
     finally:
-        for name in _THREADS:
+        for name, value in before.items():
             os.environ.pop(name)
-        os.environ.update({name: value for name, value in before.items() if value is not None})
+            os.environ.update({} if value is None else {name: value})
         if torch is not None:
             torch.set_num_threads(threads)
 
@@ -320,26 +330,55 @@ def use_threads(count: int) -> None:
 
 
 class _Worker:
-    """A process with the work open, and the pipe to it. Python ends daemons when it ends itself."""
+    """A process with the work open and the pipe to it, started again when it dies. Python ends daemons itself."""
 
     def __init__(self, work: bytes, threads: int):
+        self.work, self.threads, self.false_starts = work, threads, 0
+        self._start()
+
+    def _start(self) -> None:
         context = multiprocessing.get_context("spawn")  # threads and GPUs do not survive a fork
         self.pipe, far_end = context.Pipe()
-        self.process = context.Process(target=_serve, args=(far_end, work), daemon=True)
+        self.process = context.Process(target=_serve, args=(far_end, self.work), daemon=True)
         self.is_open = False
-        with limit_threads(threads), _hold_interrupts():
+        with limit_threads(self.threads), _hold_interrupts():
             self.process.start()
         far_end.close()
 
-    def send(self, payload: bytes) -> None:
-        """Hands over a unit; that the process is dead is noticed when its result is awaited."""
-        with suppress(OSError):
-            self.pipe.send_bytes(payload)
+    def begin(self, unit: Unit, payload: bytes) -> None:
+        """Takes a unit, which is sent when the work is open."""
+        self.unit, self.payload, self.deaths = unit, payload, 0
+        if not self.process.is_alive():
+            self._start()
+        self._send()
 
-    def receive(self) -> bytes | None:
-        """The message that has arrived, or None from a dead process."""
+    def _send(self) -> None:
+        with suppress(OSError):  # that the process is dead is noticed when its result is awaited
+            if self.is_open:
+                self.pipe.send_bytes(self.payload)
+
+    def advance(self) -> bytes | Failure | None:
+        """The result of the unit if it has ended: with the message that has arrived, or because it is given up."""
         with suppress(EOFError, OSError):
-            return self.pipe.recv_bytes() if self.pipe.poll() else None
+            if self.pipe.poll():
+                found = self.pipe.recv_bytes()
+                if self.is_open:
+                    return found
+                list(_read_results(self.unit, found))  # raises the error of work that cannot be opened
+                self.is_open, self.false_starts = True, 0
+                return self._send()
+        cause = self.end(patience=2.0)
+        self.deaths += self.is_open
+        self.false_starts += not self.is_open
+        if self.deaths == MOST_ATTEMPTS:
+            return _give_up(self.unit, cause)
+        if self.false_starts == MOST_ATTEMPTS:
+            raise ResourceError(
+                f"{MOST_ATTEMPTS} worker processes in a row died before they could begin ({cause}). In a script, put "
+                "the call under `if __name__ == '__main__':`, because each worker imports the script; if memory is "
+                "short, use fewer jobs (--jobs) or backend='serial'."
+            )
+        return self._start()
 
     def end(self, *, patience: float = 0.0) -> str:
         """Ends the process, whatever it is doing, if it does not end within `patience` seconds; returns how it did."""
@@ -393,66 +432,34 @@ class ProcessBackend(Backend):
 
     def run(self, work: Work, units: Iterable[Unit]) -> Iterator[Result]:
         """See `Backend.run`; a process that dies is replaced, and its unit tried three times in all."""
-        content = pack(work, "the work")
-        fresh = ((unit, payload, 0) for unit, payload in _pack_units(units))
-        again: deque[tuple[Unit, bytes, int]] = deque()  # with the number of processes that died of it
-        idle: list[_Worker] = []
-        busy: dict[_Worker, tuple[Unit, bytes, int]] = {}
-        false_starts = 0
+        content, own, idle = pack(work, "the work"), [], []
+
+        def begin(unit: Unit, payload: bytes) -> _Worker:
+            if not idle:
+                idle.append(_Worker(content, self.threads))
+                own.append(idle[-1])
+                self.workers.add(idle[-1])
+            idle[-1].begin(unit, payload)
+            return idle.pop()
+
+        def finish(busy: dict[_Worker, Unit]) -> Iterator[tuple[_Worker, bytes | Failure]]:
+            # A process that left a child with its pipe open is dead although the pipe is silent.
+            ready = connection.wait([worker.pipe for worker in busy], timeout=1.0)
+            for worker in [each for each in busy if each.pipe in ready or not each.process.is_alive()]:
+                if (found := worker.advance()) is not None:
+                    idle.append(worker)
+                    yield worker, found
+
         try:
-            while True:
-                while len(busy) < self.jobs and (attempt := again.popleft() if again else next(fresh, None)):
-                    unit, payload, deaths = attempt
-                    if isinstance(payload, Failure):
-                        yield Result(unit.key, failure=payload, is_last=True)
-                        continue
-                    worker = idle.pop() if idle else _Worker(content, self.threads)
-                    self.workers.add(worker)
-                    busy[worker] = unit, payload, deaths
-                    if worker.is_open:
-                        worker.send(payload)
-                if not busy:
-                    return
-                # A process that left a child with its pipe open is dead although the pipe is silent.
-                ready = connection.wait([worker.pipe for worker in busy], timeout=1.0)
-                for worker in [each for each in busy if each.pipe in ready or not each.process.is_alive()]:
-                    found = worker.receive()
-                    unit, payload, deaths = busy[worker]
-                    if found is None:
-                        del busy[worker]
-                        cause = worker.end(patience=2.0)
-                        false_starts += not worker.is_open
-                        _check_starts(false_starts, cause)
-                        deaths += worker.is_open
-                        if deaths == MOST_ATTEMPTS:
-                            yield _give_up(unit, cause)
-                        else:
-                            again.appendleft((unit, payload, deaths))
-                    elif worker.is_open:
-                        del busy[worker]
-                        idle.append(worker)
-                        yield from _read_results(unit, found)
-                    else:
-                        list(_read_results(unit, found))  # raises the error of work that cannot be opened
-                        worker.is_open, false_starts = True, 0
-                        worker.send(payload)
+            yield from _run_units(units, self.jobs, begin, finish)
         finally:
-            for worker in (*idle, *busy):
+            for worker in own:
                 worker.end()
 
     def close(self) -> None:
         """Ends all processes, whatever they are doing."""
         for worker in list(self.workers):
             worker.end()
-
-
-def _check_starts(false_starts: int, cause: str) -> None:
-    if false_starts >= MOST_ATTEMPTS:
-        raise ResourceError(
-            f"{false_starts} worker processes in a row died before they could begin ({cause}). In a script, put the "
-            "call under `if __name__ == '__main__':`, because each worker imports the script; if memory is short, use "
-            "fewer jobs (--jobs) or backend='serial'."
-        )
 
 
 # --- Ray --------------------------------------------------------------------------------------------------------------
@@ -484,36 +491,34 @@ class RayBackend(Backend):
         key, stored = hashlib.sha256(content).hexdigest(), self.ray.put(content)
         paths = [os.path.abspath(path) for path in sys.path]
         paths = [path for path in paths if not path.startswith((sys.prefix, sys.base_prefix))]
-        fresh = _pack_units(units)
-        busy: dict[Any, Unit] = {}
+
+        pending: dict[Any, Unit] = {}
+
+        def begin(unit: Unit, payload: bytes) -> Any:
+            call = self.task.remote(paths, self.threads, key, [stored], payload)
+            pending[call] = unit
+            return call
+
+        def finish(busy: Iterable[Any]) -> Iterator[tuple[Any, bytes | Failure]]:
+            for call in self.ray.wait(list(busy), num_returns=1)[0]:
+                yield call, self._fetch(call, pending.pop(call))
+
         try:
-            while True:
-                while len(busy) < self.jobs and (packed := next(fresh, None)):
-                    unit, payload = packed
-                    if isinstance(payload, Failure):
-                        yield Result(unit.key, failure=payload, is_last=True)
-                    else:
-                        busy[self.task.remote(paths, self.threads, key, [stored], payload)] = unit
-                if not busy:
-                    return
-                for call in self.ray.wait(list(busy), num_returns=1)[0]:
-                    yield from self._fetch(call, busy.pop(call))
+            yield from _run_units(units, self.jobs, begin, finish)
         finally:
-            for call in busy if self.ray.is_initialized() else ():
+            for call in pending if self.ray.is_initialized() else ():
                 self.ray.cancel(call, force=True)
 
-    def _fetch(self, call: Any, unit: Unit) -> Iterator[Result]:
+    def _fetch(self, call: Any, unit: Unit) -> bytes | Failure:
         try:
-            found = self.ray.get(call)
+            return self.ray.get(call)
         except self.ray.exceptions.RayTaskError as error:  # errors of the work are results, so this is the cluster's
             raise ResourceError(
                 f"a worker of Ray cannot begin ({_shorten(error)}). All machines of the cluster need the same Python, "
                 "Ray and task2vec. Install them there: pip install 'task2vec[ray]'"
             ) from error
         except self.ray.exceptions.RayError as error:
-            yield _give_up(unit, f"Ray: {type(error).__name__}")
-            return
-        yield from _read_results(unit, found)
+            return _give_up(unit, f"Ray: {type(error).__name__}")
 
     def close(self) -> None:
         """Ends Ray if it was started here; the cluster of an address is left as it was."""

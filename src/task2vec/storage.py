@@ -23,19 +23,29 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def write_file(path: Path, content: bytes) -> Path:
-    """Writes a result to the path that a user chose, whole or not at all, and returns the path.
+    """Writes a result to the path that a user chose, whole or not at all, and returns the path; see `open_output`."""
+    with open_output(path) as file:
+        file.write(content)
+    return path
+
+
+@contextmanager
+def open_output(path: Path) -> Iterator[BinaryIO]:
+    """`open_whole` for a path that a user chose.
 
     Raises:
         ResourceError: It cannot be written there.
     """
     try:
-        write_whole(path, content)
+        with open_whole(path) as file:
+            yield file
     except OSError as error:
+        if isinstance(error, ResourceError):
+            raise
         raise ResourceError(
             f"cannot write '{path}': {error.strerror or error}. Nothing was left behind. "
             "Choose an existing folder that you may write to."
         ) from error
-    return path
 
 
 def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> Path:

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.library.making import ENVIRONMENT, ROOT
+
 
 class Forge:
     """Makes workers, and reads what they say."""
 
     def __init__(self, errors):
-        root = Path(__file__).parents[2]
-        env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, **ENVIRONMENT}
         command = [sys.executable, "-m", "tests.hostile.library_forge"]
         self.errors, pipe = errors, subprocess.PIPE
-        self.process = subprocess.Popen(command, env=env, cwd=root, text=True, stdin=pipe, stdout=pipe, stderr=errors)
+        self.process = subprocess.Popen(command, env=env, cwd=ROOT, text=True, stdin=pipe, stdout=pipe, stderr=errors)
         self.said = []
 
     def make(self, job, **told):

@@ -57,18 +57,7 @@ def folders(tmp_path_factory):
 
 def embed(folders, library, *, jobs, stop=None, after=0, seed=0):
     """What was told of each task until the command was stopped, a moment after so many had been made."""
-    options = [
-        "--backend",
-        "processes",
-        "--jobs",
-        str(jobs),
-        "--library",
-        library,
-        "--max-samples",
-        "6",
-        "--l2",
-        "0.1",
-    ]
+    options = [*f"--backend processes --jobs {jobs} --max-samples 6 --l2 0.1 --library".split(), library]
     command = [sys.executable, "-c", SLOWLY + START, "embed", *map(str, [*folders, *options])]
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "COLUMNS": "100"}
     told: dict[str, str] = {}

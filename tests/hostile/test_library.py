@@ -171,14 +171,3 @@ def test_readers_never_stumble_over_what_goes_away(forge, tmp_path):
     with Library.open(folder) as library:
         check_whole(library)
         assert library.task(fingerprint_of(9000)).name == "restless"
-
-
-def test_eight_processes_make_one_library(forge, tmp_path):
-    for attempt in range(3):
-        folder, start = tmp_path / f"library {attempt}", tmp_path / f"start {attempt}"
-        workers = [forge.make("add", folder=str(folder), first=one, count=1, start=str(start)) for one in range(8)]
-        start.touch()
-        assert [forge.wait(worker) for worker in workers] == [0] * 8, forge.tell_errors()
-        with Library.open(folder) as library:
-            assert len(library) == 8
-            check_whole(library)

@@ -1,18 +1,12 @@
 """S1 and S3: files that pretend to be an exported library. Each is refused by name, and not a byte changes here."""
 
 import hashlib
-import io
 import json
 import os
 import pickle
 import random
 import struct
-import subprocess
-import sys
-import tarfile
-import zipfile
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +16,7 @@ from hypothesis import strategies as st
 from task2vec.embedding.embedding import encode_embedding
 from task2vec.errors import LibraryError, Task2VecError
 from task2vec.library import Expert, Library, MeasuredError, export
-from tests.library.making import fingerprint_of, make, read_bytes
+from tests.library.making import fingerprint_of, make, read_bytes, run_python
 
 MAGIC = export.MAGIC
 SLOW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -106,36 +100,10 @@ def test_a_sound_one_is_taken(tmp_path):
 # --- S1: other files under this name ---------------------------------------------------------------------------------
 
 
-def make_zip(folder):
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("../../outside", b"out")
-        archive.writestr("bomb", bytes(1_000_000))
-    return file.getvalue()
-
-
-def make_tar(folder):
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as archive:
-        entry = tarfile.TarInfo("/../../outside")
-        entry.size = 3
-        archive.addfile(entry, io.BytesIO(b"out"))
-    return file.getvalue()
-
-
-def make_array(folder):
-    file = io.BytesIO()
-    np.save(file, np.array([Canary(folder / "canary")], dtype=object), allow_pickle=True)
-    return file.getvalue()
-
-
 STRANGERS = {
     "a pickle": lambda folder: pickle.dumps(Canary(folder / "canary")),
     "a pickle after our first line": lambda folder: MAGIC + pickle.dumps(Canary(folder / "canary")),
     "a pickle for a list": lambda folder: pack(pickle.dumps(Canary(folder / "canary"))),
-    "an array of objects": make_array,
-    "a zip": make_zip,
-    "a tar": make_tar,
     "nothing": lambda folder: b"",
     "half of the first line": lambda folder: MAGIC[:10],
     "the first line": lambda folder: MAGIC,
@@ -230,12 +198,8 @@ def test_gigabytes_of_nothing_are_refused_in_little_memory(tmp_path):
     for name, (content, size) in files.items():
         (tmp_path / name).write_bytes(content)
         os.truncate(tmp_path / name, max(size, len(content)))
-    command = [sys.executable, "-c", REFUSING, tmp_path / "library", *(tmp_path / name for name in files)]
-    root = Path(__file__).parents[2]
-    env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert result.returncode == 0, result.stderr
-    grown = dict(zip(files, map(float, result.stdout.split()), strict=True))
+    printed = run_python(REFUSING, tmp_path / "library", *(tmp_path / name for name in files))
+    grown = dict(zip(files, map(float, printed.split()), strict=True))
     assert grown["trailing"] < 20 and grown["list"] < 20, grown
     assert grown["many"] < 150 and grown["giant"] < 600, grown
 
@@ -274,17 +238,17 @@ WRONG = {
     "experts": [
         ("name", [None, 5, "", "\ud800", []]),
         ("source", [None, "ftp", 5]),
-        ("recipe", [None, [], "x", 5]),
+        ("recipe", [None, [], "x", 5, {"rate": float("inf")}]),
         ("parameters", [-1, 1.5, 1 << 63, 10**400, "5", True]),
         ("input_size", [1 << 70, [], "224"]),
-        ("cost", [-1, "1", 10**400, []]),
+        ("cost", [-1, "1", 10**400, [], float("inf"), float("nan")]),
         ("sha256", [5, []]),
         ("extra", [5]),
     ],
     "errors": [
         ("task", [None, 5, fingerprint_of(99)]),
         ("expert", [None, "mine", 5, []]),
-        ("error", [None, 1.5, -1, "0.5", True, 10**400]),
+        ("error", [None, 1.5, -1, "0.5", True, 10**400, float("nan")]),
         ("protocol", [None, 5, []]),
         ("seed", [None, 1 << 63, 10**400, "0", 1.5, True]),
         ("measured_by", [None, 5]),
@@ -321,28 +285,12 @@ OPTIONAL = {("experts", name) for name in ("parameters", "input_size", "cost", "
 }
 
 
-@pytest.mark.parametrize("number", ["1e999", "-1e999", "Infinity"])
-def test_numbers_without_end(home, tmp_path, number):
-    for place in ('"epochs": 3', '"cost": 1.5', '"error": 0.5'):
-        text, blobs = list_everything()
-        told = json.dumps(text)
-        assert place in told
-        changed = told.replace(place, f"{place.split(': ')[0]}: {number}").encode()
-        refuse(home, write(tmp_path, pack(changed, blobs)))
-
-
-def test_an_embedding_of_a_task_that_is_not_listed(home, tmp_path):
-    text, blobs = list_everything()
-    text["tasks"].pop()
-    assert "not listed" in refuse(home, write(tmp_path, pack(text, blobs)))
-
-
 def test_the_same_twice_is_taken_once(tmp_path):
     text, blobs = list_everything()
     doubled = {table: entries * 2 for table, entries in text.items()}
     with Library.open(tmp_path / "library") as library:
         merged = library.merge(write(tmp_path, pack(doubled, blobs * 2)))
-        assert merged.added == {"task": 2, "embedding": 2, "expert": 1, "error": 1} and merged.known == 6
+        assert merged.added == {"task": 2, "embedding": 2, "expert": 1, "error": 1} and merged.known == 4
         assert library.verify().is_sound
 
 
@@ -360,12 +308,6 @@ def test_any_value_anywhere(tmp_path_factory, table, where, value):
     names = sorted(text[table][0])
     text[table][0][names[where % len(names)]] = value
     check_harmless(tmp_path_factory, pack(text, blobs))
-
-
-@SLOW
-@given(value=st.dictionaries(st.sampled_from([*WRONG, "x"]), JSON | st.lists(JSON, max_size=3)))
-def test_any_list(tmp_path_factory, value):
-    check_harmless(tmp_path_factory, pack(value))
 
 
 def check_harmless(factory, content):
@@ -431,18 +373,6 @@ def test_embeddings_that_lie(tmp_path_factory, kind):
     check_harmless(tmp_path_factory, pack(text, [blob, blobs[1]]))
 
 
-def test_a_story_that_cannot_be_encoded(home, tmp_path):
-    """Half a letter in the text that the hash is of."""
-    from safetensors.numpy import save
-
-    arrays = {name: np.array(getattr(make("x", 20), name)) for name in ("fisher", "prior", "stderr")}
-    envelope = '{"sha256": "", "story": "{\\"schema\\": 1, \\"a\\": \\"\\ud800\\"}"}'
-    blob = save(arrays, metadata={"task2vec": envelope})
-    text, blobs = list_everything()
-    text["embeddings"][0] = {"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob), "added": None}
-    refuse(home, write(tmp_path, pack(text, [blob, blobs[1]])))
-
-
 @pytest.mark.long
 def test_ten_thousand_mutations(home, tmp_path):
     """Bytes are flipped, cut out, doubled and swapped; hashes are made to fit, so that what lies behind is reached."""
@@ -496,3 +426,21 @@ def mutate(content, rng):
     else:
         other = rng.randrange(len(content))
         content[place], content[other] = content[other], content[place]
+
+
+def test_an_embedding_of_a_task_that_is_not_listed(home, tmp_path):
+    text, blobs = list_everything()
+    text["tasks"].pop()
+    assert "not listed" in refuse(home, write(tmp_path, pack(text, blobs)))
+
+
+def test_a_story_that_cannot_be_encoded(home, tmp_path):
+    """Half a letter in the text that the hash is of."""
+    from safetensors.numpy import save
+
+    arrays = {name: np.array(getattr(make("x", 20), name)) for name in ("fisher", "prior", "stderr")}
+    envelope = '{"sha256": "", "story": "{\\"schema\\": 1, \\"a\\": \\"\\ud800\\"}"}'
+    blob = save(arrays, metadata={"task2vec": envelope})
+    text, blobs = list_everything()
+    text["embeddings"][0] = {"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob), "added": None}
+    refuse(home, write(tmp_path, pack(text, [blob, blobs[1]])))

@@ -1,15 +1,12 @@
 """R10: a process that embeds a thousand tasks does not grow; S10: tests reach no network."""
 
-import os
 import socket
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from pytest_socket import SocketBlockedError
 
-ROOT = Path(__file__).parents[2]
+from tests.library.making import run_python
 
 # Tells the memory in use (not its peak) again and again: what is kept of a task shows as a slope.
 THOUSAND = """
@@ -33,19 +30,10 @@ for number in range(runs):
 """
 
 
-def grow(runs, warm):
-    """The memory after the first embeddings and after all, in megabytes."""
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", THOUSAND, str(runs), str(warm)]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=3000)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [float(line) for line in done.stdout.split()]
-
-
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_r10_a_thousand_embeddings_in_one_process():
-    warm, end = grow(1000, 50)
+    warm, end = map(float, run_python(THOUSAND, 1000, 50, timeout=3000).split())
     print(f"{warm:.0f} MB after 50 embeddings, {end:.0f} MB after 1000")
     assert end < 1.05 * warm
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from typer.testing import CliRunner
 from task2vec.cli.app import app
 from task2vec.embedding import load_embedding
 from tests.command import START, run_command
+from tests.library.making import ENVIRONMENT
 
 ESCAPE = "\x1b"
 
@@ -27,8 +27,8 @@ def test_help_without_a_terminal_fits_forty_columns():
 
 
 def test_a_table_without_a_terminal_in_forty_columns_and_ascii():
-    result = run_command("probes", COLUMNS="40", NO_COLOR="1", PYTHONIOENCODING="ascii")
-    assert result.returncode == 0, result.stderr
+    result = CliRunner(charset="ascii").invoke(app, ["probes"], env={"COLUMNS": "40", "NO_COLOR": "1"})
+    assert result.exit_code == 0, result.stderr
     assert "efficientnet" in result.stdout
     assert result.stdout.isascii() and ESCAPE not in result.stdout
     table = result.stdout.split("Any timm")[0]
@@ -112,8 +112,7 @@ for result in embed_many(ask_binary(20), make_tiny(), settings=settings, folder=
 
 def run_twenty(folder, stop=None, after=0):
     """What the run printed, until it was stopped by the signal `stop` a moment after as many results were made."""
-    command, root = [sys.executable, "-c", TWENTY, str(folder)], Path(__file__).parents[2]
-    env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
+    command, env = [sys.executable, "-c", TWENTY, str(folder)], {**os.environ, **ENVIRONMENT}
     told: dict[str, str] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as process:
         assert process.stdout is not None

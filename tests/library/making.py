@@ -78,10 +78,16 @@ def spoil(library, name, place=700, table="contents", column="content"):
     change(library, f"UPDATE {table} SET {column} = ? WHERE embedding = ?", bytes(damaged), entry.id)
 
 
-def run_python(script, *words):
-    """Runs a script in a process of its own."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", script, *map(str, words)], check=True, env=env, timeout=60)
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
+
+
+def run_python(script, *words, timeout=100):
+    """What a script prints, in a process of its own."""
+    command = [sys.executable, "-c", script, *map(str, words)]
+    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
 
 
 def flip(path, place, mask=0x40):

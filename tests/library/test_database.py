@@ -1,10 +1,7 @@
 """Connections: one per block, one snapshot per reader, threads, forks, a file that is replaced meanwhile."""
 
-import gc
 import os
-import sqlite3
 import threading
-import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +9,6 @@ import pytest
 from task2vec.errors import LibraryError, ResourceError
 from task2vec.library import Library
 from task2vec.library import database as module
-from task2vec.library.database import translate_errors
 from tests.library.making import make, run_python
 
 
@@ -42,20 +38,6 @@ def test_a_closed_library_says_so(filled):
             ask()
     assert "closed" in repr(filled)
     filled.close()
-
-
-def test_closing_leaves_no_journal_and_no_warning(tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ResourceWarning)
-        with Library.open(tmp_path / "library") as library:
-            library.add(make("a", 1))
-        with pytest.raises(LibraryError):
-            (tmp_path / "bad").mkdir()
-            (tmp_path / "bad" / "library.sqlite").write_bytes(b"x" * 5000)
-            Library.open(tmp_path / "bad")
-        del library
-        gc.collect()
-    assert not list(tmp_path.rglob("*-wal")) and not list(tmp_path.rglob("*-shm"))
 
 
 def test_eight_threads_on_one_library(library):
@@ -134,19 +116,6 @@ def test_a_file_that_is_taken_away_is_not_made_anew(filled):
     with pytest.raises(ResourceError):
         filled.add(make("late", 50))
     assert not (filled.folder / "library.sqlite").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("SQLITE_FULL", ResourceError), ("SQLITE_IOERR_FSYNC", ResourceError), ("SQLITE_BUSY_RECOVERY", ResourceError),
-     ("SQLITE_CORRUPT_INDEX", LibraryError), ("SQLITE_NOTADB", LibraryError), (None, LibraryError)],
-)  # fmt: skip
-def test_errors_of_sqlite_in_our_words(tmp_path, name, kind):
-    error = sqlite3.OperationalError("it happened")
-    error.sqlite_errorname = name
-    with pytest.raises(kind) as caught, translate_errors(tmp_path / "library.sqlite"):
-        raise error
-    assert "library.sqlite" in str(caught.value)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from task2vec.errors import LibraryError, ResourceError, UsageError
+from task2vec.errors import LibraryError, UsageError
 from task2vec.library import Expert, Library, MeasuredError, export
 from tests.library.making import change, fingerprint_of, flip, make, spoil
 
@@ -43,15 +43,10 @@ def test_everything_arrives(full, other, tmp_path, way):
     assert merged.added == {"task": 6, "embedding": 7, "expert": 2, "error": 1} and not merged.conflicts
     assert tell(other) == tell(full)
     assert other.task("task 1").source == ""  # a path of another machine
+    assert way != "file" or b"/home/ada" not in (tmp_path / "x.t2vlib").read_bytes()
     assert other.verify().is_sound and len(other.nearest("task 0")) == 5
     again = other.merge(origin[way]())
     assert sum(again.added.values()) == 0 and again.known == 16
-
-
-def test_the_same_library_gives_the_same_bytes(full, tmp_path):
-    one, two = full.export(tmp_path / "1.t2vlib"), full.export(tmp_path / "2.t2vlib")
-    assert one.read_bytes() == two.read_bytes()
-    assert b"/home/ada" not in one.read_bytes()
 
 
 def test_a_part_by_its_tag(full, other, tmp_path):
@@ -79,11 +74,6 @@ def test_a_library_is_not_merged_with_itself(full):
     for origin in (full, full.folder, os.path.relpath(full.folder)):
         with pytest.raises(UsageError, match="itself"):
             full.merge(origin)
-
-
-def test_nothing_comes_into_a_library_for_reading(full, other):
-    with Library.open(full.folder, read_only=True) as closed, pytest.raises(ResourceError, match="reading only"):
-        closed.merge(other)
 
 
 @pytest.mark.parametrize("way", ["export", "merge"])
@@ -114,13 +104,6 @@ def test_an_export_does_not_overwrite_the_library(full):
         with pytest.raises(UsageError, match="own folder"):
             full.export(full.folder / name)
     assert full.verify().is_sound
-
-
-def test_an_export_that_cannot_be_written(full, tmp_path):
-    for path in (tmp_path / "none" / "x.t2vlib", tmp_path):
-        with pytest.raises((ResourceError, UsageError)):
-            full.export(path)
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
 
 
 def test_an_import_that_is_killed_leaves_whole_entries(full, other, tmp_path, monkeypatch):

@@ -205,7 +205,7 @@ def check_library(library: Path | None) -> Iterator[Finding]:
         yield Finding("entries", "none yet", fix="task2vec embed FOLDER")
         return
     with Library.open(library, read_only=True) as opened:
-        stats, found = opened.stats(), opened.glance()
+        stats, found = opened.stats(), opened.verify(quick=True)
     counts = f"{pluralize(stats['tasks'], 'task')}, {pluralize(stats['embeddings'], 'embedding')}"
     size = output.format_bytes(stats["bytes"])
     yield Finding("entries", f"{counts}, {size}; for a complete check: task2vec library verify")

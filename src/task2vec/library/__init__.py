@@ -8,30 +8,15 @@ from typing import TYPE_CHECKING
 from task2vec.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from task2vec.library.database import FILE, SCHEMA, find_library, has_library
-    from task2vec.library.entries import (
-        Added,
-        EmbeddingEntry,
-        Expert,
-        MeasuredError,
-        Neighbour,
-        RunEntry,
-        TaskEntry,
-        check_tags,
-        identify,
-    )
+    from task2vec.library.database import find_library, has_library
+    from task2vec.library.entries import EmbeddingEntry, Expert, MeasuredError, TaskEntry, check_tags, identify
     from task2vec.library.library import Library
 
 __all__ = [
-    "FILE",
-    "SCHEMA",
-    "Added",
     "EmbeddingEntry",
     "Expert",
     "Library",
     "MeasuredError",
-    "Neighbour",
-    "RunEntry",
     "TaskEntry",
     "check_tags",
     "find_library",

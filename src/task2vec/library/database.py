@@ -9,7 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,54 +27,55 @@ PAGE = 16384  # bytes: an embedding of 0.5 MB takes 31 pages instead of 124
 _OLD_FILE = "index.sqlite"  # of schema 1, which had its embeddings in files beside it
 _ENVIRONMENT = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_NOLFS")
 _UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ")
-_VERIFY = "List what is damaged: task2vec library verify; then restore a copy, or run: task2vec library repair"
+_REPAIR = "task2vec library repair"
+_VERIFY = f"List what is damaged: task2vec library verify; then restore a copy, or run: {_REPAIR}"
 
 TABLES = """
-CREATE TABLE tasks(
+CREATE TABLE IF NOT EXISTS tasks(
     id INTEGER PRIMARY KEY AUTOINCREMENT, fingerprint TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
     images INTEGER NOT NULL, classes TEXT NOT NULL, counts TEXT NOT NULL, is_multilabel INTEGER NOT NULL,
     taxon TEXT, source TEXT NOT NULL DEFAULT '', added TEXT NOT NULL
 ) STRICT;
-CREATE TABLE tags(
+CREATE TABLE IF NOT EXISTS tags(
     task INTEGER NOT NULL REFERENCES tasks(id) ON DELETE CASCADE, tag TEXT NOT NULL, PRIMARY KEY (task, tag)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE spaces(
+CREATE TABLE IF NOT EXISTS spaces(
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, probe TEXT NOT NULL, probe_fingerprint TEXT NOT NULL,
     settings TEXT NOT NULL, filters INTEGER NOT NULL, changes INTEGER NOT NULL DEFAULT 0, basis_sha256 TEXT, basis BLOB
 ) STRICT;
-CREATE TABLE embeddings(
+CREATE TABLE IF NOT EXISTS embeddings(
     id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE,
     task INTEGER NOT NULL REFERENCES tasks(id) ON DELETE CASCADE, space INTEGER NOT NULL REFERENCES spaces(id),
     settings TEXT NOT NULL, recipe INTEGER, sha256 TEXT NOT NULL, bytes INTEGER NOT NULL, norm REAL NOT NULL,
     cv_error REAL, has_halves INTEGER NOT NULL, added TEXT NOT NULL
 ) STRICT;
-CREATE TABLE contents(
+CREATE TABLE IF NOT EXISTS contents(
     embedding INTEGER PRIMARY KEY REFERENCES embeddings(id) ON DELETE CASCADE, content BLOB NOT NULL
 ) STRICT;
-CREATE TABLE rows(
+CREATE TABLE IF NOT EXISTS rows(
     embedding INTEGER PRIMARY KEY REFERENCES embeddings(id) ON DELETE CASCADE, vector BLOB NOT NULL
 ) STRICT;
-CREATE TABLE sketches(
+CREATE TABLE IF NOT EXISTS sketches(
     embedding INTEGER PRIMARY KEY REFERENCES embeddings(id) ON DELETE CASCADE,
     space INTEGER NOT NULL REFERENCES spaces(id), sketch BLOB
 ) STRICT;
-CREATE TABLE experts(
+CREATE TABLE IF NOT EXISTS experts(
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, source TEXT NOT NULL, location TEXT NOT NULL,
     task TEXT, recipe TEXT NOT NULL, parameters INTEGER, input_size INTEGER, cost REAL, sha256 TEXT, added TEXT NOT NULL
 ) STRICT;
-CREATE TABLE errors(
+CREATE TABLE IF NOT EXISTS errors(
     id INTEGER PRIMARY KEY AUTOINCREMENT, task INTEGER NOT NULL REFERENCES tasks(id),
     expert INTEGER NOT NULL REFERENCES experts(id), protocol TEXT NOT NULL, seed INTEGER NOT NULL, error REAL NOT NULL,
     low REAL, high REAL, measured TEXT NOT NULL, measured_by TEXT NOT NULL, UNIQUE (task, expert, protocol, seed)
 ) STRICT;
-CREATE TABLE runs(
+CREATE TABLE IF NOT EXISTS runs(
     id INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT NOT NULL, details TEXT NOT NULL, started TEXT NOT NULL,
     ended TEXT, outcome TEXT
 ) STRICT;
-CREATE INDEX tasks_by_name ON tasks(name);
-CREATE INDEX embeddings_by_task ON embeddings(task);
-CREATE INDEX embeddings_by_space ON embeddings(space);
-CREATE INDEX sketches_by_space ON sketches(space);
+CREATE INDEX IF NOT EXISTS tasks_by_name ON tasks(name);
+CREATE INDEX IF NOT EXISTS embeddings_by_task ON embeddings(task);
+CREATE INDEX IF NOT EXISTS embeddings_by_space ON embeddings(space);
+CREATE INDEX IF NOT EXISTS sketches_by_space ON sketches(space);
 """
 
 
@@ -85,18 +86,15 @@ def find_library(given: str | Path | None = None) -> Path:
         >>> find_library("team/library").as_posix()
         'team/library'
     """
-    named = os.environ.get(VARIABLE) if given is None else given
-    data = os.environ.get("XDG_DATA_HOME", "")
+    if given is None and not (given := os.environ.get(VARIABLE)):
+        data = os.environ.get("XDG_DATA_HOME", "")
+        given = Path(data if os.path.isabs(data) else "~/.local/share", "task2vec")  # a relative path is ignored (XDG)
     try:
-        if given is not None or named:
-            return Path(str(named)).expanduser()
-        if os.path.isabs(data):  # the XDG rule: a relative path is ignored
-            return Path(data, "task2vec")
-        return Path.home() / ".local" / "share" / "task2vec"
+        return Path(given).expanduser()
     except RuntimeError as error:
         raise ResourceError(
-            f"there is no home folder for {str(named or '~')!r}, so the library has no default place. "
-            f"Name a folder: --library DIR, or set {VARIABLE}."
+            f"there is no home folder for '{given}', so the library has no default place. Name a folder: --library "
+            f"DIR, or set {VARIABLE}."
         ) from error
 
 
@@ -129,10 +127,19 @@ def read_blob(connection: sqlite3.Connection, table: str, column: str, number: i
     try:
         row = connection.execute(f"SELECT {column} FROM {table} WHERE embedding = ?", (number,)).fetchone()
     except sqlite3.DatabaseError as error:
-        if not (getattr(error, "sqlite_errorname", None) or "").startswith(_UNREADABLE):
+        if not _name_error(error).startswith(_UNREADABLE):
             raise
         return None
     return row[0] if row is not None and isinstance(row[0], bytes) else None
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether SQLite gave up because another process holds the lock."""
+    return _name_error(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def _name_error(error: BaseException) -> str:
+    return getattr(error, "sqlite_errorname", None) or ""
 
 
 @contextmanager
@@ -143,18 +150,13 @@ def translate_errors(path: Path) -> Iterator[None]:
     except sqlite3.ProgrammingError:
         raise
     except DAMAGE as error:
-        name = getattr(error, "sqlite_errorname", "") or ""
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise ResourceError(
-                f"'{path}' has been locked by another process for {PATIENCE:.0f} s. Nothing was changed. Try again "
-                "when that process has finished."
-            ) from error
-        if name.startswith(_ENVIRONMENT):
-            raise ResourceError(
-                f"'{path}' cannot be read or written ({error}). Nothing was changed. Free space on the disk, or choose "
-                "another folder: --library DIR"
-            ) from error
-        raise LibraryError(f"'{path}' is damaged ({error}). {_VERIFY}") from error
+        if is_busy(error):
+            what, fix = f"has been locked by another process for {PATIENCE:.0f} s", "Try again when it has finished."
+        elif _name_error(error).startswith(_ENVIRONMENT):
+            what, fix = f"cannot be read or written ({error})", "Free space on the disk, or choose --library DIR."
+        else:
+            raise LibraryError(f"'{path}' is damaged ({error}). {_VERIFY}") from error
+        raise ResourceError(f"'{path}' {what}. Nothing was changed. {fix}") from error
 
 
 class Database:
@@ -168,15 +170,15 @@ class Database:
         """Opens the file, and creates it if it is not there and may be written."""
         self.path, self.is_read_only, self._is_closed = path, read_only, False
         self._owner = os.getpid()
-        with translate_errors(path):
-            _check_place(path, read_only=read_only)
+        with translate_errors(path), ExitStack() as stack:
+            if not path.exists():
+                _make_folder(path, read_only=read_only)
             self._mode = _find_mode(path) if read_only else "mode=rw"  # a file that disappears is not created again
             self._idle = connect(path, self._mode if read_only else "mode=rwc")
-            try:
-                _prepare(self._idle, path, read_only=read_only)
-            except BaseException:
-                self._idle.close()
-                raise
+            stack.callback(self._idle.close)
+            if not _is_ready(self._idle, path, read_only=read_only):
+                _create_tables(self._idle)
+            stack.pop_all()
 
     def close(self) -> None:
         """Closes the library; the last connection of all processes merges the WAL into the file."""
@@ -225,30 +227,26 @@ class Database:
 
     def _identify(self) -> tuple[int, ...]:
         """Device, inode, size and time of change of the file; nothing if it is not there."""
-        try:
+        with suppress(OSError):
             found = self.path.stat()
-        except OSError:
-            return ()
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+            return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        return ()
 
 
-def _check_place(path: Path, *, read_only: bool) -> None:
-    """Refuses a place without a usable library, and makes the folder of a new one."""
-    if path.exists():
-        return
+def _make_folder(path: Path, *, read_only: bool) -> None:
+    """Makes the folder of a new library; refuses a place where one was, or none may be created."""
+    folder, problem = path.parent, None
     if path.with_name(REPAIRED).exists():
-        raise LibraryError(
-            f"a repair of '{path}' was interrupted before its last step. Nothing is lost. Finish it: task2vec library "
-            "repair"
+        problem = f"a repair of '{path}' was interrupted before its last step. Nothing is lost. Finish it: {_REPAIR}"
+    elif path.with_name(_OLD_FILE).exists():
+        problem = (
+            f"the library '{folder}' has the older schema 1 (an index with embeddings in files beside it), and this "
+            f"version reads schema {SCHEMA}. Export it with the version that made it, and import that file here."
         )
-    if path.with_name(_OLD_FILE).exists():
-        raise LibraryError(
-            f"the library '{path.parent}' has the older schema 1 (an index with embeddings in files beside it), and "
-            f"this version reads schema {SCHEMA}. Export it with the version that made it, and import that file here."
-        )
-    if read_only:
-        raise LibraryError(f"there is no library in '{path.parent}'. Create one: task2vec embed FOLDER")
-    folder = path.parent
+    elif read_only:
+        problem = f"there is no library in '{folder}'. Create one: task2vec embed FOLDER"
+    if problem is not None:
+        raise LibraryError(problem)
     new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -274,12 +272,9 @@ def _find_mode(path: Path) -> str:
     SQLite needs the WAL's two companion files, or the right to create them. Where it has neither, a file whose WAL is
     merged is opened as immutable, and every reader checks that it has not changed meanwhile.
     """
-    try:
-        with closing(connect(path, "mode=ro")) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    with suppress(sqlite3.OperationalError), closing(connect(path, "mode=ro")) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         return "mode=ro"
-    except sqlite3.OperationalError:
-        pass
     journal = path.with_name(f"{path.name}-wal")
     if journal.exists() and journal.stat().st_size > 0:
         raise ResourceError(
@@ -289,68 +284,45 @@ def _find_mode(path: Path) -> str:
     return "immutable=1"
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
-    """Creates the tables of an empty file; refuses what is not a library of this schema."""
-    connection.execute("BEGIN")  # one snapshot: others may be creating the tables right now
-    try:
-        is_ready = _is_ready(connection, path, read_only=read_only)
-    finally:
-        connection.execute("ROLLBACK")
-    if is_ready:
-        return
-    connection.execute(f"PRAGMA page_size = {PAGE}")
-    end = time.monotonic() + PATIENCE
-    while not _use_wal(connection):  # SQLite does not wait for others that do the same
-        if time.monotonic() > end:
-            raise sqlite3.OperationalError("another process is creating the library")
-        time.sleep(0.01)
-    connection.execute("BEGIN IMMEDIATE")
-    if not _is_ready(connection, path, read_only=read_only):  # again: another process may have been faster
-        for statement in filter(str.strip, TABLES.split(";")):
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA}")
-    connection.execute("COMMIT")
-
-
 def _is_ready(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> bool:
     """Whether it is a library of this schema; False if it is an empty file that may become one."""
-    version, application = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")
-    )
+    connection.execute("BEGIN")  # one snapshot: others may be creating the tables right now
+    names = ("user_version", "application_id")
+    version, application = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     objects = connection.execute("SELECT name, rootpage FROM sqlite_master").fetchall()
-    if not (version or application or objects):
-        if read_only:
-            raise LibraryError(
-                f"'{path}' is empty, and cannot be written to, so there is no library to read. Choose another folder: "
-                "--library DIR"
-            )
+    connection.execute("ROLLBACK")
+    if not (version or application or objects or read_only):
         return False
+    foreign, problem = [name for name, page in objects if not page], None
     if application != APPLICATION:
-        raise LibraryError(
-            f"'{path}' is the database of another program, and nothing was changed in it. Choose another folder: "
-            "--library DIR"
-        )
-    if version != SCHEMA:
-        fix = (
+        problem = "is empty or the database of another program, and was not changed. Choose another one: --library DIR"
+    elif version != SCHEMA:
+        problem = f"has schema {version}, and this version reads schema {SCHEMA}: " + (
             "it was made by a newer task2vec. Upgrade: pip install -U task2vec"
             if version > SCHEMA
-            else "its tables may mean something else. Copy what can be read: task2vec library repair"
+            else f"its tables may mean something else. Copy what can be read: {_REPAIR}"
         )
-        raise LibraryError(
-            f"the library '{path.parent}' has schema {version}, and this version reads schema {SCHEMA}: {fix}"
+    elif foreign:
+        problem = (
+            f"has a view, trigger or virtual table ({foreign[0]!r}), which task2vec never creates and which could run "
+            f"anything while the library is used. Copy only the data: {_REPAIR}"
         )
-    foreign = [str(name) for name, page in objects if not page]
-    if foreign:
-        raise LibraryError(
-            f"'{path}' has a view, trigger or virtual table ({foreign[0]!r}), which task2vec never creates and which "
-            "could run anything while the library is used. Copy only the data: task2vec library repair"
-        )
+    if problem is not None:
+        raise LibraryError(f"'{path}' {problem}")
     return True
 
 
-def _use_wal(connection: sqlite3.Connection) -> bool:
-    """Turns on WAL mode; False if the file is locked."""
-    with suppress(sqlite3.OperationalError):
-        return connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal"
-    return False
+def _create_tables(connection: sqlite3.Connection) -> None:
+    """Creates the tables in an empty file; another process may do the same, now or just before."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.executescript(
+                f"PRAGMA page_size = {PAGE}; PRAGMA journal_mode = WAL; BEGIN IMMEDIATE; {TABLES}"
+                f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA}; COMMIT;"
+            )
+            return
+        except sqlite3.OperationalError as error:  # SQLite does not wait for others that turn on WAL mode
+            if not is_busy(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)

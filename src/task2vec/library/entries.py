@@ -1,25 +1,19 @@
-"""What a library holds, as plain values: their types and checks, what identifies them, how they are read from tables.
+"""What a library holds, as plain values: their types, their checks, and what identifies them.
 
 Embeddings, exported files and damaged tables come from outside, so every value is checked.
 """
 
-import difflib
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from sqlite3 import Connection
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from task2vec.distance import SCALING
 from task2vec.embedding import RECIPE, Embedding
-from task2vec.embedding.embedding import decode_embedding
-from task2vec.errors import AmbiguousNameError, DataError, LibraryError, NotInLibraryError, Task2VecError, UsageError
-from task2vec.library.database import read_blob
+from task2vec.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from task2vec.embedding import EmbedSettings
@@ -29,21 +23,10 @@ if TYPE_CHECKING:
 SOURCES = ("timm", "hub", "file")
 LONGEST = 1 << 16  # characters of a text
 DEEPEST = 20
-_LARGEST_COST = 1e300
-_LARGEST_INTEGER = 1 << 63
-_FIX = "List all damage: task2vec library verify; then embed the task again, or import a good copy."
-_HEX = set("0123456789abcdef")
-_SHORTEST = 4  # digits of a fingerprint or key that may stand for the whole
-_TASK = "id, fingerprint, name, images, classes, counts, is_multilabel, taxon, source, added"
-_EMBEDDING = (
-    "e.id, e.key, s.probe, s.probe_fingerprint, e.settings, e.recipe, e.norm, e.cv_error, e.has_halves, e.sha256, "
-    "e.bytes, e.added, e.task"
-)
+HEX = set("0123456789abcdef")
+_LARGEST_INTEGER = (1 << 63) - 1  # of SQLite
 
 Text = TypeVar("Text", str, str | None)
-
-
-# --- values ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -144,22 +127,19 @@ class Expert:
 
     def __post_init__(self):
         """Refuses values that no expert can have."""
-        for name in ("name", "location", "task", "sha256"):
-            if not check_text(getattr(self, name), name, may_be_none=True) and name in ("name", "location"):
+        for name in ("name", "location"):
+            if not check_text(getattr(self, name), name):
                 raise UsageError(f"an expert without a {name} could not be found again. Give it as text.")
-        if self.source not in SOURCES:
+        for name in ("task", "sha256"):
+            check_text(getattr(self, name), name, may_be_none=True)
+        if self.source not in SOURCES or not isinstance(self.recipe, Mapping):
             raise UsageError(
-                f"the expert '{self.name}' has the source {self.source!r}, from which nothing can be loaded. "
-                f"Choose one of: {', '.join(SOURCES)}"
+                f"the expert '{self.name}' has the source {self.source!r} and the recipe {self.recipe!r:.80}, so it "
+                f"could not be loaded. Choose one of {', '.join(SOURCES)}, and a dictionary."
             )
-        for name in ("parameters", "input_size", "cost"):
-            is_cost = name == "cost"
+        for name, limit in (("parameters", _LARGEST_INTEGER), ("input_size", _LARGEST_INTEGER), ("cost", 1e300)):
             if getattr(self, name) is not None:
-                check_number(
-                    getattr(self, name), name, highest=_LARGEST_COST if is_cost else None, is_whole=not is_cost
-                )
-        if not isinstance(self.recipe, Mapping):
-            raise UsageError(f"the recipe of the expert '{self.name}' must be a dictionary. Give one.")
+                check_number(getattr(self, name), name, 0, limit)
         to_json(dict(self.recipe), f"recipe of the expert '{self.name}'")
 
 
@@ -194,11 +174,10 @@ class MeasuredError:
         for name in ("task", "expert", "protocol", "measured_by"):
             check_text(getattr(self, name), name)
         check_text(self.measured, "measured", may_be_none=True)
-        check_number(self.seed, "seed", lowest=-_LARGEST_INTEGER)
+        check_number(self.seed, "seed", -_LARGEST_INTEGER, _LARGEST_INTEGER)
         for name in ("error", "low", "high"):
             if getattr(self, name) is not None or name == "error":
-                what = f"{name} of the task {self.task[:8]} on the expert '{self.expert}'"
-                check_number(getattr(self, name), what, highest=1, is_whole=False)
+                check_number(getattr(self, name), f"{name} of the expert '{self.expert}'", 0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -255,10 +234,8 @@ def check_text(value: Text, name: str, *, may_be_none: bool = False) -> Text:
     """
     if value is None and may_be_none:
         return value
-    if not isinstance(value, str):
-        raise UsageError(f"{name}={value!r:.80} is not a text, so it cannot be listed. Give a text.")
-    if len(value) > LONGEST:
-        raise UsageError(f"the {name} has {len(value)} characters, which is too long to list. Give at most {LONGEST}.")
+    if not isinstance(value, str) or len(value) > LONGEST:
+        raise UsageError(f"{name}={value!r:.80} cannot be listed. Give a text of at most {LONGEST} characters.")
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         raise UsageError(f"the {name} {value[:80]!r} is not valid Unicode, so it cannot be saved. Rename it.")
     return value
@@ -269,23 +246,18 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     found = (tags,) if isinstance(tags, str) else tuple(tags)
     for tag in found:
         if not check_text(tag, "tag").strip():
-            raise UsageError(
-                f"{tag!r} is not a tag, because nobody could search for it. Give texts that are not empty."
-            )
+            raise UsageError(f"{tag!r} is not a tag: nobody could search for it. Give texts that are not empty.")
     return found
 
 
-def check_number(
-    value: object, name: str, *, lowest: int = 0, highest: float | None = None, is_whole: bool = True
-) -> None:
-    """Raises an error unless it is a finite number within the limits; SQLite holds integers below 2^63."""
-    kind = int if is_whole else int | float
-    limit = _LARGEST_INTEGER - 1 if highest is None else highest
-    if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value <= limit:
-        what = "a whole number" if is_whole else "a number"
+def check_number(value: object, name: str, lowest: float, highest: float) -> None:
+    """Raises an error unless it is a finite number within the limits, and whole if these are."""
+    kind = int | float if isinstance(highest, float) else int
+    if not isinstance(value, kind) or isinstance(value, bool) or not lowest <= value <= highest:
+        what = "a number" if isinstance(highest, float) else "a whole number"
         raise UsageError(
-            f"{name}={value!r:.80} is not {what} from {lowest} to {limit}, so it cannot be saved. Give one; errors are "
-            "fractions, not percentages."
+            f"{name}={value!r:.80} is not {what} from {lowest} to {highest}, so it cannot be saved. Give one; errors "
+            "are fractions, not percentages."
         )
 
 
@@ -300,14 +272,11 @@ def to_json(content: object, name: str) -> str:
         '{"epochs": 3}'
     """
     try:
-        text = json.dumps(content, sort_keys=True, allow_nan=False)
+        text, depth = json.dumps(content, sort_keys=True, allow_nan=False), _measure_depth(content)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"the {name} cannot be saved as JSON ({error}). Use texts, finite numbers, lists and dictionaries."
         ) from error
-    depth, level = 0, [content]
-    while level := [inner for one in level for inner in _list_values(one)]:
-        depth += 1
     if len(text) > LONGEST or depth > DEEPEST:
         raise UsageError(
             f"the {name} has {len(text)} characters at a depth of {depth}, which is too much to list. Give at most "
@@ -316,10 +285,9 @@ def to_json(content: object, name: str) -> str:
     return text
 
 
-def _list_values(value: object) -> list:
-    if isinstance(value, dict):
-        return list(value.values())
-    return list(value) if isinstance(value, list | tuple) else []
+def _measure_depth(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
+    return 0 if inner is None else 1 + max(map(_measure_depth, inner), default=0)
 
 
 # --- identity --------------------------------------------------------------------------------------------------------
@@ -338,38 +306,30 @@ def identify_with_task(embedding: Embedding) -> tuple[TaskEntry, EmbeddingEntry]
     """The task of `embedding`, and its own entry; see `identify`."""
     provenance = embedding.provenance
     try:
-        settings, recipe, counts = provenance["settings"], provenance.get("recipe"), provenance["counts"]
-        if not isinstance(settings, dict):
-            raise TypeError("settings")
-        if recipe is not None and not _is_count(recipe):
-            raise TypeError("recipe")
-        task = read_task(
-            {
-                "fingerprint": provenance["task_fingerprint"],
-                "name": embedding.task,
-                "images": counts["images"],
-                "classes": provenance["classes"],
-                "counts": counts["per_class"],
-                "is_multilabel": provenance["is_multilabel"],
-            }
+        settings, recipe, probe = provenance["settings"], provenance.get("recipe"), provenance["probe_fingerprint"]
+        own = {name: provenance[name] for name in ("classes", "is_multilabel")}
+        own |= {"images": provenance["counts"]["images"], "counts": provenance["counts"]["per_class"]}
+        task = read_task(own | {"fingerprint": provenance["task_fingerprint"], "name": embedding.task})
+        _require(
+            settings=isinstance(settings, dict),
+            recipe=recipe is None or _is_count(recipe),
+            probe_fingerprint=is_hash(probe),
+            layers=bool(embedding.layers) and all(_is_count(layer.filters) for layer in embedding.layers),
         )
-        probe = check_hash(provenance["probe_fingerprint"], "probe_fingerprint")
         to_json(settings, "settings")
-        key = hash_values([task.fingerprint, probe, settings, recipe])
-        head = provenance.get("head")
-        error = head.get("cv_error") if isinstance(head, dict) else None
         check_text(embedding.probe, "probe")
-        if not len(embedding) or not all(_is_count(layer.filters) for layer in embedding.layers):
-            raise ValueError("layers")
+        key = hash_values([task.fingerprint, probe, settings, recipe])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(
             f"the provenance of the embedding of '{embedding.task}' is incomplete ({type(error).__name__}: {error}), "
             "so a library could not tell it from others. Embed the task again: task2vec embed FOLDER"
         ) from error
+    head = provenance.get("head")
+    error = head.get("cv_error") if isinstance(head, dict) else None
     cv_error = float(error) if isinstance(error, int | float) and 0 <= error <= 1 else None
     has_halves = embedding.halves is not None
-    own = (key, embedding.probe, probe, settings, recipe, embedding.norm(), cv_error, has_halves)
-    return task, EmbeddingEntry(0, *own, sha256="", bytes=0, added="")
+    told = (key, embedding.probe, probe, settings, recipe, embedding.norm(), cv_error, has_halves)
+    return task, EmbeddingEntry(0, *told, sha256="", bytes=0, added="")
 
 
 def describe_space(embedding: Embedding) -> tuple[str, str]:
@@ -391,9 +351,9 @@ def key_of(task: "Task", probe: "Probe", settings: "EmbedSettings") -> str:
 
 def describe_task(task: "Task") -> TaskEntry:
     """The entry that `task` would be in a library."""
-    counts = tuple(int(count) for count in task.counts)
-    entry = (task.fingerprint, task.name, len(task), task.classes, counts, task.is_multilabel, None, task.source, "")
-    return TaskEntry(0, *entry)
+    lists = {"classes": list(task.classes), "counts": [int(count) for count in task.counts]}
+    names = ("fingerprint", "name", "is_multilabel", "source")
+    return read_task({name: getattr(task, name) for name in names} | lists | {"images": len(task)})
 
 
 def is_same_vector(one: Embedding, other: Embedding) -> bool:
@@ -409,21 +369,19 @@ def read_task(fields: Mapping[str, Any]) -> TaskEntry:
         KeyError, TypeError, ValueError: One is missing or is not what it should be.
     """
     classes, counts, tags = fields["classes"], fields["counts"], fields.get("tags", [])
-    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise TypeError("classes")
-    if not isinstance(counts, list) or len(counts) != len(classes) or not all(_is_count(count) for count in counts):
-        raise TypeError("counts")
-    if not _is_count(fields["images"]):
-        raise TypeError("images")
-    if not isinstance(tags, list) or any(not check_text(tag, "tag").strip() for tag in tags):
-        raise TypeError("tags")
+    _require(
+        fingerprint=is_hash(fields["fingerprint"]),
+        classes=isinstance(classes, list),
+        counts=isinstance(counts, list) and len(counts) == len(classes) and all(map(_is_count, counts)),
+        images=_is_count(fields["images"]),
+        tags=isinstance(tags, list),
+    )
     for text in (fields["name"], *classes):
         check_text(text, "name")
-    taxon, added = (check_text(fields.get(name), name, may_be_none=True) for name in ("taxon", "added"))
-    return TaskEntry(
-        0, check_hash(fields["fingerprint"], "fingerprint"), fields["name"], fields["images"], tuple(classes),
-        tuple(counts), fields["is_multilabel"] is True, taxon, "", added or "", tuple(tags),
-    )  # fmt: skip
+    texts = [check_text(fields.get(name), name, may_be_none=True) for name in ("taxon", "source", "added")]
+    own: list[Any] = [0, fields["fingerprint"], fields["name"], fields["images"], tuple(classes), tuple(counts)]
+    own += [fields["is_multilabel"] is True, texts[0], texts[1] or "", texts[2] or ""]
+    return TaskEntry(*own, tags=check_tags(tags))
 
 
 def hash_values(content: Sequence[Any]) -> str:
@@ -431,219 +389,17 @@ def hash_values(content: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def check_hash(value: object, name: str, *, length: int | None = None) -> str:
-    """The value, if it is a hash in hexadecimal digits."""
-    if not isinstance(value, str) or not 8 <= len(value) <= 128 or len(value) != (length or len(value)):
-        raise ValueError(name)
-    if not set(value) <= _HEX:
-        raise ValueError(name)
-    return value
+def is_hash(value: object) -> bool:
+    """Whether it is a hash in hexadecimal digits."""
+    return isinstance(value, str) and 8 <= len(value) <= 128 and set(value) <= HEX
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
 
 
-# --- reading from the tables -----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def expect_sound_rows() -> Iterator[None]:
-    """Turns whatever a damaged row of a table raises into a LibraryError."""
-    try:
-        yield
-    except (ValueError, TypeError, RecursionError, OverflowError) as error:
-        if isinstance(error, Task2VecError) and not isinstance(error, UsageError):
-            raise
-        raise LibraryError(
-            f"a row of the library is damaged ({type(error).__name__}: {error}), so the list cannot be trusted. "
-            "List what is damaged: task2vec library verify; then run: task2vec library repair"
-        ) from error
-
-
-@expect_sound_rows()
-def list_tasks(connection: Connection, ids: Sequence[int] | None = None) -> list[TaskEntry]:
-    """All tasks with their embeddings and tags by name, or those with the given ids in that order."""
-    where, values = ("", ()) if ids is None else ("IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),))
-
-    def select(query: str, column: str) -> list[tuple]:
-        return connection.execute(f"{query} WHERE {column} {where}" if where else query, values).fetchall()
-
-    embeddings, tags = defaultdict(list), defaultdict(list)
-    for *row, task in sorted(
-        select(f"SELECT {_EMBEDDING} FROM embeddings e JOIN spaces s ON s.id = e.space", "e.task")
-    ):
-        _check_types(*row[1:4], row[9], row[11])
-        row[4], row[8] = json.loads(row[4]), bool(row[8])
-        embeddings[task].append(EmbeddingEntry(*row))
-    for task, tag in sorted(select("SELECT task, tag FROM tags", "task")):
-        tags[task].append(tag)
-    rows = select(f"SELECT {_TASK} FROM tasks", "id")
-    order = {} if ids is None else {one: place for place, one in enumerate(ids)}
-    rows.sort(key=lambda row: (row[2], row[0]) if ids is None else order[row[0]])
-    found = []
-    for row in rows:
-        number, (classes, counts) = row[0], map(json.loads, row[4:6])
-        _check_types(*row[1:3], *row[8:], *tags[number])
-        known = [*row[:4], tuple(classes), tuple(counts), bool(row[6]), *row[7:]]
-        found.append(TaskEntry(*known, tags=tuple(tags[number]), embeddings=tuple(embeddings[number])))
-    return found
-
-
-@expect_sound_rows()
-def list_experts(connection: Connection) -> list[Expert]:
-    """All experts by name."""
-    rows = connection.execute(
-        "SELECT name, source, location, task, recipe, parameters, input_size, cost, sha256 FROM experts ORDER BY name"
-    )
-    return [
-        Expert(name, source, location, task, json.loads(recipe), *sizes)
-        for name, source, location, task, recipe, *sizes in rows
-    ]
-
-
-@expect_sound_rows()
-def list_errors(connection: Connection, protocol: str | None = None) -> list[MeasuredError]:
-    """All measured errors, or those of one protocol, by task, expert and seed."""
-    rows = connection.execute(
-        "SELECT t.fingerprint, x.name, e.error, e.protocol, e.seed, e.low, e.high, e.measured, e.measured_by FROM "
-        "errors e JOIN tasks t ON t.id = e.task JOIN experts x ON x.id = e.expert WHERE ? IS NULL OR e.protocol = ? "
-        "ORDER BY t.name, t.id, x.name, e.protocol, e.seed",
-        (protocol, protocol),
-    )
-    return [MeasuredError(*row) for row in rows]
-
-
-@expect_sound_rows()
-def list_runs(connection: Connection) -> list[RunEntry]:
-    """All recorded runs, oldest first."""
-    rows = connection.execute("SELECT id, what, details, started, ended, outcome FROM runs ORDER BY id")
-    return [RunEntry(row[0], row[1], json.loads(row[2]), *row[3:]) for row in rows]
-
-
-def find_task(connection: Connection, what: str) -> TaskEntry:
-    """The task of that name, or whose fingerprint begins so."""
-    found = find_tasks(connection, what)
-    if len(found) > 1:
-        choices = "; ".join(f"{one.fingerprint[:8]} ({one.images} images, {one.added[:10]})" for one in found)
-        raise AmbiguousNameError(
-            f"{len(found)} tasks of the library are called '{what}', so the name is ambiguous. Name one by the first "
-            f"digits of its fingerprint: {choices}"
-        )
-    if not found:
-        raise NotInLibraryError(_describe_missing(connection, what))
-    return found[0]
-
-
-def find_tasks(connection: Connection, what: str) -> list[TaskEntry]:
-    """All tasks of that name; if there is none, those whose fingerprint begins so."""
-    check_text(what, "name")
-    rows = connection.execute("SELECT id FROM tasks WHERE name = ? ORDER BY id", (what,)).fetchall()
-    if not rows and (prefix := _as_prefix(what)):
-        rows = connection.execute(
-            "SELECT id FROM tasks WHERE fingerprint >= ? AND fingerprint < ? || 'g' ORDER BY id", (prefix, prefix)
-        ).fetchall()
-    return list_tasks(connection, [row[0] for row in rows])
-
-
-def find_embedding(
-    connection: Connection, what: str, *, probe: str | None = None, method: str | None = None
-) -> tuple[TaskEntry, EmbeddingEntry]:
-    """The embedding of a task, or whose key begins so."""
-    prefix = _as_prefix(what)
-    if prefix and not find_tasks(connection, what):
-        rows = connection.execute(
-            "SELECT id, task FROM embeddings WHERE key >= ? AND key < ? || 'g'", (prefix, prefix)
-        ).fetchall()
-        if len(rows) == 1:
-            (task,) = list_tasks(connection, [rows[0][1]])
-            return task, next(one for one in task.embeddings if one.id == rows[0][0])
-        if rows:
-            raise AmbiguousNameError(
-                f"the keys of {len(rows)} embeddings begin with '{what}', so it is ambiguous. Give more digits."
-            )
-    task = find_task(connection, what)
-    fitting = [
-        one
-        for one in task.embeddings
-        if (probe is None or probe == one.probe or one.probe_fingerprint.startswith(probe))
-        and (method is None or method == one.settings.get("method"))
-    ]
-    if len(fitting) == 1:
-        return task, fitting[0]
-    if not task.embeddings:
-        raise NotInLibraryError(
-            f"the task '{task.name}' is in the library without an embedding. Embed it: task2vec embed FOLDER"
-        )
-    choices = "; ".join(_format_embedding(one) for one in fitting or task.embeddings)
-    if not fitting:
-        wanted = " ".join(part for part in (probe, method) if part)
-        raise NotInLibraryError(f"the task '{task.name}' has no embedding by {wanted}. It has: {choices}")
-    raise AmbiguousNameError(
-        f"the task '{task.name}' has {len(fitting)} embeddings, so the name is ambiguous. Name one by the first digits "
-        f"of its key: {choices}"
-    )
-
-
-def _format_embedding(entry: EmbeddingEntry) -> str:
-    """An embedding in a list of several; probes of one name may differ in weights or image size."""
-    probe = f"{entry.probe} {entry.probe_fingerprint[:8]}"
-    return f"{entry.key[:8]} ({probe}, {entry.settings.get('method')}, {entry.added[:10]})"
-
-
-def _describe_missing(connection: Connection, what: str) -> str:
-    names = [row[0] for row in connection.execute("SELECT DISTINCT name FROM tasks")]
-    if not names:
-        return f"there is no '{what}' in the library: it is empty. Add a task: task2vec embed FOLDER"
-    close = difflib.get_close_matches(what, names, n=3)
-    hint = f" Did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
-    return f"there is no task '{what}' in the library.{hint} List all tasks: task2vec library ls"
-
-
-def _as_prefix(what: str) -> str | None:
-    """`what` in lower case if it can be the beginning of a fingerprint or key."""
-    digits = what.lower()
-    return digits if len(digits) >= _SHORTEST and set(digits) <= _HEX else None
-
-
-def _check_types(*texts: object) -> None:
-    for text in texts:
-        if not isinstance(text, str):
-            raise TypeError(f"{type(text).__name__} instead of a text")
-
-
-# --- embeddings ------------------------------------------------------------------------------------------------------
-
-
-def read_content(connection: Connection, number: int, sha256: str) -> bytes:
-    """The bytes of the embedding with that id.
-
-    Raises:
-        LibraryError: They are missing, unreadable, or have another SHA-256.
-    """
-    content = read_blob(connection, "contents", "content", number)
-    if content is None:
-        raise LibraryError(f"the content of embedding {number} is missing or unreadable. {_FIX}")
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise LibraryError(f"embedding {number} was changed after it was saved: its SHA-256 differs. {_FIX}")
-    return content
-
-
-def read_embedding(connection: Connection, number: int, sha256: str, *, name: str) -> Embedding:
-    """The embedding with that id, under the name that its task has in the library."""
-    try:
-        embedding = decode_embedding(read_content(connection, number, sha256), f"embedding {number}")
-    except Task2VecError as error:
-        raise LibraryError(f"the embedding of '{name}' is damaged: {error}") from error
-    return embedding if embedding.task == name else replace(embedding, task=name)
-
-
-def load_embedding(connection: Connection, number: int) -> Embedding | None:
-    """The embedding with that id, or None if it was removed or is damaged: `verify` names it."""
-    row = connection.execute(
-        "SELECT e.sha256, t.name FROM embeddings e JOIN tasks t ON t.id = e.task WHERE e.id = ?", (number,)
-    ).fetchone()
-    try:
-        return None if row is None else read_embedding(connection, number, row[0], name=row[1])
-    except LibraryError:
-        return None
+def _require(**claims: bool) -> None:
+    """Raises a ValueError that names the claims that do not hold."""
+    wrong = [name for name, is_so in claims.items() if not is_so]
+    if wrong:
+        raise ValueError(f"not valid: {', '.join(wrong)}")

@@ -8,36 +8,33 @@ text lists. So there is nothing to unpack and no path to escape to, and the leng
 import hashlib
 import json
 import os
+import re
 import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from itertools import chain
+from itertools import accumulate
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, BinaryIO
 
 from task2vec.embedding import Embedding
 from task2vec.embedding.embedding import decode_embedding
-from task2vec.errors import ConflictError, LibraryError, ResourceError, Task2VecError, UsageError
-from task2vec.library import entries
+from task2vec.errors import ConflictError, LibraryError, Task2VecError, UsageError
+from task2vec.library import tables
 from task2vec.library.database import Database
 from task2vec.library.entries import (
-    Added,
     Expert,
     MeasuredError,
     TaskEntry,
     check_text,
     identify_with_task,
-    read_content,
     read_task,
 )
-from task2vec.library.library import LARGEST, write_embedding, write_error, write_expert, write_task
 from task2vec.library.search import Search
 from task2vec.progress import Report, silent
-from task2vec.storage import open_whole
+from task2vec.storage import open_output
 
 MAGIC = b"task2vec library 1\n"
 SUFFIX = ".t2vlib"
@@ -45,7 +42,6 @@ _LARGEST_TEXT = 1 << 28
 _MOST_VALUES = 1 << 24  # of that text: each takes some 70 bytes of memory
 _TOGETHER = 64  # embeddings that are added in one transaction: others may write in between
 _TASK = ("fingerprint", "name", "images", "classes", "counts", "is_multilabel", "tags", "taxon", "added")
-_TEXTS = {"task", "expert", "protocol", "measured", "measured_by", "sha256", "name", "source", "location", "added"}
 
 
 @dataclass(frozen=True)
@@ -62,9 +58,9 @@ class Shared:
     """
 
     origin: str
-    tasks: tuple[TaskEntry, ...]
-    experts: tuple[Expert, ...]
-    errors: tuple[MeasuredError, ...]
+    tasks: Sequence[TaskEntry]
+    experts: Sequence[Expert]
+    errors: Sequence[MeasuredError]
     embeddings: Sequence[Mapping[str, Any]]
     read: Callable[[int], bytes]
 
@@ -94,22 +90,19 @@ class Merged:
 
 def share_library(connection: Connection, origin: str, *, tag: str | None = None) -> Shared:
     """All that the connection's snapshot has, or the tasks with a tag and what was measured for them."""
-    tasks = [task for task in entries.list_tasks(connection) if tag is None or tag in task.tags]
+    tasks = [task for task in tables.list_tasks(connection) if tag is None or tag in task.tags]
     chosen = {task.fingerprint for task in tasks}
-    errors = [error for error in entries.list_errors(connection) if error.task in chosen]
+    errors = [error for error in tables.list_errors(connection) if error.task in chosen]
     needed = {error.expert for error in errors}
-    experts = [one for one in entries.list_experts(connection) if tag is None or one.name in needed]
+    experts = [one for one in tables.list_experts(connection) if tag is None or one.name in needed]
     every = [one for task in tasks for one in task.embeddings]
     listed = [{"sha256": one.sha256, "bytes": one.bytes, "added": one.added} for one in every]
-    own = tuple(replace(task, source="") for task in tasks)  # a path on this machine
-    return Shared(
-        origin,
-        own,
-        tuple(experts),
-        tuple(errors),
-        listed,
-        lambda place: read_content(connection, every[place].id, every[place].sha256),
-    )
+    own = [replace(task, source="") for task in tasks]  # a path on this machine
+
+    def read(place: int) -> bytes:
+        return tables.read_content(connection, every[place].id, every[place].sha256)
+
+    return Shared(origin, own, experts, errors, listed, read)
 
 
 def write_export(shared: Shared, path: Path, *, report: Report = silent) -> Path:
@@ -127,24 +120,17 @@ def write_export(shared: Shared, path: Path, *, report: Report = silent) -> Path
             "of the library: tag=..., --tag TAG"
         )
     step = report("exporting", len(shared.embeddings))
-    try:
-        with open_whole(path) as file:
-            file.write(MAGIC + struct.pack("<Q", len(text)) + hashlib.sha256(text).digest() + text)
-            for place, listed in enumerate(shared.embeddings):
-                content = shared.read(place)
-                if len(content) != listed["bytes"]:
-                    raise LibraryError(
-                        f"the embedding {listed['sha256'][:8]} is listed with {listed['bytes']} bytes, and has "
-                        f"{len(content)}: the library is damaged. Nothing was written. Run: task2vec library repair"
-                    )
-                file.write(content)
-                step(1)
-    except OSError as error:
-        if isinstance(error, ResourceError):
-            raise
-        raise ResourceError(
-            f"cannot write '{path}': {error.strerror}. Nothing was left behind. Choose another place."
-        ) from error
+    with open_output(path) as file:
+        file.write(MAGIC + struct.pack("<Q", len(text)) + hashlib.sha256(text).digest() + text)
+        for place, listed in enumerate(shared.embeddings):
+            content = shared.read(place)
+            if len(content) != listed["bytes"]:
+                raise LibraryError(
+                    f"the embedding {listed['sha256'][:8]} is listed with {listed['bytes']} bytes, and has "
+                    f"{len(content)}: the library is damaged. Nothing was written. Run: task2vec library repair"
+                )
+            file.write(content)
+            step(1)
     return path
 
 
@@ -180,57 +166,48 @@ def check_shared(shared: Shared, *, report: Report = silent) -> None:
             raise _refuse(shared.origin, f"the task or expert of an error is not listed ({error.expert!r})")
 
 
-def merge(shared: Shared, database: Database, search: Callable[[], Search], *, report: Report = silent) -> Merged:
+def merge(shared: Shared, database: Database, search: Search, *, report: Report = silent) -> Merged:
     """Adds what is new in something that was checked, and names what is here with another content.
 
     A task comes in one transaction with its first embedding: a process that is killed leaves no tasks without.
     """
-    merged = Merged()
-    left: dict[str, list[TaskEntry]] = {}
-    for task in shared.tasks:
-        left.setdefault(task.fingerprint, []).append(task)
+    merged, left = Merged(), {task.fingerprint: task for task in shared.tasks}
+
+    def add(thing: Any, **options: Any) -> bool:
+        try:
+            added = tables.write(connection, search, thing, **options)
+        except ConflictError as error:
+            merged.conflicts.append(str(error))
+            return False
+        merged.known += not added.is_new
+        merged.added[added.kind] += added.is_new
+        return True
+
     step = report("importing", len(shared.embeddings))
     for start in range(0, len(shared.embeddings), _TOGETHER):
         places = range(start, min(start + _TOGETHER, len(shared.embeddings)))
         with database.write() as connection:
             for place in places:
-                embedding, added = shared.load(place), shared.embeddings[place]["added"]
-                for task in left.pop(identify_with_task(embedding)[0].fingerprint, ()):
-                    _count(merged, partial(write_task, connection, task))
-                _count(merged, partial(write_embedding, connection, search, embedding, added=added))
+                embedding = shared.load(place)
+                if task := left.pop(identify_with_task(embedding)[0].fingerprint, None):
+                    add(task)
+                add(embedding, added=shared.embeddings[place]["added"])
         step(len(places))
     with database.write() as connection:
-        for task in chain.from_iterable(left.values()):
-            _count(merged, partial(write_task, connection, task))
-        others = {one.name for one in shared.experts if not _count(merged, partial(write_expert, connection, one))}
+        for task in left.values():
+            add(task)
+        others = {expert.name for expert in shared.experts if not add(expert)}
         for error in shared.errors:
-            if error.expert in others:  # measured with another expert than ours of that name
-                merged.conflicts.append(
-                    f"an error of the expert '{error.expert}' was left out, because that name is another expert here."
-                )
+            if error.expert not in others:
+                add(error)
             else:
-                _count(merged, partial(write_error, connection, error))
+                merged.conflicts.append(f"an error of '{error.expert}' was left out: it is another expert here.")
     return merged
-
-
-def _count(merged: Merged, write: Callable[[], Added]) -> bool:
-    """Counts the outcome for one thing; False if it was in conflict with what is here."""
-    try:
-        added = write()
-    except ConflictError as error:
-        merged.conflicts.append(str(error))
-        return False
-    if added.is_new:
-        merged.added[added.kind] += 1
-    else:
-        merged.known += 1
-    return True
 
 
 def _read_list(path: Path, file: BinaryIO) -> Shared:
     """The list of an exported file, checked; its embeddings are not yet read."""
-    origin, size = f"'{path}'", os.fstat(file.fileno()).st_size
-    start = len(MAGIC) + 8 + 32
+    origin, size, start = f"'{path}'", os.fstat(file.fileno()).st_size, len(MAGIC) + 8 + 32
     head = file.read(start)
     if not head.startswith(MAGIC[:-2]):
         raise _refuse(origin, f"it was not written by `task2vec library export` (such a file ends in {SUFFIX})")
@@ -238,7 +215,7 @@ def _read_list(path: Path, file: BinaryIO) -> Shared:
         raise LibraryError(f"{origin} was exported by a newer task2vec. Upgrade: pip install -U task2vec")
     if len(head) < start:
         raise _refuse(origin, "it is truncated")
-    length = struct.unpack("<Q", head[len(MAGIC) : len(MAGIC) + 8])[0]
+    (length,) = struct.unpack("<Q", head[len(MAGIC) : len(MAGIC) + 8])
     if length > min(_LARGEST_TEXT, size - start):
         raise _refuse(origin, f"its list would have {length} bytes, more than there are or than are allowed")
     text = file.read(length)
@@ -247,58 +224,35 @@ def _read_list(path: Path, file: BinaryIO) -> Shared:
     if _count_values(text) > _MOST_VALUES:
         raise _refuse(origin, "its list would fill the memory")
     try:
-        tasks, experts, errors, embeddings = _parse_list(text)
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, Task2VecError) as error:
+        fields = json.loads(text)
+        tasks = [read_task({name: one[name] for name in _TASK}) for one in fields["tasks"]]
+        experts = [Expert(**one) for one in fields["experts"]]
+        errors = [MeasuredError(**one) for one in fields["errors"]]
+        sizes = [_check_embedding(**one) for one in fields["embeddings"]]
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _refuse(origin, f"its list is not valid ({type(error).__name__}: {error})") from error
-    offsets, end = [], start + length
-    for listed in embeddings:
-        offsets.append(end)
-        end += listed["bytes"]
-    if end != size:
-        raise _refuse(origin, f"it has {size} bytes, and should have {end} by its list")
+    ends = [start + length, *(start + length + end for end in accumulate(sizes))]
+    if ends[-1] != size:
+        raise _refuse(origin, f"it has {size} bytes, and should have {ends[-1]} by its list")
 
     def read(place: int) -> bytes:
-        file.seek(offsets[place])
-        return file.read(embeddings[place]["bytes"])
+        file.seek(ends[place])
+        return file.read(sizes[place])
 
-    return Shared(origin, tasks, experts, errors, embeddings, read)
-
-
-def _parse_list(text: bytes) -> tuple[tuple, tuple, tuple, list]:
-    """The values of the JSON text; anything that is not as it should be raises."""
-    fields = json.loads(text, parse_constant=_refuse_constant)
-    tasks = tuple(read_task({name: _check_fields(one)[name] for name in _TASK}) for one in fields["tasks"])
-    experts = tuple(Expert(**_check_fields(one)) for one in fields["experts"])
-    errors = tuple(MeasuredError(**_check_fields(one)) for one in fields["errors"])
-    embeddings = [_check_fields(one) for one in fields["embeddings"]]
-    for listed in embeddings:
-        if set(listed) != {"sha256", "bytes", "added"} or type(listed["bytes"]) is not int:
-            raise TypeError(f"an embedding with {', '.join(listed)}")
-        entries.check_hash(listed["sha256"], "sha256", length=64)
-        if not 0 < listed["bytes"] <= LARGEST:
-            raise ValueError(f"an embedding of {listed['bytes']} bytes")
-    return tasks, experts, errors, embeddings
+    return Shared(origin, tasks, experts, errors, fields["embeddings"], read)
 
 
-def _check_fields(fields: Any) -> dict[str, Any]:
-    """The fields of an entry, those that should be texts being texts."""
-    if not isinstance(fields, dict):
-        raise TypeError(f"{type(fields).__name__} instead of an entry")
-    for name, value in fields.items():
-        if name in _TEXTS:
-            check_text(value, name, may_be_none=True)
-    if not isinstance(fields.get("recipe", {}), dict):
-        raise TypeError("recipe")
-    return fields
+def _check_embedding(*, sha256: str, bytes: int, added: str | None) -> int:
+    """The length of a listed embedding, whose values are checked."""
+    check_text(added, "added", may_be_none=True)
+    if not re.fullmatch("[0-9a-f]{64}", sha256) or type(bytes) is not int or not 0 < bytes <= tables.LARGEST:
+        raise ValueError(f"an embedding of {bytes} bytes with the SHA-256 {sha256!r:.80}")
+    return bytes
 
 
 def _count_values(text: bytes) -> int:
     """At least the number of values in a JSON text."""
     return sum(text.count(sign) for sign in (b",", b"[", b"{"))
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a finite number")
 
 
 def _refuse(origin: str, why: str) -> LibraryError:

@@ -27,8 +27,10 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
+from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -37,9 +39,8 @@ from safetensors.numpy import save as save_tensors
 
 from task2vec.distance import symmetric, symmetric_to_rows
 from task2vec.embedding import Embedding
-from task2vec.errors import DataError
 from task2vec.library.database import read_blob
-from task2vec.library.entries import load_embedding
+from task2vec.library.tables import load_embedding
 from task2vec.progress import Report, silent
 
 # From this many embeddings of a space on, its sketches are used.
@@ -196,35 +197,29 @@ def _clip(logs: np.ndarray, vectors: np.ndarray, mean: np.ndarray) -> np.ndarray
 # --- sketches in memory ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Block:
+class Block(NamedTuple):
     """Up to BLOCK entries with their sketches.
 
     Attributes:
         ids: of the embeddings, ascending.
-        shares: (entries, directions), the numbers along the basis; zero without a sketch.
-        squares: of the shares; minus infinity without a sketch, so that such an entry is always a candidate.
-        left: squares of what the principal directions leave out.
+        terms: (entries, directions + 1), the numbers along the basis, and what of a score depends on the entry alone:
+            minus infinity without a sketch, so that such an entry is always a candidate.
         levels: mean logarithms.
     """
 
     ids: np.ndarray
-    shares: np.ndarray
-    squares: np.ndarray
-    left: np.ndarray
+    terms: np.ndarray
     levels: np.ndarray
 
     def join(self, other: "Block") -> "Block":
         """The entries of both."""
-        names = ("ids", "shares", "squares", "left", "levels")
-        return Block(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
+        return Block(*map(np.concatenate, zip(self, other, strict=True)))
 
     def score(self, sketch: np.ndarray) -> np.ndarray:
         """An estimate of the distances from a task: smaller is closer."""
-        left, level = np.square(sketch[-2]), sketch[-1]
-        scores = self.squares - 2 * (self.shares @ sketch[:-2])
-        scores += np.square(sketch[:-2]).sum() + np.float32(LEFT_WEIGHT) * (self.left + left)
-        scores *= 1 + np.float32(LEVEL_WEIGHT) * np.square(self.levels - level)
+        scores = self.terms @ np.append(-2 * sketch[:-2], np.float32(1))
+        scores += np.square(sketch[:-2]).sum() + np.float32(LEFT_WEIGHT) * np.square(sketch[-2])
+        scores *= 1 + np.float32(LEVEL_WEIGHT) * np.square(self.levels - sketch[-1])
         return scores
 
 
@@ -235,15 +230,15 @@ def make_block(entries: Sequence[tuple[int, bytes | None]], width: int) -> Block
     sketches = np.frombuffer(whole, dtype="<f4").reshape(len(entries), width)
     has_sketch = np.asarray(np.isfinite(sketches).all(axis=1))
     sketches = np.where(has_sketch[:, None], sketches, 0)
-    shares = np.ascontiguousarray(sketches[:, :-2])
-    squares = np.where(has_sketch, np.vecdot(shares, shares), -np.inf).astype(np.float32)
-    ids = np.array([number for number, _ in entries], dtype=np.int64)
-    return Block(ids, shares, squares, np.square(sketches[:, -2]), sketches[:, -1])
+    own = np.vecdot(sketches[:, :-2], sketches[:, :-2]) + LEFT_WEIGHT * np.square(sketches[:, -2])
+    terms, levels = sketches[:, :-1].copy(), sketches[:, -1].copy()
+    terms[:, -1] = np.where(has_sketch, own, -np.inf)
+    return Block(np.array([number for number, _ in entries], dtype=np.int64), terms, levels)
 
 
 def find_candidates(blocks: Sequence[Block], sketch: np.ndarray, count: int) -> np.ndarray:
     """Ids of the `count` entries that seem closest by their sketches, and of all that have none, ascending."""
-    count += sum(int(np.isneginf(block.squares).sum()) for block in blocks)
+    count += sum(int(np.isneginf(block.terms[:, -1]).sum()) for block in blocks)
     scores, ids, limit = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64), np.inf
     for block in blocks:
         here = block.score(sketch)
@@ -308,15 +303,15 @@ class Search:
     is remembered.
     """
 
-    def __init__(self, *, sketch_from: int = SKETCH_FROM):
-        """Spaces of fewer embeddings than `sketch_from` are compared as a whole."""
-        self.sketch_from = sketch_from
+    sketch_from = SKETCH_FROM
+
+    def __init__(self):
         self._lock = threading.Lock()
         self._known: dict[int, Known] = {}
 
     def enter(self, connection: Connection, space: int, number: int, embedding: Embedding) -> None:
         """Writes the row of an embedding, and its sketch if the space has a basis."""
-        row, sketcher = make_row(embedding), self.open(connection, space).sketcher
+        row, sketcher = make_row(embedding), self.look(connection, space, sketches=False).sketcher
         if row is not None:
             connection.execute("INSERT INTO rows VALUES (?, ?)", (number, row.astype("<f4").tobytes()))
         sketch = None if sketcher is None else sketcher.project(sign_vector(embedding)[None]).astype("<f4").tobytes()
@@ -357,52 +352,34 @@ class Search:
         order = np.lexsort((ids, distances))[: min(k, int(np.isfinite(distances).sum()))]
         return list(zip(ids[order].tolist(), distances[order].tolist(), strict=True))
 
-    def look(self, connection: Connection, space: int) -> Known:
-        """What is known of a space, brought up to the connection's snapshot."""
+    def look(self, connection: Connection, space: int, *, sketches: bool = True) -> Known:
+        """What is known of a space, its sketches brought up to the connection's snapshot; without them the basis."""
+        row = connection.execute("SELECT filters, changes, basis_sha256 FROM spaces WHERE id = ?", (space,)).fetchone()
         with self._lock:
-            known = self._open(connection, space)
+            known = self._known.get(space)
+            if known is None or (known.changes, known.basis_sha256) != row[1:]:  # more than that it has grown
+                sketcher = _load_sketcher(connection, space, row[0], row[2])
+                known = self._known[space] = Known(*row, sketcher=sketcher)
             last = int(known.blocks[-1].ids[-1]) if known.blocks else -1
-            cursor = connection.execute(
-                "SELECT embedding, sketch FROM sketches WHERE space = ? AND embedding > ? ORDER BY embedding",
-                (space, last),
-            )
-            while some := cursor.fetchmany(_FETCH):
+            query = "SELECT embedding, sketch FROM sketches WHERE space = ? AND embedding > ? ORDER BY embedding"
+            cursor = connection.execute(query, (space, last))
+            while sketches and (some := cursor.fetchmany(_FETCH)):
                 known.add(some)
             return replace(known)
-
-    def open(self, connection: Connection, space: int) -> Known:
-        """What is known of a space, which may lack the newest entries."""
-        with self._lock:
-            return self._open(connection, space)
-
-    def _open(self, connection: Connection, number: int) -> Known:
-        """What is known of a space; read again if more has changed than that it has grown."""
-        query = "SELECT filters, changes, basis_sha256 FROM spaces WHERE id = ?"
-        found, known = Known(*connection.execute(query, (number,)).fetchone()), self._known.get(number)
-        if known is None or (known.changes, known.basis_sha256) != (found.changes, found.basis_sha256):
-            found.sketcher = _load_sketcher(connection, number, found)
-            self._known[number] = known = found
-        return known
 
     def needs_fit(self, connection: Connection, space: int) -> bool:
         """Whether there are enough embeddings for sketches, and no usable basis."""
         some = "SELECT 1 FROM sketches WHERE space = ? LIMIT ?"
         count = connection.execute(f"SELECT count(*) FROM ({some})", (space, self.sketch_from)).fetchone()[0]
-        return count == self.sketch_from and self.open(connection, space).sketcher is None
+        return count == self.sketch_from and self.look(connection, space, sketches=False).sketcher is None
 
     def fit(self, connection: Connection, space: int, *, report: Report = silent) -> None:
         """Fits a basis to a sample of the space, and computes all sketches."""
-        filters = self.open(connection, space).filters
+        filters = self.look(connection, space, sketches=False).filters
         rows = connection.execute("SELECT embedding FROM sketches WHERE space = ? ORDER BY embedding", (space,))
         ids = np.array([one for (one,) in rows], dtype=np.int64)
         drawn = np.sort(np.random.default_rng(0).permutation(len(ids))[:SAMPLE])
-        sample = [vectors for _, vectors in _read_vectors(connection, filters, ids[drawn])]
-        if not sample:
-            raise DataError(
-                "none of the library's embeddings can be read, so there is nothing to fit sketches to. List what is "
-                "damaged: task2vec library verify"
-            )
-        sketcher = fit_sketcher(np.concatenate(sample))
+        sketcher = fit_sketcher(np.concatenate([some for _, some in _read_vectors(connection, filters, ids[drawn])]))
         step = report("sketches", len(ids))
         connection.execute("UPDATE sketches SET sketch = NULL WHERE space = ?", (space,))
         for some, vectors in _read_vectors(connection, filters, ids):
@@ -420,7 +397,7 @@ class Search:
 
     def find_damage(self, connection: Connection, space: int, number: int, embedding: Embedding) -> str | None:
         """What differs between an embedding and its row or sketch, or None."""
-        row, sketcher = make_row(embedding), self.open(connection, space).sketcher
+        row, sketcher = make_row(embedding), self.look(connection, space, sketches=False).sketcher
         if read_blob(connection, "rows", "vector", number) != (None if row is None else row.astype("<f4").tobytes()):
             return "its row is not that of its embedding. Write it again: task2vec library repair"
         sketch = read_blob(connection, "sketches", "sketch", number)
@@ -434,16 +411,14 @@ class Search:
         return None
 
 
-def _load_sketcher(connection: Connection, space: int, known: Known) -> Sketcher | None:
+def _load_sketcher(connection: Connection, space: int, filters: int, sha256: str | None) -> Sketcher | None:
     """The basis of a space; None if it has none, or if that is damaged."""
     (basis,) = connection.execute("SELECT basis FROM spaces WHERE id = ?", (space,)).fetchone()
-    if not isinstance(basis, bytes) or hashlib.sha256(basis).hexdigest() != known.basis_sha256:
+    if not isinstance(basis, bytes) or hashlib.sha256(basis).hexdigest() != sha256:
         return None
-    try:
+    with suppress(SafetensorError, KeyError):
         sketcher = Sketcher.from_bytes(basis)
-    except (SafetensorError, KeyError):
-        return None
-    return sketcher if sketcher.mean.shape == (known.filters,) else None
+        return sketcher if sketcher.mean.shape == (filters,) else None
 
 
 def _read_rows(connection: Connection, filters: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -464,7 +439,7 @@ def _read_vectors(connection: Connection, filters: int, ids: np.ndarray) -> Iter
         if is_usable.any():
             yield some[is_usable], rows[is_usable]
         for place in np.flatnonzero(~is_usable):
-            embedding = load_embedding(connection, int(some[place]))
+            embedding = load_embedding(connection, "e.id = ?", int(some[place]))
             if embedding is not None:
                 yield some[[place]], sign_vector(embedding)[None]
 
@@ -488,6 +463,6 @@ def _measure(connection: Connection, filters: int, ids: np.ndarray, embedding: E
                 )
                 found[some][is_usable] = np.concatenate([*pool.map(measure, parts)])
     for place in np.flatnonzero(np.isnan(found)):
-        other = load_embedding(connection, int(ids[place]))
+        other = load_embedding(connection, "e.id = ?", int(ids[place]))
         found[place] = np.nan if other is None else symmetric(embedding, other)
     return found

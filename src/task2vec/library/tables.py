@@ -1,0 +1,374 @@
+"""The tables of a library: reading them as entries, and adding to them inside a transaction of the caller.
+
+What is there already under the same key is left alone if it is the same, and refused if it is not.
+"""
+
+import difflib
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from dataclasses import replace as change
+from datetime import UTC, datetime
+from sqlite3 import Connection
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
+
+from task2vec import errors
+from task2vec.embedding import Embedding
+from task2vec.embedding.embedding import decode_embedding, encode_embedding
+from task2vec.errors import ConflictError, DataError, LibraryError, NotInLibraryError, Task2VecError, UsageError
+from task2vec.library import entries
+from task2vec.library.database import read_blob
+from task2vec.library.entries import Added, EmbeddingEntry, Expert, MeasuredError, RunEntry, TaskEntry
+
+if TYPE_CHECKING:
+    from task2vec.library.search import Search
+
+LARGEST = 1 << 28  # bytes of an embedding; one of a million filters has 40 MB
+_FIX = "List all damage: task2vec library verify; then embed the task again, or import a good copy."
+_SHORTEST = 4  # digits of a fingerprint or key that may stand for the whole
+_TAGS = "(SELECT json_group_array(tag) FROM (SELECT tag FROM tags WHERE task = t.id ORDER BY tag))"
+# Columns that are kept as JSON texts or integers, and what makes values of them.
+_CONVERT: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(
+        ("settings", "recipe", "details"), lambda text: json.loads(text) if isinstance(text, str) else text
+    ),
+    **dict.fromkeys(("classes", "counts", "tags"), lambda text: tuple(json.loads(text))),
+    **dict.fromkeys(("is_multilabel", "has_halves"), bool),
+}
+Entry = TypeVar("Entry", TaskEntry, EmbeddingEntry, Expert, MeasuredError, RunEntry)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def expect_sound_rows() -> Iterator[None]:
+    """Turns whatever a damaged row of a table raises into a LibraryError."""
+    try:
+        yield
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
+        if isinstance(error, Task2VecError) and not isinstance(error, UsageError):
+            raise
+        raise LibraryError(
+            f"a row of the library is damaged ({type(error).__name__}: {error}), so the list cannot be trusted. "
+            "List what is damaged: task2vec library verify; then run: task2vec library repair"
+        ) from error
+
+
+@expect_sound_rows()
+def read_rows(connection: Connection, kind: type[Entry], query: str, *values: object) -> list[Entry]:
+    """The rows of a query, whose columns are named like the attributes of `kind`, each of its type."""
+    hints = get_type_hints(kind)
+    types = {name: hint if isinstance(hint, UnionType) else get_origin(hint) or hint for name, hint in hints.items()}
+    cursor = connection.execute(query, values)
+    names = [column[0] for column in cursor.description]
+    found = []
+    for row in cursor:
+        told = {name: _CONVERT[name](one) if name in _CONVERT else one for name, one in zip(names, row, strict=True)}
+        for name, value in told.items():
+            if name != "source" and not isinstance(value, types[name]):
+                raise TypeError(f"{name} is of type {type(value).__name__}")
+        found.append(kind(**told))
+    return found
+
+
+def list_tasks(connection: Connection, where: str = "1", *values: object) -> list[TaskEntry]:
+    """All tasks with their embeddings and tags, by name; or those of the table t for which `where` holds."""
+    own = f"FROM embeddings e JOIN tasks t ON t.id = e.task JOIN spaces s ON s.id = e.space WHERE {where} ORDER BY e.id"
+    columns = ", ".join(f"{'s' if one.name.startswith('probe') else 'e'}.{one.name}" for one in fields(EmbeddingEntry))
+    every = read_rows(connection, EmbeddingEntry, f"SELECT {columns} {own}", *values)
+    embeddings = defaultdict(list)
+    for entry, (task,) in zip(every, connection.execute(f"SELECT e.task {own}", values), strict=True):
+        embeddings[task].append(entry)
+    query = f"SELECT t.*, {_TAGS} AS tags FROM tasks t WHERE {where} ORDER BY t.name, t.id"
+    tasks = read_rows(connection, TaskEntry, query, *values)
+    return [change(task, embeddings=tuple(embeddings[task.id])) for task in tasks]
+
+
+def list_experts(connection: Connection) -> list[Expert]:
+    """All experts by name."""
+    columns = ", ".join(one.name for one in fields(Expert))
+    return read_rows(connection, Expert, f"SELECT {columns} FROM experts ORDER BY name")
+
+
+def list_errors(connection: Connection, protocol: str | None = None) -> list[MeasuredError]:
+    """All measured errors, or those of one protocol, by task, expert and seed."""
+    query = (
+        "SELECT t.fingerprint AS task, x.name AS expert, e.error, e.protocol, e.seed, e.low, e.high, e.measured, "
+        "e.measured_by FROM errors e JOIN tasks t ON t.id = e.task JOIN experts x ON x.id = e.expert "
+        "WHERE ?1 IS NULL OR e.protocol = ?1 ORDER BY t.name, t.id, x.name, e.protocol, e.seed"
+    )
+    return read_rows(connection, MeasuredError, query, protocol)
+
+
+def find_task(connection: Connection, what: str) -> TaskEntry:
+    """The task of that name, or whose fingerprint begins so."""
+    found = find_tasks(connection, what)
+    if not found:
+        names = [name for (name,) in connection.execute("SELECT DISTINCT name FROM tasks")]
+        if not names:
+            raise NotInLibraryError(f"there is no '{what}' in the library: it is empty. Add one: task2vec embed FOLDER")
+        close = " or ".join(map(repr, difflib.get_close_matches(what, names, n=3)))
+        hint = f" Did you mean {close}?" if close else ""
+        raise NotInLibraryError(f"there is no task '{what}' in the library.{hint} List all tasks: task2vec library ls")
+    if len(found) > 1:
+        choices = "; ".join(f"{one.fingerprint[:8]} ({one.images} images, {one.added[:10]})" for one in found)
+        raise _refuse_ambiguous(f"{len(found)} tasks of the library are called '{what}'", "its fingerprint", choices)
+    return found[0]
+
+
+def find_tasks(connection: Connection, what: str) -> list[TaskEntry]:
+    """All tasks of that name; if there is none, those whose fingerprint begins so."""
+    found = list_tasks(connection, "t.name = ?", entries.check_text(what, "name"))
+    if not found and (prefix := _as_prefix(what)):
+        found = list_tasks(connection, "t.fingerprint >= ?1 AND t.fingerprint < ?1 || 'g'", prefix)
+    return found
+
+
+def find_embedding(
+    connection: Connection, what: str, *, probe: str | None = None, method: str | None = None
+) -> tuple[TaskEntry, EmbeddingEntry]:
+    """The embedding of a task, or whose key begins so."""
+    prefix = _as_prefix(what)
+    if prefix and not find_tasks(connection, what):
+        where = "t.id IN (SELECT task FROM embeddings WHERE key >= ?1 AND key < ?1 || 'g')"
+        tasks = list_tasks(connection, where, prefix)
+        found = [(task, one) for task in tasks for one in task.embeddings if one.key.startswith(prefix)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise errors.AmbiguousNameError(f"the keys of {len(found)} embeddings begin with '{what}'. Give more.")
+    task = find_task(connection, what)
+    fitting = [
+        one
+        for one in task.embeddings
+        if (probe is None or probe == one.probe or one.probe_fingerprint.startswith(probe))
+        and (method is None or method == one.settings.get("method"))
+    ]
+    if len(fitting) == 1:
+        return task, fitting[0]
+    choices = "; ".join(  # probes of one name may differ in weights or image size
+        f"{one.key[:8]} ({one.probe} {one.probe_fingerprint[:8]}, {one.settings.get('method')}, {one.added[:10]})"
+        for one in fitting or task.embeddings
+    )
+    if fitting:
+        raise _refuse_ambiguous(f"the task '{task.name}' has {len(fitting)} embeddings", "its key", choices)
+    wanted = " ".join(part for part in (probe, method) if part)
+    raise NotInLibraryError(
+        f"the task '{task.name}' has no embedding by {wanted}. It has: {choices}"
+        if choices
+        else f"the task '{task.name}' is in the library without an embedding. Embed it: task2vec embed FOLDER"
+    )
+
+
+def _refuse_ambiguous(what: str, digits: str, choices: str) -> errors.AmbiguousNameError:
+    return errors.AmbiguousNameError(
+        f"{what}, so the name is ambiguous. Name one by the first digits of {digits}: {choices}"
+    )
+
+
+def _as_prefix(what: str) -> str | None:
+    """`what` in lower case if it can be the beginning of a fingerprint or key."""
+    digits = what.lower()
+    return digits if len(digits) >= _SHORTEST and set(digits) <= entries.HEX else None
+
+
+def read_content(connection: Connection, number: int, sha256: str) -> bytes:
+    """The bytes of the embedding with that id.
+
+    Raises:
+        LibraryError: They are missing, unreadable, or have another SHA-256.
+    """
+    content = read_blob(connection, "contents", "content", number)
+    if content is None:
+        raise LibraryError(f"the content of embedding {number} is missing or unreadable. {_FIX}")
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise LibraryError(f"embedding {number} was changed after it was saved: its SHA-256 differs. {_FIX}")
+    return content
+
+
+def read_embedding(connection: Connection, number: int, sha256: str, *, name: str) -> Embedding:
+    """The embedding with that id, under the name that its task has in the library."""
+    try:
+        embedding = decode_embedding(read_content(connection, number, sha256), f"embedding {number}")
+    except Task2VecError as error:
+        raise LibraryError(f"the embedding of '{name}' is damaged: {error}") from error
+    return embedding if embedding.task == name else change(embedding, task=name)
+
+
+def load_embedding(connection: Connection, where: str, value: object) -> Embedding | None:
+    """The embedding of the table e for which `where` holds; None if there is none, or if it is damaged."""
+    row = connection.execute(
+        f"SELECT e.id, e.sha256, t.name FROM embeddings e JOIN tasks t ON t.id = e.task WHERE {where}", (value,)
+    ).fetchone()
+    try:
+        return None if row is None else read_embedding(connection, row[0], row[1], name=row[2])
+    except LibraryError:
+        return None
+
+
+# --- adding ----------------------------------------------------------------------------------------------------------
+
+
+def write(
+    connection: Connection,
+    search: "Search",
+    thing: Any,
+    *,
+    about: Mapping[str, Any] | None = None,
+    replace: bool = False,
+    added: str | None = None,
+) -> Added:
+    """Adds an embedding, task, expert or measured error; `about` has fields of the task, see `Library.add`."""
+    if isinstance(thing, Embedding):
+        return _write_embedding(connection, search, thing, about or {}, replace, added)
+    if isinstance(thing, Expert):
+        return _write_expert(connection, thing, replace)
+    if isinstance(thing, MeasuredError):
+        return _write_error(connection, thing, replace)
+    if hasattr(thing, "fingerprint") and hasattr(thing, "targets"):
+        thing = entries.describe_task(thing)
+    if isinstance(thing, TaskEntry):
+        return _write_task(connection, change(thing, **about or {}))[0]
+    raise UsageError(
+        f"a {type(thing).__name__} cannot be added to a library. Add embeddings, tasks, experts or measured errors."
+    )
+
+
+def insert(connection: Connection, table: str, values: Mapping[str, Any], *, unique: str = "") -> int:
+    """Adds a row, or changes the one that has the same values in the columns `unique`; returns its id."""
+    statement = f"INSERT INTO {table}({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"
+    if unique:
+        changes = ", ".join(f"{name} = excluded.{name}" for name in values)
+        statement += f" ON CONFLICT({unique}) DO UPDATE SET {changes}"
+    return connection.execute(statement, tuple(values.values())).lastrowid or 0
+
+
+def _write_embedding(
+    connection: Connection, search: "Search", embedding: Embedding, about: Mapping, replace: bool, added: str | None
+) -> Added:
+    """Adds an embedding with its task."""
+    (task, own), content = entries.identify_with_task(embedding), encode_embedding(embedding)
+    if len(content) > LARGEST:
+        raise DataError(
+            f"the embedding has {len(content)} bytes, and a library accepts at most {LARGEST}. Save it as a file: "
+            "embedding.save(FILE)"
+        )
+    task, sha256 = change(task, **about), hashlib.sha256(content).hexdigest()
+    row = connection.execute("SELECT id, sha256 FROM embeddings WHERE key = ?", (own.key,)).fetchone()
+    if row is not None:
+        known = load_embedding(connection, "e.id = ?", row[0])  # a damaged one is replaced
+        if known is not None and (sha256 == row[1] if replace else entries.is_same_vector(known, embedding)):
+            return Added("embedding", _write_task(connection, task)[0].name, own.key, False)
+        if known is not None and not replace:
+            raise ConflictError(
+                f"the library has another embedding of '{known.task}' with the same images, probe and settings "
+                f"({own.key[:8]}), and its numbers differ: that one was made with {_format_maker(known)}, this one "
+                f"with {_format_maker(embedding)}. It was not overwritten. To take the new one instead: replace=True, "
+                "--force"
+            )
+        delete_embedding(connection, row[0])
+    known_as, task_id = _write_task(connection, task)
+    key, scaling = entries.describe_space(embedding)
+    connection.execute(
+        "INSERT OR IGNORE INTO spaces(key, probe, probe_fingerprint, settings, filters) VALUES (?, ?, ?, ?, ?)",
+        (key, embedding.probe, embedding.probe_fingerprint, scaling, len(embedding)),
+    )
+    (space,) = connection.execute("SELECT id FROM spaces WHERE key = ?", (key,)).fetchone()
+    values = {name: getattr(own, name) for name in ("key", "recipe", "norm", "cv_error", "has_halves")}
+    values |= {"task": task_id, "space": space, "settings": entries.to_json(own.settings, "settings"), "sha256": sha256}
+    number = insert(connection, "embeddings", values | {"bytes": len(content), "added": added or now()})
+    insert(connection, "contents", {"embedding": number, "content": content})
+    search.enter(connection, space, number, embedding)
+    return Added("embedding", known_as.name, own.key, True)
+
+
+def delete_embedding(connection: Connection, number: int) -> None:
+    """Removes an embedding and all that is derived from it."""
+    connection.execute(
+        "UPDATE spaces SET changes = changes + 1 WHERE id = (SELECT space FROM embeddings WHERE id = ?)", (number,)
+    )
+    connection.execute("DELETE FROM embeddings WHERE id = ?", (number,))
+
+
+def _format_maker(embedding: Embedding) -> str:
+    """The version and device that an embedding was made with: the usual reasons for other numbers under one key."""
+    versions = embedding.provenance.get("versions")
+    version = versions.get("torch", "?") if isinstance(versions, dict) else "?"
+    return f"torch {version} on {embedding.provenance.get('device', 'an unknown device')}"
+
+
+def _write_task(connection: Connection, task: TaskEntry) -> tuple[Added, int]:
+    """Adds a task; a known one keeps its name, and gets the tags, taxon and source that it lacks. Also its id."""
+    row = connection.execute("SELECT id, name FROM tasks WHERE fingerprint = ?", (task.fingerprint,)).fetchone()
+    if row is None:
+        names = ("fingerprint", "name", "images", "is_multilabel", "taxon", "source")
+        values = {name: getattr(task, name) for name in names} | {"added": task.added or now()}
+        values |= {name: json.dumps(getattr(task, name)) for name in ("classes", "counts")}
+        number, name = insert(connection, "tasks", values), task.name
+    else:
+        number, name = row
+        connection.execute(  # only what changes: adding the very same again leaves every byte as it was
+            "UPDATE tasks SET taxon = coalesce(taxon, ?1), source = iif(source = '', ?2, source) "
+            "WHERE id = ?3 AND (taxon IS NULL AND ?1 IS NOT NULL OR source = '' AND ?2 != '')",
+            (task.taxon, task.source, number),
+        )
+    connection.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?)", ((number, tag) for tag in task.tags))
+    return Added("task", name, task.fingerprint, row is None), number
+
+
+def _write_expert(connection: Connection, expert: Expert, replace: bool) -> Added:
+    """Adds an expert; another one of the same name is refused, or replaced together with the errors measured on it.
+
+    Another location of the very same file is an update, not another expert.
+    """
+    new = asdict(expert) | {"recipe": entries.to_json(dict(expert.recipe), "recipe")}
+    new["cost"] = None if expert.cost is None else float(expert.cost)
+    row = connection.execute(f"SELECT id, {', '.join(new)} FROM experts WHERE name = ?", (expert.name,)).fetchone()
+    if row is not None:
+        other = [name for name, old, value in zip(new, row[1:], new.values(), strict=True) if old != value]
+        if not other:
+            return Added("expert", expert.name, expert.name, False)
+        if expert.sha256 is None or "sha256" in other:
+            if not replace:
+                raise ConflictError(
+                    f"the library has another expert called '{expert.name}' (its {other[0]} differs), and errors were "
+                    "measured with that one. Give this one a name of its own, or replace the other: replace=True"
+                )
+            connection.execute("DELETE FROM errors WHERE expert = ?", row[:1])
+    insert(connection, "experts", new | {"added": now()}, unique="name")
+    return Added("expert", expert.name, expert.name, True)
+
+
+def _write_error(connection: Connection, error: MeasuredError, replace: bool) -> Added:
+    """Adds a measured error of a task and an expert that are in the library; another value for it is refused."""
+    task = connection.execute("SELECT id, name FROM tasks WHERE fingerprint = ?", (error.task,)).fetchone()
+    expert = connection.execute("SELECT id FROM experts WHERE name = ?", (error.expert,)).fetchone()
+    if task is None or expert is None:
+        what, name = ("task", error.task) if task is None else ("expert", error.expert)
+        raise NotInLibraryError(
+            f"there is no {what} '{name}' in the library, so its error cannot be assigned. Add the {what} first: "
+            f"library.add({what})"
+        )
+    values = asdict(error) | {"task": task[0], "expert": expert[0], "measured": error.measured or now()}
+    where = "task = :task AND expert = :expert AND protocol = :protocol AND seed = :seed"
+    row = connection.execute(f"SELECT error, low, high FROM errors WHERE {where}", values).fetchone()
+    if row == (error.error, error.low, error.high):
+        return Added("error", task[1], error.task, False)
+    if row is not None and not replace:
+        raise ConflictError(
+            f"the library has the error {row[0]:.4f} for the task '{task[1]}' on the expert '{error.expert}' "
+            f"({error.protocol}, seed {error.seed}), and this one is {error.error:.4f}. It was not overwritten. To "
+            "take the new one: replace=True"
+        )
+    insert(connection, "errors", values, unique="task, expert, protocol, seed")
+    return Added("error", task[1], error.task, True)
+
+
+def now() -> str:
+    """This moment in UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
