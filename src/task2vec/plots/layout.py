@@ -92,12 +92,11 @@ class TaskMap:
             return _scale_new(self.distances, rows)
         # Each new task starts at its nearest one and is attracted by about five; new tasks do not see one another.
         known = _prepare(self.distances, self.positions, perplexity=self.perplexity, seed=self.seed)
-        start: dict[str, Any] = {
-            "initialization": np.array(self.positions[rows.argmin(axis=1)]),
-            "perplexity": min(_PLACING_PERPLEXITY, self.perplexity),
-        }
+        nearest = np.array(self.positions[rows.argmin(axis=1)])
+        perplexity: Any = min(_PLACING_PERPLEXITY, self.perplexity)
+        placed = known.prepare_partial(rows, initialization=nearest, perplexity=perplexity)
         options: dict[str, Any] = {"learning_rate": 0.1, "exaggeration": 1.5, "momentum": 0.8, "max_grad_norm": 0.25}
-        return np.array(known.prepare_partial(rows, **start).optimize(_PLACING, **options))
+        return np.array(placed.optimize(_PLACING, **options))
 
 
 def lay_out(
@@ -152,26 +151,16 @@ def check_square(distances: np.ndarray, *, is_symmetric: bool = True) -> np.ndar
     """The distances as float64, after a check of their shape and values."""
     distances = np.asarray(distances, dtype=np.float64)
     if distances.ndim != 2 or distances.shape[0] != distances.shape[1] or not len(distances):
-        raise UsageError(
-            f"an array of shape {distances.shape} is no distance matrix: it needs one row and one column per task. "
-            "Pass a square array."
-        )
-    if not np.isfinite(distances).all():
-        raise UsageError(
-            "the distance matrix contains NaN or infinity, so some tasks have no position. Compute it with "
-            "task2vec.pairwise(embeddings), or leave those tasks out."
-        )
-    if is_symmetric and (distances < 0).any() and np.allclose(distances, distances.T, atol=1e-9):
-        raise UsageError(
-            f"some distances are negative (down to {distances.min():.3g}), which no map can show. Distances corrected "
-            "for noise may be: treat them as zero. Pass numpy.maximum(distances, 0)."
-        )
-    if is_symmetric and (not np.allclose(distances, distances.T, atol=1e-9) or np.diag(distances).any()):
-        raise UsageError(
-            "the distance matrix is not symmetric with a zero diagonal, so no map can show it. Use a symmetric "
-            "distance, or the mean of both directions."
-        )
-    return distances
+        wrong = f"has shape {distances.shape} and not one row and one column per task. Pass a square array."
+    elif not np.isfinite(distances).all():
+        wrong = "contains NaN or infinity. Compute it with task2vec.distance.pairwise, or leave those tasks out."
+    elif is_symmetric and (np.diag(distances).any() or not np.allclose(distances, distances.T, atol=1e-9)):
+        wrong = "is not symmetric with a zero diagonal. Use a symmetric distance, or the mean of both directions."
+    elif is_symmetric and (distances < 0).any():
+        wrong = "has negative values, as distances corrected for noise may. Pass numpy.maximum(distances, 0)."
+    else:
+        return distances
+    raise UsageError(f"no map or tree can show these distances: the matrix {wrong}")
 
 
 def link_tasks(distances: np.ndarray) -> np.ndarray:

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from task2vec.errors import UsageError
+from task2vec.plots.figures import check_groups, shorten
 from task2vec.plots.layout import check_square
-from task2vec.plots.style import check_groups, shorten, write_file
+from task2vec.storage import write_file
 
 _LONGEST_NAME = 200
 _NEAREST = 6

@@ -117,7 +117,12 @@ def make_probe(
     The caller's module is never changed. Refused: train mode, randomness in the forward pass (active dropout), weights
     that are not finite, a head that is not there.
     """
-    _refuse_train_mode(name, module)
+    training = [n or type(m).__name__ for n, m in module.named_modules() if m.training]
+    if training:
+        raise ProbeError(
+            f"probe '{name}' is in train mode ({training[0]}{' and others' if len(training) > 1 else ''}): batch-norm "
+            "and dropout would make embeddings depend on the batch and on chance. Call module.eval() first."
+        )
     network = copy.deepcopy(module)
     write_out_attention(network)
     for head in heads:
@@ -129,36 +134,18 @@ def make_probe(
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ProbeError(
             f"probe '{name}' cannot run on images of {preprocess.size[0]} x {preprocess.size[1]} pixels "
-            f"({str(error).splitlines()[0] if str(error) else type(error).__name__}). Its network may be made for "
-            "one size only: leave out size= (--size), or check the transform."
+            f"({(str(error) or type(error).__name__).splitlines()[0]}). Its network may be made for one size only: "
+            "leave out size= (--size), or check the transform."
         ) from error
     _check(network, images, seen.features, name)
     layers = enumerate_filters(network, seen)
-    return Probe(
-        name=name,
-        source=source,
-        network=network,
-        preprocess=preprocess,
-        layers=layers,
-        feature_dim=seen.features.shape[1],
-        fingerprint=_fingerprint(network, layers, preprocess.description),
-    )
+    fingerprint = _fingerprint(network, layers, preprocess.description)
+    return Probe(name, source, network, preprocess, layers, seen.features.shape[1], fingerprint)
 
 
 def trial_images(size: tuple[int, int]) -> Tensor:
     """Two fixed noise images for trial passes."""
-    noise = np.random.default_rng(0).standard_normal((2, 3, *size))
-    return torch.from_numpy(noise).float()
-
-
-def _refuse_train_mode(name: str, module: nn.Module) -> None:
-    training = [n or type(m).__name__ for n, m in module.named_modules() if m.training]
-    if training:
-        raise ProbeError(
-            f"probe '{name}' is in train mode ({training[0]}{' and others' if len(training) > 1 else ''}): batch-norm "
-            "would use the statistics of each batch and dropout would add noise, so embeddings would depend on the "
-            "batch. Call module.eval() first."
-        )
+    return torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, *size))).float()
 
 
 class _Pool(nn.Module):
@@ -173,9 +160,8 @@ def _remove_head(network: nn.Module, head: str, name: str) -> None:
     if not head or head not in modules:
         linear = [n for n, m in modules.items() if isinstance(m, nn.Linear)]
         raise ProbeError(
-            f"probe '{name}' has no layer '{head}' to remove as its head. The head is replaced for every task, so it "
-            f"must be known. Its last linear layers are: {', '.join(linear[-3:]) or 'none'}. Name one: "
-            f"load_probe(module, head='{(linear or ['fc'])[-1]}', ...)"
+            f"probe '{name}' has no layer '{head}' to replace as its head for every task. Its last linear layers are: "
+            f"{', '.join(linear[-3:]) or 'none'}. Name one: load_probe(module, head='{(linear or ['fc'])[-1]}', ...)"
         )
     replace_module(network, head, _Pool())
 
@@ -186,21 +172,17 @@ def find_head_name(network: nn.Module) -> str:
 
 
 def _check(network: nn.Module, images: Tensor, features: Tensor, name: str) -> None:
-    for key, tensor in network.state_dict().items():
+    for key, tensor in {**network.state_dict(), "features of noise images": features}.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise NotFiniteError(
-                f"probe '{name}' contains NaN or infinity in '{key}', which would spread to every number. Load its "
-                "weights again."
+                f"probe '{name}' has NaN or infinity in '{key}', which would spread to every number. Load its weights "
+                "again, or check its transform."
             )
-    if not bool(torch.isfinite(features).all()):
-        raise NotFiniteError(
-            f"probe '{name}' returns NaN or infinity for noise images. Check its weights and its transform."
-        )
     with torch.no_grad():
         if not torch.allclose(network(images[:1])[0], features[0], rtol=1e-2, atol=1e-3 * float(features.abs().max())):
             raise ProbeError(
-                f"the features of an image by probe '{name}' depend on the other images of its batch (batch-norm "
-                "without running statistics?), so embeddings would depend on the order. Use another probe."
+                f"the features by probe '{name}' of an image depend on the others of its batch (batch-norm without "
+                "running statistics?), so embeddings would depend on the order. Use another probe."
             )
         if not all(torch.equal(network(images), features) for _ in range(2)):
             raise ProbeError(

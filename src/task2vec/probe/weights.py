@@ -46,8 +46,7 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Te
         content = path.read_bytes()
     except OSError as error:
         raise WeightsNotFoundError(
-            f"cannot read the weights '{path}': {error.strerror}. A probe without its weights measures nothing. "
-            f"Give the path of a .safetensors or .pth file: --weights FILE"
+            f"cannot read the weights '{path}': {error.strerror}. Give a .safetensors or .pth file: --weights FILE"
         ) from error
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise WeightsError(
