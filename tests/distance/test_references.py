@@ -99,7 +99,7 @@ def worlds(draw):
 
 
 @pytest.mark.parametrize("kind", list(ORACLES))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(worlds())
 def test_taxonomic_equals_the_definition(kind, world):
     tree, tasks = world
@@ -116,7 +116,7 @@ def test_known_taxonomic_distances():
     assert taxonomic_matrix([task, task, ["robin"]], BIRDS).tolist() == [[0, 0, 4], [0, 0, 4], [4, 4, 0]]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(worlds())
 def test_taxonomic_is_a_distance_between_subtrees_and_not_in_general(world):
     tree, _ = world

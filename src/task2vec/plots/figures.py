@@ -240,10 +240,10 @@ def draw_map(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=_NO_GLYPH)
             figure.draw_without_rendering()  # names depend on the final position of everything else
-        figure.set_layout_engine("none")
-        size = float(np.interp(len(names), [10, 60], [7.5, 6.0])) if len(maps) == 1 else 5.0
-        for axes, points in zip(panels, maps.values(), strict=True):
-            _draw_names(axes, points, [shorten(name) for name in names], size)
+            figure.set_layout_engine("none")
+            size = float(np.interp(len(names), [10, 60], [7.5, 6.0])) if len(maps) == 1 else 5.0
+            for axes, points in zip(panels, maps.values(), strict=True):
+                _draw_names(axes, points, [shorten(name) for name in names], size)
     columns = ["x", "y"] if len(maps) == 1 else [f"{axis}, {head}" for head in maps for axis in "xy"]
     is_placed = [int(number >= len(names) - placed) for number in range(len(names))]
     rows = zip(names, groups, *np.hstack(list(maps.values())).T, is_placed, strict=True)
