@@ -53,7 +53,7 @@ def test_timm_by_name_with_a_file_gives_timms_features(tmp_path):
 def test_every_length_of_a_safetensors_header_is_understood(tmp_path):
     # The file starts with the length of its header: 128 and its like look like the first byte of a pickle.
     firsts = set()
-    for letters in range(80, 180):
+    for letters in range(1, 100):
         file = tmp_path / "w.safetensors"
         safetensors.torch.save_file({"w" * letters: torch.ones(2)}, file)
         firsts.add(file.read_bytes()[0])
@@ -195,18 +195,15 @@ def checkpoints(empty_caches):
     return put
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "dimension"), [("shufflenet_v2_x0_5", {}, 1024), ("googlenet", {"init_weights": False}, 1024)]
-)
-def test_torchvision_from_its_cache_runs_as_it_was_trained(checkpoints, name, options, dimension):
-    # With trained weights torchvision switches googlenet's transform_input on and leaves its auxiliary heads aside.
-    reference = checkpoints(name, **options)
-    probe = load_probe(f"torchvision:{name}", size=64)
+def test_torchvision_from_its_cache_runs_as_it_was_trained(checkpoints):
+    # With trained weights torchvision switches transform_input on and leaves the auxiliary heads aside.
+    reference = checkpoints("googlenet", init_weights=False)
+    probe = load_probe("torchvision:googlenet", size=64)
     with torch.no_grad():
         assert torch.allclose(reference.fc(probe.network(noise(64))), reference(noise(64)), atol=1e-5)
-    assert probe.source.startswith("torch cache") and probe.feature_dim == dimension
+    assert probe.source.startswith("torch cache") and probe.feature_dim == 1024
     assert not any("aux" in layer.name for layer in probe.layers)
-    assert f"torchvision:{name}" in [row["name"] for row in list_probes()]
+    assert "torchvision:googlenet" in [row["name"] for row in list_probes()]
 
 
 def test_a_classifier_that_is_a_convolution_is_removed(checkpoints):

@@ -29,7 +29,7 @@ def config_of(name):
     return timm.data.resolve_data_config(pretrained_cfg=told.to_dict())
 
 
-# Crops of 0.95 and 1.15 (padded), squashed with a crop and to a rectangle, bilinear and bicubic, other means; with sizes.
+# Crops of 0.95 and 1.15 (padded), squashed with a crop and to a rectangle, bilinear and bicubic, other means; sizes.
 CONFIGS = {
     "tf_efficientnet_lite0.in1k": (None, 31),
     "resnet50.a1_in1k": (None,),
