@@ -117,16 +117,11 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
                 f"a {type(one).__name__} is not a task embedding, so it cannot be compared with one. Pass what embed() "
                 "or load_embedding() returns (distance.domain compares domains)."
             )
-        if one.probe_fingerprint == "unknown":
-            raise ProbeMismatchError(
-                f"the embedding of '{one.task}' does not record its probe, so its coordinates may mean anything. "
-                f"Embed it again: task2vec embed {one.task}"
-            )
-    if a.probe_fingerprint != b.probe_fingerprint:
+    if a.probe_fingerprint != b.probe_fingerprint or a.probe_fingerprint == "unknown":
         same_name = " under the same name but with other weights or another image size" if a.probe == b.probe else ""
         raise ProbeMismatchError(
-            f"cannot compare '{a.task}' with '{b.task}': they were embedded by different probes ({a.probe} and "
-            f"{b.probe}{same_name}), so their coordinates mean different filters. Embed one again: "
+            f"cannot compare '{a.task}' with '{b.task}': they were embedded by different or unknown probes ({a.probe} "
+            f"and {b.probe}{same_name}), so their coordinates mean different filters. Embed one again: "
             f"task2vec embed --probe {a.probe} {b.task}"
         )
     for name in SCALING:

@@ -95,14 +95,11 @@ class DistanceMatrix:
 
         Ties are in the order of the columns. Where the distance has a direction rows are sources.
         """
-        if self.rows.count(name) != 1:
-            known = "no row is" if name not in self.rows else "several rows are"
+        if self.rows.count(name) != 1 or k < 1:
             raise UsageError(
-                f"{known} called '{name}' in {self!r}, so its neighbours are not defined. "
-                f"Rows are: {', '.join(self.rows[:8])}{', ...' if len(self.rows) > 8 else ''}"
+                f"{self.rows.count(name)} rows are called '{name}' in {self!r}, and k={k} neighbours are asked for; it "
+                f"must be one row and at least one neighbour. Rows are: {', '.join(self.rows[:8])}, ..."
             )
-        if k < 1:
-            raise UsageError(f"k={k} neighbours cannot be listed. Use 1 or more.")
         own = self.rows.index(name)
         row, is_square = self.values[own], self.rows == self.columns
         order = [index for index in np.argsort(row, kind="stable") if not (is_square and index == own)]
@@ -153,15 +150,14 @@ def pairwise(
         raise UsageError("the list of embeddings is empty, so there is nothing to compare. Pass at least one.")
     for one in (*embeddings, *columns):
         check_comparable(embeddings[0], one)
-    logs, dead = stack_logs(embeddings)
-    other_logs, other_dead = (None, None) if others is None else stack_logs(columns)
-    base = replace(kind, alpha=0.0)
-    values = pairwise_from_logs(
-        logs, base, others=other_logs, dead=dead, others_dead=other_dead, device=device, report=report
-    )
+    (logs, dead), (other_logs, other_dead) = stack_logs(embeddings), (None, None)
+    if others is not None:
+        other_logs, other_dead = stack_logs(columns)
+    sides = {"others": other_logs, "dead": dead, "others_dead": other_dead}
+    values = pairwise_from_logs(logs, replace(kind, alpha=0.0), **sides, device=device, report=report)
     if kind.alpha:
         values = values - kind.alpha * np.array([[symmetric(one, trivial(one))] for one in embeddings])
-    names, other_names = ([one.task for one in side] for side in (embeddings, columns))
+    names, other_names = (tuple(one.task for one in side) for side in (embeddings, columns))
     return DistanceMatrix(values, names, other_names, kind.name)
 
 
