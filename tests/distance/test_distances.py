@@ -20,10 +20,9 @@ from tests.oracles import distances as slow_distances
 NAMES = sorted(KINDS)
 PROPER = sorted(set(KINDS) - {"asymmetric"})
 METRICS = [name for name in NAMES if KINDS[name].is_metric]
-anything = st.one_of(st.just(0.0), st.floats(1e-300, 1e300), st.floats(1e-3, 1e3))
 alive = st.one_of(st.floats(1e-300, 1e300), st.floats(1e-3, 1e3))
+anything = st.one_of(st.just(0.0), alive)
 moderate = st.floats(1e-3, 1e3)
-priors = st.one_of(st.floats(1e-300, 1e300), st.just(1e-9))
 
 
 def vectors(elements, count, *, least=1):
@@ -38,8 +37,8 @@ def test_the_kinds_are_the_public_names():
 
 
 @pytest.mark.parametrize("name", PROPER)
-@settings(max_examples=25, deadline=None)
-@given(vectors(anything, 2), priors, priors)
+@settings(max_examples=12, deadline=None)
+@given(vectors(anything, 2), alive, alive)
 def test_any_two_embeddings_have_a_distance(name, pair, one, other):
     kind = KINDS[name]
     a, b = make(pair[0], prior=one), make(pair[1], prior=other)
@@ -50,19 +49,8 @@ def test_any_two_embeddings_have_a_distance(name, pair, one, other):
         assert there == back
 
 
-@pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=25, deadline=None)
-@given(vectors(st.one_of(st.just(0.0), moderate), 2), st.randoms(use_true_random=False))
-def test_a_common_permutation_changes_nothing(name, pair, random):
-    order = list(range(len(pair[0])))
-    random.shuffle(order)
-    found = KINDS[name](make(pair[0], prior=0.1), make(pair[1], prior=0.2))
-    turned = KINDS[name](make(pair[0][order], prior=0.1), make(pair[1][order], prior=0.2))
-    assert turned == pytest.approx(found, rel=1e-9, abs=1e-12)
-
-
 @pytest.mark.parametrize("name", PROPER)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(vectors(moderate, 2, least=2))
 def test_each_is_its_definition(name, pair):
     a, b = pair
@@ -75,35 +63,31 @@ def test_each_is_its_definition(name, pair):
 
 
 def test_they_are_what_scipy_calls_by_their_names():
-    rng = np.random.default_rng(0)
-    a, b = np.exp(rng.normal(size=(2, 300)))
-    one, other = make(a), make(b)
-    assert distance.cosine(one, other) == pytest.approx(scipy_distance.cosine(a, b), rel=1e-10)
-    assert distance.euclidean(one, other) == pytest.approx(scipy_distance.euclidean(a, b), rel=1e-10)
-    root = scipy_distance.jensenshannon(a, b, base=2)
-    assert distance.jensen_shannon(one, other) == pytest.approx(root, rel=1e-10)
-    pearson = scipy_distance.correlation(np.log(a), np.log(b))
-    assert distance.correlation(one, other) == pytest.approx(pearson, rel=1e-10)
+    a, b = np.exp(np.random.default_rng(0).normal(size=(2, 300)))
+    theirs = {
+        "cosine": scipy_distance.cosine(a, b),
+        "euclidean": scipy_distance.euclidean(a, b),
+        "jensen_shannon": scipy_distance.jensenshannon(a, b, base=2),
+        "correlation": scipy_distance.correlation(np.log(a), np.log(b)),
+    }
+    assert {name: KINDS[name](make(a), make(b)) for name in theirs} == pytest.approx(theirs, rel=1e-10)
 
 
 def test_known_values():
     a, b = make([4.0, 4.0]), make([1.0, 1.0])
     assert distance.kl(a, b) == pytest.approx((1 / 4 - 1 + math.log(4)) / 2)
-    assert distance.kl(b, a) == pytest.approx((4 - 1 - math.log(4)) / 2)
     assert distance.jeffreys(a, b) == pytest.approx(9 / 8)
-    assert distance.log_euclidean(a, b) == pytest.approx(math.log(4))
     assert distance.centred_log_euclidean(a, b) == 0 and distance.correlation(a, b) == 0
-    assert distance.euclidean(a, b) == pytest.approx(3 * math.sqrt(2))
+    assert distance.correlation(a, make([1.0, 2.0])) == 1
     opposite = make([1e200, 1e-200]), make([1e-200, 1e200])
     assert distance.jensen_shannon(*opposite) == pytest.approx(1) == distance.cosine(*opposite)
     assert distance.correlation(*opposite) == pytest.approx(2)
-    assert distance.correlation(a, make([1.0, 2.0])) == 1
     assert distance.correlation.from_logs(np.array([0.0, 1e-310]), np.array([0.0, 1.0])) == pytest.approx(0)
 
 
 @pytest.mark.parametrize("name", METRICS)
-@settings(max_examples=50, deadline=None)
-@given(vectors(st.one_of(alive, moderate), 3))
+@settings(max_examples=20, deadline=None)
+@given(vectors(alive, 3))
 def test_metrics_obey_the_triangle_inequality(name, triple):
     a, b, c = (make(values) for values in triple)
     kind = KINDS[name]
@@ -125,14 +109,9 @@ def test_every_kind_is_a_metric_or_has_a_counterexample():
     for name, triple in COUNTEREXAMPLES.items():
         a, b, c = (make(values, prior=1e-12) for values in triple)
         assert KINDS[name](a, c) > (KINDS[name](a, b) + KINDS[name](b, c)) + 1e-3, name
-
-
-def test_the_counterexample_of_the_symmetric_distance_is_no_matter_of_rounding():
-    a, b, c = COUNTEREXAMPLES["symmetric"]
-    direct, first, second = (
-        1 - math.sqrt(slow_distances.exact_symmetric_cosine(*pair)) for pair in ((a, c), (a, b), (b, c))
-    )
-    assert direct > first + second + 0.01
+    a, b, c = COUNTEREXAMPLES["symmetric"]  # no matter of rounding
+    direct, *steps = (1 - math.sqrt(slow_distances.exact_symmetric_cosine(*pair)) for pair in ((a, c), (a, b), (b, c)))
+    assert direct > sum(steps) + 0.01
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -147,56 +126,39 @@ def test_filters_that_are_dead_in_both_do_not_count(name, priors):
     assert KINDS[name](make(dead, prior=priors[0]), make(dead, prior=priors[1])) == 0
 
 
-def test_asymmetric_is_the_papers_formula():
-    source, target, _ = make_many(3, 50, dead=0.1, priors=1.0)
+def test_asymmetric_is_the_papers_formula_with_a_valid_alpha():
+    source, target = make_many(2, 50, dead=0.1, priors=1.0)
     complexity = symmetric(source, trivial(source))
     assert asymmetric(source, target) == symmetric(source, target) - 0.15 * complexity
     assert asymmetric(source, target, alpha=0.5) == symmetric(source, target) - 0.5 * complexity
     assert replace(asymmetric, alpha=0.5)(source, target) == asymmetric(source, target, alpha=0.5)
     assert asymmetric(source, source) == -0.15 * complexity < 0
-
-
-def test_an_invalid_alpha_is_refused():
-    a = make([1.0, 2.0])
     for alpha in (-0.1, math.nan, math.inf):
         with pytest.raises(UsageError, match="alpha="):
-            asymmetric(a, a, alpha=alpha)
-        with pytest.raises(UsageError, match="alpha="):
-            replace(asymmetric, alpha=alpha)
+            asymmetric(source, target, alpha=alpha)
 
 
 # --- the symmetric distance -------------------------------------------------------------------------------------------
 
 
-def papers_formula(a, b):
-    """Cosine distance between a / (a + b) and b / (a + b), as it stands in the paper."""
-    one, other = a / (a + b), b / (a + b)
-    return 1 - one @ other / np.sqrt((one @ one) * (other @ other))
-
-
-def test_symmetric_equals_the_paper_on_long_vectors():
+def test_symmetric_is_the_papers_formula_on_long_vectors():
     a, b = np.exp(2 * np.random.default_rng(0).normal(size=(2, 21008)))
-    assert symmetric(make(a), make(b)) == pytest.approx(papers_formula(a, b), rel=1e-10)
-    assert symmetric(make([1.0, 2.0]), make([2.0, 1.0])) == pytest.approx(0.2, rel=1e-12)
-    assert symmetric(make([1.0, 1.0], prior=1.0), make([1.0, 3.0], prior=1.0)) == pytest.approx(
-        papers_formula(np.array([2.0, 2.0]), np.array([2.0, 4.0])), rel=1e-10
-    )
+    one, other = a / (a + b), b / (a + b)
+    paper = 1 - one @ other / np.sqrt((one @ one) * (other @ other))
+    assert symmetric(make(a), make(b)) == pytest.approx(paper, rel=1e-10)
+    assert symmetric(make([0.0, 1.0], prior=1.0), make([1.0, 0.0], prior=1.0)) == pytest.approx(0.2, rel=1e-12)
 
 
-def test_a_large_common_factor_is_no_difference_and_opposite_tasks_are_nearly_one_apart():
-    # a / (a + b) is then the same number for every filter, however far apart the two are.
+def test_symmetric_of_common_factors_opposites_and_small_steps():
+    # a / (a + b) is the same number for every filter, however far apart the two are.
     a = np.array([1.0, 2.0, 3.0])
     for factor in (1e3, 1e250):
         assert symmetric(make(a * factor), make(a)) == pytest.approx(0, abs=1e-12)
     assert 0.999 < symmetric(make([1e200, 1e-200]), make([1e-200, 1e200])) < 1
-
-
-def test_small_differences_do_not_drown_in_rounding():
-    rng = np.random.default_rng(0)
-    a, u = np.exp(rng.normal(size=1000)), rng.normal(size=1000)
-    for step in (1e-3, 1e-9):
-        # d = var(u) / 2 for a sigmoid of slope 1/4 on both sides, to first order.
-        assert symmetric(make(a), make(a * np.exp(step * u))) == pytest.approx(np.var(step * u) / 2, rel=1e-2)
+    u = np.random.default_rng(0).normal(size=1000)
+    for step in (1e-3, 1e-9):  # d = var(u) / 2 for a sigmoid of slope 1/4 on both sides, to first order
+        near = symmetric(make(np.ones(1000)), make(np.exp(step * u)))
+        assert near == pytest.approx(np.var(step * u) / 2, rel=1e-2)
 
 
 def test_different_probes_are_never_compared():
@@ -205,8 +167,10 @@ def test_different_probes_are_never_compared():
         symmetric(a, make([1.0, 2.0], probe="other", fingerprint="q"))
     with pytest.raises(ProbeMismatchError, match="same name but with other weights"):
         symmetric(a, make([1.0, 2.0], fingerprint="q"))
-    with pytest.raises(ProbeMismatchError):
-        symmetric(a, make([1.0, 2.0, 3.0], fingerprint="q"))
+    with pytest.raises(ProbeMismatchError, match="unknown probes"):
+        symmetric(a, make([1.0, 2.0], fingerprint="unknown"))
+    with pytest.raises(UsageError, match="a str is not a task embedding"):
+        symmetric(a, "birds")
 
 
 def test_settings_that_change_the_numbers_are_never_mixed():
@@ -238,32 +202,20 @@ def as_row(embedding):
     return np.where(embedding.fisher == 0, -embedding.vector, embedding.vector).astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    "crowd",
-    [
-        {},
-        {"dead": 0.3, "priors": 2.0},
-        {"dead": 0.95, "priors": 1.0},
-        {"scales": 6.0, "spread": 3.0},
-        {"spread": 9.0, "dead": 0.1},
-    ],
-)
+@pytest.mark.parametrize("crowd", [{}, {"dead": 0.95, "priors": 1.0}, {"scales": 6.0, "spread": 9.0, "dead": 0.1}])
 def test_rows_in_single_precision_give_the_same(crowd):
-    tasks = make_many(20, 3000, **crowd)
+    tasks = make_many(12, 3000, **crowd)
     rows = np.stack([as_row(one) for one in tasks])
-    for number in (0, 7):
-        found = symmetric_to_rows(rows[number], rows)
-        assert found == pytest.approx([symmetric(tasks[number], one) for one in tasks], abs=1e-6)
-        assert found[number] == 0 and (found < 1).all()
+    found = symmetric_to_rows(rows[7], rows)
+    assert found == pytest.approx([symmetric(tasks[7], one) for one in tasks], abs=1e-6)
+    assert found[7] == 0 and (found < 1).all()
     assert symmetric_to_rows(rows[0], rows[:0]).shape == (0,)
 
 
 def test_small_distances_of_rows_keep_their_digits_and_nothing_is_at_zero_from_nothing():
-    rng = np.random.default_rng(0)
-    a = np.exp(rng.normal(size=3000))
-    near = make(a * np.exp(1e-3 * rng.normal(size=3000)))
-    assert symmetric_to_rows(as_row(make(a)), as_row(near)[None])[0] == pytest.approx(
-        symmetric(make(a), near), rel=1e-2
-    )
+    a, u = np.exp(np.random.default_rng(0).normal(size=(2, 3000)))
+    near = make(a * (1 + 1e-3 * u))
+    found = symmetric_to_rows(as_row(make(a)), as_row(near)[None])
+    assert found[0] == pytest.approx(symmetric(make(a), near), rel=1e-2)
     nothing = np.stack([as_row(make(np.zeros(5), prior=level)) for level in (1e-3, 2.0)])
     assert symmetric_to_rows(nothing[0], nothing).tolist() == [0, 0]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from task2vec.distance import KINDS, cosine, cross_diversity, diversity, symmetric
+from task2vec.distance import cosine, cross_diversity, diversity, symmetric
 from task2vec.errors import ProbeMismatchError, UsageError
 from tests.distance.material import make
 from tests.oracles.distances import slow_coefficient, slow_cross, slow_error, slow_floor
@@ -29,8 +29,7 @@ def measure_cross(*args, **options):
     return cross_diversity(*args, **options, device="cpu")
 
 
-@pytest.mark.parametrize(("kind", "distance"), [("symmetric", symmetric), ("cosine", cosine)])
-@pytest.mark.parametrize("has_twins", [False, True])
+@pytest.mark.parametrize(("kind", "distance", "has_twins"), [("symmetric", symmetric, False), ("cosine", cosine, True)])
 def test_it_is_what_loops_over_pairs_give(kind, distance, has_twins):
     batches, twins = draw(6, 0)
     collection = [batches, twins] if has_twins else [batches]
@@ -88,20 +87,20 @@ def test_twins_count_as_batches_of_both_collections():
 
 
 def test_the_error_is_the_spread_over_new_draws_and_that_of_pairs_is_not():
-    found = [measure(draw(12, seed, between=0.4)[0]) for seed in range(60)]
+    found = [measure(draw(10, seed, between=0.4)[0]) for seed in range(40)]
     spread = np.std([one.coefficient.value for one in found], ddof=1)
     reported = math.sqrt(np.mean([one.coefficient.stderr**2 for one in found]))
     assert 0.85 * spread < reported < 1.35 * spread
     plain = []
-    for seed in range(10):
-        batches = draw(12, seed, between=0.4)[0]
+    for seed in range(5):
+        batches = draw(10, seed, between=0.4)[0]
         pairs = [symmetric(a, b) for i, a in enumerate(batches) for b in batches[:i]]
         plain.append(np.std(pairs, ddof=1) / math.sqrt(len(pairs)))
     assert np.mean(plain) < 0.75 * spread
 
 
 def test_a_collection_of_one_kind_has_noise_alone():
-    found = [measure(*draw(8, seed, between=0.0)) for seed in range(25)]
+    found = [measure(*draw(6, seed, between=0.0)) for seed in range(20)]
     excess = np.array([one.excess.value for one in found])
     assert abs(excess.mean()) < 4 * excess.std(ddof=1) / math.sqrt(len(excess))
     assert np.mean([abs(one.excess.value) < 2 * one.excess.stderr for one in found]) > 0.8
@@ -110,7 +109,7 @@ def test_a_collection_of_one_kind_has_noise_alone():
 
 
 def test_two_draws_of_one_collection_are_no_farther_apart_than_they_are_themselves():
-    same = [measure_cross(draw(8, seed)[0], draw(8, seed + 1000)[0]) for seed in range(25)]
+    same = [measure_cross(draw(6, seed)[0], draw(6, seed + 1000)[0]) for seed in range(20)]
     excess = np.array([one.excess.value for one in same])
     assert abs(excess.mean()) < 4 * excess.std(ddof=1) / math.sqrt(len(excess))
     spread = math.sqrt(np.mean([one.excess.stderr**2 for one in same]))
@@ -119,39 +118,27 @@ def test_two_draws_of_one_collection_are_no_farther_apart_than_they_are_themselv
     assert other.excess.value > 5 * other.excess.stderr
 
 
-def test_identical_batches_have_no_diversity():
-    one = draw(1, 0)[0][0]
-    found = measure([one] * 4, [one] * 4)
-    assert found.coefficient.value == found.coefficient.stderr == found.excess.value == 0
-    assert measure_cross([one] * 3, [one] * 3).alignment.value == 1
-
-
-def test_only_distances_that_end_at_one_have_an_alignment():
-    ones, others = draw(3, 0)
-    assert {kind for kind in ("symmetric", "cosine", "euclidean", "correlation")
-            if measure_cross(ones, others, kind=kind).alignment} == {"symmetric", "cosine"}  # fmt: skip
-
-
-def test_it_prints_as_one_line():
+def test_identical_batches_alignment_and_words():
     batches, twins = draw(4, 0)
+    found = measure([batches[0]] * 4, [batches[0]] * 4)
+    assert found.coefficient.value == found.coefficient.stderr == found.excess.value == 0
+    assert measure_cross(batches[:1] * 3, batches[:1] * 3).alignment.value == 1
+    assert measure_cross(batches, twins, kind="correlation").alignment is None  # its highest value is 2
     line = str(measure(batches, twins))
     assert line.count("±") == 3 and "4 batches" in line and "noise floor" in line
-    assert str(measure(batches)).count("±") == 1
-    assert "4 and 4 batches" in str(measure_cross(batches, twins))
+    assert str(measure(batches)).count("±") == 1 and "4 and 4 batches" in str(measure_cross(batches, twins))
 
 
 def test_invalid_arguments_are_refused():
     batches, twins = draw(4, 0)
-    with pytest.raises(UsageError, match=r"2 batches are too few .* at least 3"):
-        measure(batches[:2])
-    with pytest.raises(UsageError, match="2 others are too few"):
-        measure_cross(batches, twins[:2])
-    with pytest.raises(UsageError, match="3 twins for 4 batches"):
-        measure(batches, twins[:3])
-    with pytest.raises(UsageError, match="has a direction"):
-        measure(batches, kind="asymmetric")
-    with pytest.raises(UsageError, match="no distance called 'far'"):
-        measure(batches, kind="far")
+    for call, words in (
+        (lambda: measure(batches[:2]), r"2 batches are too few .* at least 3"),
+        (lambda: measure_cross(batches, twins[:2]), "2 others are too few"),
+        (lambda: measure(batches, twins[:3]), "3 twins for 4 batches"),
+        (lambda: measure(batches, kind="asymmetric"), "has a direction"),
+        (lambda: measure(batches, kind="far"), "no distance called 'far'"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            call()
     with pytest.raises(ProbeMismatchError):
         measure([*batches[:3], make(np.ones(FILTERS), fingerprint="q")])
-    assert all(measure(batches, kind=kind) for kind, distance in KINDS.items() if distance.is_symmetric)

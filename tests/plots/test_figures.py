@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.stats import rankdata
 
 from task2vec.errors import MissingExtraError, ResourceError, UsageError
 from task2vec.plots import (
@@ -41,7 +42,7 @@ def check_files(files, name):
     assert files[1].read_bytes()[:4] == b"%PDF"
 
 
-@pytest.mark.parametrize("count", [2, 10, 200])
+@pytest.mark.parametrize("count", [2, 200])
 def test_a_matrix_fits_the_width_of_a_paper(tmp_path, count):
     distances, groups = make_space(count, 14 if count == 200 else 2)
     names = [f"task {number}" for number in range(count)]
@@ -57,16 +58,10 @@ def test_a_matrix_fits_the_width_of_a_paper(tmp_path, count):
 
 def test_thumbnails_are_drawn_in_one_file(tmp_path):
     red = [[Image.new("RGB", (20, 30), "red")]] * 3
-    (path,) = draw_matrix(make_space(3)[0], ["a", "b", "c"], out=tmp_path / "strip.png", thumbnails=red)
+    (path,) = draw_matrix(make_space(3)[0], ["a", "b", "c"], out=tmp_path / "strip.PNG", thumbnails=red)
     with Image.open(path) as picture:
         pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
     assert (pixels == (255, 0, 0)).all(axis=1).sum() > 1000 and list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("suffix", ["pdf", "svg", "PNG"])
-def test_the_extension_chooses_the_format(tmp_path, coarse, suffix):
-    (path,) = draw_matrix(make_space(2)[0], ["a", "b"], out=tmp_path / f"m.{suffix}")
-    assert {"pdf": b"%PDF", "svg": b"<?xm", "PNG": b"\x89PNG"}[suffix] == path.read_bytes()[:4]
 
 
 def test_the_branches_are_those_of_scipy():
@@ -80,15 +75,6 @@ def test_the_branches_are_those_of_scipy():
     expected = dendrogram(tree, no_plot=True)
     pairs = zip(expected["dcoord"], expected["icoord"], strict=True)
     assert drawn == sorted(np.round(np.column_stack([d, (np.array(i) - 5) / 10]), 9).tolist() for d, i in pairs)
-
-
-def test_the_tree_joins_at_mean_distances():
-    distances, _ = make_space(5, seed=3)
-    members = {number: [number] for number in range(5)}
-    for number, (one, other, height, _) in enumerate(link_tasks(distances)):
-        pair = members[int(one)], members[int(other)]
-        assert height == pytest.approx(np.mean([distances[a, b] for a, b in itertools.product(*pair)]))
-        members[5 + number] = [*pair[0], *pair[1]]
 
 
 def test_a_map_and_its_places(tmp_path):
@@ -107,12 +93,15 @@ def test_a_map_and_its_places(tmp_path):
         assert (pixels == rgb).all(axis=1).sum() > 500
 
 
-def test_two_maps_side_by_side(tmp_path):
-    one = lay_out(make_space(6)[0]).positions
-    files = draw_map({"tasks": one, "domains": -one}, list("abcdef"), out=tmp_path / "maps", groups=list("xxyyzz"))
-    check_files(files, "maps")
-    rows = read(files[2])
-    assert [float(row["x, tasks"]) for row in rows] == [-float(row["x, domains"]) for row in rows]
+def test_two_maps_side_by_side_are_the_same_bytes_again(tmp_path, coarse):
+    one, again = lay_out(make_space(6)[0]).positions, []
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        maps = {"tasks": one, "domains": -one}
+        files = draw_map(maps, list("abcdef"), out=tmp_path / folder / "maps", groups=list("xxyyzz"))
+        again.append([file.read_bytes() for file in files])
+    assert again[0] == again[1]
+    assert [float(row["x, tasks"]) for row in read(files[2])] == [-float(row["x, domains"]) for row in read(files[2])]
 
 
 def test_neighbourhood_curves_and_their_numbers(tmp_path, coarse):
@@ -125,25 +114,16 @@ def test_neighbourhood_curves_and_their_numbers(tmp_path, coarse):
     assert [row["$cosine_"] for row in rows] == [row["best possible"] for row in rows]
 
 
-def test_norm_against_error(tmp_path):
-    rng = np.random.default_rng(0)
-    norms, errors = rng.random(30) + 0.1, rng.random(30)
-    names = [f"task {number}" for number in range(30)]
-    files = draw_norm_error(norms, errors, names=names, out=tmp_path / "norm", groups=list("abc") * 10)
-    check_files(files, "norm")
+def test_norm_against_error(tmp_path, coarse):
+    norms, errors = np.random.default_rng(0).random((2, 9)) + 0.1
+    files = draw_norm_error(norms, errors, names=list("abcdefghi"), out=tmp_path / "norm", groups=list("xyz") * 3)
+    assert [file.suffix for file in files] == [".png", ".pdf", ".csv"]
     np.testing.assert_allclose([float(row["error"]) for row in read(files[2])], errors, rtol=1e-5)
-    with pytest.raises(UsageError, match="cannot be drawn"):
-        draw_norm_error([0, 1], [0.1, 0.2], names=["a", "b"], out=tmp_path / "bad")
-    with pytest.raises(UsageError, match="2 norms, 1 errors"):
-        draw_norm_error([1, 1], [0.1], names=["a", "b"], out=tmp_path / "bad")
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_rank_correlation_is_spearmans_with_ties(seed):
-    from scipy.stats import spearmanr
-
-    x, y = np.random.default_rng(seed).integers(0, 6, (2, 25))
-    assert rank_correlation(x, y) == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
+def test_rank_correlation_is_pearsons_of_ranks_with_ties():
+    x, y = np.random.default_rng(0).integers(0, 6, (2, 25))
+    assert rank_correlation(x, y) == pytest.approx(np.corrcoef(rankdata(x), rankdata(y))[0, 1], abs=1e-12)
 
 
 def test_strange_names_are_text(tmp_path, coarse):
@@ -155,44 +135,34 @@ def test_strange_names_are_text(tmp_path, coarse):
     assert [row["task"] for row in read(tmp_path / "m.csv")][-1] == "'=1+1"
 
 
-def test_the_same_map_gives_the_same_bytes(tmp_path, coarse):
-    for name in ("one", "two"):
-        draw_map(np.eye(2), ["a", "b"], out=tmp_path / name)
-    assert (tmp_path / "one.pdf").read_bytes() == (tmp_path / "two.pdf").read_bytes()
-    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
-
-
 def test_points_in_one_place_and_equal_distances_are_drawn(tmp_path, coarse):
-    assert draw_map(np.zeros((3, 2)), ["a", "b", "c"], out=tmp_path / "m")
-    assert draw_matrix(np.zeros((3, 3)), ["a", "b", "c"], out=tmp_path / "t")
+    assert draw_map(np.zeros((3, 2)), ["a", "b", "c"], out=tmp_path / "m.svg")[0].read_bytes()[:4] == b"<?xm"
+    assert draw_matrix(np.zeros((3, 3)), ["a", "b", "c"], out=tmp_path / "t.pdf")[0].read_bytes()[:4] == b"%PDF"
 
 
-def test_what_does_not_fit_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="2 names"):
-        draw_map(np.zeros((3, 2)), ["a", "b"], out=tmp_path / "m")
-    with pytest.raises(UsageError, match="finite"):
-        draw_map(np.full((2, 2), np.nan), ["a", "b"], out=tmp_path / "m")
-    with pytest.raises(UsageError, match="1 groups do not match 2"):
-        draw_map(np.eye(2), ["a", "b"], out=tmp_path / "m", groups=["x"])
-    with pytest.raises(UsageError, match="two tasks or more"):
-        draw_matrix(np.zeros((1, 1)), ["a"], out=tmp_path / "t")
-    for bad in (np.zeros((2, 3)), np.array([[0, np.nan], [np.nan, 0]]), np.array([[0, 1], [2, 0]])):
-        with pytest.raises(UsageError):
-            draw_matrix(bad, ["a", "b"], out=tmp_path / "t.png")
+def test_what_does_not_fit_is_refused(tmp_path, monkeypatch):
+    two, out = ["a", "b"], tmp_path / "m"
+    for draw, words in (
+        (lambda: draw_map(np.zeros((3, 2)), two, out=out), "2 names"),
+        (lambda: draw_map(np.full((2, 2), np.nan), two, out=out), "finite"),
+        (lambda: draw_map(np.eye(2), two, out=out, groups=["x"]), "1 groups do not match 2"),
+        (lambda: draw_matrix(np.zeros((1, 1)), ["a"], out=out), "two tasks or more"),
+        (lambda: draw_matrix(np.array([[0, 1], [2, 0]]), two, out=out), "not symmetric"),
+        (lambda: draw_norm_error([0, 1], [0.1, 0.2], names=two, out=out), "cannot be drawn"),
+        (lambda: draw_norm_error([1, 1], [0.1], names=two, out=out), "2 norms, 1 errors"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            draw()
     with pytest.raises(ResourceError, match="nowhere"):
-        draw_map(np.eye(2), ["a", "b"], out=tmp_path / "nowhere" / "m")
+        draw_map(np.eye(2), two, out=tmp_path / "nowhere" / "m")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[plot\]'"):
+        draw_map(np.eye(2), two, out=out)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_matplotlib_the_command_to_install_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[plot\]'"):
-        draw_map(np.eye(2), ["a", "b"], out=tmp_path / "m")
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_labels_cover_neither_points_nor_one_another(seed):
-    rng = np.random.default_rng(seed)
+def test_labels_cover_neither_points_nor_one_another():
+    rng = np.random.default_rng(0)
     points, sizes = 100 * rng.random((40, 2)), np.column_stack([8 + 8 * rng.random(40), np.full(40, 3.0)])
     places = fit_labels(points, sizes, bounds=(0, 0, 100, 100), gap=1.5)
     boxes = [(*place, *(np.array(place) + size)) for place, size in zip(places, sizes, strict=True) if place]
@@ -209,6 +179,9 @@ def test_96_groups_look_different():
     assert len({(look.colour, look.mark) for look in looks.values()}) == 96
 
 
+# Linear RGB to cones, and their cube roots to Oklab.
+CONES = np.reshape([0.4122, 0.5363, 0.0514, 0.2119, 0.6807, 0.1074, 0.0883, 0.2817, 0.63], (3, 3))
+LAB = np.reshape([0.2105, 0.7936, -0.0041, 1.978, -2.4286, 0.4506, 0.0259, 0.7828, -0.8087], (3, 3))
 # Machado, Oliveira and Fernandes 2009, full severity, on linear RGB; the first is the plain eye.
 EYES = {
     "plain": np.eye(3),
@@ -219,18 +192,8 @@ EYES = {
 
 @pytest.mark.parametrize("eye", EYES)
 def test_colours_stay_apart_for_every_eye(eye):
-    to_cones = [
-        [0.41222147, 0.53633254, 0.05144599],
-        [0.2119035, 0.6806995, 0.10739696],
-        [0.08830246, 0.28171884, 0.6299787],
-    ]
-    to_lab = [
-        [0.21045426, 0.79361779, -0.00407205],
-        [1.9779985, -2.4285922, 0.45059371],
-        [0.02590404, 0.78277177, -0.80867577],
-    ]
     rgb = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in COLOURS]) / 255
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     seen = (linear @ np.array(EYES[eye]).T).clip(0, 1)
-    oklab = np.cbrt(seen @ np.array(to_cones).T) @ np.array(to_lab).T
+    oklab = np.cbrt(seen @ CONES.T) @ LAB.T
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(oklab, 2)) > 0.05

@@ -22,7 +22,7 @@ def nearest(row, positions):
     return int(np.linalg.norm(positions - row, axis=1).argmin())
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 8, 30])
+@pytest.mark.parametrize("count", [1, 7, 8])
 def test_any_number_of_tasks_has_positions(count):
     found = lay_out_space(count)
     assert found.positions.shape == (count, 2) and np.isfinite(found.positions).all()
@@ -46,17 +46,15 @@ def test_few_tasks_of_a_plane_keep_their_distances_and_a_new_one_is_placed_exact
 
 
 def test_the_same_distances_give_the_same_map():
+    distances, _ = make_space(10)
+    one = lay_out_space(10).positions.tobytes()
+    assert one == lay_out(distances).positions.tobytes() != lay_out(distances, seed=4).positions.tobytes()
+
+
+def test_the_last_digits_of_the_distances_do_not_turn_the_map_over():
     distances, _ = make_space()
-    one, other = lay_out_space(), lay_out(distances)
-    assert one.positions.tobytes() == other.positions.tobytes()
-    assert one.positions.tobytes() != lay_out(distances, seed=4).positions.tobytes()
-
-
-@pytest.mark.parametrize("count", [10, 43])
-def test_the_last_digits_of_the_distances_do_not_turn_the_map_over(count):
-    distances, _ = make_space(count)
     noise = np.triu(np.random.default_rng(0).normal(scale=1e-8, size=distances.shape), 1)
-    one, other = lay_out_space(count).positions, lay_out(distances + noise + noise.T).positions
+    one, other = lay_out_space().positions, lay_out(distances + noise + noise.T).positions
     assert abs(one - other).max() < 0.05 * np.ptp(one)
 
 
@@ -86,9 +84,9 @@ def test_a_copy_of_a_known_task_lands_beside_it_and_nothing_else_moves(count):
 
 
 def test_new_tasks_join_their_dataset_and_do_not_see_one_another():
-    distances, datasets = make_space(45, seed=1)
-    new = [0, 20, 44]
-    known = [number for number in range(45) if number not in new]
+    distances, datasets = make_space(24, seed=1)
+    new = [0, 10, 23]
+    known = [number for number in range(24) if number not in new]
     found = lay_out(distances[np.ix_(known, known)])
     together = found.place(distances[np.ix_(new, known)])
     for row, task in zip(together, new, strict=True):
@@ -97,30 +95,21 @@ def test_new_tasks_join_their_dataset_and_do_not_see_one_another():
     np.testing.assert_allclose(together, alone, atol=1e-6)
 
 
-def test_perplexity_follows_the_number_of_tasks():
-    assert lay_out(make_space(25)[0]).perplexity == 5
-    assert lay_out(make_space(25)[0], perplexity=8).perplexity == 8
-
-
 @pytest.mark.parametrize(
-    "distances",
-    [
-        np.zeros((2, 3)), np.zeros(4), np.zeros((0, 0)), [[0, np.nan], [np.nan, 0]], [[0, 1], [2, 0]], [[1, 2], [2, 1]],
-        [[0, -1], [-1, 0]],
-    ],
+    "distances", [np.zeros((2, 3)), np.zeros(4), np.zeros((0, 0)), [[0, np.nan], [np.nan, 0]], [[0, 1], [2, 0]],
+                  [[1, 2], [2, 1]], [[0, -1], [-1, 0]]],
 )  # fmt: skip
 def test_what_is_no_distance_matrix_is_refused(distances):
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="no map or tree can show"):
         lay_out(np.array(distances))
 
 
 def test_names_perplexity_and_new_distances_must_fit():
     distances, _ = make_space(9)
-    with pytest.raises(UsageError, match="2 names do not match 9"):
-        lay_out(distances, ["a", "b"])
-    for perplexity in (0, 9, np.inf):
-        with pytest.raises(UsageError, match="perplexity"):
-            lay_out(distances, perplexity=perplexity)
+    assert [lay_out(distances, perplexity=given).perplexity for given in (None, 8)] == [3, 8]
+    for options, words in (({"names": ["a", "b"]}, "2 names do not match 9"), ({"perplexity": 9}, "perplexity")):
+        with pytest.raises(UsageError, match=words):
+            lay_out(distances, **options)
     for row in ([1, 2], [[[1, 2, 3]]], [1, 2, np.nan], [1, 2, -3]):
         with pytest.raises(UsageError, match=r"\(new, 3\)"):
             lay_out(distances[:3, :3]).place(row)
@@ -135,28 +124,17 @@ def make_taxonomy(count=12):
     return taxa * (1 - np.eye(count))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_curve_is_the_slow_one_with_ties_and_without_symmetry(seed):
     rng = np.random.default_rng(seed)
     distances, taxa = rng.integers(0, 3, (6, 6)).astype(float), rng.random((6, 6))
     np.testing.assert_allclose(neighbourhood_curve(distances, taxa), slow_curve(distances, taxa), atol=1e-12)
 
 
-def test_nothing_lies_below_the_best_curve_and_all_meet_at_the_end():
-    taxa = make_taxonomy()
-    best = neighbourhood_curve(taxa, taxa)
-    for seed in range(5):
-        curve = neighbourhood_curve(measure(np.random.default_rng(seed).random((12, 3))), taxa)
-        assert (curve >= best - 1e-12).all()
-        assert curve[-1] == pytest.approx(taxa[~np.eye(12, dtype=bool)].mean())
-
-
 def test_the_area_is_one_at_best_zero_at_random_and_below_at_worst():
     taxa = make_taxonomy()
     assert curve_area(taxa, taxa) == pytest.approx(1)
     assert curve_area(np.ones((12, 12)), taxa) == pytest.approx(0, abs=1e-12)
-    chance = [curve_area(np.random.default_rng(seed).random((12, 12)), taxa) for seed in range(200)]
-    assert abs(np.mean(chance)) < 0.05
     # By hand: the best curve is (2 + 2 + 8) / 3 = 4, then 6; this one is 8, 6. So -2 of a possible 2.
     taxa = np.array([[0, 2, 8], [2, 0, 8], [8, 8, 0.0]])
     worst = np.array([[0, 9, 1], [9, 0, 1], [1, 1, 0.0]])

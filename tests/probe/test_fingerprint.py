@@ -23,8 +23,8 @@ def fingerprint(module, size=40, *more):
 
 def test_same_weights_same_fingerprint_whatever_the_file(tmp_path):
     model = random_timm("test_resnet")
-    files = [save(model, tmp_path / name) for name in ("a.safetensors", "b.safetensors", "c.pth", "d.bin")]
-    assert len({load_probe("test_resnet", weights=file).fingerprint for file in files}) == 1
+    files = [save(model, tmp_path / name) for name in ("a.safetensors", "b.pth")]
+    assert len({load_probe("test_resnet", weights=file, size=32).fingerprint for file in files}) == 1
 
 
 def test_the_head_and_the_order_of_loading_do_not_matter():
@@ -47,14 +47,10 @@ def test_every_weight_matters():
     assert len(seen) == 1 + len(keys)
 
 
-def test_how_a_layer_is_applied_matters():
-    changed = odd()
+def test_size_transform_and_geometry_matter_and_spelling_does_not():
+    module, changed = odd(), odd()
     changed.dilated.padding, changed.dilated.dilation = (1, 1), (1, 1)
-    assert fingerprint(changed) != fingerprint(odd())
-
-
-def test_size_and_transform_matter_and_their_spelling_does_not():
-    module = odd()
+    assert fingerprint(changed) != fingerprint(module)
     shift = transforms.Normalize((0.5,) * 3, (1.0,) * 3)
     assert len({fingerprint(module), fingerprint(module, 48), fingerprint(module, 40, shift)}) == 3
     spelt = load_probe(module, head="fc", transform=lambda image: transform_to(40)(image.copy())).fingerprint

@@ -18,7 +18,6 @@ from task2vec.distance.distances import (
     split_symmetric,
     symmetric,
     symmetric_from_logs,
-    symmetric_from_sums,
     symmetric_to_rows,
 )
 from task2vec.distance.diversity import FEWEST_BATCHES, CrossDiversity, Diversity, cross_diversity, diversity
@@ -57,7 +56,6 @@ __all__ = [
     "split_symmetric",
     "symmetric",
     "symmetric_from_logs",
-    "symmetric_from_sums",
     "symmetric_to_rows",
     "taxonomic",
     "taxonomic_matrix",

@@ -32,7 +32,7 @@ Example:
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,13 +44,13 @@ ALPHA = 0.15
 # Settings that change the scale of the numbers: embeddings that differ in one of them are not compared.
 SCALING = ("method", "dtype", "beta", "balance", "head")
 # The symmetric distance of positive vectors is below one; rounding must not exceed it.
-BELOW_ONE = float(np.nextafter(1, 0))
+_BELOW_ONE = float(np.nextafter(1, 0))
 # exp of more than 709 is infinite; this leaves room for a sum.
 _LARGEST_LOG_RATIO = 690.0
-# Row kernel: rows compared at once (few enough for a processor's cache), filters summed in float32, and the mean square
-# and the distance below which float32 sums have lost their digits.
-_ROWS, _FILTERS = 8, 2048
-_SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-25, 1e-4
+# Entries compared at once in float32: as many as fit into a processor's cache, or keep a GPU busy.
+_BLOCK, _GPU_BLOCK = 1 << 16, 1 << 24
+# The sum of squares and the distance below which float32 has lost its digits.
+_SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-20, 1e-4
 
 # A NumPy array or a torch tensor.
 Array = Any
@@ -67,6 +67,7 @@ class Distance:
         is_metric: it obeys the triangle inequality among tasks without dead filters (a filter that is left out for one
             pair and counted for another can break it).
         highest: the largest possible value. The smallest is 0, except for the asymmetric distance.
+        alpha: weight of the source's complexity, subtracted; to change it: `replace(asymmetric, alpha=0.3)`.
     """
 
     name: str
@@ -74,40 +75,27 @@ class Distance:
     is_symmetric: bool = True
     is_metric: bool = False
     highest: float = math.inf
-
-    def __call__(self, a: Embedding, b: Embedding) -> float:
-        """The distance from `a` to `b`; embeddings of different probes or settings are refused."""
-        counted = find_counted(a, b)
-        return float(self.from_logs(np.log(a.vector[counted]), np.log(b.vector[counted]))) if counted.any() else 0.0
-
-
-@dataclass(frozen=True)
-class Asymmetric(Distance):
-    """The asymmetric distance with its weight of complexity; to change it: `replace(asymmetric, alpha=0.3)`.
-
-    Attributes:
-        alpha: weight of the source's complexity; 0.15 in the paper.
-    """
-
-    alpha: float = ALPHA
+    alpha: float = 0.0
 
     def __post_init__(self):
         """Refuse a weight that would favour simple sources."""
-        _check_alpha(self.alpha)
+        if not 0 <= self.alpha < math.inf:
+            raise UsageError(
+                f"alpha={self.alpha} is not a valid weight: a negative one would rank the simplest model first, and an "
+                f"infinite one would hide the tasks. Use 0 or more; the paper uses {ALPHA}."
+            )
 
     def __call__(self, a: Embedding, b: Embedding, *, alpha: float | None = None) -> float:
-        """The distance from the source `a` to the target `b`."""
-        alpha = self.alpha if alpha is None else _check_alpha(alpha)
-        return symmetric(a, b) - alpha * symmetric(a, trivial(a))
+        """The distance from `a`, the source, to `b`; embeddings of different probes or settings are refused."""
+        if alpha is not None:
+            return replace(self, alpha=alpha)(a, b)
+        counted = find_counted(a, b)
+        value = self.from_counted(np.log(a.vector), np.log(b.vector), counted)
+        return value - self.alpha * replace(self, alpha=0.0)(a, trivial(a)) if self.alpha else value
 
-
-def _check_alpha(alpha: float) -> float:
-    if not 0 <= alpha < math.inf:
-        raise UsageError(
-            f"alpha={alpha} is not a valid weight: a negative one would rank the simplest model first, and an infinite "
-            f"one would hide the tasks. Use 0 or more; the paper uses {ALPHA}."
-        )
-    return alpha
+    def from_counted(self, log_a: np.ndarray, log_b: np.ndarray, counted: np.ndarray) -> float:
+        """The formula for one pair, over the filters that count; 0 if there are none."""
+        return float(self.from_logs(log_a[counted], log_b[counted])) if counted.any() else 0.0
 
 
 def find_counted(a: Embedding, b: Embedding) -> np.ndarray:
@@ -129,16 +117,11 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
                 f"a {type(one).__name__} is not a task embedding, so it cannot be compared with one. Pass what embed() "
                 "or load_embedding() returns (distance.domain compares domains)."
             )
-        if one.probe_fingerprint == "unknown":
-            raise ProbeMismatchError(
-                f"the embedding of '{one.task}' does not record its probe, so its coordinates may mean anything. "
-                f"Embed it again: task2vec embed {one.task}"
-            )
-    if a.probe_fingerprint != b.probe_fingerprint:
+    if a.probe_fingerprint != b.probe_fingerprint or a.probe_fingerprint == "unknown":
         same_name = " under the same name but with other weights or another image size" if a.probe == b.probe else ""
         raise ProbeMismatchError(
-            f"cannot compare '{a.task}' with '{b.task}': they were embedded by different probes ({a.probe} and "
-            f"{b.probe}{same_name}), so their coordinates mean different filters. Embed one again: "
+            f"cannot compare '{a.task}' with '{b.task}': they were embedded by different or unknown probes ({a.probe} "
+            f"and {b.probe}{same_name}), so their coordinates mean different filters. Embed one again: "
             f"task2vec embed --probe {a.probe} {b.task}"
         )
     for name in SCALING:
@@ -174,14 +157,11 @@ def _is_flat(values: Array, counted: Array | None) -> Array:
     return xp.amax(_mask(values, counted, -math.inf), -1) == xp.amin(_mask(values, counted, math.inf), -1)
 
 
-def _normalize(values: Array) -> Array:
-    return values / (values * values).sum(-1)[..., None] ** 0.5
-
-
 def _direction(logs: Array) -> Array:
     """The unit vector along exp(logs), scaled by the largest value first; -inf stands for what does not count."""
     xp = _module_of(logs)
-    return _normalize(xp.exp(logs - xp.amax(logs, -1)[..., None]))
+    values = xp.exp(logs - xp.amax(logs, -1)[..., None])
+    return values / (values * values).sum(-1)[..., None] ** 0.5
 
 
 def _half_square(difference: Array, highest: float) -> Array:
@@ -200,7 +180,7 @@ def _split_shares(log_a: Array, log_b: Array, counted: Array | None) -> Array:
 
 def symmetric_from_logs(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
     """The cosine distance between a / (a + b) and b / (a + b)."""
-    return _half_square(_split_shares(log_a, log_b, counted), BELOW_ONE)
+    return _half_square(_split_shares(log_a, log_b, counted), _BELOW_ONE)
 
 
 def _cosine(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
@@ -289,7 +269,7 @@ def _centred_log_euclidean(log_a: Array, log_b: Array, counted: Array | None = N
 
 
 symmetric = Distance("symmetric", symmetric_from_logs, highest=1.0)
-asymmetric = Asymmetric("asymmetric", symmetric_from_logs, is_symmetric=False, highest=1.0)
+asymmetric = Distance("asymmetric", symmetric_from_logs, is_symmetric=False, highest=1.0, alpha=ALPHA)
 cosine = Distance("cosine", _cosine, highest=1.0)
 euclidean = Distance("euclidean", _euclidean, is_metric=True)
 kl = Distance("kl", _kl, is_symmetric=False)
@@ -323,75 +303,54 @@ def split_symmetric(a: Embedding, b: Embedding) -> np.ndarray:
     return parts
 
 
-# --- sums for many pairs ----------------------------------------------------------------------------------------------
+# --- one task and many ------------------------------------------------------------------------------------------------
 
 
-def symmetric_from_sums(s: Array, v: Array, count: Array | float) -> tuple[Array, Array]:
-    """The symmetric distance from s = sum of q and v = sum of q^2 over `count` filters, and p.p.
+def symmetric_in_float32(query: Array, rows: Array) -> Array:
+    """The symmetric distances of `query` (filters,) from `rows` (n, filters); NaN where float32 does not suffice.
 
-    With q = b / (a + b) and p = 1 - q:  p.p = n - 2 s + v,  q.q = v,  p.q = s - v,  (p.p) (q.q) - (p.q)^2 = n v - s^2.
-    The smaller p.p is beside `count`, the less of it is left by rounding.
+    An entry is Fisher + prior, negative where the filter is dead, with a size between 1e-37 and 1e37; a factor that a
+    filter has in all tasks changes nothing. No logarithm is needed: with p = a / (a + b) and q = b / (a + b) three sums
+    are enough, of p^2, q^2 and p q.
     """
-    pp = count - 2 * s + v
-    root = _module_of(s).clip(pp * v, 0, None) ** 0.5
-    return (count * v - s * s) / (root * (root + s - v)), pp
+    xp = _module_of(rows)
+    sizes, is_dead = xp.abs(query), query < 0
+    others = rows[:, is_dead]
+    share = (others > 0) / (sizes[is_dead] + xp.abs(others))
+    sums = _sum_products(sizes[is_dead] * share, others * share)
+    # Divided by infinity, a filter that is dead in the query is zero in p and q, and adds nothing more.
+    below = xp.where(is_dead, math.inf, sizes)
+    step = max(1, (_BLOCK if xp is np else _GPU_BLOCK) // len(query))
+    for at in range(0, len(rows), step):
+        q = xp.abs(rows[at : at + step])
+        share = 1 / (below + q)
+        sums[:, at : at + step] += _sum_products(sizes * share, q * share)
+    pp, qq, pq = sums
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = 1 - pq / (pp * qq) ** 0.5
+    is_exact = (pp > _SMALLEST_SQUARES) & (qq > _SMALLEST_SQUARES) & (found > _SMALLEST_DISTANCE)
+    return xp.where(is_exact, xp.clip(found, 0, _BELOW_ONE), math.nan)
+
+
+def _sum_products(p: Array, q: Array) -> Array:
+    """(3, rows) sums of p^2, q^2 and p q, in float64."""
+    xp = _module_of(p)
+    sums = [xp.linalg.vecdot(one, other) for one, other in ((p, p), (q, q), (p, q))]
+    return xp.asarray(xp.stack(sums), dtype=xp.float64)
 
 
 def symmetric_to_rows(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """The symmetric distance of `query` (filters,) from each of `rows` (n, filters), float32, within 1e-6.
 
-    An entry is Fisher + prior, negative where the filter is dead, with a size between 1e-37 and 1e37: then no logarithm
-    is needed. Equal rows are at exactly 0.
+    Entries are those of `symmetric_in_float32`. Equal rows are at exactly 0.
 
     Example:
         >>> symmetric_to_rows(np.float32([1, 2]), np.float32([[2, 1], [1, 2]])).round(6)
         array([0.2, 0. ])
     """
-    sums, counted = _sum_dead(query, rows)
-    sizes = np.abs(query)
-    # Divided by infinity, a filter that is dead in the query is zero in p and q, and adds nothing here.
-    below = np.where(query < 0, np.inf, sizes)
-    buffer = np.empty((3, min(_ROWS, len(rows)), len(query)), dtype=np.float32)
-    for at in range(0, len(rows), _ROWS):
-        some = rows[at : at + _ROWS]
-        p, q, share = buffer[:, : len(some)]
-        np.abs(some, out=q)
-        np.add(below, q, out=share)
-        np.reciprocal(share, out=share)
-        q *= share
-        np.multiply(sizes, share, out=p)
-        sums[:, at : at + _ROWS] += _sum_squares(p, q)
-    pp, qq, pq = sums
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = 1 - pq / np.sqrt(pp * qq)
-    is_exact = (np.minimum(pp, qq) > _SMALLEST_SQUARES * counted) & (found > _SMALLEST_DISTANCE)
-    for at in np.flatnonzero(~is_exact):
-        found[at] = _measure_in_float64(query, rows[at])
-    return np.minimum(found, BELOW_ONE)
-
-
-def _sum_dead(query: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What the filters that are dead in the query but not in the row add to the sums, and how many count in all."""
-    dead = np.flatnonzero(query < 0)
-    others = rows[:, dead]
-    is_alive = others > 0
-    sizes = np.abs(query[dead])
-    share = is_alive / (sizes + np.abs(others))
-    return _sum_squares(sizes * share, others * share), len(query) - len(dead) + np.count_nonzero(is_alive, axis=1)
-
-
-def _sum_squares(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """The sums of p^2, q^2 and p q of every row, in float64 over some thousand filters each."""
-    sums = np.zeros((3, len(p)))
-    for at in range(0, p.shape[1], _FILTERS):
-        one, other = p[:, at : at + _FILTERS], q[:, at : at + _FILTERS]
-        sums += np.vecdot(one, one), np.vecdot(other, other), np.vecdot(one, other)
-    return sums
-
-
-def _measure_in_float64(query: np.ndarray, row: np.ndarray) -> float:
-    counted = (query > 0) | (row > 0)
-    if not counted.any() or np.array_equal(query, row):
-        return 0.0
-    log_a, log_b = (np.log(np.abs(one[counted].astype(np.float64))) for one in (query, row))
-    return float(symmetric_from_logs(log_a, log_b))
+    found = symmetric_in_float32(query, rows)
+    for at in np.flatnonzero(np.isnan(found)):
+        counted = (query > 0) | (rows[at] > 0)
+        log_a, log_b = (np.log(np.abs(one.astype(np.float64))) for one in (query, rows[at]))
+        found[at] = symmetric.from_counted(log_a, log_b, counted)
+    return found

@@ -43,7 +43,7 @@ import numpy as np
 from scipy.special import erfinv
 
 from task2vec.distance.distances import check_comparable, find_counted, find_dead, symmetric_from_logs
-from task2vec.distance.pairwise import DistanceMatrix, pairwise_from_logs
+from task2vec.distance.pairwise import DistanceMatrix, pairwise_from_logs, stack_logs
 from task2vec.embedding import Embedding
 from task2vec.errors import UsageError
 from task2vec.progress import Report, silent
@@ -128,11 +128,9 @@ def find_floor(embedding: Embedding) -> float:
     counted = ~find_dead(embedding)
     if not counted.any():
         return 0.0
-    if embedding.halves is None:
-        e = _expand_normal((embedding.stderr / embedding.vector)[counted])
-    else:
-        e = find_noise(embedding)[counted]
-    return _distance(math.sqrt(2) * e)
+    has_halves = embedding.halves is not None
+    e = find_noise(embedding) if has_halves else embedding.stderr / embedding.vector
+    return _distance(math.sqrt(2) * (e[counted] if has_halves else _expand_normal(e[counted])))
 
 
 def find_basis(embedding: Embedding) -> str:
@@ -204,22 +202,20 @@ def pairwise_corrected(
     """
     embeddings = list(embeddings)
     _check_collection(embeddings, directions)
-    dead = np.stack([find_dead(one) for one in embeddings])
-    logs = _centre(np.log(np.stack([one.vector for one in embeddings])), dead)
+    logs, dead = stack_logs(embeddings)
+    logs = _centre(logs, dead)
     noise = np.where(dead, 0, _centre(np.stack([find_noise(one) for one in embeddings]), dead))
     count = (1 if len(embeddings) >= _FEWEST else 0) if directions is None else directions
     if count:
         logs = _project_out(logs, find_directions(noise, count), dead)
-        folds = [np.arange(len(noise)) % _FOLDS == fold for fold in range(_FOLDS)]
         rest = np.empty_like(noise)
-        for own in folds:
+        for fold in range(_FOLDS):
+            own = np.arange(len(noise)) % _FOLDS == fold
             rest[own] = _project_out(noise[own], find_directions(noise[~own], count), dead[own])
         noise = rest
     values = pairwise_from_logs(logs, dead=dead, device=device, report=report)
-    near, far = (
-        pairwise_from_logs(noise, others=sign * noise, dead=dead, others_dead=dead, device=device) for sign in (1, -1)
-    )
-    floors = (near + far) / 2
+    both = {"dead": dead, "others_dead": dead, "device": device}
+    floors = np.mean([pairwise_from_logs(noise, others=sign * noise, **both) for sign in (1, -1)], axis=0)
     values = subtract_floor(values, (floors + floors.T) / 2)  # blocks of two lists are symmetric to rounding only
     np.fill_diagonal(values, 0)
     names = tuple(one.task for one in embeddings)

@@ -2,49 +2,192 @@
 
 They are made of `Figure` objects, never of pyplot: no display, no state, any thread. Each is saved as PNG and PDF with
 its numbers as CSV.
+
+The colours stay apart for colour-blind readers (six of Okabe and Ito, six more chosen so that no two come near under
+deuteranopia and protanopia), on paper and on a dark page. Marks differ too, for print without colour; colours repeat
+after twelve groups with other marks, so that 96 groups look different.
 """
 
+import csv
+import io
 import math
-from collections.abc import Mapping, Sequence
+import unicodedata
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from task2vec.errors import UsageError
+from task2vec.errors import MissingExtraError, ResourceError, UsageError
 from task2vec.plots.layout import check_square, curve_area, link_tasks, neighbourhood_curve, order_leaves
-from task2vec.plots.style import (
-    GREY,
-    INK,
-    NO_GROUP,
-    PAPER_WIDTH,
-    Look,
-    check_groups,
-    choose_looks,
-    format_legend,
-    import_figure,
-    missing_glyphs,
-    save_figure,
-    scale_norms,
-    shorten,
-    style_axes,
-)
-from task2vec.text import pluralize
+from task2vec.storage import write_file
+from task2vec.text import escape_formula, pluralize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from PIL import Image
 
+INK, GREY, PALE = "#22313f", "#8a94a0", "#e7eaee"
+PAPER_WIDTH = 7.2  # inches: two columns of a paper
+_OKABE_ITO = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+COLOURS = (*_OKABE_ITO, "#2f2a9c", "#773311", "#00505e", "#a8327d", "#d9cf3a", "#a9b1ba")
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "h")
+HATCHES = ("", "//////", "......", "xxxxxx")  # of patches, when the colours repeat
+FORMATS = (".png", ".pdf", ".svg")
 _MOST_NAMED = 150  # tasks on a map; beyond, the page has the names
 _LEGEND_LETTERS, _LONGEST_TITLE = 26, 90
+_LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 7, "handletextpad": 0.3, "columnspacing": 1.2}
+_POINTS: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.4}
 # Inches of the matrix. Small cells carry no number, and thin rows no name: the table has them all.
-_MARGIN, _TREE, _STRIP, _GAP, _HEAD, _FOOT = 0.1, 0.75, 0.1, 0.04, 0.3, 0.34
+_TREE, _STRIP, _MARGINS, _NARROWEST, _LEGEND_ROW = 0.75, 0.12, 0.3, 4.2, 0.15
 _LARGEST_CELL, _SMALLEST_NUMBERED, _THINNEST_NAMED = 0.6, 0.36, 0.04
-_LEGEND_COLUMNS, _LEGEND_ROW = 4, 0.15
+_NO_GLYPH = "Glyph .* missing"  # warning for a name in a script that has no font here: boxes are fine
 # Directions of a label from its point (right first, as we read), and how far from it, in label heights.
 _DIRECTIONS = ((1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1))
 _RINGS = (0.0, 0.9, 1.9, 3.0)
+
+
+@dataclass(frozen=True)
+class Look:
+    """The colour of a group, its mark as points, and its hatch as a patch."""
+
+    colour: str
+    mark: str
+    hatch: str = ""
+
+
+def choose_looks(groups: Sequence[str]) -> dict[str, Look]:
+    """The look of every group, in the order in which groups first appear.
+
+    Example:
+        >>> looks = choose_looks(["birds", "dogs", "birds"])
+        >>> list(looks), looks["dogs"]
+        (['birds', 'dogs'], Look(colour='#d55e00', mark='s', hatch=''))
+    """
+    looks = {}
+    for number, group in enumerate(dict.fromkeys(groups)):
+        lap, colour = divmod(number, len(COLOURS))
+        looks[group] = Look(COLOURS[colour], MARKS[(number + lap) % len(MARKS)], HATCHES[lap % len(HATCHES)])
+    return looks
+
+
+def check_groups(groups: Sequence[str] | None, count: int) -> list[str]:
+    """One group per task; by default all tasks are of one group without a name."""
+    groups = [""] * count if groups is None else [str(group) for group in groups]
+    if len(groups) != count:
+        raise UsageError(f"{len(groups)} groups do not match {count} tasks. Pass one group per task, or none.")
+    return groups
+
+
+def shorten(name: str, longest: int = 28) -> str:
+    r"""A short name in printable characters: names of tasks may contain anything.
+
+    Example:
+        >>> shorten("a\x1bb"), shorten("Passeriformes of North America", 12)
+        ('a�b', 'Passeriform…')
+    """
+    printable = "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in name)
+    return printable if len(printable) <= longest else printable[: longest - 1] + "…"
+
+
+def format_legend(name: str, longest: int = 28) -> str:
+    """The name as an entry of a legend: `$` starts no formula, and a leading underscore does not hide it."""
+    short = shorten(name, longest)
+    return f"{' ' if short[:1] == '_' else ''}{short}".replace("$", r"\$")
+
+
+def style_axes(axes: "Axes", x: str, y: str) -> None:
+    """Labels, a light grid, and a frame of two lines."""
+    axes.set_xlabel(x, fontsize=8, color=INK)
+    axes.set_ylabel(y, fontsize=8, color=INK)
+    axes.tick_params(which="both", labelsize=7, color=GREY, labelcolor=INK)
+    axes.grid(axis="y", color=PALE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GREY)
+
+
+def scale_norms(axes: "Axes", which: str) -> None:
+    """A logarithmic "x" or "y" axis: powers of ten, or plain numbers if the norms span less than two of them."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    getattr(axes, f"set_{which}scale")("log")
+    axis = getattr(axes, f"{which}axis")
+    low, high = axis.get_view_interval()
+    if high < 100 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def import_figure() -> "type[Figure]":
+    """The class of figures that needs no display and no pyplot."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError(
+            "figures need matplotlib, which is not installed. Install it: pip install 'task2vec[plot]'"
+        ) from error
+    return Figure
+
+
+def save_figure(figure: "Figure", out: str | Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[Path]:
+    """The figure as the file `out`, or without an extension as `out`.png, `out`.pdf, and its numbers as `out`.csv."""
+    out = Path(out)
+    if out.suffix.lower() in FORMATS:
+        return [save_picture(figure, out)]
+    png, pdf, table = (out.parent / f"{out.name}{suffix}" for suffix in (".png", ".pdf", ".csv"))
+    return [save_picture(figure, png), save_picture(figure, pdf), write_table(table, header, rows)]
+
+
+def save_picture(figure: "Figure", path: Path) -> Path:
+    """Writes the picture in the format of its suffix; the same figure gives the same bytes."""
+    picture = io.BytesIO()
+    kind = path.suffix.lower().lstrip(".")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=_NO_GLYPH)
+        figure.savefig(picture, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
+    return write_file(path, picture.getvalue())
+
+
+def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+    """Writes the rows as CSV with six significant digits; names never become formulas of a spreadsheet.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     print(write_table(Path(folder) / "t.csv", ["task", "norm"], [["=cats", 1 / 3]]).read_text().strip())
+        task,norm
+        '=cats,0.333333
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([_format_cell(word) for word in header])
+    writer.writerows([_format_cell(value) for value in row] for row in rows)
+    return write_file(path, text.getvalue().encode("utf-8", errors="backslashreplace"))  # half a surrogate pair
+
+
+def _format_cell(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return escape_formula(value or "")
+    if isinstance(value, float) or hasattr(value, "dtype"):
+        return f"{float(value):.6g}" if math.isfinite(value) else ""
+    return value
+
+
+def make_folder(folder: str | Path) -> Path:
+    """The folder, created if it does not exist."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(
+            f"cannot create the folder '{folder}': {error.strerror}. The results go there. Choose another: --out DIR"
+        ) from error
+    return folder
 
 
 def draw_map(
@@ -87,87 +230,67 @@ def draw_map(
     for axes, (head, points) in zip(panels, maps.items(), strict=True):
         _draw_points(axes, points, groups, placed)
         axes.set_title(shorten(head, _LONGEST_TITLE), fontsize=8.5, color=INK, loc="left", parse_math=False)
-    size = float(np.interp(len(names), [10, 60], [7.5, 6.0])) if len(maps) == 1 else 5.0
-    _finish_map(figure, panels, list(maps.values()), names, size=size)
+    handles, labels = panels[0].get_legend_handles_labels()
+    if labels:
+        figure.legend(handles, labels, loc="outside lower left", ncols=min(4, len(labels)), **_LEGEND)
+    if len(names) <= _MOST_NAMED:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_NO_GLYPH)
+            figure.draw_without_rendering()  # names depend on the final position of everything else
+            figure.set_layout_engine("none")
+            size = float(np.interp(len(names), [10, 60], [7.5, 6.0])) if len(maps) == 1 else 5.0
+            for axes, points in zip(panels, maps.values(), strict=True):
+                _draw_names(axes, points, [shorten(name) for name in names], size)
     columns = ["x", "y"] if len(maps) == 1 else [f"{axis}, {head}" for head in maps for axis in "xy"]
-    table = np.hstack(list(maps.values()))
-    rows = ([name, group, *row, int(number >= len(names) - placed)]
-            for number, (name, group, row) in enumerate(zip(names, groups, table, strict=True)))  # fmt: skip
-    return save_figure(figure, out, header=["task", "group", *columns, "placed"], rows=rows)
+    is_placed = [int(number >= len(names) - placed) for number in range(len(names))]
+    rows = zip(names, groups, *np.hstack(list(maps.values())).T, is_placed, strict=True)
+    return save_figure(figure, out, ["task", "group", *columns, "placed"], rows)
 
 
 def _draw_points(axes: "Axes", points: np.ndarray, groups: Sequence[str], placed: int) -> None:
     """The points in a thin frame without ticks: the axes of a map mean nothing."""
     size = float(np.interp(len(points), [20, 200, 2000], [30, 16, 5]))
     for group, look in choose_looks(groups).items():
-        axes.scatter(
-            *points[[one == group for one in groups]].T, s=size, marker=look.mark, color=look.colour, zorder=3,
-            edgecolors="white", linewidths=0.4, label=format_legend(group, _LEGEND_LETTERS) if group else None,
-        )  # fmt: skip
+        own, label = points[[one == group for one in groups]], format_legend(group, _LEGEND_LETTERS) or None
+        axes.scatter(*own.T, s=size, marker=look.mark, color=look.colour, zorder=3, label=label, **_POINTS)
     if placed:
-        axes.scatter(
-            *points[-placed:].T, s=5 * size, facecolors="none", edgecolors=INK, linewidths=0.9, label="added later",
-            zorder=4,
-        )  # fmt: skip
+        rings: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 0.9, "zorder": 4}
+        axes.scatter(*points[-placed:].T, s=5 * size, label="added later", **rings)
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.1)
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color("#d5dae0")
 
 
-def _finish_map(
-    figure: "Figure", panels: Any, maps: Sequence[np.ndarray], names: Sequence[str], *, size: float
-) -> None:
-    """One legend below, then the names, which depend on the final position of everything else."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    handles, labels = panels[0].get_legend_handles_labels()
-    if labels:
-        figure.legend(
-            handles, labels, loc="outside lower left", ncols=min(4, len(labels)), fontsize=7, frameon=False,
-            handletextpad=0.2, columnspacing=1.2,
-        )  # fmt: skip
-    with missing_glyphs():
-        FigureCanvasAgg(figure).draw()
-        figure.set_layout_engine("none")
-        for axes, points in zip(panels, maps, strict=True):
-            axes.autoscale(enable=False)
-            if len(names) <= _MOST_NAMED:
-                _draw_names(axes, points, [shorten(name) for name in names], size=size)
-
-
-def _draw_names(axes: "Axes", points: np.ndarray, texts: Sequence[str], *, size: float) -> None:
+def _draw_names(axes: "Axes", points: np.ndarray, texts: Sequence[str], size: float) -> None:
     """Names beside their points, with a thin line to those farther away; names without room are left out."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.patheffects import withStroke
     from matplotlib.textpath import text_to_path
 
-    figure, font = axes.get_figure(), FontProperties(size=size)
-    assert figure is not None
-    pixel = figure.dpi / 72
-    anchors = axes.transData.transform(points)
+    pixel = axes.figure.dpi / 72
+    axes.autoscale(enable=False)
+    anchors, box, gap = axes.transData.transform(points), axes.get_window_extent().padded(-pixel), 4.2 * pixel
+    font = FontProperties(size=size)
     widths = [text_to_path.get_text_width_height_descent(text, font, ismath=False)[0] for text in texts]
     sizes = np.array([[width, 1.05 * size] for width in widths]) * pixel
-    box, gap, back = axes.get_window_extent(), 4.2 * pixel, axes.transData.inverted()
-    corners = fit_labels(
-        anchors, sizes, bounds=(box.x0 + pixel, box.y0 + pixel, box.x1 - pixel, box.y1 - pixel), gap=gap
-    )
-    for text, anchor, extent, corner in zip(texts, anchors, sizes, corners, strict=True):
+    corners = fit_labels(anchors, sizes, bounds=box.extents, gap=gap)
+    style: dict[str, Any] = {"fontsize": size, "color": INK, "parse_math": False, "zorder": 2}
+    style["path_effects"] = [withStroke(linewidth=1.2, foreground="white")]
+    for text, point, anchor, extent, corner in zip(texts, points, anchors, sizes, corners, strict=True):
         if corner is None or not text:
             continue
         low = np.array(corner)
         near = np.clip(anchor, low, low + extent)
-        if np.linalg.norm(near - anchor) > 1.6 * gap:
-            axes.plot(*back.transform([anchor, near]).T, color=GREY, linewidth=0.4, zorder=1)
-        left, line = back.transform(low + np.array([0, 0.22 * size * pixel]))
-        axes.text(
-            left, line, text, fontsize=size, color=INK, ha="left", va="baseline", parse_math=False, zorder=2,
-            path_effects=[withStroke(linewidth=1.2, foreground="white")],
-        )  # fmt: skip
+        line: dict[str, Any] = {"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 0}
+        line["relpos"] = (near - low) / extent
+        is_far = np.linalg.norm(near - anchor) > 1.6 * gap
+        offset = (low - anchor) / pixel + (0, 0.22 * size)
+        axes.annotate(text, point, offset, textcoords="offset points", arrowprops=line if is_far else None, **style)
 
 
 def fit_labels(
-    anchors: np.ndarray, sizes: np.ndarray, *, bounds: tuple[float, float, float, float], gap: float
+    anchors: np.ndarray, sizes: np.ndarray, *, bounds: Sequence[float] | np.ndarray, gap: float
 ) -> list[tuple[float, float] | None]:
     """The lower left corner of every label, or None where there is no room for it.
 
@@ -237,28 +360,23 @@ def draw_matrix(
             "more, each with one name. Pass a square array and as many names."
         )
     groups = check_groups(groups, len(names))
-    figure_class = import_figure()
     tree = link_tasks(distances)
     order = order_leaves(tree)
-    looks = choose_looks(groups) if set(groups) != {NO_GROUP} else {}
-    images = max(map(len, thumbnails)) if thumbnails is not None else 0
+    looks = choose_looks(groups) if any(groups) else {}
+    columns = max(map(len, thumbnails)) if thumbnails is not None else 0
     labels = [shorten(names[index]) for index in order]
-    figure, (branches, strip, pictures, cells), row, has_names = _lay_out_matrix(figure_class, labels, looks, images)
-    _draw_branches(branches, tree)
-    _draw_strip(strip, [groups[index] for index in order], looks)
-    if thumbnails is not None:
-        _draw_images(pictures, [thumbnails[index] for index in order], images)
-    _draw_cells(figure, cells, distances[np.ix_(order, order)], is_numbered=row >= _SMALLEST_NUMBERED)
+    figure, axes, row, has_names = _open_matrix(labels, columns, looks)
+    _draw_branches(axes["tree"], tree)
+    _draw_cells(figure, axes["cells"], distances[np.ix_(order, order)], is_numbered=row >= _SMALLEST_NUMBERED)
     if has_names:
-        for place, label in enumerate(labels):
-            cells.annotate(
-                label, (len(labels) - 0.5, place), (4, 0), textcoords="offset points", va="center_baseline", color=INK,
-                fontsize=_letter_size(row), parse_math=False, annotation_clip=False,
-            )  # fmt: skip
-    top = 1 - 0.08 / figure.get_figheight()
-    figure.text(0.014, top, shorten(title, 60), fontsize=9, color=INK, va="top", parse_math=False)
+        axes["cells"].set_yticks(range(len(labels)), labels, fontsize=_letter_size(row), color=INK, parse_math=False)
+    if thumbnails is not None:
+        _draw_images(axes["images"], [thumbnails[index] for index in order], columns)
+    if looks:
+        _draw_strip(figure, axes["groups"], [groups[index] for index in order], looks)
+    figure.suptitle(shorten(title, 60), fontsize=9, color=INK, x=0.014, ha="left", parse_math=False)
     rows = ([names[row], groups[row], *distances[row, order]] for row in order)
-    return save_figure(figure, out, header=["task", "group", *(names[index] for index in order)], rows=rows)
+    return save_figure(figure, out, ["task", "group", *(names[index] for index in order)], rows)
 
 
 def _letter_size(row: float) -> float:
@@ -266,44 +384,26 @@ def _letter_size(row: float) -> float:
     return min(7.5, row * 72 * 0.92)
 
 
-def _lay_out_matrix(
-    figure_class: "type[Figure]", labels: Sequence[str], looks: Mapping[str, Look], images: int
-) -> "tuple[Figure, list[Axes], float, bool]":
-    """A figure no wider than a paper; axes for tree, strip, images and cells; inches of a row; whether names fit."""
-    count, strip = len(labels), _STRIP + _GAP if looks else 0.0
-    room = PAPER_WIDTH - 2 * _MARGIN - _TREE - _GAP - strip
-    row, text = min(_LARGEST_CELL, room / (count + images)), 0.0  # without names, if none fit
-    for height in np.arange(_LARGEST_CELL, _THINNEST_NAMED, -0.01).tolist():
-        wide = 0.08 + max(map(len, labels)) * 0.56 * _letter_size(height) / 72
-        if (count + images) * height + wide <= room:
-            row, text = height, wide
-            break
-    side = count * row
-    legend = _LEGEND_ROW * -(-len(looks) // _LEGEND_COLUMNS) + 0.08 if looks else 0.0
-    width = max(PAPER_WIDTH - room + (count + images) * row + text, 4.2)  # room for the scale and the legend
-    height = _HEAD + side + _FOOT + legend
-    figure = figure_class(figsize=(min(width, PAPER_WIDTH), height), dpi=300)
-    boxes, left = [], _MARGIN
-    for wide, gap in ((_TREE, _GAP), (_STRIP if looks else 0.001, _GAP if looks else 0), (images * row, 0), (side, 0)):
-        box = (left / width, (height - _HEAD - side) / height, max(wide, 0.001) / width, side / height)
-        boxes.append(figure.add_axes(box))
-        boxes[-1].set_axis_off()
-        left += wide + gap
-    if looks:
-        from matplotlib.patches import Patch
-
-        entries = [
-            Patch(
-                facecolor=look.colour, hatch=look.hatch, edgecolor="white", label=format_legend(group, _LEGEND_LETTERS)
-            )
-            for group, look in looks.items()
-        ]
-        figure.legend(
-            handles=entries, loc="lower left", bbox_to_anchor=(0.01, 0.0), ncols=_LEGEND_COLUMNS, fontsize=7,
-            frameon=False, handlelength=0.9, handleheight=0.9, columnspacing=1.2, handletextpad=0.4, borderaxespad=0.2,
-            labelspacing=0.25,
-        )  # fmt: skip
-    return figure, boxes, row, text > 0
+def _open_matrix(
+    labels: Sequence[str], columns: int, looks: Mapping[str, Look]
+) -> "tuple[Figure, dict[str, Axes], float, bool]":
+    """A figure no wider than a paper, its axes, the inches of a row, and whether names fit beside the rows."""
+    count, fixed = len(labels), _MARGINS + _TREE + (_STRIP if looks else 0)
+    row = min(_LARGEST_CELL, (PAPER_WIDTH - fixed) / (count + columns))
+    text = 0.08 + max(map(len, labels)) * 0.56 * _letter_size(row) / 72 if row > _THINNEST_NAMED else 0.0
+    row = min(row, (PAPER_WIDTH - fixed - text) / (count + columns))
+    width = max(_NARROWEST, fixed + (count + columns) * row + text)
+    height = 0.7 + count * row + (_LEGEND_ROW * math.ceil(len(looks) / 4) if looks else 0)
+    figure = import_figure()(figsize=(width, height), dpi=300, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.04, h_pad=0.04, wspace=0, hspace=0)  # type: ignore[union-attr]
+    parts = {"tree": _TREE, "groups": _STRIP if looks else 0, "images": columns * row, "cells": count * row}
+    parts = {name: inches for name, inches in parts.items() if inches}
+    axes = figure.subplot_mosaic([list(parts)], width_ratios=list(parts.values()))
+    for each in axes.values():
+        each.spines[:].set_visible(False)
+        each.set(xticks=[], yticks=[])
+        each.yaxis.set_tick_params(length=0, right=True, labelright=True, left=False, labelleft=False)
+    return figure, axes, row, text > 0
 
 
 def _draw_branches(axes: "Axes", tree: np.ndarray) -> None:
@@ -322,13 +422,16 @@ def _draw_branches(axes: "Axes", tree: np.ndarray) -> None:
     axes.set(xlim=(1.02 * float(tree[-1, 2]) or 1.0, 0), ylim=(count - 0.5, -0.5))
 
 
-def _draw_strip(axes: "Axes", groups: list[str], looks: Mapping[str, Look]) -> None:
-    """One patch per run of rows of the same group."""
+def _draw_strip(figure: "Figure", axes: "Axes", groups: list[str], looks: Mapping[str, Look]) -> None:
+    """One patch per run of rows of the same group, and a legend below everything."""
     axes.set(xlim=(0, 1), ylim=(len(groups) - 0.5, -0.5))
-    starts = [row for row in range(len(groups)) if row == 0 or groups[row] != groups[row - 1]]
-    for start, end in zip(starts, [*starts[1:], len(groups)], strict=True) if looks else ():
-        look = looks[groups[start]]
-        axes.axhspan(start - 0.5, end - 0.5, facecolor=look.colour, hatch=look.hatch, edgecolor="white", linewidth=0)
+    patches = {}
+    for place, group in enumerate(groups):
+        look = looks[group]
+        fill: dict[str, Any] = {"facecolor": look.colour, "hatch": look.hatch, "edgecolor": "white", "linewidth": 0}
+        patches[group] = axes.axhspan(place - 0.5, place + 0.5, **fill)
+    entries = [patches[group] for group in looks], [format_legend(group, _LEGEND_LETTERS) for group in looks]
+    figure.legend(*entries, loc="outside lower left", ncols=4, handlelength=0.9, labelspacing=0.25, **_LEGEND)
 
 
 def _draw_images(axes: "Axes", rows: Sequence[Sequence["Image.Image"]], columns: int) -> None:
@@ -351,13 +454,11 @@ def _draw_cells(figure: "Figure", axes: "Axes", distances: np.ndarray, *, is_num
     picture = axes.imshow(shown, cmap="YlGnBu_r", aspect="auto", interpolation="nearest", **limits)
     for row, column in np.argwhere(~diagonal) if is_numbered else ():
         distance = distances[row, column]
-        ink = "white" if distance < low + 0.45 * (high - low) else "#1d3557"
+        ink = "white" if distance <= low + 0.45 * (high - low) else "#1d3557"
         number = f"{distance:.2f}" if high >= 0.1 else f"{distance:.1g}"
         axes.text(column, row, number, ha="center", va="center", fontsize=7, color=ink)
-    box, height = axes.get_position(), figure.get_figheight()
-    wide = min(1.6 / figure.get_figwidth(), box.width)
-    scale = figure.add_axes((box.x0, box.y0 - 0.13 / height, wide, 0.06 / height))
-    bar = figure.colorbar(picture, cax=scale, orientation="horizontal")
+    inch = 1 / figure.get_figheight()
+    bar = figure.colorbar(picture, ax=axes, location="bottom", fraction=0.06 * inch, pad=0.03 * inch, anchor=(0, 1))
     bar.outline.set_visible(False)  # type: ignore[union-attr]
     bar.ax.tick_params(labelsize=6.5, length=2, color=GREY, labelcolor=INK, pad=1)
     bar.ax.locator_params(nbins=4)
@@ -370,11 +471,9 @@ def rank_correlation(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.nd
         >>> rank_correlation([1, 2, 3], [10, 100, 1000]), rank_correlation([1, 2, 3], [5, 5, 5])
         (1.0, None)
     """
-    from scipy.stats import rankdata
+    from scipy.stats import spearmanr
 
-    ranks = [rankdata(side) - np.mean(rankdata(side)) for side in (x, y)]
-    scale = float(np.sqrt(np.square(ranks[0]).sum() * np.square(ranks[1]).sum()))
-    return None if scale == 0 else float(np.clip(ranks[0] @ ranks[1] / scale, -1, 1))
+    return None if np.ptp(x) == 0 or np.ptp(y) == 0 else float(spearmanr(x, y)[0])  # type: ignore[arg-type]
 
 
 def draw_norm_error(
@@ -404,13 +503,11 @@ def draw_norm_error(
     norm, error = np.asarray(norms, dtype=np.float64), np.asarray(errors, dtype=np.float64)
     if norm.ndim != 1 or not len(norm) or norm.shape != error.shape or len(norm) != len(names):
         raise UsageError(
-            f"{norm.size} norms, {error.size} errors and {len(names)} names do not match: every task needs one of "
-            "each. Pass three sequences of one length."
+            f"{norm.size} norms, {error.size} errors and {len(names)} names do not match. Pass one of each per task."
         )
     if not np.isfinite(error).all() or not np.isfinite(norm).all() or (norm <= 0).any():
         raise UsageError(
-            "a norm that is not positive, or an error that is not a number, cannot be drawn on these axes. Leave out "
-            "tasks without a head or an embedding."
+            "a norm that is not positive, or an error that is not a number, cannot be drawn. Leave such tasks out."
         )
     groups = check_groups(groups, len(norm))
     figure = import_figure()(figsize=(0.75 * PAPER_WIDTH, 3.4), dpi=300, layout="constrained")
@@ -422,18 +519,16 @@ def draw_norm_error(
 
     for group, look in choose_looks(groups).items():
         part = np.flatnonzero([one == group for one in groups])
-        label = f"{format_legend(group)} ({describe(part)})" if group != NO_GROUP else None
-        axes.scatter(
-            norm[part], 100 * error[part], s=22, marker=look.mark, color=look.colour, alpha=0.85, edgecolors="white",
-            linewidths=0.4, label=label,
-        )  # fmt: skip
+        style = {"marker": look.mark, "color": look.colour, "alpha": 0.85, **_POINTS}
+        label = f"{format_legend(group)} ({describe(part)})" if group else None
+        axes.scatter(norm[part], 100 * error[part], s=22, label=label, **style)
     scale_norms(axes, "x")
     style_axes(axes, "norm of the embedding (L1 of the Fisher)", "error (%)")
     axes.set_title(f"Spearman's {describe(np.arange(len(norm)))}", fontsize=8, color=INK, loc="left")
-    if set(groups) != {NO_GROUP}:
-        figure.legend(loc="outside right upper", fontsize=6.5, frameon=False, handletextpad=0.3, borderpad=0)
+    if any(groups):
+        figure.legend(loc="outside right upper", **_LEGEND)
     rows = zip(names, groups, norm, error, strict=True)
-    return save_figure(figure, out, header=["task", "group", "norm", "error"], rows=rows)
+    return save_figure(figure, out, ["task", "group", "norm", "error"], rows)
 
 
 def draw_neighbourhoods(
@@ -463,13 +558,12 @@ def draw_neighbourhoods(
     axes.axhline(best[-1], color=GREY, linewidth=1.0, linestyle=(0, (1, 2)), label="random (0.00)")
     for (name, look), curve in zip(choose_looks(list(curves)).items(), curves.values(), strict=True):
         area = round(curve_area(matrices[name], taxonomic), 2) + 0.0
-        axes.plot(
-            steps, curve, color=look.colour, marker=look.mark, markersize=3.2, linewidth=1.2,
-            markevery=max(1, len(steps) // 14), label=f"{format_legend(name)} ({area:.2f})",
-        )  # fmt: skip
+        line: dict[str, Any] = {"color": look.colour, "marker": look.mark, "markersize": 3.2, "linewidth": 1.2}
+        label = f"{format_legend(name)} ({area:.2f})"
+        axes.plot(steps, curve, markevery=max(1, len(steps) // 14), label=label, **line)
     axes.plot(steps, best, color=INK, linewidth=1.0, linestyle="--", label="best possible (1.00)")
     style_axes(axes, "nearest tasks (k)", "mean taxonomic distance")
     axes.set_xlim(0.5, (most or len(steps)) + 0.5)
     axes.legend(fontsize=7, frameon=False, title="distance (area)", title_fontsize=7, alignment="left")
     rows = zip(steps.tolist(), *curves.values(), [best[-1]] * len(steps), best, strict=True)
-    return save_figure(figure, out, header=["k", *curves, "random", "best possible"], rows=rows)
+    return save_figure(figure, out, ["k", *curves, "random", "best possible"], rows)

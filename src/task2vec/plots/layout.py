@@ -85,19 +85,18 @@ class TaskMap:
         rows = np.atleast_2d(np.asarray(distances_to_known, dtype=np.float64))
         if rows.ndim != 2 or rows.shape[1] != len(self) or not np.isfinite(rows).all() or (rows < 0).any():
             raise UsageError(
-                f"distances of shape {np.shape(distances_to_known)} cannot place a task among {len(self)}: a new task "
-                f"needs one finite distance to every known task. Pass an array of shape (new, {len(self)})."
+                f"distances of shape {np.shape(distances_to_known)} cannot place a task among {len(self)}. Pass finite "
+                f"distances from each new task to every known one, of shape (new, {len(self)})."
             )
         if self.perplexity is None:
             return _scale_new(self.distances, rows)
         # Each new task starts at its nearest one and is attracted by about five; new tasks do not see one another.
         known = _prepare(self.distances, self.positions, perplexity=self.perplexity, seed=self.seed)
-        start: dict[str, Any] = {
-            "initialization": np.array(self.positions[rows.argmin(axis=1)]),
-            "perplexity": min(_PLACING_PERPLEXITY, self.perplexity),
-        }
+        nearest: Any = np.array(self.positions[rows.argmin(axis=1)])
+        perplexity: Any = min(_PLACING_PERPLEXITY, self.perplexity)
+        placed = known.prepare_partial(rows, initialization=nearest, perplexity=perplexity)
         options: dict[str, Any] = {"learning_rate": 0.1, "exaggeration": 1.5, "momentum": 0.8, "max_grad_norm": 0.25}
-        return np.array(known.prepare_partial(rows, **start).optimize(_PLACING, **options))
+        return np.array(placed.optimize(_PLACING, **options))
 
 
 def lay_out(
@@ -128,14 +127,11 @@ def lay_out(
     count = len(distances)
     names = tuple(str(number) for number in range(count)) if names is None else tuple(names)
     if len(names) != count:
-        raise UsageError(
-            f"{len(names)} names do not match {count} rows of distances: every task needs one of each. Pass {count} "
-            "names, or none."
-        )
+        raise UsageError(f"{len(names)} names do not match {count} rows of distances. Pass {count} names, or none.")
     if perplexity is not None and not 1 <= perplexity < max(count, 2):
         raise UsageError(
-            f"perplexity {perplexity:g} is impossible with {count} tasks: it is the number of neighbours to keep near. "
-            f"Use 1 to {max(count - 1, 1)}, or leave it out."
+            f"perplexity {perplexity:g}, the number of neighbours to keep near, is impossible with {count} tasks. Use "
+            f"1 to {max(count - 1, 1)}, or leave it out."
         )
     values, vectors = _main_axes(distances)
     flat = vectors * np.sqrt(values)  # classical scaling (Torgerson 1952)
@@ -152,26 +148,16 @@ def check_square(distances: np.ndarray, *, is_symmetric: bool = True) -> np.ndar
     """The distances as float64, after a check of their shape and values."""
     distances = np.asarray(distances, dtype=np.float64)
     if distances.ndim != 2 or distances.shape[0] != distances.shape[1] or not len(distances):
-        raise UsageError(
-            f"an array of shape {distances.shape} is no distance matrix: it needs one row and one column per task. "
-            "Pass a square array."
-        )
-    if not np.isfinite(distances).all():
-        raise UsageError(
-            "the distance matrix contains NaN or infinity, so some tasks have no position. Compute it with "
-            "task2vec.pairwise(embeddings), or leave those tasks out."
-        )
-    if is_symmetric and (distances < 0).any() and np.allclose(distances, distances.T, atol=1e-9):
-        raise UsageError(
-            f"some distances are negative (down to {distances.min():.3g}), which no map can show. Distances corrected "
-            "for noise may be: treat them as zero. Pass numpy.maximum(distances, 0)."
-        )
-    if is_symmetric and (not np.allclose(distances, distances.T, atol=1e-9) or np.diag(distances).any()):
-        raise UsageError(
-            "the distance matrix is not symmetric with a zero diagonal, so no map can show it. Use a symmetric "
-            "distance, or the mean of both directions."
-        )
-    return distances
+        wrong = f"has shape {distances.shape} and not one row and one column per task. Pass a square array."
+    elif not np.isfinite(distances).all():
+        wrong = "contains NaN or infinity. Compute it with task2vec.distance.pairwise, or leave those tasks out."
+    elif is_symmetric and (np.diag(distances).any() or not np.allclose(distances, distances.T, atol=1e-9)):
+        wrong = "is not symmetric with a zero diagonal. Use a symmetric distance, or the mean of both directions."
+    elif is_symmetric and (distances < 0).any():
+        wrong = "has negative values, as distances corrected for noise may. Pass numpy.maximum(distances, 0)."
+    else:
+        return distances
+    raise UsageError(f"no map or tree can show these distances: the matrix {wrong}")
 
 
 def link_tasks(distances: np.ndarray) -> np.ndarray:
@@ -215,8 +201,8 @@ def neighbourhood_curve(distances: np.ndarray, taxonomic: np.ndarray) -> np.ndar
     count = len(distances)
     if distances.shape != taxonomic.shape or count < 2:
         raise UsageError(
-            f"distances between {count} tasks and a taxonomy of {len(taxonomic)} tasks have no neighbourhoods: both "
-            "must describe the same tasks, at least two. Pass two square arrays of one size."
+            f"distances between {count} tasks and a taxonomy of {len(taxonomic)} have no neighbourhoods. Pass two "
+            "square arrays for the same tasks, at least two."
         )
     curves = []
     for task in range(count):
@@ -239,10 +225,7 @@ def curve_area(distances: np.ndarray, taxonomic: np.ndarray) -> float:
     curve, best = neighbourhood_curve(distances, taxonomic), neighbourhood_curve(taxonomic, taxonomic)
     possible = float((best[-1] - best).sum())
     if possible <= 1e-12 * abs(float(best[-1])):
-        raise UsageError(
-            "all tasks are equally far from one another in the taxonomy, so no neighbourhood is better than another. "
-            "Use tasks of several taxa."
-        )
+        raise UsageError("all tasks are equally far from one another in the taxonomy. Use tasks of several taxa.")
     return float((curve[-1] - curve).sum()) / possible
 
 

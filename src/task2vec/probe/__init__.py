@@ -2,6 +2,7 @@
 
 Names are imported on first use: the layers of a saved embedding need no torch.
 """
+# ruff: noqa: F401
 
 from typing import TYPE_CHECKING
 
@@ -9,27 +10,9 @@ from task2vec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from task2vec.probe.layers import FilterLayer
-    from task2vec.probe.load import DEFAULT_PROBE, is_timm_model, is_torchvision_model, list_probes, load_probe
+    from task2vec.probe.load import is_timm_model, is_torchvision_model, list_probes, load_probe
     from task2vec.probe.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
     from task2vec.probe.probe import FlippedConv2d, PreparedNetwork, Probe, find_head_name, make_probe
     from task2vec.probe.weights import read_weights
-
-__all__ = [
-    "DEFAULT_PROBE",
-    "IMAGENET_MEAN",
-    "IMAGENET_STD",
-    "FilterLayer",
-    "FlippedConv2d",
-    "PreparedNetwork",
-    "Preprocess",
-    "Probe",
-    "find_head_name",
-    "is_timm_model",
-    "is_torchvision_model",
-    "list_probes",
-    "load_probe",
-    "make_probe",
-    "read_weights",
-]
 
 __getattr__ = lazy_names(__name__)

@@ -28,6 +28,7 @@ _AS_TRAINED: dict[str, dict[str, Any]] = {
     "inception_v3": {"transform_input": True, "init_weights": False},
     "vit_h_14": {"image_size": 518},
 }
+_Weights = tuple[dict[str, Tensor], str]
 _Loaded = tuple[nn.Module, tuple[str, ...], Preprocess | CustomPreprocess, str]
 
 
@@ -60,31 +61,27 @@ def load_probe(
         (21008, 1280)
     """
     if size is not None and size < 1:
-        raise ProbeError(
-            f"size={size} is not the side of an image. Give a number of pixels, such as size=128, or leave it out."
-        )
+        raise ProbeError(f"size={size} is not the side of an image. Give a number of pixels, such as size=128.")
     if isinstance(name_or_module, nn.Module):
-        module, name = name_or_module, type(name_or_module).__name__
-        if head is None or transform is None or size is not None:
+        name = type(name_or_module).__name__
+        if head is None or transform is None or size is not None or weights is not None:
             raise ProbeError(
                 f"a module of your own ({name}) needs head= (the name of its last linear layer) and transform= (from a "
-                "PIL image to its input tensor; it decides the size): both change every number, so they are not "
-                "guessed."
+                "PIL image to its input tensor; it decides the size), which are not guessed, and takes neither size= "
+                "nor weights=: load them into it first, with module.load_state_dict(...)."
             )
-        if weights is not None:
-            raise ProbeError(
-                "weights= goes with a model's name. Load them into your module first: module.load_state_dict(...)"
-            )
-        return make_probe(name, module, (head,), check_transform(transform), source="module")
+        return make_probe(name, name_or_module, (head,), check_transform(transform), source="module")
     library, _, name = name_or_module.rpartition(":")
     if library not in ("", "timm", "torchvision"):
         raise ProbeError(f"unknown source '{library}' in '{name_or_module}'. Write timm:{name} or torchvision:{name}.")
     if library != "torchvision" and is_timm_model(name):
-        module, heads, preprocess, source = _from_timm(name, weights, size, download)
+        load = _from_timm
     elif library != "timm" and is_torchvision_model(name):
-        module, heads, preprocess, source = _from_torchvision(name, weights, size, download)
+        load = _from_torchvision
     else:
         raise _unknown_model(library, name)
+    given = (read_weights(weights), f"file {Path(weights).name}") if weights else None
+    module, heads, preprocess, source = load(name, given, size, download)
     heads = (head,) if head else heads
     return make_probe(name, module, heads, check_transform(transform) if transform else preprocess, source=source)
 
@@ -96,47 +93,36 @@ def list_probes() -> list[dict[str, Any]]:
         >>> [row["name"] for row in list_probes() if row["source"].startswith("offline")][0]
         'tf_efficientnet_lite0'
     """
-    rows = [
-        {"name": name, "source": f"offline package {package}", "is_local": is_offline_package_installed(name)}
-        for name, (package, *_) in OFFLINE_PACKAGES.items()
-    ]
-    return rows + [{"name": name, "source": source, "is_local": True} for name, source in _find_cached()]
-
-
-def _find_cached() -> list[tuple[str, str]]:
-    """Name and source of every model in the caches of the hub and of torch."""
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    found = []
-    folders = {folder.name for folder in Path(HF_HUB_CACHE).glob("models--*")}
-    files = {file.name for file in (Path(torch.hub.get_dir()) / "checkpoints").glob("*")}
-    if not folders and not files:
-        return []
     import timm
+    from huggingface_hub.constants import HF_HUB_CACHE
     from torchvision import models
 
+    found = [
+        (name, f"offline package {package}", is_offline_package_installed(name))
+        for name, (package, *_) in OFFLINE_PACKAGES.items()
+    ]
+    folders = {folder.name for folder in Path(HF_HUB_CACHE).glob("models--*")}
     for name in timm.list_pretrained() if folders else ():
         config = timm.models.get_pretrained_cfg(name)
         repo = config.hf_hub_id if config else None
         if repo and "models--" + repo.replace("/", "--") in folders and find_in_hub_cache(repo):
-            found.append((name, f"hub cache {repo}"))
+            found.append((name, f"hub cache {repo}", True))
+    files = {file.name for file in (Path(torch.hub.get_dir()) / "checkpoints").glob("*")}
     for name in models.list_models(module=models) if files else ():
         if any(Path(weights.url).name in files for weights in models.get_model_weights(name)):
-            found.append((f"torchvision:{name}", "torch cache"))
-    return found
+            found.append((f"torchvision:{name}", "torch cache", True))
+    return [dict(zip(("name", "source", "is_local"), row, strict=True)) for row in found]
 
 
 def is_timm_model(name: str) -> bool:
     """Whether timm has a network of that name, and weights for it."""
     import timm
 
-    if not timm.is_model(name):
-        return False
     try:
         timm.models.get_pretrained_cfg(name)
     except RuntimeError:  # the network is known, the tag of its weights (behind the dot) is not
         return False
-    return True
+    return timm.is_model(name)
 
 
 def is_torchvision_model(name: str) -> bool:
@@ -162,15 +148,11 @@ def _unknown_model(library: str, name: str) -> ProbeError:
     )
 
 
-def _read_file(file: str | Path) -> tuple[dict[str, Tensor], str]:
-    return read_weights(file), f"file {Path(file).name}"
-
-
-def _from_timm(name: str, weights: str | Path | None, size: int | None, download: bool) -> _Loaded:
+def _from_timm(name: str, given: _Weights | None, size: int | None, download: bool) -> _Loaded:
     from timm.data.config import resolve_model_data_config
 
     model = _create_timm(name, size)
-    tensors, source = _read_file(weights) if weights else find_timm_weights(model, download=download)
+    tensors, source = given or find_timm_weights(model, download=download)
     heads = model.pretrained_cfg.get("classifier") or "head"  # type: ignore[operator]
     heads = (heads,) if isinstance(heads, str) else tuple(heads)
     _assign_weights(model, tensors, heads, name)
@@ -202,12 +184,12 @@ def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | Cust
     return Preprocess(size=shape, resize=min(whole), **look, squash=squash)  # type: ignore[arg-type]
 
 
-def _from_torchvision(name: str, weights: str | Path | None, size: int | None, download: bool) -> _Loaded:
+def _from_torchvision(name: str, given: _Weights | None, size: int | None, download: bool) -> _Loaded:
     import torchvision
 
     enum = torchvision.models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
     model = torchvision.models.get_model(name, weights=None, **_AS_TRAINED.get(name, {})).eval()
-    tensors, source = _read_file(weights) if weights else find_torchvision_weights(name, enum, download=download)
+    tensors, source = given or find_torchvision_weights(name, enum, download=download)
     head = _find_classifier(model)
     _assign_weights(model, tensors, (head,), name)
     recipe = enum.transforms()
@@ -230,13 +212,11 @@ def _assign_weights(model: nn.Module, tensors: dict[str, Tensor], heads: tuple[s
     """Copies `tensors` into `model`; only the head may be missing or of another shape, for it is replaced anyway."""
     wanted = model.state_dict()
     in_head = tuple(f"{head}." for head in heads)
-    misfits = _find_misfits(wanted, tensors, in_head)
-    if any(misfits):
+    if any(_find_misfits(wanted, tensors, in_head).values()):
         tensors = _adapt(model, tensors)
-        misfits = _find_misfits(wanted, tensors, in_head)
-    if any(misfits):
-        kinds = zip(("missing", "unknown", "of another shape"), misfits, strict=True)
-        counts = ", ".join(f"{len(names)} {kind} ({', '.join(names[:3])})" for kind, names in kinds)
+    misfits = _find_misfits(wanted, tensors, in_head)
+    if any(misfits.values()):
+        counts = ", ".join(f"{len(names)} {kind} ({', '.join(names[:3])})" for kind, names in misfits.items())
         raise WeightsError(
             f"these weights do not fit '{name}': {counts}. A partly filled probe would be random. "
             f"Check the model's name: timm:{name} and torchvision:{name} name their weights differently."
@@ -245,16 +225,16 @@ def _assign_weights(model: nn.Module, tensors: dict[str, Tensor], heads: tuple[s
     model.load_state_dict(fitting, strict=False)
 
 
-def _find_misfits(
-    wanted: dict[str, Tensor], tensors: dict[str, Tensor], in_head: tuple[str, ...]
-) -> tuple[list[str], list[str], list[str]]:
-    """Names that are missing, unknown, and of another shape, except the head and the counters of batch-norm."""
-    needed = [k for k in wanted if not k.startswith(in_head) and not k.endswith("num_batches_tracked")]
-    missing = [k for k in needed if k not in tensors]
+def _find_misfits(wanted: dict[str, Tensor], tensors: dict[str, Tensor], in_head: tuple[str, ...]) -> dict[str, list]:
+    """Names by what is wrong with them, except the head and the counters of batch-norm."""
+    needed = [k for k in wanted if not k.startswith(in_head)]
     # Old files name weights of auxiliary heads that today's networks do not have; unknown names elsewhere are a mix-up.
-    unexpected = [k for k in tensors if k not in wanted and not k.startswith((*in_head, "AuxLogits", "aux"))]
-    known = [k for k in tensors if k in wanted and not k.startswith(in_head)]
-    return missing, unexpected, [k for k in known if tensors[k].shape != wanted[k].shape]
+    ignored = (*in_head, "AuxLogits", "aux")
+    return {
+        "missing": [k for k in needed if k not in tensors and not k.endswith("num_batches_tracked")],
+        "unknown": [k for k in tensors if k not in wanted and not k.startswith(ignored)],
+        "of another shape": [k for k in needed if k in tensors and tensors[k].shape != wanted[k].shape],
+    }
 
 
 def _adapt(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
