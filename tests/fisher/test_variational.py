@@ -52,7 +52,10 @@ def gap(found, expected):
 
 
 # Every kind of layer; the other cases have no other.
-@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "vit_tiny", "swin_v2", "odd", "shared", "encoder"])
+LARGE = pytest.param("tf_efficientnet_lite0", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("name", [LARGE, "vit_tiny", "swin_v2", "odd", "shared", "encoder"])
 def test_box_sums_equal_a_second_convolution(name):
     probe = make_case(name)
     images, deviations = random_images(probe, 1), random_deviations(probe)
@@ -171,7 +174,7 @@ def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):
     network, deviations = noisy_network(probe), (-log_precisions(probe) / 2).exp()
     fisher = PerSampleFisher(network.network, probe.layers, is_untied=True)
     gaps, sizes, losses = [], [], []
-    for seed in range(160):
+    for seed in range(80):
         loss, found = fisher_under_noise(network, images, targets, deviations, head, draw(seed))
         passed = []
 
@@ -187,7 +190,7 @@ def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):
     gaps, mean = torch.stack(gaps), torch.stack(sizes).mean(0)
     error = gaps.std(0) / len(gaps) ** 0.5
     assert max(losses) < 1e-12
-    assert float((gaps.mean(0).abs() / error).max()) < 4.5 and float((error / mean).max()) < 0.1
+    assert float((gaps.mean(0).abs() / error).max()) < 4.5 and float((error / mean).max()) < 0.15
     # And it is another Fisher than that without noise.
     with torch.no_grad():
         clean = fisher.rows(images, lambda features: all_seeds(features, *head, targets.ndim == 2)).mean(0)
@@ -217,7 +220,7 @@ def test_the_head_moves_only_if_it_may(probe, task):
 
 def test_a_start_away_from_the_minimum_comes_back_to_it(probe):
     images = torch.randn(4, 3, 8, 8, generator=draw(1), dtype=torch.float64)
-    long = {"head_rate": 0.0, "beta": 1e-3, "rate": 3e-2, "steps": 200, "steps_per_epoch": 20}
+    long = {"head_rate": 0.0, "beta": 1e-3, "rate": 5e-2, "steps": 140, "steps_per_epoch": 20}
     found = run(probe, images, TARGETS["classes"], random_head(probe, 3), **long)
     start = found.log_precision + torch.linspace(-2, 2, probe.n_filters)
     again = run(probe, images, TARGETS["classes"], random_head(probe, 3), start=start, **long)

@@ -225,10 +225,7 @@ def prepare_passes(
 ) -> Passes:
     """The probe made ready to run on images of which none is decoded yet."""
     if any(count is not None and count < 1 for count in (num_workers, batch_size)):
-        raise UsageError(
-            f"num_workers={num_workers} and batch_size={batch_size} must be at least 1. Leave them out to have them "
-            "chosen."
-        )
+        raise UsageError(f"num_workers={num_workers} and batch_size={batch_size} must be at least 1, or left out.")
     where, dtype = choose_device(device), getattr(torch, settings.dtype)
     pixels = Pixels(images, probe, device=where, num_workers=num_workers or os.cpu_count() or 1)
     network = probe.prepare(device=where, dtype=dtype)
@@ -258,11 +255,10 @@ def count_images(counts: Tensor, most: int, *, device: torch.device) -> int:
     `counts` are the pairs of each image, descending.
     """
     slots, columns = _list_layouts(counts[:most], most)
-    images = (columns.cumsum(1) <= most).sum(1)
-    ends = images[:, None] - 1
-    pairs = counts.cumsum(0)[ends[:, 0]]
-    costs = _find_costs(columns.cumsum(1).gather(1, ends)[:, 0], slots, device) / pairs
-    return int(images[costs.argmin()])
+    totals = columns.cumsum(1)
+    images = (totals <= most).sum(1)
+    costs = _find_costs(totals.gather(1, images[:, None] - 1)[:, 0], slots, device)
+    return int(images[(costs / counts.cumsum(0)[images - 1]).argmin()])
 
 
 def assign_columns(counts: Tensor, most: int, *, device: torch.device) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ from task2vec.tasks.images import JoinedImages, choose_images
 # More tasks at a time would save little of the forward passes, and delay the first result.
 _TOGETHER = 256
 _GIGABYTE = 1 << 30
+
+NO_IMAGES = choose_images(JoinedImages((), ()), ())
 
 # A task with its number among all that were given, and what becomes of it.
 Member = tuple[int, Task]
@@ -101,9 +104,10 @@ def embed_many(
     if not 0 < gigabytes < math.inf:
         raise UsageError(f"gigabytes={gigabytes} must be a positive number. Try 2.")
     tasks, probe = _check_tasks(tasks), probe or load_probe()
-    work = GroupWork(probe, settings, gigabytes * _GIGABYTE, device, num_workers, batch_size)
+    options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
+    work = GroupWork(probe, settings, gigabytes * _GIGABYTE, options)
     # Invalid arguments are refused now, and not with the first result; the device may be that of other machines.
-    (work if backend is None else replace(work, device="cpu")).check()
+    work.prepare(device=device if backend is None else "cpu")
     if folder is not None:
         _check_names(tasks)
         folder = open_folder(Path(folder))
@@ -167,16 +171,15 @@ def _check_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
     found = (tasks,) if isinstance(tasks, Task) else tuple(tasks)
     for number, task in enumerate(found):
         if not isinstance(task, Task):
-            raise UsageError(
-                f"number {number} of the tasks is a {type(task).__name__}, which has no images to embed. Make a task "
-                "of it first: read_folder, read_table, from_dataset."
-            )
+            what = f"number {number} of the tasks is a {type(task).__name__}, which has no images to embed"
+            raise UsageError(f"{what}. Make a task of it first: read_folder, read_table, from_dataset.")
     return found
 
 
 def _check_names(tasks: Sequence[Task]) -> None:
     """Refuses two tasks that would be saved in one file, unless they are the same."""
-    for name, count in Counter(name for name, _ in {(name_file(task), task.fingerprint) for task in tasks}).items():
+    names = Counter(name for name, _ in {(name_file(task), task.fingerprint) for task in tasks})
+    for name, count in names.items():
         if count > 1:
             raise UsageError(
                 f"{count} tasks would be saved in one file, {name!r}, and all but one would be lost. Give each its own "
@@ -325,31 +328,25 @@ class GroupWork:
         probe: the probe.
         settings: what changes the numbers.
         room: about how many bytes features and sums may take.
-        device: where to compute; None uses a GPU if there is one.
-        num_workers: threads that decode images; None takes one per core, or, in a worker, as many as it computes with.
-        batch_size: images per step; None chooses one.
+        options: device, num_workers (None takes one per core, or, in a worker, as many threads as it computes with)
+            and batch_size.
     """
 
     probe: Probe
     settings: EmbedSettings
     room: float
-    device: str | None = None
-    num_workers: int | None = None
-    batch_size: int | None = None
+    options: dict[str, Any]
 
     def open(self) -> Callable[[Sequence[Member]], Iterator[Outcome]]:
         """A function from a group to the outcomes of its tasks."""
-        here = replace(self, num_workers=self.num_workers or torch.get_num_threads())
-        here.check()
+        threads = self.options["num_workers"] or torch.get_num_threads()
+        here = replace(self, options=self.options | {"num_workers": threads})
+        here.prepare()
         return partial(here.embed, report=silent)
 
-    def check(self) -> None:
-        """Refuses invalid arguments, and makes the network ready."""
-        self._prepare(choose_images(JoinedImages((), ()), ()))
-
-    def _prepare(self, images: Images) -> Passes:
-        options = {"device": self.device, "num_workers": self.num_workers, "batch_size": self.batch_size}
-        return prepare_passes(images, self.probe, settings=self.settings, **options)
+    def prepare(self, images: Images = NO_IMAGES, **options: Any) -> Passes:
+        """The probe made ready to run on some images, or on none: invalid arguments are refused."""
+        return prepare_passes(images, self.probe, settings=self.settings, **(self.options | options))
 
     def embed(self, group: Sequence[Member], report: Report) -> Iterator[Outcome]:
         """The outcomes of tasks that share images; those with an image that cannot be used fail, the rest go on."""
@@ -361,13 +358,12 @@ class GroupWork:
         """Yields outcomes as long as images can be read; returns what is left, to be tried again, in groups."""
         tasks = [task.canonical() for _, task in group]
         images, digests, places = gather_images(tasks)
-        passes, left = self._prepare(images), dict(group)
+        passes, left = self.prepare(images), dict(group)
+        members = list(zip(group, tasks, places, strict=True))
         try:
-            features = passes.features(report)
-            jobs = {
-                number: Job(given, task, self.settings, passes, torch.from_numpy(own), digests)
-                for (number, given), task, own in zip(group, tasks, places, strict=True)
-            }
+            features, jobs = passes.features(report), {}
+            for (number, given), task, own in members:
+                jobs[number] = Job(given, task, self.settings, passes, torch.from_numpy(own), digests)
             for number, outcome in self._embed_jobs(jobs, features, report):
                 del left[number]
                 yield number, outcome
@@ -375,7 +371,7 @@ class GroupWork:
         except DataError as error:
             cause = error
         unreadable = [place for place in range(len(images)) if _try_image(passes.pixels, place)]
-        for (number, _), task, own in zip(group, tasks, places, strict=True):
+        for (number, _), task, own in members:
             # Another task that has the same image may have it from another file, which is intact.
             mine = Pixels(task.images, self.probe, device=passes.pixels.device, num_workers=1)
             errors = (_try_image(mine, index) for index in np.flatnonzero(np.isin(own, unreadable)).tolist())

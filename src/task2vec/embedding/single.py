@@ -293,5 +293,4 @@ def fixed_prior(layers: tuple[FilterLayer, ...], *, beta: float) -> Tensor:
 
 def fitted_prior(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float) -> Tensor:
     """One value per filter: beta / v with the best v of each layer for this Fisher."""
-    _, variances = closed_form(fisher, layers, beta=beta)
-    return beta / spread_over_filters(variances, layers)
+    return beta / spread_over_filters(closed_form(fisher, layers, beta=beta)[1], layers)

@@ -7,6 +7,7 @@ once (see `reductions`), so nothing but those norms outlives the layer.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -75,13 +76,10 @@ class PerSampleFisher:
             yield from (torch.cat(rows) for rows in zip(*alone, strict=True))
             return
         recorder = _Recorder(self, keys)
-        handles = [module.register_forward_hook(recorder.hook(name)) for name, module in self.network.layers.items()]
-        try:
-            with torch.enable_grad():
-                features = self.network.module(images)
-        finally:
-            for handle in handles:
-                handle.remove()
+        with ExitStack() as hooks, torch.enable_grad():
+            for name, module in self.network.layers.items():
+                hooks.callback(module.register_forward_hook(recorder.hook(name)).remove)
+            features = self.network.module(images)
         seeds = seeds(features.detach()) if callable(seeds) else seeds
         recorder.memory = {} if len(seeds) > 1 else None
         for i, seed in enumerate(seeds):

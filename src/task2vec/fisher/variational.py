@@ -22,7 +22,7 @@ rate never comes to rest.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -83,17 +83,13 @@ class NoisyNetwork:
         `deviations` (filters,) are those of the probe's own weights, before batch-norm was folded into them.
         """
         parts = deviations.split([layer.filters for layer in self.layers])
-        handles = []
-        for layer, part in zip(self.layers, parts, strict=True):
-            scale, module = self.network.scales.get(layer.name), self.network.layers[layer.name]
-            sigma = part if scale is None else part * scale.abs()
-            hook = _noise_hook(sigma.to(module.weight.dtype), generator)  # type: ignore[arg-type]
-            handles.append(module.register_forward_hook(hook))
-        try:
+        with ExitStack() as hooks:
+            for layer, part in zip(self.layers, parts, strict=True):
+                scale, module = self.network.scales.get(layer.name), self.network.layers[layer.name]
+                sigma = part if scale is None else part * scale.abs()
+                hook = _noise_hook(sigma.to(module.weight.dtype), generator)  # type: ignore[arg-type]
+                hooks.callback(module.register_forward_hook(hook).remove)
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
 
 def _noise_hook(sigma: Tensor, generator: torch.Generator) -> Callable:
