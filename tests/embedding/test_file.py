@@ -137,20 +137,6 @@ def test_a_failing_disk_leaves_the_old_file(tmp_path, monkeypatch):
         assert os.listdir(tmp_path) == ["x"]
 
 
-def test_the_file_appears_only_when_it_is_whole(tmp_path, monkeypatch):
-    seen = {}
-    replace = os.replace
-
-    def watch(source, target):
-        seen["target existed"] = os.path.exists(target)
-        seen["source"] = load_embedding(source)
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", watch)
-    path = make().save(tmp_path / "x")
-    assert seen["target existed"] is False and seen["source"].task == "birds" and path.exists()
-
-
 def test_halves_are_saved_read_only_and_the_trivial_embedding_has_none(tmp_path):
     saved = make(halves=np.array([[0.5, 1.5, 0.0], [1.5, 2.5, 0.0]]))
     path = saved.save(tmp_path / "x")

@@ -466,18 +466,6 @@ def test_groups_are_what_is_joined_by_common_images():
         assert group_tasks(tasks, most=10**9) == components(tasks)
 
 
-@pytest.mark.parametrize("most", [1, 6])
-def test_no_group_has_more_images_than_allowed(most):
-    tasks = random_tasks(0)
-    groups = group_tasks(tasks, most=most)
-    assert sorted(number for group in groups for number in group) == list(range(len(tasks)))
-    together = next(iter(g for g in components(tasks) if 0 in g))
-    for group in groups:
-        assert len(group) == 1 or len({d for i in group for d in tasks[i].digests}) <= most
-        assert set(group) <= set(together) or not set(group) & set(together)
-    assert [group[0] for group in groups] == sorted(group[0] for group in groups)
-
-
 def test_groups_are_filled_before_another_is_begun():
     tasks = [make_named(str(i), [f"{i:02x}", f"{i + 1:02x}"]) for i in range(6)]
     assert group_tasks(tasks, most=3) == [[0, 1], [2, 3], [4, 5]]

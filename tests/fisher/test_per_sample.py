@@ -2,7 +2,6 @@
 
 import copy
 import functools
-from dataclasses import replace
 
 import pytest
 import torch
@@ -89,11 +88,6 @@ def test_untied_rows_equal_one_backward_pass_per_output(name):
     assert relative_error(rows, reference, probe.layers) < 1e-6
 
 
-def test_folding_happens_where_batch_norm_follows_a_convolution():
-    folded = {name: len(make_case(name).prepare().scales) for name in ("odd", "tf_efficientnet_lite0")}
-    assert folded == {"odd": 2, "tf_efficientnet_lite0": 49}
-
-
 @pytest.mark.parametrize("is_untied", [False, True])
 def test_hooks_are_removed_and_weights_unchanged_even_after_an_error(is_untied):
     probe = make_case("odd")
@@ -160,36 +154,6 @@ def test_seeds_do_not_affect_one_another(name, is_untied, monkeypatch):
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-12 * float(other.max()))
     total = fisher.rows(images, seeds)
     assert torch.allclose(torch.stack(together).sum(0), total, rtol=1e-9, atol=1e-12 * float(total.max()))
-
-
-@pytest.mark.parametrize("name", ["odd", "swin_v2"])
-def test_all_seeds_share_one_forward_pass_per_image(name):
-    probe = make_case(name)
-    network, images = probe.prepare(dtype=torch.float64), random_images(probe, 2)
-    seen = []
-    handle = network.module.register_forward_hook(lambda module, inputs, out: seen.append(len(out)))
-    try:
-        each = PerSampleFisher(network, probe.layers).rows_by_seed(images, random_seeds(probe, 4))
-        assert seen == []  # nothing is computed before it is needed
-        next(each)
-        before = sum(seen)
-        assert len(list(each)) == 3
-    finally:
-        handle.remove()
-    assert before == sum(seen) == len(images)
-
-
-@pytest.mark.parametrize("way", [{}, {"is_untied": True}])
-def test_a_network_that_takes_images_one_by_one_gives_the_same_rows(way):
-    probe = make_case("shared")  # which could take them together, so that there is something to compare with
-    batched = probe.prepare(dtype=torch.float64)
-    images, seeds = random_images(probe, 2), random_seeds(probe, 3)
-    wanted = list(PerSampleFisher(batched, probe.layers, **way).rows_by_seed(images, seeds))
-    single = PerSampleFisher(replace(batched, is_batched=False), probe.layers, **way)
-    found = list(single.rows_by_seed(images, seeds))
-    assert len(found) == 3
-    for one, other in zip(found, wanted, strict=True):
-        assert torch.allclose(one, other, rtol=1e-9, atol=0)
 
 
 def test_seeds_may_be_a_function_of_the_features():

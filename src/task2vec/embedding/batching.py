@@ -54,8 +54,9 @@ def choose_device(name: str | None) -> torch.device:
         torch.empty(1, device=device)
         return device
     except (RuntimeError, AssertionError) as error:
+        cause = str(error).splitlines()[0]
         raise UsageError(
-            f"device '{name}' cannot be used here ({str(error).splitlines()[0]}). Leave it out, or use --device cpu."
+            f"device '{name}' cannot be used here ({cause}). Leave it out, or use --device cpu."
         ) from error
 
 

@@ -137,17 +137,12 @@ class EmbedSettings:
         """Refuse invalid values."""
         _check(self)
         if self.max_samples < 2:
-            raise UsageError(
-                f"max_samples={self.max_samples}: a standard error needs at least 2 samples. Try max_samples=400 "
-                "(--max-samples 400)."
-            )
+            raise UsageError(f"max_samples={self.max_samples}: a standard error needs 2. Try 400 (--max-samples 400).")
         if not 0 <= self.seed < 1 << 63:
             raise UsageError(f"seed={self.seed} must be an integer from 0 to 2^63 - 1, as the generators require.")
         if not 0 < self.beta < math.inf:
-            raise UsageError(
-                f"beta={self.beta} must be positive: without a prior, filters that are dead for two tasks make their "
-                "distance 0/0. The default is 1e-7."
-            )
+            why = "without a prior, filters that are dead for two tasks make their distance 0/0"
+            raise UsageError(f"beta={self.beta} must be positive: {why}. The default is 1e-7.")
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for provenance: those that change the numbers of this method."""
@@ -233,10 +228,8 @@ class Embedding:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, encode_embedding(self))
         except OSError as error:
-            raise ResourceError(
-                f"cannot write the embedding to '{path}': {error.strerror}. No partial file was left. Choose another "
-                "path: --out FILE"
-            ) from error
+            what = f"cannot write the embedding to '{path}': {error.strerror}. No partial file was left"
+            raise ResourceError(f"{what}. Choose another path: --out FILE") from error
         return path
 
 
@@ -295,10 +288,8 @@ def load_embedding(path: str | Path) -> Embedding:
             f"cannot read '{path}': {error.strerror}. Check the path, or {_EMBED_AGAIN}"
         ) from error
     if content is None:
-        raise EmbeddingFileError(
-            f"'{path}' has {size} bytes, and no embedding is larger than {_LARGEST}: it is some other file. Check the "
-            f"path, or {_EMBED_AGAIN}"
-        )
+        what = f"'{path}' has {size} bytes, and no embedding is larger than {_LARGEST}: it is some other file"
+        raise EmbeddingFileError(f"{what}. Check the path, or {_EMBED_AGAIN}")
     return decode_embedding(content, path)
 
 
@@ -312,21 +303,15 @@ def decode_embedding(content: bytes, path: str | Path) -> Embedding:
         story = json.loads(text)
         schema, found = story["schema"], hash_content(text, arrays)
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise EmbeddingFileError(
-            f"'{path}' is not a task2vec embedding, or it is damaged ({type(error).__name__}), so nothing in it can be "
-            f"trusted; {_EMBED_AGAIN}"
-        ) from error
+        what = f"'{path}' is not a task2vec embedding, or it is damaged ({type(error).__name__})"
+        raise EmbeddingFileError(f"{what}, so nothing in it can be trusted; {_EMBED_AGAIN}") from error
     if schema != SCHEMA:
         is_newer = isinstance(schema, int) and schema > SCHEMA
-        raise EmbeddingFileError(
-            f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else; "
-            f"{'upgrade: pip install -U task2vec' if is_newer else _EMBED_AGAIN}"
-        )
+        what = f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else"
+        raise EmbeddingFileError(f"{what}; {'upgrade: pip install -U task2vec' if is_newer else _EMBED_AGAIN}")
     if set(arrays) - {"halves"} != set(_ARRAYS) or envelope.get("sha256") != found:
-        raise EmbeddingFileError(
-            f"'{path}' was changed after it was saved: its SHA-256 does not match its content. Restore a good copy, or "
-            f"{_EMBED_AGAIN}"
-        )
+        what = f"'{path}' was changed after it was saved: its SHA-256 does not match its content"
+        raise EmbeddingFileError(f"{what}. Restore a good copy, or {_EMBED_AGAIN}")
     try:
         layers = tuple(FilterLayer(*fields) for fields in story["layers"])
         return Embedding(story["task"], story["probe"], layers=layers, provenance=story["provenance"], **arrays)
@@ -373,9 +358,8 @@ def open_folder(folder: Path) -> Path:
             if time() - orphan.stat().st_mtime > _ORPHAN_SECONDS:
                 orphan.unlink(missing_ok=True)
     except OSError as error:
-        raise ResourceError(
-            f"embeddings cannot be written to '{folder}': {error.strerror}. They would be lost. Choose another folder."
-        ) from error
+        what = f"embeddings cannot be written to '{folder}': {error.strerror}"
+        raise ResourceError(f"{what}. They would be lost. Choose another folder.") from error
     return folder
 
 

@@ -70,9 +70,8 @@ class NoisyNetwork:
         if odd:
             kind = type(network.layers[odd[0]]).__name__
             raise ProbeError(
-                f"layer '{odd[0]}' of the probe is a {kind}, which transforms its weights before it applies them, so "
-                "the variance of its output is not known and the variational method cannot run. Use method='robust' "
-                "(--method robust)."
+                f"layer '{odd[0]}' of the probe is a {kind}, which transforms its weights before it applies them: the "
+                "variance of its output is not known. Use method='robust' (--method robust)."
             )
         self.network, self.layers = network, layers
 
@@ -196,8 +195,7 @@ def minimise(
         if name := find_infinite(downhill, layers):
             raise NotFiniteError(
                 f"the noise gradient of layer '{name}' is not finite in step {step + 1} (loss {float(loss):.3g}), so "
-                "the embedding would be meaningless and nothing was saved. Use a smaller beta (--beta) or learning "
-                "rate, or higher precision: dtype='float64', --dtype float64."
+                "nothing was saved. Use a smaller beta (--beta) or learning rate, or --dtype float64."
             )
         record.add(log_precision, loss)
         watch(step, log_precision)

@@ -284,10 +284,6 @@ class TrainingSplits:
     is_judged: Tensor
     is_multilabel: bool
 
-    def __len__(self) -> int:
-        """Number of splits."""
-        return len(self.weights)
-
     @property
     def train(self) -> np.ndarray:
         """(m, n) which images each split trains on."""
