@@ -137,9 +137,9 @@ def measure_alone(
         found["alone"].append(seconds)
         found["embeddings"].append(embedding)
         steps = prepare_job(tasks[number], probe, **one)
-        with tensor_cores(steps.pixels.device):
+        with tensor_cores(steps.device):
             features = steps.features(silent)
-        again = lambda: steps.embed(tasks[number], features, silent)  # noqa: B023, E731
+        again = lambda: steps.embed(features, silent)  # noqa: B023, E731
         found["cached"].append(timed(again, plan.clock)[1])
         pairs = embedding.provenance["counts"]["backpropagated"]
         found["limit"].append(pairs * bare_seconds(steps.passes.network, probe, plan))

@@ -70,7 +70,7 @@ def main() -> int:
     steps = prepare_job(
         read_task(arguments), probe, settings=settings, device=arguments.device, batch_size=arguments.batch_size
     )
-    with tensor_cores(steps.pixels.device):
+    with tensor_cores(steps.device):
         found = run(steps, arguments)
     save(place, found)
     print(place.name, {key: round(float(value), 4) for key, value in found.items() if np.ndim(value) == 0}, flush=True)
@@ -96,7 +96,7 @@ def run(steps: Job, arguments: argparse.Namespace) -> dict[str, object]:
     """Closed form and optimisation at one head: its own converged one, or the paper's that is trained along."""
     head, features, seconds = _fit(steps)
     training, beta = steps.settings.variational, steps.settings.beta / len(steps.task)
-    weight, bias = (part.to(steps.pixels.device, steps.passes.dtype) for part in (head.weight, head.bias))
+    weight, bias = (part.to(steps.device, steps.passes.dtype) for part in (head.weight, head.bias))
     if arguments.head == "joint":
         weight, bias = (part.to(steps.passes.dtype) for part in train_head(steps, features, silent))
     total = training.epochs * training.steps_per_epoch
@@ -110,7 +110,7 @@ def run(steps: Job, arguments: argparse.Namespace) -> dict[str, object]:
         beta=beta,
         steps=total,
         steps_per_epoch=training.steps_per_epoch,
-        generator=torch.Generator(steps.pixels.device).manual_seed(arguments.seed + 2),
+        generator=torch.Generator(steps.device).manual_seed(arguments.seed + 2),
         head_rate=training.head_rate if arguments.head == "joint" else 0.0,
         watch=trace.add,
     )
@@ -145,7 +145,7 @@ def both(arguments: argparse.Namespace) -> int:
     for dataset, task in read_tasks(arguments.shared / "data"):
         settings = t2v.EmbedSettings(beta=arguments.beta, seed=arguments.seed)
         steps = prepare_job(task, probe, settings=settings, device=arguments.device)
-        with tensor_cores(steps.pixels.device):
+        with tensor_cores(steps.device):
             head, features, seconds = _fit(steps)
             row: dict[str, object] = {
                 "dataset": dataset,

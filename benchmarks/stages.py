@@ -39,7 +39,7 @@ class Fitted:
     @property
     def pixels(self) -> Pixels:
         """The decoded images, in the order of the canonical task."""
-        return self.run.pixels
+        return self.run.passes.pixels
 
     @property
     def task(self) -> t2v.Task:

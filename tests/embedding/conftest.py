@@ -44,7 +44,7 @@ def odd():
     return make_case("odd")
 
 
-def pictures(counts=(9, 7, 6), *, seed=0, side=40):
+def pictures(counts=(9, 7, 6), *, seed=0, side=10):
     """Noisy pictures whose classes differ a little in colour, with their labels."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(counts)), counts)
@@ -65,7 +65,7 @@ def make_attributes(count=20, *, seed=1) -> Task:
     rng = np.random.default_rng(seed)
     rows = (rng.random((count, 3)) < 0.4).astype(int)
     rows[:2] = [[0, 0, 0], [1, 1, 1]]
-    pixels = 110 + 40 * rng.normal(size=(count, 30, 30, 3)) + 30 * rows[:, None, None, :]
+    pixels = 110 + 40 * rng.normal(size=(count, 10, 10, 3)) + 30 * rows[:, None, None, :]
     images = [Image.fromarray(x.clip(0, 255).astype(np.uint8)) for x in pixels]
     return from_dataset(
         [(image, torch.tensor(row)) for image, row in zip(images, rows, strict=True)], name="attributes"

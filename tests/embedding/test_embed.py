@@ -20,8 +20,9 @@ from task2vec.errors import ResourceError, UsageError
 from task2vec.fisher import PerSampleFisher, closed_form
 from task2vec.fisher.estimate import WIDEST
 from task2vec.probe import FilterLayer, load_probe
-from task2vec.tasks import Task, from_dataset, read_folder, sample_tasks
+from task2vec.tasks import from_dataset, read_folder, sample_tasks
 from tests.embedding.conftest import make_attributes, make_task, pictures
+from tests.embedding.families import out_of_memory
 from tests.oracles import heads
 from tests.oracles.fisher import naive_rows, untied_rows
 
@@ -47,9 +48,9 @@ def definition(task, probe, *, l2, method, balance=True):
 
 @pytest.mark.parametrize(("method", "balance"), [("robust", True), ("direct", True), ("direct", False)])
 def test_all_seeds_equal_the_definition_from_end_to_end(odd, method, balance):
-    task = make_task((5, 3, 2))
-    expected, rows, omega = definition(task, odd, l2=0.01, balance=balance, method=method)
-    settings = EmbedSettings(method=method, seeds="all", l2=0.01, balance=balance, dtype="float64")
+    task = make_task((4, 2, 2))
+    expected, rows, omega = definition(task, odd, l2=0.1, balance=balance, method=method)
+    settings = EmbedSettings(method=method, seeds="all", l2=0.1, balance=balance, dtype="float64")
     embedding = embed(task, odd, settings=settings, batch_size=4)
     alive = expected > expected.max() * 1e-12
     assert alive.mean() > 0.9
@@ -58,89 +59,73 @@ def test_all_seeds_equal_the_definition_from_end_to_end(odd, method, balance):
     variance = (omega[:, None] ** 2 * (rows - expected) ** 2).sum(0) * len(task) / (len(task) - 1)
     assert np.allclose(embedding.stderr[alive], np.sqrt(variance)[alive], rtol=2e-3)
     counts = embedding.provenance["counts"]
-    assert (counts["images"], counts["images_used"], counts["backpropagated"]) == (10, 10, 30)
+    assert (counts["images"], counts["images_used"], counts["backpropagated"]) == (8, 8, 24)
 
 
-@pytest.mark.parametrize("method", ["robust"])
-def test_attributes_equal_the_definition_from_end_to_end(odd, method):
-    task = make_attributes(8)
-    expected, _, _ = definition(task, odd, l2=0.02, method=method)
-    settings = EmbedSettings(method=method, seeds="all", l2=0.02, dtype="float64")
-    embedding = embed(task, odd, settings=settings)
+def test_attributes_equal_the_definition_from_end_to_end(odd):
+    task = make_attributes(5)
+    expected, _, _ = definition(task, odd, l2=0.02, method="robust")
+    embedding = embed(task, odd, settings=EmbedSettings(seeds="all", l2=0.02, dtype="float64"))
     alive = expected > expected.max() * 1e-12
     assert np.allclose(embedding.fisher[alive], expected[alive], rtol=2e-4)
-    assert embedding.provenance["is_multilabel"] and embedding.provenance["counts"]["backpropagated"] == 24
+    assert embedding.provenance["is_multilabel"] and embedding.provenance["counts"]["backpropagated"] == 15
 
 
 def test_a_requested_precision_ends_the_run_early(probe):
-    task = make_task((80, 80, 80))
-    whole = embed(task, probe, settings=EmbedSettings(max_samples=240))
-    loose = 1.5 * whole.provenance["relative_error"]
-    early = embed(task, probe, settings=EmbedSettings(max_samples=240, rel_tol=loose))
+    task, settings = make_task((40, 40, 40)), EmbedSettings(max_samples=120, l2=0.01)
+    whole = embed(task, probe, settings=settings)
+    loose = 1.7 * whole.provenance["relative_error"]
+    # The second cannot be reached: all are used.
+    early, strict = (embed(task, probe, settings=replace(settings, rel_tol=wanted)) for wanted in (loose, 1e-6))
     assert early.provenance["relative_error"] <= loose
     assert early.provenance["counts"]["images_used"] < whole.provenance["counts"]["images_used"]
     assert symmetric(early, whole) < 0.1
-    strict = embed(
-        task, probe, settings=EmbedSettings(max_samples=240, rel_tol=1e-6)
-    )  # cannot be reached: all are used
     assert np.allclose(strict.fisher, whole.fisher, rtol=1e-4, atol=whole.fisher.max() * 1e-6)
+    assert "--max-samples" in strict.provenance["warnings"][-1]
 
 
-class Small:
-    """A GPU that holds `most` images at a time."""
+def limit_memory(most, monkeypatch):
+    """A GPU that holds `most` images at a time; the sizes of batches that fitted, and of those that did not."""
+    fitted, refused = [], []
 
-    def __init__(self, most, monkeypatch):
-        self.sizes = []
-        self.refused = 0
-        rows = PerSampleFisher.rows_by_seed
+    def guard(work):
+        def guarded(self, images, *rest):
+            (fitted if len(images) <= most else refused).append(len(images))
+            if len(images) > most:
+                raise out_of_memory()
+            return work(self, images, *rest)
 
-        def guarded(engine, images, seeds, keys=None):
-            self.check(len(images), most)
-            return rows(engine, images, seeds, keys)
+        return guarded
 
-        monkeypatch.setattr(PerSampleFisher, "rows_by_seed", guarded)
-        features = Passes._features
-
-        def guarded_features(run, pixels):
-            self.check(len(pixels), most)
-            return features(run, pixels)
-
-        monkeypatch.setattr(Passes, "_features", guarded_features)
-
-    def check(self, count, most):
-        if count > most:
-            self.refused += 1
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory (pretended)")
-        self.sizes.append(count)
+    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", guard(PerSampleFisher.rows_by_seed))
+    monkeypatch.setattr(Passes, "_features", guard(Passes._features))
+    return fitted, refused
 
 
 def test_batches_halve_when_memory_runs_out(probe, task, monkeypatch):
     settings = EmbedSettings(dtype="float64")
     before = embed(task, probe, settings=settings, batch_size=16)
-    gpu = Small(3, monkeypatch)
+    fitted, refused = limit_memory(3, monkeypatch)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         after = embed(task, probe, settings=settings, batch_size=16)
     assert "continuing with batches of 8 images" in str(said[0].message)
-    assert gpu.refused <= 4  # a size that did not fit is not tried again
-    assert max(gpu.sizes) <= 3
+    assert len(refused) <= 4 and max(fitted) <= 3  # a size that did not fit is not tried again
     assert np.allclose(after.fisher, before.fisher, rtol=1e-9, atol=0)
     assert np.allclose(after.stderr, before.stderr, rtol=1e-6, atol=before.stderr.max() * 1e-9)
 
 
 def test_one_image_too_many_is_an_error_that_says_what_to_do(probe, task, monkeypatch):
-    Small(0, monkeypatch)
+    limit_memory(0, monkeypatch)
     with pytest.raises(ResourceError, match=r"single image.*8 x 8.*--size.*--device cpu"):
         embed(task, probe, batch_size=1)
 
 
 def test_few_images_are_kept_and_the_numbers_do_not_depend_on_it(probe, task, monkeypatch):
     before = embed(task, probe)
-    loads = []
-    load = Pixels.load
-    monkeypatch.setattr(
-        Pixels, "load", lambda self, index: (loads.append(index not in self.kept), load(self, index))[1]
-    )
+    loads, load = [], Pixels.load
+    counted = lambda self, index: (loads.append(index not in self.kept), load(self, index))[1]  # noqa: E731
+    monkeypatch.setattr(Pixels, "load", counted)
     monkeypatch.setattr("task2vec.embedding.batching.CACHE_BYTES", {"cpu": 3 * 8 * 8 * 4, "cuda": 0})
     after = embed(task, probe)
     assert np.array_equal(before.fisher, after.fisher)
@@ -152,8 +137,7 @@ def constant(shade, count=8):
     return from_dataset([(image, i % 2) for i in range(count)], name=f"shade {shade}")
 
 
-@pytest.mark.parametrize("shade", [0, 90])
-@pytest.mark.parametrize("balance", [True, False])
+@pytest.mark.parametrize(("shade", "balance"), [(0, True), (90, False)])
 def test_identical_images_are_never_nan(probe, shade, balance):
     embedding = embed(constant(shade, 9), probe, settings=EmbedSettings(balance=balance))
     for values in (embedding.fisher, embedding.stderr, embedding.vector):
@@ -192,19 +176,16 @@ def test_provenance_is_complete_and_plain(probe, task):
 def test_direct_prior_is_beta_over_images_and_mean_square_weight(probe, task):
     embedding = embed(task, probe, settings=EmbedSettings(method="direct", beta=0.03))
     modules = dict(probe.network.named_modules())
-    expected = [
-        0.03 / 22 / modules[n.name].weight.double().square().mean().item()
-        for n in probe.layers
-        for _ in range(n.filters)
-    ]
-    assert np.allclose(embedding.prior, expected, rtol=1e-6)
+    for name, part in embedding.layer_slices().items():
+        scale = modules[name].weight.double().square().mean().item()
+        assert np.allclose(embedding.prior[part], 0.03 / 22 / scale, rtol=1e-6)
     assert np.array_equal(embedding.vector, embedding.fisher + embedding.prior)
     assert np.allclose(fixed_prior(probe.layers, beta=0.03 / 220), embedding.prior / 10)
 
 
 def test_robust_prior_is_that_of_the_closed_form(probe, task):
-    embedding = embed(task, probe, settings=EmbedSettings(beta=1e-4))
-    beta = 1e-4 / 22
+    embedding = embed(task, probe, settings=EmbedSettings(beta=1e-2))
+    beta = 1e-2 / 22
     precision, variances = closed_form(torch.from_numpy(embedding.fisher.copy()), probe.layers, beta=beta)
     assert np.allclose(embedding.vector, beta * precision.numpy(), rtol=1e-12)
     narrow = fixed_prior(probe.layers, beta=beta).numpy()
@@ -214,16 +195,12 @@ def test_robust_prior_is_that_of_the_closed_form(probe, task):
         assert np.allclose(embedding.prior[slices], beta / variance, rtol=1e-12)
 
 
-def test_trivial_is_the_prior_alone(probe, task):
+def test_trivial_is_the_prior_alone_and_the_norm_the_sum_of_the_fisher(probe, task):
     embedding = embed(task, probe)
     nothing = trivial(embedding)
     assert np.array_equal(nothing.vector, embedding.prior) and nothing.norm() == 0
     assert nothing.probe_fingerprint == embedding.probe_fingerprint
     assert symmetric(embedding, nothing) > 0 and symmetric(nothing, nothing) == 0
-
-
-def test_norm_is_the_sum_of_the_fisher(probe, task):
-    embedding = embed(task, probe)
     assert embedding.norm() == pytest.approx(float(np.abs(embedding.fisher).sum()))
     slices = embedding.layer_slices()
     assert list(slices) == [layer.name for layer in probe.layers]
@@ -266,21 +243,13 @@ def reference(probe):
     return embed(make_task(), probe, settings=SAMPLED)
 
 
-def relabelled(order, permutation, **options):
-    images, labels = pictures()
-    return from_dataset([(images[i], permutation[labels[i]]) for i in order], name="colours", **options)
-
-
-def test_names_of_the_classes(probe, reference):
-    renamed = embed(relabelled(range(22), (0, 1, 2), classes=["zebra", "=cmd()", "ä"]), probe, settings=SAMPLED)
-    assert numbers(renamed) == numbers(reference)
-    assert renamed.provenance["classes"] == ["zebra", "=cmd()", "ä"]
-    assert renamed.provenance["task_fingerprint"] == reference.provenance["task_fingerprint"]
-
-
 def test_order_of_the_images(probe, reference):
-    order = np.random.default_rng(0).permutation(22)
-    assert numbers(embed(relabelled(order, (2, 0, 1)), probe, settings=SAMPLED)) == numbers(reference)
+    images, labels = pictures()
+    items = [(images[i], (2, 0, 1)[labels[i]]) for i in np.random.default_rng(0).permutation(22)]
+    names = ["zebra", "=cmd()", "ä"]  # of the classes, which do not matter either
+    found = embed(from_dataset(items, name="colours", classes=names), probe, settings=SAMPLED)
+    assert numbers(found) == numbers(reference) and found.provenance["classes"] == names
+    assert found.provenance["task_fingerprint"] == reference.provenance["task_fingerprint"]
 
 
 def test_order_and_columns_of_attributes(probe):
@@ -296,41 +265,32 @@ def test_workers_and_repetition_give_the_same_file(probe, tmp_path):
     for i, (image, label) in enumerate(zip(images, labels, strict=True)):
         (tmp_path / "photos" / str(label)).mkdir(parents=True, exist_ok=True)
         image.save(tmp_path / "photos" / str(label) / f"{i}.png")
-    task = read_folder(tmp_path / "photos")
-    assert task.images.is_threadsafe  # or more workers would be one worker
-    settings = EmbedSettings(max_samples=30)
     files = []
-    for run, workers in enumerate((1, 2, 7)):
-        file = embed(task, probe, settings=settings, num_workers=workers).save(tmp_path / f"{run}.t2v.safetensors")
+    for workers in (1, 3):
+        task = read_folder(tmp_path / "photos")
+        assert task.images.is_threadsafe  # or more workers would be one worker
+        file = embed(task, probe, settings=SAMPLED, num_workers=workers).save(tmp_path / str(workers))
         files.append(file.read_bytes())
-    assert len(set(files)) == 1
-    again = embed(read_folder(tmp_path / "photos"), probe, settings=settings).save(tmp_path / "again.t2v.safetensors")
-    assert again.read_bytes() == files[0]
+    assert files[0] == files[1]
 
 
 @pytest.mark.parametrize("method", ["robust", "direct"])
 def test_batch_size_in_double_precision(probe, method):
-    task = make_task((30, 25, 15))
-    settings = EmbedSettings(method, max_samples=80, dtype="float64")
-    found = [embed(task, probe, settings=settings, batch_size=size) for size in (7, 32, 64)]
-    for other in found[1:]:
-        assert np.allclose(other.fisher, found[0].fisher, rtol=1e-9, atol=0)
-        assert other.provenance["counts"] == found[0].provenance["counts"]
+    settings = EmbedSettings(method, max_samples=60, dtype="float64", l2=0.01)
+    one, other = (embed(make_task((20, 15, 10)), probe, settings=settings, batch_size=size) for size in (7, 32))
+    assert np.allclose(other.fisher, one.fisher, rtol=1e-9, atol=0)
+    assert other.provenance["counts"] == one.provenance["counts"]
 
 
-@pytest.mark.parametrize("method", ["robust", "direct"])
-def test_batch_size_in_single_precision(probe, method):
-    task = make_task((30, 25, 15))
-    found = [
-        embed(task, probe, settings=EmbedSettings(method, max_samples=80), batch_size=size) for size in (7, 32, 64)
-    ]
-    for other in found[1:]:
-        assert symmetric(other, found[0]) < 1e-4
+def test_batch_size_in_single_precision(probe):
+    settings = EmbedSettings(max_samples=60, l2=0.01)
+    one, other = (embed(make_task((20, 15, 10)), probe, settings=settings, batch_size=size) for size in (7, 32))
+    assert symmetric(other, one) < 1e-4
 
 
 def test_seeds_change_the_draw_and_little_else(probe):
     task = make_task((30, 25, 15))
-    one, two = (embed(task, probe, settings=EmbedSettings(max_samples=60, seed=s)) for s in (0, 1))
+    one, two = (embed(task, probe, settings=EmbedSettings(max_samples=60, seed=s, l2=0.01)) for s in (0, 1))
     assert not np.array_equal(one.fisher, two.fisher)
     assert one.provenance["head"] == two.provenance["head"]
     gap = np.abs(one.fisher - two.fisher)
@@ -339,7 +299,7 @@ def test_seeds_change_the_draw_and_little_else(probe):
 
 @pytest.fixture(scope="module")
 def samples():
-    return {task.name: task for task in sample_tasks(images_per_task=60)}
+    return {task.name: task for task in sample_tasks(images_per_task=40)}
 
 
 @pytest.fixture(scope="module")
@@ -363,7 +323,7 @@ def test_random_labels_lie_nearer_to_the_trivial_embedding_than_true_ones(sample
     rng = np.random.default_rng(0)
     few = some_of(samples["textures"], 4, rng)
     true = from_trivial(few, default_probe)
-    random = [from_trivial(replace(few, targets=rng.permutation(few.targets)), default_probe) for _ in range(5)]
+    random = [from_trivial(replace(few, targets=rng.permutation(few.targets)), default_probe) for _ in range(3)]
     # By chance cross-validation may believe in some of them, which then look like a task.
     error = np.std(random, ddof=1) / len(random) ** 0.5
     assert np.mean(random) + error < true and np.median(random) < 0.6 * true
@@ -373,7 +333,7 @@ def test_random_labels_lie_nearer_to_the_trivial_embedding_than_true_ones(sample
 def test_fewer_images_lie_nearer_to_the_trivial_embedding(samples, default_probe):
     rng = np.random.default_rng(0)
     found = {n: [from_trivial(some_of(samples["shapes"], n, rng), default_probe) for _ in range(3)] for n in (2, 6)}
-    found[20] = [from_trivial(samples["shapes"], default_probe)]  # all of them
+    found[13] = [from_trivial(samples["shapes"], default_probe)]  # all of them
     means = [np.mean(values) for values in found.values()]
     errors = [np.std(values, ddof=1) / 3**0.5 if len(values) > 1 else 0.0 for values in found.values()]
     for i in (0, 1):  # never away from it by more than the error
@@ -381,72 +341,24 @@ def test_fewer_images_lie_nearer_to_the_trivial_embedding(samples, default_probe
     assert means[0] + errors[0] < means[2]
 
 
-BAD = [
-    {"method": "laplace"},
-    {"seeds": "some"},
-    {"dtype": "int8"},
-    {"rel_tol": math.nan},
-    {"l2": -1.0},
-    {"beta": 0.0},
-    {"beta": math.nan},
-    {"beta": math.inf},
-    {"max_samples": 1},
-    {"seed": -1},
-    {"seed": 1 << 63},
-]
-BAD_TRAINING = [
-    *[{name: value} for name in ("epochs", "head_epochs", "draws", "batch") for value in (0, 1.5)],
-    *[{name: value} for name in ("rate", "head_rate") for value in (0.0, math.nan)],
-    {"head": "frozen"},
-]
+BAD = [{"method": "laplace"}, {"seeds": "some"}, {"dtype": "int8"}, {"rel_tol": math.nan}, {"l2": -1.0}]
+BAD += [{"beta": value} for value in (0.0, math.nan, math.inf)]
+BAD += [{"max_samples": 1}, {"seed": -1}, {"seed": 1 << 63}]
+BAD_TRAINING = [{name: value} for name in ("epochs", "head_epochs", "draws", "batch") for value in (0, 1.5)]
+BAD_TRAINING += [{name: value} for name in ("rate", "head_rate") for value in (0.0, math.nan)] + [{"head": "frozen"}]
 
 
-class Untouchable:
-    """Images that nobody may look at."""
-
-    is_threadsafe = True
-
-    def __len__(self):
-        return 4
-
-    def load(self, index):
-        raise AssertionError(f"image {index} was read")
-
-    def name(self, index):
-        return f"item {index}"
-
-
-def untouchable_task(**changes):
-    digests = tuple(f"{i:064x}" for i in range(4))
-    given = {"targets": torch.tensor([0, 1, 0, 1]).numpy(), "classes": ("a", "b"), **changes}
-    return Task(name="untouchable", images=Untouchable(), digests=digests, **given)
-
-
-@pytest.mark.parametrize("values", BAD, ids=str)
-def test_bad_settings(probe, values):
+@pytest.mark.parametrize("values", [*BAD, *BAD_TRAINING], ids=str)
+def test_bad_settings(values):
     with pytest.raises(UsageError, match=next(iter(values))):
-        embed(untouchable_task(), probe, settings=EmbedSettings(**values))
-
-
-@pytest.mark.parametrize("values", BAD_TRAINING, ids=str)
-def test_bad_settings_of_the_training(probe, values):
-    with pytest.raises(UsageError, match=next(iter(values))):
-        embed(
-            untouchable_task(), probe, settings=EmbedSettings("variational", variational=VariationalSettings(**values))
-        )
+        (EmbedSettings if values in BAD else VariationalSettings)(**values)
 
 
 @pytest.mark.parametrize("values", [{"num_workers": 0}, {"batch_size": 0}, {"device": "tpu9"}], ids=str)
-@pytest.mark.parametrize("method", ["robust", "variational"])
-def test_bad_arguments(probe, values, method):
+def test_bad_arguments_are_refused_before_an_image_is_read(probe, task, values, monkeypatch):
+    monkeypatch.setattr(Pixels, "load", lambda *_: pytest.fail("an image was read"))
     with pytest.raises(UsageError, match=next(iter(values))):
-        embed(untouchable_task(), probe, settings=EmbedSettings(method), **values)
-
-
-def test_the_task_of_these_tests_would_be_noticed(probe):
-    for method in ("robust", "direct", "variational"):
-        with pytest.raises(AssertionError, match="was read"):
-            embed(untouchable_task(), probe, settings=EmbedSettings(method))
+        embed(task, probe, **values)
 
 
 def test_settings_are_recorded_only_where_they_count():

@@ -13,33 +13,31 @@ import safetensors.numpy
 from task2vec.embedding import Embedding, embed, embed_many, load_embedding, name_file, trivial
 from task2vec.embedding.embedding import SCHEMA, SUFFIX, find_saved, hash_content, open_folder
 from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
-from task2vec.fisher import PerSampleFisher
 from task2vec.probe import FilterLayer
 from tests.embedding.conftest import make_task, make_tiny
 from tests.embedding.families import FINE, ask_binary, is_close
 
+LAYERS = (FilterLayer("conv", "convolution", 2, 9, 0.1), FilterLayer("fc", "linear", 1, 4, 0.25))
+NAMES = ("fisher", "prior", "stderr")
 
-def make(task="birds", value=1.0):
-    layers = (FilterLayer("conv", "convolution", 2, 9, 0.1), FilterLayer("fc", "linear", 1, 4, 0.25))
+
+def make(task="birds", value=1.0, halves=None):
     story = {"probe_fingerprint": "abc", "settings": {"beta": 1e-5}, "counts": {"images": 12}, "note": "ä<script>"}
-    return Embedding(
-        task, "net", np.array([value, 2.0, 0.0]), np.array([0.1, 0.2, 0.0]), np.full(3, 1e-6), layers, story
-    )
+    arrays = np.array([value, 2.0, 0.0]), np.array([0.1, 0.2, 0.0]), np.full(3, 1e-6)
+    return Embedding(task, "net", *arrays, LAYERS, story, halves)
 
 
-def write(path, *, arrays=None, schema=SCHEMA, story=None, sha256=None):
-    """A file in the format of an embedding, with whatever inside and a hash that fits unless given."""
-    embedding = make()
-    arrays = arrays if arrays is not None else {n: getattr(embedding, n).copy() for n in ("fisher", "prior", "stderr")}
-    whole = {
-        "schema": schema,
-        "task": "birds",
-        "probe": "net",
-        "layers": [["conv", "convolution", 2, 9, 0.1], ["fc", "linear", 1, 4, 0.25]],
-        "provenance": dict(embedding.provenance),
-    }
+def arrays_of(embedding, **more):
+    return {name: getattr(embedding, name).copy() for name in NAMES} | more
+
+
+def write(path, *, arrays=None, schema=SCHEMA, story=None):
+    """A file in the format of an embedding, with whatever inside and a hash that fits."""
+    arrays = arrays_of(make()) if arrays is None else arrays
+    layers = [list(vars(layer).values()) for layer in LAYERS]
+    whole = {"schema": schema, "task": "birds", "probe": "net", "layers": layers, "provenance": make().provenance}
     text = json.dumps({**whole, **(story or {})}, sort_keys=True)
-    envelope = {"sha256": sha256 or hash_content(text, arrays), "story": text}
+    envelope = {"sha256": hash_content(text, arrays), "story": text}
     path.write_bytes(safetensors.numpy.save(arrays, metadata={"task2vec": json.dumps(envelope)}))
     return path
 
@@ -51,12 +49,8 @@ def test_round_trip(tmp_path):
     for name in ("fisher", "stderr", "prior", "vector"):
         assert np.array_equal(getattr(loaded, name), getattr(saved, name))
         assert getattr(loaded, name).dtype == np.float64
-    assert (loaded.task, loaded.probe, loaded.layers, loaded.provenance) == (
-        saved.task,
-        saved.probe,
-        saved.layers,
-        saved.provenance,
-    )
+    for name in ("task", "probe", "layers", "provenance"):
+        assert getattr(loaded, name) == getattr(saved, name)
     assert repr(loaded) == "Embedding(birds, probe=net, 3 filters, 12 images)"
     assert loaded.save(tmp_path / "again").read_bytes() == path.read_bytes()
     assert os.listdir(path.parent) == ["birds.t2v.safetensors"]  # no temporary file stays
@@ -64,8 +58,8 @@ def test_round_trip(tmp_path):
 
 def test_every_changed_byte_is_noticed(tmp_path):
     content = make().save(tmp_path / "x").read_bytes()
-    flipped = (content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in range(len(content)))
-    cut = (content[:length] for length in range(0, len(content), 7))
+    flipped = (content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in range(0, len(content), 2))
+    cut = (content[:length] for length in range(0, len(content), 19))
     for damaged in (*flipped, *cut, content + b"\0" * 8):
         (tmp_path / "y").write_bytes(damaged)
         with pytest.raises(EmbeddingFileError, match="y'"):
@@ -73,51 +67,52 @@ def test_every_changed_byte_is_noticed(tmp_path):
 
 
 def test_other_schemas_are_named_with_the_remedy(tmp_path):
-    with pytest.raises(EmbeddingFileError, match=r"schema 99, and this version reads 1.*pip install -U"):
-        load_embedding(write(tmp_path / "x", schema=99))
-    with pytest.raises(EmbeddingFileError, match=r"schema 0.*embed the task again"):
-        load_embedding(write(tmp_path / "x", schema=0))
-    with pytest.raises(EmbeddingFileError, match="schema None"):
-        load_embedding(write(tmp_path / "x", schema=None))
+    remedies = {99: r"schema 99, and this version reads 1.*pip install -U", 0: r"schema 0.*embed the task again"}
+    for schema, words in {**remedies, None: "schema None"}.items():
+        with pytest.raises(EmbeddingFileError, match=words):
+            load_embedding(write(tmp_path / "x", schema=schema))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("fisher", np.nan), ("stderr", np.inf), ("prior", np.nan), ("fisher", -1.0), ("prior", 0.0)]
-)
-def test_values_that_no_fisher_can_have_are_refused_even_with_a_fitting_hash(tmp_path, name, value):
-    arrays = {n: getattr(make(), n).copy() for n in ("fisher", "prior", "stderr")}
-    arrays[name][1] = value
-    with pytest.raises(EmbeddingFileError, match=f"valid.*{name}"):
-        load_embedding(write(tmp_path / "x", arrays=arrays))
+WRONG = {
+    "nan": ("fisher", [1, np.nan, 1]),
+    "infinite": ("stderr", [1, np.inf, 1]),
+    "negative": ("fisher", [1, -1, 1]),
+    "no prior": ("prior", [1, 0, 1]),
+    "one filter less": ("fisher", [1, 1]),
+    "one row of halves": ("halves", np.ones((1, 3))),
+    "halves with a filter less": ("halves", np.ones((2, 2))),
+    "negative halves": ("halves", [[1, 1, 1], [1, -1e-9, 1]]),
+}
 
 
-def test_arrays_that_do_not_fit_together_are_refused(tmp_path):
-    arrays = {n: getattr(make(), n).copy() for n in ("fisher", "prior", "stderr")}
-    for broken in (
-        {**arrays, "fisher": arrays["fisher"][:2]},
-        {**arrays, "more": np.ones(3)},
-        {"fisher": arrays["fisher"]},
-    ):
-        with pytest.raises(EmbeddingFileError):
-            load_embedding(write(tmp_path / "x", arrays=broken))
+@pytest.mark.parametrize(("name", "values"), WRONG.values(), ids=WRONG)
+def test_values_that_no_fisher_can_have_are_refused_even_with_a_fitting_hash(tmp_path, name, values):
+    values = np.array(values, dtype=float)
+    with pytest.raises(DataError, match=f"'{name}'"):
+        replace(make(), **{name: values})
+    with pytest.raises(EmbeddingFileError, match=rf"valid.*'{name}'"):
+        load_embedding(write(tmp_path / "x", arrays=arrays_of(make(), **{name: values})))
+
+
+def test_contents_that_do_not_fit_together_are_refused(tmp_path):
     for story in ({"layers": [["conv"]]}, {"layers": 3}, {"layers": [["conv", "convolution", "2", 9, 0.1]]}):
         with pytest.raises(EmbeddingFileError):
             load_embedding(write(tmp_path / "x", story=story))
+    for broken in (
+        {"fisher": np.ones(3)},
+        arrays_of(make(), quarters=np.ones(3)),
+        arrays_of(make(), Halves=np.ones(3)),
+    ):
+        with pytest.raises(EmbeddingFileError, match="changed after it was saved"):
+            load_embedding(write(tmp_path / "x", arrays=broken))
 
 
 def test_what_is_no_embedding_is_refused(tmp_path):
     file = tmp_path / "x"
     safetensors.numpy.save_file({"weight": np.ones(3)}, file)
     foreign = file.read_bytes()
-    for content in (
-        foreign,
-        b"",
-        b"hello",
-        b"\x89PNG\r\n\x1a\n" + b"\0" * 40,
-        b"{}",
-        b"\xff" * 64,
-        (1 << 40).to_bytes(8, "little") + b"{}",
-    ):
+    too_long = (1 << 40).to_bytes(8, "little") + b"{}"
+    for content in (foreign, b"", b"hello", b"\x89PNG\r\n\x1a\n" + b"\0" * 40, b"{}", b"\xff" * 64, too_long):
         file.write_bytes(content)
         with pytest.raises(EmbeddingFileError, match="not a task2vec embedding"):
             load_embedding(file)
@@ -142,64 +137,15 @@ def test_a_failing_disk_leaves_the_old_file(tmp_path, monkeypatch):
         assert os.listdir(tmp_path) == ["x"]
 
 
-def test_the_file_appears_only_when_it_is_whole(tmp_path, monkeypatch):
-    seen = {}
-    replace = os.replace
-
-    def watch(source, target):
-        seen["target existed"] = os.path.exists(target)
-        seen["source"] = load_embedding(source)
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", watch)
-    path = make().save(tmp_path / "x")
-    assert seen["target existed"] is False and seen["source"].task == "birds" and path.exists()
-
-
-def make_halved(halves=((0.5, 1.5, 0.0), (1.5, 2.5, 0.0))):
-    return replace(make(), halves=np.array(halves))
-
-
-def arrays_of(embedding, **more):
-    return {**{name: getattr(embedding, name).copy() for name in ("fisher", "prior", "stderr")}, **more}
-
-
-def test_changed_or_foreign_arrays_are_refused(tmp_path):
-    halves = np.ones((2, 3))
-    path = write(tmp_path / "x", arrays=arrays_of(make(), halves=halves))
-    assert (load_embedding(path).halves == 1).all()  # the file of this test is sound
-    for more in ({"quarters": halves}, {"halves": halves, "quarters": halves}, {"Halves": halves}):
-        with pytest.raises(EmbeddingFileError, match="changed after it was saved"):
-            load_embedding(write(tmp_path / "x", arrays=arrays_of(make(), **more)))
-    content = bytearray(make_halved().save(tmp_path / "y").read_bytes())
-    place = content.index(np.float64(2.5).tobytes())
-    content[place : place + 8] = np.float64(2.75).tobytes()
-    (tmp_path / "y").write_bytes(content)
-    with pytest.raises(EmbeddingFileError, match="SHA-256"):
-        load_embedding(tmp_path / "y")
-
-
-WRONG = {
-    "one row": np.ones((1, 3)),
-    "one filter less": np.ones((2, 2)),
-    "negative": np.array([[1, 1, 1], [1, -1e-9, 1]]),
-    "nan": np.array([[1, np.nan, 1], [1, 1, 1]]),
-}
-
-
-@pytest.mark.parametrize("halves", WRONG.values(), ids=WRONG)
-def test_invalid_halves_are_refused(tmp_path, halves):
-    with pytest.raises(DataError, match="'halves'"):
-        make_halved(halves)
-    with pytest.raises(EmbeddingFileError, match=r"valid.*'halves'"):
-        load_embedding(write(tmp_path / "x", arrays=arrays_of(make(), halves=halves)))
-
-
 def test_halves_are_saved_read_only_and_the_trivial_embedding_has_none(tmp_path):
-    saved = make_halved()
-    loaded = load_embedding(saved.save(tmp_path / "x"))
+    saved = make(halves=np.array([[0.5, 1.5, 0.0], [1.5, 2.5, 0.0]]))
+    path = saved.save(tmp_path / "x")
+    loaded = load_embedding(path)
     assert loaded.halves.tobytes() == saved.halves.tobytes() and not loaded.halves.flags.writeable
     assert load_embedding(make().save(tmp_path / "y")).halves is None and trivial(saved).halves is None
+    path.write_bytes(path.read_bytes().replace(np.float64(2.5).tobytes(), np.float64(2.75).tobytes()))
+    with pytest.raises(EmbeddingFileError, match="SHA-256"):
+        load_embedding(path)
 
 
 TINY = make_tiny()
@@ -215,35 +161,18 @@ def content(folder):
     return {place.name: place.read_bytes() for place in folder.iterdir()}
 
 
-@pytest.fixture
-def nothing_runs(monkeypatch):
-    """No image may be loaded, and the network may not run."""
-
-    def refuse(*_, **__):
-        raise AssertionError("this was to be found, not computed")
-
-    monkeypatch.setattr("task2vec.embedding.batching.Pixels.load", refuse)
-    monkeypatch.setattr(PerSampleFisher, "rows_by_seed", refuse)
-
-
-def test_a_second_run_finds_everything(tmp_path, request):
-    tasks = ask_binary(5)
-    first = run(tasks, tmp_path)
-    assert sorted(content(tmp_path)) == [f"question-{i}{SUFFIX}" for i in range(5)]
+def test_a_second_run_finds_everything_and_computes_what_is_missing(tmp_path, monkeypatch):
+    tasks = ask_binary(4)
+    first = run(tasks[1:3], tmp_path)
     before = content(tmp_path)
-    request.getfixturevalue("nothing_runs")
-    second = run(tasks, str(tmp_path))
-    assert [result.is_found for result in first] == [False] * 5
-    assert [result.is_found for result in second] == [True] * 5
+    assert sorted(before) == [f"question-{i}{SUFFIX}" for i in (1, 2)]
+    with monkeypatch.context() as patch:
+        patch.setattr("task2vec.embedding.batching.Pixels.load", lambda *_: pytest.fail("it was to be found"))
+        second = run(tasks[1:3], str(tmp_path))
     for one, other in zip(first, second, strict=True):
-        assert (one.number, one.task) == (other.number, other.task)
+        assert (one.number, one.task, one.is_found) == (other.number, other.task, not other.is_found)
         assert is_close(other.embedding, one.embedding, error=0)
     assert content(tmp_path) == before
-
-
-def test_what_is_missing_is_computed_and_no_more(tmp_path):
-    tasks = ask_binary(4)
-    run(tasks[1:3], tmp_path)
     told = list(embed_many(tasks, TINY, settings=FINE, folder=tmp_path))
     assert [(result.number, result.is_found) for result in told] == [(1, True), (2, True), (0, False), (3, False)]
     assert len(content(tmp_path)) == 4
@@ -259,46 +188,42 @@ def test_names_of_classes_and_the_order_of_images_do_not_matter(tmp_path):
 
 @pytest.mark.parametrize("change", ["settings", "probe", "data"])
 def test_another_embedding_of_that_name_is_computed_and_both_are_kept(tmp_path, change):
-    task, other_probe = make_task(), make_tiny()
-    other_probe = replace(other_probe, fingerprint="0" * 64) if change == "probe" else other_probe
-    options = {
+    task = make_task()
+    other, probe, settings = {
         "settings": (task, TINY, replace(FINE, seed=1)),
-        "probe": (task, other_probe, FINE),
+        "probe": (task, replace(TINY, fingerprint="0" * 64), FINE),
         "data": (make_task(seed=9), TINY, FINE),
     }[change]
     first = run([task], tmp_path)[0]
     before = content(tmp_path)
-    second = run([options[0]], tmp_path, options[1], settings=options[2])[0]
-    assert not second.is_found
+    second = run([other], tmp_path, probe, settings=settings)[0]
     after = content(tmp_path)
-    assert len(after) == 2 and before.items() <= after.items()
+    assert not second.is_found and len(after) == 2 and before.items() <= after.items()
     # Both are found from now on, each as itself.
     assert run([task], tmp_path)[0].is_found
-    again = run([options[0]], tmp_path, options[1], settings=options[2])[0]
-    assert again.is_found and content(tmp_path) == after
-    assert is_close(again.embedding, second.embedding, error=0)
+    again = run([other], tmp_path, probe, settings=settings)[0]
+    assert again.is_found and content(tmp_path) == after and is_close(again.embedding, second.embedding, error=0)
     assert (again.embedding.fisher.tolist() != first.embedding.fisher.tolist()) == (change != "probe")
 
 
 @pytest.mark.parametrize("foreign", ["truncated", "newer", "folder", "dangling"])
 def test_a_file_that_is_no_such_embedding_stays(tmp_path, foreign):
-    task = make_task()
-    place = tmp_path / name_file(task)
-    whole = embed(task, TINY, settings=FINE).save(tmp_path.parent / f"{tmp_path.name}-whole{SUFFIX}").read_bytes()
+    task, folder = make_task(), tmp_path / "folder"
+    place = folder / name_file(task)
+    whole = embed(task, TINY, settings=FINE).save(tmp_path / "whole").read_bytes()
+    folder.mkdir()
     if foreign == "folder":
         place.mkdir()
     elif foreign == "dangling":
-        place.symlink_to(tmp_path / "nowhere")
-    elif foreign == "newer":  # of a version to come
-        place.write_bytes(whole.replace(rb"schema\\\": 1", rb"schema\\\": 2"))
+        place.symlink_to(folder / "nowhere")
+    else:  # cut off, or of a version to come
+        place.write_bytes(whole[:-9] if foreign == "truncated" else whole.replace(rb"schema\\\": 1", rb"schema\\\": 2"))
         assert place.read_bytes() != whole
-    else:
-        place.write_bytes(whole[:-9])
-    before = None if foreign in ("folder", "dangling") else place.read_bytes()
-    assert not run([task], tmp_path)[0].is_found
-    assert place.is_dir() or place.is_symlink() or place.read_bytes() == before
-    assert len(list(tmp_path.iterdir())) == 2
-    assert run([task], tmp_path)[0].is_found
+    before = place.read_bytes() if place.is_file() else None
+    assert not run([task], folder)[0].is_found
+    assert (place.read_bytes() if place.is_file() else None) == before and os.path.lexists(place)
+    assert len(list(folder.iterdir())) == 2
+    assert run([task], folder)[0].is_found
 
 
 def test_embeddings_of_an_older_recipe_are_made_anew_and_stay(tmp_path, monkeypatch):
@@ -357,10 +282,10 @@ def test_old_leftovers_are_swept_and_young_ones_may_be_in_use(tmp_path):
 
 
 class Memory:
-    """A shelf in memory, which notes what it is asked."""
+    """A library in memory, which notes what it is asked."""
 
     def __init__(self):
-        self.kept, self.asked = {}, []
+        self.kept, self.asked, self.sources = {}, [], {}
 
     def find(self, task, probe, *, settings):
         self.asked.append((task.name, probe.fingerprint, settings))
@@ -369,7 +294,7 @@ class Memory:
     def keep(self, embedding, *, source):
         assert embedding.provenance["task_fingerprint"] not in self.kept
         self.kept[embedding.provenance["task_fingerprint"]] = embedding
-        self.sources = {**getattr(self, "sources", {}), embedding.task: source}
+        self.sources[embedding.task] = source
 
 
 def look_up(tasks, **options):
@@ -378,33 +303,33 @@ def look_up(tasks, **options):
 
 def test_what_is_made_is_kept_and_found_again():
     tasks = [replace(task, source=f"from {number}") for number, task in enumerate(ask_binary(3))]
-    shelf = Memory()
-    first = look_up(tasks[:2], library=shelf)
-    assert [result.is_found for result in first.values()] == [False, False]
-    assert shelf.asked == [(task.name, TINY.fingerprint, FINE) for task in tasks[:2]]
-    assert {task: shelf.sources[task] for task in shelf.sources} == {task.name: task.source for task in tasks[:2]}
-    again = look_up(tasks, library=shelf)
+    library = Memory()
+    first = look_up([*tasks[:2], tasks[0]], library=library)
+    assert not any(result.is_found for result in first.values())
+    assert library.asked[:2] == [(task.name, TINY.fingerprint, FINE) for task in tasks[:2]]
+    assert library.sources == {task.name: task.source for task in tasks[:2]}
+    again = look_up(tasks, library=library)
     assert [again[number].is_found for number in range(3)] == [True, True, False]
     for number in range(2):
         np.testing.assert_array_equal(again[number].embedding.fisher, first[number].embedding.fisher)
-    assert len(shelf.kept) == 3
+    assert len(library.kept) == 3
 
 
-def test_a_result_has_the_name_that_was_given_and_not_that_of_the_shelf():
-    (task,), shelf = ask_binary(1), Memory()
-    look_up([task], library=shelf)
-    (found,) = look_up([replace(task, name="other")], library=shelf).values()
+def test_a_result_has_the_name_that_was_given_and_not_that_of_the_library():
+    (task,), library = ask_binary(1), Memory()
+    look_up([task], library=library)
+    (found,) = look_up([replace(task, name="other")], library=library).values()
     assert found.is_found and found.task == found.embedding.task == "other"
 
 
 def test_what_one_place_has_the_other_gets(tmp_path):
-    tasks, shelf = ask_binary(2), Memory()
+    tasks, library = ask_binary(2), Memory()
     first = look_up(tasks, folder=tmp_path)
     before = content(tmp_path)
-    found = look_up(tasks, folder=tmp_path, library=shelf)
-    assert all(result.is_found for result in found.values()) and len(shelf.kept) == 2
+    found = look_up(tasks, folder=tmp_path, library=library)
+    assert all(result.is_found for result in found.values()) and len(library.kept) == 2
     assert content(tmp_path) == before
-    found = look_up(tasks, folder=tmp_path / "new", library=shelf)
+    found = look_up(tasks, folder=tmp_path / "new", library=library)
     assert all(result.is_found for result in found.values())
     assert content(tmp_path / "new") == before
     np.testing.assert_array_equal(found[0].embedding.fisher, first[0].embedding.fisher)

@@ -9,15 +9,18 @@ from PIL import Image
 
 from task2vec.embedding import EmbedSettings, VariationalSettings, embed
 from task2vec.embedding.batching import Pixels
-from task2vec.embedding.single import prepare_job
+from task2vec.embedding.single import Job, prepare_job
 from task2vec.errors import DataError
 from task2vec.fisher import PerSampleFisher
 from task2vec.tasks import from_dataset
 from tests.embedding.conftest import make_attributes, make_task, pictures
+from tests.embedding.families import out_of_memory
 
 SMALL = EmbedSettings(max_samples=24, split_half=True)
-TRAINING = VariationalSettings(epochs=3, head_epochs=2, draws=64, batch=16, rate=0.3, head_rate=0.05)
+TRAINING = VariationalSettings(epochs=2, head_epochs=1, draws=32, batch=16, rate=0.3, head_rate=0.05)
 TASKS = {"classes": make_task, "attributes": make_attributes, "rare": lambda: make_task((7, 5, 4, 1, 1))}
+DIRECT = EmbedSettings(max_samples=25, split_half=True, method="direct", balance=False, l2=0.1)
+VARIATIONAL = EmbedSettings(method="variational", split_half=True, variational=TRAINING)
 
 
 @pytest.fixture(scope="module")
@@ -32,44 +35,30 @@ def split(task, probe, settings=SMALL):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        SMALL,
-        EmbedSettings(max_samples=25, split_half=True, method="direct", balance=False, l2=0.1),
-        EmbedSettings(method="variational", split_half=True, variational=TRAINING),
-    ],
-    ids=["robust", "direct", "variational"],
+    ("kind", "settings"), [("classes", DIRECT), ("attributes", SMALL), ("attributes", VARIATIONAL), ("rare", SMALL)]
 )
-@pytest.mark.parametrize("kind", list(TASKS))
-def test_halves_are_what_they_would_be_alone(probe, kind, settings):
-    task = TASKS[kind]()
-    found = embed(task, probe, settings=settings)
-    steps, owners = split(task, probe, settings)
-    own = replace(settings, split_half=False, max_samples=settings.max_samples // 2)
+def test_halves_are_what_they_would_be_alone_and_leave_the_whole_as_it_is(probe, kind, settings):
+    task, plain = TASKS[kind](), replace(settings, split_half=False)
+    found, whole = (embed(task, probe, settings=each) for each in (settings, plain))
+    job, owners = split(task, probe, settings)
     for half, images in zip(found.halves, owners, strict=True):
-        alone = embed(steps.task.subset(images), probe, settings=own)
+        alone = embed(job.task.subset(images), probe, settings=replace(plain, max_samples=settings.max_samples // 2))
         assert np.allclose(half, alone.fisher, rtol=1e-4, atol=alone.fisher.max() * 1e-6)
         assert half.sum() > 0
-    assert not np.allclose(*found.halves, rtol=0.01, atol=0)
-
-
-@pytest.mark.parametrize("method", ["robust", "direct", "variational"])
-def test_the_whole_does_not_know_of_its_halves(probe, method):
-    settings = EmbedSettings(max_samples=24, method=method, variational=TRAINING)
-    plain, halved = (embed(make_task(), probe, settings=replace(settings, split_half=h)) for h in (False, True))
-    assert plain.halves is None and halved.halves.shape == (2, len(halved))
+    assert found.halves.shape == (2, len(found)) and not np.allclose(*found.halves, rtol=0.01, atol=0)
+    assert whole.halves is None
     for name in ("fisher", "stderr", "prior"):
-        assert getattr(plain, name).tobytes() == getattr(halved, name).tobytes()
-    asked = {**plain.provenance["settings"], "split_half": True}
-    assert {**plain.provenance, "settings": asked} == halved.provenance
+        assert getattr(whole, name).tobytes() == getattr(found, name).tobytes()
+    asked = {**whole.provenance["settings"], "split_half": True}
+    assert {**whole.provenance, "settings": asked} == found.provenance
 
 
 @pytest.mark.parametrize("counts", [(9, 7, 6), (5, 1, 1, 1, 4)])
 def test_every_class_is_split_as_evenly_as_can_be(probe, counts):
-    steps, owners = split(make_task(counts), probe)
+    job, owners = split(make_task(counts), probe)
     assert sorted(np.concatenate(owners)) == list(range(sum(counts)))
     assert abs(len(owners[0]) - len(owners[1])) <= 1
-    parts = np.array([np.bincount(steps.task.targets[own], minlength=len(counts)) for own in owners])
+    parts = np.array([np.bincount(job.task.targets[own], minlength=len(counts)) for own in owners])
     assert (abs(parts[0] - parts[1]) == parts.sum(0) % 2).all()
 
 
@@ -107,11 +96,9 @@ def test_too_few_images_are_refused_before_any_is_decoded(probe, task, monkeypat
 
 
 def test_kept_images_are_decoded_once(probe, monkeypatch):
-    decoded = []
-    load = Pixels.load
-    monkeypatch.setattr(
-        Pixels, "load", lambda self, index: (decoded.append(index not in self.kept), load(self, index))[1]
-    )
+    decoded, load = [], Pixels.load
+    counted = lambda self, index: (decoded.append(index not in self.kept), load(self, index))[1]  # noqa: E731
+    monkeypatch.setattr(Pixels, "load", counted)
     embed(make_task(), probe, settings=SMALL)
     assert sum(decoded) == 22 < len(decoded)
 
@@ -119,22 +106,22 @@ def test_kept_images_are_decoded_once(probe, monkeypatch):
 def test_a_short_memory_in_a_half_is_outlived(probe, monkeypatch):
     task, settings = make_task(), replace(SMALL, dtype="float64")
     before = embed(task, probe, settings=settings)
-    rows, part, begun = PerSampleFisher.rows_by_seed, Pixels.part, []
+    rows, fisher, asked = PerSampleFisher.rows_by_seed, Job.fisher, []
 
-    def begin(whole, indices, task):
-        begun.extend([True] * (len(whole.kept) == 22))
-        return part(whole, indices, task)
+    def count(job, *rest):
+        asked.append(len(job.task))
+        return fisher(job, *rest)
 
     def guarded(engine, images, seeds, keys=None):
-        if begun and len(images) > 3:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory (pretended)")
+        if len(asked) > 1 and len(images) > 3:
+            raise out_of_memory()
         return rows(engine, images, seeds, keys)
 
-    monkeypatch.setattr(Pixels, "part", begin)
+    monkeypatch.setattr(Job, "fisher", count)
     monkeypatch.setattr(PerSampleFisher, "rows_by_seed", guarded)
     with pytest.warns(UserWarning, match="memory ran out"):
         after = embed(task, probe, settings=settings)
-    assert after.fisher.tobytes() == before.fisher.tobytes() and len(begun) == 2
+    assert after.fisher.tobytes() == before.fisher.tobytes() and asked == [22, 11, 11]
     assert np.allclose(after.halves, before.halves, rtol=1e-9, atol=0)
 
 

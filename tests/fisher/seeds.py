@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from task2vec.fisher import probabilities, term_shares, term_vectors
+from task2vec.fisher import probabilities, term_vectors
+from task2vec.fisher.sampling import term_shares
 from task2vec.probe import FilterLayer, Probe
 
 

@@ -23,13 +23,9 @@ def make_layers(rng, count=3):
 
 def filters_of(layers):
     """(filters,) weights per filter, mean square weight and number of its layer, without the code under test."""
-    rows = [
-        (layer.weights_per_filter, layer.mean_square_weight, i)
-        for i, layer in enumerate(layers)
-        for _ in range(layer.filters)
-    ]
-    counts, squares, numbers = zip(*rows, strict=True)
-    return np.array(counts), np.array(squares), np.array(numbers)
+    numbers = np.repeat(np.arange(len(layers)), [layer.filters for layer in layers])
+    facts = np.array([(layer.weights_per_filter, layer.mean_square_weight) for layer in layers])[numbers]
+    return *facts.T, numbers
 
 
 def paper_loss(s2, v, fisher, layers, beta):
@@ -56,12 +52,8 @@ def brute_minimum(fisher, layers, beta):
         return paper_loss(s2, v, fisher, layers, beta) / unit, np.concatenate([of_s2 * s2, of_v * v]) / unit
 
     start = np.concatenate([np.log(0.01 * squares), np.log(1.5 * scales)])
-    assert (
-        scipy.optimize.check_grad(
-            lambda x: value_and_gradient(x)[0], lambda x: value_and_gradient(x)[1], start, epsilon=1e-6
-        )
-        < 1e-4
-    )
+    value, gradient = (lambda x, i=i: value_and_gradient(x)[i] for i in (0, 1))
+    assert scipy.optimize.check_grad(value, gradient, start, epsilon=1e-6) < 1e-4
     bounds = [(None, None)] * filters + [(math.log(s), math.log(WIDEST * s)) for s in scales]
     options = {"maxiter": 10000, "maxfun": 100000, "ftol": 1e-17, "gtol": 1e-12}
     found = scipy.optimize.minimize(
@@ -85,14 +77,6 @@ def test_closed_form_is_the_minimum_by_brute_force(seed):
     s2, best_v = brute_minimum(fisher, layers, beta)
     assert np.allclose(1 / precision.numpy(), s2, rtol=1e-4)
     assert np.allclose(v.numpy(), best_v, rtol=1e-4)
-    # And no step to the side goes down.
-    here = paper_loss(1 / precision.numpy(), v.numpy(), fisher, layers, beta)
-    rng = np.random.default_rng(seed)
-    scales = np.array([layer.mean_square_weight for layer in layers])
-    for size in (1e-3, 1e-2, 0.3):
-        other = np.clip(v.numpy() * np.exp(size * rng.normal(size=len(v))), scales, WIDEST * scales)
-        there = paper_loss(np.exp(size * rng.normal(size=len(fisher))) / precision.numpy(), other, fisher, layers, beta)
-        assert there >= here - 1e-12 * abs(here)
 
 
 @pytest.mark.parametrize("factor", [2.0, 0.5])

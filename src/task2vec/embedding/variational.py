@@ -1,14 +1,15 @@
 """The paper's optimisation on a task: a head trained for two epochs, then head and noise together."""
 
+import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from task2vec.errors import ResourceError
-from task2vec.fisher import Minimum, NoisyNetwork, mean_loss, minimise
+from task2vec.fisher import FisherEstimate, NoisyNetwork, mean_loss, minimise, spread_over_filters
 from task2vec.head import Head
 from task2vec.progress import Report
 
@@ -17,33 +18,34 @@ if TYPE_CHECKING:
 
 # Above this change of L from epoch to epoch or between the halves of what is reported (root mean square over the
 # filters), or this part of the optimiser's top speed, a run has not converged; the speed catches short epochs.
-MOST_DRIFT, MOST_SPEED = 0.1, 0.1
+_MOST_DRIFT, _MOST_SPEED = 0.1, 0.1
 
 
-def find_minimum(job: "Job", features: Tensor, head: Head, report: Report) -> Minimum:
-    """The minimum of the variational loss of the task; `head` is the converged one, used if it is to stay fixed."""
-    settings = job.settings.variational
-    network = NoisyNetwork(job.passes.network, job.passes.probe.layers)
+def measure_noise(
+    job: "Job", features: Tensor, head: Head, report: Report
+) -> tuple[FisherEstimate, Tensor, list[str], dict[str, Any]]:
+    """The Fisher behind the noise that the weights tolerate, the prior, warnings, and further provenance.
+
+    `head` is the converged one, used if it is to stay fixed.
+    """
+    settings, layers = job.settings.variational, job.passes.probe.layers
     # What is trained is at least single precision, whatever the probe runs in: small steps would be lost.
-    dtype, device = torch.promote_types(job.passes.dtype, torch.float32), job.pixels.device
-    weight, bias = head.weight.to(device, dtype), head.bias.to(device, dtype)
-    if settings.head == "joint":
-        weight, bias = train_head(job, features, report)
-    total = settings.epochs * settings.steps_per_epoch
-    generator = torch.Generator(device).manual_seed(job.settings.seed + 2)
+    dtype, is_joint = torch.promote_types(job.passes.dtype, torch.float32), settings.head == "joint"
+    weight, bias = train_head(job, features, report) if is_joint else (head.weight, head.bias)
+    beta, total = job.settings.beta / len(job.task), settings.epochs * settings.steps_per_epoch
     step = report("noise", total)
     try:
-        return minimise(
-            network,
+        found = minimise(
+            NoisyNetwork(job.passes.network, layers),
             draw_batches(job, total + 1),
-            weight=weight.to(dtype),
-            bias=bias.to(dtype),
-            beta=job.settings.beta / len(job.task),
+            weight=weight.to(job.device, dtype),
+            bias=bias.to(job.device, dtype),
+            beta=beta,
             steps=total,
             steps_per_epoch=settings.steps_per_epoch,
-            generator=generator,
+            generator=torch.Generator(job.device).manual_seed(job.settings.seed + 2),
             rate=settings.rate,
-            head_rate=settings.head_rate if settings.head == "joint" else 0.0,
+            head_rate=settings.head_rate if is_joint else 0.0,
             watch=lambda number, log_precision: step(1),
         )
     except torch.cuda.OutOfMemoryError as error:
@@ -51,6 +53,20 @@ def find_minimum(job: "Job", features: Tensor, head: Head, report: Report) -> Mi
             f"the GPU has not enough memory for {settings.batch} noisy images at a time. The batch size changes the "
             f"numbers and is not reduced automatically: use VariationalSettings(batch={max(1, settings.batch // 2)})."
         ) from error
+    prior = beta / spread_over_filters(found.prior_variances, layers)
+    vector = beta * found.log_precision.exp()
+    fisher, stderr, images = (vector - prior).clamp_min(0), vector * found.stderr, len(job.task)
+    estimate = FisherEstimate(fisher.cpu(), stderr.cpu(), images, total * settings.batch, float(images))
+    has_converged = max(found.drift, found.trend) <= _MOST_DRIFT and found.speed <= _MOST_SPEED
+    story = {"loss": found.loss, "kl": found.kl, "drift": found.drift, "trend": found.trend}
+    warning = (
+        "the variational training has not converged: the precisions still changed by a factor of "
+        f"{math.exp(found.drift):.2f} from epoch to epoch and of {math.exp(found.trend):.2f} between the halves of "
+        f"what is reported (root mean square over filters), at {100 * found.speed:.0f} % of the optimiser's top "
+        "speed: raise epochs= (--epochs)"
+    )
+    more = {"variational": story | {"has_converged": has_converged}}
+    return estimate, prior.cpu(), [] if has_converged else [warning], more
 
 
 def _draw(job: "Job", count: int, *, seed: int) -> Tensor:
@@ -81,7 +97,7 @@ def draw_batches(job: "Job", total: int) -> Iterator[tuple[Tensor, Tensor]]:
     """`total` batches of images as the network takes them, and their targets."""
     size = job.settings.variational.batch
     drawn = _draw(job, total * size, seed=job.settings.seed + 4)
-    targets = drawn.to(job.targets.device)
-    for start, pixels in zip(range(0, len(drawn), size), job.pixels.draws(drawn.tolist(), size), strict=True):
+    batches = job.passes.pixels.draws(job.places[drawn].tolist(), size)
+    for pixels, some in zip(batches, drawn.to(job.device).split(size), strict=True):
         # Less what fills up a batch on a GPU: it would have no targets.
-        yield job.passes.input(pixels)[: len(pixels)], job.targets[targets[start : start + size]]
+        yield job.passes.input(pixels)[: len(pixels)], job.targets[some]

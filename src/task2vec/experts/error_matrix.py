@@ -295,7 +295,7 @@ class CellWork:
             if column not in loaded:
                 loaded.clear()  # two networks need not fit into memory
                 loaded[column] = open_model(self.models[column], download=self.download)
-            images, places = gather_images([self.tasks[number] for number in wanted])
+            images, _, places = gather_images([self.tasks[number] for number in wanted])
             try:
                 features = compute_features(loaded[column], images, **self.options)
             except Exception as error:

@@ -117,8 +117,7 @@ def open_model(model: Model, *, download: bool = False) -> Probe:
 
 def compute_features(probe: Probe, images: Images, report: Report = silent, **options: Any) -> Tensor:
     """(n, d) pooled features of all images; options are device, num_workers and batch_size."""
-    passes, pixels = prepare_passes(images, probe, settings=EmbedSettings(), **options)
-    return passes.features(pixels, report)
+    return prepare_passes(images, probe, settings=EmbedSettings(), **options).features(report)
 
 
 # --- cells -----------------------------------------------------------------------------------------------------------

@@ -5,8 +5,11 @@ forward and the gradient at its output on the way back, and reduces the two to o
 once (see `reductions`), so nothing but those norms outlives the layer.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -55,11 +58,7 @@ class PerSampleFisher:
         number per image) are the seeds of the random signs that untied layers with transformed weights need, so that
         a row depends on the image and not on the batch it happens to be in.
         """
-        each = self.rows_by_seed(images, seeds, keys)
-        total = next(each)
-        for rows in each:
-            total = total + rows
-        return total
+        return reduce(torch.add, self.rows_by_seed(images, seeds, keys))
 
     def rows_by_seed(
         self, images: Tensor, seeds: Tensor | Callable[[Tensor], Tensor], keys: Sequence[int] | None = None
@@ -68,23 +67,19 @@ class PerSampleFisher:
 
         A network that is not batched takes the images one by one.
         """
-        count = images.shape[0]
-        if not self.network.is_batched and count > 1:
-            keys = keys if keys is not None else [0] * count
-            each = [seeds if callable(seeds) else seeds[:, i : i + 1] for i in range(count)]
+        keys = keys if keys is not None else range(len(images))
+        if not self.network.is_batched and len(images) > 1:
+            each = [seeds] * len(images) if callable(seeds) else seeds.split(1, dim=1)
             # One graph after the other, and not all of them at once.
-            alone = [list(self.rows_by_seed(images[i : i + 1], each[i], keys[i : i + 1])) for i in range(count)]
+            parts = zip(images.split(1), each, keys, strict=True)
+            alone = [list(self.rows_by_seed(image, own, [key])) for image, own, key in parts]
             yield from (torch.cat(rows) for rows in zip(*alone, strict=True))
             return
-        recorder = _Recorder(self, keys if keys is not None else range(count))
-        handles = [module.register_forward_hook(recorder.hook(name)) for name, module in self.network.layers.items()]
-        try:
-            with torch.enable_grad():
-                features = self.network.module(images)
-        finally:
-            for handle in handles:
-                handle.remove()
-        recorder.is_listening = False
+        recorder = _Recorder(self, keys)
+        with ExitStack() as hooks, torch.enable_grad():
+            for name, module in self.network.layers.items():
+                hooks.callback(module.register_forward_hook(recorder.hook(name)).remove)
+            features = self.network.module(images)
         seeds = seeds(features.detach()) if callable(seeds) else seeds
         recorder.memory = {} if len(seeds) > 1 else None
         for i, seed in enumerate(seeds):
@@ -102,18 +97,15 @@ class _Recorder:
     def __init__(self, fisher: PerSampleFisher, keys: Sequence[int]):
         self.fisher, self.keys, self.count = fisher, keys, len(keys)
         self.start = torch.zeros((), requires_grad=True)
-        self.is_listening = True  # during the forward pass; a generic reduction calls layers again later
         self.norms: dict[str, Tensor] = {}
-        self.pending: dict[str, list[tuple[Tensor, Tensor]]] = {}
-        self.calls: dict[str, int] = {}
-        self.memory: dict[str, Tensor] | None = None
+        self.pending: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        self.calls: Counter[str] = Counter()
+        self.memory: dict[str, Tensor] | None = None  # none for a single seed
 
     def hook(self, name: str) -> Callable:
-        def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor | None:
-            if not self.is_listening:
-                return None
+        def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
             x = inputs[0].detach()
-            self.calls[name] = self.calls.get(name, 0) + 1
+            self.calls[name] += 1
             own = out.clone() if out._is_view() else out
             return _Tap.apply(own, self.start, lambda d: self._reduce(name, module, x, d))  # type: ignore[return-value]
 
@@ -125,22 +117,16 @@ class _Recorder:
         if self.fisher.is_untied:
             self._add(name, reduce_untied(module, x, d, self.keys, memo))
         elif self.calls[name] > 1:  # a layer used several times: its gradients add up before they are squared
-            self.pending.setdefault(name, []).append((x, d))
+            self.pending[name].append((x, d))
         else:
             self._add(name, reduce_layer(module, x, d, self.count, memo))
 
     def _memo(self, name: str) -> Memo:
         """Computes once per layer and batch what later seeds need again; a layer that runs twice has no memory."""
-        if self.memory is None or self.calls[name] > 1:
-            return compute_anew
         memory = self.memory
-
-        def remember(compute: Callable[[], Tensor]) -> Tensor:
-            if name not in memory:
-                memory[name] = compute()
-            return memory[name]
-
-        return remember
+        if memory is None or self.calls[name] > 1:
+            return compute_anew
+        return lambda compute: memory[name] if name in memory else memory.setdefault(name, compute())
 
     def _add(self, name: str, norms: Tensor) -> None:
         self.norms[name] = self.norms[name] + norms if name in self.norms else norms
@@ -158,7 +144,8 @@ class _Recorder:
             scale = network.scales.get(layer.name)
             norms = norms / layer.weights_per_filter
             columns.append(norms if scale is None else norms * scale.square())
-        self.pending, self.norms = {}, {}
+        self.pending.clear()
+        self.norms = {}
         return torch.cat(columns, dim=1)
 
 

@@ -23,18 +23,17 @@ a box sum over one channel, where the variance of independent weights would need
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from timm.layers.conv2d_same import Conv2dSame
-from timm.layers.padding import pad_same
+from timm.layers.padding import get_same_padding, pad_same
 from torch import Tensor, nn
 from torch.nn import functional
 
 from task2vec.probe import FlippedConv2d
 
-Pair = tuple[int, int]
+Pair = tuple[int, ...]
 # Computes what depends on a layer's input alone, or returns it from an earlier seed.
 Memo = Callable[[Callable[[], Tensor]], Tensor]
 # Layers that apply their weights as they are.
@@ -63,7 +62,10 @@ def reduce_layer(module: nn.Module, x: Tensor, d: Tensor, count: int, memo: Memo
     if module.groups > 1:
         x, d = x.unflatten(1, (module.groups, -1)), d.unflatten(1, (module.groups, -1))
         if x.shape[2] == 1:
-            return _reduce_depthwise(x[:, :, 0], d, geometry).reshape(count, filters)
+            # Large maps go image by image on a CPU, so that each stays in its caches.
+            size = count if d.is_cuda or d[0].numel() < 1 << 16 else 1
+            parts = zip(x[:, :, 0].split(size), d.split(size), strict=True)
+            return torch.cat([depthwise(*part, geometry) for part in parts]).reshape(count, filters)
         x, d = x.flatten(0, 1), d.flatten(0, 1)
     return _reduce_dense(x, d, geometry, memo).reshape(count, filters)
 
@@ -92,21 +94,11 @@ def _tokens(x: Tensor, count: int) -> Tensor:
     return x.reshape(count, -1, x.shape[-1]).transpose(1, 2)
 
 
-def _reduce_depthwise(x: Tensor, d: Tensor, geometry: "Geometry") -> Tensor:
-    if d.is_cuda or d[0].numel() < 1 << 16:
-        return depthwise(x, d, geometry)
-    # Large maps go image by image on a CPU, so that each stays in its caches.
-    return torch.cat([depthwise(x[i : i + 1], d[i : i + 1], geometry) for i in range(len(x))])
-
-
 def _reduce_dense(x: Tensor, d: Tensor, geometry: "Geometry", memo: Memo) -> Tensor:
-    out = (d.shape[2], d.shape[3])
     route = cheapest_route(x, d, geometry)
     if route == "gram":
-        return quadratic(memo(lambda: patch_gram(x, out, geometry)), d.flatten(2))
-    if route == "pixelwise":
-        return pixelwise(x, d, geometry)
-    return direct(patches(x, out, geometry), d.flatten(2))
+        return quadratic(memo(lambda: patch_gram(x, d.shape[2:], geometry)), d.flatten(2))
+    return pixelwise(x, d, geometry) if route == "pixelwise" else direct(x, d, geometry)
 
 
 def cheapest_route(x: Tensor, d: Tensor, geometry: "Geometry") -> str:
@@ -158,26 +150,14 @@ class Geometry:
 
 def geometry_of(module: nn.Conv2d, x: Tensor) -> tuple[Tensor, Geometry]:
     """Input (padded here where not with zeros) and geometry of a plain 2-d convolution."""
-    kernel, stride, dilation = _pair(module.kernel_size), _pair(module.stride), _pair(module.dilation)
-    if isinstance(module, Conv2dSame):
-        padding = tuple(_same_padding(x.shape[2 + i], kernel[i], stride[i], dilation[i]) for i in (0, 1))
-    elif isinstance(module.padding, str):
-        padding = tuple((dilation[i] * (kernel[i] - 1)) // 2 if module.padding == "same" else 0 for i in (0, 1))
-    else:
-        padding = _pair(module.padding)
-    if module.padding_mode != "zeros":
-        x = functional.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
-        padding = (0, 0)
-    return x, Geometry(kernel, stride, dilation, (padding[0], padding[1]))
-
-
-def _same_padding(size: int, kernel: int, stride: int, dilation: int) -> int:
-    """Zeros that TensorFlow's 'same' rule puts at the start."""
-    return max((math.ceil(size / stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0) // 2
-
-
-def _pair(value: Any) -> Pair:
-    return (value, value) if isinstance(value, int) else (value[0], value[1])
+    kernel, stride, dilation = module.kernel_size, module.stride, module.dilation
+    pads = module._reversed_padding_repeated_twice
+    padding = (pads[2], pads[0])
+    if isinstance(module, Conv2dSame):  # TensorFlow's rule
+        padding = tuple(int(get_same_padding(x.shape[2 + i], kernel[i], stride[i], dilation[i])) // 2 for i in (0, 1))
+    elif module.padding_mode != "zeros":
+        x, padding = functional.pad(x, pads, mode=module.padding_mode), (0, 0)
+    return x, Geometry(kernel, stride, dilation, padding)
 
 
 def patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
@@ -187,22 +167,20 @@ def patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
         return x[:, :, :: geometry.stride[0], :: geometry.stride[1]][:, :, : out[0], : out[1]].flatten(2)
     if not x.is_cuda:
         return functional.unfold(x, geometry.kernel, geometry.dilation, 0, geometry.stride)
-    return strided_patches(x, out, geometry)
+    return strided_patches(x, out, geometry).reshape(len(x), -1, out[0] * out[1])
 
 
 def strided_patches(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
-    """The patches of the padded `x` by a strided view and one copy: on a GPU `unfold` starts one kernel per image."""
-    count, channels, *_ = x.shape
-    image, channel, down, across = x.stride()
+    """(images, channels, *kernel, *outputs): a view of the padded `x`. On a GPU `unfold` starts a kernel per image."""
+    images, channels, down, across = x.stride()
     taps = (down * geometry.dilation[0], across * geometry.dilation[1])
     steps = (down * geometry.stride[0], across * geometry.stride[1])
-    view = x.as_strided((count, channels, *geometry.kernel, *out), (image, channel, *taps, *steps))
-    return view.reshape(count, channels * geometry.taps, out[0] * out[1])
+    return x.as_strided((*x.shape[:2], *geometry.kernel, *out), (images, channels, *taps, *steps))
 
 
-def direct(columns: Tensor, d: Tensor) -> Tensor:
-    """Squared norms from patches (n, k, l) and output gradients (n, f, l)."""
-    rows = columns.transpose(1, 2)
+def direct(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
+    """Squared norms from inputs (n, c, h, w) and output gradients (n, f, h', w')."""
+    rows, d = patches(x, d.shape[2:], geometry).transpose(1, 2), d.flatten(2)
     if not d.is_cuda and d.shape[2] <= 1024:  # for short rows the copy costs less than what the product gains from it
         rows = rows.contiguous()
     return torch.bmm(d, rows).square_().sum(2)
@@ -210,16 +188,11 @@ def direct(columns: Tensor, d: Tensor) -> Tensor:
 
 def pixelwise(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
     """As `direct`, image by image and with the channels innermost: patches are then copied in long runs."""
-    count, filters, *out = d.shape
-    x = geometry.padded(x, (out[0], out[1])).permute(0, 2, 3, 1).contiguous()
-    _, down, across, _ = x.stride()
-    steps = (down * geometry.stride[0], across * geometry.stride[1])
-    taps = (down * geometry.dilation[0], across * geometry.dilation[1])
-    norms = d.new_empty(count, filters)
-    for i in range(count):
-        view = x[i].as_strided((*out, *geometry.kernel, x.shape[3]), (*steps, *taps, 1))
-        norms[i] = (d[i].flatten(1) @ view.reshape(out[0] * out[1], -1)).square_().sum(1)
-    return norms
+    out = d.shape[2:]
+    x = geometry.padded(x, out).contiguous(memory_format=torch.channels_last)
+    columns = strided_patches(x, out, geometry).permute(0, 4, 5, 2, 3, 1)
+    each = zip(d.flatten(2), columns, strict=True)
+    return torch.stack([(own @ part.reshape(own.shape[1], -1)).square_().sum(1) for own, part in each])
 
 
 def quadratic(matrix: Tensor, d: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ def label_probabilities(p: Tensor, *, is_multilabel: bool) -> Tensor:
 
 @dataclass(frozen=True)
 class Draw:
-    """Drawn pairs, sorted by image: indices, inclusion probabilities of the pair, and of its image."""
+    """Drawn pairs, those of an image together: indices, inclusion probabilities of the pair, and of its image."""
 
     images: Tensor
     terms: Tensor
@@ -90,6 +90,16 @@ def mix_with_uniform(shares: Tensor, labels: Tensor) -> Tensor:
     return (1 - UNIFORM_PART) * shares / total + UNIFORM_PART * floor / len(shares)
 
 
+def pair_chances(
+    p: Tensor, weight: Tensor, image_weights: Tensor, *, is_multilabel: bool, is_plain: bool = False
+) -> Tensor:
+    """(n, terms) drawing probabilities of all pairs, summing to one: by their share of the Fisher, or plainly y ~ p."""
+    labels = label_probabilities(p, is_multilabel=is_multilabel)
+    if is_plain:
+        return labels / labels.sum()
+    return mix_with_uniform(term_shares(p, weight, is_multilabel=is_multilabel) * image_weights[:, None], labels)
+
+
 def inclusion_probabilities(probabilities: Tensor, budget: int) -> Tensor:
     """`budget` times `probabilities`, cut at one; what is cut off is shared out among the others."""
     certain = torch.zeros_like(probabilities, dtype=torch.bool)
@@ -107,11 +117,11 @@ def inclusion_probabilities(probabilities: Tensor, budget: int) -> Tensor:
 def draw_pairs(probabilities: Tensor, budget: int, *, generator: torch.Generator) -> Draw:
     """A systematic sample of about `budget` pairs from (n, t) `probabilities`, at most one of each."""
     inclusion = inclusion_probabilities(probabilities, budget)
-    steps = torch.cumsum(inclusion.flatten(), 0) + torch.rand((), dtype=torch.float64, generator=generator)
-    previous = torch.cat([steps[:1] - inclusion.flatten()[:1], steps[:-1]])
-    chosen = torch.nonzero((steps.floor() > previous.floor()) | (inclusion.flatten() >= 1)).flatten()
-    chosen = chosen[inclusion.flatten()[chosen] > 0]
-    images, terms = chosen // inclusion.shape[1], chosen % inclusion.shape[1]
+    flat = inclusion.flatten()
+    steps = torch.cumsum(flat, 0) + torch.rand((), dtype=torch.float64, generator=generator)
+    previous = torch.cat([steps[:1] - flat[:1], steps[:-1]])
+    is_drawn = ((steps.floor() > previous.floor()) | (flat >= 1)) & (flat > 0)
+    images, terms = torch.nonzero(is_drawn.view_as(inclusion)).T
     # Pairs of one image lie next to each other, so a step lands in it with the sum of their probabilities.
     image_inclusion = inclusion.sum(1).clamp_max(1)
     return Draw(images, terms, inclusion[images, terms], image_inclusion[images])

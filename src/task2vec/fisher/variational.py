@@ -22,8 +22,9 @@ rate never comes to rest.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -69,9 +70,8 @@ class NoisyNetwork:
         if odd:
             kind = type(network.layers[odd[0]]).__name__
             raise ProbeError(
-                f"layer '{odd[0]}' of the probe is a {kind}, which transforms its weights before it applies them, so "
-                "the variance of its output is not known and the variational method cannot run. Use method='robust' "
-                "(--method robust)."
+                f"layer '{odd[0]}' of the probe is a {kind}, which transforms its weights before it applies them: the "
+                "variance of its output is not known. Use method='robust' (--method robust)."
             )
         self.network, self.layers = network, layers
 
@@ -82,17 +82,13 @@ class NoisyNetwork:
         `deviations` (filters,) are those of the probe's own weights, before batch-norm was folded into them.
         """
         parts = deviations.split([layer.filters for layer in self.layers])
-        handles = []
-        for layer, part in zip(self.layers, parts, strict=True):
-            scale, module = self.network.scales.get(layer.name), self.network.layers[layer.name]
-            sigma = part if scale is None else part * scale.abs()
-            hook = _noise_hook(sigma.to(module.weight.dtype), generator)  # type: ignore[arg-type]
-            handles.append(module.register_forward_hook(hook))
-        try:
+        with ExitStack() as hooks:
+            for layer, part in zip(self.layers, parts, strict=True):
+                scale, module = self.network.scales.get(layer.name), self.network.layers[layer.name]
+                sigma = part if scale is None else part * scale.abs()
+                hook = _noise_hook(sigma.to(module.weight.dtype), generator)  # type: ignore[arg-type]
+                hooks.callback(module.register_forward_hook(hook).remove)
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
 
 def _noise_hook(sigma: Tensor, generator: torch.Generator) -> Callable:
@@ -167,14 +163,18 @@ def minimise(
     layers = network.layers
     scales = weight_scales(layers).to(weight)
     size = spread_over_filters(scales, layers).log()
-    head = (weight.clone().requires_grad_(head_rate > 0), bias.clone().requires_grad_(head_rate > 0))
     supply = iter(batches)
     if start is None:
-        start = _first_guess(network, *next(supply), head, scales, beta, generator)
+        _, fisher = fisher_under_noise(network, *next(supply), torch.zeros_like(size), (weight, bias), generator)
+        start = (fisher / beta + (-size).exp()).log()
     log_precision = start.to(weight).clone()
-    optimiser = _adam(log_precision, head, rate=rate, head_rate=head_rate)
-    downhill = log_precision.grad
-    assert downhill is not None
+    head = (weight.clone().requires_grad_(head_rate > 0), bias.clone().requires_grad_(head_rate > 0))
+    groups = [{"params": [log_precision], "lr": rate}]
+    groups += [{"params": list(head), "lr": head_rate}] if head_rate > 0 else []
+    downhill = torch.zeros_like(log_precision)
+    log_precision.grad = downhill  # filled in place, as are those of the head
+    head[0].grad, head[1].grad = (torch.zeros_like(part) for part in head)
+    optimiser = torch.optim.Adam(groups, capturable=log_precision.is_cuda)
 
     def advance(images: Tensor, targets: Tensor) -> Tensor:
         optimiser.zero_grad(set_to_none=False)
@@ -195,8 +195,7 @@ def minimise(
         if name := find_infinite(downhill, layers):
             raise NotFiniteError(
                 f"the noise gradient of layer '{name}' is not finite in step {step + 1} (loss {float(loss):.3g}), so "
-                "the embedding would be meaningless and nothing was saved. Use a smaller beta (--beta) or learning "
-                "rate, or higher precision: dtype='float64', --dtype float64."
+                "nothing was saved. Use a smaller beta (--beta) or learning rate, or --dtype float64."
             )
         record.add(log_precision, loss)
         watch(step, log_precision)
@@ -215,16 +214,6 @@ def minimise(
         trend=trend,
         speed=drift / (rate * record.length),
     )
-
-
-def _adam(log_precision: Tensor, head: tuple[Tensor, Tensor], *, rate: float, head_rate: float) -> torch.optim.Adam:
-    """The optimiser of L and, unless its rate is zero, of the head; gradients are made now, to be filled in place."""
-    groups = [{"params": [log_precision], "lr": rate}]
-    groups += [{"params": list(head), "lr": head_rate}] if head_rate > 0 else []
-    for group in groups:
-        for part in group["params"]:
-            part.grad = torch.zeros_like(part)
-    return torch.optim.Adam(groups, capturable=log_precision.is_cuda)
 
 
 def fisher_under_noise(
@@ -249,22 +238,6 @@ def fisher_under_noise(
     if loss.requires_grad:
         loss.backward()
     return loss.detach(), rows.mean(0)
-
-
-def _first_guess(
-    network: NoisyNetwork,
-    images: Tensor,
-    targets: Tensor,
-    head: tuple[Tensor, Tensor],
-    scales: Tensor,
-    beta: float,
-    generator: torch.Generator,
-) -> Tensor:
-    """L from the curvature of one batch without noise, which is near the minimum."""
-    precision = 1 / spread_over_filters(scales, network.layers)
-    fixed = (head[0].detach(), head[1].detach())
-    _, fisher = fisher_under_noise(network, images, targets, torch.zeros_like(precision), fixed, generator)
-    return (fisher / beta + precision).log()
 
 
 def _label_seeds(
@@ -293,53 +266,49 @@ def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 class _Record:
-    """Running means of L: over the blocks of the tail, and over the last two epochs."""
+    """Means of L and of the loss over the blocks of the tail and over the last two epochs, from one running sum."""
 
     def __init__(self, steps: int, steps_per_epoch: int):
         self.steps, self.length = steps, min(steps_per_epoch, max(1, steps // 2))
-        self.begin = steps - max(1, round(steps * _TAIL))
-        self.block = max(1, (steps - self.begin) // _BLOCKS)
-        self.blocks: list[tuple[Tensor, int]] = []
-        self.epochs: dict[int, Tensor] = {}
-        self.losses: list[Tensor] = []
-        self.step = 0
+        tail = max(1, round(steps * _TAIL))
+        starts = list(range(steps - tail, steps, max(1, tail // _BLOCKS)))
+        self.blocks = [*starts[:_BLOCKS], steps]
+        self.marks = {*self.blocks, steps - self.length, steps - 2 * self.length}
+        self.step, self.total = 0, torch.zeros(())
+        self.sums = {0: self.total}  # by the number of steps that they are over
 
     def add(self, log_precision: Tensor, loss: Tensor) -> None:
-        now = log_precision.detach().double()
-        if self.step >= self.begin:
-            number = min((self.step - self.begin) // self.block, _BLOCKS - 1)
-            if number == len(self.blocks):
-                self.blocks.append((torch.zeros_like(now), 0))
-            total, count = self.blocks[number]
-            self.blocks[number] = (total + now, count + 1)
-        ago = (self.steps - 1 - self.step) // self.length  # 0 in the last epoch, 1 in the one before
-        if ago < 2:
-            self.epochs[ago] = self.epochs.get(ago, torch.zeros_like(now)) + now / self.length
-        if ago == 0:
-            self.losses.append(loss.detach().clone())
         self.step += 1
+        self.total = self.total + torch.cat([log_precision, loss.detach().reshape(1)]).double()
+        if self.step in self.marks:
+            self.sums[self.step] = self.total
+
+    def _mean(self, first: int, last: int) -> Tensor:
+        return (self.sums[last] - self.sums[first]) / (last - first)
 
     def tail(self) -> tuple[Tensor, Tensor, float]:
         """Mean of L over the tail, its standard error, and the root mean square difference between its two halves.
 
         A run too short for two blocks has an error and a difference of 1, a factor of e either way.
         """
-        total = torch.stack([part for part, _ in self.blocks]).sum(0) / sum(count for _, count in self.blocks)
-        if len(self.blocks) < 2:
+        means = torch.stack([self._mean(*ends) for ends in pairwise(self.blocks)])[:, :-1]
+        total = self._mean(self.blocks[0], self.steps)[:-1]
+        if len(means) < 2:
             return total, torch.ones_like(total), 1.0
-        means = torch.stack([part / count for part, count in self.blocks])
         first, second = means.tensor_split(2)
         trend = float((first.mean(0) - second.mean(0)).square().mean().sqrt())
-        return total, means.std(0) / len(self.blocks) ** 0.5, trend
+        return total, means.std(0) / len(means) ** 0.5, trend
 
     def drift(self) -> float:
         """Root mean square change of L between the means of the last two epochs; 1 for a single step."""
-        if len(self.epochs) < 2:
+        if self.steps < 2:
             return 1.0
-        return float((self.epochs[0] - self.epochs[1]).square().mean().sqrt())
+        middle = self.steps - self.length
+        change = self._mean(middle, self.steps) - self._mean(middle - self.length, middle)
+        return float(change[:-1].square().mean().sqrt())
 
     def loss(self) -> float:
-        return float(torch.stack(self.losses).double().mean())
+        return float(self._mean(self.steps - self.length, self.steps)[-1])
 
 
 class GraphedStep:

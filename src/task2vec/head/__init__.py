@@ -8,6 +8,7 @@ from task2vec.head.fit import (
     fit_split_heads,
     image_weights,
     make_training_splits,
+    to_onehot,
     train_split_heads,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "fit_split_heads",
     "image_weights",
     "make_training_splits",
+    "to_onehot",
     "train_split_heads",
 ]

@@ -85,24 +85,30 @@ def fit_heads(
     weights = torch.stack([image_weights(own, is_multilabel=is_multilabel, balance=balance) for own in onehot])
     whole = make_problem(features, onehot, weights, is_multilabel=is_multilabel)
     problem, basis = compress(whole)
-    grid, cv_losses, cv_errors = _validate_penalties(problem, L2_GRID if l2 is None else (l2,))
-    is_judged = ~cv_losses.isnan().any(1)
-    chosen = _choose_penalties(cv_losses).tolist()
-    penalties = torch.tensor([grid[c] for c in chosen], dtype=torch.float64, device=features.device)
+    is_large = min(len(problem), MAX_VALIDATED) * problem.features.shape[1] * classes > _LARGE
+    grid = (L2_GRID if l2 is None else (l2,))[:: 2 if is_large else 1]
+    tasks = torch.arange(len(weights), device=features.device)
+    # Of many images every task keeps others for validation, so each is validated alone.
+    groups = tasks.split(1 if len(problem) > MAX_VALIDATED else len(tasks))
+    found = [_validate_penalties(problem.select(some), grid, folds=2 if is_large else FOLDS) for some in groups]
+    cv_losses, cv_errors = (torch.cat(parts) for parts in zip(*found, strict=True))
+    chosen = _choose_penalties(cv_losses)
+    penalties = torch.tensor(grid, dtype=torch.float64, device=features.device)[chosen]
     heads = []
-    for tasks in torch.arange(len(weights), device=features.device).split(problem.count_together()):
-        solution, loss, converged = problem.solve(weights[tasks], penalties[tasks], tasks, **_STOP)
-        for i, task in enumerate(tasks.tolist()):
+    for some in tasks.split(problem.count_together()):
+        solution, loss, converged = problem.solve(weights[some], penalties[some], some, **_STOP)
+        for i, task in enumerate(some.tolist()):
             weight, bias = problem.to_head(solution[i], task)
             weight = weight if basis is None else weight @ basis.T
-            best = chosen[task]
+            best, strength = chosen[task], float(penalties[task])
+            cv_loss = float(cv_losses[task, best])
             heads.append(
                 Head(
                     weight=weight,
                     bias=bias - weight @ whole.centre,
-                    l2=grid[best],
-                    train_loss=float(loss[i]) - grid[best] / 2 * float(solution[i, :-1].square().sum()),
-                    cv_loss=float(cv_losses[task, best]) if is_judged[task] else math.log(classes),
+                    l2=strength,
+                    train_loss=float(loss[i]) - strength / 2 * float(solution[i, :-1].square().sum()),
+                    cv_loss=math.log(classes) if math.isnan(cv_loss) else cv_loss,
                     cv_error=float(cv_errors[task, best]),
                     has_converged=bool(converged[i]),
                 )
@@ -127,29 +133,32 @@ def image_weights(onehot: Tensor, *, is_multilabel: bool, balance: bool) -> Tens
     return onehot @ (1 / per_class.clamp_min(1)) / int((per_class > 0).sum())
 
 
-def _validate_penalties(problem: Problem, grid: tuple[float, ...]) -> tuple[tuple[float, ...], Tensor, Tensor]:
-    """The penalties that were tried, and (tasks, penalties) held-out losses and class-balanced errors.
+def _validate_penalties(problem: Problem, grid: tuple[float, ...], *, folds: int) -> tuple[Tensor, Tensor]:
+    """(tasks, penalties) held-out losses and class-balanced errors.
 
     Single precision is enough to compare penalties, and twice as fast.
     """
-    tasks = torch.arange(len(problem.weights), device=problem.weights.device)
-    images: Tensor | slice = slice(None)
-    if len(problem) > MAX_VALIDATED:  # every task keeps other images, so each is validated alone
-        if len(tasks) > 1:
-            found = [_validate_penalties(problem.select(task, images), grid) for task in tasks.split(1)]
-            return found[0][0], torch.cat([losses for _, losses, _ in found]), torch.cat([error for *_, error in found])
-        order = sort_by_class(problem.onehot[0], is_multilabel=problem.is_multilabel)
-        images = order[torch.linspace(0, len(order) - 1, MAX_VALIDATED, device=order.device).long()]
-    problem = replace(problem.select(tasks, images), dtype=torch.float32)
-    is_large = problem.features.numel() * problem.onehot.shape[2] > _LARGE
-    grid = grid[::2] if is_large else grid
     kind = {"is_multilabel": problem.is_multilabel}
-    folds = torch.stack([assign_folds(own, folds=2 if is_large else FOLDS, **kind) for own in problem.onehot])
-    is_judged = torch.stack([find_judged(own, fold, **kind) for own, fold in zip(problem.onehot, folds, strict=True)])
-    penalties = torch.tensor(grid, dtype=torch.float64, device=folds.device)
-    how = {"together": problem.count_together(), **_STOP_VALIDATION}
-    losses, errors, _ = cross_validate(problem, penalties, folds, is_judged, **how)
-    return grid, losses, errors
+    if len(problem) > MAX_VALIDATED:
+        order = sort_by_class(problem.onehot[0], **kind)
+        chosen = torch.linspace(0, len(order) - 1, MAX_VALIDATED, device=order.device).long()
+        problem = problem.select(images=order[chosen])
+    problem = replace(problem, dtype=torch.float32)
+    assigned = torch.stack([assign_folds(own, folds=folds, **kind) for own in problem.onehot])
+    pairs = zip(problem.onehot, assigned, strict=True)
+    is_judged = torch.stack([find_judged(own, fold, **kind) for own, fold in pairs])
+    penalties = torch.tensor(grid, dtype=torch.float64, device=assigned.device)
+    how = {"together": problem.count_together(), "error_weights": _error_weights(problem.onehot, **kind)}
+    losses, errors, _ = cross_validate(problem, penalties, assigned, is_judged, **how, **_STOP_VALIDATION)
+    return losses, errors
+
+
+def _error_weights(onehot: Tensor, *, is_multilabel: bool) -> Tensor:
+    """(tasks, n, 1) what a wrong answer counts, every class the same in all; (tasks, n, c) so for either value."""
+    if not is_multilabel:
+        return torch.stack([image_weights(own, is_multilabel=False, balance=True) for own in onehot])[..., None]
+    shares = [values / values.sum(1, keepdim=True).clamp_min(1) for values in (onehot, 1 - onehot)]
+    return (shares[0] + shares[1]) / 2 / onehot.shape[2]
 
 
 def _choose_penalties(losses: Tensor) -> Tensor:
@@ -167,15 +176,15 @@ def cross_validate(
     is_judged: Tensor,
     *,
     together: int,
+    error_weights: Tensor | None = None,
     fit_all: bool = False,
     from_base_rates: bool = False,
     **stop,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(tasks, penalties) held-out losses, held-out errors, and (tasks, penalties, d + 1, columns) solutions.
 
-    Losses are NaN for a task without judged images. Errors are class-balanced; those of attributes are balanced over
-    their two values and averaged over attributes. Solutions are those on all images, with `fit_all`; else there are
-    none.
+    Losses are NaN for a task without judged images. Errors are zero without their weights. Solutions are those on all
+    images, with `fit_all`; else there are none.
 
     Folds, penalties and (with `fit_all`) the heads on all images are problems of the same calls of the solver, since
     its steps take a GPU the same time for one problem and for hundreds.
@@ -186,6 +195,7 @@ def cross_validate(
         folds: (tasks, n) the fold of each image; -1 for images that are not of the task, which have no weight.
         is_judged: (tasks, n) which images count for the loss.
         together: how many heads are fitted at a time.
+        error_weights: (tasks, n, 1 or c) what a wrong answer counts.
         fit_all: fit heads on all images as well.
         from_base_rates: start attributes (common to all tasks) at the log odds of their rates, for rare ones are far
             from zero.
@@ -194,8 +204,7 @@ def cross_validate(
     tasks, device = len(folds), grid.device
     count = int(folds.max()) + 1
     shape = (tasks, count + fit_all, len(grid))
-    losses = torch.zeros(shape, dtype=torch.float64, device=device)
-    missed = torch.zeros(2, *shape, problem.onehot.shape[2], dtype=torch.float64, device=device)
+    losses, errors = torch.zeros(2, *shape, dtype=torch.float64, device=device)
     solutions = []
     judging = problem.weights * is_judged
     # The last "fold", if there is one too many, holds nothing out.
@@ -209,38 +218,20 @@ def cross_validate(
         solution, _, _ = problem.solve(train, grid[chosen], own, biases=biases, **stop)
         logits, targets = problem.logits(solution, own), problem.targets(own)
         losses[own, held, chosen] = (problem.losses(logits, targets) * is_out * judging[own]).sum(1)
-        missed[:, own, held, chosen] = _count_missed(logits, targets, is_out, is_multilabel=problem.is_multilabel)
+        if error_weights is not None:
+            is_one = problem.is_multilabel
+            wrong = (logits > 0) != targets.bool() if is_one else (logits.argmax(2) != targets.argmax(2))[..., None]
+            errors[own, held, chosen] = (wrong * is_out[..., None] * error_weights[own]).sum((1, 2))
         solutions.append(solution[held == count])
     mean_losses = losses.sum(1) / judging.sum(1, keepdim=True)
     solved = torch.cat(solutions).unflatten(0, (tasks if fit_all else 0, len(grid)))
-    return mean_losses, _balance(missed.sum(2), problem, folds), solved
+    return mean_losses, errors.sum(1), solved
 
 
 def _log_odds(problem: Problem, train: Tensor) -> Tensor:
     """(p, c) log odds of the common attributes among the training images."""
     least = 0.5 / (train > 0).sum(1, keepdim=True).clamp_min(1)
     return torch.clamp(train @ problem.onehot[0], least, 1 - least).logit()
-
-
-def _count_missed(logits: Tensor, targets: Tensor, is_out: Tensor, *, is_multilabel: bool) -> Tensor:
-    """(2, p, c) held-out images of a class that are missed and, for attributes, those that are taken for it."""
-    if is_multilabel:
-        wrong = ((logits > 0) != targets.bool()) & is_out[..., None]
-        missed = torch.stack([wrong & targets.bool(), wrong & ~targets.bool()])
-        return missed.sum(2).double()
-    wrong = ((logits.argmax(2) != targets.argmax(2)) & is_out).to(targets)
-    missed = torch.einsum("pn,pnc->pc", wrong, targets.expand(len(wrong), -1, -1))
-    return torch.stack([missed, torch.zeros_like(missed)]).double()
-
-
-def _balance(missed: Tensor, problem: Problem, folds: Tensor) -> Tensor:
-    """(tasks, penalties) errors from (2, tasks, penalties, c) counts."""
-    is_in = (folds >= 0).double()
-    sizes = torch.einsum("tn,tnc->tc", is_in, problem.onehot.double().expand(len(folds), -1, -1))[:, None]
-    if problem.is_multilabel:
-        others = is_in.sum(1)[:, None, None] - sizes
-        return ((missed[0] / sizes.clamp_min(1) + missed[1] / others.clamp_min(1)) / 2).mean(2)
-    return (missed[0] / sizes.clamp_min(1)).sum(2) / (sizes > 0).sum(2)
 
 
 def sort_by_class(onehot: Tensor, *, is_multilabel: bool) -> Tensor:
@@ -280,7 +271,6 @@ class TrainingSplits:
     """Training sets among the images of a task, and all about them that does not depend on features.
 
     Attributes:
-        train: (m, n) which images each split trains on.
         onehot: (n, c) one-hot or 0/1 targets.
         weights: (m, n) weight of each image in each split; zero outside of it.
         folds: (m, n) the fold of each image within each split; -1 outside of it.
@@ -288,16 +278,16 @@ class TrainingSplits:
         is_multilabel: whether classes are independent attributes.
     """
 
-    train: np.ndarray
     onehot: Tensor
     weights: Tensor
     folds: Tensor
     is_judged: Tensor
     is_multilabel: bool
 
-    def __len__(self) -> int:
-        """Number of splits."""
-        return len(self.train)
+    @property
+    def train(self) -> np.ndarray:
+        """(m, n) which images each split trains on."""
+        return (self.folds >= 0).cpu().numpy()
 
     def to(self, device: torch.device | str) -> "TrainingSplits":
         """The same, on the device of the features."""
@@ -306,9 +296,7 @@ class TrainingSplits:
 
     def only(self, some: Sequence[int]) -> "TrainingSplits":
         """Some of the splits."""
-        rows = list(some)
-        tables = {name: getattr(self, name)[rows] for name in ("weights", "folds", "is_judged")}
-        return replace(self, train=self.train[rows], **tables)
+        return replace(self, **{name: getattr(self, name)[list(some)] for name in ("weights", "folds", "is_judged")})
 
 
 def make_training_splits(targets: Tensor, train: np.ndarray, *, classes: int, balance: bool = True) -> TrainingSplits:
@@ -330,7 +318,7 @@ def make_training_splits(targets: Tensor, train: np.ndarray, *, classes: int, ba
         weights[split, rows] = image_weights(own, **kind, balance=balance)
         folds[split, rows] = assign_folds(own, **kind)
         is_judged[split, rows] = find_judged(own, folds[split, rows], **kind)
-    return TrainingSplits(train, onehot, weights, folds, is_judged, **kind)
+    return TrainingSplits(onehot, weights, folds, is_judged, **kind)
 
 
 def fit_split_heads(
@@ -356,7 +344,7 @@ def fit_split_heads(
     for some in _group_splits(splits.train, cost, _CHEAP[problem.device_type]):
         while True:
             try:
-                found.append(_fit_together(problem, splits, some, grid, memory, {**_SPLIT_STOP, **stop}))
+                found.append(_fit_together(problem, splits.only(some), some, grid, memory, {**_SPLIT_STOP, **stop}))
                 break
             except torch.cuda.OutOfMemoryError:
                 if memory < _LEAST_MEMORY:
@@ -380,19 +368,17 @@ def _group_splits(train: np.ndarray, cost: int, most: int) -> Iterator[list[int]
 
 
 def _fit_together(
-    whole: Problem, splits: TrainingSplits, some: list[int], grid: tuple[float, ...], memory: int, stop: dict
+    whole: Problem, splits: TrainingSplits, numbers: list[int], grid: tuple[float, ...], memory: int, stop: dict
 ) -> Tensor:
-    """(splits, n, c) logits of some splits, fitted in so many bytes at a time."""
+    """(splits, n, c) logits of the splits with these numbers, fitted in so many bytes at a time."""
     device = whole.features.device
-    numbers = torch.tensor(some, device=device)
-    images = torch.from_numpy(np.flatnonzero(splits.train[some].any(0))).to(device)
-    problem = whole.select(numbers, images)
-    folds, is_judged = splits.folds[numbers][:, images], splits.is_judged[numbers][:, images]
-    penalties = torch.tensor(grid, dtype=torch.float64, device=device)
-    how = {"together": problem.count_together(memory), "fit_all": True, "from_base_rates": True}
-    losses, _, solutions = cross_validate(problem, penalties, folds, is_judged, **how, **stop)
-    best = solutions[torch.arange(len(some), device=device), _choose_penalties(losses)]
-    return whole.logits(best, numbers)
+    tasks, images = torch.tensor(numbers, device=device), torch.nonzero(splits.folds.amax(0) >= 0).flatten()
+    problem, penalties = whole.select(tasks, images), torch.tensor(grid, dtype=torch.float64, device=device)
+    how = {"together": problem.count_together(memory), "fit_all": True, "from_base_rates": True, **stop}
+    own = splits.folds[:, images], splits.is_judged[:, images]
+    losses, _, solutions = cross_validate(problem, penalties, *own, **how)
+    best = solutions[torch.arange(len(tasks), device=device), _choose_penalties(losses)]
+    return whole.logits(best, tasks)
 
 
 def train_split_heads(

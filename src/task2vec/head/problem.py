@@ -72,17 +72,12 @@ class Problem:
         """Where it is computed: "cpu" or "cuda"."""
         return "cuda" if self.features.is_cuda else "cpu"
 
-    def select(self, tasks: Tensor, images: Tensor | slice) -> "Problem":
+    def select(self, tasks: Tensor | slice = slice(None), images: Tensor | slice = slice(None)) -> "Problem":
         """The problem of some of the tasks on some of the images."""
+        own = {name: getattr(self, name)[tasks] for name in ("shifts", "scales")}
         onehot = self.onehot[tasks] if len(self.onehot) > 1 else self.onehot
-        return replace(
-            self,
-            features=self.features[images],
-            shifts=self.shifts[tasks],
-            scales=self.scales[tasks],
-            onehot=onehot[:, images],
-            weights=self.weights[tasks][:, images],
-        )
+        parts = {"onehot": onehot[:, images], "weights": self.weights[tasks][:, images]}
+        return replace(self, features=self.features[images], **own, **parts)
 
     def targets(self, tasks: Tensor) -> Tensor:
         """(p, n, c) targets of the given `tasks` (p,); (1, n, c) where they are the same for all."""
