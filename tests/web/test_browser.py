@@ -4,20 +4,47 @@ Screenshots are saved in the folder TASK2VEC_SCREENSHOTS, if it is set.
 """
 
 import re
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.plots.browser import Reader, answer_with, find_browser, start_server
-from tests.web.serving import WICKED, fill
+from task2vec.web import ServeSettings, make_app
+from tests.plots.browser import Reader, answer_with, find_browser
+from tests.web.serving import WICKED, fill, listening
 
 SCRIPT = "<script>alert(2)<"
 DRAWN = "Number(document.getElementById('map').dataset.drawn) > 0"
 BUNDLED = 71
 BLUE, INK = (0, 114, 178), (31, 45, 58)
 
-pytestmark = pytest.mark.skipif(find_browser() is None, reason="no browser: install Debian's package chromium")
+pytestmark = [
+    pytest.mark.skipif(find_browser() is None, reason="no browser: install Debian's package chromium"),
+    pytest.mark.allow_hosts(["127.0.0.1"]),
+]
+
+
+# The process that embeds, but for the embedding itself: it stays near the first bundled task.
+EMBEDDER = """
+import time
+from dataclasses import replace
+import task2vec.embedding, task2vec.library, task2vec.probe
+from task2vec.experts import bundled_metatask
+from task2vec.web.jobs import main
+
+def embed(task, probe, *, settings, progress):
+    progress("features", 12)(12)
+    time.sleep(60 if task.name == "the first" else 0)
+    like = next(iter(bundled_metatask().spaces.values()))
+    about = {"task_fingerprint": task.fingerprint, "classes": list(task.classes), "is_multilabel": False}
+    about["counts"] = {"images": 12, "classes": 2, "per_class": [6, 6]}
+    return replace(like, task=task.name, fisher=1.1 * like.fisher, provenance=like.provenance | about)
+
+task2vec.embedding.embed, task2vec.probe.load_probe = embed, lambda *given, **options: None
+task2vec.library.Library.find = lambda *given, **options: None
+main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -25,20 +52,19 @@ def address(tmp_path_factory):
     """A server of a library of six tasks, with a root: a task with a hostile name, an unreadable one, and no task."""
     home = tmp_path_factory.mktemp("served")
     fill(home / "tasks")
-    rng = np.random.default_rng(0)
-    for kind, name in enumerate((SCRIPT, "green")):
+    for name in (SCRIPT, "green"):
         folder, broken = home / "photos" / WICKED / name, home / "photos" / "ruined" / name
         folder.mkdir(parents=True)
         broken.mkdir(parents=True)
         for number in range(6):
-            pixels = rng.integers(0, 90, (32, 32, 3))
-            pixels[8:24, 8:24, kind] += 150
-            Image.fromarray(pixels.astype("uint8")).save(folder / f"{number}.png")
+            Image.new("RGB", (32, 32), (len(name), number, 0)).save(folder / f"{number}.png")
             (broken / f"{number}.png").write_bytes(b"no image")
     (home / "photos" / "holiday").mkdir()
     (home / "photos" / "holiday" / "0.png").write_bytes(b"no image")
-    with start_server(home / "tasks", "--root", home / "photos") as place:
-        yield place
+    app = make_app(ServeSettings(library=home / "tasks", roots=(home / "photos",)))
+    app.state.jobs.command = (sys.executable, "-c", EMBEDDER)
+    with listening(app) as (_, (host, port)):
+        yield f"http://{host}:{port}"
 
 
 @pytest.fixture(scope="module")

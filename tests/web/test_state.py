@@ -138,7 +138,7 @@ def test_a_map_is_made_in_the_background_and_grows_in_place(library):
         assert "1 added later" in grown["method"]
         with Library.open(library) as opened:
             opened.remove("newcomer")
-        assert positions(ask(client, "/map")) == before
+        assert positions(wait_for(client, "/map").json()) == before
 
 
 def test_kinds_are_apart_on_a_large_map_too(library, monkeypatch):
@@ -150,11 +150,12 @@ def test_kinds_are_apart_on_a_large_map_too(library, monkeypatch):
     try:
         view = served.read_view()
         members = view.members[view.find_space(None).id]
-        chart = served.make_chart(members, lambda stage, done: steps.append((stage, done)))
+        chart = served.make_chart(members, note := lambda stage, done: steps.append((stage, done)))
+        served.place(chart, members, note)
     finally:
         served.close()
     assert len(chart.base) == 30 and len(chart.positions) == TASKS + 46
-    named = {entry.summary.name: np.array(chart.positions[entry.id]) for entry in members}
+    named = {entry.name: np.array(chart.positions[entry.id]) for entry in members}
     kinds = [np.array([named[f"more {number}"] for number in range(kind, 40, 2)]) for kind in (0, 1)]
     spread = max(np.linalg.norm(kind - kind.mean(0), axis=1).mean() for kind in kinds)
     assert np.linalg.norm(kinds[0].mean(0) - kinds[1].mean(0)) > 1.5 * spread
