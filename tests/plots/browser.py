@@ -246,6 +246,14 @@ class Reader(Browser):
         """The text of an element; empty where there is none."""
         return self.run(f"document.querySelector({selector!r})?.textContent ?? ''")
 
+    def texts(self, selector: str) -> list[str]:
+        """The texts of all such elements."""
+        return self.run(f"[...document.querySelectorAll({selector!r})].map((one) => one.textContent)")
+
+    def count(self, selector: str) -> int:
+        """The number of such elements."""
+        return self.run(f"document.querySelectorAll({selector!r}).length")
+
     def type(self, words: str) -> None:
         """Type letter by letter where the focus is."""
         for letter in words:

@@ -68,10 +68,6 @@ def cached(*, is_slow: bool = False) -> Callable[[Callable[..., Any]], Callable[
     return wrap
 
 
-def _respond(content: schemas.Schema, status: int = 200) -> Response:
-    return Response(content.model_dump_json(), status, media_type="application/json")
-
-
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
@@ -103,7 +99,7 @@ async def read_map(state: Here, view: Now, space: SpaceId = None) -> Response:
     wanted = view.find_space(space)
     chart = state.find_chart(view, wanted)
     if isinstance(chart, schemas.MapProgress):
-        return _respond(chart, 202)
+        return Response(chart.model_dump_json(), 202, media_type="application/json")
 
     def make() -> schemas.Map:
         entries = view.members[wanted.id]
@@ -292,12 +288,12 @@ def _describe_model(model: ModelInfo, errors: Sequence[float], origin: schemas.O
 # --- folders and jobs -------------------------------------------------------------------------------------------------
 
 
-@router.get("/folders", response_model=schemas.FolderList, summary="Folders that may be embedded")
+@router.get("/folders", summary="Folders that may be embedded")
 async def list_folders(
     state: Here, root: Annotated[str | None, Query(description="Id of a root; all roots by default.")] = None
-) -> Response:
+) -> schemas.FolderList:
     """The real folders below the roots of `task2vec serve --root`; links are not followed."""
-    return _respond(await state.run(partial(state.folders.list_folders, root), is_slow=True))
+    return await state.run(partial(state.folders.list_folders, root), is_slow=True)
 
 
 @router.post("/jobs", status_code=202, summary="Embed a folder")

@@ -205,28 +205,26 @@ def hide_paths(text: str, names: Mapping[str, str]) -> str:
     return _BARE.sub(lambda found: found["last"], text)
 
 
-def respond(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """The response to a request that failed, with the three parts of a text."""
-    return JSONResponse(ErrorResponse(error=split_text(text)).model_dump(), status, headers)
-
-
 def respond_to_error(error: Exception, names: Mapping[str, str]) -> Response:
-    """The response to a request that ended in an error, without paths of this machine."""
+    """The response to a request that ended in an error: three parts, without paths of this machine."""
+    headers: Mapping[str, str] | None = None
     match error:
         case RequestError():
-            closes = error.status in (408, 413)  # the rest of the body is not read
-            return respond(str(error), error.status, {"Connection": "close"} if closes else None)
+            status, text = error.status, str(error)
+            headers = {"Connection": "close"} if status in (408, 413) else None  # the rest of the body is not read
         case Task2VecError():
-            return respond(hide_paths(str(error), names), _STATUS.get(error.exit_code, 500))
+            status, text = _STATUS.get(error.exit_code, 500), hide_paths(str(error), names)
         case RequestValidationError():
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])[:100]
-            return respond(f"{where}: {first['msg']}. The request is not valid. {_DESCRIBED}", 422)
+            status, text = 422, f"{where}: {first['msg']}. The request is not valid. {_DESCRIBED}"
         case HTTPException():
+            status, headers = error.status_code, error.headers
             text = f"{error.detail}. There is no such address, or not for this method. {_DESCRIBED}"
-            return respond(text, error.status_code, error.headers)
-    fix = "See the terminal of `task2vec serve` for details, and please report it."
-    return respond(f"the server failed on this request. This is a bug in task2vec. {fix}", 500)
+        case _:
+            fix = "See the terminal of `task2vec serve` for details, and please report it."
+            status, text = 500, f"the server failed on this request. This is a bug in task2vec. {fix}"
+    return JSONResponse(ErrorResponse(error=split_text(text)).model_dump(), status, headers)
 
 
 class SecureApp:

@@ -41,6 +41,7 @@ _CACHE = 48 << 20  # bytes of responses
 # Threads for responses that take milliseconds, and for slow ones; requests that may wait for either.
 _THREADS = 2
 MOST_WAITING = {False: 256, True: 64}
+_OLDER = 50  # embeddings that a newer one of the same task hides, among the nearest
 # Maps: tasks with exact distances, and landmarks beyond.
 MOST_EXACT, LANDMARKS = 600, 1000
 T = TypeVar("T")
@@ -84,7 +85,6 @@ class View:
         entries: by id, sorted by name.
         spaces: by id, the default one first.
         members: the entries of every space.
-        older: number of embeddings of the library that newer ones of the same task and space hide.
         has_errors: whether the library has measured errors.
     """
 
@@ -92,7 +92,6 @@ class View:
     entries: Mapping[str, Entry]
     spaces: Mapping[str, Space]
     members: Mapping[str, Sequence[Entry]]
-    older: int
     has_errors: bool
 
     def find_entry(self, text: str) -> Entry:
@@ -133,8 +132,7 @@ class State:
         self.folder = find_library(settings.library).resolve()
         self.folders = Folders(settings.roots)
         # Public names of folders, by absolute path: a name as short as "." is in every sentence.
-        self.names = {str(path): printable(path.name) or "root" for path in self.folders.roots.values()}
-        self.names.setdefault(str(self.folder), self.folder.name)
+        self.names = {str(path): printable(path.name) or "root" for path in (self.folder, *self.folders.roots.values())}
         self.jobs = Jobs(self.folder, limits=settings.limits, names=self.names)
         self.listeners, self.is_closing = 0, False
         self._library: Library | None = None
@@ -249,7 +247,7 @@ class State:
             near = [(one, far) for one, far in pairs if one.id in view.entries and one.fingerprint != entry.fingerprint]
         library = self.open_library()
         # Older embeddings of a task are behind its newest one, which alone has an id.
-        for found in library.nearest(self.load(entry), limit + min(view.older, 50)) if library is not None else ():
+        for found in library.nearest(self.load(entry), limit + _OLDER) if library is not None else ():
             if (one := view.entries.get(make_id("l", found.embedding.key))) is not None:
                 near.append((one, found.distance))
         return sorted(near, key=lambda pair: (pair[1], pair[0].id))
@@ -268,9 +266,8 @@ class State:
         content = [(one.id, one.name, one.tags, one.taxon, one.best_error) for one in ordered]
         content += [(error.task, error.expert, error.error) for error in errors]
         revision = hashlib.blake2b(repr(content).encode(), digest_size=10).hexdigest()
-        older = sum(len(task.embeddings) for task in tasks) - len(own)
         entries = {one.id: one for one in ordered}
-        return View(revision, entries, self._list_spaces(members, own), members, older, bool(errors))
+        return View(revision, entries, self._list_spaces(members, own), members, bool(errors))
 
     def _list_spaces(self, members: Mapping[str, Sequence[Entry]], own: Sequence[Entry]) -> dict[str, Space]:
         """The spaces by id: first the default probe's, unless the whole library is in others."""
