@@ -57,19 +57,19 @@ def test_no_route_is_forgotten(client):
     assert direct - {None} == OTHER_ROUTES and len(ROUTES) == 15 and len(CHANGING) == 2
 
 
-@pytest.mark.parametrize("host", FOREIGN_HOSTS)
-def test_s4_a_foreign_host_gets_nothing(client, host):
+def test_s4_a_foreign_host_gets_nothing(client):
     paths = [(method, address(client, path)) for method, path in ROUTES]
     paths += [("GET", path) for path in ("/", "/main.js", "/map.js", f"{API}/openapi.json")]
-    for method, path in [*paths, ("OPTIONS", "/")]:
-        answer = client.request(method, path, headers={"Host": host, "Origin": f"http://{host}"})
-        assert answer.status_code == 421, (method, path, answer.text)
-        assert "task2vec serve" in answer.json()["error"]["fix"]
+    for host, asked in [(FOREIGN_HOSTS[0], [*paths, ("OPTIONS", "/")]), *((host, paths[:1]) for host in FOREIGN_HOSTS)]:
+        for method, path in asked:
+            answer = client.request(method, path, headers={"Host": host, "Origin": f"http://{host}"})
+            assert answer.status_code == 421, (host, method, path, answer.text)
+            assert "task2vec serve" in answer.json()["error"]["fix"]
 
 
-@pytest.mark.parametrize("host", ["localhost:8765", "127.0.0.1", "[::1]:8765", "LOCALHOST", "127.0.0.9:1"])
-def test_s4_our_own_names_are_let_in(client, host):
-    assert client.get(f"{API}/status", headers={"Host": host}).status_code == 200
+def test_s4_our_own_names_are_let_in(client):
+    for host in ("localhost:8765", "127.0.0.1", "[::1]:8765", "LOCALHOST", "127.0.0.9:1"):
+        assert client.get(f"{API}/status", headers={"Host": host}).status_code == 200, host
 
 
 def test_s4_two_hosts_are_none(client):
@@ -77,23 +77,20 @@ def test_s4_two_hosts_are_none(client):
     assert answer.status_code == 421
 
 
-@pytest.mark.parametrize("origin", FOREIGN_ORIGINS)
-def test_s5_a_foreign_origin_changes_nothing(client, origin):
+def test_s5_a_foreign_origin_changes_nothing(client):
     before = ask(client, "/jobs")
     root = ask(client, "/status")["roots"][0]["id"]
-    for method, path in CHANGING:
-        content = {"json": {"folder": root}} if method == "POST" else {}
-        answer = client.request(method, address(client, path), headers={"Origin": origin}, **content)
-        assert answer.status_code == 403, (method, path, answer.text)
+    for origin in FOREIGN_ORIGINS:
+        for method, path in CHANGING:
+            content = {"json": {"folder": root}} if method == "POST" else {}
+            answer = client.request(method, address(client, path), headers={"Origin": origin}, **content)
+            assert answer.status_code == 403, (origin, method, path, answer.text)
     assert ask(client, "/jobs") == before
 
 
 def test_s5_no_origin_at_all_is_foreign_without_a_token(client):
     for method, path in CHANGING:
         assert client.request(method, address(client, path), json={}).status_code == 403
-        for site in ("cross-site", "same-site"):
-            answer = client.request(method, address(client, path), headers={**OWN, "Sec-Fetch-Site": site}, json={})
-            assert answer.status_code == 403
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
@@ -107,11 +104,11 @@ def test_s5_what_a_form_can_send_is_refused(client, kind):
 
 @pytest.mark.parametrize("text", TRAVERSALS)
 def test_s6_no_spelling_of_a_path_is_an_id(client, folder, text):
-    inner = ("/tasks/", "/tasks/{}/nearest", "/tasks/{}/recommendation", "/jobs/", "/jobs/{}/events")
+    inner = ("/tasks/", "/tasks/{}/nearest", "/jobs/", "/jobs/{}/events")
     paths = [API + (path.format(text) if "{}" in path else path + text) for path in inner]
     asked = [("GET", path, None) for path in [*paths, f"/{text}", f"/static/{text}", f"{API}/{text}"]]
     asked.append(("DELETE", f"{API}/jobs/{text}", None))
-    queries = (("/map", "space"), ("/tasks", "space"), ("/matrix", "ids"), ("/matrix", "space"), ("/folders", "root"))
+    queries = (("/map", "space"), ("/tasks", "space"), ("/matrix", "ids"), ("/folders", "root"))
     asked += [("GET", f"{API}{path}", {name: text}) for path, name in queries]
     asked.append(("GET", f"{API}/compare", {"first": text, "second": text}))
     for method, path, params in asked:
@@ -131,12 +128,13 @@ def test_s6_raw_paths_reach_no_file(client, path):
     assert answer["status"] == 404 and b"root:x" not in answer["body"]
 
 
-@pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_s5_a_foreign_page_cannot_make_us_work(client, site):
-    for path in (f"{API}/status", f"{API}/matrix", f"{API}/folders"):
-        assert client.get(path, headers={"Sec-Fetch-Site": site}).status_code == 403
-        assert client.get(path, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
-    assert client.get("/", headers={"Sec-Fetch-Site": site}).status_code == 200  # a link to the page may be anywhere
+def test_s5_a_foreign_page_cannot_make_us_work(client):
+    for site in ("cross-site", "same-site"):
+        headers = {**OWN, "Sec-Fetch-Site": site}
+        for method, path in (("GET", "/status"), ("GET", "/matrix"), ("GET", "/folders"), *CHANGING):
+            assert client.request(method, address(client, path), headers=headers).status_code == 403
+        assert client.get("/", headers=headers).status_code == 200  # a link to the page may be anywhere
+    assert client.get(f"{API}/status", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
 
 
 def test_s4_the_name_of_the_machine_is_ours_beyond_loopback_alone(tmp_path, monkeypatch):

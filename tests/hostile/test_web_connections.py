@@ -1,15 +1,19 @@
 """Connections that keep a place and do nothing with it (S8): a head that never ends, an answer that nobody reads."""
 
 import asyncio
+import json
+import re
 import socket
-import threading
+import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 
 import pytest
-import uvicorn
 
-from task2vec.web import Limits, server
+from task2vec.web import Limits, ServeSettings, make_app, server
+from tests.select.material import make_world
+from tests.web.serving import API, SLOW, listening
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 MUCH = 24 << 20  # more than the machine keeps between two sockets
@@ -20,7 +24,7 @@ ASKED = b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 class _App:
     """Answers after a while to /late, with 24 MB to /much, and at once to everything else."""
 
-    limits = Limits(seconds=PATIENCE, reading=PATIENCE)
+    limits, state = Limits(seconds=PATIENCE, reading=PATIENCE), SimpleNamespace()
 
     async def __call__(self, scope, receive, send):
         if scope["type"] == "lifespan":
@@ -29,7 +33,7 @@ class _App:
                 await send({"type": f"lifespan.{name}.complete"})
             return
         if scope["path"] == "/late":
-            await asyncio.sleep(3 * PATIENCE)
+            await asyncio.sleep(2 * PATIENCE)
         size = MUCH if scope["path"] == "/much" else 2
         headers = [(b"content-length", b"%d" % size)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -38,30 +42,21 @@ class _App:
 
 @pytest.fixture(scope="module")
 def place():
-    """A server as `task2vec serve` configures it; where it listens, and its connections."""
-    listening, _ = server.take_port("127.0.0.1", None)
-    serving = uvicorn.Server(server.configure(_App()))
-    thread = threading.Thread(target=serving.run, kwargs={"sockets": [listening]})
-    thread.start()
-    try:
-        while not serving.started:
-            time.sleep(0.01)
-        yield listening.getsockname(), serving.server_state.connections
-    finally:
-        serving.should_exit = True
-        thread.join()
+    """A server as `task2vec serve` configures it, and where it listens."""
+    with listening(_App()) as found:
+        yield found
 
 
 @contextmanager
 def connect(place):
-    with socket.create_connection(place[0]) as line:
+    with socket.create_connection(place[1]) as line:
         line.settimeout(60)
         yield line
 
 
 @pytest.mark.parametrize(
-    "head", [b"", b"G", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ", ASKED[:-2] % b"at-once"],
-    ids=["nothing", "a letter", "half a header", "no empty line"],
+    "head", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ", ASKED[:-2] % b"at-once"],
+    ids=["nothing", "half a header", "no empty line"],
 )  # fmt: skip
 def test_s8_a_head_that_never_ends_is_given_up(place, head):
     with connect(place) as line:
@@ -88,51 +83,88 @@ def test_s8_an_answer_that_nobody_reads_is_given_up(place):
     with connect(place) as line:
         line.sendall(ASKED % b"much")
         line.recv(1)
-        for _ in range(6000):  # it is the server that ends it
-            if not place[1]:
-                break
-            time.sleep(0.01)
-        assert not place[1]
-        assert 0 < _read(line, MUCH) < MUCH
+        wait_until(lambda: not place[0].server_state.connections)  # it is the server that ends it
+        assert 0 < read(line, MUCH) < MUCH
 
 
-def test_a_late_answer_and_a_large_one_arrive(place):
+def test_a_late_answer_and_a_slowly_read_one_arrive(place):
     with connect(place) as line:
-        _ask(line, b"late")
+        for _ in range(2):  # waiting for an answer is nobody's fault
+            line.sendall(ASKED % b"late")
+            read_until(line, b"xx$")
         line.sendall(ASKED % b"much")
-        assert _read(line, MUCH) >= MUCH
-    with connect(place) as line:
-        _ask(line, b"late")
-        _ask(line, b"late")  # waiting for an answer is nobody's fault
+        taken = 0
+        for _ in range(6):
+            taken += read(line, MUCH // 8)
+            time.sleep(PATIENCE / 3)
+        assert taken + read(line, MUCH - taken) >= MUCH
 
 
-def _ask(line, what):
-    line.sendall(ASKED % what)
-    told = b""
-    while not told.endswith(b"xx"):
-        told += line.recv(1000)
+def wait_until(is_so):
+    for _ in range(6000):
+        if is_so():
+            return
+        time.sleep(0.01)
+    pytest.fail("never")
 
 
-def _read(line, most):
+def read(line, most):
     taken = 0
-    while taken < most and (more := len(line.recv(1 << 20))):
+    while taken < most and (more := len(line.recv(1 << 18))):
         taken += more
     return taken
 
 
+def read_until(line, pattern):
+    told = b""
+    while (found := re.search(pattern, told)) is None:
+        told += (more := line.recv(4000))
+        assert more
+    return found.group()
+
+
+def is_answered(place, what=b"at-once"):
+    with connect(place) as line:
+        line.sendall(ASKED % what)
+        return line.recv(1000).startswith(b"HTTP/1.1 200")
+
+
 def test_s8_they_do_not_lock_others_out(place):
-    lines = [socket.create_connection(place[0]) for _ in range(server.CONNECTIONS + 5)]
-    try:
-        for line in lines:
-            line.sendall(ASKED[:9])
-        for _ in range(600):
-            with connect(place) as other:
-                other.sendall(ASKED % b"at-once")
-                if other.recv(1000).startswith(b"HTTP/1.1 200"):
-                    break
-            time.sleep(0.1)
-        else:
-            pytest.fail("the server never answered again")
-    finally:
-        for line in lines:
-            line.close()
+    with ExitStack() as stack:
+        for _ in range(server.CONNECTIONS + 5):
+            stack.enter_context(socket.create_connection(place[1])).sendall(ASKED[:9])
+        wait_until(lambda: is_answered(place))
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """A server of an empty library whose jobs never end, and how a job is asked for."""
+    home = tmp_path_factory.mktemp("real")
+    limits = Limits(seconds=PATIENCE, listeners=1)
+    app = make_app(ServeSettings(library=home / "tasks", roots=(home,), limits=limits), metatask=make_world())
+    app.state.jobs.command = (sys.executable, "-c", SLOW)
+    body = json.dumps({"folder": next(iter(app.state.folders.roots))})
+    headers = f"Origin: http://127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    with listening(app) as place:
+        yield place, f"POST {API}/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n\r\n{body}".encode()
+    assert {job.state for job in app.state.jobs.list_jobs()} == {"cancelled"}  # with the server
+
+
+def test_s8_a_body_that_never_comes_is_given_up(real):
+    place, request = real
+    with connect(place) as line:
+        line.sendall(request[:-1])
+        assert line.recv(1000).startswith(b"HTTP/1.1 408")
+
+
+def test_s8_listeners_are_limited_and_their_slots_released(real):
+    place, request = real
+    with connect(place) as line:
+        line.sendall(request)
+        job = read_until(line, rb"j-\w{20}")
+    events = f"{API}/jobs/".encode()[1:] + job + b"/events"
+    with connect(place) as line:
+        line.sendall(ASKED % events)
+        read_until(line, b"event: progress")
+        assert not is_answered(place, events)
+    wait_until(lambda: is_answered(place, events))

@@ -9,12 +9,10 @@ import fcntl
 import io
 import json
 import os
-import re
 import select
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +20,6 @@ from urllib.parse import urlsplit
 
 import numpy as np
 from PIL import Image
-
-from tests.command import START as SERVE_START
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
@@ -188,44 +184,6 @@ def answer_with(path: str, change: str) -> str:
     )
 
 
-@contextmanager
-def start_server(library: Path, *options: object):
-    """The address of `task2vec serve` in a process of its own, which ends with the block."""
-    command = [sys.executable, "-c", SERVE_START, "serve", "--no-open", "--library", str(library), *map(str, options)]
-    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "TASK2VEC_TOKEN")}
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        encoding="utf-8", env={**kept, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert process.stdout
-    watch = threading.Timer(PATIENCE, process.kill)
-    watch.start()
-    drain = None
-    try:
-        said = []
-        for line in process.stdout:
-            said.append(line)
-            if found := re.search(r"http://\S+", line):
-                break
-        else:
-            raise AssertionError(f"the server never said where it is: {''.join(said)}")
-        watch.cancel()
-        drain = threading.Thread(target=process.stdout.read, daemon=True)  # a full pipe would stop the server
-        drain.start()
-        yield found.group().rstrip("/")
-    finally:
-        watch.cancel()
-        process.terminate()
-        try:
-            process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if drain:
-            drain.join(timeout=15)
-        process.stdout.close()
-
-
 class Reader(Browser):
     """A browser with the page of a server in it."""
 
@@ -287,6 +245,14 @@ class Reader(Browser):
     def text(self, selector: str) -> str:
         """The text of an element; empty where there is none."""
         return self.run(f"document.querySelector({selector!r})?.textContent ?? ''")
+
+    def texts(self, selector: str) -> list[str]:
+        """The texts of all such elements."""
+        return self.run(f"[...document.querySelectorAll({selector!r})].map((one) => one.textContent)")
+
+    def count(self, selector: str) -> int:
+        """The number of such elements."""
+        return self.run(f"document.querySelectorAll({selector!r}).length")
 
     def type(self, words: str) -> None:
         """Type letter by letter where the focus is."""

@@ -1,13 +1,15 @@
 """A small server: bundled tasks of two kinds, and a library with some more, one of them with a hostile name."""
 
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
 from starlette.testclient import TestClient
 
 from task2vec import Library
-from task2vec.web import ServeSettings, make_app
+from task2vec.web import ServeSettings, make_app, take_port
+from task2vec.web.server import make_server
 from tests.cli.material import make
 from tests.select.material import make_world
 
@@ -20,13 +22,9 @@ _READ = (
     "import json, sys, time; asked = json.loads(sys.stdin.readline()); say = lambda **w: print(json.dumps(w), flush=1)"
 )
 GOOD = f"{_READ}; [say(stage='features', done=n, total=3) for n in range(4)]; print('noise'); say(key='ab' * 32)"
-BAD = f"{_READ}; say(error=repr(asked['folder'])[1:-1] + ' has one class. It takes two. Add one: mkdir', code=3)"
+BAD = f"{_READ}; say(error=repr(asked['folder'])[1:-1] + ' has one class. It takes two. Add one: mkdir')"
 SLOW = f"{_READ}; say(stage='features', done=1, total=9); time.sleep(60)"
 DEAD = "import sys; sys.exit('out of luck')"
-
-
-def command(script):
-    return (sys.executable, "-c", script)
 
 
 def fill(folder, count=6):
@@ -39,16 +37,29 @@ def fill(folder, count=6):
 
 
 @contextmanager
-def serving(folder, *, roots=(), metatask=None, jobs=None, **settings):
+def serving(folder, *, roots=(), jobs=None, **settings):
     """A client of a server of its own, which sees everything as a browser on this machine would."""
-    settings = ServeSettings(library=folder, roots=tuple(roots), **settings)
-    app = make_app(settings, metatask=metatask or make_world())
+    app = make_app(ServeSettings(library=folder, roots=tuple(roots), **settings), metatask=make_world())
     if jobs is not None:
-        app.state.jobs.command = command(jobs)
-    with TestClient(app, base_url=HOME, raise_server_exceptions=True) as client:
+        app.state.jobs.command = (sys.executable, "-c", jobs)
+    with TestClient(app, base_url=HOME) as client:
         client.state = app.state
         client.secure = app
         yield client
+
+
+@contextmanager
+def listening(app):
+    """Runs an application on a port of this machine, as `task2vec serve` does; yields the server and its address."""
+    socket, _ = take_port("127.0.0.1", 0)
+    server = make_server(app)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
+    thread.start()
+    try:
+        yield server, socket.getsockname()
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def ask(client, path, status=200, **params):

@@ -4,53 +4,70 @@ Screenshots are saved in the folder TASK2VEC_SCREENSHOTS, if it is set.
 """
 
 import re
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.plots.browser import Reader, answer_with, find_browser, start_server
-from tests.web.serving import WICKED, fill
+from task2vec.web import ServeSettings, make_app
+from tests.plots.browser import Reader, answer_with, find_browser
+from tests.web.serving import WICKED, fill, listening
 
 SCRIPT = "<script>alert(2)<"
-DRAWN = "Number(document.getElementById('map').dataset.drawn) > 0"
 BUNDLED = 71
 BLUE, INK = (0, 114, 178), (31, 45, 58)
+DRAWN = "Number(document.getElementById('map').dataset.drawn) > 0"
+CANVAS = "document.querySelector('#view-matrix canvas')?.dataset.drawn"
+# The process that embeds, but for the embedding itself: it is near the first bundled task.
+EMBEDDER = """
+import time
+from dataclasses import replace
+import task2vec.embedding, task2vec.library, task2vec.probe
+from task2vec.experts import bundled_metatask
+from task2vec.web.jobs import main
 
-pytestmark = pytest.mark.skipif(find_browser() is None, reason="no browser: install Debian's package chromium")
+def embed(task, probe, *, settings, progress):
+    progress("features", 12)(12)
+    time.sleep(60 if task.name == "the first" else 0)
+    like = next(iter(bundled_metatask().spaces.values()))
+    about = {"task_fingerprint": task.fingerprint, "classes": list(task.classes), "is_multilabel": False}
+    about["counts"] = {"images": 12, "classes": 2, "per_class": [6, 6]}
+    return replace(like, task=task.name, fisher=1.1 * like.fisher, provenance=like.provenance | about)
+
+task2vec.embedding.embed, task2vec.probe.load_probe = embed, lambda *given, **options: None
+task2vec.library.Library.find = lambda *given, **options: None
+main()
+"""
+
+pytestmark = [
+    pytest.mark.skipif(find_browser() is None, reason="no browser: install Debian's package chromium"),
+    pytest.mark.allow_hosts(["127.0.0.1"]),
+]
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
+def window(tmp_path_factory):
     """A server of a library of six tasks, with a root: a task with a hostile name, an unreadable one, and no task."""
     home = tmp_path_factory.mktemp("served")
     fill(home / "tasks")
-    rng = np.random.default_rng(0)
-    for kind, name in enumerate((SCRIPT, "green")):
-        folder, broken = home / "photos" / WICKED / name, home / "photos" / "ruined" / name
-        folder.mkdir(parents=True)
-        broken.mkdir(parents=True)
-        for number in range(6):
-            pixels = rng.integers(0, 90, (32, 32, 3))
-            pixels[8:24, 8:24, kind] += 150
-            Image.fromarray(pixels.astype("uint8")).save(folder / f"{number}.png")
-            (broken / f"{number}.png").write_bytes(b"no image")
-    (home / "photos" / "holiday").mkdir()
-    (home / "photos" / "holiday" / "0.png").write_bytes(b"no image")
-    with start_server(home / "tasks", "--root", home / "photos") as place:
-        yield place
-
-
-@pytest.fixture(scope="module")
-def window(tmp_path_factory, address):
-    program = find_browser()
-    assert program
-    reader = Reader(program, tmp_path_factory.mktemp("browser"), address=address)
-    reader.read()
-    reader.wait_until("window.task2vec?.state.status")
-    reader.space = reader.run("task2vec.state.status.spaces.find(({ name }) => name.startsWith('tf_eff')).id")
-    yield reader
-    reader.close()
+    for task in (WICKED, "ruined", "holiday"):
+        for name in (SCRIPT, "green") if task != "holiday" else ("",):
+            (home / "photos" / task / name).mkdir(parents=True)
+            for number in range(6):
+                file = home / "photos" / task / name / f"{number}.png"
+                file.write_bytes(b"no image")
+                if task == WICKED:
+                    Image.new("RGB", (32, 32), (len(name), number, 0)).save(file)
+    app = make_app(ServeSettings(library=home / "tasks", roots=(home / "photos",)))
+    app.state.jobs.command = (sys.executable, "-c", EMBEDDER)
+    with listening(app) as (_, (host, port)):
+        reader = Reader(find_browser(), tmp_path_factory.mktemp("browser"), address=f"http://{host}:{port}")
+        reader.read()
+        reader.wait_until("window.task2vec?.state.status")
+        reader.space = reader.run("task2vec.state.status.spaces.find(({ name }) => name.startsWith('tf_eff')).id")
+        yield reader
+        reader.close()
 
 
 @pytest.fixture
@@ -72,8 +89,8 @@ def open_first(reader, **how):
 def wait_for_task(reader, name):
     """Until the panel shows a task, its neighbours and the recommended models."""
     reader.wait_until(f"document.querySelector('#panel h2')?.textContent === {name!r}")
-    reader.wait_until("document.querySelectorAll('#nearest li').length > 0")
-    reader.wait_until("document.querySelectorAll('#recommendation .models li').length > 0")
+    for selector in ("#nearest li", "#recommendation .models li"):
+        reader.wait_until(f"document.querySelector('{selector}')")
 
 
 def choose(reader, name, value):
@@ -97,8 +114,13 @@ def test_the_map_draws_every_task_in_the_chosen_colours(reader):
     assert count_pixels(reader.picture(), BLUE) < 50
     for way in ("taxon", "error", "norm"):
         choose(reader, "colour-by", way)
-        assert reader.run("document.querySelectorAll('#legend .ramp').length") == (0 if way == "taxon" else 1)
+        assert reader.count("#legend .ramp") == (0 if way == "taxon" else 1)
     assert "%" not in reader.text("#legend .ends"), "a norm is not a fraction"
+    reader.click_on("#theme")
+    open_first(reader)
+    dark = reader.picture("map_dark")
+    reader.run("localStorage.clear()")
+    assert picture[400, 5].min() > 240 and dark[400, 5].max() < 40, "the dark theme is not kept"
 
 
 def test_a_click_shows_a_task_its_neighbours_and_models(reader):
@@ -110,11 +132,9 @@ def test_a_click_shows_a_task_its_neighbours_and_models(reader):
     reader.click(x, y)
     wait_for_task(reader, point["name"])
     assert reader.run("location.hash").startswith(f"#task={point['id']}")
-    assert reader.run("document.querySelectorAll('#nearest li').length") == 10
-    apart = reader.run("[...document.querySelectorAll('#nearest .number')].map((one) => Number(one.textContent))")
-    assert apart == sorted(apart) and apart[0] > 0
-    assert len(reader.text("#recommendation .sentence")) > 20
-    assert reader.run("document.querySelectorAll('#recommendation .interval').length") >= 3
+    apart = [float(text) for text in reader.texts("#nearest .number")]
+    assert apart == sorted(apart) and apart[0] > 0 and reader.count("#nearest li") == 10
+    assert len(reader.text("#recommendation .sentence")) > 20 and reader.count("#recommendation .interval") >= 3
     assert "bundled with task2vecembedded by the authors" in reader.text("#panel .meaning")
     assert "t-SNE is a method that" in reader.text("#legend details")
     assert "perplexity" not in reader.run("document.body.innerText"), "explanations are folded"
@@ -126,10 +146,10 @@ def test_search_works_by_keyboard(reader):
     reader.press("/")
     reader.type("flowers_L")
     reader.wait_until("document.querySelectorAll('#found [role=option]').length > 1")
-    found = reader.run("[...document.querySelectorAll('#found [role=option] .word')].map((one) => one.textContent)")
+    found = reader.texts("#found [role=option] .word")
     assert all(name.startswith("flowers_L") for name in found)
     reader.press("ArrowDown")
-    assert reader.run("document.querySelector('#found [aria-selected=true] .word').textContent") == found[1]
+    assert reader.text("#found [aria-selected=true] .word") == found[1]
     reader.press("Enter")
     wait_for_task(reader, found[1])
     assert reader.run("document.getElementById('found').hidden")
@@ -144,8 +164,8 @@ def test_two_tasks_are_compared_from_the_list_and_the_distance_is_explained(read
     point = open_first(reader)
     reader.read(f"#task={point['id']}&view=list")
     wait_for_task(reader, point["name"])
-    names = "[...document.querySelectorAll('#view-list tbody tr td:first-child')].map((one) => one.textContent)"
-    assert sorted(reader.run(names)) == sorted(reader.run("task2vec.state.points.map(({ name }) => name)"))
+    names = reader.texts("#view-list tbody tr td:first-child")
+    assert sorted(names) == sorted(reader.run("task2vec.state.points.map(({ name }) => name)"))
     reader.click_on("#panel .actions button")
     assert "Pick the second task" in reader.text("#picking")
     other = reader.run("task2vec.state.points[50]")
@@ -153,7 +173,7 @@ def test_two_tasks_are_compared_from_the_list_and_the_distance_is_explained(read
     reader.run(f"{rows}.find((one) => one.textContent === {other['name']!r}).click()")
     reader.wait_until("document.querySelectorAll('#layers li').length > 0")
     assert reader.run("task2vec.state.with") == other["id"] and reader.run("document.getElementById('picking').hidden")
-    shares = reader.run("[...document.querySelectorAll('#layers .number')].map((one) => parseFloat(one.textContent))")
+    shares = [float(text.rstrip(" %")) for text in reader.texts("#layers .number")]
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100.5
     reader.wait_until("document.getElementById('meaning')?.textContent.endsWith('of all pairs of tasks on this map.')")
     ids = "task2vec.state.points.map(({ id }) => id).join(',')"
@@ -170,7 +190,7 @@ def test_two_tasks_are_compared_from_the_list_and_the_distance_is_explained(read
 def test_a_cell_of_the_matrix_compares_and_the_choice_of_tasks_stays(reader):
     reader.read("#view=matrix", height=1000)
     reader.wait_until("window.task2vec?.state.points.length > 0")  # then it is drawn anew
-    reader.wait_until("document.querySelector('#view-matrix canvas')?.dataset.drawn === '60'")
+    reader.wait_until(f"{CANVAS} === '60'")
     reader.run("document.querySelector('#view-matrix canvas').focus()")
     for key in ("ArrowDown", "ArrowDown"):
         reader.press(key)
@@ -179,27 +199,23 @@ def test_a_cell_of_the_matrix_compares_and_the_choice_of_tasks_stays(reader):
     reader.press("Enter")
     reader.wait_until("document.querySelectorAll('#layers li').length > 0")
     assert reader.text("#panel .figure").startswith(said.rsplit(": ", 1)[1])
-    last = reader.run("task2vec.state.points.at(-1).id")
-    reader.read(f"#task={last}&view=matrix")
-    reader.wait_until("document.querySelector('#view-matrix canvas')?.dataset.drawn === '31'")
+    reader.read(f"#task={reader.run('task2vec.state.points.at(-1).id')}&view=matrix")
+    reader.wait_until(f"{CANVAS} === '31'")
     assert reader.run("document.getElementById('which').value") == "around"
     choose(reader, "which", "first")
-    reader.wait_until("document.querySelector('#view-matrix canvas')?.dataset.drawn === '60'")
+    reader.wait_until(f"{CANVAS} === '60'")
     assert reader.run("document.getElementById('which').value") == "first"
     assert reader.run("document.activeElement.id") == "which"
 
 
 def test_models_are_sorted_by_a_click(reader):
     reader.read("#view=models")
-    column = (
-        "[...document.querySelectorAll('#view-models tbody tr')].map((row) => parseFloat(row.children[3].textContent))"
-    )
     reader.wait_until("document.querySelectorAll('#view-models tbody tr').length > 10")
-    assert reader.run("document.querySelectorAll('#view-models th')[3].getAttribute('aria-sort')") == "ascending"
-    up = reader.run(column)
-    reader.click_on("#view-models th:nth-child(4) button")
-    assert reader.run("document.querySelectorAll('#view-models th')[3].getAttribute('aria-sort')") == "descending"
-    assert up == sorted(up) and reader.run(column) == sorted(up, reverse=True)
+    for order in ("ascending", "descending"):
+        assert reader.run("document.querySelectorAll('#view-models th')[3].getAttribute('aria-sort')") == order
+        means = [float(text.split()[0]) for text in reader.texts("#view-models tbody td:nth-child(4)")]
+        assert means == sorted(means, reverse=order == "descending")
+        reader.click_on("#view-models th:nth-child(4) button")
     assert "pretrained on ImageNet" in reader.text("#view-models .meaning")
 
 
@@ -208,8 +224,7 @@ def test_hostile_names_are_text_and_a_link_opens_its_space(reader):
     other = reader.run("task2vec.state.status.spaces.find((one) => one.name.startsWith('net')).id")
     reader.read(f"#view=list&space={other}")
     reader.wait_until("document.querySelectorAll('#view-list tbody tr').length === 6")
-    assert WICKED in reader.run("[...document.querySelectorAll('#view-list td button')].map((one) => one.textContent)")
-    assert reader.run("document.querySelectorAll('img, main script').length") == 0
+    assert WICKED in reader.texts("#view-list td button") and reader.count("img, main script") == 0
     spaces = f"task2vec.state.status.spaces.filter((one) => one.tasks === {BUNDLED} && one.id !== {reader.space!r})"
     reader.read(f"#space={(other := reader.run(spaces)[0]['id'])}")
     reader.wait_until(DRAWN)
@@ -227,14 +242,9 @@ def open_form(reader):
 
 def test_a_folder_is_embedded_and_appears(reader):
     open_form(reader)
-    labels = "[...document.querySelectorAll('.folders label')]"
-    parts = (
-        "[one.querySelector('.word').textContent, !one.querySelector('input').disabled, !!one.querySelector('.hint')]"
-    )
-    rows = reader.run(f"{labels}.map((one) => {parts})")
-    assert rows == [["photos", 0, 0], [WICKED, 1, 0], ["ruined", 1, 0], ["photos", 1, 1]], (
-        "a folder of tasks comes last"
-    )
+    assert reader.texts(".folders label .word") == ["photos", WICKED, "ruined", "photos"]
+    disabled = reader.run("[...document.querySelectorAll('.folders input')].map((one) => one.disabled)")
+    assert disabled == [True, False, False, False] and reader.count(".folders label:last-of-type .hint") == 1
     assert reader.text("#unlisted").endswith("1 folder with images but without two class folders: photos/holiday.")
     reader.click_on(".folders input:not(:disabled)")
     reader.click_on("#view-embed button[type=submit]")
@@ -244,8 +254,7 @@ def test_a_folder_is_embedded_and_appears(reader):
     reader.wait_until(f"document.getElementById('map').dataset.drawn === '{BUNDLED + 1}'")
     point = reader.run("task2vec.state.points.find((one) => one.id === task2vec.state.task)")
     assert (point["name"], point["origin"], point["images"], point["classes"]) == (WICKED, "library", 12, 2)
-    assert SCRIPT in reader.text("#panel .counts")
-    assert reader.run("document.querySelectorAll('img, main script').length") == 0
+    assert SCRIPT in reader.text("#panel .counts") and reader.count("img, main script") == 0
 
 
 def test_the_next_job_waits_and_is_followed_in_its_turn(reader):
@@ -260,7 +269,7 @@ def test_the_next_job_waits_and_is_followed_in_its_turn(reader):
     reader.wait_until("document.querySelector('#progress .problem')")
     assert "“the first” was cancelled" in reader.text("#progress"), "the notice of the first is gone"
     assert "12 of 12 images cannot be read" in reader.text("#progress .problem .what")
-    assert reader.run("document.querySelectorAll('#progress .problem p').length") >= 2
+    assert reader.count("#progress .problem p") >= 2
     reader.wait_until("document.getElementById('turn').textContent === ''")
     for _ in range(2):
         reader.click_on("#progress button")
@@ -271,8 +280,7 @@ def test_the_next_job_waits_and_is_followed_in_its_turn(reader):
 def test_an_unknown_task_and_a_server_without_a_root_are_explained(window):
     window.forget()
     window.read("#task=l-nobody")
-    window.wait_until("document.querySelector('#panel .problem')")
-    assert window.run("document.querySelectorAll('#panel .problem p').length") >= 2
+    window.wait_until("document.querySelectorAll('#panel .problem p').length >= 2")
     assert window.complaints(is_refused=True) == []
     with window.prepared(answer_with("/status", "Object.assign(told, { can_embed: false, roots: [] })")):
         window.read("#view=embed")
@@ -280,21 +288,10 @@ def test_an_unknown_task_and_a_server_without_a_root_are_explained(window):
     assert window.text("#view-embed pre") == "task2vec serve --root DIR"
 
 
-def test_the_dark_theme_is_kept(reader):
-    open_first(reader)
-    light = reader.picture()
-    reader.click_on("#theme")
-    reader.read()
-    reader.wait_until(DRAWN)
-    dark = reader.picture("map_dark")
-    reader.run("localStorage.clear()")
-    assert light[400, 5].min() > 240 and dark[400, 5].max() < 40
-
-
 def test_narrow_screens_scroll_one_way_only(reader):
     point = open_first(reader, width=360, height=740, theme="dark")
     for view in ("map", "list", "matrix", "models", "embed"):
-        reader.read(f"#view={view}&task={point['id']}", width=360, height=740, theme="dark")
+        reader.run(f"location.hash = '#view={view}&task={point['id']}'")
         wait_for_task(reader, point["name"])
         reader.wait_until(f"document.querySelectorAll('#view-{view} *').length > 3")
         assert reader.run("document.documentElement.scrollWidth") <= 360, view
@@ -305,16 +302,10 @@ def test_keys_alone_are_enough(reader):
     """From the skip link through the header to the map, to a task, and back out; every focus is visible."""
     open_first(reader)
     stops = []
-    for _ in range(10):
+    while "map" not in stops and len(stops) < 10:
         reader.press("Tab")
-        stop, has_ring = reader.run(
-            "(() => { const one = document.activeElement; return [one.id || one.textContent.trim(), "
-            "getComputedStyle(one).outlineStyle !== 'none']; })()"
-        )
-        assert has_ring, f"nobody sees that '{stop}' has the focus"
-        stops.append(stop)
-        if stop == "map":
-            break
+        stops.append(reader.run("document.activeElement.id || document.activeElement.textContent.trim()"))
+        assert reader.run("getComputedStyle(document.activeElement).outlineStyle") != "none", stops
     assert stops[0] == "Skip to content" and stops[-1] == "map", stops
     assert {"Map", "List", "Matrix", "Models", "Embed", "search", "theme"} <= set(stops)
     reader.press("ArrowRight")

@@ -48,17 +48,14 @@ def serve(
     app.state.read_view()  # a damaged library is reported now and not to a visitor
     if is_another:
         output.say(f"port 8765 is in use; using {number}")
-
-    def announce() -> None:
-        address = format_address(host, number)
-        print(f"serving '{printable(app.state.folder.name)}' on {address}", flush=True)
-        if token is not None:  # not given to a browser: other users see the arguments of its process
-            output.say(f"open it with the token: {address}?token=...")
-        elif not is_closed and _has_screen():
-            webbrowser.open(address)
-        output.say("stop with Ctrl-C")
-
-    run(app, listening, when_ready=announce)
+    address = format_address(host, number)
+    print(f"serving '{printable(app.state.folder.name)}' on {address}", flush=True)  # requests wait from now on
+    if token is not None:  # not given to a browser: other users see the arguments of its process
+        output.say(f"open it with the token: {address}?token=...")
+    elif not is_closed and _has_screen():
+        webbrowser.open(address)
+    output.say("stop with Ctrl-C")
+    run(app, listening)
 
 
 def _has_screen() -> bool:

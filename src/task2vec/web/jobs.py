@@ -3,32 +3,30 @@
 Folders are known by ids and checked again whenever one is used. One job runs at a time, in a process of its own
 (`python -m task2vec.web.jobs`): images come from anywhere, and a bug in a decoder cannot harm the server. The process
 can be ended at any moment, for a library is never half-written. It reads its request as one line of JSON from standard
-input, and every line it prints is one of {"stage", "done", "total"}, {"key"} or {"error", "code"}.
+input, and every line it prints is one of {"stage", "done", "total"}, {"key"} or {"error"}.
 """
 
+import asyncio
 import hashlib
 import json
 import os
 import secrets
 import subprocess
 import sys
-import threading
-import time
+import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from task2vec.errors import DataError, Task2VecError
 from task2vec.tasks.folder import IMAGE_SUFFIXES
+from task2vec.text import printable
 from task2vec.web.schemas import Folder, FolderList, Job
-from task2vec.web.security import DEFAULT_LIMITS, Limits, RequestError, hide_paths, split_text, unknown
+from task2vec.web.security import Limits, RequestError, hide_paths, look_up, split_text
 
 # Levels below a root, folders that are listed, and files that are counted, at most.
 DEPTH, MOST_FOLDERS, MOST_FILES = 4, 2000, 500_000
-_PATIENCE = 5.0  # seconds for a process to end before it is killed
-_PAUSE = 0.1  # seconds between two reports of progress
 _LAST_WORDS = 2000  # characters of a process's standard error
 # -P: without it, modules in the folder in which the server was started (a PIL.py) would be imported.
 EMBEDDER = (sys.executable, "-P", "-m", "task2vec.web.jobs")
@@ -50,79 +48,50 @@ def make_id(kind: str, *content: str, secret: bytes = b"") -> str:
     return f"{kind}-{hashlib.blake2b(text, key=secret, digest_size=10).hexdigest()}"
 
 
-def _printable(name: str) -> str:
-    """A name as JSON can hold it: bytes that are not UTF-8 are escaped."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") or "folder"
-
-
 class Folders:
     """The folders of all roots; ids reveal no path, and are valid for this server only."""
 
     def __init__(self, roots: Sequence[Path]):
         """Links in the paths of roots are resolved once."""
-        self._secret, self._lock = secrets.token_bytes(16), threading.Lock()
+        self._secret = secrets.token_bytes(16)
+        self._known: dict[str, Path] = {}
         self.roots = {self._issue(path): path for path in dict.fromkeys(root.resolve() for root in roots)}
-        self._known: dict[str, tuple[Path, tuple[str, ...]]] = {text: (path, ()) for text, path in self.roots.items()}
 
     def find(self, text: str) -> Path:
-        """The folder of an id, if it is still a real folder inside its root.
-
-        Raises:
-            RequestError: The id was not issued, or the folder was replaced.
-        """
-        with self._lock:
-            if text not in self._known:
-                raise unknown("folder", text)
-            path, names = self._known[text]
-        for name in ("", *names):
-            path = path / name if name else path
-            if path.is_symlink() or not path.is_dir():
-                raise RequestError(
-                    f"the folder {text!r} no longer exists, or was replaced by a link.",
-                    "Links could lead out of the folders that may be read.",
-                    "List the folders again: /api/v1/folders",
-                )
-        return path
+        """The folder of an id; `embed_folder` checks that it is still the one that was offered."""
+        return look_up(self._known, text, "folder")
 
     def list_folders(self, root: str | None) -> FolderList:
         """The folders of a root, the root first; of all roots for None."""
-        if root is not None and root not in self.roots:
-            raise unknown("root", root)
+        tops = list(self.roots.values()) if root is None else [look_up(self.roots, root, "root")]
         found, files = FolderList(folders=[], is_complete=True), 0
 
-        def walk(root: Path, names: tuple[str, ...], parent: str | None) -> int:
+        def walk(path: Path, parent: str | None, depth: int) -> int:
             """Lists a folder and all below; returns the number of their images."""
             nonlocal files
             if len(found.folders) >= MOST_FOLDERS or files >= MOST_FILES:
                 found.is_complete = False
                 return 0
-            own = self._issue(root, *names)
-            with self._lock:
-                self._known[own] = (root, names)
-            folder = Folder(
-                id=own, name=_printable(names[-1] if names else root.name), parent=parent, images=0, classes=0
-            )
+            folder = Folder(id=self._issue(path), name=printable(path.name) or "root", parent=parent)
             found.folders.append(folder)
-            inner = []
-            for one in _scan(root.joinpath(*names)):
-                files += 1
-                if files > MOST_FILES:
-                    found.is_complete = False
-                    break
-                if one.is_dir(follow_symlinks=False):
-                    inner.append(one.name)
-                folder.images += os.path.splitext(one.name)[1].lower() in IMAGE_SUFFIXES and one.is_file()
-            counts = [walk(root, (*names, name), own) for name in sorted(inner)] if len(names) < DEPTH else []
-            folder.images += sum(counts)
+            entries = _scan(path)
+            files += len(entries)
+            inner = sorted(one.name for one in entries if one.is_dir()) if depth < DEPTH else []
+            counts = [walk(path / name, folder.id, depth + 1) for name in inner]
+            is_image = [os.path.splitext(one.name)[1].lower() in IMAGE_SUFFIXES and one.is_file() for one in entries]
+            folder.images = sum(is_image) + sum(counts)
             folder.classes = sum(count > 0 for count in counts)
             return folder.images
 
-        for text in self.roots if root is None else [root]:
-            walk(self.roots[text], (), None)
+        for top in tops:
+            walk(top, None, 0)
         return found
 
-    def _issue(self, root: Path, *names: str) -> str:
-        return make_id("f", str(root), *names, secret=self._secret)
+    def _issue(self, path: Path) -> str:
+        """The id of a folder, which is known from now on."""
+        text = make_id("f", str(path), secret=self._secret)
+        self._known[text] = path
+        return text
 
 
 def _scan(path: Path) -> "list[os.DirEntry[str]]":
@@ -135,140 +104,110 @@ def _scan(path: Path) -> "list[os.DirEntry[str]]":
 
 
 class Jobs:
-    """All jobs of a server; a thread runs one process after the other."""
+    """All jobs of a server, on its event loop: one process after the other. A final state stays as it is."""
 
-    def __init__(
-        self,
-        library: Path,
-        *,
-        limits: Limits = DEFAULT_LIMITS,
-        names: Mapping[str, str] | None = None,
-        command: tuple[str, ...] = EMBEDDER,
-    ):
-        """`names` are the public names of folders, `command` starts the process."""
-        self.library, self.limits, self.names, self.command = library, limits, dict(names or {}), command
+    def __init__(self, library: Path, *, limits: Limits, names: Mapping[str, str]):
+        """`names` are the public names of folders."""
+        self.library, self.limits, self.names, self.command = library, limits, names, EMBEDDER
         self._jobs: dict[str, Job] = {}
-        self._running: tuple[Job, subprocess.Popen[str]] | None = None
-        self._lock, self._is_closed = threading.Lock(), False
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="task2vec-jobs")
+        self._work: dict[str, asyncio.Task[None]] = {}
+        self._turn = asyncio.Lock()
 
-    def add(self, folder: Path, *, name: str | None = None, more: Mapping[str, Any] | None = None) -> Job:
+    def add(self, folder: Path, *, name: str | None = None) -> Job:
         """A new job for a folder.
 
         Raises:
             RequestError: Too many jobs are waiting.
         """
-        request = {"folder": str(folder), "name": name, "library": str(self.library), **(more or {})}
-        job = Job(id=make_id("j", secrets.token_hex(16)), name=name or _printable(folder.name))
-        with self._lock:
-            if self._is_closed or sum(not one.has_ended for one in self._jobs.values()) >= self.limits.jobs:
-                raise RequestError(
-                    f"{self.limits.jobs} folders are being embedded or waiting.",
-                    "Each uses the whole machine, so they run one after the other.",
-                    "Try again when one has ended, or cancel one.",
-                    status=409,
-                )
-            self._jobs[job.id] = job
-            ended = [old for old in self._jobs.values() if old.has_ended]
-            for old in ended[: max(len(ended) - self.limits.kept_jobs, 0)]:
-                self._jobs.pop(old.id)
-            self._pool.submit(self._run, job, request)
+        ended = [old.id for old in self._jobs.values() if old.has_ended]
+        if len(self._jobs) - len(ended) >= self.limits.jobs:
+            why = "Each uses the whole machine, so they run one after the other."
+            fix = "Try again when one has ended, or cancel one."
+            raise RequestError(409, f"{self.limits.jobs} folders are being embedded or waiting. {why} {fix}")
+        for old in ended[: max(len(ended) - self.limits.kept_jobs, 0)]:
+            del self._jobs[old]
+        job = Job(id=make_id("j", secrets.token_hex(16)), name=name or printable(folder.name) or "root")
+        request = {"folder": str(folder), "name": name, "library": str(self.library)}
+        self._jobs[job.id] = job
+        self._work[job.id] = asyncio.create_task(self._run(job.id, request))
+        self._work[job.id].add_done_callback(lambda _: self._work.pop(job.id))
         return job
 
     def find(self, text: str) -> Job:
-        """The job of an id."""
-        job = self._jobs.get(text)
-        if job is None:
-            raise unknown("job", text)
-        return job
+        """The job of an id, as it is now."""
+        return look_up(self._jobs, text, "job")
 
     def list_jobs(self) -> list[Job]:
         """All jobs, newest first."""
-        with self._lock:
-            return list(reversed(self._jobs.values()))
+        return list(reversed(self._jobs.values()))
 
     def cancel(self, text: str) -> Job:
         """Ends a job; one that has ended stays as it is."""
-        job = self.find(text)
-        with self._lock:
-            if not job.has_ended:
-                job.is_cancelled = True
-                if self._running is not None and self._running[0] is job:
-                    self._running[1].terminate()
-                else:
-                    job.update(state="cancelled", stage="cancelled")
-        return job
+        if not self.find(text).has_ended:
+            self._update(text, state="cancelled", stage="cancelled")
+            self._work[text].cancel()
+        return self.find(text)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Cancels all jobs, and waits for the process to end."""
-        with self._lock:
-            self._is_closed = True
-        for job in self.list_jobs():
-            self.cancel(job.id)
-        self._pool.shutdown()
+        for text in self._jobs:
+            self.cancel(text)
+        await asyncio.gather(*self._work.values(), return_exceptions=True)
 
-    def _run(self, job: Job, request: Mapping[str, Any]) -> None:
-        """Runs a job, unless it was cancelled while it waited."""
-        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    def _update(self, text: str, **changes: Any) -> None:
+        """Changes a job, unless it has ended."""
+        if text in self._jobs and not self._jobs[text].has_ended:
+            self._jobs[text] = Job.model_validate(dict(self._jobs[text]) | changes)
+
+    def _fail(self, text: str, reason: str) -> None:
+        self._update(text, state="failed", stage="failed", error=split_text(hide_paths(reason, self.names)))
+
+    async def _run(self, text: str, request: Mapping[str, Any]) -> None:
+        """Runs a job in its turn."""
         try:
-            with self._lock:
-                if job.has_ended:
-                    return
-                job.update(state="running", stage="starting")
-                # Our own program; what clients send reaches it as JSON on standard input.
-                process = subprocess.Popen(self.command, **pipes, text=True, encoding="utf-8")  # noqa: S603
-                self._running = (job, process)
-            self._follow(job, request, process)
+            async with self._turn:
+                self._update(text, state="running", stage="starting")
+                with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+                    code = await self._follow(text, request, output)
+                    output.seek(0)
+                    last = "".join(deque(output, maxlen=1)).strip()[-_LAST_WORDS:]
+            hint = f" Its last output: {last}." if last else ""
+            self._fail(text, f"the embedding process ended early (code {code}).{hint} Try again.")
         except Exception as error:
             reason = error.strerror if isinstance(error, OSError) else type(error).__name__
-            self._fail(job, f"the folder could not be embedded ({reason}). Try again.")
+            self._fail(text, f"the folder could not be embedded ({reason}). Try again.")
 
-    def _follow(self, job: Job, request: Mapping[str, Any], process: "subprocess.Popen[str]") -> None:
-        """Sends a process its request, and reads its output until it ends."""
-        last: deque[str] = deque(maxlen=20)
-        with process:
-            assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-            drain = threading.Thread(target=last.extend, args=(process.stderr,), daemon=True)  # its pipe is never full
-            drain.start()
-            try:
-                process.stdin.write(json.dumps(dict(request)) + "\n")
-                process.stdin.close()
-            except BrokenPipeError:
-                pass  # it ended at once: its standard error has the reason
-            for line in process.stdout:
-                self._take(job, line)
-                if job.has_ended:
-                    break
-            try:
-                process.wait(_PATIENCE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            drain.join(_PATIENCE)
-        lines = "".join(last)[-_LAST_WORDS:].strip().splitlines()
-        reason = f" Its last output: {lines[-1]}." if lines else ""
-        with self._lock:  # as one step: a job that is cancelled between the two would end twice
-            self._running = None
-            if job.is_cancelled and not job.has_ended:
-                job.update(state="cancelled", stage="cancelled")
-            elif not job.has_ended:
-                self._fail(job, f"the embedding process ended early (code {process.returncode}).{reason} Try again.")
-
-    def _take(self, job: Job, line: str) -> None:
-        """Takes one line of a process."""
+    async def _follow(self, text: str, request: Mapping[str, Any], output: IO[str]) -> int | None:
+        """Sends a process its request, and takes its messages; returns its exit code if it ended without a last one."""
+        # Our own program; what clients send reaches it as JSON on standard input.
+        process = await asyncio.create_subprocess_exec(
+            *self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output
+        )
+        assert process.stdin is not None and process.stdout is not None
         try:
-            message = json.loads(line)
-        except ValueError:
-            return  # another library has printed something
-        if "key" in message:
-            job.update(state="done", stage="done", task=make_id("l", message["key"]))
-        elif "error" in message:
-            self._fail(job, message["error"])
-        elif not job.is_cancelled:
-            job.update(**{part: message[part] for part in ("stage", "done", "total")})
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.close()
+            async for line in process.stdout:
+                match _parse(line):
+                    case {"key": str(key)}:
+                        return self._update(text, state="done", stage="done", task=make_id("l", key))
+                    case {"error": str(reason)}:
+                        return self._fail(text, reason)
+                    case {"stage": stage, "done": done, "total": total}:
+                        self._update(text, stage=stage, done=done, total=total)
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()  # at any moment: a library is never half-written
+                await process.wait()
 
-    def _fail(self, job: Job, text: str) -> None:
-        job.update(state="failed", stage="failed", error=split_text(hide_paths(text, self.names)))
+
+def _parse(line: bytes) -> Any:
+    """A line of JSON; None if another library has printed it."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
 
 
 # --- in the process of a job ------------------------------------------------------------------------------------------
@@ -278,7 +217,7 @@ def embed_folder(request: Mapping[str, Any], send: Callable[[dict[str, Any]], No
     """The key of the folder's embedding in the library: found there, or embedded in the space of the bundled tasks.
 
     Args:
-        request: "folder", "name" (or None), "library", and for tests "size" and "max_samples".
+        request: "folder", "name" (or None), "library".
         send: takes messages about progress.
 
     Raises:
@@ -286,28 +225,38 @@ def embed_folder(request: Mapping[str, Any], send: Callable[[dict[str, Any]], No
     """
     from task2vec.experts import bundled_metatask
     from task2vec.library import Library, identify
-    from task2vec.select.evidence import image_size
+    from task2vec.select.evidence import find_method, image_size
     from task2vec.tasks import read_folder
 
+    def report(stage: str, total: int = 0) -> Callable[[int], None]:
+        done = 0
+
+        def step(more: int) -> None:
+            nonlocal done
+            done += more
+            send({"stage": stage, "done": min(done, total), "total": total})
+
+        step(0)
+        return step
+
     like = next(iter(bundled_metatask().spaces.values()))
-    send({"stage": "reading images", "done": 0, "total": 0})
+    report("reading images")
     check_folder(request["folder"])
     task = read_folder(request["folder"], name=request["name"])
     check_folder(request["folder"])
-    send({"stage": "loading the probe", "done": 0, "total": 0})
+    report("loading the probe")
     # Not before: torch takes seconds to import, and a folder that is not a task needs none.
     from task2vec.embedding import EmbedSettings, embed
     from task2vec.probe import load_probe
 
-    probe = load_probe(like.probe, size=request.get("size") or image_size(like))
-    method = (like.provenance.get("settings") or {}).get("method") or "robust"
-    settings = EmbedSettings(method=method, max_samples=request.get("max_samples") or EmbedSettings().max_samples)
+    probe = load_probe(like.probe, size=image_size(like))
+    settings = EmbedSettings(method=find_method(like) or "robust")
     with Library.open(Path(request["library"])) as library:
         found = library.find(task, probe, settings=settings)
         if found is None:
-            found = embed(task, probe, settings=settings, progress=make_report(send))
+            found = embed(task, probe, settings=settings, progress=report)
             check_folder(request["folder"])  # images were read until now
-            send({"stage": "saving", "done": 0, "total": 0})
+            report("saving")
             library.add(found, source=task.source)
     return identify(found).key
 
@@ -325,40 +274,17 @@ def check_folder(folder: str) -> None:
         )
 
 
-def make_report(send: Callable[[dict[str, Any]], None]) -> Callable[[str, int], Callable[[int], None]]:
-    """A report (see `task2vec.progress`) that sends the progress of each stage, a few times a second."""
-    before = 0.0
-
-    def report(stage: str, total: int) -> Callable[[int], None]:
-        done = 0
-
-        def step(more: int) -> None:
-            nonlocal before, done
-            done += more
-            if done >= total or time.monotonic() - before > _PAUSE:
-                before = time.monotonic()
-                send({"stage": stage, "done": min(done, total), "total": total})
-
-        return step
-
-    return report
-
-
-def main() -> int:
+def main() -> None:
     """Embeds the folder that standard input names."""
 
     def send(message: dict[str, Any]) -> None:
-        sys.stdout.write(json.dumps(message) + "\n")
-        sys.stdout.flush()
+        print(json.dumps(message), flush=True)  # noqa: T201 - to the server
 
     try:
         send({"key": embed_folder(json.loads(sys.stdin.readline()), send)})
     except Task2VecError as error:
-        send({"error": str(error), "code": error.exit_code})
-    except MemoryError:
-        send({"error": "the machine ran out of memory. Close other programs, and try again.", "code": 5})
-    return 0
+        send({"error": str(error)})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,43 +1,36 @@
 """All routes of the API. Only `POST /jobs` and `DELETE /jobs/{job}` change anything."""
 
 import asyncio
-import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from dataclasses import replace
+from functools import partial, wraps
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, Path, Query, Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.responses import Response
 
 from task2vec import __version__
-from task2vec.distance import ALPHA, split_symmetric, symmetric
+from task2vec.distance import asymmetric, split_symmetric, symmetric
 from task2vec.distance.noise import find_floor, with_error
-from task2vec.embedding import Embedding, trivial
+from task2vec.embedding import Embedding
 from task2vec.experts import ModelInfo, find_shots, wilson_interval
 from task2vec.plots.layout import link_tasks, order_leaves
 from task2vec.select.evidence import choose_shots, describe_entry, image_size, list_library_errors
 from task2vec.select.recommend import recommend
+from task2vec.select.report import Recommendation, Row
 from task2vec.web import schemas
 from task2vec.web.schemas import Job
-from task2vec.web.security import RequestError, hide_file, hide_paths
-from task2vec.web.state import Entry, State, View, compare_rows, describe_chart
+from task2vec.web.security import RequestError, hide_paths
+from task2vec.web.state import Entry, State, View, compare_rows
 
 router = APIRouter()
 MOST_TASKS, USUAL_TASKS = 200, 60  # of a matrix
 MOST_CLASSES, MOST_FILTERS = 500, 20
-_PAUSE, _KEEP_ALIVE = 0.2, 15.0  # seconds between two looks at a job, and between two signs of life
-
-TaskId = Annotated[str, Path(description="Id of a task: 'l-...' or 'm-...'.")]
-JobId = Annotated[str, Path(description="Id of a job: 'j-...'.")]
-SpaceId = Annotated[str | None, Query(description="Id of a space: 's-...'; by default the default one.")]
-Shots = Annotated[
-    Literal["half", "5"] | None,
-    Query(description="Training images: 'half' of them, or 5 per class; by default chosen by the task."),
-]
-_BUSY: dict[int | str, dict[str, Any]] = {409: {"model": schemas.ErrorResponse, "description": "Too many jobs wait."}}
+_PAUSE = 0.2  # seconds between two looks at a job
 
 
 def state_of(request: Request) -> State:
@@ -45,32 +38,54 @@ def state_of(request: Request) -> State:
     return request.app.state.served
 
 
-def _respond(content: schemas.Schema, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(content.model_dump_json(), status, headers, media_type="application/json")
+async def look(request: Request) -> View:
+    """The current view."""
+    return await state_of(request).look()
+
+
+Here = Annotated[State, Depends(state_of)]
+Now = Annotated[View, Depends(look)]
+TaskId = Annotated[str, Path(description="Id of a task: 'l-...' or 'm-...'.")]
+JobId = Annotated[str, Path(description="Id of a job: 'j-...'.")]
+SpaceId = Annotated[str | None, Query(description="Id of a space: 's-...'; by default the default one.")]
+Shots = Annotated[
+    Literal["half", "5"] | None,
+    Query(description="Training images: 'half' of them, or 5 per class; by default chosen by the task."),
+]
+
+
+def cached(*, is_slow: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A route that is computed in a thread, whose response is kept until the library changes."""
+
+    def wrap(make: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(make)
+        async def handle(state: State, view: View, **values: Hashable) -> Response:
+            key = (view.revision, make.__name__, *values.values())
+            return await state.respond(key, partial(make, state, view, **values), is_slow=is_slow)
+
+        return handle
+
+    return wrap
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-@router.get("/status", response_model=schemas.Status, summary="What is served")
-async def read_status(request: Request) -> Response:
+@router.get("/status", summary="What is served")
+@cached()
+def read_status(state: Here, view: Now) -> schemas.Status:
     """Number of tasks, spaces, and whether folders can be embedded."""
-    state = state_of(request)
-
-    def make(view: View) -> schemas.Status:
-        has_tsne = find_spec("openTSNE") is not None
-        return schemas.Status(
-            version=__version__,
-            tasks=len({entry.fingerprint for entry in view.entries.values()}),
-            spaces=list(view.spaces.values()),
-            can_embed=state.can_embed(),
-            roots=[schemas.Root(id=text, name=state.names[str(path)]) for text, path in state.folders.roots.items()],
-            library=state.folder.name,
-            revision=view.revision,
-            layout="t-SNE" if has_tsne else "classical scaling, without openTSNE: pip install 'task2vec[map]'",
-        )
-
-    return await state.respond(("status",), make)
+    has_tsne = find_spec("openTSNE") is not None
+    return schemas.Status(
+        version=__version__,
+        tasks=len({entry.fingerprint for entry in view.entries.values()}),
+        spaces=list(view.spaces.values()),
+        can_embed=state.can_embed(),
+        roots=[schemas.Root(id=text, name=state.names[str(path)]) for text, path in state.folders.roots.items()],
+        library=state.folder.name,
+        revision=view.revision,
+        layout="t-SNE" if has_tsne else "classical scaling, without openTSNE: pip install 'task2vec[map]'",
+    )
 
 
 @router.get(
@@ -79,67 +94,61 @@ async def read_status(request: Request) -> Response:
     responses={202: {"model": schemas.MapProgress, "description": "The map is being made: ask again."}},
     summary="The map of a space",
 )
-async def read_map(request: Request, space: SpaceId = None) -> Response:
+async def read_map(state: Here, view: Now, space: SpaceId = None) -> Response:
     """All tasks of a space on a plane, similar tasks side by side."""
-    state = state_of(request)
-    view = await state.look()
     wanted = view.find_space(space)
     chart = state.find_chart(view, wanted)
     if isinstance(chart, schemas.MapProgress):
-        return _respond(chart, 202, {"Retry-After": "1"})
-    return await state.respond(("map", wanted.id), lambda view: describe_chart(chart, view, view.spaces[wanted.id]))
+        return Response(chart.model_dump_json(), 202, media_type="application/json")
+
+    def make() -> schemas.Map:
+        entries = view.members[wanted.id]
+        places = (chart.positions[entry.id] for entry in entries)
+        points = [schemas.Point(**dict(entry), x=x, y=y) for entry, (x, y) in zip(entries, places, strict=True)]
+        later = len(points) - len(chart.base)
+        method = chart.base.describe() + (f"; {later} added later" if later > 0 else "")
+        return schemas.Map(space=wanted.id, revision=view.revision, method=method, points=points)
+
+    return await state.respond((view.revision, "map", wanted.id), make)
 
 
-@router.get("/tasks", response_model=schemas.TaskList, summary="A list of tasks")
-async def list_tasks(
-    request: Request,
+@router.get("/tasks", summary="Find tasks")
+@cached()
+def find_tasks(
+    state: Here,
+    view: Now,
     q: Annotated[str, Query(description="Words in names, datasets, tags or classes.", max_length=200)] = "",
     space: Annotated[str | None, Query(description="Id of a space; all spaces by default.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
-) -> Response:
+) -> schemas.TaskList:
     """The tasks whose names, datasets, tags or classes contain all words, sorted by name."""
-
-    def make(view: View) -> schemas.TaskList:
-        words = q.casefold().split()
-        among = view.entries.values() if space is None else view.members[view.find_space(space).id]
-        found = [entry.summary for entry in among if entry.matches(words)]
-        return schemas.TaskList(total=len(found), tasks=found[offset : offset + limit])
-
-    return await state_of(request).respond(("tasks", q, space, limit, offset), make)
+    words = q.casefold().split()
+    among = view.entries.values() if space is None else view.members[view.find_space(space).id]
+    found: list[schemas.TaskSummary] = [entry for entry in among if entry.matches(words)]
+    return schemas.TaskList(total=len(found), tasks=found[offset : offset + limit])
 
 
-@router.get("/tasks/{task}", response_model=schemas.Task, summary="A task")
-async def describe_task(request: Request, task: TaskId) -> Response:
+@router.get("/tasks/{task}", summary="A task")
+@cached()
+def describe_task(state: Here, view: Now, task: TaskId) -> schemas.Task:
     """All that is known about a task: classes and counts, head error, noise, settings."""
-    state = state_of(request)
-
-    def make(view: View) -> schemas.Task:
-        entry = view.find_entry(task)
-        embedding, one = state.load(entry), entry.summary
-        names = entry.class_names or [f"class {number + 1}" for number in range(len(entry.counts))]
-        counts = [schemas.ClassCount(name=name, count=count) for name, count in zip(names, entry.counts, strict=False)]
-        interval = None
-        if one.head_error is not None and one.images > 0:
-            score = wilson_interval(one.head_error * one.images, one.images)
-            interval = [score.low, score.high]
-        probe = {
-            "probe": embedding.probe,
-            "probe_fingerprint": embedding.probe_fingerprint[:8],
-            "image_size": image_size(embedding),
-        }
-        return schemas.Task(
-            **dict(one),
-            class_counts=counts[:MOST_CLASSES],
-            is_multilabel=entry.is_multilabel,
-            tags=list(entry.tags),
-            head_error_interval=interval,
-            noise=find_noise(embedding),
-            added=entry.added,
-            settings=probe | dict(embedding.provenance.get("settings") or {}),
-        )
-
-    return await state.respond(("task", task), make)
+    entry = view.find_entry(task)
+    embedding = state.load(entry)
+    names = entry.class_names or [f"class {number + 1}" for number in range(len(entry.counts))]
+    counts = [schemas.ClassCount(name=name, count=count) for name, count in zip(names, entry.counts, strict=False)]
+    interval = None
+    if entry.head_error is not None and entry.images > 0:
+        score = wilson_interval(entry.head_error * entry.images, entry.images)
+        interval = [score.low, score.high]
+    probe = {"probe": embedding.probe, "probe_fingerprint": embedding.probe_fingerprint[:8]}
+    return schemas.Task(
+        **dict(entry),
+        class_counts=counts[:MOST_CLASSES],
+        head_error_interval=interval,
+        noise=find_noise(embedding),
+        settings={**probe, "image_size": image_size(embedding), **(embedding.provenance.get("settings") or {})},
+    )
 
 
 def find_noise(embedding: Embedding) -> float | None:
@@ -147,264 +156,200 @@ def find_noise(embedding: Embedding) -> float | None:
     return find_floor(embedding) if embedding.stderr.any() or embedding.halves is not None else None
 
 
-@router.get("/tasks/{task}/nearest", response_model=schemas.Nearest, summary="The nearest tasks")
-async def find_nearest(request: Request, task: TaskId, limit: Annotated[int, Query(ge=1, le=100)] = 10) -> Response:
+@router.get("/tasks/{task}/nearest", summary="The nearest tasks")
+@cached()
+def find_nearest(
+    state: Here, view: Now, task: TaskId, limit: Annotated[int, Query(ge=1, le=100)] = 10
+) -> schemas.Nearest:
     """The nearest tasks by the symmetric distance, among those that can be compared."""
-    state = state_of(request)
-
-    def make(view: View) -> schemas.Nearest:
-        entry = view.find_entry(task)
-        noise = find_noise(state.load(entry))
-        near = [
-            schemas.Neighbour(
-                **dict(one.summary), distance=distance, is_within_noise=noise is not None and distance <= noise
-            )
-            for one, distance in state.find_near(view, entry, limit)[:limit]
-        ]
-        return schemas.Nearest(task=entry.id, noise=noise, neighbours=near)
-
-    return await state.respond(("nearest", task, limit), make)
+    entry = view.find_entry(task)
+    noise = find_noise(state.load(entry))
+    near = [
+        schemas.Neighbour(**dict(one), distance=distance, is_within_noise=noise is not None and distance <= noise)
+        for one, distance in state.find_near(view, entry, limit)[:limit]
+    ]
+    return schemas.Nearest(task=entry.id, noise=noise, neighbours=near)
 
 
-@router.get("/compare", response_model=schemas.Comparison, summary="Two tasks side by side")
-async def compare(
-    request: Request,
+@router.get("/compare", summary="Two tasks side by side")
+@cached()
+def compare(
+    state: Here,
+    view: Now,
     first: Annotated[str, Query(description="Id of a task.")],
     second: Annotated[str, Query(description="Id of another task.")],
-) -> Response:
+) -> schemas.Comparison:
     """The distance between two tasks, and the layers and filters that contribute most to it."""
-    state = state_of(request)
-
-    def make(view: View) -> schemas.Comparison:
-        entries = [view.find_entry(text) for text in (first, second)]
-        a, b = (state.load(entry) for entry in entries)
-        parts, distance = split_symmetric(a, b), symmetric(a, b)
-        shares = parts / (parts.sum() or 1.0)
-        layers = [
-            schemas.Layer(name=name, share=float(shares[own].sum()), filters=own.stop - own.start)
-            for name, own in a.layer_slices().items()
+    a, b = (state.load(view.find_entry(text)) for text in (first, second))
+    parts = split_symmetric(a, b)
+    shares = parts / (parts.sum() or 1.0)
+    layers, filters = [], []
+    for name, own in a.layer_slices().items():
+        layers.append(schemas.Layer(name=name, share=shares[own].sum(), filters=own.stop - own.start))
+        values = zip(a.fisher[own].tolist(), b.fisher[own].tolist(), shares[own].tolist(), strict=True)
+        filters += [
+            schemas.Filter(layer=name, number=number, first=one, second=two, share=share)
+            for number, (one, two, share) in enumerate(values)
         ]
-        has_noise = all(find_noise(one) is not None for one in (a, b))
-        there, back = (distance - ALPHA * symmetric(one, trivial(one)) for one in (a, b))
-        return schemas.Comparison(
-            first=entries[0].id,
-            second=entries[1].id,
-            distance=distance,
-            noise=with_error(a, b).floor if has_noise else None,
-            first_to_second=there,
-            second_to_first=back,
-            layers=sorted(layers, key=lambda layer: -layer.share),
-            filters=_list_filters(a, b, shares),
-        )
-
-    return await state.respond(("compare", first, second), make)
+    has_noise = find_noise(a) is not None and find_noise(b) is not None
+    return schemas.Comparison(
+        first=first,
+        second=second,
+        distance=symmetric(a, b),
+        noise=with_error(a, b).floor if has_noise else None,
+        first_to_second=asymmetric(a, b),
+        second_to_first=asymmetric(b, a),
+        layers=sorted(layers, key=lambda layer: -layer.share),
+        filters=sorted(filters, key=lambda one: -one.share)[:MOST_FILTERS],
+    )
 
 
-def _list_filters(a: Embedding, b: Embedding, shares: np.ndarray) -> list[schemas.Filter]:
-    """The filters with the largest shares."""
-    slices = a.layer_slices()
-    names, starts = list(slices), np.array([own.start for own in slices.values()])
-    found = []
-    for at in np.argsort(-shares, kind="stable")[:MOST_FILTERS].tolist():
-        layer = int(np.searchsorted(starts, at, side="right")) - 1
-        values = {"first": float(a.fisher[at]), "second": float(b.fisher[at]), "share": float(shares[at])}
-        found.append(schemas.Filter(layer=names[layer], number=at - int(starts[layer]), **values))
-    return found
-
-
-@router.get("/matrix", response_model=schemas.Matrix, summary="Distances between tasks")
-async def read_matrix(
-    request: Request,
+@router.get("/matrix", summary="Distances between tasks")
+@cached(is_slow=True)
+def read_matrix(
+    state: Here,
+    view: Now,
     space: SpaceId = None,
     ids: Annotated[str, Query(description="Ids of at most 200 tasks, comma-separated; by default the first 60.")] = "",
-) -> Response:
+) -> schemas.Matrix:
     """The matrix of symmetric distances, and its tree by hierarchical clustering."""
-    state, wanted = state_of(request), tuple(dict.fromkeys(one for one in ids.split(",") if one))
-
-    def make(view: View) -> schemas.Matrix:
-        entries: Sequence[Entry] = [view.find_entry(text) for text in wanted]
-        own = entries[0].summary.space if wanted and space is None else view.find_space(space).id
-        entries = entries or view.members[own][:USUAL_TASKS]
-        if len(entries) > MOST_TASKS:
-            what, why = f"{len(entries)} tasks are too many for a matrix.", "Its cells would be too small to see."
-            raise RequestError(what, why, f"Name at most {MOST_TASKS}.", status=422)
-        for entry in entries:
-            if entry.summary.space != own:
-                what = f"the task {entry.id!r} is not in the space {own!r}."
-                why = "Embeddings by different probes, image sizes or methods are not comparable."
-                raise RequestError(what, why, "Name tasks of one space.", status=422)
-        values = compare_rows(np.stack([state.load_row(entry) for entry in entries]))
-        merges = link_tasks(values) if len(entries) > 1 else np.empty((0, 4))
-        return schemas.Matrix(
-            space=own,
-            ids=[entry.id for entry in entries],
-            names=[entry.summary.name for entry in entries],
-            values=values.tolist(),
-            order=order_leaves(merges),
-            merges=merges.tolist(),
-        )
-
-    return await state.respond(("matrix", space, wanted), make, is_slow=True)
+    entries: Sequence[Entry] = [view.find_entry(text) for text in dict.fromkeys(filter(None, ids.split(",")))]
+    own = entries[0].space if entries and space is None else view.find_space(space).id
+    entries = entries or view.members[own][:USUAL_TASKS]
+    if len(entries) > MOST_TASKS:
+        why = "The cells of a matrix would be too small to see."
+        raise RequestError(422, f"{len(entries)} tasks are too many. {why} Name at most {MOST_TASKS}.")
+    for entry in entries:
+        if entry.space != own:
+            why = "Embeddings by different probes, image sizes or methods are not comparable."
+            raise RequestError(422, f"the task {entry.id!r} is not in space {own!r}. {why} Name tasks of one space.")
+    values = compare_rows(state.load_rows(entries))
+    merges = link_tasks(values) if len(entries) > 1 else np.empty((0, 4))
+    return schemas.Matrix(
+        space=own,
+        ids=[entry.id for entry in entries],
+        names=[entry.name for entry in entries],
+        values=values.tolist(),
+        order=order_leaves(merges),
+        merges=merges.tolist(),
+    )
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
-@router.get("/tasks/{task}/recommendation", response_model=schemas.Recommendation, summary="Which model to start from")
-async def recommend_model(request: Request, task: TaskId, shots: Shots = None) -> Response:
+@router.get("/tasks/{task}/recommendation", summary="Which model to start from")
+@cached(is_slow=True)
+def recommend_model(state: Here, view: Now, task: TaskId, shots: Shots = None) -> Recommendation:
     """Models with their predicted test errors, and whether there is evidence for another than the average-best one."""
-    state = state_of(request)
-
-    def make(view: View) -> schemas.Recommendation:
-        library = state.open_library() if view.has_errors else None  # without errors it adds nothing
-        found = recommend(state.load(view.find_entry(task)), evidence=state.metatask, library=library, shots=shots)
-        answer = schemas.Recommendation.model_validate(found).model_copy(update={"task": task})
-        for row in (*answer.rows, *answer.others):
-            row.load = hide_file(row.load)
-        return answer
-
-    return await state.respond(("recommendation", task, shots), make, is_slow=True)
+    library = state.open_library() if view.has_errors else None  # without errors it adds nothing
+    found = recommend(state.load(view.find_entry(task)), evidence=state.metatask, library=library, shots=shots)
+    rows, others = (tuple(map(_hide_file, part)) for part in (found.rows, found.others))
+    return replace(found, task=task, rows=rows, others=others)
 
 
-@router.get("/models", response_model=schemas.ModelList, summary="Models with measured errors")
-async def list_models(request: Request, shots: Shots = None) -> Response:
-    """All models with measured errors, the lowest mean error first."""
-    state = state_of(request)
-
-    def make(view: View) -> schemas.ModelList:
-        chosen = choose_shots((), state.metatask.protocols, shots)
-        found = [*_list_bundled_models(state, chosen), *(_list_own_models(state, chosen) if view.has_errors else ())]
-        found.sort(key=lambda model: (model.mean_error is None, model.mean_error or 0.0, model.name))
-        return schemas.ModelList(shots=chosen, models=found)
-
-    return await state.respond(("models", shots), make)
+def _hide_file(row: Row) -> Row:
+    return replace(row, load=hide_paths(row.load, {}))
 
 
-def _list_bundled_models(state: State, shots: str) -> Iterator[schemas.Model]:
-    """The models of the meta-task; an error counts if the model has not seen the task."""
+@router.get("/models", summary="Models with measured errors")
+@cached()
+def list_models(state: Here, view: Now, shots: Shots = None) -> schemas.ModelList:
+    """All models with measured errors, the lowest mean error first; one counts if the model has not seen the task."""
     metatask = state.metatask
-    protocol = next(at for at, key in enumerate(metatask.protocols) if find_shots(key) == shots)
-    errors = np.where(metatask.is_candidate, metatask.mean_errors()[:, :, protocol], np.nan)
-    for column, model in enumerate(metatask.models):
-        if not model.is_repeat:
-            yield _describe_model(model, errors[np.isfinite(errors[:, column]), column].tolist(), "bundled")
-
-
-def _list_own_models(state: State, shots: str) -> Iterator[schemas.Model]:
-    """The models of the library."""
-    library = state.open_library()
-    if library is None:
-        return
-    cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for error in list_library_errors(library, shots):
-        cells[error.expert][error.task].append(error.error)
-    tasks = {task.fingerprint: task for task in library.tasks()}
-    for expert in library.experts():
-        means = [float(np.mean(values)) for values in cells[expert.name].values()]
-        yield _describe_model(describe_entry(expert, tasks), means, "library")
+    chosen = choose_shots((), metatask.protocols, shots)
+    protocol = next(at for at, key in enumerate(metatask.protocols) if find_shots(key) == chosen)
+    means = np.where(metatask.is_candidate, metatask.mean_errors()[:, :, protocol], np.nan)
+    found = [
+        _describe_model(model, errors[np.isfinite(errors)].tolist(), "bundled")
+        for model, errors in zip(metatask.models, means.T, strict=True)
+        if not model.is_repeat
+    ]
+    library = state.open_library() if view.has_errors else None
+    if library is not None:
+        cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for error in list_library_errors(library, chosen):
+            cells[error.expert][error.task].append(error.error)
+        tasks = {task.fingerprint: task for task in library.tasks()}
+        for expert in library.experts():
+            errors = [float(np.mean(values)) for values in cells[expert.name].values()]
+            found.append(_describe_model(describe_entry(expert, tasks), errors, "library"))
+    found.sort(key=lambda model: (model.mean_error is None, model.mean_error or 0.0, model.name))
+    return schemas.ModelList(shots=chosen, models=found)
 
 
 def _describe_model(model: ModelInfo, errors: Sequence[float], origin: schemas.Origin) -> schemas.Model:
-    return schemas.Model(
-        name=model.name,
-        kind=model.kind,
-        network=hide_paths(model.network or model.name, {}),
-        origin=origin,
-        params=model.params,
-        gmacs=model.gmacs,
-        mean_error=float(np.mean(errors)) if errors else None,
-        tasks=len(errors),
-        source_task=model.source_task,
-    )
+    network = hide_paths(model.network or model.name, {})
+    mean = float(np.mean(errors)) if errors else None
+    own = {"network": network, "origin": origin, "mean_error": mean, "tasks": len(errors)}
+    return schemas.Model.model_validate(vars(model) | own)
 
 
 # --- folders and jobs -------------------------------------------------------------------------------------------------
 
 
-@router.get("/folders", response_model=schemas.FolderList, summary="Folders that may be embedded")
+@router.get("/folders", summary="Folders that may be embedded")
 async def list_folders(
-    request: Request, root: Annotated[str | None, Query(description="Id of a root; all roots by default.")] = None
-) -> Response:
+    state: Here, root: Annotated[str | None, Query(description="Id of a root; all roots by default.")] = None
+) -> schemas.FolderList:
     """The real folders below the roots of `task2vec serve --root`; links are not followed."""
-    state = state_of(request)
-    return _respond(await state.run(lambda: state.folders.list_folders(root), is_slow=True))
+    return await state.run(partial(state.folders.list_folders, root), is_slow=True)
 
 
-@router.post("/jobs", response_model=Job, status_code=202, responses=_BUSY, summary="Embed a folder")
-async def add_job(request: Request, wanted: schemas.JobRequest) -> Response:
+@router.post("/jobs", status_code=202, summary="Embed a folder")
+async def add_job(state: Here, wanted: schemas.JobRequest) -> Job:
     """Embeds a folder of class folders into the library, after all earlier jobs."""
-    state = state_of(request)
-    folder = await state.run(lambda: state.folders.find(wanted.folder))
+    folder = state.folders.find(wanted.folder)
     if not state.can_embed():
         fix = "Start the server with a library that you may write to: task2vec serve --library DIR"
-        raise RequestError("nothing can be added to this library.", "It is read-only.", fix, status=409)
-    return _respond(state.jobs.add(folder, name=wanted.name), 202)
+        raise RequestError(409, f"nothing can be added to this library. It is read-only. {fix}")
+    return state.jobs.add(folder, name=wanted.name)
 
 
-@router.get("/jobs", response_model=schemas.JobList, summary="All jobs")
-async def list_jobs(request: Request) -> Response:
+@router.get("/jobs", summary="All jobs")
+async def list_jobs(state: Here) -> schemas.JobList:
     """All jobs since the server was started, newest first."""
-    return _respond(schemas.JobList(jobs=state_of(request).jobs.list_jobs()))
+    return schemas.JobList(jobs=state.jobs.list_jobs())
 
 
-@router.get("/jobs/{job}", response_model=Job, summary="A job")
-async def read_job(request: Request, job: JobId) -> Response:
+@router.get("/jobs/{job}", summary="A job")
+async def read_job(state: Here, job: JobId) -> Job:
     """The progress of a job."""
-    return _respond(state_of(request).jobs.find(job))
+    return state.jobs.find(job)
 
 
-@router.delete("/jobs/{job}", response_model=Job, summary="Cancel a job")
-async def cancel_job(request: Request, job: JobId) -> Response:
+@router.delete("/jobs/{job}", summary="Cancel a job")
+async def cancel_job(state: Here, job: JobId) -> Job:
     """Ends a job; what is already in the library stays there."""
-    return _respond(state_of(request).jobs.cancel(job))
+    return state.jobs.cancel(job)
+
+
+async def listen(state: Here, job: JobId) -> AsyncIterator[Job]:
+    """A job that exists, and a slot for one who listens to it."""
+    found = state.jobs.find(job)
+    if state.listeners >= state.settings.limits.listeners:
+        why = "Each holds a connection open."
+        raise RequestError(429, f"{state.listeners} listeners are connected already. {why} Close some pages.")
+    state.listeners += 1
+    try:
+        yield found
+    finally:
+        state.listeners -= 1
 
 
 @router.get(
     "/jobs/{job}/events",
-    response_class=StreamingResponse,
-    responses={
-        200: {"content": {"text/event-stream": {}}, "description": "Events `progress` (the job), then one `end`."},
-        429: {"model": schemas.ErrorResponse, "description": "Too many listeners."},
-    },
+    response_class=EventSourceResponse,
     summary="The progress of a job as events",
 )
-async def follow_job(request: Request, job: JobId) -> Response:
+async def follow_job(state: Here, job: Annotated[Job, Depends(listen)]) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events: `progress` with the job whenever it changes, and `end` when it has ended."""
-    state = state_of(request)
-    found = state.jobs.find(job)
-    if state.listeners >= state.settings.limits.listeners:
-        what, why = f"{state.listeners} listeners are connected already.", "Each holds a connection open."
-        raise RequestError(what, why, "Close some pages, or ask for the job itself now and then.", status=429)
-    state.listeners += 1
-    return _Events(state, found)
-
-
-class _Events(StreamingResponse):
-    """The events of a job; the listener's slot is released however it leaves."""
-
-    def __init__(self, state: State, job: Job):
-        super().__init__(_follow(state, job), media_type="text/event-stream")
-        self.state = state
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self.state.listeners -= 1
-
-
-async def _follow(state: State, job: Job) -> AsyncIterator[str]:
-    """The events of a job until it has ended."""
-    version, last = -1, time.monotonic()
-    while True:
-        if version != job.version:
-            version, last = job.version, time.monotonic()
-            yield f"event: progress\ndata: {job.model_dump_json()}\n\n"
-        elif job.has_ended or state.is_closing:
-            yield f"event: end\ndata: {job.model_dump_json()}\n\n"
-            return
-        elif time.monotonic() - last > _KEEP_ALIVE:
-            last = time.monotonic()
-            yield ": still here\n\n"
-        else:
-            await asyncio.sleep(_PAUSE)
+    last = None
+    while not (job.has_ended or state.is_closing):
+        if job != last:
+            yield ServerSentEvent(event="progress", data=job)
+        last = job
+        await asyncio.sleep(_PAUSE)
+        job = state.jobs.find(job.id)
+    yield ServerSentEvent(event="progress", data=job)
+    yield ServerSentEvent(event="end", data=job)

@@ -12,7 +12,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 class Schema(BaseModel):
     """A response, or a part of one; NaN and infinity become null, which JSON lacks."""
 
-    model_config = ConfigDict(ser_json_inf_nan="null", extra="forbid", from_attributes=True)
+    model_config = ConfigDict(ser_json_inf_nan="null")
 
 
 class Problem(Schema):
@@ -138,44 +138,6 @@ class Nearest(Schema):
     neighbours: list[Neighbour]
 
 
-class RecommendedModel(Schema):
-    """A model of a recommendation; errors, probabilities and gains are fractions."""
-
-    rank: int
-    model: str
-    error: float | None = Field(description="Predicted test error.")
-    low: float | None = Field(description="Lower end of its 90 % interval.")
-    high: float | None = Field(description="Upper end of its 90 % interval.")
-    p_best: float | None = Field(description="Probability of being the best of the models that can be loaded.")
-    measured: float | None = Field(description="Test error measured on this very task.")
-    gain: float | None = Field(description="How much lower its error is than that of the average-best model.")
-    source_task: str | None = Field(description="Task that it was fine-tuned on.")
-    nearest: str | None = Field(description="Nearest task on which its error is known.")
-    nearest_distance: float | None = Field(description="Distance to that task.")
-    params: int | None
-    gmacs: float | None = Field(description="Multiplications of one image, in billions.")
-    is_available: bool = Field(description="Whether its weights are on the server's machine.")
-    is_average_best: bool = Field(description="Whether it is the best model on average.")
-    load: str = Field(description="The line of code that loads it, or how to train one like it.")
-    why: str
-
-
-class Recommendation(Schema):
-    """Which model to start from; fields as of `task2vec recommend --json`."""
-
-    task: str = Field(description="Id of the task.")
-    choice: str
-    verdict: str = Field(description="The recommendation as text.")
-    is_confident: bool = Field(description="Whether there is evidence for another model than the average-best one.")
-    average_best: str = Field(description="The model with the lowest error on average.")
-    rows: list[RecommendedModel] = Field(description="Models that can be loaded, the best first.")
-    others: list[RecommendedModel] = Field(description="Models whose weights are not published: train one like them.")
-    shots: str = Field(description="Training images of the classifiers: 'half' of them, or so many per class.")
-    strategy: str = Field(description="How errors are predicted.")
-    known: str = Field(description="The evidence, as text.")
-    notes: list[str]
-
-
 class Layer(Schema):
     """A layer's share of a distance."""
 
@@ -245,8 +207,8 @@ class Folder(Schema):
     id: str
     name: str
     parent: str | None = Field(description="Id of the parent folder; null for a root.")
-    images: int = Field(description="Number of images in it and below.")
-    classes: int = Field(description="Number of its folders that contain images: a task needs two or more.")
+    images: int = Field(default=0, description="Number of images in it and below.")
+    classes: int = Field(default=0, description="Number of its folders that contain images: a task needs two or more.")
 
 
 class FolderList(Schema):
@@ -276,19 +238,11 @@ class Job(Schema):
     total: int = Field(default=0, description="Parts of this step; 0 if unknown.")
     task: str | None = Field(default=None, description="Id of the task, once it is in the library.")
     error: Problem | None = None
-    version: int = Field(default=0, exclude=True)
-    is_cancelled: bool = Field(default=False, exclude=True)
 
     @property
     def has_ended(self) -> bool:
         """Whether its state is final."""
         return self.state in ("done", "failed", "cancelled")
-
-    def update(self, **changes: object) -> None:
-        """Changes some fields, so that listeners see a new version."""
-        for name, value in changes.items():
-            setattr(self, name, value)
-        self.version += 1
 
 
 class JobList(Schema):

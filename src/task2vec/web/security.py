@@ -16,15 +16,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
+from typing import TYPE_CHECKING, TypeVar
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import cookie_parser
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request, cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from task2vec.errors import DataError, LibraryError, ResourceError, Task2VecError, UsageError
+from task2vec.errors import Task2VecError, UsageError
 from task2vec.web.schemas import ErrorResponse, Problem
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from task2vec.web.state import State
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+T = TypeVar("T")
 SHORTEST_TOKEN = 16
 API = "/api/"
 COOKIE = "task2vec"
@@ -54,7 +55,20 @@ _SENTENCE = re.compile(r"(?<=[^A-Z.][.!?])\s+(?=[A-Z'`(])")
 # An absolute path, in quotes or up to the next blank: its last part is the group "last".
 _QUOTED = re.compile(r"""(?P<mark>['"])(?:/|[A-Za-z]:[/\\])[^'"\n]*?(?P<last>[^'"/\\\n]+)[/\\]?(?P=mark)""")
 _BARE = re.compile(r"""(?<![\w.:/\\-])(?:/|[A-Za-z]:[/\\])(?:[^\s'"/\\]+[/\\])*(?P<last>[^\s'"/\\]+)[/\\]?""")
-_STATUS = ((UsageError, 422), (DataError, 422), (LibraryError, 500), (ResourceError, 503))
+_DESCRIBED = "The API is described in /api/v1/openapi.json"
+_REFUSALS = {
+    401: "the token is missing or wrong. This server is not public. Open the address with ?token=... that `task2vec "
+    "serve` printed, or send 'Authorization: Bearer TOKEN'.",
+    403: "another site sent this request. A page from anywhere could make this machine work, or measure how long it "
+    "takes. Open the address that `task2vec serve` printed; a program sends it as Origin, or a token and no Origin.",
+    408: "the body did not arrive. A slow sender would occupy a connection forever. Send it at once.",
+    413: "the body is too large. No request needs more. The limits are in docs/how-to/web.md",
+    414: "the path or the query is too long. Parsing it would take long. The limits are in docs/how-to/web.md",
+    415: "the body is not JSON. A form of another site could send it. Send 'Content-Type: application/json'.",
+    421: "the Host is not a name of this server. Another name may point here (DNS rebinding). Use the address that "
+    "`task2vec serve` printed.",
+}
+_STATUS = {2: 422, 3: 422, 4: 500, 5: 503}  # by the exit code that the command line would end with
 
 
 @dataclass(frozen=True)
@@ -84,9 +98,6 @@ class Limits:
     listeners: int = 32
 
 
-DEFAULT_LIMITS = Limits()
-
-
 @dataclass(frozen=True)
 class ServeSettings:
     """How a server is started.
@@ -109,7 +120,7 @@ class ServeSettings:
     roots: tuple[Path, ...] = ()
     host: str = "127.0.0.1"
     token: str | None = field(default=None, repr=False)
-    limits: Limits = DEFAULT_LIMITS
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self):
         """Refuse a public server without a token, weak tokens, and roots that are not folders."""
@@ -144,21 +155,25 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class RequestError(Task2VecError, KeyError):
-    """A request for something that does not exist, or that is refused; it has its own status."""
+class RequestError(Task2VecError, ValueError):
+    """A request for something that does not exist, or that is refused: its status, and three sentences."""
 
-    def __init__(self, what: str, why: str, fix: str, *, status: int = 404):
-        super().__init__(what)
-        self.problem, self.status = Problem(what=what, why=why, fix=fix), status
+    def __init__(self, status: int, text: str | None = None):
+        super().__init__(text or _REFUSALS[status])
+        self.status = status
 
 
-def unknown(kind: str, text: str) -> RequestError:
-    """The error for an id that was never issued, or is no longer valid."""
-    return RequestError(
-        f"there is no {kind} {text[:64]!r}.",
-        "This server accepts only ids that it has issued.",
-        "Get one from a list: /api/v1/status, /api/v1/tasks, /api/v1/folders or /api/v1/jobs.",
-    )
+def look_up(known: Mapping[str, T], text: str, kind: str) -> T:
+    """What has an id of this server.
+
+    Raises:
+        RequestError: The id was never issued, or is no longer valid.
+    """
+    if text not in known:
+        why = "This server accepts only ids that it has issued."
+        fix = "Get one from a list: /api/v1/status, /api/v1/tasks, /api/v1/folders or /api/v1/jobs."
+        raise RequestError(404, f"there is no {kind} {text[:64]!r}. {why} {fix}")
+    return known[text]
 
 
 def split_text(text: str) -> Problem:
@@ -190,31 +205,26 @@ def hide_paths(text: str, names: Mapping[str, str]) -> str:
     return _BARE.sub(lambda found: found["last"], text)
 
 
-def hide_file(line: str) -> str:
-    """The line that loads an expert, with the name of its file alone.
-
-    Example:
-        >>> hide_file('t2v.load_expert("/home/ada/birds.expert.safetensors")')
-        't2v.load_expert("birds.expert.safetensors")'
-    """
-    start, end = 't2v.load_expert("', '")'
-    if not (line.startswith(start) and line.endswith(end)):
-        return line
-    name = re.split(r"/|\\\\", line[len(start) : -len(end)])[-1]  # in a literal a backslash is written as two
-    return f"{start}{name}{end}"
-
-
-def respond(problem: Problem, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """The response for a problem."""
-    return JSONResponse(ErrorResponse(error=problem).model_dump(), status, dict(headers or {}))
-
-
-def respond_to_error(error: Task2VecError, names: Mapping[str, str]) -> Response:
-    """The response to a request that ended in one of our errors, without paths of this machine."""
-    if isinstance(error, RequestError):
-        return respond(error.problem, error.status)
-    status = next((number for kind, number in _STATUS if isinstance(error, kind)), 500)
-    return respond(split_text(hide_paths(str(error), names)), status)
+def respond_to_error(error: Exception, names: Mapping[str, str]) -> Response:
+    """The response to a request that ended in an error: three parts, without paths of this machine."""
+    headers: Mapping[str, str] | None = None
+    match error:
+        case RequestError():
+            status, text = error.status, str(error)
+            headers = {"Connection": "close"} if status in (408, 413) else None  # the rest of the body is not read
+        case Task2VecError():
+            status, text = _STATUS.get(error.exit_code, 500), hide_paths(str(error), names)
+        case RequestValidationError():
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])[:100]
+            status, text = 422, f"{where}: {first['msg']}. The request is not valid. {_DESCRIBED}"
+        case HTTPException():
+            status, headers = error.status_code, error.headers
+            text = f"{error.detail}. There is no such address, or not for this method. {_DESCRIBED}"
+        case _:
+            fix = "See the terminal of `task2vec serve` for details, and please report it."
+            status, text = 500, f"the server failed on this request. This is a bug in task2vec. {fix}"
+    return JSONResponse(ErrorResponse(error=split_text(text)).model_dump(), status, headers)
 
 
 class SecureApp:
@@ -224,10 +234,9 @@ class SecureApp:
         """The cookie that replaces the token is new for every server: a stolen one dies with it."""
         self.api, self.settings, self.limits, self.state = api, settings, settings.limits, state
         self._session = secrets.token_urlsafe(32)
-        self._names = {*LOOPBACK, settings.host.lower()}
-        if not is_loopback(settings.host):
-            self._names.add(socket.gethostname().lower())
         self._is_open = settings.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+        machine = "localhost" if is_loopback(settings.host) else socket.gethostname().lower()
+        self._names = {"localhost", settings.host.lower(), machine} - {""}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a bad request, and hands on the rest."""
@@ -246,104 +255,77 @@ class SecureApp:
 
         try:
             self._check(scope, headers)
-            answer: Response | None = self._authenticate(scope, headers)
+            answer = self._authenticate(scope, headers)
             if answer is None and scope["method"] not in SAFE_METHODS:
-                receive = await self._read_body(headers, receive)
+                receive = await self._read_body(scope, headers, receive)
         except RequestError as error:
-            closes = error.status in (408, 413)  # the rest of the body is not read
-            answer = respond(error.problem, error.status, {"Connection": "close"} if closes else {})
+            answer = respond_to_error(error, {})
         await (answer or self.api)(scope, receive, send_safely)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         """Raise for a request that is too long, or that another site may have sent."""
         limits, query, hosts = self.limits, scope["query_string"], headers.getlist("host")
-        if len(scope.get("raw_path") or scope["path"].encode()) > limits.path:
-            raise RequestError("the path is too long.", "No path here is.", "See the API's description.", status=414)
-        if len(query) > limits.query or query.count(b"&") >= limits.parameters:
-            fix = f"Send at most {limits.parameters} parameters and {limits.query} bytes."
-            raise RequestError("the query is too long.", "Parsing it would take long.", fix, status=414)
+        is_long = len(query) > limits.query or query.count(b"&") >= limits.parameters
+        if is_long or len(scope.get("raw_path") or scope["path"].encode()) > limits.path:
+            raise RequestError(414)
         if len(hosts) != 1 or not self._is_own_name(hosts[0]):
-            why, fix = "Another name may point here (DNS rebinding).", "Use the address that `task2vec serve` printed."
-            raise RequestError("the Host is not a name of this server.", why, fix, status=421)
-        if scope["path"].startswith(API) and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-            why = "A page from anywhere could make this machine work, or measure how long it takes."
-            fix = f"Open http://{hosts[0]}/ instead."
-            raise RequestError("another site sent this request.", why, fix, status=403)
-        if scope["method"] not in SAFE_METHODS and not self._is_same_origin(headers):
-            fix = f"Send 'Origin: http://{hosts[0]}' from a page of this server, or a bearer token and no Origin."
-            raise RequestError("another site asked for a change.", "Any page could do that.", fix, status=403)
+            raise RequestError(421)
+        if scope["path"].startswith(API) and headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            raise RequestError(403)
+        if scope["method"] not in SAFE_METHODS and not self._is_same_origin(headers, hosts[0].lower()):
+            raise RequestError(403)
 
     def _is_own_name(self, host: str) -> bool:
         """Whether a Host header names this server; one that listens everywhere accepts every IP address."""
-        found = re.fullmatch(r"(?P<name>\[[^\]]*\]|[^:\[\]]*)(:\d+)?", host.lower(), re.ASCII)
-        if found is None:
-            return False
-        name = found["name"].removeprefix("[").removesuffix("]")
-        if name in self._names:
-            return True
+        found = re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(:\d+)?", host.lower(), re.ASCII)
+        name = found[1].strip("[]") if found else ""
         try:
-            address = ip_address(name)
+            return name in self._names or ip_address(name).is_loopback or self._is_open
         except ValueError:
             return False
-        return self._is_open or address.is_loopback
 
-    def _is_same_origin(self, headers: Headers) -> bool:
+    def _is_same_origin(self, headers: Headers, host: str) -> bool:
         """Whether the request comes from a page of this server, or from a program that has the token."""
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return False
-        origins = headers.getlist("origin")
-        if not origins:
-            return self.settings.token is not None and self._has_bearer(headers)
-        own = (f"http://{headers['host'].lower()}", f"https://{headers['host'].lower()}")
-        return len(origins) == 1 and origins[0].lower() in own
+        origins = [origin.lower() for origin in headers.getlist("origin")]
+        return origins in ([f"http://{host}"], [f"https://{host}"]) or (not origins and self._has_bearer(headers))
 
     def _authenticate(self, scope: Scope, headers: Headers) -> Response | None:
         """Raise for a client without the token; a redirect with a cookie for one who opened the link with it."""
         if self.settings.token is None:
             return None
         name = COOKIE if not scope.get("server") else f"{COOKIE}-{scope['server'][1]}"  # one jar for all ports
-        if scope["path"] == "/" and scope["method"] == "GET":
-            given = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=64)
-            if _is_same(given.get("token", [""])[0], self.settings.token):
-                answer = RedirectResponse("/", 303)
-                answer.set_cookie(name, self._session, httponly=True, samesite="strict", path="/")
-                return answer
+        given = QueryParams(scope["query_string"]).get("token", "")
+        if scope["path"] == "/" and scope["method"] == "GET" and _is_same(given, self.settings.token):
+            answer = RedirectResponse("/", 303)
+            answer.set_cookie(name, self._session, httponly=True, samesite="strict", path="/")
+            return answer
         if self._has_bearer(headers) or _is_same(cookie_parser(headers.get("cookie", "")).get(name, ""), self._session):
             return None
-        fix = "Open the address with ?token=... that `task2vec serve` printed, or send 'Authorization: Bearer TOKEN'."
-        raise RequestError("the token is missing or wrong.", "This server is not public.", fix, status=401)
+        raise RequestError(401)
 
     def _has_bearer(self, headers: Headers) -> bool:
         kind, _, token = headers.get("authorization", "").partition(" ")
         return kind.lower() == "bearer" and _is_same(token.strip(), self.settings.token or "")
 
-    async def _read_body(self, headers: Headers, receive: Receive) -> Receive:
+    async def _read_body(self, scope: Scope, headers: Headers, receive: Receive) -> Receive:
         """The body, already read as a whole; raise if it is long, slow, or not declared as JSON."""
         most, length, body = self.limits.body, headers.get("content-length", "0"), bytearray()
-        large = RequestError(
-            "the body is too large.", "No request needs more.", f"Send at most {most} bytes.", status=413
-        )
         if not (length.isascii() and length.isdigit()) or int(length) > most:
-            raise large
+            raise RequestError(413)
         try:
             async with asyncio.timeout(self.limits.seconds):
-                while True:
-                    message = await receive()
-                    body += message.get("body", b"")
+                async for part in Request(scope, receive).stream():
+                    body += part
                     if len(body) > most:
-                        raise large
-                    if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                        break
-        except TimeoutError:
-            why = "A slow sender would occupy a connection forever."
-            raise RequestError("the body did not arrive.", why, "Send it at once.", status=408) from None
+                        raise RequestError(413)
+        except (TimeoutError, ClientDisconnect):
+            raise RequestError(408) from None
         if body and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            why, fix = "A form of another site could send it.", "Send 'Content-Type: application/json'."
-            raise RequestError("the body is not declared as JSON.", why, fix, status=415)
-        parts = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
+            raise RequestError(415)
+        parts = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
         async def replay() -> Message:
-            return next(parts, None) or await receive()
+            return parts.pop() if parts else await receive()
 
         return replay
 

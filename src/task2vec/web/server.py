@@ -2,8 +2,8 @@
 
 import errno
 import socket
-from asyncio import TimerHandle, Transport
-from collections.abc import Callable
+import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from task2vec.errors import MissingExtraError, ResourceError
@@ -19,16 +19,11 @@ CONNECTIONS = 512
 
 def check_extra() -> None:
     """Raise if the packages of the server are not installed."""
-    try:
-        import cachetools
-        import fastapi
-        import uvicorn
-    except ImportError as error:
+    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "cachetools")):
         raise MissingExtraError(
             "the server needs FastAPI, uvicorn and cachetools, which are not installed. Install them: "
             "pip install 'task2vec[web]'"
-        ) from error
-    assert fastapi and uvicorn and cachetools
+        )
 
 
 def take_port(host: str, port: int | None) -> tuple[socket.socket, bool]:
@@ -43,7 +38,10 @@ def take_port(host: str, port: int | None) -> tuple[socket.socket, bool]:
     tried = [port] if port is not None else [*range(USUAL_PORT, USUAL_PORT + MORE_PORTS), 0]
     for number in tried:
         try:
-            return _listen(host, number), port is None and number != USUAL_PORT
+            family, *_, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+            has_both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+            listening = socket.create_server(address, family=family, backlog=CONNECTIONS, dualstack_ipv6=has_both)
+            return listening, port is None and number != USUAL_PORT
         except (OSError, UnicodeError) as error:  # the latter for an impossible host name
             if port is None and number and getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES):
                 continue
@@ -53,19 +51,6 @@ def take_port(host: str, port: int | None) -> tuple[socket.socket, bool]:
                 f"cannot listen on {host} port {number}: {reason}. No browser could open the page. {fix}"
             ) from error
     raise AssertionError("the last port is chosen by the system")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(CONNECTIONS)
-    except BaseException:
-        listening.close()
-        raise
-    return listening
 
 
 def format_address(host: str, port: int) -> str:
@@ -79,91 +64,52 @@ def format_address(host: str, port: int) -> str:
     return f"http://[{name}]:{port}/" if ":" in name else f"http://{name}:{port}/"
 
 
-def configure(app: "SecureApp") -> "uvicorn.Config":
-    """The configuration of uvicorn: quiet, with limits on the number and patience of connections."""
+def make_server(app: "SecureApp") -> "uvicorn.Server":
+    """Uvicorn, quiet, with limits on the number of connections and on their idleness.
+
+    A client that opens all connections and never sends a request, or never reads the response, would lock out everybody
+    else. So the head of a request must arrive, and a response be read, in time; a byte now and then gains none.
+    `SecureApp` limits the time of a body.
+    """
+    import h11
     import uvicorn
 
-    return uvicorn.Config(
+    stalled: dict[tuple[Any, ...], float] = {}  # what waits for its client, and since when
+
+    class Server(uvicorn.Server):
+        async def on_tick(self, counter: int) -> bool:
+            """Ten times a second: end connections that have waited for their client too long."""
+            nonlocal stalled
+            app.state.is_closing = self.should_exit  # ends the streams of events
+            now, before, stalled = time.monotonic(), stalled, {}
+            connections: list[Any] = list(self.server_state.connections)
+            for one in connections:
+                unread = one.transport.get_write_buffer_size()
+                if unread or one.conn.their_state is h11.IDLE:
+                    waits = (one, one.cycle, unread)
+                    stalled[waits] = before.get(waits, now)
+                    if now - stalled[waits] > (app.limits.reading if unread else app.limits.seconds):
+                        one.transport.abort()  # closing would wait until everything is read
+            return await super().on_tick(counter)
+
+    config = uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
         server_header=False,
-        http=_make_protocol(),
+        http="h11",
         ws="none",
         lifespan="on",
         limit_concurrency=CONNECTIONS,
-        timeout_keep_alive=15,
+        timeout_keep_alive=10,
         timeout_graceful_shutdown=3,
     )
+    return Server(config)
 
 
-def _make_protocol() -> Any:
-    """Uvicorn's HTTP protocol with two time limits that it lacks.
-
-    A client that opens all connections and never sends a request, or never reads the response, would lock out everybody
-    else. So the head of a request must arrive, and a response be read, in time. `SecureApp` limits the time of a body.
-    """
-    import h11
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    class Connection(H11Protocol):
-        head: TimerHandle | None = None
-        reading: TimerHandle | None = None
-
-        def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self.watch_head()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self.watch_head()  # a byte now and then gains no time
-
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            # abort, not close: closing would wait until everything is read.
-            self.reading = self.loop.call_later(self.config.app.limits.reading, self.transport.abort)  # type: ignore
-
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self.reading = _cancel(self.reading)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            self.head, self.reading = _cancel(self.head), _cancel(self.reading)
-
-        def watch_head(self) -> None:
-            if self.conn.their_state is not h11.IDLE:
-                self.head = _cancel(self.head)
-            elif self.head is None:
-                self.head = self.loop.call_later(self.config.app.limits.seconds, self.transport.close)  # type: ignore
-
-    return Connection
-
-
-def _cancel(timer: TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
-
-
-def run(app: "SecureApp", listening: socket.socket, *, when_ready: Callable[[], None] = lambda: None) -> None:
-    """Serves until it is interrupted.
-
-    Args:
-        app: from `make_app`.
-        listening: from `take_port`.
-        when_ready: called once, when the first request can be answered.
-    """
-    import uvicorn
+def run(app: "SecureApp", listening: socket.socket) -> None:
+    """Serves on a socket from `take_port` until it is interrupted."""
     from threadpoolctl import threadpool_limits
 
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            when_ready()
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            app.state.is_closing = True  # ends the streams of events
-            await super().shutdown(sockets)
-
     with threadpool_limits(1):  # requests run in parallel; threads of NumPy would only compete with them
-        Server(configure(app)).run(sockets=[listening])
+        make_server(app).run(sockets=[listening])
