@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -156,45 +156,28 @@ def _print_one(facts: dict[str, Any]) -> None:
 
 
 def describe(embedding: "task2vec.Embedding", *, has_noise: bool = True) -> dict[str, Any]:
-    """The facts of an embedding as plain values, each checked for its type: files come from strangers.
+    """The facts of an embedding; the noise floor takes longer than all else, and may be left out.
 
-    The noise floor takes longer than all else, and may be left out.
+    Raises:
+        EmbeddingFileError: Its record lacks something, or has it in another form: files come from strangers.
     """
-    from task2vec.distance import find_basis, find_floor
-
-    story = embedding.provenance
+    story, noise = embedding.provenance, {}
+    if has_noise:
+        noise = {"floor": task2vec.distance.find_floor(embedding), "basis": task2vec.distance.find_basis(embedding)}
+    facts: dict[str, Any] = {"task": embedding.task, "probe": embedding.probe, "filters": len(embedding.fisher)}
+    facts |= {"norm": float(embedding.norm()), "noise": noise}
     try:
-        noise = {"floor": find_floor(embedding), "basis": find_basis(embedding)} if has_noise else {}
-        return {
-            "task": str(embedding.task),
-            "probe": str(embedding.probe),
-            "image_size": [int(side) for side in story["image_size"]],
-            "filters": len(embedding.fisher),
-            "norm": float(embedding.norm()),
-            "is_multilabel": bool(story["is_multilabel"]),
-            "counts": {key: _to_number(value, int) for key, value in story["counts"].items()},
-            "head": {key: _to_number(value) for key, value in story["head"].items()},
-            "effective_images": _to_number(story["effective_images"]),
-            "relative_error": _to_number(story["relative_error"]),
-            "noise": noise,
-            "variational": {key: _to_number(value) for key, value in story.get("variational", {}).items()},
-            "warnings": [str(warning) for warning in [*story.get("warnings", [])]],
-            "settings": dict(story["settings"]),
-            "fingerprints": {"task": str(story["task_fingerprint"]), "probe": str(story["probe_fingerprint"])},
-            "versions": dict(story["versions"]),
-        }
+        facts |= {name: dict(story[name]) for name in ("counts", "head", "settings", "versions")}
+        facts |= {name: story[name] for name in ("image_size", "is_multilabel", "effective_images", "relative_error")}
+        facts |= {"variational": dict(story.get("variational", {})), "warnings": [*map(str, story.get("warnings", []))]}
+        facts["fingerprints"] = {name: str(story[f"{name}_fingerprint"]) for name in ("task", "probe")}
+        format_facts(facts | {"noise": noise or {"floor": 0.0, "basis": ""}})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EmbeddingFileError(
             f"the embedding of '{embedding.task}' lacks a valid record of how it was computed ({type(error).__name__}: "
             f"{error}), so its numbers cannot be interpreted. Embed the task again: task2vec embed FOLDER"
         ) from error
-
-
-def _to_number(value: Any, kind: Callable[[Any], Any] = float) -> Any:
-    """The number, of the kind that is expected, or each of a list."""
-    if isinstance(value, list):
-        return [kind(part) for part in value]
-    return value if value is None or isinstance(value, bool) else kind(value)
+    return facts
 
 
 def format_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:

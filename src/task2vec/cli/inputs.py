@@ -58,10 +58,8 @@ def sort_path(path: Path, reading: Reading) -> str:
         return TABLE
     if path.is_file():
         refuse_archive(path)
-        raise UsageError(
-            f"'{path}' is neither a folder nor a table, so it has no labels to learn. Name a folder with one folder "
-            f"per class, or a file ending in {', '.join(TABLES)}."
-        )
+        kinds = ", ".join(TABLES)
+        raise UsageError(f"'{path}' is neither a folder nor a table ({kinds}), so it has no labels. Name one of them.")
     return reading.layout or recognize_layout(path) or FOLDER
 
 
@@ -158,11 +156,12 @@ def _read_published(
     else:
         chosen = list(catalog.definitions if reading.kind is None else catalog.of_kind(reading.kind))
     is_one = len(chosen) == 1
+    how |= {"split": reading.split, "images": reading.max_images, "seed": reading.seed}
     while chosen:
         try:
-            tasks = catalog.tasks(chosen, split=reading.split, images=reading.max_images, seed=reading.seed, **how)
+            tasks = catalog.tasks(chosen, **how)
             return [replace(tasks[0], name=reading.name)] if reading.name and is_one else tasks
-        except (errors.TooFewClassesError, errors.BadImagesError) as error:
+        except tuple(REASONS) as error:
             if is_one or not error.tasks:
                 raise
             say(f"failed: {printable(error)}")
@@ -181,10 +180,7 @@ def read_own(path: Path, reading: Reading) -> "task2vec.Task":
     """
     sort = sort_path(path, reading)
     if sort not in (TABLE, FOLDER):
-        raise UsageError(
-            f"'{path}' is {sort}, a dataset of many tasks, so it is unclear which to use. List them: task2vec tasks "
-            f"{path}; then embed one: task2vec embed {path} --task NAME"
-        )
+        raise UsageError(f"'{path}' is {sort}, which has many tasks. Embed one: task2vec embed {path} --task NAME")
     return read_path(path, sort, reading, Tasks())[0]
 
 
@@ -409,10 +405,7 @@ def list_embedding_files(places: Sequence[Path]) -> list[Path]:
     for place in places:
         files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place] if place.exists() else []
         if not files:
-            raise UsageError(
-                f"there is no embedding (*.safetensors) at '{place}', so there is nothing to use. Check the spelling; "
-                f"if it is a folder of images: task2vec embed {place}"
-            )
+            raise UsageError(f"there is no embedding (*.safetensors) at '{place}'. Embed it: task2vec embed {place}")
         found |= {file.resolve(): file for file in files}
     return list(found.values())
 
@@ -434,10 +427,7 @@ def find_origin(query: str, library: "task2vec.Library | None") -> str:
 def get_named(query: str, library: "task2vec.Library | None") -> "task2vec.Embedding":
     """The embedding of the library with that name or key."""
     if library is None:
-        raise errors.NotInLibraryError(
-            f"there is no folder or file '{query}', and no library with such a task. Check the spelling, or embed a "
-            "folder: task2vec embed FOLDER"
-        )
+        raise errors.NotInLibraryError(f"no folder or file '{query}', and no library with such a task. {FIRST}")
     try:
         return library.get(query)
     except errors.NotInLibraryError as error:

@@ -18,10 +18,8 @@ from task2vec.text import format_percent, pluralize, printable
 
 MOST_CLASSES = 20
 FIX_EMBEDDING = "Replace a damaged embedding: task2vec embed FOLDER, or add an intact copy: task2vec library add FILE"
-FIX_EXPERT = (
-    "Restore the file, train it again (task2vec train-expert FOLDER), or remove the expert: "
-    "task2vec library rm NAME --expert"
-)
+FIX_LIBRARY = "Rebuild the library from what can be read: task2vec library repair"
+FIX_EXPERT = "Restore the file, or remove the expert: task2vec library rm NAME --expert"
 FIX_CONFLICT = "Existing entries were kept. To replace one by a saved embedding: task2vec library add FILE --force"
 TRAIN = "Train one: task2vec train-expert FOLDER; or measure a model: task2vec error-matrix FOLDER --expert resnet34"
 Name = Annotated[str, Argument(metavar="NAME", help="Name of a task, or the first digits of its id.")]
@@ -251,15 +249,12 @@ def verify(library: options.LibraryFolder = None) -> None:
         state = "intact" if found.is_sound else pluralize(len(found.problems), "problem")
         without = f", {pluralize(len(found.experts), 'expert')} without a file" if found.experts else ""
         print(f"{state}: {pluralize(found.entries, 'embedding')} read in {printable(folder)}{without}")
-        output.say_all("damaged", (f"{problem.entry}: {problem.what}" for problem in found.problems))
         is_own = {problem.entry in ("library", "search") for problem in found.problems}
-        if False in is_own:
-            output.say(FIX_EMBEDDING)
-        if True in is_own:
-            output.say("Rebuild the library from what can be read: task2vec library repair")
+        output.say_all("damaged", (f"{problem.entry}: {problem.what}" for problem in found.problems))
         output.say_all("warning: expert", (f"{problem.entry}: {problem.what}" for problem in found.experts))
-        if found.experts:
-            output.say(FIX_EXPERT)
+        fixes = {FIX_EMBEDDING: False in is_own, FIX_LIBRARY: True in is_own, FIX_EXPERT: bool(found.experts)}
+        for fix in (fix for fix, applies in fixes.items() if applies):
+            output.say(fix)
     if not found.is_sound:
         raise typer.Exit(LibraryError.exit_code)
 
@@ -344,10 +339,8 @@ def experts(library: options.LibraryFolder = None) -> None:
         return
     for row in rows:
         row["task"] = row["task"] and names.get(row["task"], row["task"][: output.DIGITS])
-        row["input_size"] = row["input_size"] and f"{row['input_size']} px"
-        row["cost"] = row["cost"] and f"{row['cost']:.2g} G"
-    columns = "expert=name, trained on=task, errors, size=input_size, params=parameters, cost, location"
-    output.print_table(rows, columns, drop="location, cost, params, size")
+    columns = "expert=name, trained on=task, errors, pixels=input_size, params=parameters, GMACs=cost, location"
+    output.print_table(rows, columns, drop="location, GMACs, params, pixels")
 
 
 def errors(

@@ -237,7 +237,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     **dict.fromkeys(("images", "classes", "positive"), _count),
     **dict.fromkeys(("distance", "noise", "loss"), "{:.3f}".format),
     "embeddings": lambda entries: str(len(entries)) if len(entries) > 1 else "-",
-    "norm": "{:.3g}".format,
+    **dict.fromkeys(("norm", "GMACs"), "{:.3g}".format),
     "size": format_bytes,
     "tags": ", ".join,
 }

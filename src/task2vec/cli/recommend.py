@@ -67,6 +67,8 @@ def _find_task(
     query: str, library: "task2vec.Library | None", how: dict[str, Any], *, allow_bad: bool
 ) -> "task2vec.Task | task2vec.Embedding":
     """The task of a folder or table, or an embedding of the library or a file in a space that errors are known for."""
+    from task2vec.select import choose_space, find_embedding, find_metatask
+
     origin = inputs.find_origin(query, library)
     if origin == inputs.PATH:
         return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
@@ -75,29 +77,16 @@ def _find_task(
     if origin == inputs.FILE:
         return task2vec.load_embedding(query)
     if library is not None:
+        known = find_metatask(how["evidence"])
+        spaces = [choose_space("library", library)] if known is None else known.spaces.values()
         with suppress(NotInLibraryError, AmbiguousNameError):
-            found = _find_comparable(library, library.task(query), how)
-            if found is not None:
-                return found
+            entry = library.task(query)
+            for like in spaces:
+                if known is None or how["probe"] in (None, like.probe):
+                    found = find_embedding(library, entry, like)
+                    if found is not None:
+                        return found
     return inputs.get_named(query, library)
-
-
-def _find_comparable(library: "task2vec.Library", entry: Any, how: dict[str, Any]) -> "task2vec.Embedding | None":
-    """An embedding of a task of the library in a space that errors are known for."""
-    from task2vec.select import choose_space, find_embedding
-
-    if how["evidence"] == "library":
-        spaces = [choose_space("library", library)]
-    else:
-        known = _load_metatask(how["evidence"]).spaces.values()
-        spaces = [like for like in known if how["probe"] in (None, like.probe)]
-    found = (find_embedding(library, entry, like) for like in spaces)
-    return next((one for one in found if one is not None), None)
-
-
-def _load_metatask(evidence: str | None) -> "task2vec.MetaTask":
-    """The meta-task of a file, or the bundled one."""
-    return task2vec.bundled_metatask() if evidence in (None, "bundle") else task2vec.load_metatask(evidence)
 
 
 def evaluate(
@@ -119,19 +108,18 @@ def evaluate(
     the choices, its increase over the optimum with a 95 % interval over tasks, rank agreement (weighted tau, top-1,
     top-3), and the gap to the model that is best on average with Wilcoxon's p.
     """
+    from task2vec.select import find_metatask
+
     inputs.check_output(out, is_forced=force)
     is_csv = evidence is not None and evidence.endswith(".csv")
     if distances is not None and not is_csv:
         raise UsageError("--distances are those of the tasks of a CSV file of errors. Name it: --evidence FILE.csv")
     if family is not None and (is_csv or evidence == "library"):
         raise UsageError("--kind selects bundled tasks, and other tables have no kinds. Remove --kind.")
-    if is_csv:
-        metatask = task2vec.metatask_from_csv(str(evidence), distances, shots=shots)
-    elif evidence == "library":
+    metatask = task2vec.metatask_from_csv(str(evidence), distances, shots=shots) if is_csv else find_metatask(evidence)
+    if metatask is None:
         with task2vec.Library.open(library, read_only=True) as opened:
             metatask = task2vec.metatask_from_library(opened, probe=probe, method=method)
-    else:
-        metatask = _load_metatask(evidence)
     chosen = None if not strategies else list(dict.fromkeys(["average_best", *strategies]))
     how: dict[str, Any] = {"shots": shots, "probe": probe, "method": method, "family": family, "leave": leave}
     with show_progress(output.is_watched()) as report:
