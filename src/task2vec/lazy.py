@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import cast
@@ -14,7 +15,7 @@ def lazy_names(package: str) -> Callable[[str], object]:
     So they are written down once. A name becomes an attribute of the package on first use, unless a module of the
     package has that name.
     """
-    table = _read_imports(package)
+    table = read_imports(package)
 
     def resolve(name: str) -> object:
         if name not in table:
@@ -29,7 +30,8 @@ def lazy_names(package: str) -> Callable[[str], object]:
     return resolve
 
 
-def _read_imports(package: str) -> dict[str, str]:
+@cache
+def read_imports(package: str) -> dict[str, str]:
     """The module of each name that the source of `package` imports for type checkers only."""
     spec = find_spec(package)
     source = getattr(spec.loader, "get_source", None) if spec is not None else None

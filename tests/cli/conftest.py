@@ -14,6 +14,9 @@ from task2vec.cli.app import app
 from tests.cli.material import make
 from tests.tiny_probe import make_tiny
 
+# Options that make `embed` quick.
+SMALL = ("--max-samples", "6", "--l2", "0.01", "--device", "cpu")
+
 
 @pytest.fixture(autouse=True)
 def wide_page(monkeypatch):
@@ -38,6 +41,18 @@ def read(call):
     return run
 
 
+@pytest.fixture(scope="session")
+def refuse(call):
+    """Run a command that must end with a code, these words and no result."""
+
+    def run(words, *args, code=2):
+        result = call(*args)
+        assert result.exit_code == code and result.stdout == "", result.output
+        assert words in result.stderr and "Traceback" not in result.stderr
+
+    return run
+
+
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
     """Every probe is a tiny one, and the current folder is empty."""
@@ -54,6 +69,15 @@ def paint(folder, levels, *, seed=0, count=6):
             pixels = rng.normal(level, 30, (24, 24, 3)).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{index}.png")
     return folder
+
+
+def fail(error):
+    """A function that raises, whatever it is given."""
+
+    def run(*args, **options):
+        raise error
+
+    return run
 
 
 @pytest.fixture(scope="session")

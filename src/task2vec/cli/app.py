@@ -9,7 +9,7 @@ from dataclasses import is_dataclass
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -70,8 +70,16 @@ class LazyGroup(TyperGroup):
         self.commands = dict.fromkeys(self.table)  # type: ignore[assignment]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name, or None."""
-        return _load_command(cmd_name, *self.table[cmd_name]) if cmd_name in self.table else None
+        """The command of that name, or None; `library` is a group, which has no function of its own."""
+        module, function, short = self.table.get(cmd_name, ("", "", ""))
+        if not function:
+            return typer.main.get_command(library) if module else None
+        call = getattr(import_module(f"task2vec.cli.{module}"), function)
+        alone = typer.Typer(**_PLAIN)
+        alone.command(cmd_name, cls=PlainCommand, short_help=short, context_settings=_CONTEXT)(
+            guard(expand_groups(call))
+        )
+        return typer.main.get_command(alone)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the list of commands without importing them."""
@@ -85,39 +93,24 @@ class LibraryGroup(LazyGroup):
     table = LIBRARY_COMMANDS
 
 
-def _load_command(name: str, module: str, function: str, short: str) -> Any:
-    """The command of a function; a group for `library`, which has no function of its own."""
-    if not function:
-        return typer.main.get_command(library)
-    call = getattr(import_module(f"task2vec.cli.{module}"), function)
-    alone = typer.Typer(**_PLAIN)
-    alone.command(name, cls=PlainCommand, short_help=short, context_settings=_CONTEXT)(guard(expand_groups(call)))
-    return typer.main.get_command(alone)
-
-
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
     """The command with every option of its groups (dataclasses of `options`) as a parameter of its own, and `--json`.
 
     A parameter `Annotated[Reading, "split allow_bad"]` has only these options of the group.
     """
-    groups: dict[str, tuple[type, list[str]]] = {}
+    groups: dict[str, tuple[Any, list[str]]] = {}
     parameters = []
     for own in signature(command).parameters.values():
         group, *chosen = get_args(own.annotation) or (own.annotation,)
-        if not is_dataclass(group):
+        if is_dataclass(group):
+            hints = get_type_hints(group, include_extras=True)
+            names = chosen[0].split() if chosen else [name for name in hints if get_origin(hints[name]) is Annotated]
+            groups[own.name] = group, names
+            parameters += [_make_parameter(name, hints[name], getattr(group, name)) for name in names]
+        else:
             parameters.append(own.replace(kind=Parameter.KEYWORD_ONLY))
-            continue
-        hints = get_type_hints(group, include_extras=True)
-        options = [name for name, hint in hints.items() if get_origin(hint) is Annotated]
-        names = chosen[0].split() if chosen else options
-        groups[own.name] = (cast("type", group), names)
-        parameters += [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(group, name), annotation=hints[name])
-            for name in names
-        ]
-
     if command.__name__ != "serve":
-        parameters.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=AsJson))
+        parameters.append(_make_parameter("as_json", AsJson, False))
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -126,6 +119,10 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+def _make_parameter(name: str, annotation: Any, default: object) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
 def _print_version(is_wanted: bool) -> None:

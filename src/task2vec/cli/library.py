@@ -1,39 +1,38 @@
 """`task2vec library`: list, show, edit, verify and share what is in the library."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
+import task2vec
 from task2vec.cli import inputs, options, output
-from task2vec.errors import (
-    ConflictError,
-    DataError,
-    EmbeddingFileError,
-    LibraryError,
-    NotInLibraryError,
-    Task2VecError,
-    UsageError,
-)
+from task2vec.errors import DataError, EmbeddingFileError, LibraryError, NotInLibraryError, Task2VecError, UsageError
+from task2vec.progress import show_progress
 from task2vec.text import format_percent, pluralize, printable
-
-if TYPE_CHECKING:
-    from task2vec.library import EmbeddingEntry, TaskEntry
 
 MOST_CLASSES = 20
 FIX_EMBEDDING = "Replace a damaged embedding: task2vec embed FOLDER, or add an intact copy: task2vec library add FILE"
-FIX_EXPERT = (
-    "Restore the file, train it again (task2vec train-expert FOLDER), or remove the expert: "
-    "task2vec library rm NAME --expert"
-)
+FIX_LIBRARY = "Rebuild the library from what can be read: task2vec library repair"
+FIX_EXPERT = "Restore the file, or remove the expert: task2vec library rm NAME --expert"
 FIX_CONFLICT = "Existing entries were kept. To replace one by a saved embedding: task2vec library add FILE --force"
 TRAIN = "Train one: task2vec train-expert FOLDER; or measure a model: task2vec error-matrix FOLDER --expert resnet34"
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a task, or the first digits of its id.")]
+Name = Annotated[str, Argument(metavar="NAME", help="Name of a task, or the first digits of its id.")]
+
+
+def describe_task(task: Any) -> dict[str, Any]:
+    """A task as plain values."""
+    return asdict(task) | {"embeddings": [describe_embedding(one) for one in task.embeddings]}
+
+
+def describe_embedding(entry: Any) -> dict[str, Any]:
+    """An embedding as plain values, without the internal row number."""
+    return {name: value for name, value in asdict(entry).items() if name != "id"}
 
 
 def ls(tag: options.Tag = None, probe: options.AnyProbe = None, library: options.LibraryFolder = None) -> None:
@@ -41,124 +40,92 @@ def ls(tag: options.Tag = None, probe: options.AnyProbe = None, library: options
 
     The numbers of a task with several embeddings are those of the newest one.
     """
-    opened = inputs.open_if_any(library)
-    tasks, is_empty = [], True
-    if opened is not None:
-        with opened:
-            tasks, is_empty = opened.tasks(tag=tag, probe=probe), not len(opened)
+    with inputs.open_if_any(library) as opened:
+        tasks, is_empty = opened.tasks(tag=tag, probe=probe) if opened else [], not opened
     if output.wants_json():
         rows = [describe_task(task) for task in tasks]
-        output.print_json({"library": str(inputs.find_library_folder(library)), "count": len(tasks), "tasks": rows})
-    elif tasks:
-        _print_tasks(tasks, probe=probe)
+        output.print_json({"library": inputs.find_library_folder(library), "count": len(rows), "tasks": rows})
     elif is_empty:
         print(inputs.format_empty(library))
-    else:
+    elif not tasks:
         given = inputs.list_given({"tag": tag, "probe": probe})
         output.print_text(f"No task of the library matches {given}. List all of them: task2vec library ls")
-
-
-def describe_task(task: "TaskEntry") -> dict[str, Any]:
-    """A task as plain values."""
-    return asdict(task) | {"embeddings": [describe_embedding(one) for one in task.embeddings]}
-
-
-def describe_embedding(entry: "EmbeddingEntry") -> dict[str, Any]:
-    """An embedding as plain values, without the internal row number."""
-    return {name: value for name, value in asdict(entry).items() if name != "id"}
-
-
-def _print_tasks(tasks: "Sequence[TaskEntry]", *, probe: str | None) -> None:
-    rows = []
-    for task in tasks:
-        newest = next((one for one in reversed(task.embeddings) if probe in (None, one.probe)), None)
-        row = {"task": task.name, "images": task.images, "classes": len(task.classes)}
-        row |= {"error": format_percent(newest.cv_error) if newest else None}
-        row |= {"norm": f"{newest.norm:.3g}" if newest else None}
-        row |= {"embeddings": len(task.embeddings) if len(task.embeddings) > 1 else None}
-        row |= {"probe": newest.probe if newest else None, "added": task.added[:10], "tags": ", ".join(task.tags)}
-        rows.append(row | {"task id": task.fingerprint[: output.DIGITS]})
-    drop = ("probe", "added", "norm", "classes", "tags", "error", "embeddings", "images")
-    output.print_table(rows, text=("task", "probe", "tags"), drop=drop)
-    if several := sum(len(task.embeddings) > 1 for task in tasks):
-        output.print_text(f"{pluralize(several, 'task')} with several embeddings: task2vec library show NAME")
+    else:
+        newest = [[one for one in task.embeddings if probe in (None, one.probe)][-1:] for task in tasks]
+        rows = [vars(task) | {"newest": own[0] if own else None} for task, own in zip(tasks, newest, strict=True)]
+        columns = "task=name, images, classes, error=newest.cv_error, norm=newest.norm, embeddings, probe=newest.probe"
+        drop = "probe, added, norm, classes, tags, error, embeddings, images"
+        output.print_table(rows, f"{columns}, added, tags, task id=fingerprint", drop=drop)
+        if several := sum(len(task.embeddings) > 1 for task in tasks):
+            output.print_text(f"{pluralize(several, 'task')} with several embeddings: task2vec library show NAME")
 
 
 def show_task(name: Name, library: options.LibraryFolder = None) -> None:
     """Show a task: classes, tags, embeddings, errors."""
     with inputs.open_existing(library) as opened:
         task = opened.task(name)
-        measured = [asdict(error) for error in opened.errors() if error.task == task.fingerprint]
-    if output.print_json(describe_task(task) | {"errors": measured}):
-        return
-    pairs = list(zip(task.classes, task.counts, strict=True))
+        measured = [error for error in opened.errors() if error.task == task.fingerprint]
+    output.print_report(describe_task(task) | {"errors": measured}, _print_task)
+
+
+def _print_task(task: dict[str, Any]) -> None:
+    pairs = list(zip(task["classes"], task["counts"], strict=True))
     classes = ", ".join(f"{name} ({count})" for name, count in pairs[:MOST_CLASSES])
     more = f" and {len(pairs) - MOST_CLASSES} more (--json)" if len(pairs) > MOST_CLASSES else ""
+    kind = ", multi-label" if task["is_multilabel"] else ""
     facts = {
-        "task": f"{task.name}: {pluralize(task.images, 'image')}{', multi-label' if task.is_multilabel else ''}",
+        "task": f"{task['name']}: {pluralize(task['images'], 'image')}{kind}",
         "classes": f"{len(pairs)}: {classes}{more}",
-        "tags": ", ".join(task.tags) or "none",
-        "source": task.source or "unknown",
-        "taxon": task.taxon,
-        "added": task.added,
-        "errors": f"{len(measured)} measured" if measured else None,
-        "task id": task.fingerprint,
+        "tags": ", ".join(task["tags"]) or "none",
+        "source": task["source"] or "unknown",
+        "taxon": task["taxon"],
+        "added": task["added"],
+        "errors": f"{len(task['errors'])} measured" if task["errors"] else None,
+        "task id": task["fingerprint"],
     }
     output.print_facts((name, value) for name, value in facts.items() if value)
     print()
-    rows = [
-        {"embedding": one.key[: output.DIGITS], "probe": one.probe, "method": one.settings.get("method")}
-        | {"norm": f"{one.norm:.3g}", "error": format_percent(one.cv_error), "added": one.added[:10]}
-        | {"size": output.format_bytes(one.bytes)}
-        for one in task.embeddings
-    ]
-    output.print_table(rows, text=("embedding", "probe", "method"), drop=("size", "added", "method", "error"))
-    if not rows:
+    columns = "embedding=key, probe, method=settings.method, norm, error=cv_error, added, size=bytes"
+    output.print_table(task["embeddings"], columns, drop="size, added, method, error")
+    if not task["embeddings"]:
         output.print_text("no embedding yet: task2vec embed FOLDER")
 
 
 def stats(library: options.LibraryFolder = None) -> None:
     """Count the entries of the library, and show which embeddings can be compared."""
-    opened = inputs.open_if_any(library)
-    counts: dict[str, Any] = dict.fromkeys(("tasks", "embeddings", "experts", "errors", "runs", "bytes"), 0)
-    counts["spaces"], is_read_only = [], False
-    if opened is not None:
-        with opened:
-            counts, is_read_only = opened.stats(), opened.is_read_only
-    folder = str(inputs.find_library_folder(library))
-    if output.wants_json():
-        output.print_json({"library": folder, "is_read_only": is_read_only, **counts})
-    elif not counts["tasks"] and not counts["experts"]:
+    kinds = ("tasks", "embeddings", "experts", "errors", "runs")
+    report: dict[str, Any] = dict.fromkeys((*kinds, "bytes"), 0) | {"spaces": [], "is_read_only": False}
+    with inputs.open_if_any(library) as opened:
+        if opened is not None:
+            report |= opened.stats() | {"is_read_only": opened.is_read_only}
+    report["library"] = folder = inputs.find_library_folder(library)
+    if output.print_json(report):
+        return
+    if not report["tasks"] and not report["experts"]:
         print(inputs.format_empty(library))
-    else:
-        rows = [("library", folder + (" (read-only)" if is_read_only else ""))]
-        rows += [(kind, str(counts[kind])) for kind in ("tasks", "embeddings", "experts", "errors", "runs")]
-        output.print_facts([*rows, ("size", f"{output.format_bytes(counts['bytes'])} of embeddings")])
-        for space in counts["spaces"]:
-            print(f"comparable: {pluralize(space['embeddings'], 'embedding')} by {format_space(space)}")
+        return
+    rows = [("library", f"{folder}{' (read-only)' if report['is_read_only'] else ''}")]
+    rows += [(kind, str(report[kind])) for kind in kinds]
+    output.print_facts([*rows, ("size", f"{output.format_bytes(report['bytes'])} of embeddings")])
+    for space in report["spaces"]:
+        print(f"comparable: {pluralize(space['embeddings'], 'embedding')} by {format_space(space)}")
 
 
 def format_space(space: dict[str, Any]) -> str:
-    """A probe and the settings that embeddings must share to be compared."""
-    settings = space["settings"]
-    others = [f"{key} {value}" for key, value in list_unusual(settings).items() if key != "method"]
-    methods = ", ".join([settings.get("method") or "unknown method", *others])
-    return f"{printable(space['probe'])} ({space['probe_fingerprint'][: output.DIGITS]}), {printable(methods)}"
-
-
-def list_unusual(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that differ from the defaults."""
-    from task2vec.embedding import EmbedSettings, VariationalSettings
-
-    usual = vars(VariationalSettings()) | vars(EmbedSettings())
-    return {key: value for key, value in settings.items() if value is not None and value != usual.get(key)}
+    """A probe and the settings that embeddings must share to be compared, if they are not the defaults."""
+    usual = vars(task2vec.VariationalSettings()) | vars(task2vec.EmbedSettings())
+    method = space["settings"].get("method") or "unknown method"
+    others = {key: value for key, value in space["settings"].items() if key != "method" and value is not None}
+    unusual = [f"{key} {value}" for key, value in others.items() if value != usual.get(key)]
+    methods = printable(", ".join([method, *unusual]))
+    return f"{printable(space['probe'])} ({space['probe_fingerprint'][: output.DIGITS]}), {methods}"
 
 
 # --- editing ---------------------------------------------------------------------------------------------------------
 
 
 def add(
-    files: Annotated[list[Path], typer.Argument(help="Saved embeddings, or folders of them.")],
+    files: Annotated[list[Path], Argument(help="Saved embeddings, or folders of them.")],
     tags: options.Tags = None,
     force: options.Force = False,
     library: options.LibraryFolder = None,
@@ -168,58 +135,50 @@ def add(
     Files that are damaged, or that conflict with an existing embedding, are named and left out (exit code 4 or 3). If
     the library cannot be written to any more, what was added before stays.
     """
-    places = inputs.list_embedding_files(files)
-    import task2vec
-    from task2vec.library import Library, check_tags
-    from task2vec.progress import show_progress
+    from task2vec.library import check_tags
 
+    places = inputs.list_embedding_files(files)
     check_tags(tags or ())
     rows: list[dict[str, Any]] = []
-    failed: list[tuple[Path, Task2VecError]] = []
-    stopped: Task2VecError | None = None
-    with Library.open(library) as opened, show_progress(output.is_watched()) as report:
+    failed: list[dict[str, Any]] = []
+    codes, stopped = [0], None
+    with task2vec.Library.open(library) as opened, show_progress(output.is_watched()) as report:
         step = report("adding", len(places))
         for place in places:
             try:
                 embedding = task2vec.load_embedding(place)
                 (added,) = opened.add(embedding, tags=tags or (), replace=force)
-            except (EmbeddingFileError, DataError) as error:
-                failed.append((place, error))
+            except Task2VecError as error:
+                codes.append(error.exit_code)
+                if not isinstance(error, EmbeddingFileError | DataError):  # the library takes no other file
+                    stopped = f"stopped at '{place}', after {len(rows)} of {len(places)} files: {error}"
+                    break
+                failed.append({"file": place, "reason": str(error)})
                 continue
-            except Task2VecError as error:  # of the library, which will not take the next file either
-                stopped = type(error)(f"stopped at '{place}', after {len(rows)} of {len(places)} files: {error}")
-                break
             known_as = added.name if added.name != embedding.task else None
-            row = {"file": str(place), "task": embedding.task, "known_as": known_as}
+            row = {"file": place, "task": embedding.task, "known_as": known_as}
             rows.append(row | {"key": added.key, "is_new": added.is_new})
             step(1)
-        folder = str(opened.folder)
-    if output.wants_json():
-        failures = [{"file": str(place), "reason": str(error)} for place, error in failed]
-        output.print_json(
-            {"library": folder, "added": rows, "failed": failures, "error": str(stopped) if stopped else None}
-        )
-    else:
+        folder = opened.folder
+    if not output.print_json({"library": folder, "added": rows, "failed": failed, "error": stopped}):
         for row in rows:
             known_as = f", known as '{printable(row['known_as'])}'" if row["known_as"] else ""
             state = "added" if row["is_new"] else "known"
             print(f"{state}: {printable(row['task'])} ({row['key'][: output.DIGITS]}){known_as}")
         new = sum(row["is_new"] for row in rows)
         print(f"{new} added, {len(rows) - new} known; in {printable(folder)}")
-        output.say_all(
-            "failed", (str(error) if str(place) in str(error) else f"{place}: {error}" for place, error in failed)
-        )
+        output.say_all("failed", (f"{one['file']}: {one['reason']}" for one in failed))
     if stopped:
-        raise stopped
-    if failed:
-        raise typer.Exit(max(error.exit_code for _, error in failed))
+        output.say(f"error: {printable(stopped)}")
+    if max(codes):
+        raise typer.Exit(codes[-1] if stopped else max(codes))
 
 
 def rm(
-    name: Annotated[str, typer.Argument(help="A task (name or id), an embedding (key), or an expert.")],
-    is_expert: Annotated[bool, typer.Option("--expert", help="Remove the expert of that name, not its file.")] = False,
-    tags: Annotated[list[str] | None, typer.Option("--tag", help="Remove only this tag of the task.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also remove the errors measured for it.")] = False,
+    name: Annotated[str, Argument(help="A task (name or id), an embedding (key), or an expert.")],
+    is_expert: Annotated[bool, Option("--expert", help="Remove the expert of that name, not its file.")] = False,
+    tags: Annotated[list[str] | None, Option("--tag", help="Remove only this tag of the task.")] = None,
+    force: Annotated[bool, Option("--force", help="Also remove the errors measured for it.")] = False,
     library: options.LibraryFolder = None,
 ) -> None:
     """Remove a task with its embeddings, one embedding, an expert, or tags of a task."""
@@ -231,26 +190,23 @@ def rm(
             count = sum(error.expert == name for error in opened.errors())
             opened.remove_expert(name, with_errors=force)
             gone = f"removed: expert {printable(name)}, {pluralize(count, 'error')}"
-            output.print_json({"expert": name, "errors": count}) if output.wants_json() else print(gone)
+            output.print_report({"expert": name, "errors": count}, gone)
             return
         task = None
         with suppress(NotInLibraryError):  # then it is the key of an embedding
             task = opened.task(name)
         entries = opened.remove(name, with_errors=force)
-    if output.wants_json():
-        removed = [describe_embedding(entry) for entry in entries]
-        output.print_json({"task": describe_task(task) if task else None, "embeddings": removed})
-        return
-    if task:
-        print(f"removed: {printable(task.name)} ({task.fingerprint[: output.DIGITS]})")
+    lines = [f"removed: {printable(task.name)} ({task.fingerprint[: output.DIGITS]})"] if task else []
     for entry in entries:
         size = output.format_bytes(entry.bytes)
-        print(f"removed: embedding {entry.key[: output.DIGITS]} by {printable(entry.probe)}, {size}")
+        lines.append(f"removed: embedding {entry.key[: output.DIGITS]} by {printable(entry.probe)}, {size}")
+    removed = [describe_embedding(entry) for entry in entries]
+    output.print_report({"task": describe_task(task) if task else None, "embeddings": removed}, "\n".join(lines))
 
 
 def tag(
     name: Name,
-    tags: Annotated[list[str], typer.Argument(metavar="TAGS", help="One tag or more.")],
+    tags: Annotated[list[str], Argument(metavar="TAGS", help="One tag or more.")],
     library: options.LibraryFolder = None,
 ) -> None:
     """Add tags to a task.
@@ -261,22 +217,20 @@ def tag(
         _print_tags(opened.tag(name, *tags))
 
 
-def _print_tags(task: "TaskEntry") -> None:
+def _print_tags(task: Any) -> None:
     tags = ", ".join(task.tags) or "no tags"
-    if not output.print_json(describe_task(task)):
-        print(f"{printable(task.name)}: {printable(tags)}")
+    output.print_report(describe_task(task), f"{printable(task.name)}: {printable(tags)}")
 
 
 def rename(
     name: Name,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The new name.")],
+    new: Annotated[str, Argument(metavar="NEW", help="The new name.")],
     library: options.LibraryFolder = None,
 ) -> None:
     """Rename a task."""
     with inputs.open_existing(library) as opened:
         before, task = opened.task(name), opened.rename(name, new)
-    if not output.print_json(describe_task(task)):
-        print(f"{printable(before.name)} is now {printable(task.name)}")
+    output.print_report(describe_task(task), f"{printable(before.name)} is now {printable(task.name)}")
 
 
 # --- verifying and sharing -------------------------------------------------------------------------------------------
@@ -288,26 +242,19 @@ def verify(library: options.LibraryFolder = None) -> None:
     The exit code is 4 if anything is. Files of experts are outside the library: missing or changed ones are reported,
     and do not count as damage.
     """
-    from task2vec.progress import show_progress
-
     with inputs.open_existing(library) as opened, show_progress(output.is_watched()) as report:
-        found, folder = opened.verify(report=report), str(opened.folder)
-    problems = [asdict(problem) for problem in found.problems]
-    if output.wants_json():
-        document = {"library": folder, "is_sound": found.is_sound, "entries": found.entries, "problems": problems}
-        output.print_json(document | {"experts": [asdict(problem) for problem in found.experts]})
-    else:
-        state = "intact" if found.is_sound else pluralize(len(problems), "problem")
+        found, folder = opened.verify(report=report), opened.folder
+    document = {"library": folder, "is_sound": found.is_sound, "entries": found.entries, "problems": found.problems}
+    if not output.print_json(document | {"experts": found.experts}):
+        state = "intact" if found.is_sound else pluralize(len(found.problems), "problem")
         without = f", {pluralize(len(found.experts), 'expert')} without a file" if found.experts else ""
         print(f"{state}: {pluralize(found.entries, 'embedding')} read in {printable(folder)}{without}")
-        output.say_all("damaged", (f"{problem['entry']}: {problem['what']}" for problem in problems))
-        if any(problem["entry"] not in ("library", "search") for problem in problems):
-            output.say(FIX_EMBEDDING)
-        if any(problem["entry"] in ("library", "search") for problem in problems):
-            output.say("Rebuild the library from what can be read: task2vec library repair")
+        is_own = {problem.entry in ("library", "search") for problem in found.problems}
+        output.say_all("damaged", (f"{problem.entry}: {problem.what}" for problem in found.problems))
         output.say_all("warning: expert", (f"{problem.entry}: {problem.what}" for problem in found.experts))
-        if found.experts:
-            output.say(FIX_EXPERT)
+        fixes = {FIX_EMBEDDING: False in is_own, FIX_LIBRARY: True in is_own, FIX_EXPERT: bool(found.experts)}
+        for fix in (fix for fix, applies in fixes.items() if applies):
+            output.say(fix)
     if not found.is_sound:
         raise typer.Exit(LibraryError.exit_code)
 
@@ -318,25 +265,18 @@ def repair(library: options.LibraryFolder = None) -> None:
     The old file is kept in the folder `backups`. What could not be read is reported (exit code 4). No other process may
     use the library in the meantime.
     """
-    from task2vec.library import Library
-    from task2vec.progress import show_progress
-
     with show_progress(output.is_watched()) as report:
-        found = Library.repair(library, report=report)
-    if output.wants_json():
-        folder = str(inputs.find_library_folder(library))
-        output.print_json(
-            {"library": folder, "embeddings": found.embeddings, "lost": list(found.lost), "kept": str(found.kept)}
-        )
-    else:
-        print(f"{pluralize(found.embeddings, 'embedding')} recovered; the old file is in {printable(found.kept)}")
+        found = task2vec.Library.repair(library, report=report)
+    text = f"{pluralize(found.embeddings, 'embedding')} recovered; the old file is in {printable(found.kept)}"
+    output.print_report({"library": inputs.find_library_folder(library), **vars(found)}, text)
+    if not output.wants_json():
         output.say_all("lost", found.lost)
     if found.lost:
         raise typer.Exit(LibraryError.exit_code)
 
 
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, e.g. team.t2vlib.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="File to write, e.g. team.t2vlib.")],
     tag: options.Tag = None,
     force: options.Force = False,
     library: options.LibraryFolder = None,
@@ -345,26 +285,20 @@ def export(
 
     The paths of the images on this machine are left out.
     """
-    if file.is_dir():
-        raise UsageError(f"'{file}' is a folder, and a library is exported to a file: {file / 'tasks.t2vlib'}")
-    if file.exists() and not force:
-        raise UsageError(f"'{file}' exists and would be lost. Choose another name, or overwrite it with --force.")
-    from task2vec.progress import show_progress
-
+    inputs.check_output(file, is_forced=force, option="FILE")
     with inputs.open_existing(library) as opened, show_progress(output.is_watched()) as report:
         chosen = opened.tasks(tag=tag)
         if tag is not None and not chosen:
             raise UsageError(f"no task has the tag '{tag}', so the export would be empty. See: task2vec library ls")
         place = opened.export(file, tag=tag, report=report)
-    counts = {"tasks": len(chosen), "embeddings": sum(len(task.embeddings) for task in chosen)}
-    size = place.stat().st_size
-    if not output.print_json({"written": str(place), **counts, "bytes": size}):
-        numbers = f"{pluralize(counts['tasks'], 'task')}, {pluralize(counts['embeddings'], 'embedding')}"
-        print(f"{numbers}, {output.format_bytes(size)}: {printable(place)}")
+    tasks, embeddings, size = len(chosen), sum(len(task.embeddings) for task in chosen), place.stat().st_size
+    numbers = f"{pluralize(tasks, 'task')}, {pluralize(embeddings, 'embedding')}, {output.format_bytes(size)}"
+    written = {"written": place, "tasks": tasks, "embeddings": embeddings, "bytes": size}
+    output.print_report(written, f"{numbers}: {printable(place)}")
 
 
 def import_tasks(
-    origin: Annotated[Path, typer.Argument(help="An exported file, or the folder of another library.")],
+    origin: Annotated[Path, Argument(help="An exported file, or the folder of another library.")],
     library: options.LibraryFolder = None,
 ) -> None:
     """Import an exported file, or another library.
@@ -374,23 +308,16 @@ def import_tasks(
     """
     if not origin.exists():
         raise UsageError(f"'{origin}' does not exist, so nothing can be imported from it. Check the spelling.")
-    from task2vec.library import Library
-    from task2vec.progress import show_progress
-
-    with Library.open(library) as opened, show_progress(output.is_watched()) as report:
-        merged, folder = opened.merge(origin, report=report), str(opened.folder)
-    conflicts = list(merged.conflicts)
-    if output.wants_json():
-        counts = {"added": merged.added, "known": merged.known, "conflicts": conflicts}
-        output.print_json({"library": folder, "origin": str(origin), **counts})
-    else:
-        new = ", ".join(pluralize(count, kind) for kind, count in merged.added.items() if count) or "nothing"
-        print(f"{new} added, {merged.known} known; in {printable(folder)}")
-        output.say_all("conflict", conflicts)
-        if conflicts:
+    with task2vec.Library.open(library) as opened, show_progress(output.is_watched()) as report:
+        merged, folder = opened.merge(origin, report=report), opened.folder
+    new = ", ".join(pluralize(count, kind) for kind, count in merged.added.items() if count) or "nothing"
+    text = f"{new} added, {merged.known} known; in {printable(folder)}"
+    output.print_report({"library": folder, "origin": origin, **vars(merged)}, text)
+    if merged.conflicts:
+        if not output.wants_json():
+            output.say_all("conflict", merged.conflicts)
             output.say(FIX_CONFLICT)
-    if conflicts:
-        raise typer.Exit(ConflictError.exit_code)
+        raise typer.Exit(DataError.exit_code)
 
 
 # --- experts and errors ----------------------------------------------------------------------------------------------
@@ -398,61 +325,54 @@ def import_tasks(
 
 def experts(library: options.LibraryFolder = None) -> None:
     """List the experts of the library."""
-    opened = inputs.open_if_any(library)
-    found, names, counts = [], {}, Counter()
-    if opened is not None:
-        with opened:
-            found = opened.experts()
-            names = {task.fingerprint: task.name for task in opened.tasks()}
+    rows: list[dict[str, Any]] = []
+    names, folder = {}, inputs.find_library_folder(library)
+    with inputs.open_if_any(library) as opened:
+        if opened is not None:
             counts = Counter(error.expert for error in opened.errors())
-    folder = str(inputs.find_library_folder(library))
-    if output.wants_json():
-        rows = [asdict(expert) | {"errors": counts[expert.name]} for expert in found]
-        output.print_json({"library": folder, "count": len(rows), "experts": rows})
-    elif found:
-        rows = [
-            {"expert": one.name, "trained on": names.get(one.task, one.task[: output.DIGITS]) if one.task else None}
-            | {"errors": counts[one.name], "size": None if one.input_size is None else f"{one.input_size} px"}
-            | {"params": one.parameters, "cost": None if one.cost is None else f"{one.cost:.2g} G"}
-            | {"location": one.location}
-            for one in found
-        ]
-        output.print_table(rows, text=("expert", "trained on", "location"), drop=("location", "cost", "params", "size"))
-    else:
+            rows = [{**asdict(expert), "errors": counts[expert.name]} for expert in opened.experts()]
+            names = {task.fingerprint: task.name for task in opened.tasks()}
+    if output.print_json({"library": folder, "count": len(rows), "experts": rows}):
+        return
+    if not rows:
         print(f"There is no expert in '{printable(folder)}'. {output.name_library(TRAIN)}")
+        return
+    for row in rows:
+        row["task"] = row["task"] and names.get(row["task"], row["task"][: output.DIGITS])
+    columns = "expert=name, trained on=task, errors, pixels=input_size, params=parameters, GMACs=cost, location"
+    output.print_table(rows, columns, drop="location, GMACs, params, pixels")
 
 
 def errors(
-    task: Annotated[str | None, typer.Option(help="Only this task, by name or id.")] = None,
-    expert: Annotated[str | None, typer.Option(help="Only with this expert.")] = None,
+    task: Annotated[str | None, Option(help="Only this task, by name or id.")] = None,
+    expert: Annotated[str | None, Option(help="Only with this expert.")] = None,
     shots: options.Shots = None,
     library: options.LibraryFolder = None,
 ) -> None:
     """List the measured errors, averaged over splits."""
     with inputs.open_existing(library) as opened:
-        wanted = {"task": None if task is None else opened.task(task).fingerprint, "expert": expert}
+        fingerprint = None if task is None else opened.task(task).fingerprint
         names = {one.fingerprint: one.name for one in opened.tasks()}
-        found = [
-            error
+        rows: list[dict[str, Any]] = [
+            {**asdict(error), "name": names[error.task]}
             for error in opened.errors()
-            if all(value in (None, getattr(error, name)) for name, value in wanted.items())
+            if fingerprint in (None, error.task)
+            and expert in (None, error.expert)
             and (shots is None or f"train {shots}" in error.protocol.split(", "))
         ]
-        is_empty = not len(opened)
-    if output.wants_json():
-        rows = [asdict(error) | {"name": names[error.task]} for error in found]
-        output.print_json({"library": str(inputs.find_library_folder(library)), "count": len(found), "errors": rows})
-    elif found:
-        cells: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-        for error in found:
-            cells[error.task, error.expert, error.protocol].append(error.error)
-        table = [
-            {"task": names[cell[0]], "expert": cell[1], "error": format_percent(mean(own)), "splits": len(own)}
-            | {"range": f"{format_percent(min(own))} to {format_percent(max(own))}" if len(own) > 1 else None}
-            | {"protocol": cell[2]}
-            for cell, own in cells.items()
-        ]
-        output.print_table(table, text=("task", "expert", "protocol"), drop=("range", "splits"))
-    else:
+        is_empty = not opened
+    if output.print_json({"library": inputs.find_library_folder(library), "count": len(rows), "errors": rows}):
+        return
+    if not rows:
         advice = "Measure some: task2vec error-matrix FOLDER --expert NAME"
         print(inputs.format_empty(library) if is_empty else f"No error matches. {output.name_library(advice)}")
+        return
+    cells: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        cells[row["name"], row["expert"], row["protocol"]].append(row["error"])
+    table = [
+        {"task": cell[0], "expert": cell[1], "protocol": cell[2], "error": mean(own), "splits": len(own)}
+        | {"range": f"{format_percent(min(own))} to {format_percent(max(own))}" if len(own) > 1 else None}
+        for cell, own in cells.items()
+    ]
+    output.print_table(table, "task, expert, error, splits, range, protocol", drop="range, splits")

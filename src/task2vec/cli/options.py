@@ -11,55 +11,34 @@ from typer.core import TyperCommand
 DEFAULT_PROBE = "tf_efficientnet_lite0"
 Datasets = Literal["folder", "cub200", "cub200-paper", "inaturalist", "imaterialist", "deepfashion"]
 MAX_IMAGES = "Published dataset: at most this many images of a task, chosen at random."
-RECIPE = "Classifier: logistic regression, or that of the paper."
 BACKEND = "Compute in this process, in several, or with Ray (the cluster of RAY_ADDRESS)."
 LIBRARY = "Folder of the library. Default: TASK2VEC_LIBRARY, or one in your home folder."
 EVIDENCE = "Measured errors to use. Default: the bundled ones and your library."
-GROUP = "Colors: CSV file with the columns task and group. Default: first tag, or folder of the file."
 
 # Arguments.
 AllPaths = Annotated[list[Path], Argument(metavar="PATH", help="Folders, tables, or published datasets.")]
 Folder = Annotated[Path, Argument(metavar="PATH", help="A folder with one folder per class, or a table.")]
 Query = Annotated[str, Argument(metavar="NAME|FILE|PATH", help="A task of the library, a file, or a folder.")]
 
-# Reading images.
-TaskNames = Annotated[list[str] | None, Option("--task", help="Published dataset: its task. Can be repeated.")]
-Kind = Annotated[str | None, Option(help="Published dataset: all tasks of this kind, e.g. order.")]
-AllowBad = Annotated[bool, Option("--allow-bad", help="Continue if over 5 % of the images are unreadable.")]
-
-# The probe.
+# The probe, and settings that change the numbers.
 AnyProbe = Annotated[str | None, Option("--probe", metavar="MODEL", help="Only embeddings by this probe.")]
 Size = Annotated[int | None, Option(help="Image size in pixels; smaller is faster. Default: the model's.")]
-Download = Annotated[bool, Option("--download", help="Download weights that are not on this machine.")]
-
-# Settings that change the numbers.
 Methods = Literal["robust", "direct", "variational"]
 Method = Annotated[Methods | None, Option(help="Fisher estimate; variational needs a GPU. Default: robust.")]
 Epochs = Annotated[int | None, Option(help="Epochs of training. Default: 10, or those of the recipe.")]
-SplitHalf = Annotated[bool, Option("--split-half", help="Also embed two halves, to estimate noise. Slower.")]
-L2 = Annotated[float | None, Option("--l2", help="L2 penalty of the head. Default: cross-validated.")]
 Seed = Annotated[int | None, Option(help="Random seed. Default: 0.")]
-Classifier = Annotated[Literal["logistic", "achille2019"], Option("--recipe", help=RECIPE)]
-Metrics = Literal["usual", "balanced", "precision"]
-Metric = Annotated[Metrics, Option(help="Error rate, balanced error rate, or 1 - precision (attributes).")]
 Shots = Annotated[str | None, Option(metavar="half|N", help="Train on half of the images, or N per class.")]
 Seeds = Annotated[int, Option(help="Number of train/test splits.")]
+Distance = Annotated[str, Option("--kind", help="Distance: symmetric, asymmetric, cosine, ...")]
+Evidence = Annotated[str | None, Option(metavar="bundle|library|FILE", help=EVIDENCE)]
 
 # Settings that do not.
+AllowBad = Annotated[bool, Option("--allow-bad", help="Continue if over 5 % of the images are unreadable.")]
+Download = Annotated[bool, Option("--download", help="Download weights that are not on this machine.")]
 Device = Annotated[str | None, Option(help="cpu or cuda. Default: cuda if available.")]
 BatchSize = Annotated[int | None, Option(help="Images per batch. Default: chosen for the device.")]
 Backend = Annotated[Literal["serial", "processes", "ray"], Option(help=BACKEND)]
 Jobs = Annotated[int | None, Option(help="Processes of --backend. Default: one per core.")]
-
-# Choosing models.
-Evidence = Annotated[str | None, Option(metavar="bundle|library|FILE", help=EVIDENCE)]
-
-# Batches and maps.
-Batches = Annotated[int | None, Option(help="Number of batches. Default: at most 20.")]
-Classes = Annotated[int, Option(help="Classes in each batch; 0 for all.")]
-Distance = Annotated[str, Option("--kind", help="Distance: symmetric, asymmetric, cosine, ...")]
-Group = Annotated[Path | None, Option(metavar="FILE.csv", help=GROUP)]
-Place = Annotated[list[Path] | None, Option(metavar="FILE", help="Place this embedding on the map.")]
 
 # Where results go, and what is shown.
 LibraryFolder = Annotated[Path | None, Option("--library", metavar="DIR", help=LIBRARY, show_default=False)]
@@ -91,8 +70,8 @@ class SettingsOptions:
     epochs: Epochs = None
     max_samples: Annotated[int | None, Option(help="At most this many (image, label) gradients. Default: 400.")] = None
     rel_tol: Annotated[float | None, Option(help="Stop at this relative error of a filter, e.g. 0.05.")] = None
-    split_half: SplitHalf = False
-    l2: L2 = None
+    split_half: Annotated[bool, Option("--split-half", help="Also embed two halves to estimate noise. Slower.")] = False
+    l2: Annotated[float | None, Option("--l2", help="L2 penalty of the head. Default: cross-validated.")] = None
     beta: Annotated[float | None, Option(help="Weight of the prior. Default: 1e-7.")] = None
     seed: Seed = None
     dtype: Annotated[str | None, Option(help="float32, float64 or bfloat16. Default: float32.")] = None
@@ -108,8 +87,8 @@ class Reading:
     path_column: Annotated[str | None, Option(help="Table: column of the image paths. Default: path.")] = None
     label_column: Annotated[list[str] | None, Option(help="Table: column of labels; several are multi-label.")] = None
     root: Annotated[Path | None, Option(help="Table: folder of relative paths. Default: that of the table.")] = None
-    task_names: TaskNames = None
-    kind: Kind = None
+    task_names: Annotated[list[str] | None, Option("--task", help="Published dataset: a task. Can be repeated.")] = None
+    kind: Annotated[str | None, Option(help="Published dataset: all tasks of this kind, e.g. order.")] = None
     layout: Annotated[Datasets | None, Option("--as", help="Kind of dataset. Default: detected from its files.")] = None
     max_images: Annotated[int | None, Option(help=MAX_IMAGES)] = None
     labels: Annotated[Path | None, Option(help="iMaterialist: CSV file with the names of the labels.")] = None
@@ -123,16 +102,14 @@ class Reading:
 
 # Commands with more options than this print them in groups: first those that everyone needs, then these.
 MOST_UNGROUPED = 20
-GROUPS: dict[str, tuple[str, ...]] = {
-    "Tables": ("path_column", "label_column", "root"),
-    "Published datasets": ("task_names", "kind", "layout", "max_images", "labels", "one_vs_rest"),
-    "Probe": ("probe", "weights", "size", "download"),
-    "Settings that change the numbers": (
-        *("method", "epochs", "max_samples", "split_half", "rel_tol", "l2", "beta", "seed", "dtype"),
-        *("recipe", "shots", "metric", "seeds"),
-    ),
-    "Speed and memory": ("device", "num_workers", "batch_size", "backend", "jobs"),
-    "Library": ("library", "no_library", "tags"),
+GROUPS = {
+    "Tables": "path_column label_column root",
+    "Published datasets": "task_names kind layout max_images labels one_vs_rest",
+    "Probe": "probe weights size download",
+    "Settings that change the numbers": "method epochs max_samples split_half rel_tol l2 beta seed dtype recipe shots "
+    "metric seeds",
+    "Speed and memory": "device num_workers batch_size backend jobs",
+    "Library": "library no_library tags",
 }
 _TYPES = {"str": "TEXT", "int": "N", "float": "NUMBER", "path": "PATH"}
 _TYPE = re.compile(r"<(?:list\[)?(str|int|float|path)\]?>", re.IGNORECASE)
@@ -151,7 +128,7 @@ class PlainCommand(TyperCommand):
         sections: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", "Options", *GROUPS)}
         params = self.get_params(ctx)
         is_large = sum(param.param_type_name == "option" for param in params) > MOST_UNGROUPED
-        groups = {name: group for group, names in GROUPS.items() for name in names} if is_large else {}
+        groups = {name: group for group, names in GROUPS.items() for name in names.split()} if is_large else {}
         for param in params:
             if (record := param.get_help_record(ctx)) is None:
                 continue

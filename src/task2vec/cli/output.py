@@ -8,6 +8,7 @@ environment, 130 interrupted. Codes 2 to 5 come with a message and without a tra
 """
 
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -16,26 +17,28 @@ import shlex
 import shutil
 import sys
 import textwrap
+import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import typer
 
 from task2vec.errors import Task2VecError
-from task2vec.text import printable
+from task2vec.text import format_percent, printable
 
 BUG, ENVIRONMENT, INTERRUPTED = 1, 5, 130
 # Digits of a fingerprint or key that are printed; they are enough to refer to an entry.
 DIGITS = 8
 # Lines of one kind (unreadable images, failures) that are printed; `--json` has all of them.
 MOST_LINES = 10
-OUT_OF_MEMORY = "error: out of memory. Use a smaller --batch-size or --size."
 GAP = 2
 # The least width of a column of text that does not fit.
 LEAST_TEXT = 12
+# The heading of a column of bars.
+BAR = " "
 
 # Commands that act on a library, with the placeholders after them. A map of files takes no library.
 _USES_LIBRARY = re.compile(
@@ -45,10 +48,10 @@ _USES_LIBRARY = re.compile(
 )
 
 is_debugging: ContextVar[bool] = ContextVar("is_debugging", default=False)
-# Whether this command prints JSON.
-_is_json: ContextVar[bool] = ContextVar("is_json", default=False)
-# The library that the user named for this command, if any.
+# Of the running command: the library that the user named, whether it prints JSON, and when it began.
 named_library: ContextVar[Path | None] = ContextVar("named_library", default=None)
+_is_json: ContextVar[bool] = ContextVar("is_json", default=False)
+_begin: ContextVar[float] = ContextVar("begin", default=0.0)
 
 
 # --- how a command ends ----------------------------------------------------------------------------------------------
@@ -59,10 +62,13 @@ def guard(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(as_json: bool = False, **given: Any) -> None:
-        before = named_library.set(given.get("library")), _is_json.set(as_json)
+        before = named_library.set(given.get("library"))
+        _is_json.set(as_json)
+        _begin.set(time.perf_counter())
         try:
-            command(**given)
-            sys.stdout.flush()
+            with contextlib.ExitStack() as stack:
+                stack.callback(sys.stdout.flush)  # a reader that has gone is noticed here
+                command(**given)
         except typer.Exit:
             raise
         except Task2VecError as error:
@@ -73,21 +79,19 @@ def guard(command: Callable[..., None]) -> Callable[..., None]:
         except BrokenPipeError:  # results are printed last, so nothing is lost
             detach(sys.stdout)
             sys.exit(0)
-        except MemoryError:
-            _exit(ENVIRONMENT, OUT_OF_MEMORY)
         except Exception as error:
-            if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):  # torch's own
-                _exit(ENVIRONMENT, OUT_OF_MEMORY)
+            kind = type(error).__name__
+            if kind in ("MemoryError", "OutOfMemoryError") or "can't allocate memory" in str(error):  # also torch's own
+                _exit(ENVIRONMENT, "error: out of memory. Use a smaller --batch-size or --size.")
             advice = "This is a bug in task2vec. Run `task2vec --debug ...` for the traceback, and please report it."
-            _exit(BUG, f"error: {type(error).__name__}: {error}\n{advice}")
+            _exit(BUG, f"error: {kind}: {error}\n{advice}")
         finally:
-            named_library.reset(before[0])
-            _is_json.reset(before[1])
+            named_library.reset(before)
 
     return run
 
 
-def _exit(code: int, message: str) -> None:
+def _exit(code: int, message: str) -> NoReturn:
     if is_debugging.get() and code != INTERRUPTED:
         traceback.print_exc()
     say(printable(message, keep_lines=True))
@@ -98,6 +102,11 @@ def detach(stream: TextIO) -> None:
     """Send what is printed from now on nowhere: its reader has gone, as `head` does."""
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def count_seconds() -> float:
+    """The seconds since the command began."""
+    return round(time.perf_counter() - _begin.get(), 3)
 
 
 # --- messages and documents ------------------------------------------------------------------------------------------
@@ -152,8 +161,16 @@ def print_json(document: Mapping[str, Any]) -> bool:
 
 
 def _to_plain(value: Any) -> Any:
-    """A plain value for what JSON does not know: numpy's scalars and arrays, paths."""
+    """A plain value for what JSON does not know: dataclasses, numpy's scalars and arrays, paths."""
+    if hasattr(value, "__dataclass_fields__"):
+        return dataclasses.asdict(value)
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def print_report(report: dict[str, Any], show: str | Callable[[dict[str, Any]], None]) -> None:
+    """Print a report: as JSON with `--json`, else as this text, or as `show` does."""
+    if not print_json(report):
+        print(show) if isinstance(show, str) else show(report)
 
 
 def print_text(text: str) -> None:
@@ -189,50 +206,6 @@ def find_width() -> int:
     return 1_000_000 if is_free else shutil.get_terminal_size().columns
 
 
-def print_table(
-    rows: Sequence[Mapping[str, object]], *, text: Sequence[str] = ("task",), drop: Sequence[str] = ()
-) -> None:
-    """Print rows as a table that fits the terminal; a column that is empty in all rows is left out.
-
-    Args:
-        rows: all with the same keys, which are the headings; None is printed as a dash.
-        text: columns of text, aligned to the left and shortened in the middle where they do not fit.
-        drop: the columns that are left out one by one where the table is too wide. They are named below it.
-    """
-    from rich.cells import cell_len
-
-    heads = [head for head in (rows[0] if rows else ()) if any(row[head] not in (None, "") for row in rows)]
-    cells = {head: [head, *("-" if row[head] is None else printable(row[head]) for row in rows)] for head in heads}
-    widths = {head: max(map(cell_len, column)) for head, column in cells.items()}
-    least = {head: min(width, LEAST_TEXT) if head in text else width for head, width in widths.items()}
-    page, dropped = find_width() + GAP, []
-    for head in drop:
-        if head in heads and sum(least[head] + GAP for head in heads) > page:
-            heads.remove(head)
-            dropped.append(head)
-    while sum(widths[head] + GAP for head in heads) > page:
-        spare = [head for head in heads if widths[head] > least[head]]
-        if not spare:
-            break
-        widths[max(spare, key=lambda head: widths[head])] -= 1  # the widest text gives way first
-    for number in range(len(rows) + 1):
-        parts = [_fit(cells[head][number], widths[head], is_text=head in text) for head in heads]
-        print((" " * GAP).join(parts).rstrip())
-    if dropped:
-        print_text(f"not shown: {', '.join(dropped)} (use a wider terminal, or --json)")
-
-
-def _fit(cell: str, width: int, *, is_text: bool) -> str:
-    """The cell in exactly that width: padded, or its beginning and its end."""
-    from rich.cells import cell_len, set_cell_size
-
-    if (spare := width - cell_len(cell)) >= 0:
-        return cell + " " * spare if is_text else " " * spare + cell
-    dots = "…" if (sys.stdout.encoding or "").lower().startswith("utf") else "."
-    half = (width - 1) // 2
-    return set_cell_size(cell, width - 1 - half) + dots + set_cell_size(cell[::-1], half)[::-1]
-
-
 def format_bytes(size: int) -> str:
     """A number of bytes for a person.
 
@@ -244,3 +217,82 @@ def format_bytes(size: int) -> str:
         return f"{size} B"
     power, unit = next(((p, unit) for p, unit in ((3, "kB"), (6, "MB")) if size < 10 ** (p + 3)), (9, "GB"))
     return f"{size / 10**power:.1f} {unit}"
+
+
+# Columns of text, by their headings: aligned to the left, and shortened in the middle where they do not fit.
+TEXT = {"task", "expert", "stage", "dataset", "strategy", "kind", "group", "tags", "probe", "method", "embedding"}
+TEXT |= {"best", "state", "trained on", "protocol", "location", "nearest (distance)", BAR}
+
+
+def _count(what: Any) -> str:
+    """A count as it is, of splits their sum, of names their number."""
+    if isinstance(what, Mapping):
+        return str(sum(what.values())) if what else "-"
+    return str(what if isinstance(what, int) else len(what))
+
+
+# How values that are not text yet are printed, by the headings of their columns.
+FORMATS: dict[str, Callable[[Any], str]] = {
+    **dict.fromkeys(("error", "train error", "median", "share of norm"), format_percent),
+    **dict.fromkeys(("images", "classes", "positive"), _count),
+    **dict.fromkeys(("distance", "noise", "loss"), "{:.3f}".format),
+    "embeddings": lambda entries: str(len(entries)) if len(entries) > 1 else "-",
+    **dict.fromkeys(("norm", "GMACs"), "{:.3g}".format),
+    "size": format_bytes,
+    "tags": ", ".join,
+}
+# Of hashes and dates the beginning is printed.
+LENGTHS = {"embedding": DIGITS, "task id": DIGITS, "added": 10}
+
+
+def print_table(rows: Iterable[Any], columns: str, *, drop: str = "") -> None:
+    """Print rows as a table that fits the terminal; a column that is empty in all rows is left out.
+
+    Args:
+        rows: mappings or dataclasses; None is printed as a dash.
+        columns: the headings, separated by commas; `noise=noise.floor` if the field is called otherwise.
+        drop: the columns that are left out one by one where the table is too wide. They are named below it.
+    """
+    from rich.cells import cell_len
+
+    rows, cells = list(rows), {}
+    for column in columns.split(", "):
+        head, _, field = column.partition("=")
+        own = [_format_cell(head, row, field or head) for row in rows]
+        if set(own) - {"-", ""}:
+            cells[head] = [head, *own]
+    widths = {head: max(map(cell_len, column)) for head, column in cells.items()}
+    least = {head: min(width, LEAST_TEXT) if head in TEXT else width for head, width in widths.items()}
+    page, dropped = find_width() + GAP, []
+    for head in drop.split(", "):
+        if head in cells and sum(least[head] + GAP for head in cells) > page:
+            del cells[head]
+            dropped.append(head)
+    while sum(widths[head] + GAP for head in cells) > page:
+        spare = [head for head in cells if widths[head] > least[head]]
+        if not spare:
+            break
+        widths[max(spare, key=lambda head: widths[head])] -= 1  # the widest text gives way first
+    for line in zip(*([_fit(cell, widths[head], head) for cell in cells[head]] for head in cells), strict=True):
+        print((" " * GAP).join(line).rstrip())
+    if dropped:
+        print_text(f"not shown: {', '.join(dropped)} (use a wider terminal, or --json)")
+
+
+def _format_cell(head: str, row: Any, field: str) -> str:
+    for name in field.split("."):
+        row = row.get(name) if isinstance(row, Mapping) else getattr(row, name, None)
+    if isinstance(row, str):
+        return printable(row[: LENGTHS.get(head)])
+    return "-" if row is None else printable(FORMATS.get(head, str)(row))
+
+
+def _fit(cell: str, width: int, head: str) -> str:
+    """The cell in exactly that width: padded, or its beginning and its end."""
+    from rich.cells import cell_len, set_cell_size
+
+    if (spare := width - cell_len(cell)) >= 0:
+        return cell + " " * spare if head in TEXT else " " * spare + cell
+    dots = "…" if (sys.stdout.encoding or "").lower().startswith("utf") else "."
+    half = (width - 1) // 2
+    return set_cell_size(cell, width - 1 - half) + dots + set_cell_size(cell[::-1], half)[::-1]

@@ -1,21 +1,17 @@
 """`task2vec recommend` and `task2vec evaluate`: which pretrained model to use, and how well such choices do."""
 
-import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Option
 
+import task2vec
 from task2vec.cli import inputs, options, output
 from task2vec.errors import AmbiguousNameError, NotInLibraryError, UsageError
+from task2vec.progress import show_progress
 from task2vec.text import printable
-
-if TYPE_CHECKING:
-    from task2vec.embedding import Embedding
-    from task2vec.library import Library
-    from task2vec.tasks import Task
 
 
 def recommend(
@@ -46,81 +42,51 @@ def recommend(
     if measure_top < 0 or seeds < 1 or k < 1:
         raise UsageError("--measure-top must be 0 or more, --seeds and -k must be 1 or more. Change the value.")
     inputs.check_output(out, is_forced=force)
-    import task2vec
-    from task2vec.library import Library
-
-    chosen = [one for text in models or () for one in text.split(",") if one] or None
-    how: dict[str, Any] = {
-        "library": None,
-        "evidence": evidence,
-        "probe": probe,
-        "progress": output.is_watched(),
-        "download": download,
-    }
-    how |= {"candidates": chosen, "measure_top": measure_top, "seeds": seeds, "shots": shots, "strategy": strategy}
-    how |= {"max_params": max_params, "max_time": max_time}
+    how: dict[str, Any] = {"evidence": evidence, "probe": probe, "measure_top": measure_top, "seeds": seeds}
+    how |= {"shots": shots, "strategy": strategy, "max_params": max_params, "max_time": max_time, "download": download}
+    how["candidates"] = [one for text in models or () for one in text.split(",") if one] or None
     with ExitStack() as stack:
         opened = None
         if not no_library:
-            opened = Library.open(library) if measure_top or Path(query).is_dir() else inputs.open_if_any(library)
-            how["library"] = None if opened is None else stack.enter_context(opened)
-        what = _find_task(query, how, allow_bad=allow_bad)
-        advice = task2vec.recommend(what, **how)
-    if advice.is_interrupted:
-        output.say(
-            "interrupted: the errors measured so far are used and saved. Run the same command again to continue."
-        )
+            is_kept = measure_top or Path(query).is_dir()
+            opened = stack.enter_context(task2vec.Library.open(library) if is_kept else inputs.open_if_any(library))
+        what = _find_task(query, opened, how, allow_bad=allow_bad)
+        advice = task2vec.recommend(what, library=opened, progress=output.is_watched(), **how)
     written = None if out is None else advice.to_csv(out)
-    if output.wants_json():
-        place = None if no_library else str(inputs.find_library_folder(library))
-        more = {"library": place, "written": None if written is None else str(written)}
-        output.print_json(advice.to_dict() | more | {"is_interrupted": advice.is_interrupted})
-    else:
+    report = advice.to_dict() | {"library": None if no_library else inputs.find_library_folder(library)}
+    if not output.print_json(report | {"written": written, "is_interrupted": advice.is_interrupted}):
         width = min(output.find_width(), 200)
         print(printable(advice.to_text(width=width, limit=k), keep_lines=True), end="")
-        if written is not None:
-            print(f"\nwritten: {printable(written)}")
-    sys.stdout.flush()
+        print("" if written is None else f"\nwritten: {printable(written)}\n", end="")
     if advice.is_interrupted:
+        output.say("interrupted: errors measured so far are used and saved. Run the same command again to continue.")
         raise typer.Exit(output.INTERRUPTED)
 
 
-def _find_task(query: str, how: dict[str, Any], *, allow_bad: bool) -> "Task | Embedding":
+def _find_task(
+    query: str, library: "task2vec.Library | None", how: dict[str, Any], *, allow_bad: bool
+) -> "task2vec.Task | task2vec.Embedding":
     """The task of a folder or table, or an embedding of the library or a file in a space that errors are known for."""
-    library, path = how["library"], Path(query)
-    if library is not None:
-        origin = inputs.find_origin(query, library.folder)
-    else:
-        origin = inputs.FILE if path.suffix == ".safetensors" or not path.exists() else inputs.PATH
+    from task2vec.select import choose_space, find_embedding, find_metatask
+
+    origin = inputs.find_origin(query, library)
     if origin == inputs.PATH:
-        task = inputs.read_own(path, options.Reading(allow_bad=allow_bad))
-        inputs.say_bad(task.bad)
-        return task
+        return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
     if how["measure_top"]:
-        raise UsageError(
-            f"--measure-top needs images, and '{query}' is an embedding. Name the folder instead: ./FOLDER"
-        )
-    if origin == inputs.LIBRARY and library is not None:
+        raise UsageError(f"--measure-top needs images, and '{query}' is an embedding. Name the folder: ./FOLDER")
+    if origin == inputs.FILE:
+        return task2vec.load_embedding(query)
+    if library is not None:
+        known = find_metatask(how["evidence"])
+        spaces = [choose_space("library", library)] if known is None else known.spaces.values()
         with suppress(NotInLibraryError, AmbiguousNameError):
-            found = _find_comparable(library, library.task(query), how)
-            if found is not None:
-                return found
-    return inputs.load_query(query, None if library is None else library.folder).embedding
-
-
-def _find_comparable(library: "Library", entry: Any, how: dict[str, Any]) -> "Embedding | None":
-    """An embedding of a task of the library in a space that errors are known for."""
-    import task2vec
-    from task2vec.select import choose_space, find_embedding
-
-    if how["evidence"] == "library":
-        spaces = [choose_space("library", library)]
-    else:
-        is_bundle = how["evidence"] in (None, "bundle")
-        known = task2vec.bundled_metatask() if is_bundle else task2vec.load_metatask(how["evidence"])
-        spaces = [like for like in known.spaces.values() if how["probe"] in (None, like.probe)]
-    found = (find_embedding(library, entry, like) for like in spaces)
-    return next((one for one in found if one is not None), None)
+            entry = library.task(query)
+            for like in spaces:
+                if known is None or how["probe"] in (None, like.probe):
+                    found = find_embedding(library, entry, like)
+                    if found is not None:
+                        return found
+    return inputs.get_named(query, library)
 
 
 def evaluate(
@@ -142,38 +108,31 @@ def evaluate(
     the choices, its increase over the optimum with a 95 % interval over tasks, rank agreement (weighted tau, top-1,
     top-3), and the gap to the model that is best on average with Wilcoxon's p.
     """
-    inputs.check_output(out, is_forced=force)
-    import task2vec
-    from task2vec.progress import show_progress
+    from task2vec.select import find_metatask
 
+    inputs.check_output(out, is_forced=force)
     is_csv = evidence is not None and evidence.endswith(".csv")
     if distances is not None and not is_csv:
         raise UsageError("--distances are those of the tasks of a CSV file of errors. Name it: --evidence FILE.csv")
-    if is_csv:
-        metatask = task2vec.metatask_from_csv(str(evidence), distances, shots=shots)
-    elif evidence == "library":
-        from task2vec.library import Library
-
-        with Library.open(library, read_only=True) as opened:
-            metatask = task2vec.metatask_from_library(opened, probe=probe, method=method)
-    else:
-        is_bundle = evidence in (None, "bundle")
-        metatask = task2vec.bundled_metatask() if is_bundle else task2vec.load_metatask(str(evidence))
     if family is not None and (is_csv or evidence == "library"):
         raise UsageError("--kind selects bundled tasks, and other tables have no kinds. Remove --kind.")
+    metatask = task2vec.metatask_from_csv(str(evidence), distances, shots=shots) if is_csv else find_metatask(evidence)
+    if metatask is None:
+        with task2vec.Library.open(library, read_only=True) as opened:
+            metatask = task2vec.metatask_from_library(opened, probe=probe, method=method)
     chosen = None if not strategies else list(dict.fromkeys(["average_best", *strategies]))
+    how: dict[str, Any] = {"shots": shots, "probe": probe, "method": method, "family": family, "leave": leave}
     with show_progress(output.is_watched()) as report:
-        found = task2vec.evaluate(
-            metatask, chosen, shots=shots, probe=probe, method=method, family=family, leave=leave, report=report
-        )
+        found = task2vec.evaluate(metatask, chosen, report=report, **how)
+    output.print_report(found.to_dict(), lambda _: _print_evaluation(found))
     if out is not None:
-        found.to_csv(out)
-    if not output.print_json(found.to_dict()):
-        rows = found.format_rows()
-        heads = list(rows[0]) if rows else []
-        output.print_table(rows, text=heads[:1], drop=heads[:2:-1])
-        print()
-        for line in found.explain():
-            output.print_text(line)
-    if out is not None:
-        output.say(f"written: {printable(out)}")
+        output.say(f"written: {printable(found.to_csv(out))}")
+
+
+def _print_evaluation(found: "task2vec.Evaluation") -> None:
+    rows = found.format_rows()
+    heads = list(rows[0]) if rows else []
+    output.print_table(rows, ", ".join(heads), drop=", ".join(heads[:2:-1]))
+    print()
+    for line in found.explain():
+        output.print_text(line)

@@ -6,56 +6,48 @@ import webbrowser
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from task2vec.cli import inputs, options, output
 from task2vec.text import printable
 
 TOKEN = "TASK2VEC_TOKEN"  # noqa: S105 - the name of a variable
+ROOT = "Allow embedding this folder and those below. Can be repeated."
 
 
 def serve(
     library: options.LibraryFolder = None,
-    roots: Annotated[
-        list[Path] | None,
-        typer.Option("--root", metavar="DIR", help="Allow embedding this folder and those below. Can be repeated."),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; other than loopback needs a token.")] = "127.0.0.1",
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, metavar="N", help="Default: 8765, or the next free one.")
-    ] = None,
-    token: Annotated[
-        str | None, typer.Option(help=f"Token that visitors need; the variable {TOKEN} keeps it from other users.")
-    ] = None,
-    is_closed: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
+    roots: Annotated[list[Path] | None, Option("--root", metavar="DIR", help=ROOT)] = None,
+    host: Annotated[str, Option(help="Address to listen on; other than loopback needs a token.")] = "127.0.0.1",
+    port: Annotated[int | None, Option(min=1, max=65535, metavar="N", help="Default: 8765, or the next free.")] = None,
+    token: Annotated[str | None, Option(help=f"Token that visitors need; {TOKEN} hides it from other users.")] = None,
+    is_closed: Annotated[bool, Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:
     """Open the library in the browser: the map of all tasks, their neighbours, and recommended models.
 
     Only this machine can connect, unless --host is given. With a token, open the printed address yourself. Stop with
     Ctrl-C.
     """
-    from task2vec.web import check_extra, format_address, run, take_port
+    from task2vec import web
 
-    check_extra()
-    from task2vec.web import ServeSettings, make_app
-
+    web.check_extra()
     token = token or os.environ.get(TOKEN) or None  # looked up here: not every version of typer does
-    settings = ServeSettings(library=library, roots=tuple(roots or ()), host=host, token=token)
+    settings = web.ServeSettings(library=library, roots=tuple(roots or ()), host=host, token=token)
     inputs.find_library_folder(library)
-    listening, is_another = take_port(host, port)
+    listening, is_another = web.take_port(host, port)
     number = listening.getsockname()[1]
-    app = make_app(settings)
+    app = web.make_app(settings)
     app.state.read_view()  # a damaged library is reported now and not to a visitor
     if is_another:
         output.say(f"port 8765 is in use; using {number}")
-    address = format_address(host, number)
+    address = web.format_address(host, number)
     print(f"serving '{printable(app.state.folder.name)}' on {address}", flush=True)  # requests wait from now on
     if token is not None:  # not given to a browser: other users see the arguments of its process
         output.say(f"open it with the token: {address}?token=...")
     elif not is_closed and _has_screen():
         webbrowser.open(address)
     output.say("stop with Ctrl-C")
-    run(app, listening)
+    web.run(app, listening)
 
 
 def _has_screen() -> bool:
