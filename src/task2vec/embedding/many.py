@@ -24,13 +24,13 @@ from task2vec.parallel import Backend, Unit, borrow_backend
 from task2vec.probe import Probe, load_probe
 from task2vec.progress import Report, show_progress, silent
 from task2vec.tasks import Images, Task, draw_batches
-from task2vec.tasks.images import JoinedImages, choose_images
+from task2vec.tasks.images import ChosenImages
 
 # More tasks at a time would save little of the forward passes, and delay the first result.
 _TOGETHER = 256
 _GIGABYTE = 1 << 30
 
-NO_IMAGES = choose_images(JoinedImages((), ()), ())
+NO_IMAGES = ChosenImages((), ())
 
 # A task with its number among all that were given, and what becomes of it.
 Member = tuple[int, Task]
@@ -268,21 +268,19 @@ def gather_images(tasks: Sequence[Task]) -> tuple[Images, tuple[str, ...], list[
     The order is that of the content, which is also the canonical order of every single task. Copies of an image within
     one task are images of their own, by their number. Each image is taken from the first task that has it.
     """
-    sources: dict[tuple[str, int], int] = {}
+    sources: dict[tuple[str, int], tuple[int, int]] = {}
     keys: list[list[tuple[str, int]]] = []
-    start = 0
-    for task in tasks:
+    for source, task in enumerate(tasks):
         seen: Counter[str] = Counter()
         keys.append([])
-        for number, digest in enumerate(task.digests, start):
+        for number, digest in enumerate(task.digests):
             keys[-1].append((digest, seen[digest]))
-            sources.setdefault(keys[-1][-1], number)
+            sources.setdefault(keys[-1][-1], (source, number))
             seen[digest] += 1
-        start += len(task)
     order = sorted(sources)
     places = {key: place for place, key in enumerate(order)}
-    joined = JoinedImages(tuple(task.images for task in tasks), tuple(task.name for task in tasks))
-    common = choose_images(joined, [sources[key] for key in order])
+    labels = tuple(f"{task.name}: " for task in tasks)
+    common = ChosenImages(tuple(task.images for task in tasks), [sources[key] for key in order], labels)
     return common, tuple(digest for digest, _ in order), [np.array([places[key] for key in own]) for own in keys]
 
 
