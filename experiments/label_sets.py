@@ -80,7 +80,7 @@ def make_family(whole: t2v.Task, labels: Mapping[str, np.ndarray], sets: Sequenc
         chosen = whole.subset(np.sort(rows))
         for name, values in labels.items():
             targets = values[np.sort(rows)].astype(np.int64)
-            about = {"name": f"{whole.name} {name}, set {number}", "classes": (f"not {name}", name), "warnings": ()}
+            about = {"name": f"{whole.name} {name}, set {number}", "classes": (f"not {name}", name), "notes": ()}
             tasks.append(replace(chosen, targets=targets, **about))
     return Family(whole.name, tuple(labels), tuple(tasks))
 

@@ -22,21 +22,14 @@ def paper_tasks(catalog):
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("cub")
+def cub(tmp_path_factory):
+    """The folder, what was written into it, and its catalog."""
+    root = tmp_path_factory.mktemp("cub")
+    return root, make_cub(root), read_cub200(root)
 
 
-@pytest.fixture(scope="module")
-def told(root):
-    return make_cub(root)
-
-
-@pytest.fixture(scope="module")
-def catalog(root, told):
-    return read_cub200(root)
-
-
-def test_every_image_has_its_class_split_and_pixels(told, catalog):
+def test_every_image_has_its_class_split_and_pixels(cub):
+    _, told, catalog = cub
     table, numbers = catalog.tables["labels"], {name: number for number, name in CLASSES.items()}
     split_of = {row: split for split, rows in catalog.splits.items() for row in rows}
     kinds = [(table.names[kind], split_of[row]) for row, kind in enumerate(table.values)]
@@ -50,7 +43,8 @@ def test_every_image_has_its_class_split_and_pixels(told, catalog):
         assert red == numbers[task.classes[label]] and green > 0
 
 
-def test_tasks_by_order_and_family(catalog):
+def test_tasks_by_order_and_family(cub):
+    catalog = cub[2]
     assert repr(catalog) == "Catalog(cub200, 24 images, train and test, tasks: 2 order, 2 family)"
     passerines, cuckoos = catalog.of_kind("order")
     assert (passerines.name, passerines.counts, passerines.group) == ("Passeriformes", {"train": 8, "test": 4}, "Aves")
@@ -60,15 +54,15 @@ def test_tasks_by_order_and_family(catalog):
     assert [one.name for one in paper_tasks(catalog)] == ["Cuculiformes", "Corvidae"]
 
 
-def test_the_readings_of_the_paper(root, catalog):
-    paper = read_cub200(root, taxonomy="paper")
-    assert (paper.name, catalog.name) == ("cub200-paper", "cub200")
+def test_the_readings_of_the_paper(cub):
+    paper = read_cub200(cub[0], taxonomy="paper")
+    assert (paper.name, cub[2].name) == ("cub200-paper", "cub200")
     by_name = {one.name: one for one in paper_tasks(paper)}
     assert sorted(by_name) == ["Corvidae", "Cuculiformes", "Passeridae"]
     assert set(by_name["Passeridae"].classes) == {"130.Tree_Sparrow", "118.House_Sparrow"}
     assert "004.Groove_billed_Ani" not in by_name["Cuculiformes"].classes
     with pytest.raises(UsageError, match="there is no taxonomy='modern'"):
-        read_cub200(root, taxonomy="modern")
+        read_cub200(cub[0], taxonomy="modern")
 
 
 @pytest.mark.parametrize(
@@ -85,8 +79,8 @@ def test_the_readings_of_the_paper(root, catalog):
         ("images", None, None, r"has no images\.txt .*so it is not CUB-200-2011"),
     ],
 )
-def test_lists_that_do_not_fit_are_refused_where_they_are_wrong(tmp_path, root, told, name, old, new, words):
-    for place in root.glob("*.txt"):
+def test_lists_that_do_not_fit_are_refused_where_they_are_wrong(tmp_path, cub, name, old, new, words):
+    for place in cub[0].glob("*.txt"):
         shutil.copy(place, tmp_path)
     place = tmp_path / f"{name}.txt"
     if old is None:

@@ -11,21 +11,14 @@ from tests.tasks.dresses import ATTRIBUTES, CATEGORIES, make_deepfashion
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("deepfashion")
+def clothes(tmp_path_factory):
+    """The folder, what was written into it, and its catalog."""
+    root = tmp_path_factory.mktemp("deepfashion")
+    return root, make_deepfashion(root), read_deepfashion(root)
 
 
-@pytest.fixture(scope="module")
-def told(root):
-    return make_deepfashion(root)
-
-
-@pytest.fixture(scope="module")
-def catalog(root, told):
-    return read_deepfashion(root)
-
-
-def test_every_value_is_read_as_it_is_meant(told, catalog):
+def test_every_value_is_read_as_it_is_meant(clothes):
+    _, told, catalog = clothes
     assert list(catalog.paths) == [f"Img/{path}" for path, *_ in told]
     table, kinds = catalog.tables["labels"], catalog.tables["categories"]
     assert table.names == tuple(name for name, _ in ATTRIBUTES)
@@ -36,15 +29,16 @@ def test_every_value_is_read_as_it_is_meant(told, catalog):
     assert [split_of[row] for row in range(len(told))] == [one[3] for one in told]
 
 
-def test_categories_without_images_leave_the_numbers_of_the_others(catalog):
+def test_categories_without_images_leave_the_numbers_of_the_others(clothes):
     # The one full-body category that has images has nothing to be told from.
-    assert {one.name: (one.classes, one.members) for one in catalog.of_kind("category")} == {
+    assert {one.name: (one.classes, one.members) for one in clothes[2].of_kind("category")} == {
         "upper-body": (("Anorak", "Blouse"), (0, 1)),
         "lower-body": (("Jeans", "Shorts"), (2, 4)),
     }
 
 
-def test_an_attribute_is_a_task_of_the_images_for_which_it_is_known(told, catalog):
+def test_an_attribute_is_a_task_of_the_images_for_which_it_is_known(clothes):
+    _, told, catalog = clothes
     task = catalog.task("abstract", split="train")
     assert task.classes == ("not abstract", "abstract")
     meant = {f"Img/{path}": int(row[2] == 1) for path, row, _, part in told if row[2] != 0 and part == "train"}
@@ -82,8 +76,8 @@ KIND_IMG = "Anno/list_category_img.txt"
         (ATTR_IMG, None, None, r"has no Anno/list_attr_img\.txt or .*so it is not DeepFashion"),
     ],
 )
-def test_lists_that_are_wrong_are_refused_where(tmp_path, root, told, name, old, new, words):
-    shutil.copytree(root, tmp_path / "copy", ignore=shutil.ignore_patterns("Img"))
+def test_lists_that_are_wrong_are_refused_where(tmp_path, clothes, name, old, new, words):
+    shutil.copytree(clothes[0], tmp_path / "copy", ignore=shutil.ignore_patterns("Img"))
     place = tmp_path / "copy" / name
     if old is None:
         place.unlink()

@@ -350,9 +350,7 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
     numbers = set(range(len(known)))
     for row, cell in enumerate(cells[column]):
         if cell is None or not set(cell if is_list else [cell]) <= numbers:
-            raise DataError(
-                f"{where(column, row)}: {cell!r} is no class. Filter out such rows: test splits may have them."
-            )
+            raise DataError(f"{where(column, row)}: {cell!r} is no class. Filter out such rows, usual in test splits.")
     if not is_list:
         return drop_empty(np.array(cells[column], dtype=np.int64), known)
     labels = np.zeros((len(table), len(known)), dtype=np.uint8)

@@ -179,9 +179,7 @@ def _check_memory(left: int, place: Path) -> None:
     """Raise `DataError` if no memory is left for a Parquet table."""
     if left < 0:
         size = place.stat().st_size
-        raise DataError(
-            f"{place} has {size} bytes, and its cells would fill the memory. Save it as CSV if it is valid."
-        )
+        raise DataError(f"{place} has {size} bytes, and its cells would fill the memory. If it is valid, use CSV.")
 
 
 def _take_cells(cells: Any) -> list:

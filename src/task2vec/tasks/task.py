@@ -84,10 +84,8 @@ class Task:
         """Refuse whatever is not a task, so that no reader can forget to."""
         lengths = (len(self.images), len(self.targets), len(self.digests))
         if len(set(lengths)) > 1:
-            raise DataError(
-                "{} images, {} labels and {} digests do not fit: labels would be shifted. Pass one of each per "
-                "image.".format(*lengths)
-            )
+            given = "{} images, {} labels and {} digests".format(*lengths)
+            raise DataError(f"{given} do not fit, so labels would be shifted. Pass one of each per image.")
         targets = check_targets(self.targets, self.classes, self.images.name)
         targets.setflags(write=False)
         object.__setattr__(self, "targets", targets)
@@ -255,9 +253,7 @@ class Task:
         Images of classes without a taxon of that rank are left out, with a warning.
         """
         if self.is_multilabel:
-            raise UsageError(
-                f"'{self.name}' is multi-label: an image may belong to several taxa. Use by_taxon instead."
-            )
+            raise UsageError(f"'{self.name}' is multi-label: an image may have several taxa. Use by_taxon instead.")
         named, nowhere = self._group_classes(level, taxonomy)
         n_lost = sum(count for kind, count in zip(self.classes, self.counts, strict=True) if kind in nowhere)
         notes = [f"classes without {level}, left out with {n_lost} images: {quote(nowhere)}"] if nowhere else []
@@ -299,9 +295,8 @@ class Task:
         """
         fewest = 1 if self.is_multilabel else len(self.classes)
         if not fewest <= n <= len(self):
-            raise UsageError(
-                f"{n} images cannot be sampled from {self}: each class keeps one. Choose {fewest} to {len(self)}."
-            )
+            limits = f"{fewest} to {len(self)}"
+            raise UsageError(f"{n} images cannot be sampled from {self}: each class keeps one. Choose {limits}.")
         is_chosen = choose_sample(self, n, seed)
         if is_chosen.sum() > n:
             raise DataError(
@@ -410,8 +405,7 @@ def check_targets(targets: np.ndarray, classes: Sequence[str], name_of: NameOf) 
     is_multilabel = targets.ndim == 2
     if len(classes) < (1 if is_multilabel else 2):
         raise DataError(
-            f"the task has only one class ({quote(classes)}) or none, and a classifier needs two. "
-            "Add a second class; images of anything else will do."
+            f"the task has only one class ({quote(classes)}) or none. Add a second: any images will do."
         )
     hopeless = (0, len(targets)) if is_multilabel else (0,)
     counts = count_images(targets, len(classes))
