@@ -414,22 +414,27 @@ class _Batch:
         done = torch.bincount(places, minlength=len(self.images))
         is_end = ~backward.goes_on[pairs] | _is_last(places)
         group = is_end.cumsum(0) - is_end.long()
-        rows = rows.new_zeros(int(is_end.sum()), rows.shape[1]).index_add_(0, _send(group, device), rows)
+        if not bool(is_end.all()):
+            rows = rows.new_zeros(int(is_end.sum()), rows.shape[1]).index_add_(0, _send(group, device), rows)
         places, pairs, terms = places[is_end], pairs[is_end], torch.bincount(group)
         is_open = backward.goes_on[pairs]
         last = torch.nonzero(_is_last(places)).flatten()  # what each image ends with
         first = torch.cat([last.new_zeros(1), last[:-1] + 1])
-        into = _send(places[last], device)
-        sums = rows.new_zeros(len(self.images), rows.shape[1]) if self.sums is None else self.sums
-        rows.index_add_(0, _send(first, device), sums[into])
+        into, waiting = _send(places[last], device), None
+        if self.sums is None and bool(is_open.any()):  # most images have one pair, and nothing waits
+            self.sums = rows.new_zeros(len(self.images), rows.shape[1])
+        if self.sums is not None:
+            rows.index_add_(0, _send(first, device), self.sums[into])
+            waiting = torch.where(_send(is_open[last], device)[:, None], rows[_send(last, device)], 0)
         terms[first] += self.terms[places[first]]
-        waiting = torch.where(_send(is_open[last], device)[:, None], rows[_send(last, device)], 0)
         closed = torch.nonzero(~is_open).flatten()
         if len(closed):
             own = pairs[closed]
             given = {"inclusion": backward.inclusion[own], "terms": terms[closed], "weights": backward.weights[own]}
-            backward.ledger.add(rows[_send(closed, device)], backward.owners[own], **given)
-        self.sums = sums.index_copy_(0, into, waiting)
+            finished = rows if len(closed) == len(rows) else rows[_send(closed, device)]
+            backward.ledger.add(finished, backward.owners[own], **given)
+        if self.sums is not None and waiting is not None:
+            self.sums.index_copy_(0, into, waiting)
         self.terms[places[last]] = torch.where(is_open[last], terms[last], 0)
         self.done += done
 
