@@ -139,7 +139,7 @@ def _print_neighbours(report: dict[str, Any]) -> None:
     elif query["is_alone"]:
         output.print_text("There is no other task in the library. Add more: task2vec embed FOLDER")
     else:
-        output.print_text(f"No embedding of the library can be compared with it: it is by {query['probe']}, they by")
+        output.print_text(f"No embedding of the library can be compared with this one by {query['probe']}. It has:")
         for space in report["spaces"]:
             print(f"  {format_space(space)}: {pluralize(space['embeddings'], 'embedding')}")
         output.print_text("Embed it like the others: task2vec embed PATH --probe MODEL --size N --method METHOD")
