@@ -41,13 +41,6 @@ def test_a_folder_of_your_own_is_one_task_and_its_unreadable_images_are_named(re
     refuse("none.png", "tasks", tmp_path / "gone.csv", "--root", "/", code=3)
 
 
-@pytest.mark.parametrize("columns", [40, 80])
-def test_the_table_fits_the_terminal(call, published, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    table = call("tasks", published / "deepfashion").stdout.split("Embed one")[0]
-    assert max(map(len, table.splitlines())) <= columns and "a-line" in table
-
-
 def test_mistakes_have_their_exit_codes(refuse, published, monkeypatch):
     monkeypatch.chdir(published)
     refuse("does not exist", "tasks", "nowhere")

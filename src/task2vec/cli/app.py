@@ -71,14 +71,12 @@ class LazyGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, or None; `library` is a group, which has no function of its own."""
-        module, function, short = self.table.get(cmd_name, ("", "", ""))
+        module, function, _ = self.table.get(cmd_name, ("", "", ""))
         if not function:
             return typer.main.get_command(library) if module else None
         call = getattr(import_module(f"task2vec.cli.{module}"), function)
         alone = typer.Typer(**_PLAIN)
-        alone.command(cmd_name, cls=PlainCommand, short_help=short, context_settings=_CONTEXT)(
-            guard(expand_groups(call))
-        )
+        alone.command(cmd_name, cls=PlainCommand, context_settings=_CONTEXT)(guard(expand_groups(call)))
         return typer.main.get_command(alone)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

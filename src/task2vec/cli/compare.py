@@ -139,10 +139,7 @@ def _print_neighbours(report: dict[str, Any]) -> None:
     elif query["is_alone"]:
         output.print_text("There is no other task in the library. Add more: task2vec embed FOLDER")
     else:
-        output.print_text(
-            f"No embedding of the library can be compared with it: the probe, image size or method differs. It is by "
-            f"{query['probe']}, the others are by:"
-        )
+        output.print_text(f"No embedding of the library can be compared with this one by {query['probe']}. It has:")
         for space in report["spaces"]:
             print(f"  {format_space(space)}: {pluralize(space['embeddings'], 'embedding')}")
         output.print_text("Embed it like the others: task2vec embed PATH --probe MODEL --size N --method METHOD")
@@ -196,12 +193,12 @@ def diversity(
     probe: options.ProbeOptions,
     numbers: Annotated[options.SettingsOptions, "method max_samples l2 seed"],
     reading: Annotated[options.Reading, "allow_bad num_workers"],
+    compute: Annotated[options.Compute, "device"],
     other: Annotated[Path | None, Argument(metavar="[OTHER]", help="Another one to compare with.")] = None,
     batches: Annotated[int | None, Option(help="Number of batches. Default: at most 20.")] = None,
     classes: Annotated[int, Option(help="Classes in each batch; 0 for all.")] = 5,
     shots: Annotated[int, Option("--shots", help="Images of each class in a batch, and in its repeat.")] = 10,
     kind: options.Distance = "symmetric",
-    device: options.Device = None,
 ) -> None:
     """Measure how diverse a dataset is, and how far it is from another one.
 
@@ -224,6 +221,7 @@ def diversity(
         raise UsageError("both datasets have the same images and labels, so there is nothing to compare. Name another.")
     if other is not None and (shared := len(set(tasks[0].digests) & set(tasks[1].digests))):
         output.say(f"warning: {pluralize(shared, 'image')} in both datasets, which makes them more similar")
+    device = compute.device
     how: dict[str, Any] = {"device": device, "num_workers": reading.num_workers, "progress": output.is_watched()}
     sides = []
     for each, task in zip(paths, tasks, strict=True):
@@ -254,10 +252,7 @@ def _print_diversity(report: dict[str, Any]) -> None:
     columns = "dataset=collection, batches, mean distance=coefficient, noise floor=floor, beyond noise=excess"
     output.print_table(rows, columns, drop="beyond noise, batches")
     if cross and cross.alignment:
-        output.print_text(
-            f"alignment {cross.alignment} (one minus the distance between the two; the noise is the mean distance "
-            "within each)"
-        )
+        output.print_text(f"alignment {cross.alignment} (1 - distance between the two; noise: distance within each)")
     output.print_text(
         "Distances between embeddings of random batches, ± one standard error (jackknife over batches). Noise: the "
         "distance between a batch and a repeat with the same classes and other images. Compare only numbers of one "
@@ -316,10 +311,7 @@ def _print_map(report: dict[str, Any]) -> None:
     output.print_text(f"{report['tasks']} tasks by {report['kind']} distance ({report['layout']})")
     for task in report["placed"]:
         output.print_text(f"placed {task['task']}: nearest is {task['nearest']}, at distance {task['distance']:.3f}")
-    output.print_text(
-        "Tasks that are close on the map are similar. Distances between groups mean little on a map; the matrix shows "
-        "the distances themselves."
-    )
+    output.print_text("Tasks that are close on the map are similar. For distances between groups, see the matrix.")
     print("\n".join(["", *map(printable, report["files"])]))
     print(f"Open {printable(report['files'][0])} in a browser.   ({report['seconds']:.0f} s)")
 

@@ -25,13 +25,10 @@ def embed(
     reading: options.Reading,
     probe: options.ProbeOptions,
     numbers: options.SettingsOptions,
+    compute: options.Compute,
     name: Annotated[str | None, Option(help="Name of the task. Default: that of the folder.")] = None,
     out: Annotated[Path | None, Option("--out", metavar="DIR", help="Also write files to this folder.")] = None,
     force: options.Force = False,
-    device: options.Device = None,
-    batch_size: options.BatchSize = None,
-    backend: options.Backend = "serial",
-    jobs: options.Jobs = None,
     library: options.LibraryFolder = None,
     no_library: options.NoLibrary = False,
     tags: options.Tags = None,
@@ -55,13 +52,13 @@ def embed(
         raise UsageError("--no-library without --out: nothing would be saved. Name a folder for files: --out DIR")
     inputs.check_output(out, is_folder=True)
     loaded = inputs.load_probe(probe)
-    how: dict[str, Any] = {"settings": settings, "device": device, "num_workers": reading.num_workers}
-    how["batch_size"] = batch_size
+    how: dict[str, Any] = {"settings": settings, "num_workers": reading.num_workers}
+    how |= {"device": compute.device, "batch_size": compute.batch_size}
     details = {"paths": [str(path) for path in paths], "probe": loaded.name, "settings": settings.as_dict()}
     where: dict[str, Any] = {"no_library": no_library, "folder": out, "tags": tags or (), "is_forced": force}
     with ExitStack() as stack:
-        if (backend, jobs) != ("serial", None) and not is_one:
-            how["backend"] = stack.enter_context(inputs.open_backend(backend, jobs))
+        if (compute.backend, compute.jobs) != ("serial", None) and not is_one:
+            how["backend"] = stack.enter_context(inputs.open_backend(compute))
         session = stack.enter_context(inputs.open_session(library, "embed", details, **where))
         if not session.places:
             raise ResourceError("the embeddings would be lost. Name a folder for files: --out DIR")

@@ -22,6 +22,7 @@ METRIC = "Error rate, balanced error rate, or 1 - precision (attributes)."
 def train_expert(
     paths: Annotated[list[Path], Argument(metavar="PATH", help="Folders with one folder per class, or tables.")],
     reading: Annotated[options.Reading, "split allow_bad path_column label_column root num_workers"],
+    compute: Annotated[options.Compute, "device backend jobs"],
     probe: options.ProbeOptions,
     name: Annotated[str | None, Option(help="Name of the expert of one PATH. Default: that of the task.")] = None,
     recipe: Annotated[str, Option(help="fast, or achille2019: that of the paper, 12 times slower.")] = "fast",
@@ -30,9 +31,6 @@ def train_expert(
     out: options.Out = Path("task2vec-experts"),
     force: options.Force = False,
     seed: options.Seed = None,
-    device: options.Device = None,
-    backend: options.Backend = "serial",
-    jobs: options.Jobs = None,
     library: options.LibraryFolder = None,
     no_library: options.NoLibrary = False,
 ) -> None:
@@ -63,10 +61,9 @@ def train_expert(
     rows: dict[int, dict[str, Any]] = {}
     details = {"recipe": chosen.name, "tasks": [task.name for task in found.tasks]}
     with ExitStack() as stack:
-        session = stack.enter_context(
-            inputs.open_session(library, "train-expert", details, no_library=no_library, folder=out)
-        )
-        how: dict[str, Any] = {"backend": stack.enter_context(inputs.open_backend(backend, jobs)), "device": device}
+        where: dict[str, Any] = {"no_library": no_library, "folder": out}
+        session = stack.enter_context(inputs.open_session(library, "train-expert", details, **where))
+        how: dict[str, Any] = {"backend": stack.enter_context(inputs.open_backend(compute)), "device": compute.device}
         how |= {"seed": seed or 0, "replace_other": force, "names": [name] if name else None}
         try:
             for result in task2vec.train_experts(found.tasks, base, chosen, folder=out, progress=True, **how):
@@ -122,6 +119,7 @@ def _print_experts(report: dict[str, Any]) -> None:
 def error_matrix(
     paths: options.AllPaths,
     reading: options.Reading,
+    compute: options.Compute,
     experts: Annotated[list[str], Option("--expert", help="Expert, its file, or any model. Can be repeated.")],
     shots: Annotated[list[str] | None, Option("--shots", metavar="half|N", help="As before. Can be repeated.")] = None,
     seeds: options.Seeds = 1,
@@ -131,10 +129,6 @@ def error_matrix(
     force: options.Force = False,
     size: options.Size = None,
     download: options.Download = False,
-    device: options.Device = None,
-    batch_size: options.BatchSize = None,
-    backend: options.Backend = "serial",
-    jobs: options.Jobs = None,
     library: options.LibraryFolder = None,
 ) -> None:
     """Measure the error of every task with every expert.
@@ -161,13 +155,13 @@ def error_matrix(
             failed.append({"task": cell.task, "model": cell.model, "reason": cell.message})
             output.say(f"failed: {printable(cell.task)} with {printable(cell.model)}: {printable(cell.message)}")
 
-    with task2vec.Library.open(library) as opened, inputs.open_backend(backend, jobs) as runner:
+    with task2vec.Library.open(library) as opened, inputs.open_backend(compute) as runner:
         models = [find_model(name, opened, size=size, download=download) for name in dict.fromkeys(experts)]
         found = inputs.read_paths(sorts, reading)
         failed += [{"task": one["name"], "model": None, "reason": one["reason"]} for one in found.failed]
         output.say_all("warning", (f"'{task.name}': {text}" for task in found.tasks for text in task.warnings))
-        how: dict[str, Any] = {"device": device, "num_workers": reading.num_workers, "batch_size": batch_size}
-        how |= {"download": download, "library": opened, "backend": runner, "on_cell": take}
+        how: dict[str, Any] = {"device": compute.device, "batch_size": compute.batch_size, "backend": runner}
+        how |= {"num_workers": reading.num_workers, "download": download, "library": opened, "on_cell": take}
         how |= {"protocols": protocols, "seeds": range(seeds), "progress": output.is_watched()}
         try:
             matrix = task2vec.error_matrix(found.tasks, models, **how) if found.tasks else None

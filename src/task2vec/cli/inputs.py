@@ -10,7 +10,7 @@ from typing import Any
 
 import task2vec
 from task2vec import errors
-from task2vec.cli.options import DEFAULT_PROBE, ProbeOptions, Reading, SettingsOptions
+from task2vec.cli.options import DEFAULT_PROBE, Compute, ProbeOptions, Reading, SettingsOptions
 from task2vec.cli.output import is_watched, name_library, say, say_all
 from task2vec.errors import DataError, ResourceError, UsageError
 from task2vec.text import printable
@@ -149,10 +149,8 @@ def _read_published(
     if reading.task_names:
         chosen = [catalog.find(name, reading.kind) for name in dict.fromkeys(reading.task_names)]
     elif reading.kind is None and len(catalog.kinds) > 1:
-        raise UsageError(
-            f"{catalog.name} has tasks of several kinds ({', '.join(catalog.kinds)}), so it is unclear which to use. "
-            f"Choose a kind (--kind {catalog.kinds[0]!r}) or a task (--task NAME); task2vec tasks {path} lists them."
-        )
+        kinds = ", ".join(f"--kind {kind!r}" for kind in catalog.kinds)
+        raise UsageError(f"{catalog.name} has tasks of several kinds, so choose one ({kinds}) or a task (--task NAME).")
     else:
         chosen = list(catalog.definitions if reading.kind is None else catalog.of_kind(reading.kind))
     is_one = len(chosen) == 1
@@ -208,9 +206,10 @@ def make_settings(chosen: SettingsOptions) -> "task2vec.EmbedSettings":
     return task2vec.EmbedSettings(**given)
 
 
-def open_backend(name: str, jobs: int | None) -> Any:
+def open_backend(chosen: Compute) -> Any:
     """The backend that computes; Ray is that of RAY_ADDRESS, if set, or one that is started here."""
-    return task2vec.open_backend(name, jobs=jobs, address=os.environ.get("RAY_ADDRESS") if name == "ray" else None)
+    address = os.environ.get("RAY_ADDRESS") if chosen.backend == "ray" else None
+    return task2vec.open_backend(chosen.backend, jobs=chosen.jobs, address=address)
 
 
 def check_output(path: Path | None, *, is_forced: bool = True, is_folder: bool = False, option: str = "--out") -> None:

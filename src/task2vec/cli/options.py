@@ -35,10 +35,6 @@ Evidence = Annotated[str | None, Option(metavar="bundle|library|FILE", help=EVID
 # Settings that do not.
 AllowBad = Annotated[bool, Option("--allow-bad", help="Continue if over 5 % of the images are unreadable.")]
 Download = Annotated[bool, Option("--download", help="Download weights that are not on this machine.")]
-Device = Annotated[str | None, Option(help="cpu or cuda. Default: cuda if available.")]
-BatchSize = Annotated[int | None, Option(help="Images per batch. Default: chosen for the device.")]
-Backend = Annotated[Literal["serial", "processes", "ray"], Option(help=BACKEND)]
-Jobs = Annotated[int | None, Option(help="Processes of --backend. Default: one per core.")]
 
 # Where results go, and what is shown.
 LibraryFolder = Annotated[Path | None, Option("--library", metavar="DIR", help=LIBRARY, show_default=False)]
@@ -75,6 +71,16 @@ class SettingsOptions:
     beta: Annotated[float | None, Option(help="Weight of the prior. Default: 1e-7.")] = None
     seed: Seed = None
     dtype: Annotated[str | None, Option(help="float32, float64 or bfloat16. Default: float32.")] = None
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Where and how the numbers are computed, which does not change them."""
+
+    device: Annotated[str | None, Option(help="cpu or cuda. Default: cuda if available.")] = None
+    batch_size: Annotated[int | None, Option(help="Images per batch. Default: chosen for the device.")] = None
+    backend: Annotated[Literal["serial", "processes", "ray"], Option(help=BACKEND)] = "serial"
+    jobs: Annotated[int | None, Option(help="Processes of --backend. Default: one per core.")] = None
 
 
 @dataclass(frozen=True)
