@@ -19,7 +19,7 @@ from task2vec.library.search import (
 from tests.library.making import change, make
 
 # Of the tasks with sketches: more than a sketch has numbers.
-FILTERS = 200
+FILTERS = 400
 
 
 def make_clusters(tasks, *, filters=FILTERS, seed=0, clusters=12, noise=0.1, own=0):
