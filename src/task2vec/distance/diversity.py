@@ -115,9 +115,8 @@ def diversity(
         >>> print(diversity(batches, device="cpu"))
         0.125 ± 0.044 (4 batches)
     """
-    kind = _check_kind(kind)
-    _check_counts("batches", batches, twins)
-    pairs, pairs_without = _mean_of_pairs(_measure((batches, twins), (batches, twins), kind, device))
+    kind, side = _check_kind(kind), _check_side("batches", batches, twins)
+    pairs, pairs_without = _mean_of_pairs(_measure(side, side, kind, device))
     coefficient = _spread(pairs, pairs_without)
     if twins is None:
         return Diversity(coefficient, None, None, len(batches), kind.name)
@@ -154,9 +153,8 @@ def cross_diversity(
         0.220 ± 0.033 (3 and 3 batches; own 0.007 ± 0.005; excess 0.213 ± 0.031)
     """
     kind = _check_kind(kind)
-    sides = [(batches, None if twins is None else twins[0]), (others, None if twins is None else twins[1])]
-    for name, side in zip(("batches", "others"), sides, strict=True):
-        _check_counts(name, *side)
+    twin, other_twin = (None, None) if twins is None else twins
+    sides = [_check_side("batches", batches, twin), _check_side("others", others, other_twin)]
     (one, one_without), (other, other_without) = (_mean_of_pairs(_measure(side, side, kind, device)) for side in sides)
     across = _measure(sides[0], sides[1], kind, device)
     cross = across.mean()
@@ -175,7 +173,7 @@ def _spread(value: float, *without: np.ndarray) -> Spread:
     return Spread(float(value), float(np.sqrt(sum(parts))))
 
 
-Side = tuple[Sequence[Embedding], Sequence[Embedding] | None]
+Side = list[Sequence[Embedding]]
 
 
 def _measure(side: Side, other: Side, kind: Distance, device: str | None) -> np.ndarray:
@@ -183,8 +181,7 @@ def _measure(side: Side, other: Side, kind: Distance, device: str | None) -> np.
 
     A batch and its twin are one draw, and left out together.
     """
-    rows, columns = ([each for each in pair if each is not None] for pair in (side, other))
-    return np.mean([pairwise(a, kind, others=b, device=device).values for a in rows for b in columns], axis=0)
+    return np.mean([pairwise(a, kind, others=b, device=device).values for a in side for b in other], axis=0)
 
 
 def _mean_of_pairs(apart: np.ndarray) -> tuple[float, np.ndarray]:
@@ -197,21 +194,17 @@ def _mean_of_pairs(apart: np.ndarray) -> tuple[float, np.ndarray]:
 def _check_kind(kind: str | Distance) -> Distance:
     found = find_kind(kind)
     if not found.is_symmetric:
-        raise UsageError(
-            f"'{found.name}' has a direction, and two batches have none: the result would depend on their order. Use a "
-            "symmetric distance such as symmetric or cosine."
-        )
+        raise UsageError(f"'{found.name}' has a direction, and two batches have none. Use a symmetric distance: cosine")
     return found
 
 
-def _check_counts(name: str, batches: Sequence[Embedding], twins: Sequence[Embedding] | None) -> None:
+def _check_side(name: str, batches: Sequence[Embedding], twins: Sequence[Embedding] | None) -> Side:
+    """The batches of a collection, and their twins if there are any."""
     if len(batches) < FEWEST_BATCHES:
-        raise UsageError(
-            f"{len(batches)} {name} are too few to estimate diversity and its error. Embed at least {FEWEST_BATCHES}; "
-            "ten or more are better."
-        )
+        raise UsageError(f"{len(batches)} {name} are too few to estimate diversity. Embed at least {FEWEST_BATCHES}.")
     if twins is not None and len(twins) != len(batches):
         raise UsageError(
             f"there are {len(twins)} twins for {len(batches)} {name}, and each batch needs its own. Pass what "
             "embed_batches returns, in its order."
         )
+    return [batches] if twins is None else [batches, twins]

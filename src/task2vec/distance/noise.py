@@ -214,10 +214,8 @@ def pairwise_corrected(
             rest[own] = _project_out(noise[own], find_directions(noise[~own], count), dead[own])
         noise = rest
     values = pairwise_from_logs(logs, dead=dead, device=device, report=report)
-    near, far = (
-        pairwise_from_logs(noise, others=sign * noise, dead=dead, others_dead=dead, device=device) for sign in (1, -1)
-    )
-    floors = (near + far) / 2
+    both = {"dead": dead, "others_dead": dead, "device": device}
+    floors = np.mean([pairwise_from_logs(noise, others=sign * noise, **both) for sign in (1, -1)], axis=0)
     values = subtract_floor(values, (floors + floors.T) / 2)  # blocks of two lists are symmetric to rounding only
     np.fill_diagonal(values, 0)
     names = tuple(one.task for one in embeddings)

@@ -118,17 +118,15 @@ def transfer(errors: ArrayLike, own: ArrayLike | None = None) -> np.ndarray:
     base = np.diagonal(measured) if own is None and measured.ndim == 2 else np.asarray(own, dtype=np.float64)
     if measured.ndim != 2 or base.shape != measured.shape[:1] or (own is None and len(base) != measured.shape[1]):
         raise UsageError(
-            f"errors of shape {measured.shape} and own errors of shape {base.shape} do not match: rows are tasks, "
-            "columns are experts, and without own= there is one expert per task, in the same order. Pass own=, the "
-            "error of every task without transfer, or the transpose of errors."
+            f"errors of shape {measured.shape} and own errors of shape {base.shape} do not match: rows are tasks and "
+            "columns their experts. Pass own=, the error of every task without transfer, or the transpose of errors."
         )
     for name, values, is_wrong in (("errors", measured, measured < 0), ("own", base, base <= 0)):
         wrong = np.argwhere(is_wrong | np.isinf(values)).tolist()
         if wrong:
             raise DataError(
                 f"{name}{wrong[0]} is {values[tuple(wrong[0])]:g}: errors are positive numbers, and D_ft divides by a "
-                "task's own error. Measure it on more test images, leave the task out, or use NaN for what was not "
-                "measured."
+                "task's own. Measure it on more test images, or use NaN for what was not measured."
             )
     return (measured - base[:, None]) / base[:, None]
 
@@ -145,17 +143,16 @@ def domain(a: DomainEmbedding, b: DomainEmbedding, *, kind: str = "cosine") -> f
     """
     if kind not in DOMAIN_KINDS:
         raise UsageError(f"kind={kind!r} is not a domain distance. Choose one of {', '.join(DOMAIN_KINDS)}.")
+    what = f"cannot compare the domain of '{a.task}' with that of '{b.task}': they were embedded"
     if a.probe_fingerprint != b.probe_fingerprint or a.probe_fingerprint == "unknown":
         raise ProbeMismatchError(
-            f"cannot compare the domain of '{a.task}' with that of '{b.task}': they were embedded by different probes "
-            f"({a.probe} and {b.probe}) or at different image sizes, so their features mean different things. Embed "
-            "one again with the probe of the other."
+            f"{what} by different probes ({a.probe} and {b.probe}) or at different image sizes, so their features mean "
+            "different things. Embed one again with the probe of the other."
         )
     one, other = (each.provenance.get("settings", {}).get("dtype") for each in (a, b))
     if one != other:
         raise SettingsMismatchError(
-            f"cannot compare the domain of '{a.task}' with that of '{b.task}': they were embedded with dtype={one} and "
-            f"dtype={other}, which changes the numbers themselves. Embed one again with the dtype of the other."
+            f"{what} with dtype={one} and dtype={other}, which changes the numbers. Embed one again: --dtype {one}"
         )
     if kind == "cosine":  # 1 - cos as |x - y|^2 / 2 of the unit vectors: no cancellation for near domains
         return float(np.square(_mean_direction(a) - _mean_direction(b)).sum() / 2)

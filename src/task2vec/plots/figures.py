@@ -78,10 +78,7 @@ def check_groups(groups: Sequence[str] | None, count: int) -> list[str]:
     """One group per task; by default all tasks are of one group without a name."""
     groups = [""] * count if groups is None else [str(group) for group in groups]
     if len(groups) != count:
-        raise UsageError(
-            f"{len(groups)} groups do not match {count} tasks: every task has one colour. Pass one group per task, or "
-            "leave them out."
-        )
+        raise UsageError(f"{len(groups)} groups do not match {count} tasks. Pass one group per task, or none.")
     return groups
 
 
@@ -392,12 +389,9 @@ def _open_matrix(
 ) -> "tuple[Figure, dict[str, Axes], float, bool]":
     """A figure no wider than a paper, its axes, the inches of a row, and whether names fit beside the rows."""
     count, fixed = len(labels), _MARGINS + _TREE + (_STRIP if looks else 0)
-    row, text = min(_LARGEST_CELL, (PAPER_WIDTH - fixed) / (count + columns)), 0.0  # without names, if none fit
-    for height in np.arange(_LARGEST_CELL, _THINNEST_NAMED, -0.01).tolist():
-        wide = 0.08 + max(map(len, labels)) * 0.56 * _letter_size(height) / 72
-        if fixed + (count + columns) * height + wide <= PAPER_WIDTH:
-            row, text = height, wide
-            break
+    row = min(_LARGEST_CELL, (PAPER_WIDTH - fixed) / (count + columns))
+    text = 0.08 + max(map(len, labels)) * 0.56 * _letter_size(row) / 72 if row > _THINNEST_NAMED else 0.0
+    row = min(row, (PAPER_WIDTH - fixed - text) / (count + columns))
     width = max(_NARROWEST, fixed + (count + columns) * row + text)
     height = 0.7 + count * row + (_LEGEND_ROW * math.ceil(len(looks) / 4) if looks else 0)
     figure = import_figure()(figsize=(width, height), dpi=300, layout="constrained")
@@ -479,7 +473,7 @@ def rank_correlation(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.nd
     """
     from scipy.stats import spearmanr
 
-    return None if np.ptp(x) == 0 or np.ptp(y) == 0 else float(spearmanr(x, y).statistic)
+    return None if np.ptp(x) == 0 or np.ptp(y) == 0 else float(spearmanr(x, y)[0])  # type: ignore[arg-type]
 
 
 def draw_norm_error(
@@ -509,13 +503,11 @@ def draw_norm_error(
     norm, error = np.asarray(norms, dtype=np.float64), np.asarray(errors, dtype=np.float64)
     if norm.ndim != 1 or not len(norm) or norm.shape != error.shape or len(norm) != len(names):
         raise UsageError(
-            f"{norm.size} norms, {error.size} errors and {len(names)} names do not match: every task needs one of "
-            "each. Pass three sequences of one length."
+            f"{norm.size} norms, {error.size} errors and {len(names)} names do not match. Pass one of each per task."
         )
     if not np.isfinite(error).all() or not np.isfinite(norm).all() or (norm <= 0).any():
         raise UsageError(
-            "a norm that is not positive, or an error that is not a number, cannot be drawn on these axes. Leave out "
-            "tasks without a head or an embedding."
+            "a norm that is not positive, or an error that is not a number, cannot be drawn. Leave such tasks out."
         )
     groups = check_groups(groups, len(norm))
     figure = import_figure()(figsize=(0.75 * PAPER_WIDTH, 3.4), dpi=300, layout="constrained")

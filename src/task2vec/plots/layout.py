@@ -85,14 +85,14 @@ class TaskMap:
         rows = np.atleast_2d(np.asarray(distances_to_known, dtype=np.float64))
         if rows.ndim != 2 or rows.shape[1] != len(self) or not np.isfinite(rows).all() or (rows < 0).any():
             raise UsageError(
-                f"distances of shape {np.shape(distances_to_known)} cannot place a task among {len(self)}: a new task "
-                f"needs one finite distance to every known task. Pass an array of shape (new, {len(self)})."
+                f"distances of shape {np.shape(distances_to_known)} cannot place a task among {len(self)}. Pass finite "
+                f"distances from each new task to every known one, of shape (new, {len(self)})."
             )
         if self.perplexity is None:
             return _scale_new(self.distances, rows)
         # Each new task starts at its nearest one and is attracted by about five; new tasks do not see one another.
         known = _prepare(self.distances, self.positions, perplexity=self.perplexity, seed=self.seed)
-        nearest = np.array(self.positions[rows.argmin(axis=1)])
+        nearest: Any = np.array(self.positions[rows.argmin(axis=1)])
         perplexity: Any = min(_PLACING_PERPLEXITY, self.perplexity)
         placed = known.prepare_partial(rows, initialization=nearest, perplexity=perplexity)
         options: dict[str, Any] = {"learning_rate": 0.1, "exaggeration": 1.5, "momentum": 0.8, "max_grad_norm": 0.25}
@@ -127,14 +127,11 @@ def lay_out(
     count = len(distances)
     names = tuple(str(number) for number in range(count)) if names is None else tuple(names)
     if len(names) != count:
-        raise UsageError(
-            f"{len(names)} names do not match {count} rows of distances: every task needs one of each. Pass {count} "
-            "names, or none."
-        )
+        raise UsageError(f"{len(names)} names do not match {count} rows of distances. Pass {count} names, or none.")
     if perplexity is not None and not 1 <= perplexity < max(count, 2):
         raise UsageError(
-            f"perplexity {perplexity:g} is impossible with {count} tasks: it is the number of neighbours to keep near. "
-            f"Use 1 to {max(count - 1, 1)}, or leave it out."
+            f"perplexity {perplexity:g}, the number of neighbours to keep near, is impossible with {count} tasks. Use "
+            f"1 to {max(count - 1, 1)}, or leave it out."
         )
     values, vectors = _main_axes(distances)
     flat = vectors * np.sqrt(values)  # classical scaling (Torgerson 1952)
@@ -204,8 +201,8 @@ def neighbourhood_curve(distances: np.ndarray, taxonomic: np.ndarray) -> np.ndar
     count = len(distances)
     if distances.shape != taxonomic.shape or count < 2:
         raise UsageError(
-            f"distances between {count} tasks and a taxonomy of {len(taxonomic)} tasks have no neighbourhoods: both "
-            "must describe the same tasks, at least two. Pass two square arrays of one size."
+            f"distances between {count} tasks and a taxonomy of {len(taxonomic)} have no neighbourhoods. Pass two "
+            "square arrays for the same tasks, at least two."
         )
     curves = []
     for task in range(count):
@@ -228,10 +225,7 @@ def curve_area(distances: np.ndarray, taxonomic: np.ndarray) -> float:
     curve, best = neighbourhood_curve(distances, taxonomic), neighbourhood_curve(taxonomic, taxonomic)
     possible = float((best[-1] - best).sum())
     if possible <= 1e-12 * abs(float(best[-1])):
-        raise UsageError(
-            "all tasks are equally far from one another in the taxonomy, so no neighbourhood is better than another. "
-            "Use tasks of several taxa."
-        )
+        raise UsageError("all tasks are equally far from one another in the taxonomy. Use tasks of several taxa.")
     return float((curve[-1] - curve).sum()) / possible
 
 

@@ -120,12 +120,7 @@ def _fill(document: dict[str, Any], *, title: str, note: str) -> str:
         "script": re.sub(r"^(import .*\n|export )", "", script, flags=re.MULTILINE),  # one module, not three
         "data": format_script_data(document),
     }
-    begin, *rest = _read_part("page.html").split("{{")
-    pieces = [begin]
-    for piece in rest:
-        name, _, text = piece.partition("}}")
-        pieces += [parts[name], text]
-    return "".join(pieces)
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _read_part("page.html"))
 
 
 def _read_part(name: str) -> str:

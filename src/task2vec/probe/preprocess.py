@@ -24,6 +24,8 @@ INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos")
 # Beyond this ratio of the sides only the middle of an image can be seen through a square crop, so the rest is cut off
 # before resizing: a 10000 x 2 image would otherwise be enlarged to 1,280,000 x 256.
 _WIDEST = 8
+# How names of random transforms start: some seldom change an image.
+_RANDOM = ("Random", "AutoAugment", "AugMix", "TrivialAugment", "ColorJitter")
 
 
 @dataclass(frozen=True)
@@ -87,24 +89,25 @@ def check_transform(transform: Callable[[Image.Image], Any]) -> CustomPreprocess
     Randomness is found by class name (anywhere inside a composition) and by running the transform several times on one
     image; its fingerprint is its output for that image, so two spellings of one transform are the same.
     """
-    for part in _parts(transform):
-        if type(part).__name__.startswith(("Random", "AutoAugment", "AugMix", "TrivialAugment", "ColorJitter")):
-            raise _random_transform(type(part).__name__)
-    noise = np.random.default_rng(0).integers(0, 256, (96, 128, 3), dtype=np.uint8)
-    image = Image.fromarray(noise)
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (96, 128, 3), dtype=np.uint8))
+    outputs = []
     with torch.random.fork_rng(devices=[]):
-        outputs = []
         for seed in range(8):
             torch.manual_seed(seed)
             outputs.append(torch.as_tensor(transform(image.copy())))
     first = outputs[0]
+    names = [type(part).__name__ for part in _parts(transform)]
+    random = [name for name in names if name.startswith(_RANDOM)]
+    if random or any(not torch.equal(first, other) for other in outputs[1:]):
+        raise ProbeError(
+            f"the transform is random ('{(random or names)[0]}'), so the same images would get another embedding every "
+            "time. Pass the transform used for evaluation, without augmentation."
+        )
     if first.ndim != 3 or first.shape[0] != 3 or not first.is_floating_point():
         raise ProbeError(
             f"the transform turns an image into {first.dtype} of shape {tuple(first.shape)}; the probe needs floats "
             "of shape (3, height, width). End it with torchvision's ToTensor() and Normalize(...)."
         )
-    if any(not torch.equal(first, other) for other in outputs[1:]):
-        raise _random_transform(type(transform).__name__)
     digest = hashlib.sha256(first.contiguous().numpy().tobytes()).hexdigest()
     return CustomPreprocess(transform, (first.shape[1], first.shape[2]), f"custom transform {digest}")
 
@@ -118,13 +121,6 @@ def _levels(values: tuple[float, ...], device: torch.device, dtype: torch.dtype)
 def _parts(transform: Any) -> list[Any]:
     inner = getattr(transform, "transforms", None)
     return [transform] + [part for child in inner or () for part in _parts(child)]
-
-
-def _random_transform(name: str) -> ProbeError:
-    return ProbeError(
-        f"the transform is random ('{name}'), so the same images would get another embedding every time. "
-        f"Pass the transform used for evaluation, without augmentation."
-    )
 
 
 def _trim(image: Any) -> Any:

@@ -18,7 +18,10 @@ layers. The choice depends on platform and layer alone, never on a measurement, 
 import copy
 import hashlib
 import platform
+from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from task2vec.errors import NotFiniteError, ProbeError
 from task2vec.probe.layers import FilterLayer
@@ -221,37 +225,28 @@ class Trace:
 
 def trace(network: nn.Module, images: Tensor) -> Trace:
     """Runs `images` through `network` once and notes how its layers are used."""
-    calls: dict[str, int] = {}
-    feeds: dict[str, str] = {}
-    leading: dict[str, int] = {}
-    producer: dict[int, str] = {}
+    calls: Counter[str] = Counter()
+    feeds, leading, producer = {}, {}, {}
     alive: list[Tensor] = []  # a tensor's id means nothing once the tensor is gone
 
     def note(name: str, module: nn.Module, inputs: tuple, output: object) -> None:
         is_filter_layer = isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear)
         if is_filter_layer and isinstance(output, Tensor):
-            calls[name] = calls.get(name, 0) + 1
+            calls[name] += 1
             leading[name] = inputs[0].shape[0]
             producer[id(output)] = name
             alive.append(output)
         elif inputs and isinstance(inputs[0], Tensor) and id(inputs[0]) in producer:
             feeds.setdefault(name, producer[id(inputs[0])])
 
-    handles = [
-        module.register_forward_hook(lambda m, i, o, n=name: note(n, m, i, o))
-        for name, module in network.named_modules()
-    ]
-    try:
-        with torch.no_grad():
-            features = network(images)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks, torch.no_grad():
+        for name, module in network.named_modules():
+            hooks.enter_context(module.register_forward_hook(partial(note, name)))
+        features = network(images)
     if not isinstance(features, Tensor) or features.ndim != 2 or features.shape[0] != images.shape[0]:
-        shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ProbeError(
-            f"without its head the probe returns {shape} for {images.shape[0]} images; one feature vector per image is "
-            "needed. Name the last linear layer as the head: load_probe(module, head='fc', ...)"
+            f"without its head the probe returns {getattr(features, 'shape', type(features).__name__)}; one feature "
+            "vector per image is needed. Name the last linear layer as the head: load_probe(module, head='fc', ...)"
         )
     return Trace(calls, feeds, leading, features)
 
@@ -266,10 +261,7 @@ def enumerate_filters(network: nn.Module, seen: Trace) -> tuple[FilterLayer, ...
             square = weight.detach().double().square().mean().item()
             layers.append(FilterLayer(name, kind, weight.shape[0], weight[0].numel(), square))
     if not layers:
-        raise ProbeError(
-            "the probe has no convolution and no linear layer besides its head, so there are no filters to measure. "
-            "Use another network."
-        )
+        raise ProbeError("the probe has no convolution or linear layer, so no filters to measure. Use another network.")
     return tuple(layers)
 
 
@@ -296,15 +288,11 @@ def _fold(plain: nn.Module, seen: Trace, images: Tensor) -> tuple[nn.Module, dic
             continue
         if seen.calls[source] != 1 or source in scales:
             continue
-        scale = torch.rsqrt(norm.running_var + norm.eps)
-        scale = scale * norm.weight if norm.weight is not None else scale
-        shift = -norm.running_mean * scale  # type: ignore[operator]
-        shift = shift + norm.bias if norm.bias is not None else shift
-        weight, bias = conv.weight.detach(), conv.bias  # type: ignore[union-attr]
-        conv.weight = nn.Parameter(weight * scale.view(-1, *[1] * (weight.ndim - 1)))  # type: ignore[operator]
-        conv.bias = nn.Parameter(shift if bias is None else shift + bias.detach() * scale)  # type: ignore[operator]
+        statistics: Any = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
+        conv.weight, conv.bias = fuse_conv_bn_weights(conv.weight, conv.bias, *statistics)  # type: ignore[arg-type]
         replace_module(network, name, getattr(norm, "act", None) or nn.Identity())  # timm's carries the activation
-        scales[source] = scale.detach()
+        scale = torch.rsqrt(norm.running_var + norm.eps)
+        scales[source] = (scale if norm.weight is None else scale * norm.weight).detach()
     if scales and torch.allclose(trace(network, images).features, seen.features, rtol=1e-8, atol=1e-10):
         return network, scales
     return plain, {}
@@ -373,15 +361,12 @@ class ExplicitAttention(nn.Module):
         if not attention._qkv_same_embed_dim or attention.bias_k is not None or attention.add_zero_attn:
             raise ProbeError(
                 "the probe has an nn.MultiheadAttention with separate key sizes or extra biases, whose weights are not "
-                "filters. Use a network whose attention projects with nn.Linear, such as timm's vision transformers."
+                "filters. Use a network that projects with nn.Linear, such as timm's vision transformers."
             )
         width = attention.embed_dim
         self.heads, self.batch_first = attention.num_heads, attention.batch_first
-        self.in_proj = nn.Linear(width, 3 * width, bias=attention.in_proj_bias is not None)
-        self.in_proj.weight = attention.in_proj_weight
-        if attention.in_proj_bias is not None:
-            self.in_proj.bias = attention.in_proj_bias
-        self.out_proj = nn.Linear(width, width, bias=attention.out_proj.bias is not None)
+        self.in_proj, self.out_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.in_proj.weight, self.in_proj.bias = attention.in_proj_weight, attention.in_proj_bias
         self.out_proj.weight, self.out_proj.bias = attention.out_proj.weight, attention.out_proj.bias
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, None]:
@@ -402,7 +387,6 @@ class ExplicitAttention(nn.Module):
 
 def write_out_attention(network: nn.Module) -> None:
     """Replaces every `nn.MultiheadAttention` of `network` (our own copy) by its explicit form."""
-    for module in list(network.modules()):
-        for name, child in list(module.named_children()):
-            if type(child) is nn.MultiheadAttention:
-                setattr(module, name, ExplicitAttention(child).eval())
+    for name, module in list(network.named_modules()):
+        if type(module) is nn.MultiheadAttention:
+            replace_module(network, name, ExplicitAttention(module).eval())
