@@ -37,9 +37,8 @@ def one_by_one(rows, columns, kind):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks so small that few tasks need many."""
-    for module in ("pairwise", "distances"):
-        for name in ("_BLOCK", "_GPU_BLOCK"):
-            monkeypatch.setattr(importlib.import_module(f"task2vec.distance.{module}"), name, 150)
+    for module, name in (("pairwise", "_BLOCK"), ("pairwise", "_GPU_BLOCK"), ("distances", "_BLOCK")):
+        monkeypatch.setattr(importlib.import_module(f"task2vec.distance.{module}"), name, 150)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -47,8 +47,8 @@ SCALING = ("method", "dtype", "beta", "balance", "head")
 _BELOW_ONE = float(np.nextafter(1, 0))
 # exp of more than 709 is infinite; this leaves room for a sum.
 _LARGEST_LOG_RATIO = 690.0
-# Entries compared at once in float32: as many as fit into a processor's cache, or keep a GPU busy.
-_BLOCK, _GPU_BLOCK = 1 << 16, 1 << 24
+# Entries compared at once in float32: as many as fit into a processor's cache; and how far from the mean they may be.
+_BLOCK, _WIDEST = 1 << 16, 80.0
 # The sum of squares and the distance below which float32 has lost its digits.
 _SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-20, 1e-4
 
@@ -311,25 +311,32 @@ def symmetric_in_float32(query: Array, rows: Array) -> Array:
 
     An entry is Fisher + prior, negative where the filter is dead, with a size between 1e-37 and 1e37; a factor that a
     filter has in all tasks changes nothing. No logarithm is needed: with p = a / (a + b) and q = b / (a + b) three sums
-    are enough, of p^2, q^2 and p q.
+    are enough, of p^2, q^2 and p q. On a GPU the two may have any shapes that broadcast.
     """
     xp = _module_of(rows)
-    sizes, is_dead = xp.abs(query), query < 0
-    others = rows[:, is_dead]
-    share = (others > 0) / (sizes[is_dead] + xp.abs(others))
-    sums = _sum_products(sizes[is_dead] * share, others * share)
-    # Divided by infinity, a filter that is dead in the query is zero in p and q, and adds nothing more.
-    below = xp.where(is_dead, math.inf, sizes)
-    step = max(1, (_BLOCK if xp is np else _GPU_BLOCK) // len(query))
-    for at in range(0, len(rows), step):
-        q = xp.abs(rows[at : at + step])
-        share = 1 / (below + q)
-        sums[:, at : at + step] += _sum_products(sizes * share, q * share)
-    pp, qq, pq = sums
+    sizes, is_dead, sums = xp.abs(query), query < 0, 0.0
+    if xp is np:
+        # Divided by infinity, a filter that is dead in the query is zero in p and q; then the few of them are added.
+        below, sums = np.where(is_dead, math.inf, sizes), np.empty((3, len(rows)))
+        step = max(1, _BLOCK // len(query))
+        for at in range(0, len(rows), step):
+            q = np.abs(rows[at : at + step])
+            share = 1 / (below + q)
+            sums[:, at : at + step] = _sum_products(sizes * share, q * share)
+        sizes, rows, is_dead = sizes[is_dead], rows[:, is_dead], True
+    share = xp.where(is_dead & (rows < 0), 0, 1 / (sizes + xp.abs(rows)))
+    pp, qq, pq = sums + _sum_products(sizes * share, xp.abs(rows) * share)
     with np.errstate(invalid="ignore", divide="ignore"):
         found = 1 - pq / (pp * qq) ** 0.5
     is_exact = (pp > _SMALLEST_SQUARES) & (qq > _SMALLEST_SQUARES) & (found > _SMALLEST_DISTANCE)
     return xp.where(is_exact, xp.clip(found, 0, _BELOW_ONE), math.nan)
+
+
+def scale_to_float32(logs: Array, dead: Array) -> Array:
+    """Entries for `symmetric_in_float32` from centred logs, NaN where they could overflow."""
+    xp = _module_of(logs)
+    values = xp.exp(xp.where(xp.abs(logs) < _WIDEST, logs, math.nan))
+    return xp.asarray(xp.where(dead, -values, values), dtype=xp.float32)
 
 
 def _sum_products(p: Array, q: Array) -> Array:

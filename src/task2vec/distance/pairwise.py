@@ -21,6 +21,7 @@ from task2vec.distance.distances import (
     check_comparable,
     find_dead,
     find_kind,
+    scale_to_float32,
     symmetric,
     symmetric_from_logs,
     symmetric_in_float32,
@@ -32,8 +33,7 @@ from task2vec.storage import write_file
 from task2vec.text import escape_formula
 
 # Entries of a block of pairs in float64: as many as fit into a processor's cache, or keep a GPU busy.
-_BLOCK, _GPU_BLOCK = 1 << 18, 1 << 23
-_WIDEST = 80.0
+_BLOCK, _GPU_BLOCK, _GPU_ROWS = 1 << 18, 1 << 25, 16
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -204,35 +204,36 @@ def pairwise_from_logs(
             "different probes. Embed all tasks with one."
         )
     is_once = others is None and kind.is_symmetric
-    is_fast = kind.from_logs is symmetric_from_logs
     has_shared_dead = bool((row_dead.any(0) & column_dead.any(0)).any())
-    sides = [rows, columns, row_dead, column_dead]
+    where, a, b, a_dead, b_dead = choose_device(device), rows, columns, row_dead, column_dead
+    is_cpu, is_fast = where.type == "cpu", kind.from_logs is symmetric_from_logs
+    if not is_cpu:
+        a, b, a_dead, b_dead = (torch.from_numpy(side).to(where) for side in (a, b, a_dead, b_dead))
     if is_fast:
-        middle = (rows.sum(0) + columns.sum(0)) / (len(rows) + len(columns))
-        sides[:2] = _scale(rows - middle, row_dead), _scale(columns - middle, column_dead)
-    where = choose_device(device)
-    if where.type == "cuda":
-        sides = [torch.from_numpy(side).to(where) for side in sides]
-    a, b, a_dead, b_dead = sides
+        middle = (a.sum(0) + b.sum(0)) / (len(a) + len(b))
+        a, b = scale_to_float32(a - middle, a_dead), scale_to_float32(b - middle, b_dead)
+    height, block = (1, _BLOCK) if is_cpu else (_GPU_ROWS, _GPU_BLOCK)
+    width = len(columns) if is_cpu and is_fast else max(1, block // (height * rows.shape[1]))
     values = np.zeros((len(rows), len(columns)))
-    block = max(1, (_BLOCK if where.type == "cpu" else _GPU_BLOCK) // rows.shape[1])
 
     def measure(row: int) -> None:
-        start, width = row + 1 if is_once else 0, len(columns) if is_fast else block
-        for some in (slice(at, at + width) for at in range(start, len(columns), width)):
+        for at in range(row + 1 if is_once else 0, len(columns), width):
+            some = slice(at, at + width)
+            own, other = (row, some) if is_cpu else ((slice(row, row + height), None), (None, some))
             with np.errstate(all="ignore"):  # a pair without any filter that counts has no number yet
                 if is_fast:
-                    found = symmetric_in_float32(a[row], b[some])
+                    found = symmetric_in_float32(a[own], b[other])
                 else:
-                    counted = ~(a_dead[row] & b_dead[some]) if has_shared_dead else None
-                    found = kind.from_logs(a[row][None], b[some], counted)
-            values[row, some] = found if where.type == "cpu" else found.cpu()
+                    counted = ~(a_dead[own] & b_dead[other]) if has_shared_dead else None
+                    found = kind.from_logs(a[own], b[other], counted)
+            values[row : row + height, some] = found if is_cpu else found.cpu()
 
-    step = report("distances", len(rows))
+    step, starts = report("distances", len(rows)), range(0, len(rows), height)
     # One thread per row: blocks are small, and threads that shared one would wait for each other most of the time.
-    with ThreadPoolExecutor(torch.get_num_threads() if where.type == "cpu" else 1) as pool:
-        for _ in pool.map(measure, range(len(rows))):
-            step(1)
+    with ThreadPoolExecutor(torch.get_num_threads() if is_cpu else 1) as pool:
+        for row, _ in zip(starts, pool.map(measure, starts), strict=True):
+            step(min(height, len(rows) - row))
+    values = np.triu(values, 1) if is_once else values
     for row, column in np.argwhere(np.isnan(values)):
         counted = ~(row_dead[row] & column_dead[column])
         values[row, column] = kind.from_counted(rows[row], columns[column], counted)
@@ -252,9 +253,3 @@ def _check_logs(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, 
     if dead.shape != logs.shape:
         raise DataError(f"'dead' has shape {dead.shape} and the logs {logs.shape}: one entry per filter is needed.")
     return logs, dead
-
-
-def _scale(logs: np.ndarray, dead: np.ndarray) -> np.ndarray:
-    """The values in float32, negative where dead, and NaN where they could overflow."""
-    values = np.exp(np.where(np.abs(logs) < _WIDEST, logs, np.nan))
-    return np.where(dead, -values, values).astype(np.float32)

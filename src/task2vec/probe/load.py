@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torchvision import models
 
 from task2vec.errors import ProbeError, WeightsError
 from task2vec.probe.preprocess import INTERPOLATIONS, CustomPreprocess, Preprocess, check_transform
@@ -95,7 +96,6 @@ def list_probes() -> list[dict[str, Any]]:
     """
     import timm
     from huggingface_hub.constants import HF_HUB_CACHE
-    from torchvision import models
 
     found = [
         (name, f"offline package {package}", is_offline_package_installed(name))
@@ -127,16 +127,13 @@ def is_timm_model(name: str) -> bool:
 
 def is_torchvision_model(name: str) -> bool:
     """Whether torchvision has a classifier of that name."""
-    import torchvision
-
-    return name in torchvision.models.list_models(module=torchvision.models)
+    return name in models.list_models(module=models)
 
 
 def _unknown_model(library: str, name: str) -> ProbeError:
     import timm
-    import torchvision
 
-    known = timm.list_models() + torchvision.models.list_models(module=torchvision.models)
+    known = timm.list_models() + models.list_models(module=models)
     known += timm.list_pretrained() if "." in name else []
     close = difflib.get_close_matches(name, sorted(set(known)), n=3)
     if library and name in known:  # it is there, but in the other library
@@ -149,25 +146,17 @@ def _unknown_model(library: str, name: str) -> ProbeError:
 
 
 def _from_timm(name: str, given: _Weights | None, size: int | None, download: bool) -> _Loaded:
-    from timm.data.config import resolve_model_data_config
+    import timm
 
-    model = _create_timm(name, size)
+    try:  # networks made for one size (vision transformers) take it as an argument; convolutional ones refuse it
+        model = timm.create_model(name, img_size=size).eval()
+    except TypeError:
+        model = timm.create_model(name).eval()
     tensors, source = given or find_timm_weights(model, download=download)
     heads = model.pretrained_cfg.get("classifier") or "head"  # type: ignore[operator]
     heads = (heads,) if isinstance(heads, str) else tuple(heads)
     _assign_weights(model, tensors, heads, name)
-    return model, heads, _timm_preprocess(resolve_model_data_config(model), size), source
-
-
-def _create_timm(name: str, size: int | None) -> nn.Module:
-    import timm
-
-    if size is not None:
-        try:  # networks made for one size (vision transformers) take it as an argument; convolutional ones refuse it
-            return timm.create_model(name, pretrained=False, img_size=size).eval()
-        except TypeError:
-            pass
-    return timm.create_model(name, pretrained=False).eval()
+    return model, heads, _timm_preprocess(timm.data.resolve_model_data_config(model), size), source
 
 
 def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | CustomPreprocess:
@@ -185,10 +174,8 @@ def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | Cust
 
 
 def _from_torchvision(name: str, given: _Weights | None, size: int | None, download: bool) -> _Loaded:
-    import torchvision
-
-    enum = torchvision.models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
-    model = torchvision.models.get_model(name, weights=None, **_AS_TRAINED.get(name, {})).eval()
+    enum = models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
+    model = models.get_model(name, weights=None, **_AS_TRAINED.get(name, {})).eval()
     tensors, source = given or find_torchvision_weights(name, enum, download=download)
     head = _find_classifier(model)
     _assign_weights(model, tensors, (head,), name)
