@@ -394,8 +394,8 @@ def _serve(pipe: connection.Connection, work: bytes) -> None:
     """The whole life of a worker: reports whether it can open the work, and does units until the parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: it is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    pipe.send_bytes(perform("work", lambda: work, None))
-    with suppress(EOFError):
+    with suppress(EOFError, OSError):  # the parent is gone
+        pipe.send_bytes(perform("work", lambda: work, None))
         while True:
             pipe.send_bytes(perform("work", bytes, pipe.recv_bytes()))
 

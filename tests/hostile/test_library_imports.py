@@ -382,12 +382,9 @@ def test_ten_thousand_mutations(home, tmp_path):
     with Library.open(tmp_path / "guest") as guest:
         for number in range(10_000):
             path = write(tmp_path, mutate_everything(text, blobs, rng, is_fitting=bool(number % 2)))
-            try:
-                with export.open_export(path):
-                    taken += 1
-            except LibraryError:
-                continue
-            guest.merge(path)
+            with suppress(LibraryError):  # anything else is a failure
+                guest.merge(path)
+                taken += 1
         assert guest.verify().is_sound
         guest.tasks(), guest.experts(), guest.errors(), guest.stats()
     assert read_bytes(home.folder) == before
