@@ -149,6 +149,7 @@ def test_constant_features_leave_only_the_class_sizes(value):
     head = fit_head(x, targets, classes=2, balance=False)
     assert torch.allclose(head.logits(x).softmax(1), torch.tensor([2 / 3, 1 / 3], dtype=torch.float64), atol=1e-4)
     assert head.weight.abs().max() * max(value, 1) < 1e-3
+    assert head.cv_error == pytest.approx(0.5)  # all are taken for the larger class, and classes count the same
 
 
 def test_features_in_chunks_give_the_same_head(monkeypatch):
