@@ -350,6 +350,15 @@ def test_a_model_of_the_library_without_errors_is_a_candidate_if_it_is_named(wor
     assert advice["untried"].load == 't2v.load_probe("resnet10t", size=64, download=True)'
 
 
+def test_errors_on_its_own_source_task_do_not_count_for_a_model(library):
+    fill_library(library)
+    library.add(Expert("taught", "file", str(library.folder / "mine.expert.safetensors"), task=fingerprint(50)))
+    for number in range(4):
+        library.add(MeasuredError(fingerprint(50 + number), "taught", 0.2 * (number > 0), HALF))
+    advice = ask("library", library=library, strategy="average_best")
+    assert advice["taught"].error == pytest.approx(0.2, abs=0.01)
+
+
 def test_tasks_of_the_library_in_another_space_and_older_protocols_are_noted(world, library):
     fill_library(library, weights="cd")
     advice = ask(world, library=library)
@@ -587,6 +596,12 @@ def test_a_folder_is_read_and_embedded_by_the_weights_of_the_evidence(seen_world
     monkeypatch.setattr("task2vec.probe.load_probe", lambda *_, **__: make_model(seed=5), raising=False)
     with pytest.raises(ValueError, match="the weights of 'tiny' on this machine are others"):
         recommend(task, evidence=seen_world, device="cpu")
+
+
+def test_evidence_from_a_file_is_the_same(world, tmp_path):
+    place = world.save(tmp_path / "world.safetensors")
+    own = t2v.load_metatask(place).embeddings["net robust"][0]
+    assert recommend(own, evidence=place).rows == recommend(own, evidence=t2v.load_metatask(place)).rows
 
 
 @pytest.mark.parametrize(("errors", "is_confident"), [((0.1, 0.1), True), ((0.1, 0.4), False)])
