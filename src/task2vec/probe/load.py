@@ -147,6 +147,7 @@ def _unknown_model(library: str, name: str) -> ProbeError:
 
 def _from_timm(name: str, given: _Weights | None, size: int | None, download: bool) -> _Loaded:
     import timm
+    from timm.data.config import resolve_model_data_config
 
     try:  # networks made for one size (vision transformers) take it as an argument; convolutional ones refuse it
         model = timm.create_model(name, img_size=size).eval()
@@ -156,7 +157,7 @@ def _from_timm(name: str, given: _Weights | None, size: int | None, download: bo
     heads = model.pretrained_cfg.get("classifier") or "head"  # type: ignore[operator]
     heads = (heads,) if isinstance(heads, str) else tuple(heads)
     _assign_weights(model, tensors, heads, name)
-    return model, heads, _timm_preprocess(timm.data.resolve_model_data_config(model), size), source
+    return model, heads, _timm_preprocess(resolve_model_data_config(model), size), source
 
 
 def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | CustomPreprocess:
