@@ -158,9 +158,7 @@ def test_embeddings_are_as_they_were(probe, method):
 
 def test_distances_are_as_they_were():
     for kind, values in freeze_distances().items():
-        # The frozen symmetric distances have 2.0e-7 of float32 rounding; 1e-6 is what `pairwise` promises.
-        atol = 1e-6 if "symmetric" in kind else 1e-7
-        np.testing.assert_allclose(values, FROZEN["distances"][kind], rtol=1e-6, atol=atol, err_msg=kind)
+        np.testing.assert_allclose(values, FROZEN["distances"][kind], rtol=1e-6, atol=1e-7, err_msg=kind)
 
 
 def test_commands_print_what_they_printed(tmp_path):

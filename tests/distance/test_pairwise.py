@@ -37,8 +37,12 @@ def one_by_one(rows, columns, kind):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks so small that few tasks need many."""
-    for module, name in (("pairwise", "_BLOCK"), ("pairwise", "_GPU_BLOCK"), ("distances", "_BLOCK")):
-        monkeypatch.setattr(importlib.import_module(f"task2vec.distance.{module}"), name, 150)
+    module = importlib.import_module("task2vec.distance.pairwise")  # `task2vec.distance.pairwise` is the function
+    for table in (module.SUM_BLOCK, module.FORMULA_BLOCK):
+        for device in DEVICES:
+            monkeypatch.setitem(table, device, 150)
+    for name, size in (("CHUNK", 20), ("GROUP", 4)):
+        monkeypatch.setattr(module, name, size)
 
 
 @pytest.mark.parametrize("device", DEVICES)

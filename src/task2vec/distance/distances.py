@@ -44,11 +44,11 @@ ALPHA = 0.15
 # Settings that change the scale of the numbers: embeddings that differ in one of them are not compared.
 SCALING = ("method", "dtype", "beta", "balance", "head")
 # The symmetric distance of positive vectors is below one; rounding must not exceed it.
-_BELOW_ONE = float(np.nextafter(1, 0))
+BELOW_ONE = float(np.nextafter(1, 0))
 # exp of more than 709 is infinite; this leaves room for a sum.
 _LARGEST_LOG_RATIO = 690.0
-# Entries compared at once in float32: as many as fit into a processor's cache; and how far from the mean they may be.
-_BLOCK, _WIDEST = 1 << 16, 80.0
+# Entries compared at once in float32: as many as fit into a processor's cache.
+_BLOCK = 1 << 16
 # The sum of squares and the distance below which float32 has lost its digits.
 _SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-20, 1e-4
 
@@ -180,7 +180,7 @@ def _split_shares(log_a: Array, log_b: Array, counted: Array | None) -> Array:
 
 def symmetric_from_logs(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
     """The cosine distance between a / (a + b) and b / (a + b)."""
-    return _half_square(_split_shares(log_a, log_b, counted), _BELOW_ONE)
+    return _half_square(_split_shares(log_a, log_b, counted), BELOW_ONE)
 
 
 def _cosine(log_a: Array, log_b: Array, counted: Array | None = None) -> Array:
@@ -303,61 +303,51 @@ def split_symmetric(a: Embedding, b: Embedding) -> np.ndarray:
     return parts
 
 
-# --- one task and many ------------------------------------------------------------------------------------------------
+# --- sums for many pairs ----------------------------------------------------------------------------------------------
 
 
-def symmetric_in_float32(query: Array, rows: Array) -> Array:
-    """The symmetric distances of `query` (filters,) from `rows` (n, filters); NaN where float32 does not suffice.
+def symmetric_from_sums(s: Array, v: Array, count: Array | float) -> tuple[Array, Array]:
+    """The symmetric distance from s = sum of q and v = sum of q^2 over `count` filters, and p.p.
 
-    An entry is Fisher + prior, negative where the filter is dead, with a size between 1e-37 and 1e37; a factor that a
-    filter has in all tasks changes nothing. No logarithm is needed: with p = a / (a + b) and q = b / (a + b) three sums
-    are enough, of p^2, q^2 and p q. On a GPU the two may have any shapes that broadcast.
+    With q = b / (a + b) and p = 1 - q:  p.p = n - 2 s + v,  q.q = v,  p.q = s - v,  (p.p) (q.q) - (p.q)^2 = n v - s^2.
+    The smaller p.p is beside `count`, the less of it is left by rounding.
     """
-    xp = _module_of(rows)
-    sizes, is_dead, sums = xp.abs(query), query < 0, 0.0
-    if xp is np:
-        # Divided by infinity, a filter that is dead in the query is zero in p and q; then the few of them are added.
-        below, sums = np.where(is_dead, math.inf, sizes), np.empty((3, len(rows)))
-        step = max(1, _BLOCK // len(query))
-        for at in range(0, len(rows), step):
-            q = np.abs(rows[at : at + step])
-            share = 1 / (below + q)
-            sums[:, at : at + step] = _sum_products(sizes * share, q * share)
-        sizes, rows, is_dead = sizes[is_dead], rows[:, is_dead], True
-    share = xp.where(is_dead & (rows < 0), 0, 1 / (sizes + xp.abs(rows)))
-    pp, qq, pq = sums + _sum_products(sizes * share, xp.abs(rows) * share)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = 1 - pq / (pp * qq) ** 0.5
-    is_exact = (pp > _SMALLEST_SQUARES) & (qq > _SMALLEST_SQUARES) & (found > _SMALLEST_DISTANCE)
-    return xp.where(is_exact, xp.clip(found, 0, _BELOW_ONE), math.nan)
-
-
-def scale_to_float32(logs: Array, dead: Array) -> Array:
-    """Entries for `symmetric_in_float32` from centred logs, NaN where they could overflow."""
-    xp = _module_of(logs)
-    values = xp.exp(xp.where(xp.abs(logs) < _WIDEST, logs, math.nan))
-    return xp.asarray(xp.where(dead, -values, values), dtype=xp.float32)
-
-
-def _sum_products(p: Array, q: Array) -> Array:
-    """(3, rows) sums of p^2, q^2 and p q, in float64."""
-    xp = _module_of(p)
-    sums = [xp.linalg.vecdot(one, other) for one, other in ((p, p), (q, q), (p, q))]
-    return xp.asarray(xp.stack(sums), dtype=xp.float64)
+    pp = count - 2 * s + v
+    root = _module_of(s).clip(pp * v, 0, None) ** 0.5
+    return (count * v - s * s) / (root * (root + s - v)), pp
 
 
 def symmetric_to_rows(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """The symmetric distance of `query` (filters,) from each of `rows` (n, filters), float32, within 1e-6.
 
-    Entries are those of `symmetric_in_float32`. Equal rows are at exactly 0.
+    An entry is Fisher + prior, negative where the filter is dead, with a size between 1e-37 and 1e37: then no logarithm
+    is needed, and with p = a / (a + b) and q = b / (a + b) the sums of p^2, q^2 and p q are enough. Equal rows are at
+    exactly 0.
 
     Example:
         >>> symmetric_to_rows(np.float32([1, 2]), np.float32([[2, 1], [1, 2]])).round(6)
         array([0.2, 0. ])
     """
-    found = symmetric_in_float32(query, rows)
-    for at in np.flatnonzero(np.isnan(found)):
-        counted = (query > 0) | (rows[at] > 0)
+    sizes, dead = np.abs(query), np.flatnonzero(query < 0)
+    # Divided by infinity, a filter that is dead in the query is zero in p and q; the few of them are added below.
+    below, sums = np.where(query < 0, math.inf, sizes), np.empty((3, len(rows)))
+    step = max(1, _BLOCK // len(query))
+    for at in range(0, len(rows), step):
+        q = np.abs(rows[at : at + step])
+        share = 1 / (below + q)
+        sums[:, at : at + step] = _sum_products(sizes * share, q * share)
+    others = rows[:, dead]
+    share = np.where(others < 0, 0, 1 / (sizes[dead] + np.abs(others)))
+    pp, qq, pq = sums + _sum_products(sizes[dead] * share, others * share)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = np.minimum(1 - pq / np.sqrt(pp * qq), BELOW_ONE)
+    is_exact = (np.minimum(pp, qq) > _SMALLEST_SQUARES) & (found > _SMALLEST_DISTANCE)
+    for at in np.flatnonzero(~is_exact):
         log_a, log_b = (np.log(np.abs(one.astype(np.float64))) for one in (query, rows[at]))
-        found[at] = symmetric.from_counted(log_a, log_b, counted)
+        found[at] = symmetric.from_counted(log_a, log_b, (query > 0) | (rows[at] > 0))
     return found
+
+
+def _sum_products(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """(3, rows) sums of p^2, q^2 and p q."""
+    return np.array([np.vecdot(p, p), np.vecdot(q, q), np.vecdot(p, q)], dtype=np.float64)

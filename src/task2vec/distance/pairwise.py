@@ -1,30 +1,39 @@
 """Tables of distances: every pair of many embeddings.
 
-The symmetric distance is computed in float32 from values scaled by the filter's geometric mean
-(`symmetric_in_float32`); a pair for which that does not suffice, and a task with a filter that is more than e^80 away
-from the mean, by the formula itself in float64. The other distances are computed by their formulas in blocks of pairs.
-Memory is that of input, result and one block per thread.
+The symmetric distance of a pair needs two sums over the filters, of q = b / (a + b) and of q^2 (`symmetric_from_sums`):
+one addition, one division and two sums per filter, no exponential. Each q is computed in float32 from values scaled by
+the filter's geometric mean; the sums over some thousand filters are added in float64. Rounding is about 1e-7 of q, and
+what is left of p.p after subtracting is large if b is the smaller of the two: so tasks are taken in the order of their
+mean logarithm. Exceptions:
+
+- a filter whose values spread over more than e^30 on either side is computed from logarithms in float64;
+- a filter that is dead in some tasks gets a term in its denominator that is huge when it is dead in both and zero
+  otherwise: then it adds nothing to either sum, and is not counted;
+- a pair for which p.p is still small, or q.q vanishes, or whose distance is less than rounding is computed by the
+  formula itself in float64.
+
+The other distances are computed by their formulas in blocks of pairs. Memory is that of input, result and one block.
 """
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from task2vec.distance.distances import (
+    BELOW_ONE,
     Distance,
     check_comparable,
     find_dead,
     find_kind,
-    scale_to_float32,
     symmetric,
     symmetric_from_logs,
-    symmetric_in_float32,
+    symmetric_from_sums,
 )
 from task2vec.embedding import Embedding, trivial
 from task2vec.errors import DataError, UsageError
@@ -32,8 +41,19 @@ from task2vec.progress import Report, silent
 from task2vec.storage import write_file
 from task2vec.text import escape_formula
 
-# Entries of a block of pairs in float64: as many as fit into a processor's cache, or keep a GPU busy.
-_BLOCK, _GPU_BLOCK, _GPU_ROWS = 1 << 18, 1 << 25, 16
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+# Numbers of a block that fit into a processor's cache or keep a GPU busy: of sums and, in float64, of formulas.
+SUM_BLOCK = {"cpu": 1 << 19, "cuda": 1 << 24}
+FORMULA_BLOCK = {"cpu": 1 << 18, "cuda": 1 << 23}
+# Rows whose sums are held at a time, rows of one block, and filters that are summed in float32.
+GROUP, ROWS, CHUNK = 64, {"cpu": 1, "cuda": 16}, 2048
+WIDEST = 30.0
+# The product of two is the largest power of ten in float32.
+HUGE = 1e19
+SMALLEST_SHARE, SMALLEST_SQUARES, SMALLEST_DISTANCE = 1 / 8, 1e-25, 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -196,52 +216,33 @@ def pairwise_from_logs(
             "the asymmetric distance needs the prior of every source, which logs do not contain. Use "
             "pairwise(embeddings, 'asymmetric'), or subtract alpha times each row's distance from its prior."
         )
-    rows, row_dead = _check_logs(logs, dead)
-    columns, column_dead = (rows, row_dead) if others is None else _check_logs(others, others_dead)
-    if rows.shape[1] != columns.shape[1]:
+    sides = [_check_side(logs, dead)] + ([] if others is None else [_check_side(others, others_dead)])
+    if sides[-1][0].shape[1] != sides[0][0].shape[1]:
         raise DataError(
-            f"log-embeddings of {rows.shape[1]} and of {columns.shape[1]} filters cannot be compared: they come from "
-            "different probes. Embed all tasks with one."
+            f"log-embeddings of {sides[0][0].shape[1]} and of {sides[-1][0].shape[1]} filters cannot be compared: they "
+            "come from different probes. Embed all tasks with one."
         )
+    where = choose_device(device)
+    given = [_Side(*(torch.from_numpy(array).to(where) for array in side)) for side in sides]
     is_once = others is None and kind.is_symmetric
-    has_shared_dead = bool((row_dead.any(0) & column_dead.any(0)).any())
-    where, a, b, a_dead, b_dead = choose_device(device), rows, columns, row_dead, column_dead
-    is_cpu, is_fast = where.type == "cpu", kind.from_logs is symmetric_from_logs
-    if not is_cpu:
-        a, b, a_dead, b_dead = (torch.from_numpy(side).to(where) for side in (a, b, a_dead, b_dead))
-    if is_fast:
-        middle = (a.sum(0) + b.sum(0)) / (len(a) + len(b))
-        a, b = scale_to_float32(a - middle, a_dead), scale_to_float32(b - middle, b_dead)
-    height, block = (1, _BLOCK) if is_cpu else (_GPU_ROWS, _GPU_BLOCK)
-    width = len(columns) if is_cpu and is_fast else max(1, block // (height * rows.shape[1]))
-    values = np.zeros((len(rows), len(columns)))
-
-    def measure(row: int) -> None:
-        for at in range(row + 1 if is_once else 0, len(columns), width):
-            some = slice(at, at + width)
-            own, other = (row, some) if is_cpu else ((slice(row, row + height), None), (None, some))
-            with np.errstate(all="ignore"):  # a pair without any filter that counts has no number yet
-                if is_fast:
-                    found = symmetric_in_float32(a[own], b[other])
-                else:
-                    counted = ~(a_dead[own] & b_dead[other]) if has_shared_dead else None
-                    found = kind.from_logs(a[own], b[other], counted)
-            values[row : row + height, some] = found if is_cpu else found.cpu()
-
-    step, starts = report("distances", len(rows)), range(0, len(rows), height)
-    # One thread per row: blocks are small, and threads that shared one would wait for each other most of the time.
-    with ThreadPoolExecutor(torch.get_num_threads() if is_cpu else 1) as pool:
-        for row, _ in zip(starts, pool.map(measure, starts), strict=True):
-            step(min(height, len(rows) - row))
-    values = np.triu(values, 1) if is_once else values
+    step = report("distances", len(logs))
+    if kind.from_logs is symmetric_from_logs:
+        found = _measure_by_sums(given[0], given[-1], step)
+    else:
+        found = _measure_by_formula(given[0], given[-1], kind, is_once=is_once, step=step)
+    values = found.cpu().numpy()
     for row, column in np.argwhere(np.isnan(values)):
-        counted = ~(row_dead[row] & column_dead[column])
-        values[row, column] = kind.from_counted(rows[row], columns[column], counted)
-    return values + values.T if is_once else values
+        if is_once and row > column:
+            values[row, column] = values[column, row]
+            continue
+        counted = ~(sides[0][1][row] & sides[-1][1][column])
+        values[row, column] = kind.from_counted(sides[0][0][row], sides[-1][0][column], counted)
+    if others is None:
+        np.fill_diagonal(values, 0)
+    return values
 
 
-def _check_logs(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """The logs and where they are dead, as contiguous arrays of one shape."""
+def _check_side(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     logs = np.ascontiguousarray(logs, dtype=np.float64)
     if logs.ndim != 2 or 0 in logs.shape or not np.isfinite(logs).all():
         raise DataError(
@@ -253,3 +254,171 @@ def _check_logs(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, 
     if dead.shape != logs.shape:
         raise DataError(f"'dead' has shape {dead.shape} and the logs {logs.shape}: one entry per filter is needed.")
     return logs, dead
+
+
+class _Side(NamedTuple):
+    """Some tasks: their log-embeddings (tasks, filters) in float64, and which filters are dead."""
+
+    logs: "Tensor"
+    dead: "Tensor"
+
+
+class _Chunk(NamedTuple):
+    """Some filters of all tasks: values in float32, or logs in float64, and HUGE where dead if some share it."""
+
+    rows: "Tensor"
+    columns: "Tensor"
+    are_logs: bool
+    dead_rows: "Tensor | None"
+    dead_columns: "Tensor | None"
+
+
+def _measure_by_formula(
+    rows: _Side, columns: _Side, kind: Distance, *, is_once: bool, step: Callable[[int], None]
+) -> "Tensor":
+    """The formula on all pairs, above the diagonal and mirrored if once is enough."""
+    device = rows.logs.device
+    width = max(1, FORMULA_BLOCK.get(device.type, FORMULA_BLOCK["cpu"]) // rows.logs.shape[1])
+    result = rows.logs.new_zeros(len(rows.logs), len(columns.logs))
+    has_shared_dead = bool((rows.dead.any(0) & columns.dead.any(0)).any())
+    for row in range(len(result)):
+        for some in _slices(row + 1 if is_once else 0, len(columns.logs), width):
+            counted = ~(rows.dead[row] & columns.dead[some]) if has_shared_dead else None
+            found = kind.from_logs(rows.logs[row][None], columns.logs[some], counted)
+            result[row, some] = found if counted is None else found.masked_fill(~counted.any(-1), 0)
+        step(1)
+    return result + result.T if is_once else result
+
+
+def _measure_by_sums(rows: _Side, columns: _Side, step: Callable[[int], None]) -> "Tensor":
+    """The symmetric distance of all pairs, tasks being taken from the largest to the smallest."""
+    import torch
+
+    is_square, device = rows is columns, rows.logs.device
+    means = [side.logs.mean(1) for side in (rows, columns)]
+    orders = [mean.argsort(descending=True) for mean in means]
+    one = _Side(*(part[orders[0]] for part in rows))
+    other = one if is_square else _Side(*(part[orders[1]] for part in columns))
+    chunks = _make_chunks(one, other)
+    is_shared = one.dead.any(0) & other.dead.any(0)
+    dead = [side.dead[:, is_shared].float() for side in (one, other)]
+    # For every row, the columns before its place belong to larger tasks.
+    places = torch.searchsorted(-means[1][orders[1]], -means[0][orders[0]]).tolist()
+    found = torch.empty(len(one.logs), len(other.logs), dtype=torch.float64, device=device)
+
+    def fill(group: slice) -> int:
+        buffer = torch.empty(SUM_BLOCK.get(device.type, SUM_BLOCK["cpu"]), dtype=torch.float32, device=device)
+        sums = torch.zeros(2, group.stop - group.start, found.shape[1], dtype=torch.float64, device=device)
+        for chunk in chunks:
+            sums += _sum_group(chunk, group, range(len(places)) if is_square else places, buffer, sums)
+        shared = dead[0][group] @ dead[1].T  # small whole numbers, exact in float32
+        found[group] = _finish(sums, one.logs.shape[1] - shared.double())
+        return group.stop - group.start
+
+    for done in run_side_by_side(fill, _slices(0, len(found), GROUP), device):
+        step(done)
+    if is_square:
+        found = found.triu_(1)
+        found += found.T.clone()
+    result = torch.empty_like(found)
+    result[orders[0][:, None], orders[1]] = found
+    return result
+
+
+def run_side_by_side(work: Callable[[slice], int], parts: Iterable[slice], device: "torch.device") -> Iterator[int]:
+    """What `work` returns for every part; on a CPU each part has one thread, and as many run as torch would use.
+
+    The blocks are small. If each one were shared between the threads, these would wait for each other most of the time,
+    and endlessly on a busy machine.
+    """
+    if device.type != "cpu":
+        yield from map(work, parts)
+        return
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    def work_alone(part: slice) -> int:
+        torch.get_num_threads()  # a thread's first call sets its number, so it comes before the limit
+        with threadpool_limits(1, "openmp"):
+            return work(part)
+
+    pool = ThreadPoolExecutor(torch.get_num_threads())
+    try:
+        yield from pool.map(work_alone, parts)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _make_chunks(rows: _Side, columns: _Side) -> list[_Chunk]:
+    """The filters in groups that are treated alike, each in pieces of at most CHUNK."""
+    import torch
+
+    middle = (rows.logs.sum(0) + columns.logs.sum(0)) / (len(rows.logs) + len(columns.logs))
+    spread = torch.maximum(*[(side.logs - middle).abs_().amax(0) for side in (rows, columns)])
+    is_wide, is_shared = spread > WIDEST, rows.dead.any(0) & columns.dead.any(0)
+    sides = [rows] if rows is columns else [rows, columns]
+    chunks = []
+    for wide, shared in ((False, False), (False, True), (True, False), (True, True)):
+        members = torch.nonzero((is_wide == wide) & (is_shared == shared)).flatten()
+        for some in members.split(CHUNK) if len(members) else ():
+            parts = [side.logs[:, some] - middle[some] for side in sides]
+            parts = parts if wide else [part.exp_().float() for part in parts]
+            masks = [(side.dead[:, some] * HUGE).to(parts[0].dtype) for side in sides] if shared else [None]
+            chunks.append(_Chunk(parts[0], parts[-1], wide, masks[0], masks[-1]))
+    return chunks
+
+
+def _sum_group(chunk: _Chunk, group: slice, places: Sequence[int], buffer: "Tensor", like: "Tensor") -> "Tensor":
+    """The chunk's part of the two sums of some rows, shaped like `like`: zero before their places if square."""
+    is_square = chunk.rows is chunk.columns
+    sums = chunk.rows.new_zeros(like.shape)
+    for rows in _slices(group.start, group.stop, ROWS.get(like.device.type, 1)):
+        part = sums[:, rows.start - group.start : rows.stop - group.start]
+        width = max(1, len(buffer) // ((rows.stop - rows.start) * chunk.rows.shape[1]))
+        place = places[rows.start if is_square else (rows.start + rows.stop) // 2]
+        for columns in _slices(place, like.shape[2], width):
+            _sum_block(chunk, rows, columns, is_row_smaller=False, buffer=buffer, sums=part[:, :, columns])
+        for columns in () if is_square else _slices(0, place, width):
+            _sum_block(chunk, rows, columns, is_row_smaller=True, buffer=buffer, sums=part[:, :, columns])
+    sums = sums.double()
+    sums[1].square_()
+    return sums
+
+
+def _sum_block(
+    chunk: _Chunk, rows: slice, columns: slice, *, is_row_smaller: bool, buffer: "Tensor", sums: "Tensor"
+) -> None:
+    """Writes the chunk's sums of q and roots of the sums of q^2, for `rows` with `columns`, to `sums`."""
+    import torch
+
+    a, b = chunk.rows[rows, None], chunk.columns[None, columns]
+    small, large = (a, b) if is_row_smaller else (b, a)
+    dead = None
+    if chunk.dead_rows is not None and chunk.dead_columns is not None:
+        dead = chunk.dead_rows[rows, None], chunk.dead_columns[None, columns]
+    if chunk.are_logs:
+        q = torch.sigmoid(small - large)
+        if dead is not None:
+            q.masked_fill_((dead[0] > 0) & (dead[1] > 0), 0)
+    else:
+        shape = (len(a), b.shape[1], a.shape[2])
+        q = torch.add(a, b, out=buffer[: shape[0] * shape[1] * shape[2]].view(shape))
+        if dead is not None:
+            q.addcmul_(*dead)
+        torch.div(small, q, out=q)
+    torch.sum(q, -1, out=sums[0])
+    torch.linalg.vector_norm(q, dim=-1, out=sums[1])
+
+
+def _finish(sums: "Tensor", counted: "Tensor") -> "Tensor":
+    """The distances from the two sums and the number of filters that count; NaN where float32 does not suffice."""
+    s, v = sums
+    distance, pp = symmetric_from_sums(s, v, counted)
+    doubtful = (pp < SMALLEST_SHARE * counted) | (v < SMALLEST_SQUARES * counted) | (distance < SMALLEST_DISTANCE)
+    distance = distance.clamp_max(BELOW_ONE).masked_fill(doubtful, float("nan"))
+    return distance.masked_fill(counted == 0, 0)
+
+
+def _slices(start: int, stop: int, width: int) -> Iterator[slice]:
+    """Slices from `start` to `stop` of at most `width`."""
+    return (slice(at, min(at + width, stop)) for at in range(start, stop, width))

@@ -404,9 +404,7 @@ def check_targets(targets: np.ndarray, classes: Sequence[str], name_of: NameOf) 
         raise DataError("the task has no images, so there is nothing to embed. Check the folder, table or dataset.")
     is_multilabel = targets.ndim == 2
     if len(classes) < (1 if is_multilabel else 2):
-        raise DataError(
-            f"the task has only one class ({quote(classes)}) or none. Add a second: any images will do."
-        )
+        raise DataError(f"the task has only one class ({quote(classes)}) or none. Add a second: any images will do.")
     hopeless = (0, len(targets)) if is_multilabel else (0,)
     counts = count_images(targets, len(classes))
     empty = [name for name, count in zip(classes, counts, strict=True) if count in hopeless]
