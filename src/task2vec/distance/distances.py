@@ -47,8 +47,8 @@ SCALING = ("method", "dtype", "beta", "balance", "head")
 BELOW_ONE = float(np.nextafter(1, 0))
 # exp of more than 709 is infinite; this leaves room for a sum.
 _LARGEST_LOG_RATIO = 690.0
-# Entries compared at once in float32: as many as fit into a processor's cache.
-_BLOCK = 1 << 16
+# Entries compared at once in float32, as many as fit into a processor's cache, and filters that are summed in it.
+_BLOCK, _FILTERS = 1 << 16, 2048
 # The sum of squares and the distance below which float32 has lost its digits.
 _SMALLEST_SQUARES, _SMALLEST_DISTANCE = 1e-20, 1e-4
 
@@ -349,5 +349,9 @@ def symmetric_to_rows(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _sum_products(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """(3, rows) sums of p^2, q^2 and p q."""
-    return np.array([np.vecdot(p, p), np.vecdot(q, q), np.vecdot(p, q)], dtype=np.float64)
+    """(3, rows) sums of p^2, q^2 and p q, in float64 over some thousand filters each."""
+    sums = np.zeros((3, len(p)))
+    for at in range(0, p.shape[1], _FILTERS):
+        one, other = p[:, at : at + _FILTERS], q[:, at : at + _FILTERS]
+        sums += np.vecdot(one, one), np.vecdot(other, other), np.vecdot(one, other)
+    return sums
