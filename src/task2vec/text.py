@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 # Joiners and variation selectors make up emoji and several scripts; they move nothing on a terminal.
 _KEPT = {"\u200c", "\u200d", "\ufe0f"}
 # Blanks between the columns of a table, and what a shortened cell keeps.
-_GAP, _LEAST = 2, 16
+_GAP, _LEAST = 2, 12
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
@@ -76,7 +76,7 @@ def format_table(
         rows: cells by heading, all with the same headings.
         width: of the page.
         text: columns that are aligned to the left.
-        shorten: columns whose cells lose their middle where there is no room, down to 16 cells.
+        shorten: columns whose cells lose their middle where there is no room, down to 12 cells.
         drop: columns that are left out one by one where there is still none.
 
     Example:

@@ -27,7 +27,7 @@ from typing import Any, NoReturn, TextIO
 import typer
 
 from task2vec.errors import Task2VecError
-from task2vec.text import format_percent, printable
+from task2vec.text import format_percent, format_table, printable
 
 BUG, ENVIRONMENT, INTERRUPTED = 1, 5, 130
 # Digits of a fingerprint or key that are printed; they are enough to refer to an entry.
@@ -253,28 +253,14 @@ def print_table(rows: Iterable[Any], columns: str, *, drop: str = "") -> None:
         columns: the headings, separated by commas; `noise=noise.floor` if the field is called otherwise.
         drop: the columns that are left out one by one where the table is too wide. They are named below it.
     """
-    from rich.cells import cell_len
-
-    rows, cells = list(rows), {}
-    for column in columns.split(", "):
-        head, _, field = column.partition("=")
-        own = [_format_cell(head, row, field or head) for row in rows]
-        if set(own) - {"-", ""}:
-            cells[head] = [head, *own]
-    widths = {head: max(map(cell_len, column)) for head, column in cells.items()}
-    least = {head: min(width, LEAST_TEXT) if head in TEXT else width for head, width in widths.items()}
-    page, dropped = find_width() + GAP, []
-    for head in drop.split(", "):
-        if head in cells and sum(least[head] + GAP for head in cells) > page:
-            del cells[head]
-            dropped.append(head)
-    while sum(widths[head] + GAP for head in cells) > page:
-        spare = [head for head in cells if widths[head] > least[head]]
-        if not spare:
-            break
-        widths[max(spare, key=lambda head: widths[head])] -= 1  # the widest text gives way first
-    for line in zip(*([_fit(cell, widths[head], head) for cell in cells[head]] for head in cells), strict=True):
-        print((" " * GAP).join(line).rstrip())
+    fields = dict(column.partition("=")[::2] for column in columns.split(", "))
+    table = [{head: _format_cell(head, row, field or head) for head, field in fields.items()} for row in rows]
+    empty = [head for head in fields if all(cells[head] in ("-", "") for cells in table)]
+    table = [{head: cell for head, cell in cells.items() if head not in empty} for cells in table]
+    lines, dropped = format_table(table, width=find_width(), text=TEXT, shorten=TEXT, drop=drop.split(", "))
+    has_dots = (sys.stdout.encoding or "").lower().startswith("utf")
+    for line in lines:
+        print(line if has_dots else line.replace("…", "."))
     if dropped:
         print_text(f"not shown: {', '.join(dropped)} (use a wider terminal, or --json)")
 
@@ -285,14 +271,3 @@ def _format_cell(head: str, row: Any, field: str) -> str:
     if isinstance(row, str):
         return printable(row[: LENGTHS.get(head)])
     return "-" if row is None else printable(FORMATS.get(head, str)(row))
-
-
-def _fit(cell: str, width: int, head: str) -> str:
-    """The cell in exactly that width: padded, or its beginning and its end."""
-    from rich.cells import cell_len, set_cell_size
-
-    if (spare := width - cell_len(cell)) >= 0:
-        return cell + " " * spare if head in TEXT else " " * spare + cell
-    dots = "…" if (sys.stdout.encoding or "").lower().startswith("utf") else "."
-    half = (width - 1) // 2
-    return set_cell_size(cell, width - 1 - half) + dots + set_cell_size(cell[::-1], half)[::-1]
