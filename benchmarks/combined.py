@@ -29,8 +29,8 @@ from task2vec.select.strategies import (  # noqa: E402
     AVERAGE_BEST,
     Prediction,
     Strategy,
+    _average_near,
     _choose_width,
-    _weigh,
     find_errors,
     find_strategy,
     fit_effects,
@@ -70,7 +70,7 @@ def fit_low_rank(metatask: MetaTask, rank: int = 3) -> Predict:
     width = _choose_width(effects, metatask.between(SYMMETRIC))
 
     def predict(query: Query) -> Prediction:
-        return Prediction(effects.models + _smooth(rest, _weigh(query.distances[SYMMETRIC][None], width))[0])
+        return Prediction(effects.models + _smooth(rest, query.distances[SYMMETRIC][None], width)[0])
 
     return predict
 
@@ -80,27 +80,24 @@ def fit_ridge(metatask: MetaTask) -> Predict:
     effects = fit_effects(scale_errors(find_errors(metatask)))
     distances = metatask.between(SYMMETRIC)
     width = _choose_width(effects, distances)
-    weights = _weigh(distances + np.diag(np.full(len(distances), np.inf)), width)
     target = effects.rest + effects.models
-    near = _smooth(effects.rest, weights)
+    near = _smooth(effects.rest, distances + np.diag(np.full(len(distances), np.inf)), width)
     features = np.stack([effects.leave_one_out(), near, _centre(metatask.to_sources(SYMMETRIC))])
     known = np.isfinite(target) & np.isfinite(features).all(0)
     x, y = features[:, known].T, target[known]
     slopes = np.linalg.solve(x.T @ x + np.diag([1e-6, 1.0, 1.0]), x.T @ y)
 
     def predict(query: Query) -> Prediction:
-        near = _smooth(effects.rest, _weigh(query.distances[SYMMETRIC][None], width))[0]
+        near = _smooth(effects.rest, query.distances[SYMMETRIC][None], width)[0]
         to_sources = _centre(query.to_sources[SYMMETRIC][None])[0]
         return Prediction(slopes @ np.stack([effects.models, near, to_sources]))
 
     return predict
 
 
-def _smooth(rest: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(rows of weights, M) weighted means of what is known; 0 where nothing is."""
-    known = np.isfinite(rest)
-    sums, totals = weights @ np.where(known, rest, 0), weights @ known
-    return np.divide(sums, totals, out=np.zeros(sums.shape), where=totals > 1e-300)
+def _smooth(rest: np.ndarray, distances: np.ndarray, width: float) -> np.ndarray:
+    """(rows of distances, M) means of what is known of similar tasks; 0 where nothing is."""
+    return _average_near(distances, width, rest, np.zeros((len(distances), rest.shape[1])))
 
 
 def _centre(distances: np.ndarray) -> np.ndarray:

@@ -118,7 +118,7 @@ def arithmetic_errors(probe: t2v.Probe, device: torch.device) -> list[dict[str, 
         settings=t2v.EmbedSettings(method="direct"),
         device=str(device),
     )
-    _, pixels = next(run.pixels.batches(range(32), 32))
+    _, pixels = next(run.passes.pixels.batches(range(32), 32))
     seeds = torch.randn(1, 32, probe.feature_dim, generator=torch.Generator().manual_seed(0)).to(device)
 
     def rows(dtype: torch.dtype) -> torch.Tensor:

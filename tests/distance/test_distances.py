@@ -167,7 +167,7 @@ def test_different_probes_are_never_compared():
         symmetric(a, make([1.0, 2.0], probe="other", fingerprint="q"))
     with pytest.raises(ProbeMismatchError, match="same name but with other weights"):
         symmetric(a, make([1.0, 2.0], fingerprint="q"))
-    with pytest.raises(ProbeMismatchError, match="unknown probes"):
+    with pytest.raises(ProbeMismatchError, match="unknown ones"):
         symmetric(a, make([1.0, 2.0], fingerprint="unknown"))
     with pytest.raises(UsageError, match="a str is not a task embedding"):
         symmetric(a, "birds")

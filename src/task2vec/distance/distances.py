@@ -120,8 +120,8 @@ def check_comparable(a: Embedding, b: Embedding) -> None:
     if a.probe_fingerprint != b.probe_fingerprint or a.probe_fingerprint == "unknown":
         same_name = " under the same name but with other weights or another image size" if a.probe == b.probe else ""
         raise ProbeMismatchError(
-            f"cannot compare '{a.task}' with '{b.task}': they were embedded by different or unknown probes ({a.probe} "
-            f"and {b.probe}{same_name}), so their coordinates mean different filters. Embed one again: "
+            f"cannot compare '{a.task}' with '{b.task}': they were embedded by different probes, or by unknown "
+            f"ones ({a.probe} and {b.probe}{same_name}), so their coordinates mean different filters. Embed one again: "
             f"task2vec embed --probe {a.probe} {b.task}"
         )
     for name in SCALING:

@@ -63,16 +63,17 @@ def choose_device(name: str | None) -> torch.device:
 @contextmanager
 def tensor_cores(device: torch.device) -> Iterator[None]:
     """Lets a GPU multiply float32 in TF32, its fast path, in the block; a CPU is not affected."""
-    flags = torch.backends.cuda.matmul
-    # torch from 2.9 on refuses to read the older flag once a user has set the newer one.
-    flag, fast = ("fp32_precision", "tf32") if hasattr(flags, "fp32_precision") else ("allow_tf32", True)
-    before = getattr(flags, flag)
-    if device.type == "cuda":
-        setattr(flags, flag, fast)
+    try:
+        before = torch.get_float32_matmul_precision() if device.type == "cuda" else None
+    except RuntimeError:  # so torch refuses once a user has set several of its flags: what was chosen stays
+        before = None
+    if before is not None:
+        torch.set_float32_matmul_precision("high")
     try:
         yield
     finally:
-        setattr(flags, flag, before)
+        if before is not None:
+            torch.set_float32_matmul_precision(before)
 
 
 class Pixels:
