@@ -253,8 +253,9 @@ def print_table(rows: Iterable[Any], columns: str, *, drop: str = "") -> None:
         columns: the headings, separated by commas; `noise=noise.floor` if the field is called otherwise.
         drop: the columns that are left out one by one where the table is too wide. They are named below it.
     """
-    fields = dict(column.partition("=")[::2] for column in columns.split(", "))
-    table = [{head: _format_cell(head, row, field or head) for head, field in fields.items()} for row in rows]
+    pairs = (column.partition("=") for column in columns.split(", "))
+    fields = {head: field or head for head, _, field in pairs}
+    table = [{head: _format_cell(head, row, field) for head, field in fields.items()} for row in rows]
     empty = [head for head in fields if all(cells[head] in ("-", "") for cells in table)]
     table = [{head: cell for head, cell in cells.items() if head not in empty} for cells in table]
     lines, dropped = format_table(table, width=find_width(), text=TEXT, shorten=TEXT, drop=drop.split(", "))
