@@ -30,7 +30,7 @@ check: $(READY)  ## The quick part of it: lint, format, types and the import con
 bench: $(VENV)/.ready-bench  ## Measure speed and error against the old algorithm; prints ratios, writes JSON
 	$(BIN)/python benchmarks/run.py
 
-paper: $(READY)  ## Make every table and figure of the paper that needs no images, into task2vec-paper (five minutes)
+paper: $(READY)  ## Make every table and figure of the paper that needs no images, into task2vec-paper (ten minutes or more)
 	$(BIN)/python -m experiments.selection --out task2vec-paper/selection
 	$(BIN)/python -m experiments.metatask.quality --out task2vec-paper/metatask
 

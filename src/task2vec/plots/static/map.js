@@ -2,7 +2,7 @@
 
 import { button, count, cut, make } from "./dom.js";
 
-// The colours and marks of plots/style.py, in its order.
+// The colours and marks of plots/figures.py, in its order.
 const COLOURS = [
   "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
   "#2f2a9c", "#773311", "#00505e", "#a8327d", "#d9cf3a", "#a9b1ba",
