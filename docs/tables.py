@@ -10,13 +10,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = (("taxa", "half"), ("taxa", "5"), ("labels", "half"), ("labels", "5"))
 ROWS = {
-    "chance": "any model, by chance",
+    "chance": "a model chosen at random",
     "generic": "the generic ImageNet model",
     "average_best": "**average-best baseline: the model that is best on average**",
     "symmetric": "nearest source task, symmetric distance",
     "asymmetric": "nearest source task, asymmetric distance (the paper)",
     "model space": "model space (the paper's model2vec)",
-    "logme": "LogME, a pass of *every* model over your images",
+    "logme": "LogME, which runs *every* model on your images",
     "combined": "`combined`, the strategy of `recommend`",
     "combined + logme": "`combined` with LogME",
 }
