@@ -1,4 +1,4 @@
-# Two commands do all the set-up on a machine with python3, pip and make: `make demo` and `make test`.
+# On a machine with python3, pip and make, `make demo` and `make test` install everything they need.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -12,56 +12,56 @@ EXTRAS := plot,map,table,hf,ray,web,docs,dev
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-demo: $(READY)  ## Embed eight small tasks offline, print distances and a recommendation, draw a picture
+demo: $(READY)  ## Embed eight small tasks offline, print distances and a recommendation, draw a figure
 	$(BIN)/task2vec demo
 
-test: check  ## Everything that must pass: lint, types, imports, docstring examples, tests
+test: check  ## Run all checks: lint, types, imports, docstring examples, tests
 	$(BIN)/pytest -m "not long" -n 2 --dist worksteal
 
-test-all: check  ## Also what takes minutes: kills, long fuzzing, clusters
+test-all: check  ## Also run the tests that take minutes: crashes, long fuzzing, clusters
 	$(BIN)/pytest -n 2 --dist worksteal
 
-check: $(READY)  ## The quick part of it: lint, format, types and the import contract
+check: $(READY)  ## Run only the quick checks: lint, format, types and the import contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.ready-bench  ## Measure speed and error against the old algorithm; prints ratios, writes JSON
+bench: $(VENV)/.ready-bench  ## Compare speed and error with the original algorithm; print ratios, write JSON
 	$(BIN)/python benchmarks/run.py
 
-paper: $(READY)  ## Make every table and figure of the paper that needs no images, into task2vec-paper (ten minutes or more)
+paper: $(READY)  ## Reproduce the paper's tables and figures that need no images, in task2vec-paper/ (ten minutes or more)
 	$(BIN)/python -m experiments.selection --out task2vec-paper/selection
 	$(BIN)/python -m experiments.metatask.quality --out task2vec-paper/metatask
 
-package: $(READY)  ## Build sdist and wheel, and try the wheel in an empty environment elsewhere
+package: $(READY)  ## Build the sdist and the wheel, and test the wheel in an empty environment
 	PYTHON=$(CURDIR)/$(BIN)/python .ci/package
 
-test-lowest:  ## A quick part of the tests with the oldest versions that pyproject.toml allows
+test-lowest:  ## Run a quick subset of the tests with the oldest versions that pyproject.toml allows
 	$(call try,lowest,--resolution lowest-direct,-W default::DeprecationWarning -W default::FutureWarning)
 
-test-newest:  ## The same with the newest versions there are
+test-newest:  ## Run the same subset with the newest versions available
 	$(call try,newest,--upgrade)
 
-docs: $(READY)  ## Build the reference of the Python API and the command line into site/
+docs: $(READY)  ## Build the reference of the Python API and the command line in site/
 	$(BIN)/python docs/reference.py site
 
-clean:  ## Remove the environment and everything that runs have left behind
+clean:  ## Remove the environment and all generated files
 	rm -rf $(VENV) .venv-lowest .venv-newest build dist site task2vec-demo task2vec-map task2vec-paper task2vec-selection task2vec-metatask task2vec-taxonomy .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks experiments -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define install
-	@echo "installing task2vec[$(1)] into $(VENV); the first time this takes minutes and 6 GB of disk space for torch with CUDA"
+	@echo "installing task2vec[$(1)] into $(VENV); the first time, this takes minutes, and 6 GB of disk space for torch with CUDA"
 	@.ci/install $(BIN)/python -c constraints.txt -e '.[$(1)]'
 endef
 
-# A quick part of the tests that meets every package: networks, Fisher, heads, files, tables, pictures, pages, commands.
+# A quick subset of the tests that uses every dependency: networks, Fisher, heads, files, tables, figures, pages, commands.
 QUICK := tests/test_import.py tests/test_reference.py tests/probe/test_load.py tests/fisher/test_per_sample.py \
 	tests/head/test_fit.py tests/distance/test_distances.py tests/embedding/test_file.py tests/embedding/test_embed.py \
 	tests/library/test_library.py tests/tasks/test_folder.py tests/tasks/test_table.py tests/tasks/test_huggingface.py \
 	tests/test_parallel.py tests/plots/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py tests/web/test_api.py \
 	tests/hostile/test_web_serve.py tests/hostile/test_web_connections.py
-# Old versions may warn of one another: what they say is shown, and is no failure.
+# Old versions may warn about each other: warnings are shown and do not fail the tests.
 define try
 	@test -x .venv-$(1)/bin/python || $(PYTHON) -m venv .venv-$(1)
 	@.ci/install .venv-$(1)/bin/python $(2) -e '.[all,docs,test]'
