@@ -15,7 +15,7 @@ help:  ## Show this list
 demo: $(READY)  ## Embed eight small tasks offline, print distances and a recommendation, draw a figure
 	$(BIN)/task2vec demo
 
-test: check  ## Run all checks: lint, types, imports, docstring examples, tests
+test: check  ## Run lint, type checks, the import contract, docstring examples and the tests
 	$(BIN)/pytest -m "not long" -n 2 --dist worksteal
 
 test-all: check  ## Also run the tests that take minutes: crashes, long fuzzing, clusters

@@ -12,11 +12,11 @@ export class ApiError extends Error {
 
 const LOST = {
   what: "The server does not respond.",
-  why: "It may have been stopped, or is restarting.",
+  why: "It may have stopped, or it may be restarting.",
   fix: "Check the terminal in which `task2vec serve` runs, then reload this page.",
 };
 const UNEXPLAINED = (status) => ({
-  what: `The server responded with status ${status} and no reason.`,
+  what: `The server responded with status ${status} and gave no reason.`,
   why: "Something unexpected went wrong.",
   fix: "Check the terminal in which `task2vec serve` runs.",
 });

@@ -37,8 +37,8 @@ function show() {
   body.before(
     make(
       "p.quiet",
-      "A task is a folder with one folder of images per class. It is embedded in the space of the bundled tasks, so " +
-        "that it appears among them and models can be recommended.",
+      "A task is a folder with one subfolder of images per class. It is embedded in the same space as the bundled tasks, so " +
+        "it appears among them and models can be recommended for it.",
     ),
   );
   const read = async () => {
@@ -148,7 +148,7 @@ function row(folder, { words, isChosen, choose }) {
     make("input", { type: "radio", name: "folder", id, disabled: !canBe, checked: isChosen, on }),
     make("span.word", words ? folder.path : folder.name),
     make("span.quiet.number", size),
-    isOuter ? make("span.quiet.hint", "Embed all of it as one task? Its folders look like tasks themselves.") : null,
+    isOuter ? make("span.quiet.hint", "Embed the whole folder as one task? Its subfolders look like tasks themselves.") : null,
   );
   if (!words) label.classList.add(`depth-${Math.min(folder.depth, 6)}`);
   return label;

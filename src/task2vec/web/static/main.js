@@ -48,7 +48,7 @@ async function loadMap() {
   try {
     const { points, method } = await readMap(state.space, { onWait, signal: control.signal });
     if (points.length) say();
-    else say(empty("There are no tasks yet.", "Embed a folder here, or run task2vec demo."));
+    else say(empty("There are no tasks yet.", "Embed a folder here, or run task2vec embed DIR."));
     go({ points, method });
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -64,7 +64,7 @@ function showFirstStep() {
   const steps = state.status?.can_embed
     ? ["To see yours among them, ", make("a", { href: address("embed") }, "embed a folder"), "."]
     : withCode("To see yours among them, run `task2vec embed DIR`, or restart with `task2vec serve --root DIR`.");
-  get("first-step").replaceChildren("All tasks on this map are bundled with task2vec; none is yours yet. ", ...steps);
+  get("first-step").replaceChildren("All tasks on this map are bundled with task2vec; none of them is yours yet. ", ...steps);
 }
 
 function showView() {

@@ -64,7 +64,7 @@ function show() {
     option("first", state.points.length > FIRST ? `the first ${FIRST} tasks` : "all tasks"),
     state.task ? option("around", `the open task and its ${AROUND} nearest`) : null,
     state.points.some(({ origin }) => origin === "library") ? option("own", "your library") : null,
-    large.map(([name]) => option(`of ${name}`, `of ${name}`)),
+    large.map(([name]) => option(`of ${name}`, `tasks of ${name}`)),
   );
   const body = make("div.matrix"),
     label = make("label", { htmlFor: "which" }, "tasks");

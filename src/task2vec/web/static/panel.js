@@ -89,7 +89,7 @@ function nearest(task) {
   const show = ({ noise, neighbours }) => {
     showNeighbours(neighbours.slice(0, 6).map(({ id }) => id));
     if (!neighbours.length) return empty("There is no other task in this space yet.");
-    const text = `Two estimates of one task are about ${distance(noise)} apart; smaller differences are noise.`;
+    const text = `Two estimates of one task are about ${distance(noise)} apart by chance; smaller distances are noise.`;
     return [make("ol.nearest", neighbours.map(row)), isNumber(noise) ? make("p.quiet", text) : null];
   };
   fill(body, (signal) => readNearest(task.id, 10, signal), show, "Searching for neighbours …");
@@ -111,7 +111,7 @@ function classes(task) {
     make("h3", plural(task.classes, "class", "classes")),
     make("ul.counts", rows),
     rest.length ? make("details", make("summary", `${count(rest.length)} more`), make("ul.counts", rest)) : null,
-    unlisted > 0 ? make("p.quiet", `and ${count(unlisted)} that are not listed here`) : null,
+    unlisted > 0 ? make("p.quiet", `and ${count(unlisted)} more that are not listed here`) : null,
   );
 }
 

@@ -63,13 +63,13 @@ export async function fill(place, read, show, text) {
 export const formatOrigin = (value) => (value === "bundled" ? "bundled with task2vec" : "your library");
 
 const TERMS = {
-  "head error": "how often a linear classifier on top of the network misclassified images it had not seen",
+  "head error": "how often a linear classifier on the network's features misclassifies images it has not seen",
   norm: "how difficult the task is for the network: larger is harder",
-  noise: "the distance between two estimates of this task that chance alone causes",
+  noise: "how far apart two estimates of this task are by chance alone",
   "bundled with task2vec": "embedded by the authors, who also measured the error of each model on it",
   "average best": "the model with the lowest error on average over all tasks",
   measured: "its error was measured on this task, not predicted",
-  "train it": "its weights are not published: train one like it",
+  "train it": "its weights are not published: fine-tune a model in the same way",
   generic: "pretrained on ImageNet, a large dataset of everyday photos, and not fine-tuned",
   network: "another network pretrained on ImageNet",
   whole: "fine-tuned on a whole dataset",

@@ -47,7 +47,7 @@ function showList() {
     const isMatch = (value) => value?.toLowerCase().includes(words.toLowerCase());
     const rows = state.points.filter(({ name, dataset, taxon }) => !words || [name, dataset, taxon].some(isMatch));
     note.textContent = plural(rows.length, "task") + (rows.length > MOST ? `; the first ${MOST} are shown: filter the list to see others` : "");
-    table.replaceChildren(sortable(tasks, rows, { caption: "Tasks of the map", most: MOST }));
+    table.replaceChildren(sortable(tasks, rows, { caption: "Tasks on the map", most: MOST }));
   };
   const onInput = (event) => {
     words = event.target.value;
@@ -70,7 +70,7 @@ const general = [
   mean,
   number("tasks", (one) => one.tasks, count),
   params,
-  number("GMACs", (one) => one.gmacs, short, "billions of multiplications per image"),
+  number("GMACs", (one) => one.gmacs, short, "billions of multiply-accumulate operations per image"),
   source,
 ];
 const ofTask = [
@@ -78,8 +78,8 @@ const ofTask = [
   ...common,
   number("error", (one) => one.error, percent, "predicted test error"),
   { name: "90 % interval", value: (one) => one.low, cell: (one) => range(one.low, one.high) },
-  number("best?", (one) => one.p_best, (value) => percent(value, 0), "probability of being the best"),
-  number("gain", (one) => one.gain, points, "percentage points below the average-best model"),
+  number("p(best)", (one) => one.p_best, (value) => percent(value, 0), "probability of being the best model"),
+  number("gain", (one) => one.gain, points, "predicted gain over the average-best model, in percentage points"),
   mean,
   params,
   network,
@@ -111,10 +111,10 @@ function table(all, task) {
   const name = task && findPoint(task.task)?.name;
   const note = task
     ? `Predictions for ${name ? `“${name}”` : "the open task"}. Click a column to sort.`
-    : "Mean test errors of each model over the tasks it was measured on. Open a task to see predictions for it.";
+    : "Mean test error of each model over the tasks it was measured on. Open a task to see predictions for it.";
   return [
     make("p.quiet", note),
-    explain([...new Set(rows.map(({ kind }) => kind))].sort(), "What the kinds mean"),
+    explain([...new Set(rows.map(({ kind }) => kind))].sort(), "What the kinds of models mean"),
     sortable(task ? ofTask : general, rows, { caption: "Models", by: task ? 0 : 3 }),
   ];
 }
