@@ -1,8 +1,8 @@
-"""The reference: all public names, by pdoc from their docstrings, and all commands, from their help texts.
+"""Build the reference: all public names, by pdoc from their docstrings, and all commands, from their help texts.
 
     python docs/reference.py site
 
-Public names are resolved on first use, so pdoc, which looks at what a module holds, is shown a module that holds them.
+Public names are imported on first use, but pdoc documents only what a module contains, so all of them are set first.
 """
 
 import sys
@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 import task2vec
 from task2vec.cli.app import app
 
-# Rooms that are public as a whole: their pages stand beside that of the package.
-ROOMS = ("task2vec.distance", "task2vec.errors")
+# Modules that are public as a whole, and have their own page.
+PUBLIC = ("task2vec.distance", "task2vec.errors")
 
 
 def build(folder: Path) -> None:
@@ -26,7 +26,7 @@ def build(folder: Path) -> None:
     for name in task2vec.__all__:
         setattr(task2vec, name, getattr(task2vec, name))
     pdoc.render.configure(docformat="google", show_source=False, search=True)
-    pdoc.pdoc("task2vec", *(f"!task2vec.{room}" for room in _inner_rooms()), output_directory=folder)
+    pdoc.pdoc("task2vec", *(f"!task2vec.{name}" for name in _list_internal_packages()), output_directory=folder)
     (folder / "cli.html").write_text(_format_commands(), encoding="utf-8")
     index = folder / "task2vec.html"
     page, mark, rest = index.read_text(encoding="utf-8").partition('<main class="pdoc">')
@@ -57,11 +57,11 @@ def _format_commands() -> str:
     return "\n".join([head, about, *parts, "</html>"])
 
 
-def _inner_rooms() -> list[str]:
-    """The rooms that nobody imports by name."""
+def _list_internal_packages() -> list[str]:
+    """The packages that are not part of the public API."""
     here = Path(task2vec.__file__).parent
-    rooms = [place.name for place in here.iterdir() if (place / "__init__.py").exists()]
-    return sorted(room for room in rooms if f"task2vec.{room}" not in ROOMS)
+    names = [place.name for place in here.iterdir() if (place / "__init__.py").exists()]
+    return sorted(name for name in names if f"task2vec.{name}" not in PUBLIC)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The tables of the README, made from the files of docs/results: python docs/tables.py writes them anew.
+"""The table of the README, made from the files in docs/results: `python docs/tables.py` updates it.
 
-They stand between two comments, so that no number is copied by hand.
+It stands between two comments, so no number is copied by hand.
 """
 
 import csv

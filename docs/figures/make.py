@@ -1,8 +1,8 @@
-"""The figures of docs/concepts.md, drawn from the measured meta-task that comes with the package.
+"""The figures of docs/explanation and docs/how-to, drawn from the measured meta-task that ships with the package.
 
     python docs/figures/make.py [FOLDER]
 
-No image, weight or network is needed, and the same versions draw the same bytes.
+They need no images, weights or network access, and the same versions of the dependencies draw the same bytes.
 """
 
 import sys
@@ -15,7 +15,7 @@ from task2vec.plots import COLOURS, GREY, INK, choose_looks, import_figure, save
 
 HERE = Path(__file__).resolve().parent
 PROBE = "resnet34 robust"
-# The dataset that each of these stands for is told in docs/results/metatask.
+# docs/results/metatask describes the datasets of these tasks.
 SHOWN = ("cub_Parulidae", "flowers_Asparagales", "clothing10")
 
 
@@ -34,13 +34,13 @@ def _open(width: float = 6.4, height: float = 2.9):
     return figure, axes
 
 
-def _tell(axes, across: str, up: str) -> None:
+def _label(axes, across: str, up: str) -> None:
     axes.set_xlabel(across, fontsize=9)
     axes.set_ylabel(up, fontsize=9)
 
 
 def _draw_embeddings(metatask: t2v.MetaTask, folder: Path) -> Path:
-    """Mean Fisher of every layer, of three tasks, and of the prior of one."""
+    """Mean embedding of every layer for three tasks, and the prior of one of them."""
     figure, axes = _open()
     found = {embedding.task: embedding for embedding in metatask.embeddings[PROBE]}
     named = [name for name in SHOWN if name in found] or list(found)[:3]
@@ -50,7 +50,7 @@ def _draw_embeddings(metatask: t2v.MetaTask, folder: Path) -> Path:
     axes.plot(_by_layer(first, first.prior), color=GREY, lw=1, ls="--", label=f"the prior of {named[0]}")
     axes.set_yscale("log")
     axes.set_xlim(0, len(first.layers) - 1)
-    _tell(axes, "layer of the probe, from the pixels to the head", "mean over its filters")
+    _label(axes, "layer of the probe, from the pixels to the head", "mean over its filters")
     axes.legend(fontsize=7.5, frameon=False)
     return save_picture(figure, folder / "embeddings.png")
 
@@ -65,20 +65,20 @@ def _draw_norms(metatask: t2v.MetaTask, folder: Path) -> Path:
     figure, axes = _open()
     looks = choose_looks([task.dataset for task in metatask.tasks])
     embeddings = metatask.embeddings[PROBE][: len(metatask.tasks)]
-    told = set()
+    labelled = set()
     for task, embedding in zip(metatask.tasks, embeddings, strict=True):
         look, error = looks[task.dataset], embedding.provenance["head"]["cv_error"]
-        label = None if task.dataset in told else task.dataset
-        told.add(task.dataset)
+        label = None if task.dataset in labelled else task.dataset
+        labelled.add(task.dataset)
         axes.scatter(100 * error, embedding.norm(), s=22, color=look.colour, marker=look.mark, label=label, lw=0)
     axes.set_yscale("log")
-    _tell(axes, "error of the head, cross-validated, in percent", "norm of the embedding")
+    _label(axes, "error of the head, cross-validated, in percent", "norm of the embedding")
     axes.legend(fontsize=7, frameon=False, ncols=2)
     return save_picture(figure, folder / "norms.png")
 
 
 def _draw_distances(metatask: t2v.MetaTask, folder: Path) -> Path:
-    """How far tasks are from each other, within a dataset and across."""
+    """Histograms of the distances between tasks, within a dataset and across datasets."""
     figure, axes = _open(height=2.5)
     taxa = [number for number, task in enumerate(metatask.tasks) if task.family == "taxa"]
     distances = np.asarray(metatask.distances[PROBE])[np.ix_(taxa, taxa)]
@@ -89,13 +89,13 @@ def _draw_distances(metatask: t2v.MetaTask, folder: Path) -> Path:
     for mask, colour, label in ((same, COLOURS[0], "same dataset"), (~same, COLOURS[1], "different datasets")):
         axes.hist(distances[above & mask], bins, density=True, color=colour, alpha=0.6, label=label)
     axes.set_yticks([])
-    _tell(axes, "symmetric distance between two tasks", "share of the pairs")
+    _label(axes, "symmetric distance between two tasks", "share of the pairs")
     axes.legend(fontsize=8, frameon=False)
     return save_picture(figure, folder / "distances.png")
 
 
 def _draw_errors(metatask: t2v.MetaTask, folder: Path) -> Path:
-    """All errors with half of the images, in the order of their means; white: the expert has seen the task."""
+    """All errors with half of the images, sorted by their means; white: the model was fine-tuned on the task."""
     figure, axes = _open(height=4.2)
     half = next(number for number, name in enumerate(metatask.protocols) if "half" in name)
     own = [number for number, expert in enumerate(metatask.models) if not expert.is_repeat]
@@ -104,13 +104,13 @@ def _draw_errors(metatask: t2v.MetaTask, folder: Path) -> Path:
     errors = errors[np.argsort(np.nanmean(errors, axis=1))][:, np.argsort(np.nanmean(errors, axis=0))]
     picture = axes.imshow(errors, cmap="viridis", aspect="auto", interpolation="nearest")
     axes.spines[["left", "bottom"]].set_visible(False)
-    _tell(axes, f"{errors.shape[1]} models, the best on average first", f"{errors.shape[0]} tasks, the easiest first")
+    _label(axes, f"{errors.shape[1]} models, the best on average first", f"{errors.shape[0]} tasks, the easiest first")
     figure.colorbar(picture, ax=axes, label="error in percent").ax.tick_params(labelsize=8)
     return save_picture(figure, folder / "errors.png")
 
 
 def _draw_advice(metatask: t2v.MetaTask, folder: Path) -> Path:
-    """What is predicted for one task as if it were not known, and what was measured."""
+    """Predicted errors for one task as if it were unknown, and the measured ones."""
     figure, axes = _open(height=2.4)
     task = next((each for each in metatask.tasks if each.name == SHOWN[2]), metatask.tasks[0])
     number = metatask.tasks.index(task)
@@ -128,7 +128,7 @@ def _draw_advice(metatask: t2v.MetaTask, folder: Path) -> Path:
     names = [row.model + (" (average-best)" if row.is_average_best else "") for row in reversed(advice.rows)]
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_xlim(left=0)
-    _tell(axes, f"error on {task.name} in percent, with 90 % intervals", "")
+    _label(axes, f"error on {task.name} in percent, with 90 % intervals", "")
     axes.legend(fontsize=8, frameon=False)
     return save_picture(figure, folder / "advice.png")
 
