@@ -62,7 +62,7 @@ def load_probe(
         (21008, 1280)
     """
     if size is not None and size < 1:
-        raise ProbeError(f"size={size} is not the side of an image. Give a number of pixels, such as size=128.")
+        raise ProbeError(f"size={size} is not the side of an image. Give its pixels, such as 128, or leave it out.")
     if isinstance(name_or_module, nn.Module):
         name = type(name_or_module).__name__
         if head is None or transform is None or size is not None or weights is not None:

@@ -125,7 +125,7 @@ def make_probe(
     if training:
         raise ProbeError(
             f"probe '{name}' is in train mode ({training[0]}{' and others' if len(training) > 1 else ''}): batch-norm "
-            "and dropout would make embeddings depend on the batch and on chance. Call module.eval() first."
+            "would use the statistics of each batch and dropout would add noise. Call module.eval() first."
         )
     network = copy.deepcopy(module)
     write_out_attention(network)
@@ -164,8 +164,9 @@ def _remove_head(network: nn.Module, head: str, name: str) -> None:
     if not head or head not in modules:
         linear = [n for n, m in modules.items() if isinstance(m, nn.Linear)]
         raise ProbeError(
-            f"probe '{name}' has no layer '{head}' to replace as its head for every task. Its last linear layers are: "
-            f"{', '.join(linear[-3:]) or 'none'}. Name one: load_probe(module, head='{(linear or ['fc'])[-1]}', ...)"
+            f"probe '{name}' has no layer '{head}' to remove as its head, which is replaced for every task. Its last "
+            f"linear layers are: {', '.join(linear[-3:]) or 'none'}. Name one: load_probe(module, "
+            f"head='{(linear or ['fc'])[-1]}', ...)"
         )
     replace_module(network, head, _Pool())
 

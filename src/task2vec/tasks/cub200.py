@@ -11,7 +11,6 @@ of their own, so that `taxonomy="paper"` gives the paper's 25 tasks, where our o
 """
 
 import csv
-import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import numpy as np
 from task2vec.errors import UsageError
 from task2vec.tasks import annotations
 from task2vec.tasks.catalog import Catalog, LabelTable, define_by_taxon
+from task2vec.tasks.images import StrPath
 from task2vec.tasks.taxonomy import Taxonomy
 
 FILES = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
@@ -30,7 +30,7 @@ ABOVE = {"kingdom": "Animalia", "phylum": "Chordata", "class": "Aves"}
 COLUMNS = {"traditional": ("order", "family"), "paper": ("order_paper", "family_paper")}
 
 
-def read_cub200(folder: str | os.PathLike[str], *, taxonomy: str = "traditional") -> Catalog:
+def read_cub200(folder: StrPath, *, taxonomy: str = "traditional") -> Catalog:
     r"""The catalog of CUB-200-2011: tasks by order and by family, with the published splits "train" and "test".
 
     Args:

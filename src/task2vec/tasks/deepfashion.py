@@ -5,7 +5,6 @@ attributes 1 is positive, -1 negative and 0 unknown; an image for which an attri
 Categories are numbered from 1 by their place in `list_category_cloth.txt`, and some have no image.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 from task2vec.progress import track
 from task2vec.tasks import annotations
 from task2vec.tasks.catalog import Catalog, LabelTable, define_attributes, define_by_taxon
+from task2vec.tasks.images import StrPath
 from task2vec.tasks.taxonomy import Taxonomy
 
 ATTRIBUTE_TYPES = {"1": "texture", "2": "fabric", "3": "shape", "4": "part", "5": "style"}
@@ -27,7 +27,7 @@ NAMES = ("list_attr_cloth.txt", "list_attr_img.txt", "list_category_cloth.txt", 
 PARTITION = "Eval/list_eval_partition.txt"
 
 
-def read_deepfashion(folder: str | os.PathLike[str], *, progress: bool = False) -> Catalog:
+def read_deepfashion(folder: StrPath, *, progress: bool = False) -> Catalog:
     r"""The catalog of DeepFashion's Category and Attribute Prediction Benchmark, splits "train", "val" and "test".
 
     Every attribute is a binary task over the images for which it is known (1 or -1; 0 is unknown and left out). The

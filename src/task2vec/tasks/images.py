@@ -54,19 +54,15 @@ class Images(Protocol):
     @property
     def is_threadsafe(self) -> bool:
         """Whether several threads may call `load` at once: true for files, false for the user's own datasets."""
-        ...
 
     def __len__(self) -> int:
         """The number of images."""
-        ...
 
     def load(self, index: int) -> Image.Image:
         """Image `index`, upright 8-bit RGB; `DataChangedError` if it changed after the task was read."""
-        ...
 
     def name(self, index: int) -> str:
         """The name of image `index` in messages: a path below the root, or "item 17"."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -138,8 +134,10 @@ class StoredImages:
         except DataError as error:
             data, reason = b"", str(error)
         if reason:
-            place = os.path.join(self.root, self.names[index])
-            raise DataChangedError(f"{place} changed after the task was read ({reason}). Read the task again.")
+            raise DataChangedError(
+                f"{os.path.join(self.root, self.names[index])} changed after the task was read ({reason}), so the "
+                "result would mix two states of the data. Read the task again when nothing writes to it."
+            )
         return decode(data)
 
     def name(self, index: int) -> str:
@@ -153,7 +151,10 @@ def decode(data: bytes) -> Image.Image:
     The content decides, not the file name. A `DataError` gives the reason if there is no image.
     """
     if ImageFile.LOAD_TRUNCATED_IMAGES:
-        raise UsageError("PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, so truncated files would pass. Set it to False.")
+        raise UsageError(
+            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, so a truncated file would pass as a partly grey image and "
+            "nothing would report it. Set it to False before reading a task."
+        )
     if not data:
         raise DataError("the file is empty")
     try:
@@ -192,7 +193,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def to_eight_bit(pixels: np.ndarray) -> np.ndarray:
     """Floats in [0, 1] times 255, rounded; any other scale is refused."""
     if not np.isfinite(pixels).all():
-        raise NotFiniteError("its image has a pixel that is NaN or infinite, not in [0, 1]. Fix the file or transform.")
+        raise NotFiniteError("a pixel is NaN or infinite, not in [0, 1]. Fix the file or the transform.")
     if pixels.min() < 0 or pixels.max() > 1:
         raise DataError(
             f"its pixels range from {pixels.min():.4g} to {pixels.max():.4g}, outside of [0, 1], so their scale is "
@@ -227,25 +228,21 @@ def read_inside(root: Path, path: str) -> bytes:
             raise DataError("it is not a regular file")
         if status.st_size > MAX_FILE_BYTES:
             raise DataError(f"the file has {status.st_size} bytes, more than any image of 50 megapixels needs")
-        return _read_as_seen(place, status)
+        with open(os.open(place, _OPEN_FLAGS), "rb") as file:
+            # The very file whose status was checked: a pipe or a link may have replaced it since.
+            now = os.fstat(file.fileno())
+            if (now.st_dev, now.st_ino, now.st_mode) != (status.st_dev, status.st_ino, status.st_mode):
+                raise DataError("another file replaced it while it was read")
+            data = file.read(status.st_size + 1)
+        if len(data) != status.st_size:
+            raise DataError("its length changed while it was read")
+        return data
     except DataError:
         raise
     except FileNotFoundError:
         raise DataError("there is no such file") from None
     except (OSError, RuntimeError, ValueError) as error:  # no permission, a loop of links, a NUL in the path
         raise DataError(f"the file cannot be read ({getattr(error, 'strerror', None) or error})") from error
-
-
-def _read_as_seen(place: Path, seen: os.stat_result) -> bytes:
-    """The bytes of the very file whose status was checked: a pipe or a link may have replaced it since."""
-    with open(os.open(place, _OPEN_FLAGS), "rb") as file:
-        now = os.fstat(file.fileno())
-        if (now.st_dev, now.st_ino, now.st_mode) != (seen.st_dev, seen.st_ino, seen.st_mode):
-            raise DataError("another file replaced it while it was read")
-        data = file.read(seen.st_size + 1)
-    if len(data) != seen.st_size:
-        raise DataError("its length changed while it was read")
-    return data
 
 
 def open_files(root: Path, paths: Sequence[str]) -> StoredImages:

@@ -98,14 +98,17 @@ def _infer_suffix(root: Path) -> str:
     found = list(filter(is_there, (".jpg", ".jpeg", ".png")))
     if len(found) != 1:
         seen = f"images ending in {' and '.join(found)}" if found else "no images named by their ids"
-        raise DataError(f"{root} has {seen} in train and validation. Save them as train/ID.jpg and validation/ID.jpg.")
+        raise DataError(
+            f"{root} has {seen} in train and validation, so their paths are unknown. Save them as train/ID.jpg and "
+            "validation/ID.jpg."
+        )
     return found[0]
 
 
 def _read_annotations(file: Path, known: Mapping[int, object]) -> Iterator[tuple[int, list[int]]]:
     """Id and labels of every image; if names are `known`, each label must have one."""
     content = annotations.read_json(file)
-    for key, _, _, where, annotation in annotations.pair_records(file, content, "imageId", "imageId"):
+    for key, _, (where, annotation) in annotations.pair_records(file, content, "imageId", "imageId"):
         listed = annotation.get("labelId")
         if not isinstance(listed, list):
             raise annotations.damaged(where, "it has no list of labels in 'labelId'")

@@ -7,7 +7,6 @@ The annotations of 2018 and 2019 replace all names by numbers, as in their compe
 as categories.json, which must be in the same folder. Those of 2017 have a supercategory and no other rank.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from task2vec.errors import DataError
 from task2vec.tasks import annotations
 from task2vec.tasks.catalog import Catalog, LabelTable, define_by_taxon
+from task2vec.tasks.images import StrPath
 from task2vec.tasks.taxonomy import Taxonomy, collect_lineages
 from task2vec.text import quote
 
@@ -28,7 +28,7 @@ _FILES |= {"train.json": ("inaturalist2021", "val.json"), "train_mini.json": ("i
 _NAMES = "categories.json"
 
 
-def read_inaturalist(folder: str | os.PathLike[str], *, mini: bool = False) -> Catalog:
+def read_inaturalist(folder: StrPath, *, mini: bool = False) -> Catalog:
     """The catalog of iNaturalist 2017, 2018, 2019 or 2021: the species of an order, class or family.
 
     Tasks are those taxa in which at least two species have an image; the one with the most training images comes first
@@ -70,8 +70,8 @@ def read_inaturalist(folder: str | os.PathLike[str], *, mini: bool = False) -> C
     for split, file in zip(("train", "val"), files, strict=True):
         content, start = annotations.read_json(file), len(paths)
         parts.append(_index_categories(file, content))
-        for _, where_image, image, where, annotation in annotations.pair_records(file, content, "id", "image_id"):
-            paths.append(annotations.check_path(image.get("file_name"), where_image))
+        for _, (place, image), (where, annotation) in annotations.pair_records(file, content, "id", "image_id"):
+            paths.append(annotations.check_path(image.get("file_name"), place))
             labels.append(annotations.take_id(annotation, "category_id", where))
             if labels[-1] not in parts[-1]:
                 raise annotations.damaged(where, f"the category id {labels[-1]} has no entry in categories")
@@ -82,13 +82,15 @@ def read_inaturalist(folder: str | os.PathLike[str], *, mini: bool = False) -> C
     named = [{**category, "name": name} for category, name in zip(categories.values(), names, strict=True)]
     taxonomy = _make_taxonomy(named, train)
     lost = taxonomy.group(names, "order").get((), []) if "order" in taxonomy.ranks else []
-    shown = f"{len(lost)}, such as {quote([names[number] for number in lost], 3)}"
-    warnings = (f"species without an order, in no task by order: {shown}",) if lost else ()
+    warnings = ()
+    if lost:
+        shown = quote([names[number] for number in lost], 3)
+        warnings = (f"species without an order, in no task by order: {len(lost)}, such as {shown}",)
     definitions, sources = define_by_taxon(table, taxonomy, splits, ranks=KINDS), tuple(map(str, files))
     return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources, taxonomy, warnings)
 
 
-def read_inaturalist_taxonomy(file: str | os.PathLike[str], *, class_field: str = "name") -> Taxonomy:
+def read_inaturalist_taxonomy(file: StrPath, *, class_field: str = "name") -> Taxonomy:
     """The taxonomy of iNaturalist's categories, of any year: `categories.json`, or an annotation file that has them.
 
     Categories with kingdom, phylum, class, order, family and genus (2018 and later) give these ranks; those that have
@@ -123,8 +125,10 @@ def _make_taxonomy(categories: Sequence[Mapping[str, object]], place: Path, clas
     nameless = [number for number, category in enumerate(categories) if class_field not in category]
     if nameless or not any(rank in category for category in categories for rank in ranks):
         lacking = f"category {nameless[0]} has no field {class_field!r}" if nameless else "no category has a rank"
-        shown = f"the first has {quote(list(categories[0]), 20)}"
-        raise DataError(f"{place}: {lacking} ({shown}). Use published categories, and a class_field of them.")
+        raise DataError(
+            f"{place}: {lacking} (the first has {quote(list(categories[0]), 20)}), so it has no place in a tree. Use "
+            "the categories as published, and name the field of the classes with class_field."
+        )
     rows = (
         (f"category {number}", category[class_field], [category.get(rank) for rank in ranks])
         for number, category in enumerate(categories)
@@ -149,8 +153,9 @@ def _merge_categories(files: Sequence[Path], parts: Sequence[dict[int, dict]], n
         sources.append((names, _index_categories(names, annotations.read_json(names))))
     elif is_hidden:
         raise DataError(
-            f"{files[0]} hides the names of its categories (such as {_text(known[min(known)], 'name')!r}). "
-            "Unpack categories.json of that year (GitHub: visipedia/inat_comp) into the same folder."
+            f"{files[0]} hides the names of its categories (such as {_text(known[min(known)], 'name')!r}), so tasks "
+            "have no names. Unpack categories.json into the same folder: it is among the downloads of that year "
+            "(repository visipedia/inat_comp on GitHub)."
         )
     for file, found in sources:
         if found.keys() != known.keys():

@@ -112,6 +112,8 @@ def _keep_once(tasks: list[Task], names: list[str], numbered: list[np.ndarray]) 
                 places.append((part, row))
                 seen.setdefault(label, (part, row))
             elif label not in seen:
-                shown = f"{show(*first)}, and {show(part, row)}"
-                raise DataError(f"one image has two labels: {shown}. Correct one, or leave it out with subset(...).")
+                raise DataError(
+                    f"one image has two labels: {show(*first)}, and {show(part, row)}. Correct one, or leave the image "
+                    "out with subset(...)."
+                )
     return places
