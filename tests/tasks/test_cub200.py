@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.cub200 import read_cub200
+from task2vec.tasks.published import read_cub200
 from tests.tasks.birds import CLASSES, make_cub, write_lines
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from task2vec.errors import DataError
-from task2vec.tasks.deepfashion import read_deepfashion
+from task2vec.tasks.published import read_deepfashion
 from tests.tasks.dresses import ATTRIBUTES, CATEGORIES, make_deepfashion
 
 

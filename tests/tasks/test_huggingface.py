@@ -212,7 +212,7 @@ def test_splits_are_chosen_and_never_guessed():
     for dataset, options, message in (
         (splits, {}, r"several splits.*'train', 'test'"),
         (splits, {"split": "val"}, "no split 'val'"),
-        (make_dataset(), {"split": "train"}, "has no split, not 'train'"),
+        (make_dataset(), {"split": "train"}, "has no split 'train'. Leave split out"),
         (make_dataset(), {"config": "large"}, "open already"),
         (make_dataset().to_iterable_dataset(), {}, "IterableDataset is neither.*streaming"),
         ([1, 2], {}, "list is neither"),

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.imaterialist import read_imaterialist
+from task2vec.tasks.published import read_imaterialist
 from tests.tasks.published import CARRIED, LABEL_MAP, change, edit, labels_of, split_of, write_imaterialist
 
 IDS = {"Black": "17", "Blue": "19", "Female": "66", "Hosiery, Stockings, Tights": "89", "Male": "106", "Zebra": "228"}

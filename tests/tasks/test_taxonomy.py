@@ -94,7 +94,7 @@ OTHER = Taxonomy(("order",), {"raven": ("Corviformes",)})
         (lambda: Taxonomy(("order", "order"), {"a": ("x", "y")}), UsageError, "Rename them"),
         (lambda: Taxonomy(("", "order"), {"a": ("x", "y")}), UsageError, "Rename them"),
         (lambda: Taxonomy.join({"birds": BIRDS, "other": OTHER}), DataError, r"'raven' has two places.*; other: Corvi"),
-        (lambda: Taxonomy.join({"birds": BIRDS, "dogs": DOGS}), UsageError, "'breed group', 'order' is the broadest"),
+        (lambda: Taxonomy.join({"birds": BIRDS, "dogs": DOGS}), UsageError, "'breed group', 'order' is the broader"),
         (lambda: Taxonomy.join({"a": BIRDS}, above={"b": {"kingdom": "Animalia"}}), UsageError, "cannot join 'a' with"),
         (
             lambda: Taxonomy.join({"a": BIRDS}, above={"a": {"order": "X"}}),

@@ -63,8 +63,8 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Te
             )
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise NotFiniteError(
-                f"the weights '{path}' contain NaN or infinity in '{name}', which would spread to every number. Get the "
-                "file again, or check the training that wrote it."
+                f"the weights '{path}' contain NaN or infinity in '{name}', which would spread to every number. Get "
+                "the file again, or check the training that wrote it."
             )
     return tensors
 

@@ -7,32 +7,19 @@ drawn before; a draw of 2,000 images contains the draw of 500 with the same seed
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, TooFewClassesError, UsageError
-from task2vec.tasks.annotations import damaged, deduplicate_names
-from task2vec.tasks.folder import read_start
-from task2vec.tasks.images import StrPath, inspect_images, open_files
+from task2vec.tasks.images import inspect_images, open_files
 from task2vec.tasks.sampling import make_rng
 from task2vec.tasks.task import Task, drop_empty, make_task
 from task2vec.tasks.taxonomy import Taxonomy
 from task2vec.text import quote
-
-# Files that only one dataset has.
-_SIGNS = {
-    "cub200": ("image_class_labels.txt", "CUB_200_2011/image_class_labels.txt"),
-    "inaturalist": ("train2017.json", "train2018.json", "train2019.json", "train_mini.json"),
-    "imaterialist": ("iMat_fashion_2018_label_map_228.csv",),
-    "deepfashion": ("Anno/list_attr_img.txt", "Anno_coarse/list_attr_img.txt"),
-}
-# Two datasets have a train.json; a field of their images distinguishes them.
-_FIELDS = {"inaturalist": b'"file_name"', "imaterialist": b'"imageId"'}
 
 
 @dataclass(frozen=True)
@@ -462,69 +449,17 @@ def define_attributes(table: LabelTable, splits: Splits) -> tuple[TaskDefinition
     return tuple(definitions)
 
 
-# --- layouts ---------------------------------------------------------------------------------------------------------
+def damaged(where: object, what: str) -> DataError:
+    """The error for an annotation file that is not as published."""
+    return DataError(f"{where}: {what}, so labels would be wrong or missing. Use the published file, unchanged.")
 
 
-def recognize_layout(folder: StrPath) -> str | None:
-    """The published dataset whose files are in the folder, such as "cub200", or None.
-
-    Raises:
-        UsageError: It has the files of several.
+def deduplicate_names(names: Sequence[str], marks: Iterable[object]) -> list[str]:
+    """The names; where several are the same, each with its mark.
 
     Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = Path(folder, "image_class_labels.txt").write_text("1 1")
-        ...     recognize_layout(folder)
-        'cub200'
+        >>> deduplicate_names(["Oenanthe", "Corvus", "Oenanthe"], ["birds", "birds", "parsleys"])
+        ['Oenanthe (birds)', 'Corvus', 'Oenanthe (parsleys)']
     """
-    root = Path(folder)
-    found = {name for name, signs in _SIGNS.items() if any((root / sign).is_file() for sign in signs)}
-    start = read_start(root / "train.json", 1 << 16)
-    found |= {name for name, sign in _FIELDS.items() if sign in start}
-    if len(found) > 1:
-        raise UsageError(
-            f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as), or give each a folder of "
-            "its own."
-        )
-    return found.pop() if found else None
-
-
-def read_catalog(
-    folder: StrPath, *, layout: str | None = None, labels: StrPath | None = None, progress: bool = False
-) -> Catalog:
-    """The catalog of a published dataset, by the reader for its files.
-
-    Args:
-        folder: The folder with the dataset's unpacked archives.
-        layout: Which dataset it is, such as "cub200", or "cub200-paper" for the paper's taxonomy; recognized by its
-            files if not given.
-        labels: Of iMaterialist, the table of the labels' names.
-        progress: Show a progress bar when reading takes longer than two seconds.
-
-    Raises:
-        DataError: The folder is no known dataset, or the dataset is damaged.
-        UsageError: There is no such layout, or the folder has the files of several datasets.
-    """
-    from task2vec.tasks import cub200, deepfashion, imaterialist, inaturalist
-
-    root = Path(folder)
-    layout = layout or recognize_layout(root)
-    if labels is not None and layout != "imaterialist":
-        raise UsageError(f"labels={str(labels)!r} (--labels) was given, and only imaterialist has one. Leave it out.")
-    readers = {
-        "cub200": cub200.read_cub200,
-        "cub200-paper": partial(cub200.read_cub200, taxonomy="paper"),
-        "inaturalist": inaturalist.read_inaturalist,
-        "imaterialist": partial(imaterialist.read_imaterialist, labels=labels),
-        "deepfashion": partial(deepfashion.read_deepfashion, progress=progress),
-    }
-    if layout in readers:
-        return readers[layout](root)
-    if layout is not None:
-        raise UsageError(f"there is no layout {layout!r}. Choose one of {', '.join(readers)}.")
-    wrong = "has no files of a known dataset" if root.is_dir() else "is not a folder"
-    raise DataError(
-        f"{root} {wrong}, so there are no tasks to list. Known are {', '.join(readers)}, as unpacked from their "
-        "archives; a folder of class folders is one task of its own (read_folder)."
-    )
+    times = Counter(names)
+    return [f"{name} ({mark})" if times[name] > 1 else name for name, mark in zip(names, marks, strict=True)]

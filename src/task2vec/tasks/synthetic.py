@@ -77,7 +77,7 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
     """
     if images_per_task < MIN_IMAGES:
         raise UsageError(
-            f"images_per_task={images_per_task} is too few to cross-validate ten classes. Use {MIN_IMAGES} or more."
+            f"images_per_task={images_per_task} cannot cross-validate ten classes. Use {MIN_IMAGES} or more."
         )
     digits, values = _draw_digits(images_per_task, np.random.default_rng([seed, 0]))
     crops, photos = _cut_crops(images_per_task, np.random.default_rng([seed, 1]))
@@ -124,9 +124,7 @@ def _draw_digits(count: int, rng: np.random.Generator) -> tuple[list[Image.Image
     order = rng.permutation(len(values))
     by_digit = [order[values[order] == digit] for digit in range(10)]
     if count > 10 * min(len(rows) for rows in by_digit):
-        raise UsageError(
-            f"images_per_task={count} is too many: scikit-learn ships 174 of the rarest digit. Use 1740 or less."
-        )
+        raise UsageError(f"images_per_task={count} is too many: scikit-learn ships 174 of a digit. Use 1740 or less.")
     chosen = [by_digit[i % 10][i // 10] for i in range(count)]
     return [_paint_digit(levels[row].reshape(8, 8), rng) for row in chosen], np.asarray(values)[chosen]
 
@@ -360,9 +358,7 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
     if count < 1 or seed < 0:
         raise UsageError(f"count={count} and seed={seed} are too small. Use count=1 and seed=0 or more.")
     if not MIN_SIDE <= side <= MAX_SIDE:
-        raise UsageError(
-            f"side={side} does not fit {MAX_CLUSTERS} clusters, or does not fit a byte. Use {MIN_SIDE} to {MAX_SIDE}."
-        )
+        raise UsageError(f"side={side} does not fit {MAX_CLUSTERS} clusters or a byte. Use {MIN_SIDE} to {MAX_SIDE}.")
     rng = np.random.default_rng(seed)
     partitions, taken = [], {bytes(side * side)}  # all points in one class is no task
     for _ in range(count):
@@ -375,8 +371,8 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
                 break
         else:
             raise UsageError(
-                f"count={count} different toy tasks do not fit on a grid of side={side}: {_PATIENCE} clusterings in a row "
-                "gave known tasks. Use fewer tasks, or a larger side."
+                f"a grid of side={side} has too few clusterings for {count} different toy tasks. Use fewer tasks, or a "
+                "larger side."
             )
         taken.add(key)
         is_positive.setflags(write=False)

@@ -218,9 +218,7 @@ def order_ranks(chains: Iterable[Sequence[str]]) -> tuple[str, ...]:
         ranks = tuple(TopologicalSorter(graph).static_order())
     except CycleError as error:
         shown = " > ".join(reversed(error.args[1]))
-        raise UsageError(
-            f"the ranks are given in two opposite orders ({shown}). Name them from the broadest to the finest everywhere."
-        ) from None
+        raise UsageError(f"ranks are given in two opposite orders ({shown}). Name the broadest first.") from None
     for broader, finer in pairwise(ranks):
         if broader not in graph[finer]:  # the order is the only one if each rank was given directly below the last
             raise UsageError(
