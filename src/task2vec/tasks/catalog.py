@@ -214,8 +214,7 @@ class Catalog:
         allow_bad: bool = False,
     ) -> Task:
         """One task, by its name or definition; the arguments are those of `tasks`."""
-        options = {"split": split, "images": images, "seed": seed, "allow_bad": allow_bad}
-        return self.tasks([self.find(name, kind)], **options)[0]
+        return self.tasks([self.find(name, kind)], split=split, images=images, seed=seed, allow_bad=allow_bad)[0]
 
     def tasks(
         self,

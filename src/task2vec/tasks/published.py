@@ -31,11 +31,9 @@ attribute is unknown is not in its task. Categories are numbered from 1 by their
 some have no image.
 """
 
-import csv
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +41,11 @@ import numpy as np
 
 from task2vec.errors import DataError, UsageError
 from task2vec.progress import track
-from task2vec.tasks.catalog import (
-    Catalog,
-    LabelTable,
-    damaged,
-    deduplicate_names,
-    define_attributes,
-    define_by_taxon,
-)
+from task2vec.tasks.catalog import Catalog, LabelTable, damaged, deduplicate_names, define_attributes, define_by_taxon
 from task2vec.tasks.folder import read_start
 from task2vec.tasks.images import StrPath
 from task2vec.tasks.table import read_columns
-from task2vec.tasks.taxonomy import Taxonomy, collect_lineages
+from task2vec.tasks.taxonomy import Taxonomy, collect_lineages, read_taxonomy
 from task2vec.text import quote
 
 # Files that only one dataset has.
@@ -134,11 +125,13 @@ def read_catalog(
 # --- CUB-200-2011 ----------------------------------------------------------------------------------------------------
 
 BIRD_FILES = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
-BIRD_RANKS = ("order", "family")
 # The taxa above all birds, under the names that iNaturalist uses, so that the two trees can be joined.
 ABOVE_BIRDS = {"kingdom": "Animalia", "phylum": "Chordata", "class": "Aves"}
-# The columns of the table of orders and families, by taxonomy.
-BIRD_COLUMNS = {"traditional": ("order", "family"), "paper": ("order_paper", "family_paper")}
+# The columns of the table of orders and families, by taxonomy and rank.
+BIRD_RANKS = {
+    "traditional": {"order": "order", "family": "family"},
+    "paper": {"order": "order_paper", "family": "family_paper"},
+}
 
 
 def read_cub200(folder: StrPath, *, taxonomy: str = "traditional") -> Catalog:
@@ -170,29 +163,25 @@ def read_cub200(folder: StrPath, *, taxonomy: str = "traditional") -> Catalog:
         >>> catalog.find("Corvidae")
         TaskDefinition(Corvidae, family, 3 classes, train 2, test 1)
     """
-    columns = BIRD_COLUMNS.get(taxonomy)
-    if columns is None:
-        raise UsageError(f"there is no taxonomy={taxonomy!r}. Choose one of {', '.join(BIRD_COLUMNS)}.")
+    if taxonomy not in BIRD_RANKS:
+        raise UsageError(f"there is no taxonomy={taxonomy!r}. Choose one of {', '.join(BIRD_RANKS)}.")
     root = find_file(Path(folder), "images.txt", "CUB_200_2011/images.txt", dataset="CUB-200-2011").parent
     places = [root / name for name in BIRD_FILES]
-    images, labels, parts, classes = (index_lines(read_lines(place)) for place in places)
-    names = tuple(name for _, name in classes.values())
-    with files("task2vec.tasks").joinpath("cub200_taxonomy.csv").open(encoding="utf-8") as file:
-        lineages = {
-            row["class_dir"]: [row[column] for column in BIRD_COLUMNS[taxonomy]] for row in csv.DictReader(file)
-        }
+    images, classes = index_lines(read_lines(places[0])), index_lines(read_lines(places[3]))
+    species = read_taxonomy(Path(__file__).with_name("cub200_taxonomy.csv"), "class_dir", ranks=BIRD_RANKS[taxonomy])
+    tree = Taxonomy.join({"birds": species}, above={"birds": ABOVE_BIRDS})
     for where, name in classes.values():
-        if name not in lineages:
+        if name not in tree.lineages:
             raise damaged(where, f"{name!r} is no class of CUB-200-2011")
-    tree = Taxonomy((*ABOVE_BIRDS, *BIRD_RANKS), {name: (*ABOVE_BIRDS.values(), *lineages[name]) for name in names})
-    numbers = encode_values(places[1], labels, images, list(classes))
+    names = tuple(name for _, name in classes.values())
+    numbers = encode_values(places[1], read_lines(places[1]), images, list(classes))
     for (where, path), number in zip(images.values(), numbers.tolist(), strict=True):
         if check_path(path, where).split("/")[0] != names[number]:
             raise damaged(where, f"{path!r} is not in the folder of its class {names[number]!r}")
     table = LabelTable(numbers, names)
-    is_train = encode_values(places[2], parts, images, ["0", "1"])
+    is_train = encode_values(places[2], read_lines(places[2]), images, ["0", "1"])
     splits = {"train": np.flatnonzero(is_train == 1), "test": np.flatnonzero(is_train == 0)}
-    definitions, sources = define_by_taxon(table, tree, splits, ranks=BIRD_RANKS), tuple(map(str, places))
+    definitions, sources = define_by_taxon(table, tree, splits, ranks=species.ranks), tuple(map(str, places))
     name, paths = "cub200" if taxonomy == "traditional" else "cub200-paper", [f"images/{p}" for _, p in images.values()]
     return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources=sources, taxonomy=tree)
 
@@ -204,10 +193,7 @@ CATEGORY_TYPES = {"1": "upper-body", "2": "lower-body", "3": "full-body"}
 DEEPFASHION_SPLITS = ("train", "val", "test")
 # Of published values, the bytes of 1 positive, 0 negative and -1 unknown.
 MEANING = {"1": 1, "-1": 0, "0": 255}
-# The folder of annotations has had both names; later archives split it by how fine the attributes are.
-ANNOTATIONS = ("Anno", "Anno_coarse")
 DEEPFASHION_LISTS = ("list_attr_cloth.txt", "list_attr_img.txt", "list_category_cloth.txt", "list_category_img.txt")
-PARTITION = "Eval/list_eval_partition.txt"
 
 
 def read_deepfashion(folder: StrPath, *, progress: bool = False) -> Catalog:
@@ -245,16 +231,17 @@ def read_deepfashion(folder: StrPath, *, progress: bool = False) -> Catalog:
         {'train': 1, 'val': 0, 'test': 0}
     """
     root = Path(folder)
-    lists = [f"{name}/{DEEPFASHION_LISTS[1]}" for name in ANNOTATIONS]
+    # The folder of annotations has had both names; later archives split it by how fine the attributes are.
+    lists = ("Anno/list_attr_img.txt", "Anno_coarse/list_attr_img.txt")
     anno = find_file(root, *lists, dataset="DeepFashion (category and attribute prediction)").parent
-    places = [*(anno / name for name in DEEPFASHION_LISTS), root / PARTITION]
+    places = [*(anno / name for name in DEEPFASHION_LISTS), root / "Eval/list_eval_partition.txt"]
     names, types = _read_types(places[0], ATTRIBUTE_TYPES)
     categories, bodies = _read_types(places[2], CATEGORY_TYPES)
     paths, values = _read_attributes(places[1], len(names), progress)
     # The file counts categories from 1.
     numbers = [str(number + 1) for number in range(len(categories))]
-    kinds = LabelTable(_encode_list(places[3], paths, numbers), tuple(categories))
-    codes = _encode_list(places[4], paths, DEEPFASHION_SPLITS)
+    kinds = LabelTable(encode_values(places[3], _read_entries(places[3]), paths, numbers), tuple(categories))
+    codes = encode_values(places[4], _read_entries(places[4]), paths, DEEPFASHION_SPLITS)
     splits = {split: np.flatnonzero(codes == code) for code, split in enumerate(DEEPFASHION_SPLITS)}
     table = LabelTable(values, tuple(names), tuple(types))
     tree = Taxonomy(("category",), {name: (body,) for name, body in zip(categories, bodies, strict=True)})
@@ -288,11 +275,6 @@ def _read_types(place: Path, types: dict[str, str]) -> tuple[list[str], list[str
         names.append(name.strip())
         groups.append(types[word])
     return deduplicate_names(names, range(1, len(names) + 1)), groups
-
-
-def _encode_list(place: Path, paths: list[str], values: Sequence[str]) -> np.ndarray:
-    """(images,) the place among `values` of each image's value in a list."""
-    return encode_values(place, index_lines(_read_entries(place)), paths, values)
 
 
 def _read_attributes(place: Path, n_attributes: int, progress: bool) -> tuple[list[str], np.ndarray]:
@@ -421,7 +403,7 @@ def _read_names(place: Path) -> dict[int, tuple[str, str]]:
 
 # --- iNaturalist -----------------------------------------------------------------------------------------------------
 
-KINDS = ("order", "class", "family", "supercategory")
+INATURALIST_KINDS = ("order", "class", "family", "supercategory")
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
 # The training files that may be in a folder: the name of the catalog, and the validation file of each.
 _YEARS = {f"train{year}.json": (f"inaturalist{year}", f"val{year}.json") for year in (2017, 2018, 2019)}
@@ -482,11 +464,9 @@ def read_inaturalist(folder: StrPath, *, mini: bool = False) -> Catalog:
     named = [{**category, "name": name} for category, name in zip(categories.values(), names, strict=True)]
     taxonomy = _make_taxonomy(named, train)
     lost = taxonomy.group(names, "order").get((), []) if "order" in taxonomy.ranks else []
-    warnings = ()
-    if lost:
-        shown = quote([names[number] for number in lost], 3)
-        warnings = (f"species without an order, in no task by order: {len(lost)}, such as {shown}",)
-    definitions, sources = define_by_taxon(table, taxonomy, splits, ranks=KINDS), tuple(map(str, files))
+    shown = f"{len(lost)}, such as {quote([names[number] for number in lost], 3)}"
+    warnings = (f"species without an order, in no task by order: {shown}",) if lost else ()
+    definitions, sources = define_by_taxon(table, taxonomy, splits, ranks=INATURALIST_KINDS), tuple(map(str, files))
     return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources, taxonomy, warnings)
 
 
@@ -566,7 +546,7 @@ def _merge_categories(files: Sequence[Path], parts: Sequence[dict[int, dict]], n
             for key, one in known.items():
                 mine, theirs = _text(one, field), _text(found[key], field)
                 is_given = field in one and field in found[key] and (not is_hidden or mine in words)
-                if mine != theirs and (file != names or is_given):
+                if mine != theirs and is_given:
                     what = f"the id {key} has {theirs!r} as its {field}, and in {files[0]} {mine!r}"
                     raise damaged(f"{file}, categories", what)
     return sources[-1][1]
@@ -679,10 +659,10 @@ def index_lines(lines: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
 
 
 def encode_values(
-    place: Path, entries: Mapping[str, tuple[str, str]], images: Collection[str], values: Sequence[str]
+    place: Path, lines: Iterable[tuple[str, str]], images: Collection[str], values: Sequence[str]
 ) -> np.ndarray:
     """(images,) the place among `values` of each image's entry; unknown values, images and gaps are refused."""
-    codes = {value: code for code, value in enumerate(values)}
+    entries, codes = index_lines(lines), {value: code for code, value in enumerate(values)}
     for where, value in entries.values():
         if value not in codes:
             raise damaged(where, f"{value!r} is not one of {quote(values, 3)}")
