@@ -11,28 +11,17 @@ import pytest
 from task2vec.errors import DataError, UsageError
 from task2vec.tasks import published, read_catalog, recognize_layout
 from task2vec.tasks.published import read_cub200, read_deepfashion, read_imaterialist, read_inaturalist
+from tests.tasks import published as made
 from tests.tasks.birds import CLASSES, make_cub, write_lines
 from tests.tasks.dresses import ATTRIBUTES, CATEGORIES, make_deepfashion
-from tests.tasks.published import (
-    CARRIED,
-    LABEL_MAP,
-    SPECIES,
-    change,
-    edit,
-    labels_of,
-    species_of,
-    split_of,
-    write_imaterialist,
-    write_inaturalist,
-)
-from tests.tasks.published import categories as list_categories
 
+change, edit = made.change, made.edit
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 WRITERS = {
     "cub200": make_cub,
     "deepfashion": make_deepfashion,
-    "inaturalist": write_inaturalist,
-    "imaterialist": write_imaterialist,
+    "inaturalist": made.write_inaturalist,
+    "imaterialist": made.write_imaterialist,
 }
 
 
@@ -72,8 +61,8 @@ def test_a_dataset_is_recognized_by_its_files(tmp_path, roots, catalogs):
     for layout, catalog in catalogs.items():
         assert recognize_layout(roots[layout]) == layout == re.sub("2018$", "", catalog.name)
     # These two have train.json and val.json.
-    write_imaterialist(tmp_path / "one", with_map=False, val="val")
-    write_inaturalist(tmp_path / "other", 2021)
+    made.write_imaterialist(tmp_path / "one", with_map=False, val="val")
+    made.write_inaturalist(tmp_path / "other", 2021)
     assert [read_catalog(tmp_path / name).name for name in ("one", "other")] == ["imaterialist2018", "inaturalist2021"]
 
 
@@ -216,7 +205,7 @@ def test_labels_of_clothes_are_attributes_in_groups(catalogs):
     attributes = {one.name: one for one in catalog.of_kind("attribute")}
     assert list(attributes) == list(IDS)
     for name, one in attributes.items():
-        carried = {split: sum(IDS[name] in ids for ids in images.values()) for split, images in CARRIED.items()}
+        carried = {split: sum(IDS[name] in ids for ids in images.values()) for split, images in made.CARRIED.items()}
         assert (one.classes, dict(one.positives)) == ((f"not {name}", name), carried)
         assert dict(one.counts) == {"train": 5, "val": 3}
     assert {one.name: (one.classes, dict(one.positives)) for one in catalog.of_kind("attribute group")} == {
@@ -227,27 +216,27 @@ def test_labels_of_clothes_are_attributes_in_groups(catalogs):
     }
     assert [attributes[name].group for name in ("Black", "Male", "Zebra")] == ["color", "gender", "pattern"]
     task = catalog.task("Black", split="train")
-    assert task.targets.tolist() == [int("17" in labels_of(picture)) for picture in pictures_of(task)]
-    assert {split_of(picture) for picture in pictures_of(task)} == {"train"}
+    assert task.targets.tolist() == [int("17" in made.labels_of(picture)) for picture in pictures_of(task)]
+    assert {made.split_of(picture) for picture in pictures_of(task)} == {"train"}
     task = catalog.task("color")
-    labels = [[int(label in labels_of(picture)) for label in ("17", "19")] for picture in pictures_of(task)]
+    labels = [[int(label in made.labels_of(picture)) for label in ("17", "19")] for picture in pictures_of(task)]
     assert task.targets.tolist() == labels
     with pytest.raises(DataError, match=r"2 of 6 tasks .* split 'val' .*'Hosiery, Stockings, Tights', 'Zebra'"):
         catalog.tasks(kind="attribute", split="val")
 
 
 def test_without_names_labels_are_called_by_their_ids_and_the_suffix_is_inferred(tmp_path):
-    catalog = read_imaterialist(write_imaterialist(tmp_path, with_map=False, suffix=".jpeg"))
+    catalog = read_imaterialist(made.write_imaterialist(tmp_path, with_map=False, suffix=".jpeg"))
     (warning,) = catalog.warnings
     assert "named by their numbers" in warning and "labels=, --labels" in warning
     assert [one.name for one in catalog.definitions] == ["17", "19", "66", "89", "106"]
     assert dict(catalog.find("106").positives) == {"train": 1, "val": 1}
     assert (catalog.paths[0], catalog.paths[5]) == ("train/3.jpeg", "validation/1.jpeg")
-    (tmp_path / "names.csv").write_text(LABEL_MAP.replace("Black", "Noir"), encoding="utf-8")
+    (tmp_path / "names.csv").write_text(made.LABEL_MAP.replace("Black", "Noir"), encoding="utf-8")
     assert read_imaterialist(tmp_path, labels=tmp_path / "names.csv").find("Noir").group == "color"
     with pytest.raises(UsageError, match="is not a file"):
         read_imaterialist(tmp_path, labels=tmp_path / "nowhere.csv")
-    write_imaterialist(tmp_path, suffix=".png")
+    made.write_imaterialist(tmp_path, suffix=".png")
     with pytest.raises(DataError, match=r"images ending in \.jpeg and \.png"):
         read_imaterialist(tmp_path)
     for place in ("train", "validation"):
@@ -259,11 +248,11 @@ def test_without_names_labels_are_called_by_their_ids_and_the_suffix_is_inferred
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (LABEL_MAP.replace("labelName", "name"), "has no column 'labelName'"),
-        (LABEL_MAP + "17,2,Dark,color\n", "line 8: the label 17 is repeated"),
-        (LABEL_MAP.replace("Blue", " "), "line 3: the label 19 is .*without a name"),
-        (LABEL_MAP.replace("66,3,Female,gender", "66,2, Black ,color"), "line 4: the label 66 is .*named like"),
-        (LABEL_MAP.replace("19,", "x,"), "line 3: 'x' as its 'labelId'"),
+        (made.LABEL_MAP.replace("labelName", "name"), "has no column 'labelName'"),
+        (made.LABEL_MAP + "17,2,Dark,color\n", "line 8: the label 17 is repeated"),
+        (made.LABEL_MAP.replace("Blue", " "), "line 3: the label 19 is .*without a name"),
+        (made.LABEL_MAP.replace("66,3,Female,gender", "66,2, Black ,color"), "line 4: the label 66 is .*named like"),
+        (made.LABEL_MAP.replace("19,", "x,"), "line 3: 'x' as its 'labelId'"),
     ],
 )
 def test_broken_names_are_refused_by_row(tmp_path, roots, told, text, complaint):
@@ -279,7 +268,7 @@ FUNGI = ("Amanita muscaria", "Clitocybe × éburnea")
 
 
 def test_tasks_are_taxa_with_two_species_that_have_images(tmp_path, catalogs):
-    for catalog in (catalogs["inaturalist"], read_inaturalist(write_inaturalist(tmp_path, 2021))):
+    for catalog in (catalogs["inaturalist"], read_inaturalist(made.write_inaturalist(tmp_path, 2021))):
         assert catalog.kinds == ("order", "class", "family") and len(catalog) == 26
         assert show(catalog.definitions) == [
             ("Passeriformes", "Aves", BIRDS, {"train": 9, "val": 5}),
@@ -289,11 +278,11 @@ def test_tasks_are_taxa_with_two_species_that_have_images(tmp_path, catalogs):
             ("Corvidae", "Passeriformes", BIRDS[:2], {"train": 7, "val": 4}),
         ]
         assert catalog.taxonomy.lineage(BIRDS[0])[4:6] == ("Passeriformes", "Corvidae")
-        assert len(catalog.taxonomy) == len(SPECIES)
+        assert len(catalog.taxonomy) == len(made.SPECIES)
         assert catalog.warnings == ("species without an order, in no task by order: 1, such as 'Spongilla sp'",)
         task = catalog.task("Aves", split="train")
-        assert [task.classes[label] for label in task.targets] == [species_of(one) for one in pictures_of(task)]
-        assert {split_of(one) for one in pictures_of(task)} == {"train"} and task.bad == ()
+        assert [task.classes[label] for label in task.targets] == [made.species_of(one) for one in pictures_of(task)]
+        assert {made.split_of(one) for one in pictures_of(task)} == {"train"} and task.bad == ()
 
 
 def copy(root, folder):
@@ -309,13 +298,13 @@ def test_hidden_names_need_the_published_list(tmp_path, roots, told):
         read_inaturalist(tmp_path)
     # Those who followed the organisers put the names into the files themselves.
     for file in ("train2018.json", "val2018.json"):
-        edit(tmp_path / file, lambda content: content.update(categories=list_categories()))
+        edit(tmp_path / file, lambda content: content.update(categories=made.categories()))
         edit(tmp_path / file, change("categories", 0, name="Apteryx"))  # a genus, no species
     assert read_inaturalist(tmp_path).find("Aves", "class").classes == (*BIRDS, "Apteryx")
 
 
 def test_2017_has_supercategories(tmp_path):
-    catalog = read_inaturalist(write_inaturalist(tmp_path, 2017))
+    catalog = read_inaturalist(made.write_inaturalist(tmp_path, 2017))
     assert show(catalog.definitions) == [
         ("Aves", "", (*BIRDS, "Apteryx owenii"), {"train": 12, "val": 6}),
         ("Fungi", "", FUNGI, {"train": 3, "val": 2}),
@@ -326,10 +315,10 @@ def test_2017_has_supercategories(tmp_path):
 def test_one_training_set_is_read(tmp_path, roots, told):
     with pytest.raises(DataError, match=r"has no train2017\.json or train2018\.json"):
         read_inaturalist(tmp_path)
-    write_inaturalist(tmp_path, 2021)
+    made.write_inaturalist(tmp_path, 2021)
     with pytest.raises(DataError, match=r"has no train_mini\.json"):
         read_inaturalist(tmp_path, mini=True)
-    write_inaturalist(tmp_path, 2021, mini=True)
+    made.write_inaturalist(tmp_path, 2021, mini=True)
     assert [read_inaturalist(tmp_path, mini=mini).name[15:] for mini in (False, True)] == ["", " mini"]
     copy(roots["inaturalist"], tmp_path)
     with pytest.raises(DataError, match=r"has train2018\.json and train\.json.*of one year"):
@@ -337,7 +326,7 @@ def test_one_training_set_is_read(tmp_path, roots, told):
 
 
 def test_a_category_of_which_two_files_tell_other_things_is_refused(tmp_path):
-    write_inaturalist(tmp_path, 2021)
+    made.write_inaturalist(tmp_path, 2021)
     for field, wrong in (("order", "Other"), ("name", None)):
         edit(tmp_path / "val.json", change("categories", 2, **{field: wrong}))
         words = rf"val\.json, categories: the id 57 has '{wrong or ''}' as its {field}, and in .*train\.json '"
@@ -348,18 +337,18 @@ def test_a_category_of_which_two_files_tell_other_things_is_refused(tmp_path):
 def exchange(first, second):
     """Two categories under each other's id."""
 
-    def change(content):
+    def swap(content):
         listed = content if isinstance(content, list) else content["categories"]
         one, other = (next(c for c in listed if c["id"] == number) for number in (first, second))
         one["id"], other["id"] = second, first
 
-    return change
+    return swap
 
 
 def test_where_nothing_is_hidden_the_names_must_be_the_same(tmp_path):
-    names = write_inaturalist(tmp_path) / "categories.json"
+    names = made.write_inaturalist(tmp_path) / "categories.json"
     text = names.read_text(encoding="utf-8")
-    write_inaturalist(tmp_path, obfuscated=False)
+    made.write_inaturalist(tmp_path, obfuscated=False)
     for damage in (exchange(3, 41), lambda content: [one.update(name=f"X {one['id']}") for one in content]):
         names.write_text(text, encoding="utf-8")
         edit(names, damage)
@@ -429,18 +418,8 @@ LABELS, KIND_IMG = "image_class_labels.txt", "Anno/list_category_img.txt"
         ("inaturalist", "train2018.json", change("images", 8, file_name="a\0b"), r"record 8: .*is not a path below"),
         ("inaturalist", "categories.json", exchange(3, 41), r"the id 3 has 'Fungi' as its supercategory, .*'Aves'"),
         ("inaturalist", "categories.json", lambda c: c.pop(), r"its categories are not those of .*train2018\.json"),
-        (
-            "imaterialist",
-            "train.json",
-            change("annotations", 1, imageId="01"),
-            r"1: '01' as its 'imageId' is not",
-        ),
-        (
-            "imaterialist",
-            "train.json",
-            change("annotations", 0, labelId=["18"]),
-            r"its labels \[18\] .*not in the",
-        ),
+        ("imaterialist", "train.json", change("annotations", 1, imageId="01"), r"1: '01' as its 'imageId' is not"),
+        ("imaterialist", "train.json", change("annotations", 0, labelId=["18"]), r"its labels \[18\] .*not in the"),
         ("imaterialist", "train.json", change("annotations", 0, labelId=["17"] * 2), r"its labels \[17, 17\] repeat"),
         ("imaterialist", "train.json", change("annotations", 0, labelId="17"), r"record 0: it has no list of labels"),
         ("imaterialist", "train.json", change("annotations", 0, labelId=[["17"]]), r"0: \['17'\] as its 'labelId'"),

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torchvision import models
 
 from task2vec.errors import ProbeError, WeightsError
-from task2vec.probe.preprocess import INTERPOLATIONS, CustomPreprocess, Preprocess, check_transform
-from task2vec.probe.probe import Probe, make_probe
+from task2vec.probe.probe import INTERPOLATIONS, CustomPreprocess, Preprocess, Probe, check_transform, make_probe
 from task2vec.probe.weights import (
     OFFLINE_PACKAGES,
     find_in_hub_cache,

@@ -27,7 +27,6 @@ StrPath = str | os.PathLike[str]
 MAX_PIXELS = 50_000_000
 # Four 16-bit channels of the largest accepted image, uncompressed: no valid file is larger.
 MAX_FILE_BYTES = 8 * MAX_PIXELS
-MAX_BAD_SHARE = 0.05
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 # EXIF tag 0x0112: how the stored rows and columns must be rotated for the image to stand upright.
 ORIENTATION_TAG = 0x0112
