@@ -224,7 +224,10 @@ class Probe:
         for name in layers if flip else ():
             if seen.calls[name] == 1:
                 flip_input_gradient(layers[name])
-        is_batched = _keeps_image_axis(plain, images, seen)
+        # Whether every layer sees k rows per image, whatever the batch, and no image changes another's features.
+        alone = trace(plain, images[:1])
+        is_batched = all(rows == len(images) * alone.leading[name] for name, rows in seen.leading.items())
+        is_batched = is_batched and torch.allclose(alone.features[0], seen.features[0], rtol=1e-8, atol=1e-10)
         module = module.to(device=device, dtype=dtype)
         if is_cuda:
             module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -383,15 +386,6 @@ def enumerate_filters(network: nn.Module, seen: Trace) -> tuple[FilterLayer, ...
     if not layers:
         raise ProbeError("the probe has no convolution or linear layer, so no filters to measure. Use another network.")
     return tuple(layers)
-
-
-def _keeps_image_axis(network: nn.Module, images: Tensor, seen: Trace) -> bool:
-    """Whether every layer sees k rows per image, whatever the batch, and no image changes another's features."""
-    alone = trace(network, images[:1])
-    count = images.shape[0]
-    if any(count * alone.leading[name] != rows for name, rows in seen.leading.items()):
-        return False
-    return torch.allclose(alone.features[0], seen.features[0], rtol=1e-8, atol=1e-10)
 
 
 def _fold(plain: nn.Module, seen: Trace, images: Tensor) -> tuple[nn.Module, dict[str, Tensor]]:

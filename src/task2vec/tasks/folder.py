@@ -224,8 +224,7 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadIma
     if not classes:
         found = f"{len(aside['image'])} images lie in it directly" if aside["image"] else "it has no folder"
         raise DataError(
-            f"{root} has no class folders ({found}), so no image has a label. Put the images of each class into a "
-            "folder of its own below it."
+            f"{root} has no class folders ({found}), so no image has a label. Put each class into a folder of its own."
         )
     listed = [(ASIDE[kind], names) for kind, names in aside.items() if names]
     notes = [f"entries that are {what}: {len(names)}, such as {names[0]!r}" for what, names in listed]

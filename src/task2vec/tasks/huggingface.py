@@ -133,8 +133,7 @@ def _read_row(cells: Any, column: str, home: Path | None, row: int) -> bytes:
     place = Path(home or "", path).resolve()
     if home is not None and not place.is_relative_to(home):
         raise DataError(
-            f"it is outside of the dataset's folder, at {path}; such files are read only if you open the dataset "
-            "yourself and pass the object"
+            f"it is outside of the dataset's folder, at {path}; to allow that, open the dataset and pass the object"
         )
     return read_inside(home or Path(place.anchor), str(place))
 
@@ -207,8 +206,7 @@ def _open_local(hf: Any, place: Path, config: str | None) -> Any:
     reader = type(builder).__module__.split(".")[-1]
     if reader not in SAFE_READERS:
         raise DataError(
-            f"{place} would be read as {reader!r}, which holds no images or could run code. Supported are "
-            f"{quote(SAFE_READERS)}."
+            f"{place} would be read as {reader!r}, which holds no images or could run code. Use {quote(SAFE_READERS)}."
         )
     _check_files(place, [str(file) for files in (builder.config.data_files or {}).values() for file in files])
     builder.download_and_prepare()
@@ -236,8 +234,7 @@ def _check_files(place: Path, files: list[str]) -> None:
     outside = [file for file in files if not Path(file).resolve().is_relative_to(home)]
     if outside:
         raise DataError(
-            f"{place} names data files outside of it ({quote(outside)}), which could be private. Copy them into the "
-            "folder."
+            f"{place} names data files outside of it ({quote(outside)}), which could be private. Copy them into it."
         )
     for shard in filter(None, map(_SHARD.match, files)):
         start, _, between, total, end = shard.groups()

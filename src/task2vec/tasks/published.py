@@ -78,8 +78,7 @@ def recognize_layout(folder: StrPath) -> str | None:
     found |= {name for name, sign in _FIELDS.items() if sign in start}
     if len(found) > 1:
         raise UsageError(
-            f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as), or give each a folder of "
-            "its own."
+            f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as), or use separate folders."
         )
     return found.pop() if found else None
 
@@ -378,8 +377,7 @@ def _infer_suffix(root: Path) -> str:
     if len(found) != 1:
         seen = f"images ending in {' and '.join(found)}" if found else "no images named by their ids"
         raise DataError(
-            f"{root} has {seen} in train and validation, so their paths are unknown. Save them as train/ID.jpg and "
-            "validation/ID.jpg."
+            f"{root} has {seen}, so their paths are unknown. Save them as train/ID.jpg and validation/ID.jpg."
         )
     return found[0]
 

@@ -133,7 +133,7 @@ def _cut_crops(count: int, rng: np.random.Generator) -> tuple[list[Image.Image],
     """Random square crops of the two photographs that scikit-learn ships."""
     photographs = [Image.open(_find_sample(f"images/{name}")).convert("RGB") for name in ("china.jpg", "flower.jpg")]
     targets, crops = np.arange(count) % len(photographs), []
-    for photograph in (photographs[target] for target in targets):
+    for photograph in map(photographs.__getitem__, targets):
         edge = int(rng.integers(160, 340))
         left = int(rng.integers(0, photograph.width - edge + 1))
         top = int(rng.integers(0, photograph.height - edge + 1))
@@ -371,8 +371,7 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
                 break
         else:
             raise UsageError(
-                f"a grid of side={side} has too few clusterings for {count} different toy tasks. Use fewer tasks, or a "
-                "larger side."
+                f"a grid of side={side} has too few clusterings for {count} toy tasks. Use fewer, or a larger side."
             )
         taken.add(key)
         is_positive.setflags(write=False)

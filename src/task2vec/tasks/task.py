@@ -273,8 +273,7 @@ class Task:
         """
         if self.is_multilabel:
             raise UsageError(
-                f"'{self.name}' is multi-label, so an image may belong to several taxa at once. Use by_taxon for the "
-                "attributes of each group."
+                f"'{self.name}' is multi-label, so an image may belong to several taxa at once. Use by_taxon instead."
             )
         named, nowhere = self._group_classes(level, taxonomy)
         n_lost = sum(count for kind, count in zip(self.classes, self.counts, strict=True) if kind in nowhere)
@@ -462,10 +461,8 @@ def _keep_once(tasks: list[Task], names: list[str], numbered: list[np.ndarray]) 
                 places.append((part, row))
                 seen.setdefault(label, (part, row))
             elif label not in seen:
-                raise DataError(
-                    f"one image has two labels: {show(*first)}, and {show(part, row)}. Correct one, or leave the image "
-                    "out with subset(...)."
-                )
+                shown = f"{show(*first)}, and {show(part, row)}"
+                raise DataError(f"one image has two labels: {shown}. Correct one, or leave it out with subset(...).")
     return places
 
 

@@ -243,18 +243,14 @@ def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | Non
     attributes = ("attr_names", "classes") if is_multilabel else ("classes", "categories")  # Caltech101 and 256
     if getattr(dataset, "_target_types", None) == ["binary-category"]:  # OxfordIIITPet: `classes` are the 37 breeds
         attributes = ("bin_classes",)
-    candidates = [getattr(dataset, attribute, None) for attribute in attributes]
+    found = [getattr(dataset, attribute, None) for attribute in attributes]
+    candidates = [names for names in found if isinstance(names, (list, tuple))]
     numbers = getattr(dataset, "class_to_idx", None)
     if isinstance(numbers, Mapping) and sorted(numbers.values()) == list(range(len(numbers))):
         candidates.append(sorted(numbers, key=numbers.__getitem__))
-    return next(filter(None, map(_to_names, candidates)), None)
-
-
-def _to_names(names: object) -> list[str] | None:
-    """A list of names, synonyms (as ImageNet has them) joined into one; None for anything else."""
-    if not isinstance(names, (list, tuple)):
-        return None
-    words = [", ".join(map(str, name)) if isinstance(name, tuple) else name for name in names]
-    if words and words[-1] == "":  # CelebA's header ends in a blank
-        words.pop()
-    return words if all(isinstance(word, str) for word in words) else None
+    for names in candidates:
+        # Synonyms (as ImageNet has them) are joined into one name, and CelebA's header ends in a blank.
+        words = [", ".join(map(str, name)) if isinstance(name, tuple) else name for name in names or () if name != ""]
+        if words and all(isinstance(word, str) for word in words):
+            return words
+    return None
