@@ -72,13 +72,6 @@ def test_exif_orientation_is_honoured(form, orientation):
     assert found[24].max() < 30
 
 
-@pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP", "TIFF"])
-def test_of_an_animation_the_first_frame_counts(form):
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
-    data = encode(frames[0], form, save_all=True, append_images=frames[1:])
-    assert np.abs(pixels(data)[0, 0].astype(int) - (255, 0, 0)).max() <= 4
-
-
 def test_truncated_files_and_uninvited_formats_are_refused(monkeypatch):
     for form in FORMATS:
         data = encode(NOISE, form)
