@@ -93,7 +93,7 @@ def draw_batches(
         (Task(digits batch 1, 8 images, 4 classes), True, 3)
     """
     if task.is_multilabel:
-        raise UsageError(f"'{task.name}' is multi-label, so no batch can be of some classes only. Use one_vs_rest().")
+        raise UsageError(f"'{task.name}' is multi-label, so it has no batches of some classes. Use one_vs_rest().")
     classes = len(task.classes) if classes is None else classes
     if not 2 <= classes <= len(task.classes) or images < 1 or (batches is not None and batches < 1):
         raise UsageError(

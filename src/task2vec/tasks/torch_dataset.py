@@ -249,8 +249,10 @@ def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | Non
     if isinstance(numbers, Mapping) and sorted(numbers.values()) == list(range(len(numbers))):
         candidates.append(sorted(numbers, key=numbers.__getitem__))
     for names in candidates:
-        # Synonyms (as ImageNet has them) are joined into one name, and CelebA's header ends in a blank.
-        words = [", ".join(map(str, name)) if isinstance(name, tuple) else name for name in names or () if name != ""]
+        # Synonyms, as ImageNet has them, are joined into one name.
+        words = [", ".join(map(str, name)) if isinstance(name, tuple) else name for name in names]
+        if words[-1:] == [""]:  # CelebA's header ends in a blank
+            words.pop()
         if words and all(isinstance(word, str) for word in words):
             return words
     return None
