@@ -543,7 +543,7 @@ def check_targets(targets: np.ndarray, classes: Sequence[str], name_of: NameOf) 
     problem, consequence = "classes have no readable image", "leaving them out would change the task. Add or repair"
     if is_multilabel:
         problem, consequence = "label columns have one value for every image", "nothing can be learned from them. Add"
-    empty = [classes[number] for number in np.flatnonzero(~_is_informative(targets, len(classes)))]
+    empty = [classes[number] for number in np.flatnonzero(~_is_informative(targets, len(classes))).tolist()]
     if empty:
         raise DataError(
             f"{len(empty)} of {len(classes)} {problem} ({quote(empty)}), and {consequence} images, or remove the "
@@ -566,7 +566,7 @@ def count_images(targets: np.ndarray, n_classes: int) -> np.ndarray:
 def drop_empty(labels: np.ndarray, classes: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Labels and classes without those that no image has, or that all images have for multi-label; and a note of it."""
     is_multilabel, is_kept = labels.ndim == 2, _is_informative(labels, len(classes))
-    kept, absent = np.flatnonzero(is_kept).tolist(), [classes[number] for number in np.flatnonzero(~is_kept)]
+    kept, absent = np.flatnonzero(is_kept).tolist(), [classes[n] for n in np.flatnonzero(~is_kept).tolist()]
     what = "attributes with one value for all images" if is_multilabel else "classes without an image"
     notes = (f"{what}, left out: {quote(absent)}",) if absent else ()
     labels = labels[:, kept] if is_multilabel else np.searchsorted(kept, labels)
