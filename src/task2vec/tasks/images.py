@@ -231,21 +231,25 @@ def read_inside(root: Path, path: str) -> bytes:
             raise DataError("it is not a regular file")
         if status.st_size > MAX_FILE_BYTES:
             raise DataError(f"the file has {status.st_size} bytes, more than any image of 50 megapixels needs")
-        with open(os.open(place, _OPEN_FLAGS), "rb") as file:
-            # The very file whose status was checked: a pipe or a link may have replaced it since.
-            now = os.fstat(file.fileno())
-            if (now.st_dev, now.st_ino, now.st_mode) != (status.st_dev, status.st_ino, status.st_mode):
-                raise DataError("another file replaced it while it was read")
-            data = file.read(status.st_size + 1)
-        if len(data) != status.st_size:
-            raise DataError("its length changed while it was read")
-        return data
+        return _read_as_seen(place, status)
     except DataError:
         raise
     except FileNotFoundError:
         raise DataError("there is no such file") from None
     except (OSError, RuntimeError, ValueError) as error:  # no permission, a loop of links, a NUL in the path
         raise DataError(f"the file cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def _read_as_seen(place: Path, seen: os.stat_result) -> bytes:
+    """The bytes of the very file whose status was checked: a pipe or a link may have replaced it since."""
+    with open(os.open(place, _OPEN_FLAGS), "rb") as file:
+        now = os.fstat(file.fileno())
+        if (now.st_dev, now.st_ino, now.st_mode) != (seen.st_dev, seen.st_ino, seen.st_mode):
+            raise DataError("another file replaced it while it was read")
+        data = file.read(seen.st_size + 1)
+    if len(data) != seen.st_size:
+        raise DataError("its length changed while it was read")
+    return data
 
 
 def open_files(root: Path, paths: Sequence[str]) -> StoredImages:
