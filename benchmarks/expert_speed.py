@@ -32,7 +32,7 @@ from task2vec.experts.train import (  # noqa: E402
     compute_loss,
     prepare_images,
 )
-from task2vec.probe.preprocess import Preprocess  # noqa: E402
+from task2vec.probe import Preprocess  # noqa: E402
 from task2vec.probe.probe import make_probe  # noqa: E402
 from task2vec.progress import silent  # noqa: E402
 

@@ -26,7 +26,7 @@ from benchmarks.bare_pass import passes  # noqa: E402
 from benchmarks.measure import interleave, show_table, wall_clock  # noqa: E402
 from benchmarks.memory import paint_task  # noqa: E402
 from task2vec.fisher import PerSampleFisher  # noqa: E402
-from task2vec.probe.preprocess import Preprocess  # noqa: E402
+from task2vec.probe import Preprocess  # noqa: E402
 from task2vec.probe.probe import make_probe  # noqa: E402
 
 IMAGES, CLASSES, SIZE = 390, 13, 224

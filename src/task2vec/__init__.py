@@ -70,11 +70,11 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers (PEP 484)
     from task2vec.tasks import read_taxonomy as read_taxonomy
     from task2vec.tasks import sample_tasks as sample_tasks
     from task2vec.tasks import toy_tasks as toy_tasks
-    from task2vec.tasks.cub200 import read_cub200 as read_cub200
-    from task2vec.tasks.deepfashion import read_deepfashion as read_deepfashion
     from task2vec.tasks.huggingface import from_huggingface as from_huggingface
-    from task2vec.tasks.imaterialist import read_imaterialist as read_imaterialist
-    from task2vec.tasks.inaturalist import read_inaturalist as read_inaturalist
+    from task2vec.tasks.published import read_cub200 as read_cub200
+    from task2vec.tasks.published import read_deepfashion as read_deepfashion
+    from task2vec.tasks.published import read_imaterialist as read_imaterialist
+    from task2vec.tasks.published import read_inaturalist as read_inaturalist
     from task2vec.tasks.taxonomy import Taxonomy as Taxonomy
 
 __version__ = "0.1.0"

@@ -8,8 +8,7 @@ from PIL import Image
 from torch import nn
 
 from task2vec.parallel import Unit, open_backend, pack, unpack
-from task2vec.probe import Probe
-from task2vec.probe.preprocess import Preprocess
+from task2vec.probe import Preprocess, Probe
 from task2vec.probe.probe import make_probe
 from task2vec.tasks import Task, from_dataset
 

@@ -27,7 +27,7 @@ from task2vec.experts.train import (
     train_expert,
     train_experts,
 )
-from task2vec.probe.preprocess import Preprocess
+from task2vec.probe import Preprocess
 from task2vec.probe.probe import make_probe
 from tests.experts.material import Packed, make_attributes, make_model, make_task
 

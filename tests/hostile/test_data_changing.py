@@ -13,7 +13,8 @@ from PIL import Image
 
 from task2vec.embedding import EmbedSettings, embed
 from task2vec.errors import DataChangedError, DataError
-from task2vec.tasks import folder, images, read_folder
+from task2vec.tasks import images, read_folder
+from task2vec.tasks import task as task_module
 from tests.embedding.test_methods import make_tiny
 from tests.tasks.pictures import make_folder, paint
 
@@ -129,13 +130,13 @@ def test_d11_a_file_that_grows_or_shrinks_while_it_is_read(tmp_path, monkeypatch
 
 def test_d11_a_class_folder_that_goes_away_is_refused(tmp_path, monkeypatch):
     make_folder(tmp_path, cats=3, dogs=3)
-    inspect_images = folder.inspect_images
+    inspect_images = task_module.inspect_images
 
     def remove_then_inspect(*args, **options):
         for place in (tmp_path / "dogs").iterdir():
             place.unlink()
         return inspect_images(*args, **options)
 
-    monkeypatch.setattr(folder, "inspect_images", remove_then_inspect)
+    monkeypatch.setattr(task_module, "inspect_images", remove_then_inspect)
     with pytest.raises(DataError, match=r"3 of 6 images cannot be read.*dogs/000.png.*no such file"):
         read_folder(tmp_path)

@@ -56,9 +56,7 @@ def test_transparency_is_laid_on_white_and_other_modes_are_converted():
     assert np.abs(cmyk[0, 0].astype(int) - (255, 0, 0)).max() <= 3
 
 
-@pytest.mark.parametrize(
-    ("form", "orientation"), [*(("PNG", n) for n in range(1, 9)), ("TIFF", 6), ("WEBP", 6), ("JPEG", 6)]
-)
+@pytest.mark.parametrize(("form", "orientation"), [*(("PNG", n) for n in range(1, 9)), ("TIFF", 6), ("JPEG", 6)])
 def test_exif_orientation_is_honoured(form, orientation):
     """The stored picture is the upright one turned by the inverse, so that decoding must give the upright one again."""
     back = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # Pillow's numbers of the inverse operations
@@ -72,13 +70,6 @@ def test_exif_orientation_is_honoured(form, orientation):
     assert found.shape == (32, 48, 3)
     assert np.abs(found[8, [8, 40]].astype(int) - [(255, 255, 255), (255, 0, 0)]).max() < 30
     assert found[24].max() < 30
-
-
-@pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP", "TIFF"])
-def test_of_an_animation_the_first_frame_counts(form):
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
-    data = encode(frames[0], form, save_all=True, append_images=frames[1:])
-    assert np.abs(pixels(data)[0, 0].astype(int) - (255, 0, 0)).max() <= 4
 
 
 def test_truncated_files_and_uninvited_formats_are_refused(monkeypatch):

@@ -75,7 +75,6 @@ DRY = named("two", [5, 6], [[0, 1], [1, 0]], ["red", "dry"])
         ([ONE, DRY], "merge", UsageError, r"same attributes.*only some have 'wet', 'dry'"),
         ([ONE, TWO], "apart", UsageError, "classes='apart' makes them all different"),
         ([CATS, TWO], "merge", UsageError, r"partly single-label and partly multi-label.*one_vs_rest"),
-        ([CATS], None, UsageError, "1 tasks"),
         ([CATS, DOGS], "mix", UsageError, "classes='mix'"),
         ([named("x", [1, 2], [0, 1], ["x", "x"]), DOGS], "merge", UsageError, "several classes of one name, among 'x'"),
         ([CATS, CATS], "apart", UsageError, r"'one', 'one': they have equal names.*Rename"),

@@ -31,15 +31,13 @@ def test_there_are_eight_balanced_and_spotless_ones_and_pairs_share_their_pixels
     assert 0.2 < np.mean(tasks["photos"].targets == tasks["coin flips"].targets) < 0.8
 
 
-def test_the_same_seed_gives_the_same_tasks_and_another_gives_others(tasks):
-    known = {task.fingerprint for task in tasks.values()}
-    assert {task.fingerprint for task in sample_tasks(images_per_task=20)} == known
-    assert not {task.fingerprint for task in sample_tasks(images_per_task=20, seed=1)} & known
+def make_toys(seed):
+    return toy_tasks(count=24, side=SIDE, seed=seed)
 
 
 @pytest.fixture(scope="module")
 def toys():
-    return toy_tasks(count=24, side=SIDE)
+    return make_toys(0)
 
 
 def test_the_grid_covers_the_square_and_pixels_hold_exact_coordinates(toys):
@@ -61,10 +59,10 @@ def test_regions_are_connected_areas_of_many_numbers_of_clusters(toys):
     assert np.bincount(clusters).max() < 3 * 80 / 14  # uniform: none is drawn three times as often as it should be
 
 
-def test_the_same_seed_gives_the_same_toy_tasks(toys):
-    again, other = toy_tasks(count=24, side=SIDE), toy_tasks(count=24, side=SIDE, seed=1)
-    assert [task.fingerprint for task in again] == [task.fingerprint for task in toys]
-    assert len({task.fingerprint for task in other} & {task.fingerprint for task in toys}) < 4
+def test_the_same_seed_gives_the_same_tasks_and_another_gives_others(tasks, toys):
+    for known, make in ((tasks.values(), lambda seed: sample_tasks(images_per_task=20, seed=seed)), (toys, make_toys)):
+        same, again, other = ([task.fingerprint for task in found] for found in (known, make(0), make(1)))
+        assert again == same and len(set(same) & set(other)) < 4
 
 
 def test_impossible_numbers_are_refused_with_their_value(monkeypatch):

@@ -30,11 +30,8 @@ GROUPS = Taxonomy(("group",), {"red": ("colour",), "round": ("feel",), "wet": ("
     ("labels", "message"),
     [
         ([0, 1, -1], r"image 2 \(row 2\)"),
-        ([0, 1, 2], r"image 2 \(row 2\)"),
         ([[0, 1], [1, 0], [np.nan, 1]], r"image 2 \(row 2\)"),
-        ([0.0, 1.0], r"image 0 \(row 0\)"),
         ([True, False], r"image 0 \(row 0\)"),
-        ([[[0, 1]]], "shape"),
         (np.zeros((3, 3), int), "shape"),
     ],
 )
@@ -146,7 +143,6 @@ def test_selected_classes_keep_their_images_names_order_and_source():
     ("classes", "message"),
     [
         (["ravn", "cat"], r"no class 'ravn'.*'raven'"),
-        ([0, 5], "no class 5 among its 5"),
         (["raven", 0], "each once"),
         (["raven"], r"2 or more classes .*'raven'.*one_vs_rest"),
         ("raven", r"list of classes.*\['raven', ...\]"),

@@ -34,10 +34,8 @@ class Pairs(torch.utils.data.Dataset):
 
 
 SIGHTS = {
-    "float array": lambda seed: array(seed) / np.float64(255),
     "image": lambda seed: Image.fromarray(array(seed)),
     "tensor": tensor,
-    "float tensor": lambda seed: tensor(seed).float() / 255,
     "double tensor that needs a gradient": lambda seed: (tensor(seed).double() / 255).requires_grad_(),
 }
 
@@ -62,7 +60,6 @@ def test_grey_and_transparent_images_are_converted():
 @pytest.mark.parametrize(
     ("labels", "given", "attributes", "classes"),
     [
-        ([2, 0, 2], None, {}, ("0", "2")),
         ([2, 0, 2], None, {"classes": ["a", "b", "c"]}, ("a", "c")),
         ([2, 0, 2], ["x", "y", "z"], {"classes": ["a", "b", "c"]}, ("x", "z")),
         ([2, 0, 2], None, {"classes": ["too", "few"]}, ("0", "2")),
@@ -73,7 +70,6 @@ def test_grey_and_transparent_images_are_converted():
         # OxfordIIITPet by kind, and CelebA, whose header ends in a blank.
         ([0, 1, 1], None, {"_target_types": ["binary-category"], "bin_classes": ["Cat", "Dog"]}, ("Cat", "Dog")),
         ([[1, 0], [0, 1]], None, {"attr_names": ["Bald", "Smiling", ""]}, ("Bald", "Smiling")),
-        ([[1, 0], [0, 1]], None, {}, ("0", "1")),
         (torch.tensor([[0, 1], [1, 1], [1, 0]]).float(), ["red", "round"], {}, ("red", "round")),
     ],
 )
@@ -95,9 +91,7 @@ def test_class_names_come_from_the_caller_then_the_dataset_then_the_numbers(labe
         ([[0.1, 0.9], [1.0, 0.0]], r"item 0 \(row 0\) .*\[0\.1, 0\.9\].*regression"),
         ([0, {"boxes": [1]}, 1], r"item 1: its label \(dict\) is neither.*target_types="),
         ([(0, Image.new("L", (2, 2)))] * 2, r"item 0: its label \(int, Image\)"),
-        ([0, "cat", 1], r"item 1: its label \(str\)"),
         ([0, [0, 1], 1], "item 1: its label"),
-        ([3, 3], "only one class"),
         ([], "no images"),
     ],
 )
@@ -116,13 +110,10 @@ def test_class_names_that_do_not_fit_are_refused():
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ((tensor(1).float() / 127.5 - 1, 1), "item 1: .*Normalize"),
         ((tensor(1).float(), 1), "item 1: .*divide 0 to 255 by 255"),
         ((tensor(1).int(), 1), "item 1: .*int32"),
         ((array(1).transpose(2, 0, 1), 1), r"item 1: .*shape \(3, 4, 5\).*\(height, width, channels\)"),
         ((torch.zeros(6, 5, 3), 1), r"item 1: .*\(channels, height, width\)"),
-        ((np.zeros((0, 4, 3), np.uint8), 1), "item 1: .*shape"),
-        (("picture.png", 1), "item 1: .*str"),
         (array(1), "item 1: it is not a pair"),
         ({"image": array(0), "label": 0}, r"item 1: .*not a pair .*dict of 'image', 'label'.*Return \(image, label\)"),
     ],

@@ -30,7 +30,7 @@ from task2vec.head import TrainingSplits, fit_split_heads, make_training_splits,
 from task2vec.library import Expert, MeasuredError
 from task2vec.probe import Probe
 from task2vec.progress import Report, show_progress, silent
-from task2vec.tasks import Images, Task, canonical_order
+from task2vec.tasks import Images, Task
 
 # What errors are measured on: a pretrained network, an expert trained here, or an entry of a library.
 Model = Probe | TrainedExpert | Expert
@@ -169,7 +169,7 @@ def plan_cells(task: Task, protocols: Sequence[ErrorProtocol], seeds: Sequence[i
         raise UsageError(
             f"measure='precision' is for attributes, and '{task.name}' has one class per image. Choose 'usual'."
         )
-    order = np.array(canonical_order(task.digests, task.targets)[0])
+    order = np.array(task.canonical_order[0])
     task_in_order = task.canonical()
     tests = np.stack([choose_test_half(task_in_order, seed) for seed in seeds])
     sizes: list[Shots] = list(dict.fromkeys(protocol.shots for protocol in protocols))

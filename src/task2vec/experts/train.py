@@ -37,8 +37,7 @@ from task2vec.experts.recipes import EpochMetrics, Recipe, find_recipe
 from task2vec.head import fit_head
 from task2vec.library import Expert
 from task2vec.parallel import Backend, SerialBackend, Unit, borrow_backend
-from task2vec.probe import Probe, load_probe
-from task2vec.probe.preprocess import Preprocess
+from task2vec.probe import Preprocess, Probe, load_probe
 from task2vec.probe.probe import make_probe
 from task2vec.progress import Report, show_progress, silent
 from task2vec.tasks import Task

@@ -11,8 +11,7 @@ from task2vec.lazy import lazy_names
 if TYPE_CHECKING:
     from task2vec.probe.layers import FilterLayer
     from task2vec.probe.load import is_timm_model, is_torchvision_model, list_probes, load_probe
-    from task2vec.probe.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
-    from task2vec.probe.probe import FlippedConv2d, PreparedNetwork, Probe, find_head_name, make_probe
+    from task2vec.probe.probe import FlippedConv2d, PreparedNetwork, Preprocess, Probe, make_probe
     from task2vec.probe.weights import read_weights
 
 __getattr__ = lazy_names(__name__)

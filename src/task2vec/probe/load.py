@@ -11,16 +11,8 @@ from torch import Tensor, nn
 from torchvision import models
 
 from task2vec.errors import ProbeError, WeightsError
-from task2vec.probe.preprocess import INTERPOLATIONS, CustomPreprocess, Preprocess, check_transform
-from task2vec.probe.probe import Probe, make_probe
-from task2vec.probe.weights import (
-    OFFLINE_PACKAGES,
-    find_in_hub_cache,
-    find_timm_weights,
-    find_torchvision_weights,
-    is_offline_package_installed,
-    read_weights,
-)
+from task2vec.probe import weights as sources
+from task2vec.probe.probe import INTERPOLATIONS, CustomPreprocess, Preprocess, Probe, check_transform, make_probe
 
 DEFAULT_PROBE = "tf_efficientnet_lite0"
 # What torchvision changes about a network that is built with its trained weights.
@@ -62,7 +54,7 @@ def load_probe(
         (21008, 1280)
     """
     if size is not None and size < 1:
-        raise ProbeError(f"size={size} is not the side of an image. Give a number of pixels, such as size=128.")
+        raise ProbeError(f"size={size} is not the side of an image. Give its pixels, such as 128, or leave it out.")
     if isinstance(name_or_module, nn.Module):
         name = type(name_or_module).__name__
         if head is None or transform is None or size is not None or weights is not None:
@@ -81,7 +73,7 @@ def load_probe(
         load = _from_torchvision
     else:
         raise _unknown_model(library, name)
-    given = (read_weights(weights), f"file {Path(weights).name}") if weights else None
+    given = (sources.read_weights(weights), f"file {Path(weights).name}") if weights else None
     module, heads, preprocess, source = load(name, given, size, download)
     heads = (head,) if head else heads
     return make_probe(name, module, heads, check_transform(transform) if transform else preprocess, source=source)
@@ -98,14 +90,14 @@ def list_probes() -> list[dict[str, Any]]:
     from huggingface_hub.constants import HF_HUB_CACHE
 
     found = [
-        (name, f"offline package {package}", is_offline_package_installed(name))
-        for name, (package, *_) in OFFLINE_PACKAGES.items()
+        (name, f"offline package {package}", sources.is_offline_package_installed(name))
+        for name, (package, *_) in sources.OFFLINE_PACKAGES.items()
     ]
     folders = {folder.name for folder in Path(HF_HUB_CACHE).glob("models--*")}
     for name in timm.list_pretrained() if folders else ():
         config = timm.models.get_pretrained_cfg(name)
         repo = config.hf_hub_id if config else None
-        if repo and "models--" + repo.replace("/", "--") in folders and find_in_hub_cache(repo):
+        if repo and "models--" + repo.replace("/", "--") in folders and sources.find_in_hub_cache(repo):
             found.append((name, f"hub cache {repo}", True))
     files = {file.name for file in (Path(torch.hub.get_dir()) / "checkpoints").glob("*")}
     for name in models.list_models(module=models) if files else ():
@@ -153,7 +145,7 @@ def _from_timm(name: str, given: _Weights | None, size: int | None, download: bo
         model = timm.create_model(name, img_size=size).eval()
     except TypeError:
         model = timm.create_model(name).eval()
-    tensors, source = given or find_timm_weights(model, download=download)
+    tensors, source = given or sources.find_timm_weights(model, download=download)
     heads = model.pretrained_cfg.get("classifier") or "head"  # type: ignore[operator]
     heads = (heads,) if isinstance(heads, str) else tuple(heads)
     _assign_weights(model, tensors, heads, name)
@@ -177,7 +169,7 @@ def _timm_preprocess(cfg: dict[str, Any], size: int | None) -> Preprocess | Cust
 def _from_torchvision(name: str, given: _Weights | None, size: int | None, download: bool) -> _Loaded:
     enum = models.get_model_weights(name).DEFAULT  # type: ignore[attr-defined]
     model = models.get_model(name, weights=None, **_AS_TRAINED.get(name, {})).eval()
-    tensors, source = given or find_torchvision_weights(name, enum, download=download)
+    tensors, source = given or sources.find_torchvision_weights(name, enum, download=download)
     head = _find_classifier(model)
     _assign_weights(model, tensors, (head,), name)
     recipe = enum.transforms()

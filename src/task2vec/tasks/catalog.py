@@ -7,34 +7,19 @@ drawn before; a draw of 2,000 images contains the draw of 500 with the same seed
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, TooFewClassesError, UsageError
-from task2vec.tasks.annotations import damaged, deduplicate_names
-from task2vec.tasks.images import StrPath, inspect_images, open_files
+from task2vec.tasks.images import inspect_images, open_files
 from task2vec.tasks.sampling import make_rng
 from task2vec.tasks.task import Task, drop_empty, make_task
 from task2vec.tasks.taxonomy import Taxonomy
 from task2vec.text import quote
-
-ATTRIBUTE, ATTRIBUTE_GROUP = "attribute", "attribute group"
-# Files that only one dataset has.
-_SIGNS = {
-    "cub200": ("image_class_labels.txt", "CUB_200_2011/image_class_labels.txt"),
-    "inaturalist": ("train2017.json", "train2018.json", "train2019.json", "train_mini.json"),
-    "imaterialist": ("iMat_fashion_2018_label_map_228.csv",),
-    "deepfashion": ("Anno/list_attr_img.txt", "Anno_coarse/list_attr_img.txt"),
-}
-# The positive and the negative images that every attribute of a draw should have.
-LEAST = 10
-# Two datasets have a train.json; a field of their images distinguishes them.
-_FIELDS = {"inaturalist": b'"file_name"', "imaterialist": b'"imageId"'}
 
 
 @dataclass(frozen=True)
@@ -229,8 +214,7 @@ class Catalog:
         allow_bad: bool = False,
     ) -> Task:
         """One task, by its name or definition; the arguments are those of `tasks`."""
-        options = {"split": split, "images": images, "seed": seed, "allow_bad": allow_bad}
-        return self.tasks([self.find(name, kind)], **options)[0]
+        return self.tasks([self.find(name, kind)], split=split, images=images, seed=seed, allow_bad=allow_bad)[0]
 
     def tasks(
         self,
@@ -273,7 +257,7 @@ class Catalog:
         if names is None and kind is None and len(self.kinds) > 1:
             raise UsageError(f"{self.name} has tasks of several kinds. Choose one (kind=, --kind): {list(self.kinds)}.")
         if images is not None and images < 2:
-            raise UsageError(f"images={images} (--max-images) must be 2 or more.")
+            raise UsageError(f"images={images} (--max-images) must be 2 or more: every task has two classes.")
         every = self.definitions if kind is None else self.of_kind(kind)
         definitions = every if names is None else [self.find(name, kind) for name in names]
         chosen = [
@@ -298,10 +282,10 @@ class Catalog:
         source = "; ".join(filter(None, (", ".join(self.sources) or str(self.root), how)))
         tasks, failed = [], {}
         for one, own, labels, classes, notes in chosen:
-            mine, seen = [str(self.paths[row]) for row in own], [outcomes[row] for row in own]
+            mine, seen = open_files(self.root, [str(self.paths[row]) for row in own]), [outcomes[row] for row in own]
             about = {"name": self.name_task(one.name, split), "source": source, "classes": classes, "notes": notes}
             try:
-                tasks.append(make_task(open_files(self.root, mine), labels, seen, allow_bad=allow_bad, **about))
+                tasks.append(make_task(mine, labels, outcomes=seen, allow_bad=allow_bad, **about))
             except BadImagesError as error:
                 failed[one.name] = error
         if failed:
@@ -358,7 +342,7 @@ def draw_by_class(labels: np.ndarray, images: int, rng: np.random.Generator) -> 
     return np.sort(np.lexsort((turn, rank))[:images])
 
 
-def draw_for_attributes(values: np.ndarray, numbers: Sequence[int], *, images: int, least: int = LEAST) -> np.ndarray:
+def draw_for_attributes(values: np.ndarray, numbers: Sequence[int], *, images: int, least: int = 10) -> np.ndarray:
     """A mask of images to use for all attributes, from the front; shuffle the rows of `values` before.
 
     Every attribute, the rarest first, gets up to `least` positive and `least` negative images; the first ones fill the
@@ -451,7 +435,7 @@ def define_attributes(table: LabelTable, splits: Splits) -> tuple[TaskDefinition
 
     known, positive = (count(table.values >= least) for least in (0, 1))
     definitions = [
-        TaskDefinition(name, ATTRIBUTE, (f"not {name}", name), known[n], (n,), group=group, positives=positive[n])
+        TaskDefinition(name, "attribute", (f"not {name}", name), known[n], (n,), group=group, positives=positive[n])
         for n, (name, group) in enumerate(zip(table.names, table.groups, strict=True))
     ]
     for group in dict.fromkeys(filter(None, table.groups)):
@@ -459,72 +443,22 @@ def define_attributes(table: LabelTable, splits: Splits) -> tuple[TaskDefinition
         values, classes = table.values[:, members], tuple(table.names[number] for number in members)
         is_known = (values >= 0).all(axis=1)
         counts, positives = count(np.stack([is_known, is_known & (values == 1).any(axis=1)], axis=1))
-        group_task = TaskDefinition(group, ATTRIBUTE_GROUP, classes, counts, members, "labels", group, True, positives)
-        definitions.append(group_task)
+        about = {"group": group, "is_multilabel": True, "positives": positives}
+        definitions.append(TaskDefinition(group, "attribute group", classes, counts, members, **about))
     return tuple(definitions)
 
 
-# --- layouts ---------------------------------------------------------------------------------------------------------
+def damaged(where: object, what: str) -> DataError:
+    """The error for an annotation file that is not as published."""
+    return DataError(f"{where}: {what}, so labels would be wrong or missing. Use the published file, unchanged.")
 
 
-def recognize_layout(folder: StrPath) -> str | None:
-    """The published dataset whose files are in the folder, such as "cub200", or None.
-
-    Raises:
-        UsageError: It has the files of several.
+def deduplicate_names(names: Sequence[str], marks: Iterable[object]) -> list[str]:
+    """The names; where several are the same, each with its mark.
 
     Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = Path(folder, "image_class_labels.txt").write_text("1 1")
-        ...     recognize_layout(folder)
-        'cub200'
+        >>> deduplicate_names(["Oenanthe", "Corvus", "Oenanthe"], ["birds", "birds", "parsleys"])
+        ['Oenanthe (birds)', 'Corvus', 'Oenanthe (parsleys)']
     """
-    root = Path(folder)
-    found = {name for name, signs in _SIGNS.items() if any((root / sign).is_file() for sign in signs)}
-    try:
-        with (root / "train.json").open("rb") as file:
-            start = file.read(1 << 16)
-    except OSError:
-        start = b""
-    found |= {name for name, sign in _FIELDS.items() if sign in start}
-    if len(found) > 1:
-        raise UsageError(f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as).")
-    return found.pop() if found else None
-
-
-def read_catalog(
-    folder: StrPath, *, layout: str | None = None, labels: StrPath | None = None, progress: bool = False
-) -> Catalog:
-    """The catalog of a published dataset, by the reader for its files.
-
-    Args:
-        folder: The folder with the dataset's unpacked archives.
-        layout: Which dataset it is, such as "cub200", or "cub200-paper" for the paper's taxonomy; recognized by its
-            files if not given.
-        labels: Of iMaterialist, the table of the labels' names.
-        progress: Show a progress bar when reading takes longer than two seconds.
-
-    Raises:
-        DataError: The folder is no known dataset, or the dataset is damaged.
-        UsageError: There is no such layout, or the folder has the files of several datasets.
-    """
-    from task2vec.tasks import cub200, deepfashion, imaterialist, inaturalist
-
-    root = Path(folder)
-    layout = layout or recognize_layout(root)
-    if labels is not None and layout != "imaterialist":
-        raise UsageError(f"labels={str(labels)!r} (--labels) was given, and only imaterialist has one. Leave it out.")
-    readers = {
-        "cub200": cub200.read_cub200,
-        "cub200-paper": partial(cub200.read_cub200, taxonomy="paper"),
-        "inaturalist": inaturalist.read_inaturalist,
-        "imaterialist": partial(imaterialist.read_imaterialist, labels=labels),
-        "deepfashion": partial(deepfashion.read_deepfashion, progress=progress),
-    }
-    if layout in readers:
-        return readers[layout](root)
-    if layout is not None:
-        raise UsageError(f"there is no layout {layout!r}. Choose one of {', '.join(readers)}.")
-    wrong = "has no files of a known dataset" if root.is_dir() else "is not a folder"
-    raise DataError(f"{root} {wrong}. Known are {', '.join(readers)}, unpacked; read_folder reads folders of classes.")
+    times = Counter(names)
+    return [f"{name} ({mark})" if times[name] > 1 else name for name, mark in zip(names, marks, strict=True)]

@@ -8,12 +8,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
 from task2vec.errors import DataError, UsageError
-from task2vec.tasks.images import BadImage, inspect_images, open_files
-from task2vec.tasks.sampling import renumber
+from task2vec.tasks.images import BadImage, StrPath, open_files
 from task2vec.tasks.task import Task, make_task
 from task2vec.text import quote
 
@@ -36,7 +36,7 @@ SPLIT_NAMES = ("train", "training", "trainval", "val", "valid", "validation", "d
 
 
 def read_folder(
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     *,
     split: str | None = None,
     name: str | None = None,
@@ -76,21 +76,23 @@ def read_folder(
     root = Path(folder).resolve()
     if not root.is_dir():
         refuse_archive(root)
-        what = "is not a folder" if root.exists() else "does not exist"
-        raise DataError(f"{folder} {what}. Name a folder with one folder of images per class; read_table reads tables.")
+        raise DataError(
+            f"{folder} {'is not a folder' if root.exists() else 'does not exist'}, so there are no class folders to "
+            "read. Name a folder with one folder of images per class, or a CSV or Parquet table (read_table)."
+        )
     default_name = root.name or str(root)
     if split is not None:
         root, default_name = find_split(root, split), f"{default_name} ({split})"
     name = default_name if name is None else name
     classes, paths, labels, refused, notes = _list_root(root)
-    images, source = open_files(root, paths), str(folder) if split is None else os.path.join(folder, split)
-    outcomes = inspect_images(images, name=name, num_workers=num_workers, progress=progress)
+    source = str(folder) if split is None else os.path.join(folder, split)
     about = {"classes": classes, "name": name, "source": source, "refused": refused, "notes": notes}
-    return make_task(images, np.asarray(labels, dtype=np.int64), outcomes, allow_bad=allow_bad, **about)
+    options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
+    return make_task(open_files(root, paths), np.array(labels, dtype=np.int64), **about, **options)
 
 
 def read_splits(
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     *,
     splits: Sequence[str] | None = None,
     name: str | None = None,
@@ -131,8 +133,10 @@ def read_splits(
         found = [name for name in list_folders(root) if _is_split(root / name)] if root.is_dir() else []
         splits = sorted(found, key=lambda name: (SPLIT_NAMES.index(name.lower()), name))
         if not splits:
-            what = "no split: no folder like 'train', 'val' or 'test' with class folders inside"
-            raise DataError(f"{root} has {what}. Name them with splits=[...]; read_folder reads a folder of classes.")
+            raise DataError(
+                f"{root} has no split: no folder like 'train', 'val' or 'test' with class folders inside. Name them "
+                "with splits=[...], or read a folder of classes with read_folder."
+            )
     name = root.resolve().name if name is None else name
     options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
     tasks = {split: read_folder(folder, split=split, name=f"{name} ({split})", **options) for split in splits}
@@ -149,7 +153,7 @@ def read_splits(
                 notes.insert(0, f"images that are also in {other!r}: {len(common)}, such as {first!r}")
         if missing := [kind for kind in every if kind not in classes]:
             notes.insert(0, f"classes of other splits that have no image here: {quote(missing)}")
-        matched[split] = replace(task, targets=renumber(task.targets, order), classes=classes, notes=tuple(notes))
+        matched[split] = replace(task, targets=task.renumber(order), classes=classes, notes=tuple(notes))
     return matched
 
 
@@ -157,7 +161,9 @@ def find_split(root: Path, split: str) -> Path:
     """The folder of a split, which must lie directly below the root."""
     folders = list_folders(root)
     if split not in folders:
-        raise UsageError(f"{root} has no split {split!r}: its folders are {quote(folders, 20) or 'none'}. Name one.")
+        raise UsageError(
+            f"{root} has no split {split!r}: its folders are {quote(folders, 20) or 'none'}. Name one of them."
+        )
     return root / split
 
 
@@ -168,7 +174,7 @@ def list_folders(root: Path) -> list[str]:
 
 def refuse_archive(place: Path) -> None:
     """Raise `DataError` if a regular file is an archive, recognized by its first bytes."""
-    start = _read_start(place, 262) if place.is_file() else b""
+    start = read_start(place, 262) if place.is_file() else b""
     if start.startswith(ARCHIVE_STARTS) or start[257:] == b"ustar":
         raise DataError(
             f"{place} is an archive. Archives are not unpacked: they could write anywhere and grow to any size. "
@@ -206,7 +212,7 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadIma
             elif kind == "link out":
                 refused.append(BadImage(path, "a link to a folder outside of the root"))
             elif kind == "folder" and _holds_images(inner):
-                raise _nested(root, entry.name, inner.name)
+                _refuse_nested(root / entry.name, inner.name)
             else:
                 aside["link" if kind == "link" else "other"].append(path)
         classes.append(entry.name)
@@ -217,7 +223,9 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadIma
             raise refuse_huggingface(root, f"it has {sign.relative_to(root)}")
     if not classes:
         found = f"{len(aside['image'])} images lie in it directly" if aside["image"] else "it has no folder"
-        raise DataError(f"{root} has no class folders ({found}). Put each class's images into a folder of its own.")
+        raise DataError(
+            f"{root} has no class folders ({found}), so no image has a label. Put each class into a folder of its own."
+        )
     listed = [(ASIDE[kind], names) for kind, names in aside.items() if names]
     notes = [f"entries that are {what}: {len(names)}, such as {names[0]!r}" for what, names in listed]
     if {name.lower() for name in classes} <= set(SPLIT_NAMES):
@@ -227,23 +235,29 @@ def _list_root(root: Path) -> tuple[list[str], list[str], list[int], list[BadIma
 
 def _find_kind(entry: os.DirEntry, root: Path) -> str:
     """What an entry is: "folder", "link" to one, "link out" to one outside of the root, "image", or "other"."""
-    if not _is_folder(entry):
-        return "image" if _is_image(entry) else "other"
-    if not entry.is_symlink():
-        return "folder"
-    return "link" if Path(os.path.realpath(entry.path)).is_relative_to(root) else "link out"
+    if _is_folder(entry):
+        if not entry.is_symlink():
+            return "folder"
+        return "link" if Path(os.path.realpath(entry.path)).is_relative_to(root) else "link out"
+    if _has_image_suffix(entry.name):
+        return "image"
+    # Without an image suffix the first bytes decide. Nothing outside is opened, and no pipe, which would block.
+    can_open = not entry.name.startswith(".") and not entry.is_symlink() and entry.is_file()
+    start = read_start(Path(entry.path), 12) if can_open else b""
+    return "image" if start.startswith(IMAGE_STARTS) or (start[:4] == b"RIFF" and start[8:] == b"WEBP") else "other"
 
 
-def _nested(root: Path, kind: str, inner: str) -> DataError:
-    """The error for a folder of images inside a class folder."""
-    if _is_split(root / kind):
-        return DataError(
+def _refuse_nested(place: Path, inner: str) -> NoReturn:
+    """Raise the `DataError` for a folder of images inside a class folder."""
+    root, kind = place.parent, place.name
+    if _is_split(place):
+        raise DataError(
             f"{root} has {kind!r} with class folders inside, such as {inner!r}: that is a split, not a class. "
             f"Choose it (split={kind!r}, --split {kind}), or read all of them in Python: read_splits({str(root)!r})."
         )
-    return DataError(
-        f"{root / kind} contains the folder {inner!r} with images of its own, so it is unclear which label is meant. "
-        f"Pass {root / kind} itself if its folders are the classes, or move the images up into the class folder."
+    raise DataError(
+        f"{place} contains the folder {inner!r} with images of its own, so it is unclear which label is meant. "
+        f"Pass {place} itself if its folders are the classes, or move the images up into the class folder."
     )
 
 
@@ -259,7 +273,9 @@ def _sorted_entries(folder: Path) -> list[os.DirEntry]:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        raise DataError(f"{folder} cannot be listed ({error.strerror}). Fix its permissions.") from error
+        raise DataError(
+            f"{folder} cannot be listed ({error.strerror}), so its images are unknown. Fix its permissions."
+        ) from error
 
 
 def _is_folder(entry: os.DirEntry) -> bool:
@@ -280,18 +296,7 @@ def _has_image_suffix(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES and not name.startswith(".")
 
 
-def _is_image(entry: os.DirEntry) -> bool:
-    """Whether an entry that is not a folder is an image, by its name or else by its first bytes."""
-    if _has_image_suffix(entry.name):
-        return True
-    # Nothing outside is opened, and no pipe, which would block.
-    if entry.name.startswith(".") or entry.is_symlink() or not entry.is_file():
-        return False
-    start = _read_start(Path(entry.path), 12)
-    return start.startswith(IMAGE_STARTS) or (start[:4] == b"RIFF" and start[8:] == b"WEBP")
-
-
-def _read_start(file: Path, size: int) -> bytes:
+def read_start(file: Path, size: int) -> bytes:
     """The first bytes of a file; none of one that may not be read."""
     try:
         with file.open("rb") as content:

@@ -7,8 +7,8 @@ contacts the hub for every name, so without `download` a cached dataset is opene
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from task2vec.errors import DataError, DatasetNotFoundError, MissingExtraError, Task2VecError, UsageError
-from task2vec.tasks.images import MAX_FILE_BYTES, StoredImages, inspect_images, read_inside
+from task2vec.tasks.images import MAX_FILE_BYTES, StoredImages, read_inside
 from task2vec.tasks.table import encode_labels
 from task2vec.tasks.task import Task, drop_empty, make_task
 from task2vec.text import quote
@@ -87,19 +87,21 @@ def from_huggingface(
     try:
         import datasets as hf
     except ImportError as error:
-        raise MissingExtraError("the package datasets is not installed. Run: pip install 'task2vec[hf]'") from error
+        raise MissingExtraError(
+            "Hugging Face datasets need the datasets package, which is not installed. Run: pip install 'task2vec[hf]'"
+        ) from error
     table, default_name, home = _open(hf, dataset, split, config, download, progress)
-    name, source = name or default_name, str(dataset) if _is_place(dataset) else type(dataset).__name__
+    source = str(dataset) if isinstance(dataset, (str, os.PathLike)) else type(dataset).__name__
     image_column, label_columns = _find_columns(hf, table.features, image_column, label_columns)
     labels, classes, notes = _read_labels(hf, table.with_format(None), label_columns)
     if table.format["type"] == "custom":
         notes = ("the dataset's transform was not applied: images are read as they are stored", *notes)
-    cells = table.with_format(None).select_columns([image_column])
-    cells = _attempt(lambda: cells.cast_column(image_column, hf.Image(decode=False)), f"column {image_column}")
+    with _opening(f"column {image_column}"):
+        cells = table.with_format(None).select_columns([image_column])
+        cells = cells.cast_column(image_column, hf.Image(decode=False))
     images = StoredImages(partial(_read_row, cells, image_column, home), range(len(cells)), _name_rows(cells), ())
-    outcomes = inspect_images(images, name=name, num_workers=num_workers, progress=progress)
-    about = {"classes": classes, "name": name, "source": source, "notes": notes}
-    return make_task(images, labels, outcomes, allow_bad=allow_bad, **about)
+    about = {"classes": classes, "name": name or default_name, "source": source, "notes": notes}
+    return make_task(images, labels, **about, allow_bad=allow_bad, num_workers=num_workers, progress=progress)
 
 
 def _name_rows(cells: Any) -> list[str]:
@@ -127,10 +129,12 @@ def _read_row(cells: Any, column: str, home: Path | None, row: int) -> bytes:
         raise DataError("there is no image in this row")
     if "://" in path or "::" in path:
         raise DataError(f"it is remote, at {path}, and nothing is downloaded while reading")
-    # The caller's own dataset may name any file of this machine, also relative to his folder.
+    # A dataset that the caller opened may name any file of this machine, also relative to the working directory.
     place = Path(home or "", path).resolve()
     if home is not None and not place.is_relative_to(home):
-        raise DataError(f"it is outside of the dataset's folder, at {path}; open the dataset yourself to read it")
+        raise DataError(
+            f"it is outside of the dataset's folder, at {path}; to allow that, open the dataset and pass the object"
+        )
     return read_inside(home or Path(place.anchor), str(place))
 
 
@@ -141,53 +145,49 @@ def _open(
     hf: Any, dataset: Any, split: str | None, config: str | None, download: bool, progress: bool
 ) -> tuple[Any, str, Path | None]:
     """One split, its name, and the folder that the files it names must not leave (None: any)."""
-    home, name = None, os.fspath(dataset) if _is_place(dataset) else type(dataset).__name__
-    if not _is_place(dataset):
-        if not isinstance(dataset, (hf.Dataset, hf.DatasetDict)):
-            raise UsageError(f"a {name} is neither a Dataset nor a DatasetDict. Pass one (streaming=False) or a path.")
+    home = None
+    if isinstance(dataset, (hf.Dataset, hf.DatasetDict)):
         if config is not None:
             raise UsageError(f"config={config!r} is for paths and names; this dataset is open already. Leave it out.")
-        found = dataset
-    else:
-        place = Path(dataset).expanduser()
-        with _quiet(hf, progress):
+        found, name = dataset, type(dataset).__name__
+    elif isinstance(dataset, (str, os.PathLike)):
+        place, name = Path(dataset).expanduser(), os.fspath(dataset)
+        with ExitStack() as restore, _opening(name):
+            if not progress and not hf.are_progress_bars_disabled():
+                hf.disable_progress_bars()
+                restore.callback(hf.enable_progress_bars)
             if place.exists():
                 found, home = _open_local(hf, place, config), _find_home(place)
                 name = place.resolve().name if place.is_dir() else place.stem
             elif name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:  # no name on the hub
                 raise DataError(f"{dataset} does not exist, so there is no dataset to read. Check the path.")
             elif cached := _find_cached(name, config):
-                found = _attempt(cached.as_dataset, name)
+                found = cached.as_dataset()
             elif download:
-                found = _attempt(lambda: hf.load_dataset(name, config), name)
+                found = hf.load_dataset(name, config)
             else:
                 raise DatasetNotFoundError(
-                    f"the dataset '{name}'{f' ({config})' if config else ''} is not on this machine, and nothing is "
-                    "downloaded without being asked. Pass download=True, or a local folder."
+                    f"the dataset '{name}'{f' ({config})' if config else ''} is not on this machine: there is no such "
+                    "folder, and it is not in the cache of datasets. Nothing is downloaded without being asked. Pass "
+                    "download=True, or a local folder."
                 )
-    chosen, which = _choose_split(hf, found, split, name)
-    name = name if _is_place(dataset) else chosen.info.dataset_name or name
-    return chosen, f"{name} ({which})" if which else name, home
-
-
-def _is_place(dataset: object) -> bool:
-    """Whether a dataset is given by its path or name."""
-    return isinstance(dataset, (str, os.PathLike))
-
-
-def _choose_split(hf: Any, found: Any, split: str | None, name: str) -> tuple[Any, str]:
-    """The split that is meant, and its name where there was a choice."""
-    if isinstance(found, hf.Dataset):
-        if split is not None and str(found.split) != split:
-            own = "no split" if found.split is None else f"only the split {str(found.split)!r}"
-            raise UsageError(f"'{name}' has {own}, not {split!r}. Leave split out, or pass the whole dataset.")
-        return found, ""
-    if split is None and len(found) == 1:
-        return next(iter(found.values())), ""
-    if split not in found:
-        what = "several splits" if split is None else f"no split {split!r}"
-        raise UsageError(f"'{name}' has {what}. Pass split= one of {quote(list(found), 20)}; join_tasks joins splits.")
-    return found[split], str(split)
+    else:
+        raise UsageError(
+            f"a {type(dataset).__name__} is neither a Dataset nor a DatasetDict, and a task is read more than once, in "
+            "any order. Pass load_dataset(..., streaming=False), a path or a name; from_dataset takes other datasets."
+        )
+    parts = found if isinstance(found, hf.DatasetDict) else {found.split and str(found.split): found}
+    if split is None and len(parts) == 1:
+        split = next(iter(parts))
+    elif split not in parts:
+        what = "several splits, and each is another task" if split is None else f"no split {split!r}"
+        known = [part for part in parts if part is not None]
+        fix = f"Pass split= one of {quote(known, 20)}; join_tasks joins splits" if known else "Leave split out"
+        raise UsageError(f"'{name}' has {what}. {fix}.")
+    chosen = parts[split]
+    if found is dataset:
+        name = chosen.info.dataset_name or name
+    return chosen, f"{name} ({split})" if len(parts) > 1 else name, home
 
 
 def _open_local(hf: Any, place: Path, config: str | None) -> Any:
@@ -195,24 +195,22 @@ def _open_local(hf: Any, place: Path, config: str | None) -> Any:
     if place.is_file():
         if place.suffix.lower() != ".parquet":
             raise UsageError(f"{place} is neither a folder nor a .parquet file. Pass one; read_table reads .csv files.")
-        return _attempt(lambda: hf.Dataset.from_parquet(str(place)), place)
+        return hf.Dataset.from_parquet(str(place))
     if (place / "dataset_dict.json").is_file() or (place / "state.json").is_file():
-        found = _attempt(lambda: hf.load_from_disk(str(place)), place)
+        found = hf.load_from_disk(str(place))
         parts = found.values() if isinstance(found, hf.DatasetDict) else [found]
         _check_files(place, [file["filename"] for part in parts for file in part.cache_files])
         return found
     _refuse_remote(place)
-    builder = _attempt(lambda: hf.load_dataset_builder(os.path.join(".", place), config), place)
+    builder = hf.load_dataset_builder(os.path.join(".", place), config)
     reader = type(builder).__module__.split(".")[-1]
     if reader not in SAFE_READERS:
-        raise DataError(f"{place} would be read as {reader!r}, which is unsafe or no image. Use {quote(SAFE_READERS)}.")
+        raise DataError(
+            f"{place} would be read as {reader!r}, which holds no images or could run code. Use {quote(SAFE_READERS)}."
+        )
     _check_files(place, [str(file) for files in (builder.config.data_files or {}).values() for file in files])
-
-    def prepare() -> Any:
-        builder.download_and_prepare()
-        return builder.as_dataset()
-
-    return _attempt(prepare, place)
+    builder.download_and_prepare()
+    return builder.as_dataset()
 
 
 def _refuse_remote(place: Path) -> None:
@@ -222,11 +220,11 @@ def _refuse_remote(place: Path) -> None:
     card, settings = place / "README.md", place / ".huggingface.yaml"
     text = settings.read_text(encoding="utf-8", errors="replace") if settings.is_file() else ""
     if card.is_file():
-        text += str(_attempt(lambda: DatasetCard.load(card).data.to_dict(), card).get("configs", ""))
+        text += str(DatasetCard.load(card).data.to_dict().get("configs", ""))
     if "://" in text:
         raise DataError(
-            f"{place} names remote data files (in README.md or .huggingface.yaml), and nothing is downloaded unasked. "
-            "Download them into the folder, or pass the dataset's name with download=True."
+            f"{place} names remote data files (in README.md or .huggingface.yaml), and nothing is downloaded without "
+            "being asked. Download them into the folder, or pass the dataset's name with download=True."
         )
 
 
@@ -235,7 +233,9 @@ def _check_files(place: Path, files: list[str]) -> None:
     home = _find_home(place)
     outside = [file for file in files if not Path(file).resolve().is_relative_to(home)]
     if outside:
-        raise DataError(f"{place} names data files outside of it, maybe private: {quote(outside)}. Copy them into it.")
+        raise DataError(
+            f"{place} names data files outside of it ({quote(outside)}), which could be private. Copy them into it."
+        )
     for shard in filter(None, map(_SHARD.match, files)):
         start, _, between, total, end = shard.groups()
         # Names may end in a hash of each shard; then only the number of shards can be compared.
@@ -269,10 +269,11 @@ def _find_cached(name: str, config: str | None) -> Any:
         raise UsageError(f"{str(error).splitlines()[0]}. Each is another dataset: pass one as config=.") from error
 
 
-def _attempt(open_it: Callable[[], Any], what: object) -> Any:
-    """The result of `open_it`; whatever the `datasets` package raises becomes a `DataError` that names the dataset."""
+@contextmanager
+def _opening(what: str) -> Iterator[None]:
+    """Whatever the `datasets` package raises inside becomes a `DataError` that names the dataset."""
     try:
-        return open_it()
+        yield
     except (Task2VecError, MemoryError):
         raise
     except Exception as error:  # errors of datasets, pyarrow, fsspec, the hub, and built-in ones
@@ -281,19 +282,6 @@ def _attempt(open_it: Callable[[], Any], what: object) -> Any:
             f"'{what}' cannot be opened as a Hugging Face dataset ({type(error).__name__}: {reason}). Check the name, "
             "the config and the files; read_folder and read_table read plain folders and tables."
         ) from error
-
-
-@contextmanager
-def _quiet(hf: Any, progress: bool) -> Iterator[None]:
-    """No progress bars of the `datasets` package unless asked for; the user's setting is restored."""
-    hide = not progress and not hf.are_progress_bars_disabled()
-    if hide:
-        hf.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if hide:
-            hf.enable_progress_bars()
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------
@@ -342,15 +330,17 @@ def _read_labels(hf: Any, table: Any, columns: list[str]) -> tuple[np.ndarray, S
         known = (f"not {column}", column)
     elif len(columns) == 1 and not _is_value(hf, kind, "int", "uint", "string", "large_string", *FLOATS):
         raise DataError(
-            f"column {column!r} is {kind}, which is no class. Pass label_columns= with class labels, integers or text, "
-            "or several columns of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."
+            f"column {column!r} is {kind}, which is no class. Pass label_columns= with a column of class labels, "
+            "integers or text, or several of 0 and 1; cast lists of class numbers to List(ClassLabel(...))."
         )
     if len(columns) > 1 or not known:
         return (*encode_labels(cells, where), ())
     numbers = set(range(len(known)))
     for row, cell in enumerate(cells[column]):
         if cell is None or not set(cell if is_list else [cell]) <= numbers:
-            raise DataError(f"{where(column, row)}: {cell!r} is no class. Filter out such rows, usual in test splits.")
+            raise DataError(
+                f"{where(column, row)}: {cell!r} is no class. Filter such rows out; test splits often have no labels."
+            )
     if not is_list:
         return drop_empty(np.array(cells[column], dtype=np.int64), known)
     labels = np.zeros((len(table), len(known)), dtype=np.uint8)

@@ -27,7 +27,6 @@ StrPath = str | os.PathLike[str]
 MAX_PIXELS = 50_000_000
 # Four 16-bit channels of the largest accepted image, uncompressed: no valid file is larger.
 MAX_FILE_BYTES = 8 * MAX_PIXELS
-MAX_BAD_SHARE = 0.05
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 # EXIF tag 0x0112: how the stored rows and columns must be rotated for the image to stand upright.
 ORIENTATION_TAG = 0x0112
@@ -138,8 +137,10 @@ class StoredImages:
         except DataError as error:
             data, reason = b"", str(error)
         if reason:
-            place = os.path.join(self.root, self.names[index])
-            raise DataChangedError(f"{place} changed after the task was read ({reason}). Read the task again.")
+            raise DataChangedError(
+                f"{os.path.join(self.root, self.names[index])} changed after the task was read ({reason}), so the "
+                "result would mix two states of the data. Read the task again when nothing writes to it."
+            )
         return decode(data)
 
     def name(self, index: int) -> str:
@@ -153,7 +154,10 @@ def decode(data: bytes) -> Image.Image:
     The content decides, not the file name. A `DataError` gives the reason if there is no image.
     """
     if ImageFile.LOAD_TRUNCATED_IMAGES:
-        raise UsageError("PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, so truncated files would pass. Set it to False.")
+        raise UsageError(
+            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is True, so a truncated file would pass as a partly grey image and "
+            "nothing would report it. Set it to False before reading a task."
+        )
     if not data:
         raise DataError("the file is empty")
     try:
@@ -192,7 +196,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def to_eight_bit(pixels: np.ndarray) -> np.ndarray:
     """Floats in [0, 1] times 255, rounded; any other scale is refused."""
     if not np.isfinite(pixels).all():
-        raise NotFiniteError("its image has a pixel that is NaN or infinite, not in [0, 1]. Fix the file or transform.")
+        raise NotFiniteError("a pixel is NaN or infinite, not in [0, 1]. Fix the file or the transform.")
     if pixels.min() < 0 or pixels.max() > 1:
         raise DataError(
             f"its pixels range from {pixels.min():.4g} to {pixels.max():.4g}, outside of [0, 1], so their scale is "

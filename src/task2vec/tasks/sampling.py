@@ -6,7 +6,7 @@ a random generator, and identical images always stay together.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -21,27 +21,6 @@ if TYPE_CHECKING:
 
 MAX_BATCHES = 20
 _ATTEMPTS = 64
-
-
-def canonical_order(digests: Sequence[str], targets: np.ndarray) -> tuple[list[int], list[int]]:
-    """The order of images and of classes that depends on the content only."""
-    names, ranks = np.unique(np.array([digest.encode() for digest in digests]), return_inverse=True)
-    if targets.ndim == 2:
-        members = [np.flatnonzero(column) for column in targets.T]
-    else:
-        by_label = np.argsort(targets, kind="stable")
-        members = np.split(by_label, np.cumsum(np.bincount(targets))[:-1])
-    signatures = [hashlib.sha256(b"".join(names[np.sort(ranks[rows])].tolist())).hexdigest() for rows in members]
-    class_order = sorted(range(len(members)), key=signatures.__getitem__)
-    if len(names) == len(digests):
-        return np.argsort(ranks).tolist(), class_order
-    columns = np.atleast_2d(renumber(targets, class_order).T)  # copies of one image are ordered by their labels
-    return np.lexsort((*columns[::-1], ranks)).tolist(), class_order
-
-
-def renumber(targets: np.ndarray, class_order: list[int]) -> np.ndarray:
-    """The targets after the classes took the places of `class_order`."""
-    return targets[:, class_order] if targets.ndim == 2 else np.argsort(class_order)[targets]
 
 
 def make_rng(seed: int, purpose: str) -> np.random.Generator:
@@ -139,8 +118,8 @@ def draw_batches(
             left[number] = left[number][2 * images :]
     if not drawn or (batches is not None and len(drawn) < batches):
         raise DataError(
-            f"{task} is enough for {len(drawn)} batches: each takes {classes} classes with twice {images} images. "
-            "Choose fewer batches (--batches), classes (--classes) or images of a class (--shots)."
+            f"{task} is enough for {len(drawn)} batches: each takes {classes} classes with twice {images} images, and "
+            "no image is in two. Choose fewer batches (--batches), classes (--classes) or images of a class (--shots)."
         )
     return drawn
 
@@ -171,8 +150,8 @@ class _Groups:
     """
 
     def __init__(self, task: "Task", purpose: str, *, together: bool):
-        self.class_order = canonical_order(task.digests, task.targets)[1]
-        targets = renumber(task.targets, self.class_order)
+        self.class_order = task.canonical_order[1]
+        targets = task.renumber(self.class_order)
         keys = [
             hashlib.sha256(f"{purpose} {digest}".encode()).digest() + label.tobytes()  # of copies, the labels decide
             for digest, label in zip(task.digests, targets, strict=True)

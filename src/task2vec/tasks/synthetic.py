@@ -76,17 +76,19 @@ def sample_tasks(*, images_per_task: int = 120, seed: int = 0) -> tuple[Task, ..
         ['digits', 'digit parity', 'shapes']
     """
     if images_per_task < MIN_IMAGES:
-        raise UsageError(f"images_per_task={images_per_task} is too few for ten classes. Use {MIN_IMAGES} or more.")
+        raise UsageError(
+            f"images_per_task={images_per_task} cannot cross-validate ten classes. Use {MIN_IMAGES} or more."
+        )
     digits, values = _draw_digits(images_per_task, np.random.default_rng([seed, 0]))
     crops, photos = _cut_crops(images_per_task, np.random.default_rng([seed, 1]))
     coins = np.random.default_rng([seed, 2]).permutation(np.arange(images_per_task) % 2)
     return (
         _make_task("digits", digits, values, [str(digit) for digit in range(10)]),
         _make_task("digit parity", digits, values % 2, ["even", "odd"]),
-        _paint_task("shapes", _SHAPES, images_per_task, np.random.default_rng([seed, 3])),
-        _paint_task("cluttered shapes", _CLUTTERED_SHAPES, images_per_task, np.random.default_rng([seed, 4])),
-        _paint_task("textures", _TEXTURES, images_per_task, np.random.default_rng([seed, 5])),
-        _paint_task("colours", _COLOURS, images_per_task, np.random.default_rng([seed, 6])),
+        *(
+            _paint_task(name, painters, images_per_task, np.random.default_rng([seed, stream]))
+            for stream, (name, painters) in enumerate(_PAINTERS.items(), start=3)
+        ),
         _make_task("photos", crops, photos, ["temple", "flower"]),
         _make_task("coin flips", crops, coins, ["heads", "tails"]),
     )
@@ -130,15 +132,14 @@ def _draw_digits(count: int, rng: np.random.Generator) -> tuple[list[Image.Image
 def _cut_crops(count: int, rng: np.random.Generator) -> tuple[list[Image.Image], np.ndarray]:
     """Random square crops of the two photographs that scikit-learn ships."""
     photographs = [Image.open(_find_sample(f"images/{name}")).convert("RGB") for name in ("china.jpg", "flower.jpg")]
-    targets = np.arange(count) % len(photographs)
-    return [_cut_crop(photographs[target], rng) for target in targets], targets
-
-
-def _cut_crop(photograph: Image.Image, rng: np.random.Generator) -> Image.Image:
-    edge = int(rng.integers(160, 340))
-    left = int(rng.integers(0, photograph.width - edge + 1))
-    top = int(rng.integers(0, photograph.height - edge + 1))
-    return photograph.resize((SIDE, SIDE), Image.Resampling.LANCZOS, box=(left, top, left + edge, top + edge))
+    targets, crops = np.arange(count) % len(photographs), []
+    for photograph in map(photographs.__getitem__, targets):
+        edge = int(rng.integers(160, 340))
+        left = int(rng.integers(0, photograph.width - edge + 1))
+        top = int(rng.integers(0, photograph.height - edge + 1))
+        box = (left, top, left + edge, top + edge)
+        crops.append(photograph.resize((SIDE, SIDE), Image.Resampling.LANCZOS, box=box))
+    return crops, targets
 
 
 # --- painters ---------------------------------------------------------------------------------------------------------
@@ -159,10 +160,9 @@ def _paint_digit(levels: np.ndarray, rng: np.random.Generator) -> Image.Image:
 
 
 def _polygon(corners: int, *, inner: float = 1.0) -> list[_Point]:
-    """Corners of a regular polygon on the unit circle; with `inner` below 1, of a star."""
-    steps = corners if inner == 1.0 else 2 * corners
-    radii = [1.0 if inner == 1.0 or step % 2 == 0 else inner for step in range(steps)]
-    angles = [2 * math.pi * step / steps for step in range(steps)]
+    """Corners of a polygon, every second one on the unit circle and the others at `inner` (below 1: a star)."""
+    angles = [2 * math.pi * step / corners for step in range(corners)]
+    radii = [inner if step % 2 else 1.0 for step in range(corners)]
     return [(r * math.cos(a), r * math.sin(a)) for r, a in zip(radii, angles, strict=True)]
 
 
@@ -175,7 +175,7 @@ _OUTLINES: dict[str, list[_Point]] = {
     "circle": _polygon(64),
     "triangle": _polygon(3),
     "square": _polygon(4),
-    "star": _polygon(5, inner=0.42),
+    "star": _polygon(10, inner=0.42),
     "cross": _CROSS,
 }
 
@@ -296,8 +296,6 @@ def _image(pixels: np.ndarray) -> Image.Image:
     return Image.fromarray(np.clip(np.round(pixels), 0, 255).astype(np.uint8))
 
 
-_SHAPES: dict[str, Painter] = {name: partial(_paint_shape, name) for name in _OUTLINES}
-_CLUTTERED_SHAPES: dict[str, Painter] = {name: partial(_paint_cluttered_shape, name) for name in _OUTLINES}
 _WEAVES = {
     "stripes": _weave_stripes,
     "checks": _weave_checks,
@@ -306,9 +304,14 @@ _WEAVES = {
     "clouds": partial(_clouds, power=1.7),
     "grain": partial(_clouds, power=0.25),
 }
-_TEXTURES: dict[str, Painter] = {name: partial(_paint_texture, weave) for name, weave in _WEAVES.items()}
 _HUES = {"red": 0.0, "yellow": 0.15, "green": 0.36, "blue": 0.6, "violet": 0.79}
-_COLOURS: dict[str, Painter] = {name: partial(_paint_colour, hue) for name, hue in _HUES.items()}
+# Of every painted task, the painter of each class.
+_PAINTERS: dict[str, dict[str, Painter]] = {
+    "shapes": {name: partial(_paint_shape, name) for name in _OUTLINES},
+    "cluttered shapes": {name: partial(_paint_cluttered_shape, name) for name in _OUTLINES},
+    "textures": {name: partial(_paint_texture, weave) for name, weave in _WEAVES.items()},
+    "colours": {name: partial(_paint_colour, hue) for name, hue in _HUES.items()},
+}
 
 
 # --- toy tasks --------------------------------------------------------------------------------------------------------
@@ -367,7 +370,9 @@ def draw_partitions(*, count: int, side: int, seed: int) -> tuple[Partition, ...
             if key not in taken:
                 break
         else:
-            raise UsageError(f"a grid of side={side} has no {count} different toy tasks. Use fewer, or a larger side.")
+            raise UsageError(
+                f"a grid of side={side} has too few clusterings for {count} toy tasks. Use fewer, or a larger side."
+            )
         taken.add(key)
         is_positive.setflags(write=False)
         partitions.append(Partition(clusters, is_positive))

@@ -1,7 +1,6 @@
 """A table of paths and labels becomes a task: CSV, or Parquet where pyarrow is installed."""
 
 import csv
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 
 from task2vec.errors import DataError, MissingExtraError, UsageError
 from task2vec.tasks.folder import refuse_huggingface
-from task2vec.tasks.images import inspect_images, open_files
+from task2vec.tasks.images import StrPath, open_files
 from task2vec.tasks.task import Task, make_task, refuse_regression
 from task2vec.text import quote
 
@@ -35,9 +34,9 @@ class Columns(dict[str, list]):
 
 
 def read_table(
-    table: str | os.PathLike[str],
+    table: StrPath,
     *,
-    root: str | os.PathLike[str] | None = None,
+    root: StrPath | None = None,
     path_column: str = PATH,
     label_columns: str | Sequence[str] | None = None,
     name: str | None = None,
@@ -99,9 +98,9 @@ def read_table(
     folder = place.parent if root is None else Path(root)
     if not folder.is_dir():
         raise UsageError(f"the root {folder} is not a folder. Pass the folder that holds the images: root=, --root.")
-    name, images = place.stem if name is None else name, open_files(folder.resolve(), paths)
-    outcomes = inspect_images(images, name=name, num_workers=num_workers, progress=progress)
-    return make_task(images, labels, outcomes, classes=classes, name=name, source=str(table), allow_bad=allow_bad)
+    about = {"classes": classes, "name": place.stem if name is None else name, "source": str(table)}
+    options = {"allow_bad": allow_bad, "num_workers": num_workers, "progress": progress}
+    return make_task(open_files(folder.resolve(), paths), labels, **about, **options)
 
 
 def read_columns(place: Path, *, path_column: str | None = None) -> Columns:
@@ -127,8 +126,10 @@ def _read_csv(place: Path) -> Columns:
             for row in reader:
                 begin, end = end + 1, reader.line_num
                 if row and len(row) != len(header):
-                    shown = f"{len(row)} cells where the header has {len(header)}"
-                    raise DataError(f"{place}, line {begin}: {shown}. Quote cells that contain a comma.")
+                    raise DataError(
+                        f"{place}, line {begin}: {len(row)} cells where the header has {len(header)}, so values are in "
+                        "the wrong columns. Separate cells by commas, and quote cells that contain one."
+                    )
                 if row:
                     rows.append(row)
                     lines.append(begin)
@@ -150,7 +151,9 @@ def _read_parquet(place: Path, path_column: str | None) -> Columns:
     try:
         from pyarrow import ArrowException, parquet, types
     except ImportError as error:
-        raise MissingExtraError(f"{place} needs pyarrow, not installed. Run: pip install 'task2vec[table]'") from error
+        raise MissingExtraError(
+            f"{place} is Parquet, which needs pyarrow, and that is not installed. Run: pip install 'task2vec[table]'"
+        ) from error
     try:
         kinds = {field.name: field.type for field in parquet.read_schema(place)}
         if path_column is not None and (path_column not in kinds or types.is_struct(kinds[path_column])):
@@ -178,8 +181,10 @@ def _read_parquet(place: Path, path_column: str | None) -> Columns:
 def _check_memory(left: int, place: Path) -> None:
     """Raise `DataError` if no memory is left for a Parquet table."""
     if left < 0:
-        size = place.stat().st_size
-        raise DataError(f"{place} has {size} bytes, and its cells would fill the memory. If it is valid, use CSV.")
+        raise DataError(
+            f"{place} has {place.stat().st_size} bytes, and its cells would fill the memory, unlike any list of "
+            "images. Check where it comes from; save it as CSV if it is valid."
+        )
 
 
 def _take_cells(cells: Any) -> list:
@@ -198,8 +203,8 @@ def encode_labels(columns: Mapping[str, list], where: Callable[[str, int], str])
             for row, cell in enumerate(cells):
                 if str(cell).strip() not in BINARY:
                     raise DataError(
-                        f"{where(column, row)}: {cell!r} is not 0 or 1, as it must be with several label columns. "
-                        "For classes name one column: label_columns= (--label-column)."
+                        f"{where(column, row)}: {cell!r} is not 0 or 1, as it must be with several label columns. For "
+                        "one class per image name that column alone: label_columns= (--label-column)."
                     )
                 labels[row, number] = BINARY[str(cell).strip()]
         return labels, list(columns)
@@ -210,7 +215,7 @@ def encode_labels(columns: Mapping[str, list], where: Callable[[str, int], str])
     except ValueError:  # a name among them
         decimal = []
     if decimal:
-        refuse_regression(where(column, decimal[0]), example=names[decimal[0]])
+        refuse_regression(where(column, decimal[0]), names[decimal[0]])
     number = {str(cell): index for index, cell in enumerate(sorted(set(cells)))}
     return np.array([number[name] for name in names], dtype=np.int64), list(number)
 
@@ -219,7 +224,10 @@ def check_cells(cells: Sequence[object], where: Callable[[int], str]) -> list[st
     """The cells of a column as text; an empty, missing or floating-point one names neither a file nor a class."""
     for row, value in enumerate(cells):
         if isinstance(value, float) and value == value:
-            refuse_regression(where(row), example=repr(value))
+            refuse_regression(where(row), repr(value))
         if value is None or str(value).strip().lower() in ("", "nan"):
-            raise DataError(f"{where(row)}: {value!r} is missing, so the image has no path or class. Drop the row.")
+            raise DataError(
+                f"{where(row)}: {value!r} is missing, so the image has no path or class. Fill it in, or drop the row; "
+                "test splits are often published without labels."
+            )
     return list(map(str, cells))

@@ -12,19 +12,22 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
 from task2vec.errors import BadImagesError, DataError, UsageError
-from task2vec.tasks.images import MAX_BAD_SHARE, BadImage, Images, StoredImages, choose_images
-from task2vec.tasks.sampling import canonical_order, choose_sample, choose_test, renumber
+from task2vec.tasks.images import BadImage, ChosenImages, Images, StoredImages, choose_images, inspect_images
+from task2vec.tasks.sampling import choose_sample, choose_test
 from task2vec.text import quote
 
 if TYPE_CHECKING:
     from task2vec.tasks.taxonomy import Taxonomy
 
 NameOf = Callable[[int], str]
+# The share of unreadable images above which a task is refused.
+MAX_BAD_SHARE = 0.05
 
 
 class TasksByTaxon(dict[str, "Task"]):
@@ -85,7 +88,10 @@ class Task:
         lengths = (len(self.images), len(self.targets), len(self.digests))
         if len(set(lengths)) > 1:
             given = "{} images, {} labels and {} digests".format(*lengths)
-            raise DataError(f"{given} do not fit, so labels would be shifted. Pass one of each per image.")
+            raise DataError(
+                f"a task needs one label and one digest per image, and got {given}, so labels would be shifted. Pass "
+                "sequences of equal length."
+            )
         targets = check_targets(self.targets, self.classes, self.images.name)
         targets.setflags(write=False)
         object.__setattr__(self, "targets", targets)
@@ -133,17 +139,30 @@ class Task:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the content: images and their partition, not their order nor the names of the classes."""
-        image_order, class_order = self._order
-        targets = renumber(self.targets, class_order)[image_order]
-        content = hashlib.sha256(f"task {targets.ndim} {len(self)} {len(self.classes)}\n".encode())
-        content.update("".join(self.digests[index] for index in image_order).encode())
-        content.update(targets.astype("<i8").tobytes())
+        task = self.canonical()
+        content = hashlib.sha256(f"task {task.targets.ndim} {len(task)} {len(task.classes)}\n".encode())
+        content.update("".join(task.digests).encode())
+        content.update(task.targets.astype("<i8").tobytes())
         return content.hexdigest()
 
     @cached_property
-    def _order(self) -> tuple[list[int], list[int]]:
-        """The canonical order of images and of classes."""
-        return canonical_order(self.digests, self.targets)
+    def canonical_order(self) -> tuple[list[int], list[int]]:
+        """The order of images and of classes that depends on the content only."""
+        names, ranks = np.unique(np.array([digest.encode() for digest in self.digests]), return_inverse=True)
+        if self.is_multilabel:
+            members = [np.flatnonzero(column) for column in self.targets.T]
+        else:
+            members = np.split(np.argsort(self.targets, kind="stable"), np.cumsum(self.counts)[:-1])
+        signatures = [hashlib.sha256(b"".join(names[np.sort(ranks[rows])].tolist())).hexdigest() for rows in members]
+        class_order = sorted(range(len(members)), key=signatures.__getitem__)
+        if len(names) == len(self):
+            return np.argsort(ranks).tolist(), class_order
+        columns = np.atleast_2d(self.renumber(class_order).T)  # copies of one image are ordered by their labels
+        return np.lexsort((*columns[::-1], ranks)).tolist(), class_order
+
+    def renumber(self, class_order: list[int]) -> np.ndarray:
+        """The targets after the classes took the places of `class_order`."""
+        return self.targets[:, class_order] if self.is_multilabel else np.argsort(class_order)[self.targets]
 
     def _choose(self, rows: list[int], targets: np.ndarray, classes: Sequence[str], **changes: Any) -> "Task":
         """The task of the images at `rows`, with their new targets and classes."""
@@ -152,9 +171,9 @@ class Task:
 
     def canonical(self) -> "Task":
         """The same task in the order that its content alone determines."""
-        image_order, class_order = self._order
-        targets = renumber(self.targets, class_order)[image_order]
-        return self._choose(image_order, targets, [self.classes[index] for index in class_order])
+        image_order, class_order = self.canonical_order
+        classes = [self.classes[index] for index in class_order]
+        return self._choose(image_order, self.renumber(class_order)[image_order], classes)
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> "Task":
         """The task of the images at `indices` alone, with the classes that still have one; a warning names others."""
@@ -253,7 +272,9 @@ class Task:
         Images of classes without a taxon of that rank are left out, with a warning.
         """
         if self.is_multilabel:
-            raise UsageError(f"'{self.name}' is multi-label: an image may have several taxa. Use by_taxon instead.")
+            raise UsageError(
+                f"'{self.name}' is multi-label, so an image may belong to several taxa at once. Use by_taxon instead."
+            )
         named, nowhere = self._group_classes(level, taxonomy)
         n_lost = sum(count for kind, count in zip(self.classes, self.counts, strict=True) if kind in nowhere)
         notes = [f"classes without {level}, left out with {n_lost} images: {quote(nowhere)}"] if nowhere else []
@@ -295,8 +316,10 @@ class Task:
         """
         fewest = 1 if self.is_multilabel else len(self.classes)
         if not fewest <= n <= len(self):
-            limits = f"{fewest} to {len(self)}"
-            raise UsageError(f"{n} images cannot be sampled from {self}: each class keeps one. Choose {limits}.")
+            raise UsageError(
+                f"{n} images cannot be sampled from '{self.name}': it has {len(self)}, of {len(self.classes)} classes "
+                f"that each keep one. Choose {fewest} to {len(self)}."
+            )
         is_chosen = choose_sample(self, n, seed)
         if is_chosen.sum() > n:
             raise DataError(
@@ -320,10 +343,10 @@ class Task:
             raise UsageError(f"test={test!r} is not a share of the images. Pass a number between 0 and 1, such as 0.2.")
         is_test = choose_test(self, seed, test)
         train, held_out = (
-            self._take(~is_test, "the train part of a split"),
-            self._take(is_test, "the test part of a split"),
+            replace(self._take(mask, f"the {part} part of a split"), name=f"{self.name} ({part})")
+            for part, mask in (("train", ~is_test), ("test", is_test))
         )
-        return replace(train, name=f"{self.name} (train)"), replace(held_out, name=f"{self.name} (test)")
+        return train, held_out
 
     def _take(self, mask: np.ndarray, what: str) -> "Task":
         """The task of some images, named `what` in errors; attributes must all be there still."""
@@ -339,22 +362,130 @@ class Task:
         return part
 
 
+def join_tasks(
+    tasks: Sequence[Task], *, classes: Literal["merge", "apart"] | None = None, name: str | None = None
+) -> Task:
+    """The union of tasks: all their images, those that several of them share kept once.
+
+    Images are the same if their content is (the bytes of files, the pixels of datasets). Multi-label tasks can be
+    joined if they have the same attributes.
+
+    Args:
+        tasks: Two tasks or more, all single-label or all multi-label.
+        classes: What classes of one name in two tasks are: "merge" for one class, "apart" for two, which are then
+            called "task/class", as all classes are. Needed only if there are any.
+        name: The name of the union; the names of the tasks joined by " + " if not given.
+
+    Raises:
+        DataError: Two tasks label one image differently.
+        UsageError: It is unclear whether classes of one name are the same, or the tasks cannot be joined at all.
+
+    Example:
+        >>> import task2vec as t2v
+        >>> train, test = t2v.sample_tasks(images_per_task=40)[0].split()
+        >>> join_tasks([train, test], classes="merge", name="digits")
+        Task(digits, 40 images, 10 classes)
+        >>> shapes = t2v.sample_tasks(images_per_task=40)[2]
+        >>> join_tasks([train, shapes]).name
+        'digits (train) + shapes'
+    """
+    tasks = list(tasks)
+    if len(tasks) < 2 or classes not in (None, "merge", "apart"):
+        given = f"{len(tasks)} tasks and classes={classes!r}"
+        raise UsageError(f"join_tasks got {given}. Pass two tasks or more, and 'merge', 'apart' or no classes.")
+    names, numbered = _number_classes(tasks, classes)
+    places = _keep_once(tasks, names, numbered)
+    notes = list(dict.fromkeys(note for task in tasks for note in task.notes))
+    if shared := sum(map(len, tasks)) - len(places):
+        notes.append(f"images that several of the joined tasks share, kept once: {shared}")
+    return Task(
+        " + ".join(task.name for task in tasks) if name is None else name,
+        ChosenImages(tuple(task.images for task in tasks), places, tuple(f"{task.name}: " for task in tasks)),
+        np.array([numbered[part][row] for part, row in places]),
+        tuple(names),
+        tuple(tasks[part].digests[row] for part, row in places),
+        tuple(dict.fromkeys(bad for task in tasks for bad in task.bad)),
+        tuple(notes),
+        " + ".join(dict.fromkeys(task.source for task in tasks)),
+    )
+
+
+def _number_classes(tasks: list[Task], classes: str | None) -> tuple[list[str], list[np.ndarray]]:
+    """The classes of the union, and the targets of every task in their numbers; unclear names are refused."""
+    first, names = tasks[0], [task.name for task in tasks]
+    every = Counter(kind for task in tasks for kind in task.classes)
+    shared = [kind for kind, times in every.items() if times > 1]
+    differing = [kind for kind, times in every.items() if times != len(tasks)]
+    wrong = ""
+    if len({task.is_multilabel for task in tasks}) > 1:
+        wrong = "are partly single-label and partly multi-label. Use the one_vs_rest() tasks, or join tasks of one kind"
+    elif any(len(set(task.classes)) < len(task.classes) for task in tasks):
+        wrong = f"have a task with several classes of one name, among {quote(shared)}. Rename them when you read it"
+    elif classes == "apart" and len(set(names)) < len(names):
+        wrong = "have equal names, so 'task/class' is ambiguous. Rename one: dataclasses.replace(task, name=...)"
+    elif first.is_multilabel and (differing or classes == "apart"):
+        what = f"only some have {quote(differing)}" if differing else "classes='apart' makes them all different"
+        wrong = f"do not have the same attributes ({what}). Keep common ones with select(...), and pass classes='merge'"
+    elif classes is None and shared:
+        wrong = f"have classes of one name ({quote(shared)}). Pass classes='merge' if they are the same, else 'apart'"
+    if wrong:
+        raise UsageError(f"cannot join the tasks {quote(names)}: they {wrong}.")
+    if first.is_multilabel:
+        return list(first.classes), [task.targets[:, list(map(task.classes.index, first.classes))] for task in tasks]
+    called = [[f"{task.name}/{kind}" if classes == "apart" else kind for kind in task.classes] for task in tasks]
+    union = list(dict.fromkeys(chain.from_iterable(called)))
+    number = {kind: index for index, kind in enumerate(union)}
+    renumbered = [np.array([number[kind] for kind in kinds]) for kinds in called]
+    return union, [numbers[task.targets] for numbers, task in zip(renumbered, tasks, strict=True)]
+
+
+def _keep_once(tasks: list[Task], names: list[str], numbered: list[np.ndarray]) -> list[tuple[int, int]]:
+    """Task and row of every image that no earlier task has; an image that two tasks label differently is refused.
+
+    Copies within a task are kept, whatever their labels.
+    """
+
+    def show(part: int, row: int) -> str:
+        label = np.atleast_1d(numbered[part][row])
+        numbers = np.flatnonzero(label) if tasks[part].is_multilabel else label
+        kinds = quote([names[number] for number in numbers]) or "nothing"
+        return f"{kinds} in '{tasks[part].name}' ({tasks[part].images.name(row)})"
+
+    places: list[tuple[int, int]] = []
+    known: dict[str, dict[bytes, tuple[int, int]]] = {}
+    for part, task in enumerate(tasks):
+        for row, digest in enumerate(task.digests):
+            label, seen = numbered[part][row].tobytes(), known.setdefault(digest, {})
+            first = next(iter(seen.values()), (part, row))
+            if first[0] == part:
+                places.append((part, row))
+                seen.setdefault(label, (part, row))
+            elif label not in seen:
+                shown = f"{show(*first)}, and {show(part, row)}"
+                raise DataError(f"one image has two labels: {shown}. Correct one, or leave it out with subset(...).")
+    return places
+
+
 def make_task(
     images: StoredImages,
     labels: np.ndarray,
-    outcomes: Sequence[str | BadImage],
     *,
     classes: Sequence[str],
     name: str,
     source: str,
     allow_bad: bool,
+    num_workers: int | None = None,
+    progress: bool = False,
+    outcomes: Sequence[str | BadImage] | None = None,
     refused: Sequence[BadImage] = (),
     notes: Sequence[str] = (),
 ) -> Task:
-    """The task of the images that could be read, unless too many could not.
+    """The task of the images that can be read, unless too many cannot.
 
-    `images` have no digests yet: `outcomes` holds them, or why an image is bad, as `inspect_images` returns them.
+    `images` have no digests yet: `inspect_images` finds them, or has already returned them as `outcomes`.
     """
+    if outcomes is None:
+        outcomes = inspect_images(images, name=name, num_workers=num_workers, progress=progress)
     good = [row for row, outcome in enumerate(outcomes) if isinstance(outcome, str)]
     digests = tuple(outcome for outcome in outcomes if isinstance(outcome, str))
     bad = (*refused, *(outcome for outcome in outcomes if isinstance(outcome, BadImage)))
@@ -387,7 +518,10 @@ def check_labels(labels: np.ndarray, n_classes: int, name_of: NameOf) -> np.ndar
         is_wrong = ~((labels == 0) | (labels == 1)).all(axis=1)
         expected, kind = f"a row of {n_classes} values that are 0 or 1", np.uint8
     else:
-        raise DataError(f"labels of shape {labels.shape} do not fit. Pass shape (images,) or (images, {n_classes}).")
+        raise DataError(
+            f"labels of shape {labels.shape} are neither one class index per image nor one column for each of "
+            f"{n_classes} classes. Pass shape (images,) or (images, {n_classes})."
+        )
     if is_wrong.any():
         row = int(np.flatnonzero(is_wrong)[0])
         raise DataError(
@@ -404,17 +538,24 @@ def check_targets(targets: np.ndarray, classes: Sequence[str], name_of: NameOf) 
         raise DataError("the task has no images, so there is nothing to embed. Check the folder, table or dataset.")
     is_multilabel = targets.ndim == 2
     if len(classes) < (1 if is_multilabel else 2):
-        raise DataError(f"the task has only one class ({quote(classes)}) or none. Add a second: any images will do.")
-    hopeless = (0, len(targets)) if is_multilabel else (0,)
-    counts = count_images(targets, len(classes))
-    empty = [name for name, count in zip(classes, counts, strict=True) if count in hopeless]
+        found = f"only one class ({quote(classes)})" if classes else "no class"
+        raise DataError(f"the task has {found}, and a classifier needs two. Add a second; images of anything will do.")
+    problem, consequence = "classes have no readable image", "leaving them out would change the task. Add or repair"
+    if is_multilabel:
+        problem, consequence = "label columns have one value for every image", "nothing can be learned from them. Add"
+    empty = [classes[number] for number in np.flatnonzero(~_is_informative(targets, len(classes))).tolist()]
     if empty:
-        what = "label columns have one value for every image" if is_multilabel else "classes have no readable image"
         raise DataError(
-            f"{len(empty)} of {len(classes)} {what} ({quote(empty)}), and leaving them out "
-            "would change the task. Add or repair images, or remove the class or column."
+            f"{len(empty)} of {len(classes)} {problem} ({quote(empty)}), and {consequence} images, or remove the "
+            f"{'column' if is_multilabel else 'class'}."
         )
     return targets
+
+
+def _is_informative(targets: np.ndarray, n_classes: int) -> np.ndarray:
+    """Of every class, whether an image has it; for multi-label, whether some have it and some do not."""
+    counts = count_images(targets, n_classes)
+    return (counts > 0) & (counts < len(targets)) if targets.ndim == 2 else counts > 0
 
 
 def count_images(targets: np.ndarray, n_classes: int) -> np.ndarray:
@@ -424,10 +565,8 @@ def count_images(targets: np.ndarray, n_classes: int) -> np.ndarray:
 
 def drop_empty(labels: np.ndarray, classes: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Labels and classes without those that no image has, or that all images have for multi-label; and a note of it."""
-    is_multilabel, counts = labels.ndim == 2, count_images(labels, len(classes))
-    is_kept = (counts > 0) & (counts < len(labels)) if is_multilabel else counts > 0
-    kept = np.flatnonzero(is_kept).tolist()
-    absent = [name for name, is_there in zip(classes, is_kept, strict=True) if not is_there]
+    is_multilabel, is_kept = labels.ndim == 2, _is_informative(labels, len(classes))
+    kept, absent = np.flatnonzero(is_kept).tolist(), [classes[n] for n in np.flatnonzero(~is_kept).tolist()]
     what = "attributes with one value for all images" if is_multilabel else "classes without an image"
     notes = (f"{what}, left out: {quote(absent)}",) if absent else ()
     labels = labels[:, kept] if is_multilabel else np.searchsorted(kept, labels)
@@ -443,9 +582,9 @@ def find_copies(digests: tuple[str, ...]) -> list[list[int]]:
     return [rows for rows in rows_of.values() if len(rows) > 1]
 
 
-def refuse_regression(what: str, *, example: str = "") -> NoReturn:
+def refuse_regression(what: str, example: str) -> NoReturn:
     """Raise the `DataError` for labels that are decimal numbers."""
     raise DataError(
-        f"{what} holds decimal numbers{f' (such as {example})' if example else ''}, and regression is not supported. "
-        "Bin it into classes (numpy.digitize(values, edges)), or write class numbers as integers."
+        f"{what} holds decimal numbers (such as {example}): a regression target, and regression is not supported. Bin "
+        "it into classes first (numpy.digitize(values, edges)), or write class numbers as integers."
     )

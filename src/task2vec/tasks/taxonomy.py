@@ -73,7 +73,10 @@ class Taxonomy:
         uneven = [name for name, lineage in lineages.items() if len(lineage) != len(ranks)]
         if uneven or not lineages:
             what = f"the lineage of {uneven[0]!r} has {len(lineages[uneven[0]])} names" if uneven else "it has no class"
-            raise DataError(f"no taxonomy of {len(ranks)} ranks: {what}. Give every class one name per rank, or ''.")
+            raise DataError(
+                f"this is no taxonomy of {len(ranks)} ranks ({quote(ranks, 20)}): {what}. Give every class one name "
+                "per rank, '' where it has none."
+            )
         object.__setattr__(self, "ranks", ranks)
         object.__setattr__(self, "lineages", lineages)
 
@@ -118,7 +121,8 @@ class Taxonomy:
         if unknown:
             raise DataError(
                 f"{len(unknown)} of {len(names)} classes are not in the taxonomy ({self!r}): {quote(unknown)}. Its "
-                f"classes look like {quote(self.classes[:3])}: read it by another column, or add them."
+                f"classes look like {quote(self.classes[:3])}: read it by the column that holds the names of your "
+                "classes, or add them."
             )
         return np.array([self._taxa[0][name] for name in names], np.int32).reshape(-1, len(self.ranks) + 2)
 
@@ -210,23 +214,19 @@ def order_ranks(chains: Iterable[Sequence[str]]) -> tuple[str, ...]:
     for chain in [*chains, tuple(rank for rank in KNOWN_RANKS if rank in present)]:
         for broader, finer in pairwise(chain):
             graph[finer].add(broader)
-    sorter = TopologicalSorter(graph)
     try:
-        sorter.prepare()
+        ranks = tuple(TopologicalSorter(graph).static_order())
     except CycleError as error:
         shown = " > ".join(reversed(error.args[1]))
         raise UsageError(f"ranks are given in two opposite orders ({shown}). Name the broadest first.") from None
-    ranks: list[str] = []
-    while sorter.is_active():
-        ready = sorter.get_ready()
-        if len(ready) > 1:
+    for broader, finer in pairwise(ranks):
+        if broader not in graph[finer]:  # the order is the only one if each rank was given directly below the last
             raise UsageError(
-                f"it is unclear which of the ranks {quote(sorted(ready))} is the broadest. Give ranks that mean the "
-                "same one name, ranks={'order': 'order_2011'} when reading, or name in above= the taxa of other ranks."
+                f"it is unclear which of the ranks {quote(sorted((broader, finer)))} is the broader, and heights "
+                "depend on it. Give ranks that mean the same one name, ranks={'order': 'order_2011'} when reading, or "
+                "name in above= the taxa of the other ranks."
             )
-        ranks.extend(ready)
-        sorter.done(*ready)
-    return tuple(ranks)
+    return ranks
 
 
 def read_taxonomy(
@@ -266,7 +266,9 @@ def read_taxonomy(
     chosen, shown = dict(pairs), f"the columns are {quote(list(columns), 20)}"
     if not chosen or len({class_column, *chosen.values()}) < len(pairs) + 1:
         what = "a rank or a column is named twice" if chosen else "no column is named by a rank"
-        raise UsageError(f"{place}: {what}; {shown}. Name the broadest rank first: ranks=('order', 'family').")
+        raise UsageError(
+            f"{place}: {what}; {shown}. Name the ranks from the broadest to the finest: ranks=('order', 'family')."
+        )
     order_ranks([tuple(chosen)])
     if missing := [column for column in (class_column, *chosen.values()) if column not in columns]:
         raise DataError(f"{place} has no column {quote(missing)}; {shown}. Name them with class_column and ranks.")
@@ -306,4 +308,7 @@ def _show_lineage(names: Iterable[str]) -> str:
 
 def _two_places(leaf: str, first: str, second: str) -> DataError:
     """The error for a class that has two places in a tree."""
-    return DataError(f"class {leaf!r} has two places in the taxonomy ({first}; {second}). Correct or rename one.")
+    return DataError(
+        f"class {leaf!r} has two places in the taxonomy ({first}; {second}), so its distances are undefined. Correct "
+        "one, or name the classes by a column that distinguishes them."
+    )

@@ -1,7 +1,7 @@
 """Any map-style dataset of (image, label) pairs becomes a task; torch is welcome here but never imported."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,42 +90,37 @@ def from_dataset(
     """
     kind = type(dataset).__name__
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        raise UsageError(f"a {kind} has no length or items by number. Pass a map-style dataset, such as list(dataset).")
-    rows = track(_read_rows(dataset, allow_bad), len(dataset), what=f"reading {name or kind}", progress=progress)
+        raise UsageError(
+            f"a {kind} has no length or no items by number, and a task is read more than once, in any order. Pass a "
+            "map-style dataset; list(dataset) makes one of a small stream."
+        )
+    total = len(dataset)
+    twice = set(np.linspace(0, total - 1, min(total, READ_TWICE)).astype(int).tolist())
     items, digests, labels, bad = [], [], [], []
-    for item, row in enumerate(rows):
-        if isinstance(row, BadImage):
-            bad.append(row)
+    for item in track(range(total), total, what=f"reading {name or kind}", progress=progress):
+        try:
+            image, label = read_item(dataset, item)
+            digest = digest_pixels(image)
+            if item in twice:
+                again, label_again = read_item(dataset, item)
+                if digest_pixels(again) != digest or repr(label) != repr(label_again):  # as text: NaN differs from NaN
+                    raise DataError(CHANGED.format(item))
+        except UnreadableItemError as error:
+            if not allow_bad:
+                raise
+            bad.append(BadImage(f"item {item}", repr(error.__cause__)))
             continue
-        digest, label = row
         if labels and label.shape != labels[0].shape:
-            shown = f"its label {label.tolist()!r} is unlike that of item {items[0]}"
-            raise DataError(f"item {item}: {shown}. Return one integer for each, or one 0 or 1 per class.")
+            raise DataError(
+                f"item {item}: its label {label.tolist()!r} is unlike that of item {items[0]}, {labels[0].tolist()!r}, "
+                "and a task has one kind of label. Return one integer for each, or one 0 or 1 per class."
+            )
         items.append(item)
         digests.append(digest)
         labels.append(label)
     images = DatasetImages(dataset, tuple(items), tuple(digests))
     targets, names, notes = number_classes(np.asarray(labels), classes, dataset, images.name)
     return Task(name or kind, images, targets, names, images.digests, tuple(bad), notes, kind)
-
-
-def _read_rows(dataset: Any, allow_bad: bool) -> Iterator[tuple[str, np.ndarray] | BadImage]:
-    """Digest and label of every item in turn; some are read twice, and refused if they differ."""
-    total = len(dataset)
-    twice = set(np.linspace(0, total - 1, min(total, READ_TWICE)).astype(int).tolist())
-    for index in range(total):
-        try:
-            image, label = read_item(dataset, index)
-            digest = digest_pixels(image)
-            if index in twice:
-                again, label_again = read_item(dataset, index)
-                if digest_pixels(again) != digest or repr(label) != repr(label_again):  # as text: NaN differs from NaN
-                    raise DataError(CHANGED.format(index))
-            yield digest, label
-        except UnreadableItemError as error:
-            if not allow_bad:
-                raise
-            yield BadImage(f"item {index}", repr(error.__cause__))
 
 
 def read_item(dataset: Any, index: int) -> tuple[Image.Image, np.ndarray]:
@@ -142,20 +137,21 @@ def read_item(dataset: Any, index: int) -> tuple[Image.Image, np.ndarray]:
     except DataError as error:
         raise type(error)(f"item {index}: {error}") from error
     except Exception as error:  # whatever the dataset raises, or Pillow for a lazily opened file
-        what = f"item {index} of the {type(dataset).__name__} cannot be read ({error!r})"
-        raise UnreadableItemError(f"{what}. Fix it, or pass allow_bad=True to leave such items out.") from error
+        raise UnreadableItemError(
+            f"item {index} of the {type(dataset).__name__} cannot be read ({error!r}), so the task would miss it. Fix "
+            "it, or pass allow_bad=True to leave such items out and list them."
+        ) from error
 
 
 def _to_label(label: object) -> np.ndarray:
     """The label as an array; targets of detection, segmentation and of several types at once are refused."""
-    parts: Sequence[Any] = label if isinstance(label, (list, tuple)) else [label]
-    is_compound = any(isinstance(part, (dict, Image.Image)) for part in parts)
-    is_compound |= parts is label and any(_to_array(part).ndim > 0 for part in parts)
-    found = np.asarray(None) if is_compound else _to_array(label)
+    found = _to_array(label)
     if found.ndim > 1 or found.dtype.kind not in "biuf":
+        parts: Sequence[Any] = label if isinstance(label, (list, tuple)) else [label]
         raise DataError(
             f"its label ({', '.join(type(part).__name__ for part in parts)}) is neither a class index nor a row of 0 "
-            "and 1. Choose one type of target (target_type=, target_types=), or use a target_transform."
+            "and 1, but a target of detection, segmentation or of several types at once. Choose one type of target "
+            "(target_type=, target_types=), or give the dataset a target_transform."
         )
     return found
 
@@ -226,11 +222,11 @@ def _refuse_decimals(labels: np.ndarray, name_of: NameOf) -> None:
         return
     rows = labels.reshape(len(labels), -1)
     # A clear example: a missing value, else 0.5 rather than 1.0.
-    row = int(np.argmax((4 * np.isnan(rows) + 2 * (rows != np.floor(rows)) + ~np.isin(rows, (0, 1))).max(axis=1)))
+    row = int(np.argmax((2 * np.isnan(rows) + (rows != np.floor(rows))).max(axis=1)))
     where, value = f"the label of {name_of(row)} (row {row})", labels[row].tolist()
     if np.isnan(rows[row]).any():
         raise DataError(f"{where} is {value!r}: it is missing. Fill it in or leave the image out.")
-    refuse_regression(where, example=repr(value))
+    refuse_regression(where, repr(value))
 
 
 def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | None:
@@ -247,18 +243,16 @@ def find_class_names(dataset: object, *, is_multilabel: bool) -> list[str] | Non
     attributes = ("attr_names", "classes") if is_multilabel else ("classes", "categories")  # Caltech101 and 256
     if getattr(dataset, "_target_types", None) == ["binary-category"]:  # OxfordIIITPet: `classes` are the 37 breeds
         attributes = ("bin_classes",)
-    candidates = [getattr(dataset, attribute, None) for attribute in attributes]
+    found = [getattr(dataset, attribute, None) for attribute in attributes]
+    candidates = [names for names in found if isinstance(names, (list, tuple))]
     numbers = getattr(dataset, "class_to_idx", None)
     if isinstance(numbers, Mapping) and sorted(numbers.values()) == list(range(len(numbers))):
         candidates.append(sorted(numbers, key=numbers.__getitem__))
-    return next(filter(None, map(_to_names, candidates)), None)
-
-
-def _to_names(names: object) -> list[str] | None:
-    """A list of names, synonyms (as ImageNet has them) joined into one; None for anything else."""
-    if not isinstance(names, (list, tuple)):
-        return None
-    words = [", ".join(map(str, name)) if isinstance(name, tuple) else name for name in names]
-    if words and words[-1] == "":  # CelebA's header ends in a blank
-        words.pop()
-    return words if all(isinstance(word, str) for word in words) else None
+    for names in candidates:
+        # Synonyms, as ImageNet has them, are joined into one name.
+        words = [", ".join(map(str, name)) if isinstance(name, tuple) else name for name in names]
+        if words[-1:] == [""]:  # CelebA's header ends in a blank
+            words.pop()
+        if words and all(isinstance(word, str) for word in words):
+            return words
+    return None

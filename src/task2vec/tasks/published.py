@@ -1,0 +1,685 @@
+"""Published datasets as their archives unpack: the annotation files of four of them become catalogs of tasks.
+
+Every value is checked, and every complaint names file and line or record.
+
+CUB-200-2011 names species and nothing above them. The table of orders and families (`cub200_taxonomy.csv`) is our own
+compilation: orders as before cormorants and frigatebirds left the pelicans, families as before 2009. It has 12 orders,
+11 of them with more than one species, and 21 families of Passeriformes, 14 of them with more than one species. The
+paper counts 134 Passeriformes in 22 families, 15 of them usable, and no taxonomy that we know of gives that. Two
+species explain its numbers exactly: the Groove-billed Ani, a cuckoo, placed under Passeriformes in a family of its own,
+and the Tree Sparrow read as the Eurasian one, which makes the Passeridae two. The table has these readings in columns
+of their own, so that `taxonomy="paper"` gives the paper's 25 tasks, where our own gives 24.
+
+iNaturalist has annotation files with categories, and images below the same folder:
+
+    inat2018/  train2018.json  val2018.json  categories.json  train_val2018/Aves/2761/4a7d....jpg
+    inat2021/  train.json (or train_mini.json)  val.json  train/02912_Animalia_..._corax/3f1c....jpg  val/...
+
+The annotations of 2018 and 2019 replace all names by numbers, as in their competitions; the names were published later
+as categories.json, which must be in the same folder. Those of 2017 have a supercategory and no other rank.
+
+iMaterialist (Fashion) 2018 has annotation files, and images as their user saved them:
+
+    imaterialist/  train.json  validation.json  train/1.jpg  train/2.jpg ...  validation/1.jpg ...
+
+The files hold URLs, not images: each image was saved under its id. Names of the 228 labels are in a table of their own,
+with the columns labelId, taskId, labelName and taskName.
+
+The lists of DeepFashion (Category and Attribute Prediction) are read as published: a count, a header, then entries with
+columns separated by blanks. In the list of attributes 1 is positive, -1 negative and 0 unknown; an image for which an
+attribute is unknown is not in its task. Categories are numbered from 1 by their place in `list_category_cloth.txt`, and
+some have no image.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from task2vec.errors import DataError, UsageError
+from task2vec.progress import track
+from task2vec.tasks.catalog import Catalog, LabelTable, damaged, deduplicate_names, define_attributes, define_by_taxon
+from task2vec.tasks.folder import read_start
+from task2vec.tasks.images import StrPath
+from task2vec.tasks.table import read_columns
+from task2vec.tasks.taxonomy import Taxonomy, collect_lineages, read_taxonomy
+from task2vec.text import quote
+
+# Files that only one dataset has.
+_SIGNS = {
+    "cub200": ("image_class_labels.txt", "CUB_200_2011/image_class_labels.txt"),
+    "inaturalist": ("train2017.json", "train2018.json", "train2019.json", "train_mini.json"),
+    "imaterialist": ("iMat_fashion_2018_label_map_228.csv",),
+    "deepfashion": ("Anno/list_attr_img.txt", "Anno_coarse/list_attr_img.txt"),
+}
+# Two datasets have a train.json; a field of their images distinguishes them.
+_FIELDS = {"inaturalist": b'"file_name"', "imaterialist": b'"imageId"'}
+
+
+def recognize_layout(folder: StrPath) -> str | None:
+    """The published dataset whose files are in the folder, such as "cub200", or None.
+
+    Raises:
+        UsageError: It has the files of several.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "image_class_labels.txt").write_text("1 1")
+        ...     recognize_layout(folder)
+        'cub200'
+    """
+    root = Path(folder)
+    found = {name for name, signs in _SIGNS.items() if any((root / sign).is_file() for sign in signs)}
+    start = read_start(root / "train.json", 1 << 16)
+    found |= {name for name, sign in _FIELDS.items() if sign in start}
+    if len(found) > 1:
+        raise UsageError(
+            f"{root} has files of {' and '.join(sorted(found))}. Choose one (layout=, --as), or use separate folders."
+        )
+    return found.pop() if found else None
+
+
+def read_catalog(
+    folder: StrPath, *, layout: str | None = None, labels: StrPath | None = None, progress: bool = False
+) -> Catalog:
+    """The catalog of a published dataset, by the reader for its files.
+
+    Args:
+        folder: The folder with the dataset's unpacked archives.
+        layout: Which dataset it is, such as "cub200", or "cub200-paper" for the paper's taxonomy; recognized by its
+            files if not given.
+        labels: Of iMaterialist, the table of the labels' names.
+        progress: Show a progress bar when reading takes longer than two seconds.
+
+    Raises:
+        DataError: The folder is no known dataset, or the dataset is damaged.
+        UsageError: There is no such layout, or the folder has the files of several datasets.
+    """
+    root = Path(folder)
+    layout = layout or recognize_layout(root)
+    if labels is not None and layout != "imaterialist":
+        raise UsageError(f"labels={str(labels)!r} (--labels) was given, and only imaterialist has one. Leave it out.")
+    readers = {
+        "cub200": read_cub200,
+        "cub200-paper": partial(read_cub200, taxonomy="paper"),
+        "inaturalist": read_inaturalist,
+        "imaterialist": partial(read_imaterialist, labels=labels),
+        "deepfashion": partial(read_deepfashion, progress=progress),
+    }
+    if layout in readers:
+        return readers[layout](root)
+    if layout is not None:
+        raise UsageError(f"there is no layout {layout!r}. Choose one of {', '.join(readers)}.")
+    wrong = "has no files of a known dataset" if root.is_dir() else "is not a folder"
+    raise DataError(
+        f"{root} {wrong}, so there are no tasks to list. Known are {', '.join(readers)}, as unpacked from their "
+        "archives; a folder of class folders is one task of its own (read_folder)."
+    )
+
+
+# --- CUB-200-2011 ----------------------------------------------------------------------------------------------------
+
+BIRD_FILES = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
+# The taxa above all birds, under the names that iNaturalist uses, so that the two trees can be joined.
+ABOVE_BIRDS = {"kingdom": "Animalia", "phylum": "Chordata", "class": "Aves"}
+# The columns of the table of orders and families, by taxonomy and rank.
+BIRD_RANKS = {
+    "traditional": {"order": "order", "family": "family"},
+    "paper": {"order": "order_paper", "family": "family_paper"},
+}
+
+
+def read_cub200(folder: StrPath, *, taxonomy: str = "traditional") -> Catalog:
+    r"""The catalog of CUB-200-2011: tasks by order and by family, with the published splits "train" and "test".
+
+    Args:
+        folder: The unpacked archive: the folder with images.txt, image_class_labels.txt, train_test_split.txt,
+            classes.txt and images, or the one around it.
+        taxonomy: "traditional", or "paper" for the two species that the paper places elsewhere (see the module). The
+            catalog is then called "cub200-paper", since three of its tasks differ.
+
+    Raises:
+        DataError: A list is missing or damaged, two lists disagree, or a class is not in CUB-200-2011.
+
+    Example:
+        >>> import tempfile
+        >>> birds = ("107.Common_Raven", "029.American_Crow", "030.Fish_Crow")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name, lines in {
+        ...         "classes.txt": [f"{n} {bird}" for n, bird in enumerate(birds, 1)],
+        ...         "images.txt": [f"{n} {bird}/1.jpg" for n, bird in enumerate(birds, 1)],
+        ...         "image_class_labels.txt": ["1 1", "2 2", "3 3"],
+        ...         "train_test_split.txt": ["1 1", "2 1", "3 0"],
+        ...     }.items():
+        ...         _ = Path(folder, name).write_text("\n".join(lines))
+        ...     catalog = read_cub200(folder)
+        >>> catalog
+        Catalog(cub200, 3 images, train and test, tasks: 1 order, 1 family)
+        >>> catalog.find("Corvidae")
+        TaskDefinition(Corvidae, family, 3 classes, train 2, test 1)
+    """
+    if taxonomy not in BIRD_RANKS:
+        raise UsageError(f"there is no taxonomy={taxonomy!r}. Choose one of {', '.join(BIRD_RANKS)}.")
+    root = find_file(Path(folder), "images.txt", "CUB_200_2011/images.txt", dataset="CUB-200-2011").parent
+    places = [root / name for name in BIRD_FILES]
+    images, classes = index_lines(read_lines(places[0])), index_lines(read_lines(places[3]))
+    species = read_taxonomy(Path(__file__).with_name("cub200_taxonomy.csv"), "class_dir", ranks=BIRD_RANKS[taxonomy])
+    tree = Taxonomy.join({"birds": species}, above={"birds": ABOVE_BIRDS})
+    for where, name in classes.values():
+        if name not in tree.lineages:
+            raise damaged(where, f"{name!r} is no class of CUB-200-2011")
+    names = tuple(name for _, name in classes.values())
+    numbers = encode_values(places[1], read_lines(places[1]), images, list(classes))
+    for (where, path), number in zip(images.values(), numbers.tolist(), strict=True):
+        if check_path(path, where).split("/")[0] != names[number]:
+            raise damaged(where, f"{path!r} is not in the folder of its class {names[number]!r}")
+    table = LabelTable(numbers, names)
+    is_train = encode_values(places[2], read_lines(places[2]), images, ["0", "1"])
+    splits = {"train": np.flatnonzero(is_train == 1), "test": np.flatnonzero(is_train == 0)}
+    definitions, sources = define_by_taxon(table, tree, splits, ranks=species.ranks), tuple(map(str, places))
+    name, paths = "cub200" if taxonomy == "traditional" else "cub200-paper", [f"images/{p}" for _, p in images.values()]
+    return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources=sources, taxonomy=tree)
+
+
+# --- DeepFashion -----------------------------------------------------------------------------------------------------
+
+ATTRIBUTE_TYPES = {"1": "texture", "2": "fabric", "3": "shape", "4": "part", "5": "style"}
+CATEGORY_TYPES = {"1": "upper-body", "2": "lower-body", "3": "full-body"}
+DEEPFASHION_SPLITS = ("train", "val", "test")
+# Of published values, the bytes of 1 positive, 0 negative and -1 unknown.
+MEANING = {"1": 1, "-1": 0, "0": 255}
+DEEPFASHION_LISTS = ("list_attr_cloth.txt", "list_attr_img.txt", "list_category_cloth.txt", "list_category_img.txt")
+
+
+def read_deepfashion(folder: StrPath, *, progress: bool = False) -> Catalog:
+    r"""The catalog of DeepFashion's Category and Attribute Prediction Benchmark, splits "train", "val" and "test".
+
+    Every attribute is a binary task over the images for which it is known (1 or -1; 0 is unknown and left out). The
+    attributes of one type (texture, fabric, shape, part, style) are also a multi-label task, over the images for which
+    all of them are known. Three more tasks classify the categories of upper-body, lower-body and full-body clothes.
+
+    Args:
+        folder: The folder that holds Anno (or Anno_coarse), Eval and the images, as Img/img or img.
+        progress: Show a progress bar when reading takes longer than two seconds.
+
+    Raises:
+        DataError: A list is missing, not as long as it claims, or about other images than the others; a row is short; a
+            value is none of 1, -1 and 0; a category, type or split is unknown.
+
+    Example:
+        >>> import tempfile
+        >>> lists = {
+        ...     "Anno/list_attr_cloth.txt": "2\nattribute_name attribute_type\nabstract floral  1\nlinen  2\n",
+        ...     "Anno/list_attr_img.txt": "2\nimage_name attribute_labels\nimg/a/1.jpg  1 -1\nimg/a/2.jpg -1  0\n",
+        ...     "Anno/list_category_cloth.txt": "2\ncategory_name category_type\nBlouse  1\nTee  1\n",
+        ...     "Anno/list_category_img.txt": "2\nimage_name category_label\nimg/a/1.jpg  1\nimg/a/2.jpg  2\n",
+        ...     "Eval/list_eval_partition.txt": "2\nimage_name evaluation_status\nimg/a/1.jpg train\nimg/a/2.jpg val\n",
+        ... }
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name, text in lists.items():
+        ...         Path(folder, name).parent.mkdir(exist_ok=True)
+        ...         _ = Path(folder, name).write_text(text)
+        ...     catalog = read_deepfashion(folder)
+        >>> catalog
+        Catalog(deepfashion, 2 images, train and val and test, tasks: 2 attribute, 2 attribute group, 1 category)
+        >>> catalog.find("linen").counts
+        {'train': 1, 'val': 0, 'test': 0}
+    """
+    root = Path(folder)
+    # The folder of annotations has had both names; later archives split it by how fine the attributes are.
+    lists = ("Anno/list_attr_img.txt", "Anno_coarse/list_attr_img.txt")
+    anno = find_file(root, *lists, dataset="DeepFashion (category and attribute prediction)").parent
+    places = [*(anno / name for name in DEEPFASHION_LISTS), root / "Eval/list_eval_partition.txt"]
+    names, types = _read_types(places[0], ATTRIBUTE_TYPES)
+    categories, bodies = _read_types(places[2], CATEGORY_TYPES)
+    paths, values = _read_attributes(places[1], len(names), progress)
+    # The file counts categories from 1.
+    numbers = [str(number + 1) for number in range(len(categories))]
+    kinds = LabelTable(encode_values(places[3], _read_entries(places[3]), paths, numbers), tuple(categories))
+    codes = encode_values(places[4], _read_entries(places[4]), paths, DEEPFASHION_SPLITS)
+    splits = {split: np.flatnonzero(codes == code) for code, split in enumerate(DEEPFASHION_SPLITS)}
+    table = LabelTable(values, tuple(names), tuple(types))
+    tree = Taxonomy(("category",), {name: (body,) for name, body in zip(categories, bodies, strict=True)})
+    definitions = define_attributes(table, splits)
+    definitions += define_by_taxon(kinds, tree, splits, ranks=tree.ranks, table_name="categories")
+    # The lists have img/..., and the archive of images is unpacked beside Anno or into Img.
+    prefix = "Img/" if (root / "Img" / "img").is_dir() else ""
+    paths, tables = [prefix + path for path in paths], {"labels": table, "categories": kinds}
+    return Catalog("deepfashion", root, paths, splits, tables, definitions, sources=tuple(map(str, places)))
+
+
+def _read_entries(place: Path) -> Iterator[tuple[str, str]]:
+    """Place and text of every entry; the first line has their number, the second is a header."""
+    lines, found = read_lines(place), 0
+    where, count = next(lines, (str(place), ""))
+    next(lines, None)
+    for entry in lines:
+        found += 1
+        yield entry
+    if not found or count.strip() != str(found):
+        raise damaged(where, f"{count.strip()[:40]!r} is not the number of entries, {found}")
+
+
+def _read_types(place: Path, types: dict[str, str]) -> tuple[list[str], list[str]]:
+    """The names of a list and the type of each; a name that comes twice gets its number."""
+    names, groups = [], []
+    for where, line in _read_entries(place):
+        name, _, word = line.strip().rpartition(" ")
+        if not name or word not in types:
+            raise damaged(where, f"{line.strip()!r} is not a name and its type, one of {', '.join(types)}")
+        names.append(name.strip())
+        groups.append(types[word])
+    return deduplicate_names(names, range(1, len(names) + 1)), groups
+
+
+def _read_attributes(place: Path, n_attributes: int, progress: bool) -> tuple[list[str], np.ndarray]:
+    """Paths, and (images, attributes) int8: 1 positive, 0 negative, -1 unknown. 290 million values, as published."""
+    paths, content = [], bytearray()
+    for where, line in track(_read_entries(place), 289_222, what=f"reading {place.name}", progress=progress):
+        path, *words = line.split()
+        try:
+            row = bytes(map(MEANING.__getitem__, words))
+        except KeyError:
+            row = b""
+        if len(row) != n_attributes:
+            raise damaged(where, f"it does not have {n_attributes} values of 1, -1 or 0 (unknown)")
+        paths.append(check_path(path, where))
+        content += row
+    return paths, np.frombuffer(content, np.int8).reshape(len(paths), n_attributes)
+
+
+# --- iMaterialist ----------------------------------------------------------------------------------------------------
+
+# The folder of each split's images, and its annotation file as named by Kaggle and by the organisers.
+IMATERIALIST_SPLITS = {"train": ("train", "train.json"), "val": ("validation", "validation.json", "val.json")}
+LABEL_MAP = "iMat_fashion_2018_label_map_228.csv"
+NAMELESS = (
+    f"labels are named by their numbers and have no groups, because the folder has no {LABEL_MAP}: put it there, "
+    "or pass it (labels=, --labels)"
+)
+
+
+def read_imaterialist(folder: StrPath, *, labels: StrPath | None = None) -> Catalog:
+    r"""The catalog of iMaterialist (Fashion) 2018: each label a binary task, each group of labels a multi-label one.
+
+    A label that an image does not have is a negative: no other negatives are published. With the table of names there
+    are 228 attributes in groups such as color, gender, neckline, sleeve and style; without it, the labels that occur
+    are named by their ids and have no group, with a warning. A label's `positives` count the images that have it.
+
+    Args:
+        folder: The folder with train.json and validation.json.
+        labels: The table of names (CSV); if not given, the one in the folder under its published name,
+            `iMat_fashion_2018_label_map_228.csv`.
+
+    Raises:
+        DataError: A file is missing or damaged, or an id has no entry or two; the message names file and record.
+        UsageError: `labels` is not a file.
+
+    Example:
+        >>> import json, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for split in ("train", "validation"):
+        ...         pictures = [{"url": "https://...", "imageId": str(n)} for n in (1, 2)]
+        ...         carried = [{"imageId": "2", "labelId": ["66", "17"]}, {"imageId": "1", "labelId": ["66"]}]
+        ...         content = {"images": pictures, "annotations": carried}
+        ...         _ = Path(folder, f"{split}.json").write_text(json.dumps(content))
+        ...         Path(folder, split).mkdir()
+        ...         Path(folder, split, "1.jpg").touch()
+        ...     names = Path(folder, "labels.csv")
+        ...     _ = names.write_text("labelId,taskId,labelName,taskName\n17,2,Black,color\n66,3,Female,gender\n")
+        ...     catalog = read_imaterialist(folder, labels=names)
+        >>> catalog
+        Catalog(imaterialist2018, 4 images, train and val, tasks: 2 attribute, 2 attribute group)
+        >>> black = catalog.find("Black")
+        >>> black.group, dict(black.positives), dict(black.counts)
+        ('color', {'train': 1, 'val': 1}, {'train': 2, 'val': 2})
+    """
+    root = Path(folder)
+    label_map = Path(labels) if labels is not None else root / LABEL_MAP
+    if labels is not None and not label_map.is_file():
+        raise UsageError(f"{label_map} is not a file. Check the path, or leave it out (labels=, --labels).")
+    suffix = _infer_suffix(root)
+    known = _read_names(label_map) if label_map.is_file() else {}
+    paths, carried, splits, files = [], [], {}, []
+    for split, (place, *names) in IMATERIALIST_SPLITS.items():
+        files.append(find_file(root, *names, dataset="iMaterialist (Fashion) 2018"))
+        start = len(paths)
+        for key, _, (where, annotation) in pair_records(files[-1], read_json(files[-1]), "imageId", "imageId"):
+            listed = annotation.get("labelId")
+            if not isinstance(listed, list):
+                raise damaged(where, "it has no list of labels in 'labelId'")
+            own = [take_id({"labelId": label}, "labelId", where) for label in listed]
+            if len(set(own)) < len(own) or (known and not known.keys() >= set(own)):
+                raise damaged(where, f"its labels {own} repeat or are not in the table of names (labels=, --labels)")
+            paths.append(f"{place}/{key}{suffix}")
+            carried.append(own)
+        splits[split] = np.arange(start, len(paths))
+    ids = sorted(known or {label for own in carried for label in own})
+    names, groups = zip(*(known.get(number, (str(number), "")) for number in ids), strict=True)
+    column = {label: place for place, label in enumerate(ids)}
+    values = np.zeros((len(paths), len(ids)), np.int8)
+    for row, own in enumerate(carried):
+        values[row, [column[label] for label in own]] = 1
+    table = LabelTable(values, tuple(deduplicate_names(names, groups)), groups)
+    about = {"sources": tuple(map(str, files)), "warnings": () if known else (NAMELESS,)}
+    definitions = define_attributes(table, splits)
+    return Catalog("imaterialist2018", root, paths, splits, {"labels": table}, definitions, **about)
+
+
+def _infer_suffix(root: Path) -> str:
+    """How the names of images end; refused if there are none or several suffixes."""
+    patterns = [f"{place}/[0-9]*" for place, *_ in IMATERIALIST_SPLITS.values()]
+    found = [end for end in (".jpg", ".jpeg", ".png") if any(any(root.glob(start + end)) for start in patterns)]
+    if len(found) != 1:
+        seen = f"images ending in {' and '.join(found)}" if found else "no images named by their ids"
+        raise DataError(
+            f"{root} has {seen}, so their paths are unknown. Save them as train/ID.jpg and validation/ID.jpg."
+        )
+    return found[0]
+
+
+def _read_names(place: Path) -> dict[int, tuple[str, str]]:
+    """Name and group of every label by its id."""
+    columns = read_columns(place)
+    wanted = ("labelId", "labelName", "taskName")
+    if missing := [column for column in wanted if column not in columns]:
+        raise damaged(place, f"it has no column {quote(missing)}, only {quote(list(columns), 20)}")
+    found: dict[int, tuple[str, str]] = {}
+    for row, (label, called, group) in enumerate(zip(*(columns[column] for column in wanted), strict=True)):
+        where = f"{place}, {columns.format_row(row)}"
+        key = take_id({"labelId": label}, "labelId", where)
+        name = (str(called).strip(), str(group or "").strip())
+        if key in found or not name[0] or name in found.values():
+            raise damaged(where, f"the label {key} is repeated, without a name or named like another")
+        found[key] = name
+    return found
+
+
+# --- iNaturalist -----------------------------------------------------------------------------------------------------
+
+INATURALIST_KINDS = ("order", "class", "family", "supercategory")
+RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
+# The training files that may be in a folder: the name of the catalog, and the validation file of each.
+_YEARS = {f"train{year}.json": (f"inaturalist{year}", f"val{year}.json") for year in (2017, 2018, 2019)}
+_YEARS |= {"train.json": ("inaturalist2021", "val.json"), "train_mini.json": ("inaturalist2021 mini", "val.json")}
+
+
+def read_inaturalist(folder: StrPath, *, mini: bool = False) -> Catalog:
+    """The catalog of iNaturalist 2017, 2018, 2019 or 2021: the species of an order, class or family.
+
+    Tasks are those taxa in which at least two species have an image; the one with the most training images comes first
+    within its kind. The group of an order is its class, that of a family its order. A species without an order belongs
+    to no task by order. The paper counts 207 orders: whether ours are as many cannot be checked without the data, and
+    depends on the year (which the paper does not give) and on how orders of one species count.
+
+    Args:
+        folder: The folder with the unpacked annotation files of one year; the paths of images begin there.
+        mini: If the folder has both training sets of 2021, read the smaller one (train_mini.json).
+
+    Raises:
+        DataError: A file is missing or damaged, or an id has no entry or two; the message names file and record.
+        UsageError: The folder has several years.
+
+    Example:
+        >>> import json, tempfile
+        >>> names = ["Corvus corax", "Turdus merula", "Apteryx owenii"]
+        >>> orders = ["Passeriformes", "Passeriformes", "Apterygiformes"]
+        >>> species = [{"id": n, "name": names[n], "class": "Aves", "order": orders[n]} for n in range(3)]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for split in ("train", "val"):
+        ...         images = [{"id": n, "file_name": f"{split}/{n}.jpg"} for n in range(6)]
+        ...         labels = [{"id": n, "image_id": n, "category_id": n % 3} for n in range(6)]
+        ...         content = {"images": images, "categories": species, "annotations": labels}
+        ...         _ = Path(folder, f"{split}.json").write_text(json.dumps(content))
+        ...     catalog = read_inaturalist(folder)
+        >>> catalog
+        Catalog(inaturalist2021, 12 images, train and val, tasks: 1 order, 1 class)
+        >>> catalog.find("Passeriformes").classes
+        ('Corvus corax', 'Turdus merula')
+    """
+    root = Path(folder)
+    # Where both training sets of 2021 are, the larger one is meant unless `mini`.
+    wanted = ["train_mini.json"] if mini else [*_YEARS][: -1 if (root / "train.json").is_file() else None]
+    train = find_file(root, *wanted, dataset="iNaturalist of one year")
+    name, val = _YEARS[train.name]
+    files, paths, labels, splits, parts = [train, root / val], [], [], {}, []
+    for split, file in zip(("train", "val"), files, strict=True):
+        content, start = read_json(file), len(paths)
+        parts.append(_index_categories(file, content))
+        for _, (place, image), (where, annotation) in pair_records(file, content, "id", "image_id"):
+            paths.append(check_path(image.get("file_name"), place))
+            labels.append(take_id(annotation, "category_id", where))
+            if labels[-1] not in parts[-1]:
+                raise damaged(where, f"the category id {labels[-1]} has no entry in categories")
+        splits[split] = np.arange(start, len(paths))
+    categories = _merge_categories(files, parts, root / "categories.json")
+    names = deduplicate_names([_text(one, "name") for one in categories.values()], categories)
+    table = LabelTable(np.searchsorted(list(categories), labels), tuple(names))
+    named = [{**category, "name": name} for category, name in zip(categories.values(), names, strict=True)]
+    taxonomy = _make_taxonomy(named, train)
+    lost = taxonomy.group(names, "order").get((), []) if "order" in taxonomy.ranks else []
+    shown = f"{len(lost)}, such as {quote([names[number] for number in lost], 3)}"
+    warnings = (f"species without an order, in no task by order: {shown}",) if lost else ()
+    definitions, sources = define_by_taxon(table, taxonomy, splits, ranks=INATURALIST_KINDS), tuple(map(str, files))
+    return Catalog(name, root, paths, splits, {"labels": table}, definitions, sources, taxonomy, warnings)
+
+
+def read_inaturalist_taxonomy(file: StrPath, *, class_field: str = "name") -> Taxonomy:
+    """The taxonomy of iNaturalist's categories, of any year: `categories.json`, or an annotation file that has them.
+
+    Categories with kingdom, phylum, class, order, family and genus (2018 and later) give these ranks; those that have
+    only a supercategory (2017) give that one rank. All files of a year have the same categories, so use the smallest;
+    those of 2018 and 2019 have numbers for names, as in the competition, unless `categories.json` is used.
+
+    Args:
+        file: A JSON list of categories, or an object that holds it as "categories".
+        class_field: The field with the class names of your tasks: "name", "id" (the folders of 2018 and 2019) or
+            "image_dir_name" (those of 2021).
+
+    Raises:
+        DataError: The file has no such categories, or a class has two places.
+
+    Example:
+        >>> import json, tempfile
+        >>> finch = {"id": 7, "name": "Fringilla coelebs", "supercategory": "Aves", "order": "Passeriformes"}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "categories.json")
+        ...     _ = file.write_text(json.dumps([finch]))
+        ...     read_inaturalist_taxonomy(file, class_field="id").lineages["7"]
+        ('Passeriformes',)
+    """
+    place = Path(file)
+    records = list_records(place, read_json(place), "categories")
+    return _make_taxonomy(records, place, class_field)
+
+
+def _make_taxonomy(categories: Sequence[Mapping[str, object]], place: Path, class_field: str = "name") -> Taxonomy:
+    """The taxonomy of categories that were read from `place`."""
+    ranks = tuple(rank for rank in RANKS if any(rank in category for category in categories)) or ("supercategory",)
+    nameless = [number for number, category in enumerate(categories) if class_field not in category]
+    if nameless or not any(rank in category for category in categories for rank in ranks):
+        lacking = f"category {nameless[0]} has no field {class_field!r}" if nameless else "no category has a rank"
+        raise DataError(
+            f"{place}: {lacking} (the first has {quote(list(categories[0]), 20)}), so it has no place in a tree. Use "
+            "the categories as published, and name the field of the classes with class_field."
+        )
+    rows = (
+        (f"category {number}", category[class_field], [category.get(rank) for rank in ranks])
+        for number, category in enumerate(categories)
+    )
+    return Taxonomy(ranks, collect_lineages(place, rows))
+
+
+def _index_categories(file: Path, content: Any) -> dict[int, dict]:
+    """The categories by ascending id."""
+    found = index_records(file, content, "categories", "id")
+    return {key: found[key][1] for key in sorted(found)}
+
+
+def _merge_categories(files: Sequence[Path], parts: Sequence[dict[int, dict]], names: Path) -> dict[int, dict]:
+    """The categories by ascending id, with their published names; all files must have the same species.
+
+    Hidden names are not among the published words, so only words that are can contradict.
+    """
+    known, sources = parts[0], [(files[1], parts[1])]
+    is_hidden = not any(" " in _text(one, "name") for one in known.values())
+    if names.is_file():
+        sources.append((names, _index_categories(names, read_json(names))))
+    elif is_hidden:
+        raise DataError(
+            f"{files[0]} hides the names of its categories (such as {_text(known[min(known)], 'name')!r}), so tasks "
+            "have no names. Unpack categories.json into the same folder: it is among the downloads of that year "
+            "(repository visipedia/inat_comp on GitHub)."
+        )
+    for file, found in sources:
+        if found.keys() != known.keys():
+            other = min(found.keys() ^ known.keys())
+            raise damaged(file, f"its categories are not those of {files[0]}, such as id {other}")
+        for field in ("name", "supercategory", *RANKS):
+            words = {_text(one, field) for one in found.values()}
+            for key, one in known.items():
+                mine, theirs = _text(one, field), _text(found[key], field)
+                is_given = field in one and field in found[key] and (not is_hidden or mine in words)
+                if mine != theirs and is_given:
+                    what = f"the id {key} has {theirs!r} as its {field}, and in {files[0]} {mine!r}"
+                    raise damaged(f"{file}, categories", what)
+    return sources[-1][1]
+
+
+def _text(category: dict, field: str) -> str:
+    """The value of a field as text; "" if there is none."""
+    value = category.get(field)
+    return "" if value is None else str(value).strip()
+
+
+# --- annotation files ------------------------------------------------------------------------------------------------
+
+
+def read_lines(place: Path) -> Iterator[tuple[str, str]]:
+    """The place and the text of every line that is not blank."""
+    try:
+        with place.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield f"{place}, line {number}", line
+    except (OSError, UnicodeDecodeError) as error:
+        raise damaged(place, f"it cannot be read ({error})") from error
+
+
+def read_json(file: Path) -> Any:
+    """The content of a JSON file."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(file, f"it cannot be read as JSON ({error})") from None
+
+
+def list_records(file: Path, content: Any, key: str) -> list[dict]:
+    """The list of records under the key of a JSON object, or that the content itself is."""
+    records = content.get(key) if isinstance(content, dict) else content
+    if not records or not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise damaged(file, f"it has no list of records under {key!r}")
+    return records
+
+
+def take_id(record: Mapping[str, object], name: str, where: str) -> int:
+    """The integer in a field of a record, also if it is written as text of digits.
+
+    Example:
+        >>> take_id({"image_id": 17}, "image_id", "train.json"), take_id({"imageId": "17"}, "imageId", "train.json")
+        (17, 17)
+    """
+    value = record.get(name)
+    if type(value) is str and value.isdecimal() and value.isascii() and str(int(value[:20])) == value:
+        value = int(value)
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise damaged(where, f"{value!r} as its {name!r} is not an id" if name in record else f"it has no {name!r}")
+    return value
+
+
+def index_records(file: Path, content: Any, key: str, name: str) -> dict[int, tuple[str, dict]]:
+    """The place and the record of every id in the list under a key; an id that occurs twice is refused."""
+    found: dict[int, tuple[str, dict]] = {}
+    for number, record in enumerate(list_records(file, content, key)):
+        where = f"{file}, {key}, record {number}"
+        value = take_id(record, name, where)
+        if value in found:
+            raise damaged(where, f"the {name} {value} is also that of {found[value][0]}")
+        found[value] = (where, record)
+    return found
+
+
+def pair_records(file: Path, content: Any, image_key: str, annotation_key: str) -> Iterator[tuple]:
+    """The id of every image, then place and record of the image and of its annotation; each must have one.
+
+    Example:
+        >>> content = {
+        ...     "images": [{"id": 3}, {"id": 7}],
+        ...     "annotations": [{"of": 7, "is": "cat"}, {"of": 3, "is": "dog"}],
+        ... }
+        >>> [(key, label["is"]) for key, _, (_, label) in pair_records(Path("train.json"), content, "id", "of")]
+        [(3, 'dog'), (7, 'cat')]
+    """
+    images = index_records(file, content, "images", image_key)
+    annotations = index_records(file, content, "annotations", annotation_key)
+    if alone := images.keys() ^ annotations.keys():
+        (where, _), there = (images | annotations)[min(alone)], "annotations" if min(alone) in images else "images"
+        raise damaged(where, f"the image id {min(alone)} has no entry in {there}")
+    for key, image in images.items():
+        yield key, image, annotations[key]
+
+
+def find_file(root: Path, *names: str, dataset: str) -> Path:
+    """The one file of these names that is below the folder; none and several are refused."""
+    found = [name for name in names if (root / name).is_file()]
+    if len(found) != 1:
+        state = f"has {' and '.join(found)}" if found else f"has no {' or '.join(names)}"
+        raise DataError(
+            f"{root} {state}, so it is not {dataset} as unpacked. Pass the folder that holds its annotation files, "
+            "each dataset in a folder of its own."
+        )
+    return root / found[0]
+
+
+def index_lines(lines: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Of lines that end in a value, their place and value by the name before it, which must occur once."""
+    found: dict[str, tuple[str, str]] = {}
+    for where, line in lines:
+        name, _, value = line.strip().rpartition(" ")
+        if not name or name.strip() in found:
+            raise damaged(where, f"{line.strip()!r} is not a name and its value, or the name occurs twice")
+        found[name.strip()] = (where, value)
+    return found
+
+
+def encode_values(
+    place: Path, lines: Iterable[tuple[str, str]], images: Collection[str], values: Sequence[str]
+) -> np.ndarray:
+    """(images,) the place among `values` of each image's entry; unknown values, images and gaps are refused."""
+    entries, codes = index_lines(lines), {value: code for code, value in enumerate(values)}
+    for where, value in entries.values():
+        if value not in codes:
+            raise damaged(where, f"{value!r} is not one of {quote(values, 3)}")
+    if alone := entries.keys() ^ set(images):
+        raise damaged(place, f"image {min(alone)!r} is not both here and in the list of images ({len(alone)} such)")
+    return np.array([codes[entries[image][1]] for image in images], np.int16)
+
+
+def check_path(path: object, where: str) -> str:
+    """The path, if it is text that stays below its root; `where` begins the message if not.
+
+    Example:
+        >>> check_path("train/Aves/1.jpg", "images.txt, line 1")
+        'train/Aves/1.jpg'
+        >>> check_path("../secret.jpg", "images.txt, line 2")
+        Traceback (most recent call last):
+        task2vec.errors.DataError: images.txt, line 2: '../secret.jpg' is not a path below the dataset's folder, ...
+    """
+    parts = path.replace("\\", "/").split("/") if isinstance(path, str) and path.isprintable() else []
+    if not parts or parts[0].strip() == "" or parts[0][1:] == ":" or ".." in parts:
+        raise damaged(where, f"{path!r} is not a path below the dataset's folder")
+    return str(path)
