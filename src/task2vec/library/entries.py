@@ -134,8 +134,8 @@ class Expert:
             check_text(getattr(self, name), name, may_be_none=True)
         if self.source not in SOURCES or not isinstance(self.recipe, Mapping):
             raise UsageError(
-                f"the expert '{self.name}' has the source {self.source!r} and the recipe {self.recipe!r:.80}, so it "
-                f"could not be loaded. Choose one of {', '.join(SOURCES)}, and a dictionary."
+                f"the expert '{self.name}' has the source {self.source!r} and the recipe {self.recipe!r:.80}, so "
+                f"nobody could load it. The source must be one of {', '.join(SOURCES)}, and the recipe a dictionary."
             )
         for name, limit in (("parameters", _LARGEST_INTEGER), ("input_size", _LARGEST_INTEGER), ("cost", 1e300)):
             if getattr(self, name) is not None:
