@@ -2,6 +2,7 @@
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -41,29 +42,21 @@ def test_a_closed_library_says_so(filled):
 
 
 def test_eight_threads_on_one_library(library):
-    failures, start = [], threading.Barrier(8)
+    start = threading.Barrier(8)
 
     def work(number):
-        try:
-            start.wait()
-            for turn in range(5):
-                seed = 100 * number + turn
-                library.add(make(f"task {seed}", seed), tags=[f"thread {number}"])
-                assert np.array_equal(library.get(f"task {seed}").fisher, make("", seed).fisher)
-                assert library.nearest(f"task {seed}", 3) is not None
-                assert len(library.tasks(tag=f"thread {number}")) == turn + 1
-            assert library.verify().is_sound
-        except BaseException as error:
-            failures.append(error)
-            raise
+        start.wait()
+        for turn in range(5):
+            seed = 100 * number + turn
+            library.add(make(f"task {seed}", seed), tags=[f"thread {number}"])
+            assert np.array_equal(library.get(f"task {seed}").fisher, make("", seed).fisher)
+            assert library.nearest(f"task {seed}", 3) is not None
+            assert len(library.tasks(tag=f"thread {number}")) == turn + 1
+        return library.verify().is_sound
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures and len(library) == 40
-    assert library.verify().is_sound
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+    assert len(library) == 40 and library.verify().is_sound
 
 
 FORK = """

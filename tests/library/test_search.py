@@ -1,6 +1,7 @@
 """Neighbours are found exactly, or by sketches; where a row cannot be used, the embedding itself is compared."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -168,25 +169,22 @@ def test_candidates_of_several_blocks():
 
 
 def test_threads_search_while_one_writes(large):
-    queries, wrong, stop = make_clusters(3, seed=9), [], threading.Event()
+    queries, stop = make_clusters(3, seed=9), threading.Event()
 
-    def ask():
+    def search():
         while not stop.is_set():
             for query in queries:
-                found = large.nearest(query, 3)
-                if len(found) != 3 or found != sorted(found, key=lambda one: one.distance):
-                    wrong.append(found)
+                found = [one.distance for one in large.nearest(query, 3)]
+                assert len(found) == 3 and found == sorted(found)
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for seed in range(20, 24):
-        large.add(*make_clusters(5, seed=seed))
-        large.remove(f"{seed}-4")
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert not wrong and nearest(large, queries[0]) == find_truth(large, queries[0], 5)
+    with ThreadPoolExecutor(3) as pool:
+        searches = [pool.submit(search) for _ in range(3)]
+        for seed in range(20, 24):
+            large.add(*make_clusters(5, seed=seed))
+            large.remove(f"{seed}-4")
+        stop.set()
+    assert not any(one.exception() for one in searches)
+    assert nearest(large, queries[0]) == find_truth(large, queries[0], 5)
 
 
 # --- the basis -------------------------------------------------------------------------------------------------------
