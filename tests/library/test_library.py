@@ -46,10 +46,9 @@ def test_removing(filled):
     assert filled.errors() == [] and len(filled) == 5
     filled.remove_expert("e")
     assert filled.experts() == []
-    with pytest.raises(errors.NotInLibraryError):
-        filled.remove_expert("e")
-    with pytest.raises(errors.NotInLibraryError):
-        filled.remove("task 2")
+    for remove, name in ((filled.remove_expert, "e"), (filled.remove, "task 2")):
+        with pytest.raises(errors.NotInLibraryError):
+            remove(name)
     assert filled.verify().is_sound
 
 
@@ -183,13 +182,11 @@ def test_the_key_of_an_embedding(filled):
 
 
 def test_all_or_nothing(filled):
-    before = filled.stats()
-    with pytest.raises(errors.NotInLibraryError):
-        filled.add(make("new", 60), EXPERT, MeasuredError(fingerprint_of(1), "unknown", 0.5, "p"))
-    with pytest.raises(errors.UsageError, match="a str cannot be added"):
-        filled.add(make("new", 60), "task 1")
-    assert filled.stats() == before
-    assert filled.verify().is_sound
+    before, unknown = filled.stats(), MeasuredError(fingerprint_of(1), "unknown", 0.5, "p")
+    for wrong, kind in ((unknown, errors.NotInLibraryError), ("task 1", errors.UsageError)):
+        with pytest.raises(kind):
+            filled.add(make("new", 60), EXPERT, wrong)
+    assert filled.stats() == before and filled.verify().is_sound
 
 
 def test_experts_and_errors_are_not_overwritten(filled):
@@ -231,8 +228,8 @@ def test_strange_names_are_stored_verbatim(library):
         assert (task.name, task.tags, task.taxon, task.source) == (name, (name,), name, name)
         assert library.get(name).task == name
         assert library.nearest("other")[0].task.name == name
-        assert {path.name.partition("-")[0] for path in library.folder.iterdir()} == {"library.sqlite"}
         assert library.remove(name) and len(library) == 1
+    assert {path.name.partition("-")[0] for path in library.folder.iterdir()} == {"library.sqlite"}
 
 
 # --- names become entries ---
@@ -368,28 +365,29 @@ def test_a_library_below_folders_that_are_not_there(tmp_path):
 # --- identity ---
 
 
-@pytest.mark.parametrize(
-    "story",
-    [
-        {"task_fingerprint": None}, {"task_fingerprint": "../x"}, {"task_fingerprint": "ab"},
-        {"probe_fingerprint": "X" * 64}, {"settings": "x"}, {"settings": []},
-        {"settings": {"x": float("nan")}}, {"settings": {"x": {1, 2}}},
-        {"settings": {"x": "y" * 70_000}}, {"recipe": "2"}, {"recipe": -1}, {"recipe": True}, {"recipe": 1 << 60},
-        {"classes": "ab"}, {"classes": ["a"]}, {"classes": ["a", 5]}, {"counts": []}, {"counts": {}},
-        {"counts": {"images": -1, "per_class": [5, 5]}}, {"counts": {"images": 10, "per_class": [5]}},
-        {"counts": {"images": 10, "per_class": [5, -5]}}, {"counts": {"images": 10.0, "per_class": [5, 5]}},
+BAD_PROVENANCE = {
+    "task_fingerprint": [None, "../x", "ab"],
+    "probe_fingerprint": ["X" * 64],
+    "settings": ["x", [], {"x": float("nan")}, {"x": {1, 2}}, {"x": "y" * 70_000}],
+    "recipe": ["2", -1, True, 1 << 60],
+    "classes": ["ab", ["a"], ["a", 5]],
+    "counts": [
+        *([], {}, {"images": -1, "per_class": [5, 5]}, {"images": 10.0, "per_class": [5, 5]}),
+        *({"images": 10, "per_class": counts} for counts in ([5], [5, -5])),
     ],
-)  # fmt: skip
-def test_provenance_that_is_invalid(story):
-    with pytest.raises(errors.DataError, match="is incomplete"):
-        identify(make("a", 1, **story))
+    "is_multilabel": [],
+}
 
 
-def test_provenance_that_lacks_something():
-    for missing in ("task_fingerprint", "probe_fingerprint", "settings", "classes", "counts", "is_multilabel"):
-        whole = make("a", 1)
-        del whole.provenance[missing]
-        with pytest.raises(errors.DataError, match=missing):
+@pytest.mark.parametrize("name", BAD_PROVENANCE)
+def test_provenance_that_is_invalid_or_missing(name):
+    for value in BAD_PROVENANCE[name]:
+        with pytest.raises(errors.DataError, match="is incomplete"):
+            identify(make("a", 1, **{name: value}))
+    whole = make("a", 1)
+    del whole.provenance[name]
+    if name != "recipe":  # which is unknown then
+        with pytest.raises(errors.DataError, match=name):
             identify(whole)
 
 

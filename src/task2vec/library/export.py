@@ -189,7 +189,8 @@ def merge(shared: Shared, database: Database, search: Search, *, report: Report 
             if error.expert not in others:
                 add(error)
             else:
-                merged.conflicts.append(f"an error of '{error.expert}' was left out: it is another expert here.")
+                what = f"an error measured with '{error.expert}' was left out: the name belongs to another expert here."
+                merged.conflicts.append(f"{what} Rename one of them, and merge again.")
     return merged
 
 

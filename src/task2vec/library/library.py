@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _KINDS = ("tasks", "embeddings", "experts", "errors", "runs")
 
 
-class Library:
+class Library(AbstractContextManager["Library"]):
     """Tasks with their embeddings, experts, and measured errors, in one SQLite file.
 
     Any number of processes and threads may use it at the same time. When `add` has returned, everything is on the disk;
@@ -72,10 +72,6 @@ class Library:
     def open(cls, folder: str | Path | None = None, *, read_only: bool | None = None) -> "Library":
         """The library in `folder`; the same as `Library(folder)`."""
         return cls(folder, read_only=read_only)
-
-    def __enter__(self) -> "Library":
-        """The library itself; it is closed at the end of the block."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Closes the library."""
@@ -349,7 +345,9 @@ class Library:
                 origin = stack.enter_context(Library.open(origin, read_only=True))
             if isinstance(origin, Library):
                 if origin._database.path.resolve() == self._database.path.resolve():
-                    raise UsageError(f"'{origin.folder}' is this library itself: there is nothing to merge.")
+                    raise UsageError(
+                        f"'{origin.folder}' is this library itself, so there is nothing to merge. Name another one."
+                    )
                 connection = stack.enter_context(origin._database.read())
                 shared = sharing.share_library(connection, f"'{origin.folder}'")
             else:

@@ -311,7 +311,7 @@ class Search:
             is_whole = len(found) == sketch.nbytes
             if not (is_whole and np.allclose(np.frombuffer(found, dtype="<f4"), sketch, rtol=1e-3, atol=1e-3)):
                 wrong = "sketch"
-        return wrong and f"its {wrong} is not that of its embedding. Write it again: task2vec library repair"
+        return wrong and f"its {wrong} does not match its content. Write it again: task2vec library repair"
 
     def _derive(
         self, connection: Connection, space: int, embedding: Embedding
