@@ -434,14 +434,16 @@ def _read_vectors(connection: Connection, filters: int, ids: np.ndarray) -> Iter
 def _measure(connection: Connection, ids: np.ndarray, embedding: Embedding) -> np.ndarray:
     """The distances of entries from an embedding; NaN where an entry is damaged."""
     own, found = make_row(embedding), np.full(len(ids), np.nan)
-    with ThreadPoolExecutor(_THREADS, initializer=partial(np.seterr, all="ignore")) as pool:  # rows may be damaged
-        for at in range(0, len(ids) if own is not None else 0, READ_AT_ONCE):
-            some = slice(at, at + READ_AT_ONCE)
-            rows, is_usable = _read_rows(connection, len(embedding), ids[some])
-            if is_usable.any():
-                rows = rows if is_usable.all() else rows[is_usable]
-                parts = pool.map(partial(symmetric_to_rows, own), np.array_split(rows, min(_THREADS, len(rows))))
-                found[some][is_usable] = np.concatenate([*parts])
+    if own is not None:
+        measure = partial(symmetric_to_rows, own)
+        with ThreadPoolExecutor(_THREADS, initializer=partial(np.seterr, all="ignore")) as pool:  # rows may be damaged
+            for at in range(0, len(ids), READ_AT_ONCE):
+                some = slice(at, at + READ_AT_ONCE)
+                rows, is_usable = _read_rows(connection, len(embedding), ids[some])
+                if is_usable.any():
+                    rows = rows if is_usable.all() else rows[is_usable]
+                    parts = pool.map(measure, np.array_split(rows, min(_THREADS, len(rows))))
+                    found[some][is_usable] = np.concatenate([*parts])
     for place in np.flatnonzero(np.isnan(found)):
         other = load_embedding(connection, "e.id = ?", int(ids[place]))
         found[place] = np.nan if other is None else symmetric(embedding, other)

@@ -72,10 +72,10 @@ def read_rows(
     for name in columns:
         if name in convert:
             columns[name] = [*map(convert[name], columns[name])]
-        hint = hints.get(name, Any)
+        hint = hints.get(name, object)
         expected = hint if isinstance(hint, UnionType) else get_origin(hint) or hint
         for found in set(map(type, columns[name])):
-            if expected not in (Any, Literal) and not issubclass(found, expected):
+            if expected is not Literal and not issubclass(found, expected):
                 raise TypeError(f"{name} is of type {found.__name__}")
     return [kind(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 

@@ -188,7 +188,7 @@ def compare(
         layers.append(schemas.Layer(name=name, share=shares[own].sum(), filters=own.stop - own.start))
         names += [{"layer": name, "number": number} for number in range(own.stop - own.start)]
     filters = [
-        schemas.Filter(**names[at], first=a.fisher[at], second=b.fisher[at], share=shares[at])
+        schemas.Filter.model_validate(names[at] | {"first": a.fisher[at], "second": b.fisher[at], "share": shares[at]})
         for at in np.argsort(-shares, kind="stable")[:MOST_FILTERS]
     ]
     has_noise = find_noise(a) is not None and find_noise(b) is not None
