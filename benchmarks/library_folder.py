@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save, save_file
 
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(_ROOT), str(_ROOT / "src")]
@@ -85,7 +85,7 @@ def _write_sketches(connection: sqlite3.Connection, starts: range) -> None:
     simulation = _HERE["simulation"]
     sample = np.random.default_rng(0).choice(simulation.tasks, _SAMPLE, replace=False)
     _HERE["sketcher"] = fit_sketcher(simulation.rows(sample))
-    basis = _HERE["sketcher"].to_bytes()
+    basis = save(vars(_HERE["sketcher"]))
     connection.execute("BEGIN IMMEDIATE")
     values = (basis, hashlib.sha256(basis).hexdigest())
     connection.execute("UPDATE spaces SET basis = ?, basis_sha256 = ?", values)

@@ -5,20 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from task2vec import Library
+from task2vec import Library, errors
 from task2vec.embedding import RECIPE
-from task2vec.errors import (
-    AmbiguousNameError,
-    ConflictError,
-    DataError,
-    LibraryError,
-    NotInLibraryError,
-    ResourceError,
-    Task2VecError,
-    UsageError,
-)
 from task2vec.library import Expert, MeasuredError, find_library, has_library, identify
-from task2vec.library.entries import describe_space
 from tests.library.making import change, fingerprint_of, make, read_bytes
 
 
@@ -27,15 +16,20 @@ def test_neighbours_are_of_one_space_and_never_the_task_itself(filled):
         make("direct", 1, settings={"method": "direct", "seed": 0}),
         make("again", 1, settings={"method": "robust", "seed": 5}),
         make("stranger", 30, probe_fingerprint="cd" * 32),
+        make("narrow", 32, filters=49),
     )
     for what in ("task 0", make("task 0", 0), make("not in the library", 40)):
         near = filled.nearest(what, 20)
         names = [one.task.name for one in near]
-        assert "stranger" not in names and ("task 0" in names) == (getattr(what, "task", "") == "not in the library")
+        assert not {"stranger", "narrow"} & set(names) and ("task 0" in names) == (
+            getattr(what, "task", "") == "not in the library"
+        )
         assert [one.distance for one in near] == sorted(one.distance for one in near)
         assert all(one.embedding.settings["method"] == "robust" for one in near)
-    assert [one.task.name for one in filled.nearest(make("x", 31, probe_fingerprint="cd" * 32))] == ["stranger"]
-    with pytest.raises(UsageError, match="at least one"):
+    for other in ({}, {"probe": "another name"}, {"settings": {"method": "robust", "seed": 9}}):
+        near = filled.nearest(make("x", 31, probe_fingerprint="cd" * 32, **other))
+        assert [one.task.name for one in near] == ["stranger"]
+    with pytest.raises(errors.UsageError, match="at least one"):
         filled.nearest("task 0", 0)
 
 
@@ -46,16 +40,15 @@ def test_removing(filled):
     assert gone.key == key and len(filled.task("task 1").embeddings) == 1
     filled.add(Expert("e", "timm", "x"), MeasuredError(fingerprint_of(2), "e", 0.5, "p"))
     for remove in (filled.remove, lambda name, **rest: filled.remove_expert("e", **rest)):
-        with pytest.raises(UsageError, match="1 errors were measured"):
+        with pytest.raises(errors.UsageError, match="1 errors were measured"):
             remove("task 2")
     filled.remove("task 2", with_errors=True)
     assert filled.errors() == [] and len(filled) == 5
     filled.remove_expert("e")
     assert filled.experts() == []
-    with pytest.raises(NotInLibraryError):
-        filled.remove_expert("e")
-    with pytest.raises(NotInLibraryError):
-        filled.remove("task 2")
+    for remove, name in ((filled.remove_expert, "e"), (filled.remove, "task 2")):
+        with pytest.raises(errors.NotInLibraryError):
+            remove(name)
     assert filled.verify().is_sound
 
 
@@ -67,7 +60,7 @@ def test_tags_and_names(filled):
     filled.add(make("single", 9), tags="bird")
     assert filled.task("single").tags == ("bird",)  # no list of letters
     for edit in (lambda: filled.rename("new name", " "), lambda: filled.tag("new name", " ")):
-        with pytest.raises(UsageError):
+        with pytest.raises(errors.UsageError):
             edit()
 
 
@@ -79,7 +72,7 @@ def test_runs(filled):
         raise ZeroDivisionError("by zero")
     assert [run.outcome for run in filled.runs()] == ["done", "ZeroDivisionError: by zero"]
     for story in ({"x": object()}, {"x": float("nan")}):
-        with pytest.raises(UsageError), filled.record("bad", story):
+        with pytest.raises(errors.UsageError), filled.record("bad", story):
             pass
     assert len(filled.runs()) == 2
 
@@ -102,7 +95,7 @@ def test_no_space_for_sketches_is_no_reason_to_fail(filled, monkeypatch):
     filled._search.sketch_from = 3
 
     def fail(*_, **__):
-        raise ResourceError("the disk is full. Nothing was changed. Free space.")
+        raise errors.ResourceError("the disk is full. Nothing was changed. Free space.")
 
     monkeypatch.setattr(filled._search, "fit", fail)
     assert len(filled.nearest("task 0")) == 5
@@ -144,7 +137,7 @@ def test_the_very_same_changes_no_byte(filled):
 
 def test_other_numbers_under_one_key_are_refused_and_named(filled):
     before = filled.get("task 2").fisher
-    with pytest.raises(ConflictError, match=r"'task 2'.*numbers differ.*replace=True") as caught:
+    with pytest.raises(errors.ConflictError, match=r"'task 2'.*numbers differ.*replace=True") as caught:
         filled.add(make("new", 50), make("task 2", 2, numbers=99))
     assert caught.value.exit_code == 3
     assert np.array_equal(filled.get("task 2").fisher, before)
@@ -152,7 +145,7 @@ def test_other_numbers_under_one_key_are_refused_and_named(filled):
     assert filled.verify().is_sound
     halved = make("task 2", 2, halves=np.ones((2, 50)))
     for other in (halved, make("task 2", 2, prior=0.5)):  # each of its parts counts
-        with pytest.raises(ConflictError):
+        with pytest.raises(errors.ConflictError):
             filled.add(other)
 
 
@@ -189,22 +182,20 @@ def test_the_key_of_an_embedding(filled):
 
 
 def test_all_or_nothing(filled):
-    before = filled.stats()
-    with pytest.raises(NotInLibraryError):
-        filled.add(make("new", 60), EXPERT, MeasuredError(fingerprint_of(1), "unknown", 0.5, "p"))
-    with pytest.raises(UsageError, match="a str cannot be added"):
-        filled.add(make("new", 60), "task 1")
-    assert filled.stats() == before
-    assert filled.verify().is_sound
+    before, unknown = filled.stats(), MeasuredError(fingerprint_of(1), "unknown", 0.5, "p")
+    for wrong, kind in ((unknown, errors.NotInLibraryError), ("task 1", errors.UsageError)):
+        with pytest.raises(kind):
+            filled.add(make("new", 60), EXPERT, wrong)
+    assert filled.stats() == before and filled.verify().is_sound
 
 
 def test_experts_and_errors_are_not_overwritten(filled):
     error = MeasuredError(fingerprint_of(1), "e", 0.25, "p", seed=1, low=0.2, high=0.3, measured_by="me")
     filled.add(EXPERT, error)
     assert filled.errors("p") == filled.errors() != [] == filled.errors("q")
-    with pytest.raises(ConflictError, match="its cost differs"):
+    with pytest.raises(errors.ConflictError, match="its cost differs"):
         filled.add(Expert("e", "timm", "resnet34", recipe={"epochs": 3}, parameters=21_000_000, cost=4))
-    with pytest.raises(ConflictError, match=r"0\.2500.*0\.5000"):
+    with pytest.raises(errors.ConflictError, match=r"0\.2500.*0\.5000"):
         filled.add(MeasuredError(fingerprint_of(1), "e", 0.5, "p", seed=1))
     assert filled.experts() == [EXPERT] and filled.errors()[0].error == 0.25
     filled.add(Expert("e", "file", "x.pt"), MeasuredError(fingerprint_of(1), "e", 0.5, "p", seed=1), replace=True)
@@ -212,50 +203,20 @@ def test_experts_and_errors_are_not_overwritten(filled):
     assert [(one.error, one.low, one.measured_by) for one in filled.errors()] == [(0.5, None, "")]
 
 
-HUGE = 10**400
-EXPERT_VALUES = {"name": "e", "source": "timm", "location": "x"}
-ERROR_VALUES = {"task": "ab", "expert": "e", "error": 0.1, "protocol": "p"}
-BAD_EXPERTS = {
-    "name": ["", None, "e\ud800", "e" * 70_000],
-    "source": ["ftp"],
-    "parameters": [HUGE, 1 << 63, 1.5, -1],
-    "input_size": [True],
-    "cost": [HUGE, float("nan")],
-    "recipe": [{"rate": float("inf")}, {"rate": object()}],
-    "sha256": [5],
-}
-BAD_ERRORS = {
-    "error": [1.5, float("nan"), True],
-    "task": [None],
-    "protocol": [None],
-    "seed": [HUGE, None, 1.0],
-    "measured_by": [None],
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "sound", "bad"), [(Expert, EXPERT_VALUES, BAD_EXPERTS), (MeasuredError, ERROR_VALUES, BAD_ERRORS)]
-)
-def test_invalid_experts_and_errors(kind, sound, bad):
-    assert kind(**sound)
-    for name, values in bad.items():
-        for value in values:
-            with pytest.raises(UsageError):
-                kind(**sound | {name: value})
-
-
 @pytest.mark.parametrize("text", ["\ud800", "x" * 70_000, 5])
 def test_texts_that_cannot_be_saved(filled, text):
     before = filled.stats()
-    for told in ({"tags": [text]}, {"taxon": text}, {"source": text}):
-        with pytest.raises(Task2VecError):
-            filled.add(make("new", 60), **told)
-    with pytest.raises(Task2VecError):
-        filled.add(make(text, 60))
-    with pytest.raises(Task2VecError):
-        filled.rename("task 1", text)
-    with pytest.raises(Task2VecError):
-        filled.tag("task 1", text)
+    for attempt in (
+        lambda: filled.add(make("new", 60), tags=[text]),
+        lambda: filled.add(make("new", 60), taxon=text),
+        lambda: filled.add(make("new", 60), source=text),
+        lambda: filled.add(make(text, 60)),
+        lambda: filled.rename("task 1", text),
+        lambda: filled.tag("task 1", text),
+        lambda: Expert(text, "timm", "net"),
+    ):
+        with pytest.raises(errors.Task2VecError):
+            attempt()
     assert filled.stats() == before
 
 
@@ -267,8 +228,8 @@ def test_strange_names_are_stored_verbatim(library):
         assert (task.name, task.tags, task.taxon, task.source) == (name, (name,), name, name)
         assert library.get(name).task == name
         assert library.nearest("other")[0].task.name == name
-        assert {path.name.partition("-")[0] for path in library.folder.iterdir()} == {"library.sqlite"}
         assert library.remove(name) and len(library) == 1
+    assert {path.name.partition("-")[0] for path in library.folder.iterdir()} == {"library.sqlite"}
 
 
 # --- names become entries ---
@@ -292,58 +253,54 @@ def test_digits_of_a_fingerprint_or_key(library):
     assert library.get("ABCDEF00").task == "high"
     assert library.get(key[:8]).task == library.get(key).task == "low"
     for what in ("abc", "abcdef1", "0xabcdef", ""):
-        with pytest.raises(NotInLibraryError):
+        with pytest.raises(errors.NotInLibraryError):
             library.get(what)
 
 
-def test_digits_that_begin_two(library):
-    library.add(make("one", 0xABCD1 << 236), make("two", 0xABCD2 << 236))
-    with pytest.raises(AmbiguousNameError, match="2 tasks"):
-        library.task("abcd")
-    change(library, "UPDATE embeddings SET key = 'beef' || id")
-    with pytest.raises(AmbiguousNameError, match="keys of 2 embeddings begin with 'beef'"):
-        library.get("beef")
-
-
-def test_two_tasks_of_one_name(library):
-    library.add(make("birds", 1 << 240), make("birds", 2 << 240))
-    with pytest.raises(AmbiguousNameError, match="2 tasks") as caught:
+def test_names_and_digits_that_stand_for_two(library):
+    first, second = 0xABCD1 << 236, 0xABCD2 << 236
+    library.add(make("birds", first), make("birds", second))
+    with pytest.raises(errors.AmbiguousNameError, match="2 tasks") as caught:
         library.get("birds")
-    assert fingerprint_of(1 << 240)[:8] in str(caught.value) and caught.value.exit_code == 2
+    assert fingerprint_of(first)[:8] in str(caught.value) and caught.value.exit_code == 2
     for attempt in (
+        lambda: library.task("abcd"),
         lambda: library.remove("birds"),
         lambda: library.rename("birds", "x"),
         lambda: library.tag("birds", "x"),
     ):
-        with pytest.raises(AmbiguousNameError):
+        with pytest.raises(errors.AmbiguousNameError):
             attempt()
-    assert len(library) == 2
-    library.remove(fingerprint_of(1 << 240))
-    assert library.get("birds").provenance["task_fingerprint"] == fingerprint_of(2 << 240)
+    library.remove(fingerprint_of(first))
+    assert library.get("birds").provenance["task_fingerprint"] == fingerprint_of(second)
+    library.add(make("bees", 1))
+    change(library, "UPDATE embeddings SET key = 'beef' || id")
+    with pytest.raises(errors.AmbiguousNameError, match="keys of 2 embeddings begin with 'beef'"):
+        library.get("beef")
 
 
 def test_one_task_with_several_embeddings(library):
     direct = {"method": "direct", "seed": 0}
     library.add(make("a", 1), make("a", 1, settings=direct), make("a", 1, probe="other", probe_fingerprint="cd" * 32))
-    with pytest.raises(AmbiguousNameError, match="3 embeddings"):
+    with pytest.raises(errors.AmbiguousNameError, match="3 embeddings"):
         library.get("a")
     assert library.get("a", probe="other").probe == "other" == library.get("a", probe="cdcd").probe
     assert library.get("a", probe="net", method="direct").provenance["settings"] == direct
-    with pytest.raises(NotInLibraryError, match="no embedding by variational"):
+    with pytest.raises(errors.NotInLibraryError, match="no embedding by variational"):
         library.get("a", method="variational")
 
 
 def test_help_for_a_name_that_is_not_there(filled):
-    with pytest.raises(NotInLibraryError, match="Did you mean 'task 1'") as caught:
+    with pytest.raises(errors.NotInLibraryError, match="Did you mean 'task 1'") as caught:
         filled.get("tsk 1")
     assert caught.value.exit_code == 2 and not str(caught.value).startswith('"')
-    with pytest.raises(UsageError, match="not valid Unicode"):
+    with pytest.raises(errors.UsageError, match="not valid Unicode"):
         filled.get("\udcff")
 
 
 def test_an_empty_library_is_friendly(library):
     assert library.tasks() == library.experts() == library.errors() == library.runs() == []
-    with pytest.raises(NotInLibraryError, match="it is empty"):
+    with pytest.raises(errors.NotInLibraryError, match="it is empty"):
         library.get("birds")
     assert library.nearest(make("a", 1)) == []
     assert repr(library) == "Library(0 tasks, 0 embeddings, 0 experts, 0 errors)"
@@ -362,7 +319,7 @@ def test_damaged_rows_are_reported(filled):
         ("tasks SET counts = '5' WHERE id = 2", "tasks"),
     ):
         change(filled, f"UPDATE {damage}")
-        with pytest.raises(LibraryError, match="damaged") as caught:
+        with pytest.raises(errors.LibraryError, match="damaged") as caught:
             getattr(filled, method)()
         assert caught.value.exit_code == 4
 
@@ -385,17 +342,17 @@ def test_the_order_of_places(monkeypatch):
     assert find_library() == Path("/home/ada/.local/share/task2vec")
 
 
-@pytest.mark.parametrize("given", [None, "~nobody-of-that-name/library"])
-def test_no_home(monkeypatch, given):
+def test_no_home(monkeypatch):
     def fail(*_):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("TASK2VEC_LIBRARY")
     monkeypatch.delenv("XDG_DATA_HOME")
     monkeypatch.setattr(Path, "expanduser", fail)
-    with pytest.raises(ResourceError, match="--library DIR") as caught:
-        find_library(given)
-    assert caught.value.exit_code == 5
+    for given in (None, "~nobody-of-that-name/library"):
+        with pytest.raises(errors.ResourceError, match="--library DIR") as caught:
+            find_library(given)
+        assert caught.value.exit_code == 5
 
 
 def test_a_library_below_folders_that_are_not_there(tmp_path):
@@ -408,36 +365,29 @@ def test_a_library_below_folders_that_are_not_there(tmp_path):
 # --- identity ---
 
 
-def test_spaces_are_of_one_probe_and_one_scale():
-    space = describe_space(make("a", 1))[0]
-    assert space == describe_space(make("b", 2, settings={"method": "robust", "seed": 9}))[0]
-    assert space == describe_space(make("b", 2, probe="the same under another name"))[0]
-    for other in ({"settings": {"method": "direct", "seed": 0}}, {"probe_fingerprint": "cd" * 32}, {"filters": 49}):
-        assert space != describe_space(make("b", 2, **other))[0]
-
-
-@pytest.mark.parametrize(
-    "story",
-    [
-        {"task_fingerprint": None}, {"task_fingerprint": "../x"}, {"task_fingerprint": "ab"},
-        {"probe_fingerprint": "X" * 64}, {"settings": "x"}, {"settings": []},
-        {"settings": {"x": float("nan")}}, {"settings": {"x": {1, 2}}},
-        {"settings": {"x": "y" * 70_000}}, {"recipe": "2"}, {"recipe": -1}, {"recipe": True}, {"recipe": 1 << 60},
-        {"classes": "ab"}, {"classes": ["a"]}, {"classes": ["a", 5]}, {"counts": []}, {"counts": {}},
-        {"counts": {"images": -1, "per_class": [5, 5]}}, {"counts": {"images": 10, "per_class": [5]}},
-        {"counts": {"images": 10, "per_class": [5, -5]}}, {"counts": {"images": 10.0, "per_class": [5, 5]}},
+BAD_PROVENANCE = {
+    "task_fingerprint": [None, "../x", "ab"],
+    "probe_fingerprint": ["X" * 64],
+    "settings": ["x", [], {"x": float("nan")}, {"x": {1, 2}}, {"x": "y" * 70_000}],
+    "recipe": ["2", -1, True, 1 << 60],
+    "classes": ["ab", ["a"], ["a", 5]],
+    "counts": [
+        *([], {}, {"images": -1, "per_class": [5, 5]}, {"images": 10.0, "per_class": [5, 5]}),
+        *({"images": 10, "per_class": counts} for counts in ([5], [5, -5])),
     ],
-)  # fmt: skip
-def test_provenance_that_is_invalid(story):
-    with pytest.raises(DataError, match="is incomplete"):
-        identify(make("a", 1, **story))
+    "is_multilabel": [],
+}
 
 
-def test_provenance_that_lacks_something():
-    for missing in ("task_fingerprint", "probe_fingerprint", "settings", "classes", "counts", "is_multilabel"):
-        whole = make("a", 1)
-        del whole.provenance[missing]
-        with pytest.raises(DataError, match=missing):
+@pytest.mark.parametrize("name", BAD_PROVENANCE)
+def test_provenance_that_is_invalid_or_missing(name):
+    for value in BAD_PROVENANCE[name]:
+        with pytest.raises(errors.DataError, match="is incomplete"):
+            identify(make("a", 1, **{name: value}))
+    whole = make("a", 1)
+    del whole.provenance[name]
+    if name != "recipe":  # which is unknown then
+        with pytest.raises(errors.DataError, match=name):
             identify(whole)
 
 

@@ -15,8 +15,6 @@ from task2vec.library import Expert, Library, MeasuredError, verify
 from task2vec.library.database import PAGE
 from tests.library.making import change, fingerprint_of, make, read_content, run_python, spoil
 
-NAMES = ["other name", "task 0", "task 1", "task 2", "task 3", "task 5"]
-
 
 def name_problems(library):
     """The entries that something is wrong with."""
@@ -33,7 +31,6 @@ def drop(library, name):
 
 
 DAMAGES = {
-    "first byte": lambda library, name: spoil(library, name, 0),
     "header": lambda library, name: spoil(library, name, 200),
     "last byte": lambda library, name: spoil(library, name, -1),
     "truncated": cut,
@@ -108,7 +105,7 @@ def test_a_damaged_basis_and_a_wrong_sketch(filled):
 
 def test_a_page_of_zeros_is_found_whichever_it_is(filled, tmp_path):
     """Every page but the free ones; embeddings whose own pages and table are whole come back."""
-    filled.add(make("large", 7, filters=5000))
+    filled.add(make("large", 7, filters=2000))
     filled.close()
     sound, copy = (filled.folder / "library.sqlite").read_bytes(), tmp_path / "copy"
     copy.mkdir()
@@ -172,14 +169,21 @@ def describe(library):
     return tasks, embeddings, library.experts(), library.errors(), [run.details for run in library.runs()]
 
 
-def test_a_repair_of_a_sound_library_changes_nothing(folder):
+@pytest.fixture
+def check(folder):
+    """Checks that a repair of the library as it was loses nothing."""
     with Library.open(folder) as library:
         before = describe(library)
-    repaired = Library.repair(folder)
-    assert (repaired.embeddings, repaired.lost) == (6, ()) and (repaired.kept / "library.sqlite").is_file()
-    with Library.open(folder) as library:
-        assert describe(library) == before and library.verify().is_sound
-        assert np.array_equal(library.get("task 1").fisher, make("task 1", 1).fisher)
+
+    def check():
+        repaired = Library.repair(folder)
+        assert (repaired.embeddings, repaired.lost) == (6, ()) and (repaired.kept).is_dir()
+        with Library.open(folder) as library:
+            assert describe(library) == before and library.verify().is_sound
+            assert np.array_equal(library.get("task 1").fisher, make("task 1", 1).fisher)
+        assert not list(folder.glob("backups/*/new.sqlite*"))
+
+    return check
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database, but a text " * 40, b"SQLite format 3\0" + bytes(100)])
@@ -204,11 +208,9 @@ def test_what_is_in_the_wal_alone_comes_back(folder):
         assert library.task("late").tags == ("new",) and len(library) == 7
 
 
-@pytest.mark.parametrize("call", [1, 2, 3])
-def test_a_repair_that_was_killed_is_done_again(folder, monkeypatch, call):
-    """Before the new file is there; with the old one in its place; with neither under the name."""
-    with Library.open(folder) as library:
-        before = describe(library)
+@pytest.mark.parametrize("call", [0, 1, 2, 3])
+def test_a_repair_that_was_killed_is_done_again(folder, check, monkeypatch, call):
+    """Never; before the new file is there; with the old one in its place; with neither under the name."""
     replace, calls = os.replace, []
 
     def stop(old, new):
@@ -217,16 +219,24 @@ def test_a_repair_that_was_killed_is_done_again(folder, monkeypatch, call):
             raise KeyboardInterrupt
         replace(old, new)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(verify.os, "replace", stop)
-        with pytest.raises(KeyboardInterrupt):
+    if call:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(verify.os, "replace", stop)
             Library.repair(folder)
     if call == 3:
         with pytest.raises(LibraryError, match="interrupted"):
             Library.open(folder)
-    assert Library.repair(folder).embeddings == 6
-    with Library.open(folder) as library:
-        assert describe(library) == before and library.verify().is_sound
+    check()
+
+
+def test_a_full_disk_ends_the_repair_and_loses_nothing(folder, check, monkeypatch):
+    def fail(*_, **__):
+        raise ResourceError("the disk is full. Nothing was changed. Free space.")
+
+    with monkeypatch.context() as patch, pytest.raises(ResourceError):
+        patch.setattr(verify.tables, "write", fail)
+        Library.repair(folder)
+    check()
 
 
 def test_a_damaged_embedding_is_named_and_the_rest_comes_back(folder):
@@ -235,8 +245,7 @@ def test_a_damaged_embedding_is_named_and_the_rest_comes_back(folder):
     repaired = Library.repair(folder)
     assert repaired.embeddings == 5 and len(repaired.lost) == 1 and "SHA-256" in repaired.lost[0]
     with Library.open(folder) as library:
-        assert [task.name for task in library.tasks()] == NAMES
-        assert not library.task("task 1").embeddings
+        assert len(library) == 6 and not library.task("task 1").embeddings
         library.add(make("task 1", 1))
         assert library.verify().is_sound
 
@@ -327,20 +336,3 @@ def test_an_embedding_and_its_row_are_damaged(filled):
     change(filled, "DELETE FROM rows")
     drop(filled, "task 2")
     assert {one.task.name for one in filled.nearest("task 0", 10)} == {f"task {seed}" for seed in (1, 3, 4, 5)}
-
-
-def test_a_full_disk_ends_the_repair_and_loses_nothing(folder, monkeypatch):
-    with Library.open(folder) as library:
-        before = describe(library)
-
-    def fail(*_, **__):
-        raise ResourceError("the disk is full. Nothing was changed. Free space.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(verify.tables, "write", fail)
-        with pytest.raises(ResourceError):
-            Library.repair(folder)
-    assert Library.repair(folder).lost == ()
-    with Library.open(folder) as library:
-        assert describe(library) == before
-    assert not list(folder.glob("backups/*/new.sqlite*"))

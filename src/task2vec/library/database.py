@@ -197,11 +197,11 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees one snapshot until the end of the block, whatever others write meanwhile."""
-        before = self._identify()
+        before = stamp(self.path)
         with self.connect() as connection:
             connection.execute("BEGIN")
             yield connection
-        if "immutable" in self._mode and before != self._identify():
+        if "immutable" in self._mode and before != stamp(self.path):
             raise ResourceError(
                 f"'{self.path}' changed while it was read, and without the right to write there it cannot be locked. "
                 "Nothing was changed. Try again when others have finished writing."
@@ -215,22 +215,23 @@ class Database:
                 f"the library '{self.path.parent}' is open for reading only, so nothing can be saved in it. "
                 "Choose another one: --library DIR"
             )
-        before = self._identify()
+        before = stamp(self.path)
         with self.connect() as connection:
             connection.execute("BEGIN IMMEDIATE")
-            if before[:2] != self._identify()[:2]:  # by a repair: what is written to the old file is lost
+            if before[:2] != stamp(self.path)[:2]:  # by a repair: what is written to the old file is lost
                 raise ResourceError(
                     f"'{self.path}' was replaced or removed by another process, so nothing was changed. Try again."
                 )
             yield connection
             connection.execute("COMMIT")
 
-    def _identify(self) -> tuple[int, ...]:
-        """Device, inode, size and time of change of the file; nothing if it is not there."""
-        with suppress(OSError):
-            found = self.path.stat()
-            return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-        return ()
+
+def stamp(path: Path) -> tuple[int, ...]:
+    """Device, inode, size and time of change of a file; nothing if it is not there."""
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return ()
 
 
 def _make_folder(path: Path, *, read_only: bool) -> None:

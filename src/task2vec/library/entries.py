@@ -129,13 +129,13 @@ class Expert:
         """Refuses values that no expert can have."""
         for name in ("name", "location"):
             if not check_text(getattr(self, name), name):
-                raise UsageError(f"an expert without a {name} could not be found again. Give it as text.")
+                raise UsageError(f"an expert without a {name} could not be found again. Give a text that is not empty.")
         for name in ("task", "sha256"):
             check_text(getattr(self, name), name, may_be_none=True)
         if self.source not in SOURCES or not isinstance(self.recipe, Mapping):
             raise UsageError(
-                f"the expert '{self.name}' has the source {self.source!r} and the recipe {self.recipe!r:.80}, so it "
-                f"could not be loaded. Choose one of {', '.join(SOURCES)}, and a dictionary."
+                f"the expert '{self.name}' has the source {self.source!r} and the recipe {self.recipe!r:.80}, so "
+                f"nobody could load it. The source must be one of {', '.join(SOURCES)}, and the recipe a dictionary."
             )
         for name, limit in (("parameters", _LARGEST_INTEGER), ("input_size", _LARGEST_INTEGER), ("cost", 1e300)):
             if getattr(self, name) is not None:
@@ -235,7 +235,9 @@ def check_text(value: Text, name: str, *, may_be_none: bool = False) -> Text:
     if value is None and may_be_none:
         return value
     if not isinstance(value, str) or len(value) > LONGEST:
-        raise UsageError(f"{name}={value!r:.80} cannot be listed. Give a text of at most {LONGEST} characters.")
+        raise UsageError(
+            f"{name}={value!r:.80} is not a text of at most {LONGEST} characters, so it cannot be listed. Give one."
+        )
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         raise UsageError(f"the {name} {value[:80]!r} is not valid Unicode, so it cannot be saved. Rename it.")
     return value
@@ -246,7 +248,7 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     found = (tags,) if isinstance(tags, str) else tuple(tags)
     for tag in found:
         if not check_text(tag, "tag").strip():
-            raise UsageError(f"{tag!r} is not a tag: nobody could search for it. Give texts that are not empty.")
+            raise UsageError(f"the tag {tag!r} is empty, so nobody could search for it. Give a text that is not empty.")
     return found
 
 
@@ -327,9 +329,8 @@ def identify_with_task(embedding: Embedding) -> tuple[TaskEntry, EmbeddingEntry]
     head = provenance.get("head")
     error = head.get("cv_error") if isinstance(head, dict) else None
     cv_error = float(error) if isinstance(error, int | float) and 0 <= error <= 1 else None
-    has_halves = embedding.halves is not None
-    told = (key, embedding.probe, probe, settings, recipe, embedding.norm(), cv_error, has_halves)
-    return task, EmbeddingEntry(0, *told, sha256="", bytes=0, added="")
+    own = (key, embedding.probe, probe, settings, recipe, embedding.norm(), cv_error, embedding.halves is not None)
+    return task, EmbeddingEntry(0, *own, sha256="", bytes=0, added="")
 
 
 def describe_space(embedding: Embedding) -> tuple[str, str]:

@@ -24,14 +24,7 @@ from task2vec.embedding.embedding import decode_embedding
 from task2vec.errors import ConflictError, LibraryError, Task2VecError, UsageError
 from task2vec.library import tables
 from task2vec.library.database import Database
-from task2vec.library.entries import (
-    Expert,
-    MeasuredError,
-    TaskEntry,
-    check_text,
-    identify_with_task,
-    read_task,
-)
+from task2vec.library.entries import Expert, MeasuredError, TaskEntry, check_text, identify_with_task, read_task
 from task2vec.library.search import Search
 from task2vec.progress import Report, silent
 from task2vec.storage import open_output
@@ -96,7 +89,8 @@ def share_library(connection: Connection, origin: str, *, tag: str | None = None
     needed = {error.expert for error in errors}
     experts = [one for one in tables.list_experts(connection) if tag is None or one.name in needed]
     every = [one for task in tasks for one in task.embeddings]
-    listed = [{"sha256": one.sha256, "bytes": one.bytes, "added": one.added} for one in every]
+    lengths = dict(connection.execute("SELECT embedding, length(content) FROM contents"))
+    listed = [{"sha256": one.sha256, "bytes": lengths.get(one.id, 0), "added": one.added} for one in every]
     own = [replace(task, source="") for task in tasks]  # a path on this machine
 
     def read(place: int) -> bytes:
@@ -122,14 +116,8 @@ def write_export(shared: Shared, path: Path, *, report: Report = silent) -> Path
     step = report("exporting", len(shared.embeddings))
     with open_output(path) as file:
         file.write(MAGIC + struct.pack("<Q", len(text)) + hashlib.sha256(text).digest() + text)
-        for place, listed in enumerate(shared.embeddings):
-            content = shared.read(place)
-            if len(content) != listed["bytes"]:
-                raise LibraryError(
-                    f"the embedding {listed['sha256'][:8]} is listed with {listed['bytes']} bytes, and has "
-                    f"{len(content)}: the library is damaged. Nothing was written. Run: task2vec library repair"
-                )
-            file.write(content)
+        for place in range(len(shared.embeddings)):
+            file.write(shared.read(place))
             step(1)
     return path
 
@@ -201,7 +189,8 @@ def merge(shared: Shared, database: Database, search: Search, *, report: Report 
             if error.expert not in others:
                 add(error)
             else:
-                merged.conflicts.append(f"an error of '{error.expert}' was left out: it is another expert here.")
+                what = f"an error measured with '{error.expert}' was left out: the name belongs to another expert here."
+                merged.conflicts.append(f"{what} Rename one of them, and merge again.")
     return merged
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _KINDS = ("tasks", "embeddings", "experts", "errors", "runs")
 
 
-class Library:
+class Library(AbstractContextManager["Library"]):
     """Tasks with their embeddings, experts, and measured errors, in one SQLite file.
 
     Any number of processes and threads may use it at the same time. When `add` has returned, everything is on the disk;
@@ -72,10 +72,6 @@ class Library:
     def open(cls, folder: str | Path | None = None, *, read_only: bool | None = None) -> "Library":
         """The library in `folder`; the same as `Library(folder)`."""
         return cls(folder, read_only=read_only)
-
-    def __enter__(self) -> "Library":
-        """The library itself; it is closed at the end of the block."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Closes the library."""
@@ -130,18 +126,19 @@ class Library:
     def tag(self, what: str, *tags: str, remove: bool = False) -> TaskEntry:
         """Adds tags to a task, or removes them, and returns it."""
         delete, insert = "DELETE FROM tags WHERE task = ? AND tag = ?", "INSERT OR IGNORE INTO tags VALUES (?, ?)"
-        with self._database.write() as connection:
-            number = tables.find_task(connection, what).id
-            connection.executemany(delete if remove else insert, [(number, tag) for tag in entries.check_tags(tags)])
-            return tables.list_tasks(connection, "t.id = ?", number)[0]
+        return self._edit(what, delete if remove else insert, entries.check_tags(tags))
 
     def rename(self, what: str, name: str) -> TaskEntry:
         """Gives a task another name, and returns it."""
         if not entries.check_text(name, "name").strip():
             raise UsageError("a task without a name could not be found. Give a text that is not empty.")
+        return self._edit(what, "UPDATE tasks SET name = ?2 WHERE id = ?1", [name])
+
+    def _edit(self, what: str, statement: str, values: Iterable[str]) -> TaskEntry:
+        """Runs a statement on a task with each of the values, and returns the task."""
         with self._database.write() as connection:
             number = tables.find_task(connection, what).id
-            connection.execute("UPDATE tasks SET name = ? WHERE id = ?", (name, number))
+            connection.executemany(statement, [(number, value) for value in values])
             return tables.list_tasks(connection, "t.id = ?", number)[0]
 
     def remove(self, what: str, *, with_errors: bool = False) -> list[EmbeddingEntry]:
@@ -163,7 +160,9 @@ class Library:
         with self._database.write() as connection:
             row = connection.execute("SELECT id FROM experts WHERE name = ?", (name,)).fetchone()
             if row is None:
-                raise NotInLibraryError(f"there is no expert '{name}' in the library. List: task2vec library experts")
+                raise NotInLibraryError(
+                    f"there is no expert '{name}' in the library. List them: task2vec library experts"
+                )
             _remove_with_errors(connection, "expert", row[0], name, with_errors)
 
     @contextmanager
@@ -240,15 +239,14 @@ class Library:
     def stats(self) -> dict[str, Any]:
         """The number of entries of every kind, the bytes of all embeddings, and the spaces that these are in."""
         counts = [f"(SELECT count(*) FROM {kind}) AS {kind}" for kind in _KINDS]
-        names = ("probe", "probe_fingerprint", "settings", "filters", "embeddings")
-        with tables.expect_sound_rows(), self._database.read() as connection:
-            row = connection.execute(f"SELECT {', '.join(counts)}, (SELECT sum(bytes) FROM embeddings)").fetchone()
-            spaces = connection.execute(
-                "SELECT s.probe, s.probe_fingerprint, s.settings, s.filters, count(e.id) FROM spaces s "
-                "JOIN embeddings e ON e.space = s.id GROUP BY s.id ORDER BY count(e.id) DESC, s.id"
-            ).fetchall()
-            found = [dict(zip(names, one, strict=True)) | {"settings": json.loads(one[2])} for one in spaces]
-        return dict(zip(_KINDS, row, strict=False)) | {"bytes": row[-1] or 0, "spaces": found}
+        spaces = (
+            "SELECT s.probe, s.probe_fingerprint, s.settings, s.filters, count(*) AS embeddings FROM spaces s "
+            "JOIN embeddings e ON e.space = s.id GROUP BY s.id ORDER BY count(*) DESC, s.id"
+        )
+        with self._database.read() as connection:
+            query = f"SELECT {', '.join(counts)}, (SELECT coalesce(sum(bytes), 0) FROM embeddings) AS bytes"
+            found = tables.read_rows(connection, dict, query)[0]
+            return found | {"spaces": tables.read_rows(connection, dict, spaces)}
 
     # --- searching ---------------------------------------------------------------------------------------------------
 
@@ -285,16 +283,14 @@ class Library:
                 space = _find_space(connection, embedding)
                 if space is None:
                     return []
-                own = connection.execute(
-                    "SELECT e.id FROM embeddings e JOIN tasks t ON t.id = e.task WHERE t.fingerprint = ?",
-                    (embedding.provenance.get("task_fingerprint"),),
-                ).fetchall()
+                query = "SELECT id FROM embeddings WHERE task = (SELECT id FROM tasks WHERE fingerprint = ?)"
+                own = connection.execute(query, (embedding.provenance.get("task_fingerprint"),))
                 without = [number for (number,) in own]
-                found = self._search.nearest(connection, space, embedding, k=k, exact=exact, without=without)
+                found = dict(self._search.nearest(connection, space, embedding, k=k, exact=exact, without=without))
                 where = "t.id IN (SELECT task FROM embeddings WHERE id IN (SELECT value FROM json_each(?)))"
-                tasks = tables.list_tasks(connection, where, json.dumps([number for number, _ in found]))
+                tasks = tables.list_tasks(connection, where, json.dumps([*found]))
         every = {entry.id: (task, entry) for task in tasks for entry in task.embeddings}
-        return [Neighbour(*every[number], distance) for number, distance in found if number in every]
+        return [Neighbour(*every[number], distance) for number, distance in found.items() if number in every]
 
     def _fit_sketches(self, embedding: Embedding, report: Report) -> None:
         """Fits the sketches of the embedding's space, if it has become large enough and has none."""
@@ -349,7 +345,9 @@ class Library:
                 origin = stack.enter_context(Library.open(origin, read_only=True))
             if isinstance(origin, Library):
                 if origin._database.path.resolve() == self._database.path.resolve():
-                    raise UsageError(f"'{origin.folder}' is this library itself: there is nothing to merge.")
+                    raise UsageError(
+                        f"'{origin.folder}' is this library itself, so there is nothing to merge. Name another one."
+                    )
                 connection = stack.enter_context(origin._database.read())
                 shared = sharing.share_library(connection, f"'{origin.folder}'")
             else:

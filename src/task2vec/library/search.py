@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from sqlite3 import Connection
 from typing import NamedTuple
 
@@ -130,16 +131,6 @@ class Sketcher:
             into[:, -2] = np.sqrt(np.maximum(left, 0))
         return sketches
 
-    def to_bytes(self) -> bytes:
-        """The basis as safetensors."""
-        return save_tensors({"mean": self.mean, "principal": self.principal, "random": self.random})
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> "Sketcher":
-        """The basis that `to_bytes` wrote."""
-        tensors = load_tensors(content)
-        return cls(tensors["mean"], tensors["principal"], tensors["random"])
-
 
 def fit_sketcher(vectors: np.ndarray, *, size: int = SIZE, principal: int = PRINCIPAL) -> Sketcher:
     """The `principal` directions in which these tasks differ most, and random ones for the rest, `size` in all.
@@ -238,17 +229,10 @@ def make_block(entries: Sequence[tuple[int, bytes | None]], width: int) -> Block
 
 def find_candidates(blocks: Sequence[Block], sketch: np.ndarray, count: int) -> np.ndarray:
     """Ids of the `count` entries that seem closest by their sketches, and of all that have none, ascending."""
-    count += sum(int(np.isneginf(block.terms[:, -1]).sum()) for block in blocks)
-    scores, ids, limit = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64), np.inf
-    for block in blocks:
-        here = block.score(sketch)
-        closer = np.flatnonzero(here < limit)
-        scores, ids = np.concatenate([scores, here[closer]]), np.concatenate([ids, block.ids[closer]])
-        if len(scores) > count:
-            best = np.argpartition(scores, count - 1)[:count]
-            scores, ids = scores[best], ids[best]
-            limit = scores.max()
-    return np.sort(ids)
+    scores = np.concatenate([block.score(sketch) for block in blocks])
+    ids = np.concatenate([block.ids for block in blocks])
+    count = min(count + int(np.isneginf(scores).sum()), len(scores))
+    return np.sort(ids[np.argpartition(scores, count - 1)[:count]])
 
 
 def count_candidates(entries: int) -> int:
@@ -311,11 +295,31 @@ class Search:
 
     def enter(self, connection: Connection, space: int, number: int, embedding: Embedding) -> None:
         """Writes the row of an embedding, and its sketch if the space has a basis."""
-        row, sketcher = make_row(embedding), self.look(connection, space, sketches=False).sketcher
+        row, sketch = self._derive(connection, space, embedding)
         if row is not None:
-            connection.execute("INSERT INTO rows VALUES (?, ?)", (number, row.astype("<f4").tobytes()))
-        sketch = None if sketcher is None else sketcher.project(sign_vector(embedding)[None]).astype("<f4").tobytes()
+            connection.execute("INSERT INTO rows VALUES (?, ?)", (number, row))
+        sketch = None if sketch is None else sketch.tobytes()
         connection.execute("INSERT INTO sketches VALUES (?, ?, ?)", (number, space, sketch))
+
+    def find_damage(self, connection: Connection, space: int, number: int, embedding: Embedding) -> str | None:
+        """What differs between an embedding and its row or sketch, or None."""
+        row, sketch = self._derive(connection, space, embedding)
+        found, wrong = read_blob(connection, "sketches", "sketch", number), None
+        if read_blob(connection, "rows", "vector", number) != row:
+            wrong = "row"
+        elif sketch is not None and found is not None:  # without a sketch it is always compared
+            is_whole = len(found) == sketch.nbytes
+            if not (is_whole and np.allclose(np.frombuffer(found, dtype="<f4"), sketch, rtol=1e-3, atol=1e-3)):
+                wrong = "sketch"
+        return wrong and f"its {wrong} does not match its content. Write it again: task2vec library repair"
+
+    def _derive(
+        self, connection: Connection, space: int, embedding: Embedding
+    ) -> tuple[bytes | None, np.ndarray | None]:
+        """The row of an embedding, if float32 can hold it, and its sketch, if the space has a basis."""
+        row, sketcher = make_row(embedding), self.look(connection, space, sketches=False).sketcher
+        sketch = None if sketcher is None else sketcher.project(sign_vector(embedding)[None])[0].astype("<f4")
+        return None if row is None else row.astype("<f4").tobytes(), sketch
 
     def nearest(
         self,
@@ -340,15 +344,13 @@ class Search:
             without: ids that are left out.
         """
         known, left_out = self.look(connection, space), np.array([*without], dtype=np.int64)
-        entries = sum(len(block.ids) for block in known.blocks)
-        if exact or known.sketcher is None or entries < self.sketch_from:
-            ids = known.ids
-        else:
-            count = max(count_candidates(entries) if candidates is None else candidates, k)
+        ids = known.ids
+        if not exact and known.sketcher is not None and len(ids) >= self.sketch_from:
+            count = max(count_candidates(len(ids)) if candidates is None else candidates, k)
             sketch = known.sketcher.project(sign_vector(embedding)[None])[0]
             ids = find_candidates(known.blocks, sketch, count + len(left_out))
         ids = np.setdiff1d(ids, left_out)
-        distances = _measure(connection, known.filters, ids, embedding)
+        distances = _measure(connection, ids, embedding)
         order = np.lexsort((ids, distances))[: min(k, int(np.isfinite(distances).sum()))]
         return list(zip(ids[order].tolist(), distances[order].tolist(), strict=True))
 
@@ -389,26 +391,11 @@ class Search:
                 ((one.tobytes(), int(embedding)) for one, embedding in zip(sketches, some, strict=True)),
             )
             step(len(some))
-        basis = sketcher.to_bytes()
+        basis = save_tensors(vars(sketcher))
         connection.execute(
             "UPDATE spaces SET basis = ?, basis_sha256 = ?, changes = changes + 1 WHERE id = ?",
             (basis, hashlib.sha256(basis).hexdigest(), space),
         )
-
-    def find_damage(self, connection: Connection, space: int, number: int, embedding: Embedding) -> str | None:
-        """What differs between an embedding and its row or sketch, or None."""
-        row, sketcher = make_row(embedding), self.look(connection, space, sketches=False).sketcher
-        if read_blob(connection, "rows", "vector", number) != (None if row is None else row.astype("<f4").tobytes()):
-            return "its row is not that of its embedding. Write it again: task2vec library repair"
-        sketch = read_blob(connection, "sketches", "sketch", number)
-        if sketcher is not None and sketch is not None:  # without a sketch it is always compared
-            made = sketcher.project(sign_vector(embedding)[None])[0]
-            is_right = len(sketch) == made.nbytes and np.allclose(
-                np.frombuffer(sketch, dtype="<f4"), made, rtol=1e-3, atol=1e-3
-            )
-            if not is_right:
-                return "its sketch is not that of its embedding. Write it again: task2vec library repair"
-        return None
 
 
 def _load_sketcher(connection: Connection, space: int, filters: int, sha256: str | None) -> Sketcher | None:
@@ -416,8 +403,8 @@ def _load_sketcher(connection: Connection, space: int, filters: int, sha256: str
     (basis,) = connection.execute("SELECT basis FROM spaces WHERE id = ?", (space,)).fetchone()
     if not isinstance(basis, bytes) or hashlib.sha256(basis).hexdigest() != sha256:
         return None
-    with suppress(SafetensorError, KeyError):
-        sketcher = Sketcher.from_bytes(basis)
+    with suppress(SafetensorError, TypeError):
+        sketcher = Sketcher(**load_tensors(basis))
         return sketcher if sketcher.mean.shape == (filters,) else None
 
 
@@ -444,24 +431,19 @@ def _read_vectors(connection: Connection, filters: int, ids: np.ndarray) -> Iter
                 yield some[[place]], sign_vector(embedding)[None]
 
 
-def _measure(connection: Connection, filters: int, ids: np.ndarray, embedding: Embedding) -> np.ndarray:
+def _measure(connection: Connection, ids: np.ndarray, embedding: Embedding) -> np.ndarray:
     """The distances of entries from an embedding; NaN where an entry is damaged."""
     own, found = make_row(embedding), np.full(len(ids), np.nan)
-
-    def measure(rows: np.ndarray) -> np.ndarray:
-        assert own is not None
-        with np.errstate(all="ignore"):  # a damaged row may hold anything
-            return symmetric_to_rows(own, rows)
-
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for at in range(0, len(ids), READ_AT_ONCE):
-            some = slice(at, at + READ_AT_ONCE)
-            rows, is_usable = _read_rows(connection, filters, ids[some])
-            if own is not None and is_usable.any():
-                parts = np.array_split(
-                    rows if is_usable.all() else rows[is_usable], min(_THREADS, int(is_usable.sum()))
-                )
-                found[some][is_usable] = np.concatenate([*pool.map(measure, parts)])
+    if own is not None:
+        measure = partial(symmetric_to_rows, own)
+        with ThreadPoolExecutor(_THREADS, initializer=partial(np.seterr, all="ignore")) as pool:  # rows may be damaged
+            for at in range(0, len(ids), READ_AT_ONCE):
+                some = slice(at, at + READ_AT_ONCE)
+                rows, is_usable = _read_rows(connection, len(embedding), ids[some])
+                if is_usable.any():
+                    rows = rows if is_usable.all() else rows[is_usable]
+                    parts = pool.map(measure, np.array_split(rows, min(_THREADS, len(rows))))
+                    found[some][is_usable] = np.concatenate([*parts])
     for place in np.flatnonzero(np.isnan(found)):
         other = load_embedding(connection, "e.id = ?", int(ids[place]))
         found[place] = np.nan if other is None else symmetric(embedding, other)

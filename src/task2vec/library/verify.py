@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +31,7 @@ _TOGETHER = 64  # embeddings that are written in one transaction
 _INVALID = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)  # from damaged rows
 _FAILURES = (*DAMAGE, Task2VecError, *_INVALID)
 _REFUSALS = (LibraryError, EmbeddingFileError, DataError, UsageError)  # a full disk is none of these
+_EXPERTS = "SELECT name, location, sha256 FROM experts WHERE source = 'file' AND sha256 IS NOT NULL ORDER BY name"
 _SMALL_TABLES = ("tasks", "tags", "spaces", "embeddings", "sketches", "experts", "errors", "runs")
 
 
@@ -73,85 +74,78 @@ def verify(database: Database, *, quick: bool = False, report: Report = silent) 
 
     `quick` checks the small tables, and that every embedding has its length, without reading it.
     """
-    search = Search()
-    problems: list[Problem] = []
-    experts: list[Problem] = []
+    search, problems = Search(), []
     with database.read() as connection:  # one snapshot: others may write meanwhile
+
+        def select(query: str) -> list[tuple]:
+            try:
+                return connection.execute(query).fetchall()
+            except _FAILURES as error:
+                problems.append(Problem("library", f"a table cannot be read: {error}"))
+                return []
+
+        def examine(stage: str, rows: list[tuple], check: Callable[..., str | None]) -> list[Problem]:
+            """What `check` finds wrong with each row, of which the first value names the entry."""
+            found, step = [], report(stage, len(rows))
+            for entry, *row in rows:
+                try:
+                    what = check(*row)
+                except _FAILURES as error:
+                    what = str(error)
+                found += [] if what is None else [Problem(str(entry), what)]
+                step(1)
+            return found
+
+        def check_basis(space: int, probe: str) -> str | None:
+            with suppress(*_FAILURES):
+                if search.look(connection, space, sketches=False).sketcher is not None:
+                    return None
+            return (
+                f"the basis of the sketches of the embeddings by {probe} is damaged, so every search compares all "
+                "entries. Fit it again: task2vec library repair"
+            )
+
+        def check_embedding(number: int, key: str, sha256: str, space: int, name: str) -> str | None:
+            embedding = tables.read_embedding(connection, number, sha256, name=name)
+            if identify(embedding).key != key:
+                return "its content is the embedding of something else. Run: task2vec library repair"
+            return search.find_damage(connection, space, number, embedding)
+
         for table in _SMALL_TABLES if quick else ("20",):  # a number stands for the whole file, and so many problems
-            found = _select(connection, f"PRAGMA integrity_check({table})", problems)
+            found = select(f"PRAGMA integrity_check({table})")
             problems += [Problem("library", text) for (text,) in found if text != "ok"]
-        for table, row, parent, _ in _select(connection, "PRAGMA foreign_key_check", problems):
-            problems.append(Problem("library", f"row {row} of {table} belongs to a row of {parent} that is not there"))
-        length = "(SELECT length(content) = e.bytes FROM contents WHERE embedding = e.id)" if quick else "1"
-        columns = f"e.id, e.key, e.sha256, e.space, t.name, {length}"
-        query = f"SELECT {columns} FROM embeddings e JOIN tasks t ON t.id = e.task ORDER BY t.name, e.id"
-        entries = _select(connection, query, problems)
-        if not quick:
-            _check_bases(connection, search, problems)
-            _check_experts(connection, experts, report)
-        step = report("verifying", len(entries))
-        for number, key, sha256, space, name, is_whole in entries:
-            what = None if is_whole else "its content is missing, or has not the length that was written"
-            if not quick:
-                what = _check_entry(connection, search, space, number, key, sha256, name)
-            if what is not None:
-                problems.append(Problem(f"{name} ({str(key)[:8]})", what))
-            step(1)
-        return Verification(len(entries), tuple(problems), tuple(experts))
+        for table, row, parent, _ in select("PRAGMA foreign_key_check"):
+            problems.append(
+                Problem("library", f"row {row} of {table} belongs to a row of {parent} that does not exist")
+            )
+        columns, check, experts = "e.id, e.key, e.sha256, e.space, t.name", check_embedding, []
+        if quick:
+            columns, check = "(SELECT length(content) = e.bytes FROM contents WHERE embedding = e.id)", _check_length
+        else:
+            bases = select("SELECT 'search', id, probe FROM spaces WHERE basis_sha256 IS NOT NULL")
+            problems += examine("sketches", bases, check_basis)
+            experts = examine("experts", select(_EXPERTS), _check_expert)
+        entry = "t.name || ' (' || substr(e.key, 1, 8) || ')'"
+        joined = "embeddings e JOIN tasks t ON t.id = e.task ORDER BY t.name, e.id"
+        rows = select(f"SELECT {entry}, {columns} FROM {joined}")
+        problems += examine("verifying", rows, check)
+        return Verification(len(rows), tuple(problems), tuple(experts))
 
 
-def _check_entry(
-    connection: Connection, search: Search, space: int, number: int, key: str, sha256: str, name: str
-) -> str | None:
-    """What is wrong with an embedding, its row or its sketch, or None."""
+def _check_length(is_whole: int | None) -> str | None:
+    return None if is_whole else "its content is missing, or does not have the length that was written"
+
+
+def _check_expert(location: str, sha256: str) -> str | None:
+    """What is wrong with an expert's file of weights, or None."""
     try:
-        embedding = tables.read_embedding(connection, number, sha256, name=name)
-        if identify(embedding).key != key:
-            return "its content is the embedding of something else. Run: task2vec library repair"
-        return search.find_damage(connection, space, number, embedding)
-    except _FAILURES as error:
-        return str(error)
-
-
-def _select(connection: Connection, query: str, problems: list[Problem]) -> list[tuple]:
-    try:
-        return connection.execute(query).fetchall()
-    except _FAILURES as error:
-        problems.append(Problem("library", f"a table cannot be read: {error}"))
-        return []
-
-
-def _check_bases(connection: Connection, search: Search, problems: list[Problem]) -> None:
-    """Adds the spaces whose basis is damaged."""
-    for number, probe in _select(connection, "SELECT id, probe FROM spaces WHERE basis_sha256 IS NOT NULL", problems):
-        try:
-            is_usable = search.look(connection, number, sketches=False).sketcher is not None
-        except _FAILURES:
-            is_usable = False
-        if not is_usable:
-            what = f"the sketches of the embeddings by {probe} are unusable, because their basis is damaged, so all"
-            problems.append(Problem("search", f"{what} entries are compared. Fit them again: task2vec library repair"))
-
-
-def _check_experts(connection: Connection, problems: list[Problem], report: Report) -> None:
-    """Adds the experts whose file of weights is missing or was changed."""
-    query = "SELECT name, location, sha256 FROM experts WHERE source = 'file' AND sha256 IS NOT NULL ORDER BY name"
-    rows = _select(connection, query, [])
-    step = report("experts", len(rows))
-    for name, location, sha256 in rows:
-        what = None
-        try:
-            if not Path(location).is_file():  # a device or pipe may be endless
-                what = f"there is no file '{location}'"
-            else:
-                with open(location, "rb") as file:
-                    if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-                        what = f"'{location}' was changed: its SHA-256 differs"
-        except (OSError, *_FAILURES) as error:
-            what = f"'{location}' cannot be read ({error})"
-        if what is not None:
-            problems.append(Problem(str(name), what))
-        step(1)
+        if not Path(location).is_file():  # a device or pipe may be endless
+            return f"there is no file '{location}'"
+        with open(location, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError) as error:
+        return f"'{location}' cannot be read ({error})"
+    return None if digest == sha256 else f"'{location}' was changed: its SHA-256 differs"
 
 
 # --- repair ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -74,7 +75,9 @@ class Folders:
                 return 0
             folder = Folder(id=self._issue(path), name=printable(path.name) or "root", parent=parent)
             found.folders.append(folder)
-            entries = _scan(path)
+            entries = []
+            with suppress(OSError), os.scandir(path) as inside:  # one that cannot be read is listed as empty
+                entries = [one for one in inside if not one.name.startswith(".") and not one.is_symlink()]
             files += len(entries)
             inner = sorted(one.name for one in entries if one.is_dir()) if depth < DEPTH else []
             counts = [walk(path / name, folder.id, depth + 1) for name in inner]
@@ -92,15 +95,6 @@ class Folders:
         text = make_id("f", str(path), secret=self._secret)
         self._known[text] = path
         return text
-
-
-def _scan(path: Path) -> "list[os.DirEntry[str]]":
-    """What is in a folder, without hidden files and links; nothing if it cannot be read."""
-    try:
-        with os.scandir(path) as found:
-            return [one for one in found if not one.name.startswith(".") and not one.is_symlink()]
-    except OSError:
-        return []
 
 
 class Jobs:
@@ -188,26 +182,19 @@ class Jobs:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.close()
             async for line in process.stdout:
-                match _parse(line):
-                    case {"key": str(key)}:
-                        return self._update(text, state="done", stage="done", task=make_id("l", key))
-                    case {"error": str(reason)}:
-                        return self._fail(text, reason)
-                    case {"stage": stage, "done": done, "total": total}:
-                        self._update(text, stage=stage, done=done, total=total)
+                with suppress(ValueError):  # another library has printed it
+                    match json.loads(line):
+                        case {"key": str(key)}:
+                            return self._update(text, state="done", stage="done", task=make_id("l", key))
+                        case {"error": str(reason)}:
+                            return self._fail(text, reason)
+                        case {"stage": stage, "done": done, "total": total}:
+                            self._update(text, stage=stage, done=done, total=total)
             return await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()  # at any moment: a library is never half-written
                 await process.wait()
-
-
-def _parse(line: bytes) -> Any:
-    """A line of JSON; None if another library has printed it."""
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
 
 
 # --- in the process of a job ------------------------------------------------------------------------------------------

@@ -183,14 +183,14 @@ def compare(
     a, b = (state.load(view.find_entry(text)) for text in (first, second))
     parts = split_symmetric(a, b)
     shares = parts / (parts.sum() or 1.0)
-    layers, filters = [], []
+    layers, names = [], []
     for name, own in a.layer_slices().items():
         layers.append(schemas.Layer(name=name, share=shares[own].sum(), filters=own.stop - own.start))
-        values = zip(a.fisher[own].tolist(), b.fisher[own].tolist(), shares[own].tolist(), strict=True)
-        filters += [
-            schemas.Filter(layer=name, number=number, first=one, second=two, share=share)
-            for number, (one, two, share) in enumerate(values)
-        ]
+        names += [{"layer": name, "number": number} for number in range(own.stop - own.start)]
+    filters = [
+        schemas.Filter.model_validate(names[at] | {"first": a.fisher[at], "second": b.fisher[at], "share": shares[at]})
+        for at in np.argsort(-shares, kind="stable")[:MOST_FILTERS]
+    ]
     has_noise = find_noise(a) is not None and find_noise(b) is not None
     return schemas.Comparison(
         first=first,
@@ -200,7 +200,7 @@ def compare(
         first_to_second=asymmetric(a, b),
         second_to_first=asymmetric(b, a),
         layers=sorted(layers, key=lambda layer: -layer.share),
-        filters=sorted(filters, key=lambda one: -one.share)[:MOST_FILTERS],
+        filters=filters,
     )
 
 
@@ -328,8 +328,8 @@ async def listen(state: Here, job: JobId) -> AsyncIterator[Job]:
     """A job that exists, and a slot for one who listens to it."""
     found = state.jobs.find(job)
     if state.listeners >= state.settings.limits.listeners:
-        why = "Each holds a connection open."
-        raise RequestError(429, f"{state.listeners} listeners are connected already. {why} Close some pages.")
+        why, fix = "Each holds a connection open.", "Close some pages, or ask for the job itself now and then."
+        raise RequestError(429, f"{state.listeners} listeners are connected already. {why} {fix}")
     state.listeners += 1
     try:
         yield found

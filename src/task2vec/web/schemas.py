@@ -1,4 +1,7 @@
-"""The JSON of the API, field by field: the same models produce the responses and their description in OpenAPI."""
+"""The JSON of the API, field by field: the same models produce the responses and their description in OpenAPI.
+
+NaN and infinity become null, which is what JSON has for them.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -9,13 +12,7 @@ JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
-class Schema(BaseModel):
-    """A response, or a part of one; NaN and infinity become null, which JSON lacks."""
-
-    model_config = ConfigDict(ser_json_inf_nan="null")
-
-
-class Problem(Schema):
+class Problem(BaseModel):
     """An error in three parts, as plain text; never HTML."""
 
     what: str = Field(description="What is wrong, with the value.")
@@ -23,13 +20,13 @@ class Problem(Schema):
     fix: str = Field(description="How to fix it; may be empty.")
 
 
-class ErrorResponse(Schema):
+class ErrorResponse(BaseModel):
     """The response to a request that was refused or failed."""
 
     error: Problem
 
 
-class Space(Schema):
+class Space(BaseModel):
     """Tasks that were embedded in the same way, so that they can be compared."""
 
     id: str = Field(description="Of the space: 's-...'.")
@@ -38,14 +35,14 @@ class Space(Schema):
     is_default: bool = Field(description="Whether requests without a space mean this one.")
 
 
-class Root(Schema):
+class Root(BaseModel):
     """A folder given by `task2vec serve --root`."""
 
     id: str = Field(description="Of the folder: 'f-...'.")
     name: str = Field(description="The last part of its path.")
 
 
-class Status(Schema):
+class Status(BaseModel):
     """What this server serves."""
 
     version: str = Field(description="Of task2vec.")
@@ -58,7 +55,7 @@ class Status(Schema):
     layout: str = Field(description="Method of the maps: 't-SNE', or why another one is used.")
 
 
-class TaskSummary(Schema):
+class TaskSummary(BaseModel):
     """A task in a list."""
 
     id: str = Field(description="Of the task: 'l-...' in the library, 'm-...' bundled with the package.")
@@ -81,7 +78,7 @@ class Point(TaskSummary):
     y: float
 
 
-class Map(Schema):
+class Map(BaseModel):
     """All tasks of a space on a plane."""
 
     space: str
@@ -90,21 +87,21 @@ class Map(Schema):
     points: list[Point]
 
 
-class MapProgress(Schema):
+class MapProgress(BaseModel):
     """The map is not ready yet; ask again."""
 
     stage: str
     done: Fraction = Field(description="Fraction of the work that is done.")
 
 
-class TaskList(Schema):
+class TaskList(BaseModel):
     """A page of the list of tasks."""
 
     total: int = Field(description="Number of tasks on all pages.")
     tasks: list[TaskSummary]
 
 
-class ClassCount(Schema):
+class ClassCount(BaseModel):
     """A class of a task."""
 
     name: str
@@ -130,7 +127,7 @@ class Neighbour(TaskSummary):
     is_within_noise: bool = Field(description="Whether the distance is no larger than the noise.")
 
 
-class Nearest(Schema):
+class Nearest(BaseModel):
     """The nearest tasks, nearest first."""
 
     task: str
@@ -138,7 +135,7 @@ class Nearest(Schema):
     neighbours: list[Neighbour]
 
 
-class Layer(Schema):
+class Layer(BaseModel):
     """A layer's share of a distance."""
 
     name: str
@@ -146,7 +143,7 @@ class Layer(Schema):
     filters: int
 
 
-class Filter(Schema):
+class Filter(BaseModel):
     """A filter's share of a distance."""
 
     layer: str
@@ -156,7 +153,7 @@ class Filter(Schema):
     share: float
 
 
-class Comparison(Schema):
+class Comparison(BaseModel):
     """Two tasks side by side."""
 
     first: str
@@ -169,7 +166,7 @@ class Comparison(Schema):
     filters: list[Filter] = Field(description="The 20 filters with the largest shares.")
 
 
-class Matrix(Schema):
+class Matrix(BaseModel):
     """Distances between tasks, and their tree."""
 
     space: str
@@ -180,7 +177,7 @@ class Matrix(Schema):
     merges: list[list[float]] = Field(description="The tree in SciPy's format: two clusters, height, size.")
 
 
-class Model(Schema):
+class Model(BaseModel):
     """A model with measured errors."""
 
     name: str
@@ -194,14 +191,14 @@ class Model(Schema):
     source_task: str | None
 
 
-class ModelList(Schema):
+class ModelList(BaseModel):
     """All models with measured errors."""
 
     shots: str
     models: list[Model]
 
 
-class Folder(Schema):
+class Folder(BaseModel):
     """A folder below a root."""
 
     id: str
@@ -211,7 +208,7 @@ class Folder(Schema):
     classes: int = Field(default=0, description="Number of its folders that contain images: a task needs two or more.")
 
 
-class FolderList(Schema):
+class FolderList(BaseModel):
     """The folders of a root."""
 
     folders: list[Folder]
@@ -227,7 +224,7 @@ class JobRequest(BaseModel):
     name: str | None = Field(default=None, description="Name of the task.", min_length=1, max_length=200)
 
 
-class Job(Schema):
+class Job(BaseModel):
     """A folder that is being embedded."""
 
     id: str
@@ -245,7 +242,7 @@ class Job(Schema):
         return self.state in ("done", "failed", "cancelled")
 
 
-class JobList(Schema):
+class JobList(BaseModel):
     """All jobs since the server was started, newest first."""
 
     jobs: list[Job]

@@ -59,8 +59,8 @@ _DESCRIBED = "The API is described in /api/v1/openapi.json"
 _REFUSALS = {
     401: "the token is missing or wrong. This server is not public. Open the address with ?token=... that `task2vec "
     "serve` printed, or send 'Authorization: Bearer TOKEN'.",
-    403: "another site sent this request. A page from anywhere could make this machine work, or measure how long it "
-    "takes. Open the address that `task2vec serve` printed; a program sends it as Origin, or a token and no Origin.",
+    403: "another site sent this request. Any page could otherwise make this machine work, or measure how long a "
+    "response takes. Open the address that `task2vec serve` printed; a program sends it as Origin, or only a token.",
     408: "the body did not arrive. A slow sender would occupy a connection forever. Send it at once.",
     413: "the body is too large. No request needs more. The limits are in docs/how-to/web.md",
     414: "the path or the query is too long. Parsing it would take long. The limits are in docs/how-to/web.md",

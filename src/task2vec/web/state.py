@@ -27,7 +27,7 @@ from task2vec.embedding import Embedding
 from task2vec.errors import LibraryError, MissingExtraError, Task2VecError
 from task2vec.experts import MetaTask, bundled_metatask
 from task2vec.library import Library, MeasuredError, find_library
-from task2vec.library.database import find_file
+from task2vec.library.database import find_file, stamp
 from task2vec.library.entries import TaskEntry
 from task2vec.library.search import Sketcher, fit_sketcher, sign_vector
 from task2vec.plots.layout import TaskMap, lay_out
@@ -183,27 +183,22 @@ class State:
 
     async def look(self) -> View:
         """The current view."""
-        stamp, view = self._seen
-        return view if stamp == self._stamp() else await self.run(self.read_view)
+        seen, view = self._seen
+        return view if seen == self._stamp() else await self.run(self.read_view)
 
     def read_view(self) -> View:
         """The current view; reads the library if it has changed."""
         with self._reading:
             if self._seen[0] != self._stamp():
                 self.open_library()  # creates the journal
-                stamp = self._stamp()  # before reading: a change meanwhile is seen at the next look
-                self._seen = (stamp, self._read())
+                seen = self._stamp()  # before reading: a change meanwhile is seen at the next look
+                self._seen = (seen, self._read())
             return self._seen[1]
 
     def _stamp(self) -> tuple:
         """Changes whenever the library is written to."""
-        stamps = []
         file = find_file(self.folder)
-        for path in (file, file.with_name(f"{file.name}-wal")):
-            with suppress(OSError):
-                found = path.stat()
-                stamps.append((path.name, found.st_ino, found.st_size, found.st_mtime_ns))
-        return tuple(stamps)
+        return stamp(file), stamp(file.with_name(f"{file.name}-wal"))
 
     def open_library(self) -> Library | None:
         """The library; None if it does not exist, for reading creates nothing."""
@@ -227,7 +222,8 @@ class State:
             return self.metatask.embeddings[entry.key][entry.row]
         library = self.open_library()
         if library is None:
-            raise LibraryError(f"the library was removed, so '{entry.name}' cannot be read. Restore it and reload.")
+            what = f"the library was removed, so '{entry.name}' cannot be read"
+            raise LibraryError(f"{what}. Restore it, and reload the page.")
         return library.get(entry.key)
 
     def load_row(self, entry: Entry) -> np.ndarray:
