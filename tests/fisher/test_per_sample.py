@@ -19,7 +19,7 @@ TASKS = {"2 classes": (2, False), "3 classes": THREE, "2 attributes": (2, True)}
 # Kinds of labels differ in the seeds, not in the layers: small networks see them all, and every route.
 SMALL = ("odd", "shared", "encoder")
 # Large networks whose kinds of layers, and ways to be folded, others have as well.
-LARGE = ("vgg13_bn", "densenet121", "mobilenet_v2", "convnext_tiny", "mixer")
+LARGE = ("resnet18", "vgg13_bn", "densenet121", "mobilenet_v2", "convnext_tiny", "mixer")
 SHARED_TABLE = [pytest.param(name, marks=pytest.mark.long) if name in LARGE else name for name in CASES]
 make_case = functools.cache(make_case)  # nothing here may change a case
 
