@@ -16,7 +16,7 @@ pairs of an image, so that a single row per image is enough for sums that wait.
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -95,20 +95,13 @@ class Pixels:
     def runs(self, runs: Iterable[list[int]]) -> Iterator[tuple[list[int], Tensor]]:
         """Runs of indices with their stacked tensors, one run being decoded while another is used."""
         pool = ThreadPoolExecutor(self.num_workers)
-
-        def begin(run: list[int]) -> tuple[list[int], list[Tensor | Future[Tensor]]]:
-            return run, [self.kept[i] if i in self.kept else pool.submit(self.load, i) for i in run]
-
-        def finish(loading: Tensor | Future[Tensor]) -> Tensor:
-            return loading if isinstance(loading, Tensor) else loading.result().to(self.device, non_blocking=True)
-
+        begun = ((run, [pool.submit(self.load, index) for index in run]) for run in runs)
         try:
-            begun = map(begin, runs)
             ahead = next(begun, None)
             while ahead is not None:
                 run, loading = ahead
                 ahead = next(begun, None)
-                tensors = [finish(each) for each in loading]
+                tensors = [future.result().to(self.device, non_blocking=True) for future in loading]
                 for index, tensor in zip(run, tensors, strict=True):
                     if index not in self.kept and tensor.nbytes <= self.room:
                         self.kept[index] = tensor
@@ -116,6 +109,16 @@ class Pixels:
                 yield run, torch.stack(tensors)
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
+        """Batches of images that recur often: from one tensor, if all images are in the cache."""
+        if len(self.kept) < len(self):
+            yield from (pixels for _, pixels in self.batches(indices, size))
+            return
+        whole = torch.stack([self.kept[index] for index in range(len(self))])
+        self.kept = dict(enumerate(whole))
+        for some in torch.tensor(indices, device=self.device).split(size):
+            yield whole[some]
 
     def forget(self) -> None:
         """Empties the cache, and caches nothing more: memory is short."""

@@ -376,7 +376,7 @@ def draw_batches(job: Job, total: int) -> Iterator[tuple[Tensor, Tensor]]:
     """`total` batches of images as the network takes them, and their targets."""
     size = job.settings.variational.batch
     drawn = _draw(job, total * size, seed=job.settings.seed + 4)
-    batches = job.passes.pixels.batches(job.places[drawn].tolist(), size)
-    for (_, pixels), some in zip(batches, drawn.to(job.device).split(size), strict=True):
+    batches = job.passes.pixels.draws(job.places[drawn].tolist(), size)
+    for pixels, some in zip(batches, drawn.to(job.device).split(size), strict=True):
         # Less what fills up a batch on a GPU: it would have no targets.
         yield job.passes.input(pixels)[: len(pixels)], job.targets[some]
