@@ -30,10 +30,11 @@ from benchmarks.real_tasks import read_tasks  # noqa: E402
 from task2vec.embedding.batching import tensor_cores  # noqa: E402
 from task2vec.embedding.single import (  # noqa: E402
     Job,
+    draw_batches,
     fitted_prior,
     prepare_job,
+    train_head,
 )
-from task2vec.embedding.variational import draw_batches, train_head  # noqa: E402
 from task2vec.fisher import NoisyNetwork, minimise  # noqa: E402
 from task2vec.head import Head, fit_head  # noqa: E402
 from task2vec.progress import silent  # noqa: E402

@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 from torch import nn
 
+from task2vec.embedding.batching import Pixels
 from task2vec.probe import Preprocess, make_probe
-from task2vec.tasks import Task, from_dataset
-from tests.cases import make_case
+from task2vec.tasks import Task, from_dataset, read_folder
 
 
 class Tiny(nn.Module):
@@ -38,12 +38,6 @@ def probe():
     return make_tiny()
 
 
-@pytest.fixture(scope="session")
-def odd():
-    """A small convolutional probe with batch-norm, groups and dilation, at 50 x 50 pixels."""
-    return make_case("odd")
-
-
 def pictures(counts=(9, 7, 6), *, seed=0, side=10):
     """Noisy pictures whose classes differ a little in colour, with their labels."""
     rng = np.random.default_rng(seed)
@@ -58,6 +52,15 @@ def make_task(counts=(9, 7, 6), *, seed=0, **options) -> Task:
     """A task of such pictures."""
     images, labels = pictures(counts, seed=seed)
     return from_dataset(list(zip(images, labels, strict=True)), **{"name": "colours", **options})
+
+
+def write_folder(root, images, labels) -> Task:
+    """A task of pictures in a folder."""
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        place = root / f"class {label}" / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        image.save(place)
+    return read_folder(root)
 
 
 def make_attributes(count=20, *, seed=1) -> Task:
@@ -76,3 +79,32 @@ def make_attributes(count=20, *, seed=1) -> Task:
 def task():
     """Three classes, twenty-two images."""
     return make_task()
+
+
+def plain_features(task, probe):
+    """Normalised images, and the features of one after the other by the network as it is, in float64."""
+    images = torch.stack([probe.preprocess(task.images.load(i)) for i in range(len(task))])
+    images = probe.preprocess.normalise(images, torch.float64)
+    with torch.no_grad():
+        features = torch.cat([probe.network.double()(image[None]) for image in images])
+    probe.network.float()
+    return images, features
+
+
+def numbers(embedding):
+    """All numbers of an embedding, to the bit."""
+    arrays = (embedding.fisher, embedding.stderr, embedding.prior, embedding.halves)
+    return b"".join(array.tobytes() for array in arrays if array is not None)
+
+
+def count_decodes(monkeypatch):
+    """The indices of images as they are decoded."""
+    decoded, load = [], Pixels.load
+
+    def counted(pixels, index):
+        if index not in pixels.kept:
+            decoded.append(index)
+        return load(pixels, index)
+
+    monkeypatch.setattr(Pixels, "load", counted)
+    return decoded

@@ -1,10 +1,14 @@
 """Families of tasks on common pictures, and how embeddings are compared number by number."""
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
-from task2vec.embedding import Embedding, EmbedSettings
-from task2vec.tasks import Task, from_dataset
+from task2vec.embedding import Embedding, EmbedSettings, TaskResult, embed_many
+from task2vec.errors import Task2VecError
+from task2vec.tasks import Images, Task, from_dataset
 from tests.embedding.conftest import make_attributes, pictures
 
 FINE = EmbedSettings(max_samples=30, dtype="float64", l2=0.05)
@@ -80,6 +84,15 @@ def mixed_family() -> list[Task]:
     return [tasks[i] for i in np.random.default_rng(7).permutation(len(tasks))]
 
 
+def run_many(tasks, probe, *, settings=FINE, **options) -> list[TaskResult]:
+    """The results in the order of their tasks, each told once."""
+    results = sorted(embed_many(tasks, probe, settings=settings, **options), key=lambda result: result.number)
+    assert [result.number for result in results] == list(range(len(tasks)))
+    for result, task in zip(results, tasks, strict=True):
+        assert result.task == task.name and (result.embedding is None) == isinstance(result.error, Task2VecError)
+    return results
+
+
 def is_close(found: Embedding, wanted: Embedding, *, error: float) -> bool:
     """Whether two embeddings are the same number by number, up to a relative error; what is told of heads as well."""
     if (found.halves is None) != (wanted.halves is None):
@@ -104,3 +117,26 @@ def simplify(provenance: dict) -> dict:
 def out_of_memory() -> torch.cuda.OutOfMemoryError:
     """What a GPU says that is full."""
     return torch.cuda.OutOfMemoryError("CUDA out of memory (pretended)")
+
+
+@dataclass
+class Spoiled:
+    """Images of which the third cannot be read so many times; with a lock no other process can have them."""
+
+    images: Images
+    error: BaseException
+    times: float = math.inf
+    lock: object = None
+    is_threadsafe: bool = False
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def name(self, index: int) -> str:
+        return self.images.name(index)
+
+    def load(self, index: int):
+        if index == 2 and self.times > 0:
+            self.times -= 1
+            raise self.error
+        return self.images.load(index)

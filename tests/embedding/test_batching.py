@@ -8,7 +8,6 @@ import torch
 
 from task2vec.embedding import batching
 from task2vec.embedding.batching import Backward, OomRetry, Part
-from task2vec.errors import ResourceError
 from task2vec.fisher import Design, Ledger
 from tests.embedding.families import out_of_memory
 
@@ -209,28 +208,16 @@ def test_columns_that_do_not_fit_become_fewer(costs):
     assert engine.forward[-1] == (1 if costs == "cpu" else 3)  # and no fewer than do fit
 
 
-def test_one_image_that_does_not_fit_is_an_error():
-    with pytest.raises(ResourceError, match="single image: a formula"):
-        run(make_parts(0, tasks=2, images=4, terms=2), 4, engine=Formula(most=0))
-
-
-def test_a_row_that_is_not_finite_spoils_its_own_task_alone():
-    parts = make_parts(3, tasks=4, images=6, terms=3)
-    parts[2].vectors[1] = float("inf")
-    found, wanted = run(parts, 6)
-    assert not torch.isfinite(found[2].fisher).all()
-    assert_same(found[:2] + found[3:], wanted[:2] + wanted[3:])
-
-
-def test_a_users_own_precision_flags_are_respected_and_restored():
-    # torch refuses to read one of its precision flags once another of them disagrees.
+def test_a_gpu_multiplies_in_tf32_within_the_block_unless_a_users_own_flags_forbid_it():
+    with batching.tensor_cores(torch.device("cuda")):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
     flags = torch.backends.cuda.matmul
-    before = flags.allow_tf32
     try:
-        for allowed in (True, False):
+        for allowed in (True, False):  # torch refuses to read a precision flag once another of them disagrees
             flags.allow_tf32 = allowed
-            with batching.tensor_cores(torch.device("cpu")):
+            with batching.tensor_cores(torch.device("cuda")):
                 pass
             assert flags.allow_tf32 is allowed
     finally:
-        flags.allow_tf32 = before
+        flags.allow_tf32 = False

@@ -2,23 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 
 from task2vec import DomainEmbedding, EmbedSettings, distance, embed, embed_batches, embed_domain
 from task2vec.embedding import many
 from task2vec.errors import DataError, Task2VecError, UsageError
 from task2vec.tasks import draw_batches, from_dataset
-from tests.embedding.conftest import make_attributes, make_task, pictures
-
-
-def definition(task, probe):
-    """Features of one image after the other by the network as it is, in float64."""
-    images = torch.stack([probe.preprocess(task.images.load(i)) for i in range(len(task))])
-    images = probe.preprocess.normalise(images, torch.float64)
-    with torch.no_grad():
-        features = torch.cat([probe.network.double()(image[None]) for image in images]).numpy()
-    probe.network.float()
-    return features
+from tests.embedding.conftest import make_attributes, make_task, pictures, plain_features
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +18,7 @@ def domain(probe):
 @pytest.mark.parametrize("make", [make_task, make_attributes])
 def test_moments_equal_the_definition(probe, make):
     task = make()
-    features = definition(task, probe)
+    features = plain_features(task, probe)[1].numpy()
     found = embed_domain(task, probe, dtype="float64", batch_size=5)
     assert np.allclose(found.mean, features.mean(0), rtol=1e-9)
     assert np.allclose(found.second_moment, (features**2).mean(0), rtol=1e-9)

@@ -13,30 +13,36 @@ from PIL import Image
 from torch.nn import functional
 
 from task2vec.distance import symmetric
-from task2vec.embedding import Embedding, EmbedSettings, VariationalSettings, embed, trivial
+from task2vec.embedding import EmbedSettings, VariationalSettings, embed, trivial
 from task2vec.embedding.batching import Passes, Pixels
-from task2vec.embedding.single import fixed_prior
-from task2vec.errors import ResourceError, UsageError
+from task2vec.embedding.single import prepare_job
+from task2vec.errors import DataError, ResourceError, UsageError
 from task2vec.fisher import PerSampleFisher, closed_form
 from task2vec.fisher.estimate import WIDEST
-from task2vec.probe import FilterLayer, load_probe
-from task2vec.tasks import from_dataset, read_folder, sample_tasks
-from tests.embedding.conftest import make_attributes, make_task, pictures
+from task2vec.probe import load_probe
+from task2vec.tasks import from_dataset, sample_tasks
+from tests.cases import make_case
+from tests.embedding.conftest import (
+    count_decodes,
+    make_attributes,
+    make_task,
+    numbers,
+    pictures,
+    plain_features,
+    write_folder,
+)
 from tests.embedding.families import out_of_memory
 from tests.oracles import heads
 from tests.oracles.fisher import naive_rows, untied_rows
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+SAMPLED = EmbedSettings(max_samples=30, split_half=True)
 ROWS = {"direct": naive_rows, "robust": untied_rows}
 
 
 def definition(task, probe, *, l2, method, balance=True):
     """The Fisher of a task step by step: the network as it is, scipy's head, every label of every image, in float64."""
-    images = torch.stack([probe.preprocess(task.images.load(i)) for i in range(len(task))])
-    images = probe.preprocess.normalise(images, torch.float64)
-    with torch.no_grad():
-        features = torch.cat([probe.network.double()(image[None]) for image in images])
-    probe.network.float()
+    images, features = plain_features(task, probe)
     onehot = task.targets if task.is_multilabel else np.eye(len(task.classes))[task.targets]
     omega = heads.weights_of(onehot, is_multilabel=task.is_multilabel, balance=balance)
     penalty = l2 * heads.spread(features.numpy(), omega)
@@ -46,9 +52,12 @@ def definition(task, probe, *, l2, method, balance=True):
     return omega @ rows, rows, omega
 
 
-@pytest.mark.parametrize(("method", "balance"), [("robust", True), ("direct", True), ("direct", False)])
-def test_all_seeds_equal_the_definition_from_end_to_end(odd, method, balance):
-    task = make_task((4, 2, 2))
+CASES = [("robust", True, make_task), ("direct", False, make_task), ("robust", True, make_attributes)]
+
+
+@pytest.mark.parametrize(("method", "balance", "make"), CASES)
+def test_all_seeds_equal_the_definition_from_end_to_end(method, balance, make):
+    task, odd = make((3, 2, 1)) if make is make_task else make(5), make_case("odd")
     expected, rows, omega = definition(task, odd, l2=0.1, balance=balance, method=method)
     settings = EmbedSettings(method=method, seeds="all", l2=0.1, balance=balance, dtype="float64")
     embedding = embed(task, odd, settings=settings, batch_size=4)
@@ -59,16 +68,8 @@ def test_all_seeds_equal_the_definition_from_end_to_end(odd, method, balance):
     variance = (omega[:, None] ** 2 * (rows - expected) ** 2).sum(0) * len(task) / (len(task) - 1)
     assert np.allclose(embedding.stderr[alive], np.sqrt(variance)[alive], rtol=2e-3)
     counts = embedding.provenance["counts"]
-    assert (counts["images"], counts["images_used"], counts["backpropagated"]) == (8, 8, 24)
-
-
-def test_attributes_equal_the_definition_from_end_to_end(odd):
-    task = make_attributes(5)
-    expected, _, _ = definition(task, odd, l2=0.02, method="robust")
-    embedding = embed(task, odd, settings=EmbedSettings(seeds="all", l2=0.02, dtype="float64"))
-    alive = expected > expected.max() * 1e-12
-    assert np.allclose(embedding.fisher[alive], expected[alive], rtol=2e-4)
-    assert embedding.provenance["is_multilabel"] and embedding.provenance["counts"]["backpropagated"] == 15
+    assert (counts["images"], counts["images_used"], counts["backpropagated"]) == (len(task), len(task), 3 * len(task))
+    assert embedding.provenance["is_multilabel"] == task.is_multilabel
 
 
 def test_a_requested_precision_ends_the_run_early(probe):
@@ -121,27 +122,23 @@ def test_one_image_too_many_is_an_error_that_says_what_to_do(probe, task, monkey
         embed(task, probe, batch_size=1)
 
 
-def test_few_images_are_kept_and_the_numbers_do_not_depend_on_it(probe, task, monkeypatch):
-    before = embed(task, probe)
-    loads, load = [], Pixels.load
-    counted = lambda self, index: (loads.append(index not in self.kept), load(self, index))[1]  # noqa: E731
-    monkeypatch.setattr(Pixels, "load", counted)
+@pytest.mark.parametrize("others", [{}, {"split_half": True}])
+def test_few_images_are_kept_and_the_numbers_do_not_depend_on_it(probe, task, monkeypatch, others):
+    settings, decoded = EmbedSettings(max_samples=60, **others), count_decodes(monkeypatch)
+    before = embed(task, probe, settings=settings)
+    assert sorted(decoded) == list(range(22))
     monkeypatch.setattr("task2vec.embedding.batching.CACHE_BYTES", {"cpu": 3 * 8 * 8 * 4, "cuda": 0})
-    after = embed(task, probe)
-    assert np.array_equal(before.fisher, after.fisher)
-    assert sum(loads) > 22 + 10  # all but four images were decoded for each pass
-
-
-def constant(shade, count=8):
-    image = Image.new("RGB", (30, 30), (shade,) * 3)
-    return from_dataset([(image, i % 2) for i in range(count)], name=f"shade {shade}")
+    assert numbers(before) == numbers(embed(task, probe, settings=settings))
+    assert len(decoded) > 2 * 22 + 10  # all but a few images were decoded for each pass
 
 
 @pytest.mark.parametrize(("shade", "balance"), [(0, True), (90, False)])
 def test_identical_images_are_never_nan(probe, shade, balance):
-    embedding = embed(constant(shade, 9), probe, settings=EmbedSettings(balance=balance))
-    for values in (embedding.fisher, embedding.stderr, embedding.vector):
-        assert np.isfinite(values).all()
+    image = Image.new("RGB", (30, 30), (shade,) * 3)
+    task = from_dataset([(image, i % 2) for i in range(9)], name=f"shade {shade}")
+    embedding = embed(task, probe, settings=EmbedSettings(balance=balance, split_half=True))
+    for values in (embedding.fisher, embedding.stderr, embedding.vector, embedding.halves):
+        assert np.isfinite(values).all() and (values >= 0).all()
     assert embedding.provenance["head"]["cv_error"] == pytest.approx(0.5, abs=0.35)
     # A head that has nothing to go by is nearly constant, so hardly any Fisher is left of the probe.
     assert embedding.norm() < 1e-3
@@ -162,11 +159,10 @@ def test_bfloat16_is_close_to_itself_and_marked(probe, task):
     assert rough.provenance["settings"]["dtype"] == "bfloat16"
 
 
-def test_provenance_is_complete_and_plain(probe, task):
-    embedding = embed(task, probe, settings=EmbedSettings(max_samples=30, seed=3))
-    story = embedding.provenance
+def test_provenance_is_complete_and_plain(probe, task, reference):
+    story = reference.provenance
     assert story["task_fingerprint"] == task.fingerprint and story["probe_fingerprint"] == probe.fingerprint
-    assert story["settings"]["max_samples"] == 30 and story["settings"]["seed"] == 3
+    assert story["settings"]["max_samples"] == 30 and story["settings"]["seed"] == 0
     assert story["counts"]["per_class"] == [9, 7, 6] and story["counts"]["bad"] == 0
     assert set(story["versions"]) >= {"task2vec", "torch", "timm", "numpy"}
     assert 0 < story["effective_images"] <= story["counts"]["images_used"] <= 22
@@ -180,40 +176,26 @@ def test_direct_prior_is_beta_over_images_and_mean_square_weight(probe, task):
         scale = modules[name].weight.double().square().mean().item()
         assert np.allclose(embedding.prior[part], 0.03 / 22 / scale, rtol=1e-6)
     assert np.array_equal(embedding.vector, embedding.fisher + embedding.prior)
-    assert np.allclose(fixed_prior(probe.layers, beta=0.03 / 220), embedding.prior / 10)
 
 
 def test_robust_prior_is_that_of_the_closed_form(probe, task):
-    embedding = embed(task, probe, settings=EmbedSettings(beta=1e-2))
-    beta = 1e-2 / 22
+    embedding, beta = embed(task, probe, settings=EmbedSettings(beta=1e-2)), 1e-2 / 22
     precision, variances = closed_form(torch.from_numpy(embedding.fisher.copy()), probe.layers, beta=beta)
     assert np.allclose(embedding.vector, beta * precision.numpy(), rtol=1e-12)
-    narrow = fixed_prior(probe.layers, beta=beta).numpy()
-    part = narrow / embedding.prior  # how much wider than the weights: every layer its own, between its bounds
-    assert part.min() >= 1 - 1e-12 and part.max() <= WIDEST + 1e-12 and part.max() - part.min() > 0.1
-    for slices, variance in zip(embedding.layer_slices().values(), variances.tolist(), strict=True):
-        assert np.allclose(embedding.prior[slices], beta / variance, rtol=1e-12)
+    for part, layer, variance in zip(embedding.layer_slices().values(), probe.layers, variances.tolist(), strict=True):
+        assert np.allclose(embedding.prior[part], beta / variance, rtol=1e-12)
+        assert 1 - 1e-12 <= variance / layer.mean_square_weight <= WIDEST + 1e-12  # every layer its own
+    assert len(set(embedding.prior.tolist())) == len(probe.layers)
 
 
-def test_trivial_is_the_prior_alone_and_the_norm_the_sum_of_the_fisher(probe, task):
-    embedding = embed(task, probe)
-    nothing = trivial(embedding)
-    assert np.array_equal(nothing.vector, embedding.prior) and nothing.norm() == 0
-    assert nothing.probe_fingerprint == embedding.probe_fingerprint
-    assert symmetric(embedding, nothing) > 0 and symmetric(nothing, nothing) == 0
-    assert embedding.norm() == pytest.approx(float(np.abs(embedding.fisher).sum()))
-    slices = embedding.layer_slices()
+def test_trivial_is_the_prior_alone_and_the_norm_the_sum_of_the_fisher(probe, reference):
+    nothing = trivial(reference)
+    assert np.array_equal(nothing.vector, reference.prior) and nothing.norm() == 0
+    assert nothing.probe_fingerprint == reference.probe_fingerprint
+    assert symmetric(reference, nothing) > 0 and symmetric(nothing, nothing) == 0
+    slices = reference.layer_slices()
     assert list(slices) == [layer.name for layer in probe.layers]
-    assert sum(embedding.fisher[part].sum() for part in slices.values()) == pytest.approx(embedding.norm())
-
-
-def test_arrays_are_read_only_and_the_callers_are_not():
-    mine = np.ones(2)
-    embedding = Embedding("a", "net", mine, mine, mine, (FilterLayer("conv", "convolution", 2, 9, 0.1),))
-    mine[0] = 7
-    assert embedding.fisher[0] == 1
-    with pytest.raises(ValueError, match="read-only"):
-        embedding.fisher[0] = 3
+    assert sum(reference.fisher[part].sum() for part in slices.values()) == pytest.approx(reference.norm())
 
 
 @pytest.mark.parametrize("method", ["robust", pytest.param("direct", marks=pytest.mark.long)])
@@ -229,13 +211,6 @@ def test_golden_vector_of_the_default_probe(method):
     assert functional.cosine_similarity(*raw, dim=0) > 0.9999
     assert np.abs(logs[0] - logs[1]).max() < 0.05  # small layers too, which a cosine does not see
     assert embedding.norm() == pytest.approx(golden["norm"], rel=0.01)
-
-
-SAMPLED = EmbedSettings(max_samples=30)
-
-
-def numbers(embedding):
-    return embedding.fisher.tobytes() + embedding.stderr.tobytes() + embedding.prior.tobytes()
 
 
 @pytest.fixture(scope="module")
@@ -261,90 +236,53 @@ def test_order_and_columns_of_attributes(probe):
 
 
 def test_workers_and_repetition_give_the_same_file(probe, tmp_path):
-    images, labels = pictures()
-    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
-        (tmp_path / "photos" / str(label)).mkdir(parents=True, exist_ok=True)
-        image.save(tmp_path / "photos" / str(label) / f"{i}.png")
     files = []
     for workers in (1, 3):
-        task = read_folder(tmp_path / "photos")
+        task = write_folder(tmp_path / "photos", *pictures())
         assert task.images.is_threadsafe  # or more workers would be one worker
         file = embed(task, probe, settings=SAMPLED, num_workers=workers).save(tmp_path / str(workers))
         files.append(file.read_bytes())
     assert files[0] == files[1]
 
 
+def embed_in_batches(probe, **options):
+    """The same task in small and in large batches."""
+    settings = EmbedSettings(max_samples=60, l2=0.01, **options)
+    return [embed(make_task((20, 15, 10)), probe, settings=settings, batch_size=size) for size in (7, 32)]
+
+
 @pytest.mark.parametrize("method", ["robust", "direct"])
 def test_batch_size_in_double_precision(probe, method):
-    settings = EmbedSettings(method, max_samples=60, dtype="float64", l2=0.01)
-    one, other = (embed(make_task((20, 15, 10)), probe, settings=settings, batch_size=size) for size in (7, 32))
+    one, other = embed_in_batches(probe, method=method, dtype="float64")
     assert np.allclose(other.fisher, one.fisher, rtol=1e-9, atol=0)
     assert other.provenance["counts"] == one.provenance["counts"]
 
 
 def test_batch_size_in_single_precision(probe):
-    settings = EmbedSettings(max_samples=60, l2=0.01)
-    one, other = (embed(make_task((20, 15, 10)), probe, settings=settings, batch_size=size) for size in (7, 32))
-    assert symmetric(other, one) < 1e-4
+    assert symmetric(*embed_in_batches(probe)) < 1e-4
 
 
-def test_seeds_change_the_draw_and_little_else(probe):
-    task = make_task((30, 25, 15))
-    one, two = (embed(task, probe, settings=EmbedSettings(max_samples=60, seed=s, l2=0.01)) for s in (0, 1))
-    assert not np.array_equal(one.fisher, two.fisher)
-    assert one.provenance["head"] == two.provenance["head"]
-    gap = np.abs(one.fisher - two.fisher)
-    assert (gap <= 4 * np.hypot(one.stderr, two.stderr) + 1e-12).mean() > 0.97
+def test_random_labels_lie_nearer_to_the_trivial_embedding_than_true_ones():
+    rng, probe = np.random.default_rng(0), load_probe(size=32)
+    textures = next(task for task in sample_tasks(images_per_task=40) if task.name == "textures")
+    members = [rng.permutation(np.flatnonzero(textures.targets == c))[:4] for c in range(len(textures.classes))]
+    few = textures.subset(np.concatenate(members))
 
+    def from_trivial(targets):
+        embedding = embed(replace(few, targets=targets), probe, settings=EmbedSettings(max_samples=12))
+        assert np.isfinite(embedding.vector).all() and embedding.provenance["settings"]["method"] == "robust"
+        return symmetric(embedding, trivial(embedding))
 
-@pytest.fixture(scope="module")
-def samples():
-    return {task.name: task for task in sample_tasks(images_per_task=40)}
-
-
-@pytest.fixture(scope="module")
-def default_probe():
-    return load_probe(size=32)
-
-
-def from_trivial(task, probe):
-    embedding = embed(task, probe, settings=EmbedSettings(max_samples=12))
-    assert np.isfinite(embedding.vector).all() and embedding.provenance["settings"]["method"] == "robust"
-    return symmetric(embedding, trivial(embedding))
-
-
-def some_of(task, per_class, rng):
-    """A subset with so many images of every class."""
-    members = [rng.permutation(np.flatnonzero(task.targets == c))[:per_class] for c in range(len(task.classes))]
-    return task.subset(np.concatenate(members))
-
-
-def test_random_labels_lie_nearer_to_the_trivial_embedding_than_true_ones(samples, default_probe):
-    rng = np.random.default_rng(0)
-    few = some_of(samples["textures"], 4, rng)
-    true = from_trivial(few, default_probe)
-    random = [from_trivial(replace(few, targets=rng.permutation(few.targets)), default_probe) for _ in range(3)]
+    true, random = from_trivial(few.targets), [from_trivial(rng.permutation(few.targets)) for _ in range(3)]
     # By chance cross-validation may believe in some of them, which then look like a task.
     error = np.std(random, ddof=1) / len(random) ** 0.5
     assert np.mean(random) + error < true and np.median(random) < 0.6 * true
 
 
-@pytest.mark.long
-def test_fewer_images_lie_nearer_to_the_trivial_embedding(samples, default_probe):
-    rng = np.random.default_rng(0)
-    found = {n: [from_trivial(some_of(samples["shapes"], n, rng), default_probe) for _ in range(3)] for n in (2, 6)}
-    found[13] = [from_trivial(samples["shapes"], default_probe)]  # all of them
-    means = [np.mean(values) for values in found.values()]
-    errors = [np.std(values, ddof=1) / 3**0.5 if len(values) > 1 else 0.0 for values in found.values()]
-    for i in (0, 1):  # never away from it by more than the error
-        assert means[i] < means[i + 1] + 2 * np.hypot(errors[i], errors[i + 1])
-    assert means[0] + errors[0] < means[2]
-
-
 BAD = [{"method": "laplace"}, {"seeds": "some"}, {"dtype": "int8"}, {"rel_tol": math.nan}, {"l2": -1.0}]
 BAD += [{"beta": value} for value in (0.0, math.nan, math.inf)]
 BAD += [{"max_samples": 1}, {"seed": -1}, {"seed": 1 << 63}]
-BAD_TRAINING = [{name: value} for name in ("epochs", "head_epochs", "draws", "batch") for value in (0, 1.5)]
+BAD_TRAINING = [{name: 0} for name in ("epochs", "head_epochs", "draws", "batch")] + [{"epochs": 1.5}]
 BAD_TRAINING += [{name: value} for name in ("rate", "head_rate") for value in (0.0, math.nan)] + [{"head": "frozen"}]
 
 
@@ -371,3 +309,66 @@ def test_settings_are_recorded_only_where_they_count():
     assert {"max_samples", "seeds"} <= set(EmbedSettings().as_dict()) and not {"max_samples", "rel_tol"} & set(told)
     assert (VariationalSettings().steps_per_epoch, VariationalSettings().rate) == (157, 1e-2)  # the paper's
     assert EmbedSettings() == EmbedSettings() and hash(EmbedSettings()) == hash(EmbedSettings())
+
+
+# --- the halves of a task ---
+
+TRAINING = VariationalSettings(epochs=2, head_epochs=1, draws=32, batch=16, rate=0.3, head_rate=0.05)
+TASKS = {"classes": make_task, "attributes": make_attributes, "rare": lambda: make_task((7, 5, 4, 1, 1))}
+DIRECT = EmbedSettings(max_samples=25, split_half=True, method="direct", balance=False, l2=0.1)
+VARIATIONAL = EmbedSettings(method="variational", split_half=True, variational=TRAINING)
+
+
+def split(task, probe, settings=SAMPLED):
+    """The job of the whole, and which images go to each half."""
+    job = prepare_job(task, probe, settings=settings, device="cpu")
+    return job, [own.numpy() for own, _ in job.split()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"), [("classes", DIRECT), ("attributes", SAMPLED), ("attributes", VARIATIONAL), ("rare", SAMPLED)]
+)
+def test_halves_are_what_they_would_be_alone_and_leave_the_whole_as_it_is(probe, kind, settings):
+    task, plain = TASKS[kind](), replace(settings, split_half=False)
+    found, whole = (embed(task, probe, settings=each) for each in (settings, plain))
+    job, owners = split(task, probe, settings)
+    for half, images in zip(found.halves, owners, strict=True):
+        alone = embed(job.task.subset(images), probe, settings=replace(plain, max_samples=settings.max_samples // 2))
+        assert np.allclose(half, alone.fisher, rtol=1e-4, atol=alone.fisher.max() * 1e-6)
+        assert half.sum() > 0
+    assert found.halves.shape == (2, len(found)) and not np.allclose(*found.halves, rtol=0.01, atol=0)
+    assert whole.halves is None
+    for name in ("fisher", "stderr", "prior"):
+        assert getattr(whole, name).tobytes() == getattr(found, name).tobytes()
+    asked = {**whole.provenance["settings"], "split_half": True}
+    assert {**whole.provenance, "settings": asked} == found.provenance
+
+
+@pytest.mark.parametrize("counts", [(9, 7, 6), (5, 1, 1, 1, 4)])
+def test_every_class_is_split_as_evenly_as_can_be(probe, counts):
+    job, owners = split(make_task(counts), probe)
+    assert sorted(np.concatenate(owners)) == list(range(sum(counts)))
+    assert abs(len(owners[0]) - len(owners[1])) <= 1
+    parts = np.array([np.bincount(job.task.targets[own], minlength=len(counts)) for own in owners])
+    assert (abs(parts[0] - parts[1]) == parts.sum(0) % 2).all()
+
+
+def test_attributes_are_split_by_turns(probe):
+    _, owners = split(make_attributes(9), probe)
+    assert [own.tolist() for own in owners] == [[0, 2, 4, 6, 8], [1, 3, 5, 7]]
+
+
+def paint(rows):
+    images, _ = pictures((len(rows),))
+    return from_dataset([(image, torch.tensor(row)) for image, row in zip(images, rows, strict=True)], name="colours")
+
+
+@pytest.mark.parametrize(
+    "task",
+    [make_task((12, 1)), paint([[0, 1], [1, 0], [1, 1]]), paint([[1], [1], [1], [1], [0]])],
+    ids=["12 1", "one image", "constant attribute"],
+)
+def test_too_few_images_are_refused_before_any_is_decoded(probe, task, monkeypatch):
+    monkeypatch.setattr(Pixels, "load", lambda *_: pytest.fail("an image was decoded"))
+    with pytest.raises(DataError, match=r"'colours' cannot be split.*single class.*Add images.*--split-half"):
+        embed(task, probe, settings=SAMPLED)

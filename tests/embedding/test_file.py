@@ -15,7 +15,7 @@ from task2vec.embedding.embedding import SCHEMA, SUFFIX, find_saved, hash_conten
 from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
 from task2vec.probe import FilterLayer
 from tests.embedding.conftest import make_task, make_tiny
-from tests.embedding.families import FINE, ask_binary, is_close
+from tests.embedding.families import FINE, ask_binary, is_close, run_many
 
 LAYERS = (FilterLayer("conv", "convolution", 2, 9, 0.1), FilterLayer("fc", "linear", 1, 4, 0.25))
 NAMES = ("fisher", "prior", "stderr")
@@ -43,12 +43,16 @@ def write(path, *, arrays=None, schema=SCHEMA, story=None):
 
 
 def test_round_trip(tmp_path):
-    saved = make()
+    saved = make(halves=np.array([[0.5, 1.5, 0.0], [1.5, 2.5, 0.0]]))
     path = saved.save(tmp_path / "deep" / "er" / "birds.t2v.safetensors")
     loaded = load_embedding(path)
-    for name in ("fisher", "stderr", "prior", "vector"):
+    for name in ("fisher", "stderr", "prior", "vector", "halves"):
         assert np.array_equal(getattr(loaded, name), getattr(saved, name))
         assert getattr(loaded, name).dtype == np.float64
+    for array in (loaded.fisher, loaded.halves):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 3
+    assert load_embedding(make().save(tmp_path / "y")).halves is None and trivial(saved).halves is None
     for name in ("task", "probe", "layers", "provenance"):
         assert getattr(loaded, name) == getattr(saved, name)
     assert repr(loaded) == "Embedding(birds, probe=net, 3 filters, 12 images)"
@@ -67,20 +71,18 @@ def test_every_changed_byte_is_noticed(tmp_path):
 
 
 def test_other_schemas_are_named_with_the_remedy(tmp_path):
-    remedies = {99: r"schema 99, and this version reads 1.*pip install -U", 0: r"schema 0.*embed the task again"}
-    for schema, words in {**remedies, None: "schema None"}.items():
+    remedies = {99: r"schema 99, and this version reads 1.*pip install -U", None: r"schema None.*embed the task again"}
+    for schema, words in remedies.items():
         with pytest.raises(EmbeddingFileError, match=words):
             load_embedding(write(tmp_path / "x", schema=schema))
 
 
 WRONG = {
-    "nan": ("fisher", [1, np.nan, 1]),
-    "infinite": ("stderr", [1, np.inf, 1]),
+    "nan": ("stderr", [1, np.nan, 1]),
     "negative": ("fisher", [1, -1, 1]),
     "no prior": ("prior", [1, 0, 1]),
     "one filter less": ("fisher", [1, 1]),
     "one row of halves": ("halves", np.ones((1, 3))),
-    "halves with a filter less": ("halves", np.ones((2, 2))),
     "negative halves": ("halves", [[1, 1, 1], [1, -1e-9, 1]]),
 }
 
@@ -98,11 +100,7 @@ def test_contents_that_do_not_fit_together_are_refused(tmp_path):
     for story in ({"layers": [["conv"]]}, {"layers": 3}, {"layers": [["conv", "convolution", "2", 9, 0.1]]}):
         with pytest.raises(EmbeddingFileError):
             load_embedding(write(tmp_path / "x", story=story))
-    for broken in (
-        {"fisher": np.ones(3)},
-        arrays_of(make(), quarters=np.ones(3)),
-        arrays_of(make(), Halves=np.ones(3)),
-    ):
+    for broken in ({"fisher": np.ones(3)}, arrays_of(make(), quarters=np.ones(3))):
         with pytest.raises(EmbeddingFileError, match="changed after it was saved"):
             load_embedding(write(tmp_path / "x", arrays=broken))
 
@@ -137,28 +135,17 @@ def test_a_failing_disk_leaves_the_old_file(tmp_path, monkeypatch):
         assert os.listdir(tmp_path) == ["x"]
 
 
-def test_halves_are_saved_read_only_and_the_trivial_embedding_has_none(tmp_path):
-    saved = make(halves=np.array([[0.5, 1.5, 0.0], [1.5, 2.5, 0.0]]))
-    path = saved.save(tmp_path / "x")
-    loaded = load_embedding(path)
-    assert loaded.halves.tobytes() == saved.halves.tobytes() and not loaded.halves.flags.writeable
-    assert load_embedding(make().save(tmp_path / "y")).halves is None and trivial(saved).halves is None
-    path.write_bytes(path.read_bytes().replace(np.float64(2.5).tobytes(), np.float64(2.75).tobytes()))
-    with pytest.raises(EmbeddingFileError, match="SHA-256"):
-        load_embedding(path)
-
-
 TINY = make_tiny()
 
 
 def run(tasks, folder, probe=TINY, **options):
-    results = list(embed_many(tasks, probe, **{"settings": FINE, **options}, folder=folder))
+    results = run_many(tasks, probe, **options, folder=folder)
     assert all(result.error is None for result in results)
-    return sorted(results, key=lambda result: result.number)
+    return results
 
 
 def content(folder):
-    return {place.name: place.read_bytes() for place in folder.iterdir()}
+    return {place.name: place.read_bytes() for place in folder.iterdir() if place.is_file()}
 
 
 def test_a_second_run_finds_everything_and_computes_what_is_missing(tmp_path, monkeypatch):
@@ -177,13 +164,6 @@ def test_a_second_run_finds_everything_and_computes_what_is_missing(tmp_path, mo
     assert [(result.number, result.is_found) for result in told] == [(1, True), (2, True), (0, False), (3, False)]
     assert len(content(tmp_path)) == 4
     assert is_close(told[3].embedding, embed(tasks[3], TINY, settings=FINE), error=1e-9)
-
-
-def test_names_of_classes_and_the_order_of_images_do_not_matter(tmp_path):
-    task = make_task()
-    run([task], tmp_path)
-    again = replace(task.subset(range(len(task))[::-1]), classes=("x", "y", "z"))
-    assert run([again], tmp_path)[0].is_found
 
 
 @pytest.mark.parametrize("change", ["settings", "probe", "data"])
@@ -220,33 +200,22 @@ def test_a_file_that_is_no_such_embedding_stays(tmp_path, foreign):
         place.write_bytes(whole[:-9] if foreign == "truncated" else whole.replace(rb"schema\\\": 1", rb"schema\\\": 2"))
         assert place.read_bytes() != whole
     before = place.read_bytes() if place.is_file() else None
-    assert not run([task], folder)[0].is_found
-    assert (place.read_bytes() if place.is_file() else None) == before and os.path.lexists(place)
-    assert len(list(folder.iterdir())) == 2
-    assert run([task], folder)[0].is_found
+    for _ in range(2):
+        assert not run([task], folder)[0].is_found
+        assert (place.read_bytes() if place.is_file() else None) == before and os.path.lexists(place)
+        assert len(list(folder.iterdir())) == 2 and run([task], folder)[0].is_found
+        longer, _ = find_saved(folder, task, TINY, settings=FINE)
+        longer.write_bytes(longer.read_bytes()[:100])  # its own file under the longer name is written anew
 
 
 def test_embeddings_of_an_older_recipe_are_made_anew_and_stay(tmp_path, monkeypatch):
-    (task,) = ask_binary(1)
-    monkeypatch.setattr("task2vec.embedding.single.RECIPE", 1)
-    old = next(embed_many([task], TINY, settings=FINE, folder=tmp_path))
-    monkeypatch.undo()
-    new = next(embed_many([task], TINY, settings=FINE, folder=tmp_path))
-    assert not new.is_found and old.embedding.provenance["recipe"] < new.embedding.provenance["recipe"]
+    tasks = ask_binary(1)
+    with monkeypatch.context() as patch:
+        patch.setattr("task2vec.embedding.single.RECIPE", 1)
+        run(tasks, tmp_path)
+    assert not run(tasks, tmp_path)[0].is_found
     assert len(list(tmp_path.iterdir())) == 2
-    assert next(embed_many([task], TINY, settings=FINE, folder=tmp_path)).is_found
-
-
-def test_a_damaged_file_under_the_longer_name_is_written_anew(tmp_path):
-    task = make_task()
-    (tmp_path / name_file(task)).write_text("my notes")
-    run([task], tmp_path)
-    place = find_saved(tmp_path, task, TINY, settings=FINE)[0]
-    assert place.name != name_file(task)
-    place.write_bytes(place.read_bytes()[:100])
-    assert find_saved(tmp_path, task, TINY, settings=FINE) == (place, None)
-    assert not run([task], tmp_path)[0].is_found
-    assert load_embedding(place).task == "colours" and len(content(tmp_path)) == 2
+    assert run(tasks, tmp_path)[0].is_found
 
 
 def test_two_tasks_of_one_name_are_refused_at_the_call_unless_they_are_the_same(tmp_path):
@@ -258,7 +227,7 @@ def test_two_tasks_of_one_name_are_refused_at_the_call_unless_they_are_the_same(
     assert len(list(embed_many([task, make_task(seed=1)], TINY, settings=FINE))) == 2  # without a folder nobody minds
 
 
-@pytest.mark.parametrize("name", ["../../up", "鸟", "..", "x" * 400])
+@pytest.mark.parametrize("name", ["../../up", "鸟", "x" * 400])
 def test_any_name_becomes_a_file_in_the_folder(tmp_path, name):
     folder = tmp_path / "deep" / "kept"
     task = replace(make_task(), name=name)
@@ -297,39 +266,27 @@ class Memory:
         self.sources[embedding.task] = source
 
 
-def look_up(tasks, **options):
-    return {result.number: result for result in embed_many(tasks, TINY, settings=FINE, **options)}
-
-
-def test_what_is_made_is_kept_and_found_again():
+def test_what_is_made_is_kept_and_found_again_under_the_name_that_is_given():
     tasks = [replace(task, source=f"from {number}") for number, task in enumerate(ask_binary(3))]
     library = Memory()
-    first = look_up([*tasks[:2], tasks[0]], library=library)
-    assert not any(result.is_found for result in first.values())
+    first = run_many([*tasks[:2], tasks[0]], TINY, library=library)
+    assert not any(result.is_found for result in first)
     assert library.asked[:2] == [(task.name, TINY.fingerprint, FINE) for task in tasks[:2]]
     assert library.sources == {task.name: task.source for task in tasks[:2]}
-    again = look_up(tasks, library=library)
-    assert [again[number].is_found for number in range(3)] == [True, True, False]
-    for number in range(2):
-        np.testing.assert_array_equal(again[number].embedding.fisher, first[number].embedding.fisher)
+    again = run_many([replace(tasks[0], name="other"), *tasks[1:]], TINY, library=library)
+    assert [result.is_found for result in again] == [True, True, False]
+    assert again[0].embedding.task == "other"
+    for one, other in zip(first[:2], again[:2], strict=True):
+        np.testing.assert_array_equal(one.embedding.fisher, other.embedding.fisher)
     assert len(library.kept) == 3
-
-
-def test_a_result_has_the_name_that_was_given_and_not_that_of_the_library():
-    (task,), library = ask_binary(1), Memory()
-    look_up([task], library=library)
-    (found,) = look_up([replace(task, name="other")], library=library).values()
-    assert found.is_found and found.task == found.embedding.task == "other"
 
 
 def test_what_one_place_has_the_other_gets(tmp_path):
     tasks, library = ask_binary(2), Memory()
-    first = look_up(tasks, folder=tmp_path)
+    first = run_many(tasks, TINY, folder=tmp_path)
     before = content(tmp_path)
-    found = look_up(tasks, folder=tmp_path, library=library)
-    assert all(result.is_found for result in found.values()) and len(library.kept) == 2
-    assert content(tmp_path) == before
-    found = look_up(tasks, folder=tmp_path / "new", library=library)
-    assert all(result.is_found for result in found.values())
-    assert content(tmp_path / "new") == before
+    for place in (tmp_path, tmp_path / "new"):  # from the folder to the library, and from there to a new folder
+        found = run_many(tasks, TINY, folder=place, library=library)
+        assert all(result.is_found for result in found) and len(library.kept) == 2
+        assert content(place) == before
     np.testing.assert_array_equal(found[0].embedding.fisher, first[0].embedding.fisher)

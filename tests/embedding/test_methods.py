@@ -13,13 +13,12 @@ from timm.layers.std_conv import StdConv2d
 from task2vec.distance import symmetric
 from task2vec.embedding import EmbedSettings, VariationalSettings, embed, load_embedding
 from task2vec.embedding.batching import Passes, Pixels
-from task2vec.embedding.single import prepare_job
-from task2vec.embedding.variational import draw_batches, train_head
+from task2vec.embedding.single import draw_batches, prepare_job, train_head
 from task2vec.errors import NotFiniteError, ProbeError
 from task2vec.probe import Preprocess, make_probe
 from task2vec.progress import silent
 from task2vec.tasks import from_dataset
-from tests.embedding.conftest import Tiny, make_attributes, make_task, make_tiny
+from tests.embedding.conftest import Tiny, make_attributes, make_task, make_tiny, numbers
 
 METHODS = ("robust", "direct", "variational")
 QUICK = VariationalSettings(epochs=3, head_epochs=1, draws=32, batch=16)
@@ -35,19 +34,15 @@ def train(probe, *, task=None, own=None, **changes):
     return embed(task or make_task(), probe, settings=settings)
 
 
-def numbers(embedding):
-    return embedding.fisher.tobytes() + embedding.stderr.tobytes() + embedding.prior.tobytes()
-
-
 def is_sound(embedding):
     finite = all(np.isfinite(values).all() for values in (embedding.fisher, embedding.stderr, embedding.vector))
     return finite and bool((embedding.vector > 0).all()) and bool((embedding.fisher >= 0).all())
 
 
-@pytest.mark.parametrize("kind", ["classes", "attributes"])
+@pytest.mark.parametrize("make", [make_task, make_attributes])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_gives_a_positive_vector_and_records_which_it_is(probe, tmp_path, method, kind):
-    task = make_task() if kind == "classes" else make_attributes()
+def test_every_method_gives_a_positive_vector_and_records_which_it_is(probe, tmp_path, method, make):
+    task = make()
     before = {key: value.clone() for key, value in probe.network.state_dict().items()}
     embedding = embed(task, probe, settings=settings_of(method))
     assert is_sound(embedding) and embedding.norm() > 0
@@ -79,37 +74,18 @@ def test_every_setting_of_the_training_counts(probe):
     assert len(seen) == 1 + len(others)
 
 
-def test_images_are_drawn_uniformly_over_classes(probe):
-    training = VariationalSettings(draws=4000, batch=100)
-    for balance, expected in ((True, [1 / 3] * 3), (False, [1 / 20, 3 / 20, 16 / 20])):
-        settings = settings_of("variational", training=training, balance=balance)
-        job = prepare_job(make_task((16, 3, 1)), probe, settings=settings, device="cpu", num_workers=1)
-        job.features(silent)
-        drawn = list(draw_batches(job, 40))
-        assert [len(images) for images, _ in drawn] == [100] * 40
-        share = torch.bincount(torch.cat([targets for _, targets in drawn]), minlength=3) / 4000
-        assert sorted(share.tolist()) == pytest.approx(expected, abs=0.03)
-        assert all(images.shape[1:] == (3, 8, 8) and images.dtype == torch.float32 for images, _ in drawn)
-
-
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_drawn_images_keep_their_labels(probe, is_kept):
+@pytest.mark.parametrize(("balance", "shares"), [(True, [1 / 3] * 3), (False, [0.15, 0.2, 0.65])])
+def test_images_are_drawn_uniformly_over_classes_and_keep_their_labels(probe, balance, shares):
     """Images that can be told apart by one look: what arrives under a label is of its class."""
-    shades = np.repeat([20, 120, 220], 5)
+    shades = np.repeat([20, 120, 220], [13, 4, 3])
     task = from_dataset([(Image.new("RGB", (8, 8), (int(s) + i % 3,) * 3), int(s)) for i, s in enumerate(shades)])
-    settings = settings_of("variational", training=VariationalSettings(draws=60, batch=30))
+    settings = settings_of("variational", training=VariationalSettings(batch=100), balance=balance)
     job = prepare_job(task, probe, settings=settings, device="cpu", num_workers=2)
-    pixels = job.passes.pixels
-    if is_kept:
-        for _ in pixels.batches(range(len(task) - 1, -1, -1), 4):  # in whatever order they were read
-            pass
-        assert len(pixels.kept) == len(task)
-    else:
-        pixels.forget()
-    batches = list(draw_batches(job, 4))
-    brightness, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    brightness = brightness.mean((1, 2, 3))
-    classes = [brightness[targets == c] for c in range(3)]
+    drawn = list(draw_batches(job, 30))
+    assert all(images.shape == (100, 3, 8, 8) and images.dtype == torch.float32 for images, _ in drawn)
+    images, targets = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+    assert sorted((torch.bincount(targets) / 3000).tolist()) == pytest.approx(shares, abs=0.03)
+    classes = [images.mean((1, 2, 3))[targets == c] for c in range(3)]
     middles = torch.stack([some.mean() for some in classes]).sort().values
     assert max(float(some.max() - some.min()) for some in classes) < 0.1 < float(middles.diff().min()) / 5
 

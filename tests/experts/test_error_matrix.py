@@ -35,7 +35,7 @@ def experts():
 def quick_heads():
     """Classifiers by the sums of classes: these tests are about which cells are computed, and by whom."""
 
-    def classify(features, splits, *, dtype):
+    def classify(features, splits):
         centred = (features - features.mean(0)).double()
         return torch.stack([centred @ centred.T @ (splits.onehot * own[:, None]) for own in splits.weights])
 

@@ -8,6 +8,11 @@ from task2vec.fisher.sampling import term_shares
 from task2vec.probe import FilterLayer, Probe
 
 
+def random_images(probe: Probe, count: int) -> Tensor:
+    """Normalised images of the size of a probe."""
+    return torch.randn(count, 3, *probe.size, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
 def random_head(probe: Probe, classes: int) -> tuple[Tensor, Tensor]:
     """Weight and bias of a head whose logits are of order one."""
     generator = torch.Generator().manual_seed(3)

@@ -11,7 +11,7 @@ from torch import nn
 from task2vec.fisher import PerSampleFisher, reductions
 from task2vec.probe import Preprocess, make_probe
 from tests.cases import CASES, make_case
-from tests.fisher.seeds import all_seeds, random_head, relative_error
+from tests.fisher.seeds import all_seeds, random_head, random_images, relative_error
 from tests.oracles.fisher import naive_rows, untied_rows
 
 THREE = (3, False)
@@ -19,13 +19,9 @@ TASKS = {"2 classes": (2, False), "3 classes": THREE, "2 attributes": (2, True)}
 # Kinds of labels differ in the seeds, not in the layers: small networks see them all, and every route.
 SMALL = ("odd", "shared", "encoder")
 # Large networks whose kinds of layers, and ways to be folded, others have as well.
-LARGE = ("vgg13_bn", "densenet121", "mobilenet_v2", "convnext_tiny", "mixer")
+LARGE = ("resnet18", "vgg13_bn", "densenet121", "mobilenet_v2", "convnext_tiny", "mixer")
 SHARED_TABLE = [pytest.param(name, marks=pytest.mark.long) if name in LARGE else name for name in CASES]
 make_case = functools.cache(make_case)  # nothing here may change a case
-
-
-def random_images(probe, count):
-    return torch.randn(count, 3, *probe.size, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
 
 def fisher_rows(probe, images, weight, bias, *, is_multilabel=False, keys=None, is_untied=False, **options):
@@ -41,8 +37,9 @@ def names_of(probe):
     return tuple(layer.name for layer in probe.layers)
 
 
+@pytest.mark.parametrize("is_untied", [False, True])
 @pytest.mark.parametrize("name", SHARED_TABLE)
-def test_rows_equal_the_definition(name, monkeypatch):
+def test_rows_equal_the_definition(name, is_untied, monkeypatch):
     probe = make_case(name)
     images = random_images(probe, 2 if name in SMALL else 1)
     for classes, is_multilabel in TASKS.values() if name in SMALL else ((2, False),):
@@ -50,42 +47,19 @@ def test_rows_equal_the_definition(name, monkeypatch):
         with torch.no_grad():
             logits = copy.deepcopy(probe.network).double()(images) @ weight.T
         weight = weight / logits.abs().amax().clamp_min(1)  # where p is 1 to ten digits, 1 - p has six of them left
-        reference = naive_rows(probe.network, names_of(probe), images, weight, bias, is_multilabel=is_multilabel)
+        oracle = untied_rows if is_untied else naive_rows
+        reference = oracle(probe.network, names_of(probe), images, weight, bias, is_multilabel=is_multilabel)
         assert (reference > 0).double().mean() > 0.5
         ways = [(True, None)]
         if name in SMALL and classes == 3:  # the routes differ in the layers, not in the labels
-            ways += [(False, None), (True, "direct"), (True, "gram"), (True, "pixelwise"), (False, "gram")]
+            ways += [(False, None)] if is_untied else [(False, "gram"), (True, "direct"), (True, "pixelwise")]
         for fold, route in ways:
-            options = {"is_multilabel": is_multilabel, "fold": fold, "flip": fold}
+            options = {"is_multilabel": is_multilabel, "fold": fold, "flip": fold, "is_untied": is_untied}
             with monkeypatch.context() as patch:
                 if route is not None:
                     patch.setattr(reductions, "cheapest_route", lambda *_, route=route: route)
                 rows = fisher_rows(probe, images, weight, bias, **options)
             assert relative_error(rows, reference, probe.layers) < 1e-6, (classes, is_multilabel, fold, route)
-
-
-@pytest.mark.parametrize("name", SHARED_TABLE)
-def test_untied_rows_equal_the_definition(name):
-    probe = make_case(name)
-    images = random_images(probe, 2 if name in SMALL else 1)
-    for classes, is_multilabel in TASKS.values() if name in SMALL else ((2, False),):
-        weight, bias = random_head(probe, classes)
-        reference = untied_rows(probe.network, names_of(probe), images, weight, bias, is_multilabel=is_multilabel)
-        assert (reference > 0).double().mean() > 0.5
-        for fold in (True, False) if name in SMALL else (True,):
-            options = {"is_multilabel": is_multilabel, "fold": fold, "flip": fold}
-            rows = fisher_rows(probe, images, weight, bias, is_untied=True, **options)
-            assert relative_error(rows, reference, probe.layers) < 1e-6, (classes, is_multilabel, fold)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_untied_rows_equal_one_backward_pass_per_output(name):
-    probe = make_case(name)
-    images = random_images(probe, 1)
-    weight, bias = random_head(probe, 3)
-    reference = untied_rows(probe.network, names_of(probe), images, weight, bias, is_multilabel=False, by_autograd=True)
-    rows = fisher_rows(probe, images, weight, bias, is_untied=True)
-    assert relative_error(rows, reference, probe.layers) < 1e-6
 
 
 @pytest.mark.parametrize("is_untied", [False, True])
@@ -109,36 +83,9 @@ def test_hooks_are_removed_and_weights_unchanged_even_after_an_error(is_untied):
 # --- seed by seed ---
 
 
-def rows_of_seed(probe, images, seed):
-    """(images, filters) by the definition: the gradient of seed . features, image by image, squared."""
-    network = copy.deepcopy(probe.network).double().eval().requires_grad_(True)
-    modules = dict(network.named_modules())
-    weights = [modules[layer.name].weight for layer in probe.layers]
-    rows = []
-    for image, own in zip(images, seed, strict=True):
-        gradients = torch.autograd.grad(network(image[None])[0] @ own, weights, allow_unused=True)
-        rows.append(torch.cat([g.flatten(1).square().mean(1) for g in gradients if g is not None]))
-    return torch.stack(rows)
-
-
 def random_seeds(probe, count):
     generator = torch.Generator().manual_seed(6)
     return torch.randn(count, 2, probe.feature_dim, generator=generator, dtype=torch.float64)
-
-
-SHARING = ("odd", "shared", "encoder", "swin_v2")  # every kind of layer, and a network that runs image by image
-
-
-@pytest.mark.parametrize("name", SHARING)
-def test_rows_by_seed_equal_the_definition_seed_by_seed(name):
-    probe = make_case(name)
-    images, seeds = random_images(probe, 2), random_seeds(probe, 2)
-    seeds[1, 0] = 0  # an image that has fewer seeds than the other
-    found = list(PerSampleFisher(probe.prepare(dtype=torch.float64), probe.layers).rows_by_seed(images, seeds))
-    assert len(found) == 2
-    for rows, seed in zip(found, seeds, strict=True):
-        assert relative_error(rows, rows_of_seed(probe, images, seed), probe.layers) < 1e-6
-    assert not found[1][0].any() and found[1][1].any()
 
 
 @pytest.mark.parametrize("is_untied", [False, True])
@@ -147,40 +94,24 @@ def test_seeds_do_not_affect_one_another(name, is_untied, monkeypatch):
     monkeypatch.setattr(reductions, "cheapest_route", lambda *_: "gram")  # the one that keeps something for other seeds
     probe = make_case(name)
     images, seeds = random_images(probe, 2), random_seeds(probe, 2)
+    seeds[1, 0] = 0  # an image that has fewer seeds than the other
     fisher = PerSampleFisher(probe.prepare(dtype=torch.float64), probe.layers, is_untied=is_untied)
     together = list(fisher.rows_by_seed(images, seeds))
     alone = [next(fisher.rows_by_seed(images, seed[None])) for seed in seeds]
     for one, other in zip(together, alone, strict=True):
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-12 * float(other.max()))
+    assert not together[1][0].any() and together[1][1].any()
     total = fisher.rows(images, seeds)
     assert torch.allclose(torch.stack(together).sum(0), total, rtol=1e-9, atol=1e-12 * float(total.max()))
 
 
-def test_seeds_may_be_a_function_of_the_features():
-    for name in ("odd", "swin_v2"):  # in batches, and one image at a time
-        probe = make_case(name)
-        images = random_images(probe, 2)
-        weight, bias = random_head(probe, 3)
-        network = probe.prepare(dtype=torch.float64)
-        fisher = PerSampleFisher(network, probe.layers, is_untied=True)
-        seen = []
-
-        def seeds(features, weight=weight, bias=bias, seen=seen):
-            seen.append(features)
-            return all_seeds(features, weight, bias, False)
-
-        rows = fisher.rows(images, seeds)
-        assert torch.allclose(rows, fisher_rows(probe, images, weight, bias, is_untied=True), rtol=1e-9, atol=1e-30)
-        with torch.no_grad():
-            expected = torch.cat([network.module(image) for image in images.split(1)])
-        assert torch.allclose(torch.cat(seen), expected, rtol=1e-10) and not torch.cat(seen).requires_grad
-
-
-# --- untied ---
-
-
-def tiny_probe(module, size=6):
-    return make_probe("tiny", module.eval(), ("fc",), Preprocess(size=(size, size), resize=size), source="test")
+@pytest.mark.parametrize("name", ["odd", "swin_v2"])  # in batches, and one image at a time
+def test_seeds_may_be_a_function_of_the_features(name):
+    probe = make_case(name)
+    images, head = random_images(probe, 2), random_head(probe, 3)
+    fisher = PerSampleFisher(probe.prepare(dtype=torch.float64), probe.layers, is_untied=True)
+    rows = fisher.rows(images, lambda features: all_seeds(features, *head, False))
+    assert torch.allclose(rows, fisher_rows(probe, images, *head, is_untied=True), rtol=1e-9, atol=1e-30)
 
 
 # --- layers that are not plain ---
@@ -209,7 +140,8 @@ class Halved(nn.Linear):
 @pytest.fixture(scope="module")
 def odd_layers():
     torch.manual_seed(0)
-    probe = tiny_probe(Standardised(), 10)
+    preprocess = Preprocess(size=(10, 10), resize=10)
+    probe = make_probe("tiny", Standardised().eval(), ("fc",), preprocess, source="test")
     images = torch.randn(2, 3, 10, 10, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     return probe, images, *random_head(probe, 3)
 
@@ -218,9 +150,8 @@ def test_layers_that_are_not_plain_are_estimated_without_bias(odd_layers):
     probe, images, weight, bias = odd_layers
     reference = untied_rows(probe.network, names_of(probe), images, weight, bias, is_multilabel=False, by_autograd=True)
     draws = 150
-    found = fisher_rows(
-        probe, images.repeat(draws, 1, 1, 1), weight, bias, keys=range(2 * draws), is_untied=True
-    ).unflatten(0, (-1, 2))
+    many = images.repeat(draws, 1, 1, 1)
+    found = fisher_rows(probe, many, weight, bias, keys=range(2 * draws), is_untied=True).unflatten(0, (-1, 2))
     plain = probe.layers[0].filters
     assert torch.allclose(found[:, :, :plain].std(0), torch.zeros(2, plain).double(), atol=1e-12)
     assert torch.allclose(found[0, :, :plain], reference[:, :plain], rtol=1e-8)
@@ -228,20 +159,17 @@ def test_layers_that_are_not_plain_are_estimated_without_bias(odd_layers):
     gaps = (found.mean(0) - reference)[:, plain:].abs() / error
     assert gaps.max() < 4.5 and gaps.square().mean() < 2
     assert (error / reference[:, plain:]).max() < 0.17  # so that a wrong scale could not hide
-    tied = naive_rows(
-        probe.network, tuple(layer.name for layer in probe.layers), images, weight, bias, is_multilabel=False
-    )
+    tied = naive_rows(probe.network, names_of(probe), images, weight, bias, is_multilabel=False)
     assert ((tied - reference)[:, plain:].abs() / error).median() > 6  # nor the tied Fisher
 
 
 def test_the_estimate_depends_on_the_image_and_not_on_its_batch(odd_layers):
-    probe, images, weight, bias = odd_layers
-    together = fisher_rows(probe, images, weight, bias, keys=[11, 7], is_untied=True)
-    alone = [
-        fisher_rows(probe, images[i : i + 1], weight, bias, keys=[key], is_untied=True) for i, key in enumerate((11, 7))
-    ]
-    swapped = fisher_rows(probe, images.flip(0), weight, bias, keys=[7, 11], is_untied=True).flip(0)
-    assert torch.allclose(torch.cat(alone), together, rtol=1e-10) and torch.allclose(swapped, together, rtol=1e-10)
-    assert not torch.allclose(
-        fisher_rows(probe, images, weight, bias, keys=[12, 7], is_untied=True)[0], together[0], rtol=1e-3
-    )
+    def rows(images, keys):
+        return fisher_rows(odd_layers[0], images, *odd_layers[2:], keys=keys, is_untied=True)
+
+    images = odd_layers[1]
+    together = rows(images, [11, 7])
+    alone = torch.cat([rows(images[:1], [11]), rows(images[1:], [7])])
+    assert torch.allclose(alone, together, rtol=1e-10)
+    assert torch.allclose(rows(images.flip(0), [7, 11]).flip(0), together, rtol=1e-10)
+    assert not torch.allclose(rows(images, [12, 7])[0], together[0], rtol=1e-3)

@@ -7,54 +7,26 @@ within the error of its mean; draws without their weights must miss it by far mo
 import copy
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
-from torch import nn
 from torch.nn import functional
 
 from task2vec.embedding import EmbedSettings, single
 from task2vec.embedding.single import prepare_job
 from task2vec.head import fit_head
-from task2vec.probe import Preprocess, make_probe
 from task2vec.progress import silent
-from task2vec.tasks import from_dataset
+from tests.embedding.conftest import make_task, make_tiny
 from tests.oracles.fisher import naive_rows, untied_rows
 
 DRAWS = 60
 
 
-class Tiny(nn.Module):
-    """Two convolutions, for Fishers by the thousand."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Conv2d(3, 6, 3, stride=2)
-        self.second = nn.Conv2d(6, 8, 2)
-        self.fc = nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.fc(torch.tanh(self.second(torch.tanh(self.first(x)))).mean((2, 3)))
-
-
-def make_task():
-    """Thirty-six images of four classes of unequal size, hard to tell apart."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(4), [16, 10, 6, 4])
-    pixels = rng.normal(size=(36, 8, 8, 3)) * 60 + 128 + 25 * rng.normal(size=(4, 1, 1, 3))[labels]
-    return from_dataset(
-        [(Image.fromarray(x.clip(0, 255).astype(np.uint8)), int(y)) for x, y in zip(pixels, labels, strict=True)]
-    )
-
-
 @pytest.fixture(scope="module")
 def setting():
     """A run up to the draw, and the exact Fisher by enumeration."""
-    torch.manual_seed(0)
-    probe = make_probe("tiny", Tiny().eval(), ("fc",), Preprocess(size=(8, 8), resize=8), source="test")
+    probe = make_tiny()
     settings = EmbedSettings(method="direct", max_samples=24, l2=1e-3, dtype="float64")
-    run = prepare_job(make_task(), probe, settings=settings, device="cpu", num_workers=1, batch_size=16)
+    run = prepare_job(make_task((16, 10, 6, 4)), probe, settings=settings, device="cpu", num_workers=1, batch_size=16)
     features = run.features(silent)
     head = fit_head(features, run.targets, classes=4, l2=settings.l2)
     images = torch.cat([run.passes.input(pixels) for _, pixels in run.passes.pixels.batches(range(36), 36)])
@@ -106,21 +78,17 @@ def test_plain_draws_are_unbiased_and_noisier(setting, right):
     assert (found.var(0) / stack(right).var(0)).median() > 1.5
 
 
-def test_all_pairs_are_the_definition(setting):
-    run, head, features, _, exact = setting
-    found = with_seed(run, 0, seeds="all").fisher(features, head, silent)
+@pytest.mark.parametrize("method", ["direct", "robust"])
+def test_all_pairs_are_the_definition(setting, method):
+    run, head, features, images, exact = setting
+    if method == "robust":
+        names = tuple(layer.name for layer in run.passes.probe.layers)
+        how = {"is_multilabel": False, "by_autograd": True}
+        rows = untied_rows(run.passes.probe.network, names, images, head.weight, head.bias, **how)
+        tied, exact = exact, (run.weights[:, None] * rows).mean(0)
+        assert distance(tied, exact) > 0.1
+    found = with_seed(run, 0, seeds="all", method=method).fisher(features, head, silent)
     assert found.terms == 36 * 4 and torch.allclose(found.fisher, exact, rtol=1e-9)
-
-
-def test_all_pairs_are_the_definition_of_the_robust_fisher(setting):
-    run, head, features, images, tied = setting
-    names = tuple(layer.name for layer in run.passes.probe.layers)
-    rows = untied_rows(
-        run.passes.probe.network, names, images, head.weight, head.bias, is_multilabel=False, by_autograd=True
-    )
-    exact = (run.weights[:, None] * rows).mean(0)
-    found = with_seed(run, 0, seeds="all", method="robust").fisher(features, head, silent).fisher
-    assert torch.allclose(found, exact, rtol=1e-9) and distance(tied, exact) > 0.1
 
 
 def test_robust_draws_are_unbiased(setting):

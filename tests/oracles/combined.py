@@ -24,42 +24,36 @@ def cover(cells, scales, new):
     return pairs, whole
 
 
-def predict(cells, scales, new):
-    """Mean and covariance of the new task's errors, and minus the log likelihood without its constant."""
-    pairs, whole = cover(cells, scales, new)
-    last = len(cells.noise)
-    known = [i for i, (task, model) in enumerate(pairs) if task < last and cells.known[task, model]]
-    asked = [i for i, (task, _) in enumerate(pairs) if task == last]
-    places = [pairs[i] for i in known]
-    noise = [scales.rest + cells.noise[t] + scales.seen * cells.seen[t, e] for t, e in places]
-    values = np.array([cells.values[place] for place in places])
-    inner = whole[np.ix_(known, known)] + np.diag(noise)
-    crossed = whole[np.ix_(asked, known)]
-    mean = crossed @ np.linalg.solve(inner, values)
-    spread = whole[np.ix_(asked, asked)] - crossed @ np.linalg.solve(inner, crossed.T)
-    cost = 0.5 * (np.linalg.slogdet(inner)[1] + values @ np.linalg.solve(inner, values))
-    return mean, spread + scales.rest * np.eye(len(mean)), cost
+def solve(cells, scales, new, told=None):
+    """Known pairs with their values and noise, and the mean and covariance of the new task's errors: one solve.
 
-
-def learn(cells, scales, new, told):
-    """The same mean and covariance when some errors on the new task itself are known too: one solve over all cells.
-
-    `told` has the models, their values and the variances of these around the true ones. The rest of a pair belongs to
-    its true error, so it is the same in what was measured and in what is asked.
+    `told` has models, their values on the new task and the variances of these around the true ones. The rest of a pair
+    belongs to its true error, so it is the same in what was measured and in what is asked.
     """
+    told = told or {"models": [], "values": [], "noise": []}
     pairs, whole = cover(cells, scales, new)
     last = len(cells.noise)
     whole = whole + scales.rest * np.eye(len(pairs))
     known = [i for i, (task, model) in enumerate(pairs) if task < last and cells.known[task, model]]
     noise = [cells.noise[t] + scales.seen * cells.seen[t, e] for t, e in (pairs[i] for i in known)]
+    values = np.append([cells.values[pairs[i]] for i in known], told["values"])
     known += [pairs.index((last, model)) for model in told["models"]]
-    noise += list(told["noise"])
-    values = np.append([cells.values[pairs[i]] for i in known[: -len(told["models"])]], told["values"])
+    inner = whole[np.ix_(known, known)] + np.diag([*noise, *told["noise"]])
     asked = [i for i, (task, _) in enumerate(pairs) if task == last]
-    inner = whole[np.ix_(known, known)] + np.diag(noise)
     crossed = whole[np.ix_(asked, known)]
     mean = crossed @ np.linalg.solve(inner, values)
-    return mean, whole[np.ix_(asked, asked)] - crossed @ np.linalg.solve(inner, crossed.T)
+    return mean, whole[np.ix_(asked, asked)] - crossed @ np.linalg.solve(inner, crossed.T), inner, values
+
+
+def predict(cells, scales, new):
+    """Mean and covariance of the new task's errors, and minus the log likelihood without its constant."""
+    mean, spread, inner, values = solve(cells, scales, new)
+    return mean, spread, 0.5 * (np.linalg.slogdet(inner)[1] + values @ np.linalg.solve(inner, values))
+
+
+def learn(cells, scales, new, told):
+    """The same mean and covariance when some errors on the new task itself are known too."""
+    return solve(cells, scales, new, told)[:2]
 
 
 def miss(cells, scales):
@@ -67,12 +61,8 @@ def miss(cells, scales):
     tasks = len(cells.noise)
     new = {"distances": np.ones(tasks), "is_same": np.zeros(tasks), "classes": 0.0}
     new["drifts"] = np.zeros_like(cells.drifts[:, 0])
-    pairs, whole = cover(cells, scales, new)
-    known = [i for i, (task, model) in enumerate(pairs) if task < tasks and cells.known[task, model]]
-    places = [pairs[i] for i in known]
-    noise = [scales.rest + cells.noise[t] + scales.seen * cells.seen[t, e] for t, e in places]
-    inverse = np.linalg.inv(whole[np.ix_(known, known)] + np.diag(noise))
-    weights = inverse @ np.array([cells.values[place] for place in places])
-    own = [i for i, (_, model) in enumerate(places) if model == cells.known.shape[1] - 1]
+    _, _, inner, values = solve(cells, scales, new)
+    inverse = np.linalg.inv(inner)
+    own = np.nonzero(cells.known)[1] == cells.known.shape[1] - 1  # pairs go task by task
     granted = 1 / np.diag(inverse)[own]
-    return max(0.0, float(((weights[own] * granted) ** 2 - granted).mean()))
+    return max(0.0, float((((inverse @ values)[own] * granted) ** 2 - granted).mean()))

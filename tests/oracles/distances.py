@@ -7,6 +7,7 @@ from itertools import combinations, pairwise, permutations
 
 import numpy as np
 from scipy.integrate import quad
+from scipy.special import expit
 from scipy.stats import spearmanr
 
 # Every distance by its definition, from the values themselves, one pair and one filter at a time.
@@ -131,11 +132,7 @@ def spread_distance(variance: float) -> float:
 
     # The difference 1 - cos, without cancellation: E[(s(u) - s(-u))^2] / (2 E[s(u)^2]).
     apart = mean(lambda u: math.tanh(u / 2) ** 2)
-    return apart / (2 * mean(lambda u: _sigmoid(u) ** 2))
-
-
-def _sigmoid(u: float) -> float:
-    return 1 / (1 + math.exp(-u)) if u >= 0 else math.exp(u) / (1 + math.exp(u))
+    return apart / (2 * mean(lambda u: expit(u) ** 2))
 
 
 # The Mantel test pair by pair, as slow as it is plain: permute tasks, rank pairs anew, correlate.

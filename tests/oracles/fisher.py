@@ -5,7 +5,6 @@ import itertools
 
 import numpy as np
 import torch
-from timm.layers.conv2d_same import Conv2dSame
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -85,17 +84,13 @@ def untied_rows(
             )
             for (name, _, _), energy, gradient in zip(seen, energies, gradients, strict=True):
                 if gradient is not None:
-                    squares = filters_first(modules[name], gradient.square() * energy)
-                    total[name] += probability.item() * squares.sum(1) / modules[name].weight[0].numel()
+                    channel = -1 if isinstance(modules[name], nn.Linear) else 1
+                    squares = (gradient.square() * energy).movedim(channel, 0).flatten(1).sum(1)
+                    total[name] += probability.item() * squares / modules[name].weight[0].numel()
         rows.append(torch.cat([total[name] for name in names]))
     for handle in handles:
         handle.remove()
     return torch.stack(rows)
-
-
-def filters_first(module: nn.Module, out: Tensor) -> Tensor:
-    """(filters, everything else) of a layer's output."""
-    return out.movedim(-1 if isinstance(module, nn.Linear) else 1, 0).flatten(1)
 
 
 def single_output_norms(module: nn.Module, x: Tensor) -> Tensor:
@@ -117,39 +112,16 @@ def single_output_norms(module: nn.Module, x: Tensor) -> Tensor:
 
 
 def patch_norms(module: nn.Module, x: Tensor) -> Tensor:
-    """As `single_output_norms` for layers that apply their weights as they are: patches are cut out one by one."""
-    if isinstance(module, nn.Linear):
-        return x.square().sum(-1, keepdim=True)
-    kernel, stride, dilation = module.kernel_size, module.stride, module.dilation
-    x = pad_as(module, x)
-    sizes = [(x.shape[2 + a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1 for a in range(len(kernel))]
-    per_group = x.square().unflatten(1, (module.groups, -1)).sum(2)
-    norms = torch.zeros(len(x), module.groups, *sizes, dtype=x.dtype)
-    for place in itertools.product(*(range(size) for size in sizes)):
-        starts = [p * s for p, s in zip(place, stride, strict=True)]
-        ends = [i + d * (k - 1) + 1 for i, d, k in zip(starts, dilation, kernel, strict=True)]
-        patch = per_group[:, :, *(slice(i, j, d) for i, j, d in zip(starts, ends, dilation, strict=True))]
-        norms[:, :, *place] = patch.flatten(2).sum(2)
-    return norms.repeat_interleave(module.out_channels // module.groups, dim=1)
+    """As `single_output_norms` for layers that apply their weights as they are: ones as weights, on squared inputs."""
+    return with_weight(module, torch.ones_like(module.weight), x.square())
 
 
-def pad_as(module: nn.Module, x: Tensor) -> Tensor:
-    """`x` with what the convolution puts around it."""
-    dimensions = range(len(module.kernel_size))
-    reach = [module.dilation[a] * (module.kernel_size[a] - 1) for a in dimensions]
-    if isinstance(module, Conv2dSame):
-        # TensorFlow: as many outputs as ceil(size / stride), the odd zero at the end.
-        wanted = [-(-x.shape[2 + a] // module.stride[a]) for a in dimensions]
-        missing = [max((wanted[a] - 1) * module.stride[a] + reach[a] + 1 - x.shape[2 + a], 0) for a in dimensions]
-        pads = [(m // 2, m - m // 2) for m in missing]
-    elif module.padding == "same":
-        pads = [(r // 2, r - r // 2) for r in reach]
-    elif module.padding == "valid":
-        pads = [(0, 0) for _ in dimensions]
-    else:
-        pads = [(p, p) for p in module.padding]
-    flat = [side for pair in reversed(pads) for side in pair]
-    return functional.pad(x, flat, mode="constant" if module.padding_mode == "zeros" else module.padding_mode)
+def with_weight(module: nn.Module, weight: Tensor, x: Tensor) -> Tensor:
+    """The output of a layer with another weight, without bias and hooks."""
+    module = copy.deepcopy(module).requires_grad_(False)
+    module._forward_hooks.clear()
+    biases = {"bias": torch.zeros_like(module.bias)} if module.bias is not None else {}
+    return torch.func.functional_call(module, {"weight": weight} | biases, (x,))
 
 
 # Noisy weights by the local reparametrisation trick as it stands in the books, with one variance per weight.
@@ -178,12 +150,11 @@ def noisy_features(
 
 
 def _noise(module: nn.Module, deviation: Tensor, generator: torch.Generator):
-    second = copy.deepcopy(module).requires_grad_(False)  # without the hook
     variance = deviation.square().view(-1, *[1] * (module.weight.ndim - 1)).expand_as(module.weight)
-    parameters = {"weight": variance} | ({"bias": torch.zeros_like(module.bias)} if module.bias is not None else {})
+    second = copy.deepcopy(module)  # without the hook
 
     def on_forward(_: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
-        spread = torch.func.functional_call(second, parameters, (inputs[0].square(),))
+        spread = with_weight(second, variance, inputs[0].square())
         eps = torch.empty_like(out).normal_(generator=generator)
         return out + spread.clamp_min(torch.finfo(out.dtype).tiny).sqrt() * eps
 
@@ -207,13 +178,6 @@ def full_fisher(u: np.ndarray, w: np.ndarray, images: np.ndarray) -> np.ndarray:
         s = np.outer(w, w) * np.outer(z, z) * np.outer(1 - z, 1 - z)
         total += p * (1 - p) * np.kron(s, np.outer(x, x))
     return total / len(images)
-
-
-def diagonal_fisher(u: np.ndarray, w: np.ndarray, images: np.ndarray) -> np.ndarray:
-    """(h, d): the diagonal of the matrix, without forming it."""
-    z = sigmoid(images @ u.T)
-    p = sigmoid(z @ w)
-    return np.einsum("n,nh,nd->hd", p * (1 - p), np.square(w * z * (1 - z)), np.square(images)) / len(images)
 
 
 def filter_fisher(u: np.ndarray, w: np.ndarray, images: np.ndarray) -> np.ndarray:

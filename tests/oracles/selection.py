@@ -9,17 +9,25 @@ import scipy.optimize
 import scipy.stats
 from sklearn.covariance import LedoitWolf
 
+from tests.oracles.distances import symmetric as slow_symmetric
+
 # Ways of choosing experts, written down as slowly and plainly as possible.
 
 
-def slow_effects(errors):
-    """Least squares of error = task + expert over known cells, by the dense design; experts sum to zero."""
+def least_squares(errors, *further):
+    """Task, expert and further columns of a dense design over the known cells, by least squares."""
     cells = [(i, j) for i in range(errors.shape[0]) for j in range(errors.shape[1]) if not math.isnan(errors[i, j])]
-    design = np.zeros((len(cells), sum(errors.shape)))
+    design = np.zeros((len(cells), sum(errors.shape) + len(further)))
     for place, (i, j) in enumerate(cells):
         design[place, i] = design[place, errors.shape[0] + j] = 1
+        design[place, sum(errors.shape) :] = [column[i, j] for column in further]
     found = np.linalg.lstsq(design, np.array([errors[cell] for cell in cells]), rcond=None)[0]
-    tasks, experts = found[: errors.shape[0]], found[errors.shape[0] :]
+    return np.split(found, np.cumsum(errors.shape))
+
+
+def slow_effects(errors):
+    """Least squares of error = task + expert; experts sum to zero."""
+    tasks, experts, _ = least_squares(errors)
     return tasks + experts.mean(), experts - experts.mean()
 
 
@@ -38,21 +46,10 @@ def slow_kernel(errors, distances, width):
     return np.array(found)
 
 
-def slow_symmetric(a, b):
-    """Cosine distance of a / (a + b) and b / (a + b)."""
-    x, y = a / (a + b), b / (a + b)
-    return 1 - (x @ y) / math.sqrt((x @ x) * (y @ y))
-
-
 def slow_adjusted(errors, distances):
-    """Weight of the distance in error = task + expert + weight distance, by the dense design; all lessons known."""
-    cells = [(i, j) for i in range(errors.shape[0]) for j in range(errors.shape[1]) if not math.isnan(errors[i, j])]
-    design = np.zeros((len(cells), sum(errors.shape) + 1))
-    for place, (i, j) in enumerate(cells):
-        design[place, i] = design[place, errors.shape[0] + j] = 1
-        design[place, -1] = distances[i, j]
-    found = np.linalg.lstsq(design, np.array([errors[cell] for cell in cells]), rcond=None)[0]
-    return found[-1], found[errors.shape[0] : -1]
+    """Weight of the distance in error = task + expert + weight distance, and the experts; all lessons known."""
+    _, experts, (weight,) = least_squares(errors, distances)
+    return weight, experts
 
 
 def slow_loss(log_tasks, log_models, log_trivials, errors, gamma, *, alpha, sharpness):

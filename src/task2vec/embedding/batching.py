@@ -16,8 +16,8 @@ pairs of an image, so that a single row per image is enough for sums that wait.
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from torch import Tensor
 from task2vec.embedding.embedding import EmbedSettings
 from task2vec.errors import NotFiniteError, ResourceError, UsageError
 from task2vec.fisher import Design, Ledger, NoisyNetwork, PerSampleFisher
-from task2vec.probe import PreparedNetwork, Probe
+from task2vec.probe import Probe
 from task2vec.progress import Report
 from task2vec.tasks import Images
 
@@ -50,30 +50,24 @@ def choose_device(name: str | None) -> torch.device:
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-        return device
+        return torch.empty(1, device=name).device
     except (RuntimeError, AssertionError) as error:
         cause = str(error).splitlines()[0]
         raise UsageError(
-            f"device '{name}' cannot be used here ({cause}). Leave it out, or use --device cpu."
+            f"device '{name}' cannot be used here ({cause}). Leave it out to have one chosen, or use the CPU: "
+            "device='cpu' (--device cpu)."
         ) from error
 
 
 @contextmanager
 def tensor_cores(device: torch.device) -> Iterator[None]:
     """Lets a GPU multiply float32 in TF32, its fast path, in the block; a CPU is not affected."""
-    try:
-        before = torch.get_float32_matmul_precision() if device.type == "cuda" else None
-    except RuntimeError:  # so torch refuses once a user has set several of its flags: what was chosen stays
-        before = None
-    if before is not None:
-        torch.set_float32_matmul_precision("high")
-    try:
+    with ExitStack() as end:
+        if device.type == "cuda":
+            with suppress(RuntimeError):  # so torch refuses once a user has set several of its flags, which then stay
+                end.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+                torch.set_float32_matmul_precision("high")
         yield
-    finally:
-        if before is not None:
-            torch.set_float32_matmul_precision(before)
 
 
 class Pixels:
@@ -100,26 +94,21 @@ class Pixels:
 
     def runs(self, runs: Iterable[list[int]]) -> Iterator[tuple[list[int], Tensor]]:
         """Runs of indices with their stacked tensors, one run being decoded while another is used."""
-        with ThreadPoolExecutor(self.num_workers) as pool:
-
-            def begin(run: list[int]) -> tuple[list[int], list[Future[Tensor]]]:
-                return run, [pool.submit(self.load, index) for index in run]
-
-            begun = map(begin, runs)
+        pool = ThreadPoolExecutor(self.num_workers)
+        begun = ((run, [pool.submit(self.load, index) for index in run]) for run in runs)
+        try:
             ahead = next(begun, None)
             while ahead is not None:
                 run, loading = ahead
                 ahead = next(begun, None)
-                try:
-                    tensors = [future.result().to(self.device, non_blocking=True) for future in loading]
-                except BaseException:
-                    pool.shutdown(cancel_futures=True)
-                    raise
+                tensors = [future.result().to(self.device, non_blocking=True) for future in loading]
                 for index, tensor in zip(run, tensors, strict=True):
                     if index not in self.kept and tensor.nbytes <= self.room:
                         self.kept[index] = tensor
                         self.room -= tensor.nbytes
                 yield run, torch.stack(tensors)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def draws(self, indices: Sequence[int], size: int) -> Iterator[Tensor]:
         """Batches of images that recur often: from one tensor, if all images are in the cache."""
@@ -172,24 +161,38 @@ class OomRetry:
             except torch.cuda.OutOfMemoryError as error:
                 if count == 1:
                     raise ResourceError(
-                        f"the GPU has not enough memory for a single {self.unit}: {self.what}. Use a smaller size "
-                        "(--size) or the CPU (--device cpu)."
+                        f"the GPU does not have enough memory for a single {self.unit}: {self.what}. Use smaller "
+                        "images (--size), fewer classes or the CPU (--device cpu)."
                     ) from error
             self.shrink(count)
         middle = (count + 1) // 2
         return self.run(work, [part[:middle] for part in parts]) + self.run(work, [part[middle:] for part in parts])
 
 
-@dataclass(frozen=True)
 class Passes:
-    """A prepared probe, the images that it sees, and how it is run."""
+    """A probe made ready to run on some images, none of which is decoded before it is used."""
 
-    probe: Probe
-    network: PreparedNetwork
-    pixels: Pixels
-    dtype: torch.dtype
-    batch_size: int
-    memory: OomRetry
+    def __init__(
+        self,
+        images: Images,
+        probe: Probe,
+        *,
+        settings: EmbedSettings,
+        device: str | None = None,
+        num_workers: int | None = None,
+        batch_size: int | None = None,
+    ):
+        if any(count is not None and count < 1 for count in (num_workers, batch_size)):
+            what = f"num_workers={num_workers} and batch_size={batch_size} must be at least 1"
+            raise UsageError(f"{what}. Leave them out to have them chosen.")
+        where, self.dtype, self.probe = choose_device(device), getattr(torch, settings.dtype), probe
+        self.pixels = Pixels(images, probe, device=where, num_workers=num_workers or os.cpu_count() or 1)
+        self.network = probe.prepare(device=where, dtype=self.dtype)
+        if settings.method == "variational":
+            NoisyNetwork(self.network, probe.layers)  # refuses a probe with layers that cannot take noise
+        self.batch_size = batch_size or BATCH_SIZE.get(where.type, 16)
+        what = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
+        self.memory = OomRetry(what, on_shortage=self.pixels.forget)
 
     def input(self, pixels: Tensor) -> Tensor:
         """What the network takes: normalised, and on a GPU with the last image repeated up to a multiple of `_STEP`.
@@ -217,28 +220,6 @@ class Passes:
     @torch.inference_mode()
     def _features(self, pixels: Tensor) -> Tensor:
         return self.network.module(self.input(pixels))[: len(pixels)]
-
-
-def prepare_passes(
-    images: Images,
-    probe: Probe,
-    *,
-    settings: EmbedSettings,
-    device: str | None = None,
-    num_workers: int | None = None,
-    batch_size: int | None = None,
-) -> Passes:
-    """The probe made ready to run on images of which none is decoded yet."""
-    if any(count is not None and count < 1 for count in (num_workers, batch_size)):
-        raise UsageError(f"num_workers={num_workers} and batch_size={batch_size} must be at least 1, or left out.")
-    where, dtype = choose_device(device), getattr(torch, settings.dtype)
-    pixels = Pixels(images, probe, device=where, num_workers=num_workers or os.cpu_count() or 1)
-    network = probe.prepare(device=where, dtype=dtype)
-    if settings.method == "variational":
-        NoisyNetwork(network, probe.layers)  # refuses a probe with layers that cannot take noise
-    what = f"probe '{probe.name}' at {probe.size[0]} x {probe.size[1]} pixels"
-    memory = OomRetry(what, on_shortage=pixels.forget)
-    return Passes(probe, network, pixels, dtype, batch_size or BATCH_SIZE.get(where.type, 16), memory)
 
 
 def refuse_infinite(features: Tensor, name_of: Callable[[int], str]) -> None:
@@ -311,7 +292,11 @@ class Part:
 
 
 class Backward:
-    """Runs the pairs of all parts, and enters their rows into a ledger."""
+    """Runs the pairs of all parts, and enters their rows into a ledger.
+
+    The pairs of one image and one task are a group: what enters the ledger is the sum of their rows. What is done stays
+    done if memory runs out and the rest goes on in halves.
+    """
 
     def __init__(self, passes: Passes, engine: PerSampleFisher, parts: Sequence[Part], keys: Sequence[int]):
         """`keys` are the seeds of the random signs of the common images."""
@@ -321,15 +306,18 @@ class Backward:
         self.ledger = Ledger(designs, filters=passes.probe.n_filters, device=self.pixels.device)
         images = torch.cat([part.images for part in parts])
         order = torch.argsort(images, stable=True)  # by image, then by task, then as drawn
-        images = images[order]
+        self.images = images[order]
         self.owners = torch.cat([torch.full_like(part.images, number) for number, part in enumerate(parts)])[order]
         self.places = torch.cat([torch.arange(len(part.images)) for part in parts])[order]
         self.inclusion = torch.cat([part.inclusion for part in parts])[order]
         self.weights = torch.cat([part.weights for part in parts])[order]
-        self.goes_on = torch.zeros(len(images), dtype=torch.bool)  # whether the next pair is of the same image and task
-        self.goes_on[:-1] = (images[1:] == images[:-1]) & (self.owners[1:] == self.owners[:-1])
-        self.counts = torch.bincount(images, minlength=len(self.pixels))
+        ids = self.images * len(parts) + self.owners
+        _, self.groups, self.sizes = torch.unique_consecutive(ids, return_inverse=True, return_counts=True)
+        self.firsts = self.sizes.cumsum(0) - self.sizes  # of the pairs of each group
+        self.counts = torch.bincount(self.images, minlength=len(self.pixels))
         self.starts = self.counts.cumsum(0) - self.counts
+        self.done = torch.zeros_like(self.counts)  # pairs of each image that have been run
+        self.waiting: tuple[Tensor, Tensor, Tensor] | None = None  # sums of unfinished groups, numbers and terms
 
     @property
     def most(self) -> int:
@@ -340,8 +328,7 @@ class Backward:
         """Runs all pairs of the given images."""
         with tensor_cores(self.pixels.device):
             for numbers, pixels in self.pixels.runs(self._plan(torch.tensor(images))):
-                batch = _Batch(self, numbers)
-                self.passes.memory.run(batch.run, [pixels, torch.arange(len(numbers))])
+                self.passes.memory.run(self._run_batch, [pixels, torch.tensor(numbers)])
                 step(int(self.counts[numbers].sum()))
 
     def _plan(self, images: Tensor) -> Iterator[list[int]]:
@@ -352,7 +339,40 @@ class Backward:
             yield order[:end].tolist()
             order = order[end:]
 
-    def seeds(self, pairs: Tensor) -> Tensor:
+    def _run_batch(self, pixels: Tensor, images: Tensor) -> list:
+        """Runs what is not done of some images."""
+        while bool((left := self.counts[images] - self.done[images]).any()):
+            columns = assign_columns(left, self.most, device=pixels.device)
+            try:
+                self._pass(pixels, images, left, columns)
+                continue
+            except torch.cuda.OutOfMemoryError:
+                if int(columns.max()) == 1:  # fewer columns are fewer images
+                    raise
+            self.passes.memory.shrink(int(columns.sum()))
+            self.passes.memory.run(self._run_batch, [pixels, images])
+        return []
+
+    def _pass(self, pixels: Tensor, images: Tensor, left: Tensor, columns: Tensor) -> None:
+        """One forward pass, and the backward passes of what is `left` of each image, as far as seeds may be held."""
+        passes, device = self.passes, pixels.device
+        owners = torch.repeat_interleave(columns)  # the image of each column
+        within = torch.arange(len(owners)) - (columns.cumsum(0) - columns)[owners]
+        slots = int((-(-left // columns.clamp_min(1))).max())
+        slots = min(slots, max(1, _SEEDS // (len(owners) * passes.probe.feature_dim)))
+        order = torch.arange(slots)[:, None] * columns[owners] + within  # (slots, columns): which of its image's pairs
+        is_filled = order < left[owners]
+        pairs = (self.starts[images] + self.done[images])[owners] + order
+        inputs = passes.input(pixels if bool((columns == 1).all()) else pixels[_send(owners, device)])
+        seeds = torch.zeros(slots, len(inputs), passes.probe.feature_dim, dtype=passes.dtype, device=device)
+        seeds[tuple(_send(torch.nonzero(is_filled), device).T)] = self._seeds(pairs[is_filled])
+        keys = [self.keys[image] for image in images[owners].tolist()]
+        keys += keys[-1:] * (len(inputs) - len(keys))
+        for slot, rows in enumerate(self.engine.rows_by_seed(inputs, seeds, keys)):
+            filled = torch.nonzero(is_filled[slot]).flatten()
+            self._take(rows[_send(filled, device)], pairs[slot, filled])
+
+    def _seeds(self, pairs: Tensor) -> Tensor:
         """(m, d) gradients at the pooled features of the pairs with the given numbers."""
         found = torch.empty(len(pairs), self.passes.probe.feature_dim, dtype=self.passes.dtype)
         owners = self.owners[pairs]
@@ -361,88 +381,28 @@ class Backward:
             found[own] = (part.vectors[self.places[pairs[own]]] @ part.weight).to(found)
         return found.to(self.pixels.device, non_blocking=True)
 
+    def _take(self, rows: Tensor, pairs: Tensor) -> None:
+        """Adds the rows of one slot to their groups: those that are complete enter the ledger, the others wait.
 
-class _Batch:
-    """Some images in backward passes; what is done stays done if memory runs out and the rest goes on in halves."""
-
-    def __init__(self, backward: Backward, images: list[int]):
-        self.backward, self.images = backward, torch.tensor(images)
-        self.done, self.terms = torch.zeros(2, len(images), dtype=torch.long)
-        self.sums: Tensor | None = None  # rows of images that have not come to the last of a task's pairs
-
-    def run(self, pixels: Tensor, places: Tensor) -> list:
-        """Runs what is not done of the images at `places` of the batch."""
-        backward, counts = self.backward, self.backward.counts[self.images[places]]
-        while bool((left := counts - self.done[places]).any()):
-            columns = assign_columns(left, backward.most, device=backward.pixels.device)
-            try:
-                self._pass(pixels, places, left, columns)
-                continue
-            except torch.cuda.OutOfMemoryError:
-                if int(columns.max()) == 1:  # fewer columns are fewer images
-                    raise
-            backward.passes.memory.shrink(int(columns.sum()))
-            backward.passes.memory.run(self.run, [pixels, places])
-        return []
-
-    def _pass(self, pixels: Tensor, places: Tensor, left: Tensor, columns: Tensor) -> None:
-        """One forward pass, and the backward passes of what is `left` of each image, as far as seeds may be held."""
-        backward, passes, device = self.backward, self.backward.passes, pixels.device
-        owners = torch.repeat_interleave(columns)  # the image of each column
-        within = torch.arange(len(owners)) - (columns.cumsum(0) - columns)[owners]
-        slots = int((-(-left // columns.clamp_min(1))).max())
-        slots = min(slots, max(1, _SEEDS // (len(owners) * passes.probe.feature_dim)))
-        order = torch.arange(slots)[:, None] * columns[owners] + within  # (slots, columns): which of its image's pairs
-        is_filled = order < left[owners]
-        images = self.images[places]
-        numbers = (backward.starts[images] + self.done[places])[owners] + order
-        inputs = passes.input(pixels if bool((columns == 1).all()) else pixels[_send(owners, device)])
-        seeds = torch.zeros(slots, len(inputs), passes.probe.feature_dim, dtype=passes.dtype, device=device)
-        seeds[tuple(_send(torch.nonzero(is_filled), device).T)] = backward.seeds(numbers[is_filled])
-        keys = [backward.keys[image] for image in images[owners].tolist()]
-        keys += keys[-1:] * (len(inputs) - len(keys))
-        for slot, rows in enumerate(backward.engine.rows_by_seed(inputs, seeds, keys)):
-            filled = torch.nonzero(is_filled[slot]).flatten()
-            self._take(rows[_send(filled, device)], places[owners[filled]], numbers[slot, filled])
-
-    def _take(self, rows: Tensor, places: Tensor, pairs: Tensor) -> None:
-        """Takes in the rows of one slot, which lie image by image, and adds up those of one image and task.
-
-        Sums that complete a task's share of an image enter the ledger; the others wait for the next slot. Nothing is
-        noted before all is done that may run out of memory: the slot is run again then, and counts once.
+        Nothing is noted before all is done that may run out of memory: the slot is run again then, and counts once.
         """
-        backward, device = self.backward, rows.device
-        done = torch.bincount(places, minlength=len(self.images))
-        is_end = ~backward.goes_on[pairs] | _is_last(places)
-        group = is_end.cumsum(0) - is_end.long()
-        if not bool(is_end.all()):
-            rows = rows.new_zeros(int(is_end.sum()), rows.shape[1]).index_add_(0, _send(group, device), rows)
-        places, pairs, terms = places[is_end], pairs[is_end], torch.bincount(group)
-        is_open = backward.goes_on[pairs]
-        last = torch.nonzero(_is_last(places)).flatten()  # what each image ends with
-        first = torch.cat([last.new_zeros(1), last[:-1] + 1])
-        into, waiting = _send(places[last], device), None
-        if self.sums is None and bool(is_open.any()):  # most images have one pair, and nothing waits
-            self.sums = rows.new_zeros(len(self.images), rows.shape[1])
-        if self.sums is not None:
-            rows.index_add_(0, _send(first, device), self.sums[into])
-            waiting = torch.where(_send(is_open[last], device)[:, None], rows[_send(last, device)], 0)
-        terms[first] += self.terms[places[first]]
-        closed = torch.nonzero(~is_open).flatten()
-        if len(closed):
-            own = pairs[closed]
-            given = {"inclusion": backward.inclusion[own], "terms": terms[closed], "weights": backward.weights[own]}
-            finished = rows if len(closed) == len(rows) else rows[_send(closed, device)]
-            backward.ledger.add(finished, backward.owners[own], **given)
-        if self.sums is not None and waiting is not None:
-            self.sums.index_copy_(0, into, waiting)
-        self.terms[places[last]] = torch.where(is_open[last], terms[last], 0)
-        self.done += done
-
-
-def _is_last(places: Tensor) -> Tensor:
-    """Whether the next place is another one."""
-    return torch.cat([places[1:] != places[:-1], places.new_ones(1, dtype=torch.bool)])
+        groups, terms = self.groups[pairs], torch.ones_like(pairs)
+        if self.waiting is not None:
+            rows, groups, terms = (torch.cat(parts) for parts in zip(self.waiting, (rows, groups, terms), strict=True))
+        different, index = groups.unique(return_inverse=True)
+        if len(different) < len(groups):  # most images have one pair, and nothing to add up
+            rows = rows.new_zeros(len(different), rows.shape[1]).index_add_(0, _send(index, rows.device), rows)
+            groups, terms = different, torch.zeros_like(different).index_add_(0, index, terms)
+        is_complete = terms == self.sizes[groups]
+        ended, going_on = (torch.nonzero(some).flatten() for some in (is_complete, ~is_complete))
+        waiting = (rows[_send(going_on, rows.device)], groups[going_on], terms[going_on]) if len(going_on) else None
+        if len(ended):
+            own = self.firsts[groups[ended]]
+            given = {"inclusion": self.inclusion[own], "terms": terms[ended], "weights": self.weights[own]}
+            finished = rows if waiting is None else rows[_send(ended, rows.device)]
+            self.ledger.add(finished, self.owners[own], **given)
+        self.waiting = waiting
+        self.done.index_add_(0, self.images[pairs], torch.ones_like(pairs))
 
 
 def _send(small: Tensor, device: torch.device) -> Tensor:

@@ -137,9 +137,10 @@ class EmbedSettings:
         """Refuse invalid values."""
         _check(self)
         if self.max_samples < 2:
-            raise UsageError(f"max_samples={self.max_samples}: a standard error needs 2. Try 400 (--max-samples 400).")
+            why = "a standard error needs at least 2 samples"
+            raise UsageError(f"max_samples={self.max_samples}: {why}. Try max_samples=400 (--max-samples 400).")
         if not 0 <= self.seed < 1 << 63:
-            raise UsageError(f"seed={self.seed} must be an integer from 0 to 2^63 - 1, as the generators require.")
+            raise UsageError(f"seed={self.seed} must be from 0 to 2^63 - 1, as random generators require. Try seed=0.")
         if not 0 < self.beta < math.inf:
             why = "without a prior, filters that are dead for two tasks make their distance 0/0"
             raise UsageError(f"beta={self.beta} must be positive: {why}. The default is 1e-7.")
@@ -187,9 +188,11 @@ class Embedding:
             values = np.array(getattr(self, name), dtype=np.float64, order="C")  # a copy: the caller's stays writable
             whose = f"'{name}' of the embedding of '{self.task}' has"
             if values.shape != shape:
-                raise DataError(f"{whose} shape {values.shape}, but its layers have {filters} filters.")
+                what = f"{whose} shape {values.shape}, but its layers have {filters} filters"
+                raise DataError(f"{what}: they do not belong together. Pass one number per filter.")
             if not np.isfinite(values).all() or values.min(initial=1) < 0 or (name == "prior" and not values.all()):
-                raise DataError(f"{whose} values that no Fisher can have (NaN, infinite or negative).")
+                what = f"{whose} values that no Fisher can have (NaN, infinite, negative, or a prior of zero)"
+                raise DataError(f"{what}: no distance could be computed from them. Embed the task again.")
             values.setflags(write=False)
             object.__setattr__(self, name, values)
 
@@ -336,11 +339,9 @@ class Store(Protocol):
 
     def find(self, task: "Task", probe: "Probe", *, settings: EmbedSettings) -> Embedding | None:
         """The embedding that embedding this task by this probe with these settings would give again, if present."""
-        ...
 
     def keep(self, embedding: Embedding, *, source: str) -> None:
         """Stores an embedding; `source` is where its task was read from."""
-        ...
 
 
 def name_file(task: "Task", suffix: str = SUFFIX) -> str:

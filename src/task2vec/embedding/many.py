@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from scipy.cluster.hierarchy import DisjointSet
 from torch import Tensor
 
-from task2vec.embedding.batching import OomRetry, Passes, Pixels, prepare_passes, refuse_infinite
+from task2vec.embedding.batching import OomRetry, Passes, Pixels, refuse_infinite
 from task2vec.embedding.embedding import Embedding, EmbedSettings, Store, find_saved, name_file, open_folder
 from task2vec.embedding.single import Job, start_backward
 from task2vec.errors import DataError, NotFiniteError, ResourceError, Task2VecError, UsageError
@@ -35,6 +34,8 @@ NO_IMAGES = ChosenImages((), ())
 # A task with its number among all that were given, and what becomes of it.
 Member = tuple[int, Task]
 Outcome = tuple[int, Embedding | Task2VecError]
+# Its number, and the jobs of the task itself and of its halves, if wanted.
+Family = tuple[int, list[Job]]
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ def embed_many(
         probe: what `load_probe` returns.
         settings: see `EmbedSettings`. With `rel_tol` or the variational method tasks share only their features.
         folder: where to save the embeddings, one file each; None saves none.
-        library: where else to look them up and keep them. What one of the two has, the other gets.
+        library: where else to look them up and keep them. What only the folder or only the library has is copied to
+            the other.
         gigabytes: about how much memory features and sums may take in each process. It does not change the numbers,
             nor does any of the arguments below.
         device: "cpu", "cuda"; None uses a GPU if there is one.
@@ -102,7 +104,7 @@ def embed_many(
         2 Embedding(digits: 2, probe=tf_efficientnet_lite0, 21008 filters, 30 images)
     """
     if not 0 < gigabytes < math.inf:
-        raise UsageError(f"gigabytes={gigabytes} must be a positive number. Try 2.")
+        raise UsageError(f"gigabytes={gigabytes} must be a positive number: features and sums need memory. Try 2.")
     tasks, probe = _check_tasks(tasks), probe or load_probe()
     options = {"device": device, "num_workers": num_workers, "batch_size": batch_size}
     work = GroupWork(probe, settings, gigabytes * _GIGABYTE, options)
@@ -171,8 +173,8 @@ def _check_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
     found = (tasks,) if isinstance(tasks, Task) else tuple(tasks)
     for number, task in enumerate(found):
         if not isinstance(task, Task):
-            what = f"number {number} of the tasks is a {type(task).__name__}, which has no images to embed"
-            raise UsageError(f"{what}. Make a task of it first: read_folder, read_table, from_dataset.")
+            what = f"tasks[{number}] is a {type(task).__name__}, which has no images to embed"
+            raise UsageError(f"{what}. Make a task of it first with read_folder, read_table or from_dataset.")
     return found
 
 
@@ -181,10 +183,8 @@ def _check_names(tasks: Sequence[Task]) -> None:
     names = Counter(name for name, _ in {(name_file(task), task.fingerprint) for task in tasks})
     for name, count in names.items():
         if count > 1:
-            raise UsageError(
-                f"{count} tasks would be saved in one file, {name!r}, and all but one would be lost. Give each its own "
-                "name: dataclasses.replace(task, name=...)."
-            )
+            what = f"{count} tasks would be saved in one file, {name!r}, and all but one would be lost"
+            raise UsageError(f"{what}. Give each its own name: dataclasses.replace(task, name=...).")
 
 
 def _find_and_embed(
@@ -294,21 +294,14 @@ def group_tasks(tasks: Sequence[Task], *, most: int) -> list[list[int]]:
         >>> group_tasks(sample_tasks(images_per_task=20), most=1000)  # digits and their parity; photos and coin flips
         [[0, 1], [2], [3], [4], [5], [6, 7]]
     """
-    numbers: dict[str, int] = {}
-    edges = [
-        (number, len(tasks) + numbers.setdefault(digest, len(numbers)))
-        for number, task in enumerate(tasks)
-        for digest in task.digests
-    ]
-    size = len(tasks) + len(numbers)
-    graph = coo_array((np.ones(len(edges)), np.array(edges, dtype=int).reshape(-1, 2).T), shape=(size, size))
-    kin: dict[int, list[int]] = defaultdict(list)
-    for number, component in enumerate(connected_components(graph, directed=False)[1][: len(tasks)]):
-        kin[component].append(number)
+    joined, first = DisjointSet(range(len(tasks))), {}
+    for number, task in enumerate(tasks):
+        for other in {first.setdefault(digest, number) for digest in task.digests}:
+            joined.merge(number, other)
     groups = []
-    for related in kin.values():
+    for related in joined.subsets():
         held: set[str] = set()
-        for number in related:
+        for number in sorted(related):
             own = set(tasks[number].digests)
             if not held or len(held | own) > most:
                 groups.append([])
@@ -344,60 +337,52 @@ class GroupWork:
 
     def prepare(self, images: Images = NO_IMAGES, **options: Any) -> Passes:
         """The probe made ready to run on some images, or on none: invalid arguments are refused."""
-        return prepare_passes(images, self.probe, settings=self.settings, **(self.options | options))
+        return Passes(images, self.probe, settings=self.settings, **(self.options | options))
 
     def embed(self, group: Sequence[Member], report: Report) -> Iterator[Outcome]:
         """The outcomes of tasks that share images; those with an image that cannot be used fail, the rest go on."""
-        waiting = [list(group)]
-        while waiting:
-            waiting = (yield from self._try_group(waiting[0], report)) + waiting[1:]
-
-    def _try_group(self, group: list[Member], report: Report) -> Generator[Outcome, None, list[list[Member]]]:
-        """Yields outcomes as long as images can be read; returns what is left, to be tried again, in groups."""
         tasks = [task.canonical() for _, task in group]
         images, digests, places = gather_images(tasks)
-        passes, left = self.prepare(images), dict(group)
-        members = list(zip(group, tasks, places, strict=True))
+        passes, left, jobs = self.prepare(images), dict(group), {}
+        for (number, given), task, own in zip(group, tasks, places, strict=True):
+            jobs[number] = Job(given, task, self.settings, passes, torch.from_numpy(own), digests)
         try:
-            features, jobs = passes.features(report), {}
-            for (number, given), task, own in members:
-                jobs[number] = Job(given, task, self.settings, passes, torch.from_numpy(own), digests)
-            for number, outcome in self._embed_jobs(jobs, features, report):
+            for number, outcome in self._embed_jobs(jobs, passes.features(report), report):
                 del left[number]
                 yield number, outcome
-            return []
+            return
         except DataError as error:
-            cause = error
-        unreadable = [place for place in range(len(images)) if _try_image(passes.pixels, place)]
-        for (number, _), task, own in members:
+            cause = error.with_traceback(None)  # whose frames keep the features in memory
+        unreadable = {place for place in range(len(images)) if _try_image(passes.pixels, place)}
+        passes.pixels.forget()
+        for number, job in jobs.items():
             # Another task that has the same image may have it from another file, which is intact.
-            mine = Pixels(task.images, self.probe, device=passes.pixels.device, num_workers=1)
-            errors = (_try_image(mine, index) for index in np.flatnonzero(np.isin(own, unreadable)).tolist())
+            mine = Pixels(job.task.images, self.probe, device=job.device, num_workers=1)
+            errors = (_try_image(mine, index) for index, own in enumerate(job.places.tolist()) if own in unreadable)
             error = next(filter(None, errors), None) if number in left else None
             if error is not None:
                 del left[number]
                 yield number, error
         rest = list(left.items())
-        if len(rest) < len(group):
-            return [rest] if rest else []
-        if len(rest) == 1:
+        if len(rest) == len(group) == 1:
             yield rest[0][0], cause
-            return []
-        return [[member] for member in rest]  # the image can be read again, whatever it was
+            return
+        # Where no image explains the error, all of them can be read again, and tasks go one by one.
+        for some in [rest] if len(rest) < len(group) else [[member] for member in rest]:
+            yield from self.embed(some, report)
 
     def _embed_jobs(self, jobs: dict[int, Job], features: Tensor, report: Report) -> Iterator[Outcome]:
         """The embedding of every task, or why there is none; `DataError` if an image cannot be read any more."""
-        able, are_finite = [], bool(torch.isfinite(features).all())
+        families, are_finite = [], bool(torch.isfinite(features).all())
         for number, job in jobs.items():
             try:
                 if not are_finite:
                     refuse_infinite(features[job.places], job.task.images.name)
-                job.split()
-                able.append((number, job))
+                families.append((number, [job, *(half for _, half in job.split())]))
             except DataError as error:
                 yield number, error
         if self.settings.method == "variational" or self.settings.rel_tol is not None:
-            for number, job in able:  # each draws by itself, until it is enough
+            for number, (job, *_) in families:  # each draws by itself, until it is enough
                 try:
                     yield number, job.embed(features[job.places], report)
                 except (NotFiniteError, ResourceError) as error:
@@ -405,26 +390,25 @@ class GroupWork:
             return
         account = 5 * 8 * self.probe.n_filters * (3 if self.settings.split_half else 1)
         size = max(1, min(_TOGETHER, int(self.room / 2 / account)))
-        for start in range(0, len(able), size):
-            yield from self._embed_together(able[start : start + size], features, report)
+        for start in range(0, len(families), size):
+            yield from self._embed_together(families[start : start + size], features, report)
 
-    def _embed_together(self, some: list[tuple[int, Job]], features: Tensor, report: Report) -> Iterator[Outcome]:
+    def _embed_together(self, families: Sequence[Family], features: Tensor, report: Report) -> Iterator[Outcome]:
         """Tasks whose backward passes share the forward pass of each image, with their halves if wanted."""
-        families = [[job, *(half for _, half in job.split())] for _, job in some]
-        work = [job for family in families for job in family]
-        heads = self._fit(work, features)
-        parts = [job.part(features[job.places], head) for job, head in zip(work, heads, strict=True)]
-        backward = start_backward(work, parts)
+        jobs = [job for _, family in families for job in family]
+        heads = self._fit(jobs, features)
+        parts = [job.part(features[job.places], head) for job, head in zip(jobs, heads, strict=True)]
+        backward = start_backward(jobs, parts)
         drawn = torch.nonzero(backward.counts).flatten().tolist()
         backward.run(drawn, report("fisher", sum(len(part.images) for part in parts)))
-        accounts = iter(range(len(work)))
-        for (number, job), family in zip(some, families, strict=True):
-            own = [next(accounts) for _ in family]
+        last = 0
+        for number, family in families:
+            first, last = last, last + len(family)
             try:
-                check_rows(backward.ledger.sums[own, 1], self.probe.layers)
-                whole, *halves = (backward.ledger.estimate(account) for account in own)
+                check_rows(backward.ledger.sums[first:last, 1], self.probe.layers)
+                whole, *halves = (backward.ledger.estimate(account) for account in range(first, last))
                 arrays = [half.fisher.numpy() for half in halves]
-                yield number, job.describe(heads[own[0]], *job.judge(whole), halves=arrays)
+                yield number, family[0].describe(heads[first], family[0].judge(whole), halves=arrays)
             except NotFiniteError as error:
                 yield number, error
 

@@ -16,8 +16,9 @@ prior at 0.5 % of the median Fisher of a ResNet-34's layers and 0.01 % of an Eff
 dataset of a task best. From about a tenth of the median Fisher on, the prior blurs them.
 """
 
+import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,19 +28,22 @@ import safetensors
 import timm
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from task2vec import __version__
-from task2vec.embedding.batching import Backward, Part, Passes, prepare_passes, refuse_infinite, tensor_cores
+from task2vec.embedding.batching import Backward, Part, Passes, refuse_infinite, tensor_cores
 from task2vec.embedding.embedding import RECIPE, Embedding, EmbedSettings
-from task2vec.embedding.variational import measure_noise
-from task2vec.errors import DataError
+from task2vec.errors import DataError, ResourceError
 from task2vec.fisher import (
     Design,
     FisherEstimate,
+    NoisyNetwork,
     PerSampleFisher,
     check_rows,
     closed_form,
     draw_pairs,
+    mean_loss,
+    minimise,
     pair_chances,
     probabilities,
     spread_over_filters,
@@ -51,6 +55,12 @@ from task2vec.probe import FilterLayer, Probe, load_probe
 from task2vec.progress import Report, show_progress
 from task2vec.tasks import Task
 
+# The Fisher, the prior of each filter, warnings, and what else a method adds to the provenance.
+Measured = tuple[FisherEstimate, Tensor, list[str], dict[str, Any]]
+
+# Above this change of L from epoch to epoch or between the halves of what is reported (root mean square over the
+# filters), or this part of the optimiser's top speed, a run has not converged; the speed catches short epochs.
+_MOST_DRIFT, _MOST_SPEED = 0.1, 0.1
 # With a requested tolerance the estimate is checked after every so many images, if at least so many are in.
 _ROUND, _FEWEST = 64, 16
 
@@ -142,11 +152,11 @@ class Job:
         head = fit_head(features, self.targets, classes=classes, l2=settings.l2, balance=settings.balance)
         if settings.method == "variational":
             with tensor_cores(self.device):
-                parts = measure_noise(self, features, head, report)
+                measured = measure_noise(self, features, head, report)
         else:
-            parts = self.judge(self.fisher(features, head, report))
+            measured = self.judge(self.fisher(features, head, report))
         halves = [half.embed(features[own], report).fisher for own, half in self.split()]
-        return self.describe(head, *parts, halves=halves)
+        return self.describe(head, measured, halves=halves)
 
     def part(self, features: Tensor, head: Head) -> Part:
         """The pairs to back-propagate, drawn from the images sorted by class, so that they spread over the classes.
@@ -184,12 +194,13 @@ class Job:
             backward.run(some.tolist(), step)
             check_rows(ledger.sums[:1, 1], self.passes.probe.layers)
             # A handful of images cannot show how much they differ, so they never end a run.
-            if wanted is not None and ledger.count(0) >= _FEWEST and ledger.estimate(0).relative_error <= wanted:
+            estimate = ledger.estimate(0)
+            if wanted is not None and estimate.images >= _FEWEST and estimate.relative_error <= wanted:
                 break
         return ledger.estimate(0)
 
-    def judge(self, estimate: FisherEstimate) -> tuple[FisherEstimate, Tensor, list[str], dict[str, Any]]:
-        """The Fisher at the converged head, the prior, warnings, and further provenance: nothing."""
+    def judge(self, estimate: FisherEstimate) -> Measured:
+        """The Fisher at the converged head, with a prior that is fitted to it or, by the direct method, fixed."""
         layers, beta = self.passes.probe.layers, self.settings.beta / len(self.task)
         is_robust = self.settings.method == "robust"
         prior = fitted_prior(estimate.fisher, layers, beta=beta) if is_robust else fixed_prior(layers, beta=beta)
@@ -197,7 +208,7 @@ class Job:
         if wanted is None or estimate.relative_error <= wanted:
             return estimate, prior, [], {}
         warning = (
-            f"a relative error of {wanted:g} was requested and {estimate.relative_error:.2g} reached with "
+            f"a relative error of {wanted:g} was requested and only {estimate.relative_error:.2g} was reached with "
             f"{estimate.terms} samples: raise max_samples= (--max-samples), or add images to the task"
         )
         return estimate, prior, [warning], {}
@@ -224,17 +235,9 @@ class Job:
             halves.append((own, Job(task, task, settings, self.passes, self.places[own], self.digests)))
         return halves
 
-    def describe(
-        self,
-        head: Head,
-        estimate: FisherEstimate,
-        prior: Tensor,
-        warnings: list[str],
-        more: dict[str, Any],
-        *,
-        halves: Sequence[np.ndarray] = (),
-    ) -> Embedding:
+    def describe(self, head: Head, measured: Measured, *, halves: Sequence[np.ndarray] = ()) -> Embedding:
         """The embedding of the task as it was given, with its provenance."""
+        estimate, prior, warnings, more = measured
         given, probe = self.given, self.passes.probe
         modules = {"torch": torch, "timm": timm, "numpy": np, "safetensors": safetensors}
         provenance = {
@@ -274,7 +277,7 @@ def prepare_job(task: Task, probe: Probe, *, settings: EmbedSettings, **options:
     Options are device, num_workers and batch_size.
     """
     canonical = task.canonical()
-    passes = prepare_passes(canonical.images, probe, settings=settings, **options)
+    passes = Passes(canonical.images, probe, settings=settings, **options)
     return Job(task, canonical, settings, passes, torch.arange(len(task)), canonical.digests)
 
 
@@ -294,3 +297,86 @@ def fixed_prior(layers: tuple[FilterLayer, ...], *, beta: float) -> Tensor:
 def fitted_prior(fisher: Tensor, layers: tuple[FilterLayer, ...], *, beta: float) -> Tensor:
     """One value per filter: beta / v with the best v of each layer for this Fisher."""
     return beta / spread_over_filters(closed_form(fisher, layers, beta=beta)[1], layers)
+
+
+# --- the paper's optimisation: a head trained for two epochs, then head and noise together ----------------------------
+
+
+def measure_noise(job: Job, features: Tensor, head: Head, report: Report) -> Measured:
+    """The Fisher behind the noise that the weights tolerate, with the prior that was trained along.
+
+    `head` is the converged one, used if it is to stay fixed.
+    """
+    settings, layers = job.settings.variational, job.passes.probe.layers
+    # What is trained is at least single precision, whatever the probe runs in: small steps would be lost.
+    dtype, is_joint = torch.promote_types(job.passes.dtype, torch.float32), settings.head == "joint"
+    weight, bias = train_head(job, features, report) if is_joint else (head.weight, head.bias)
+    beta, total = job.settings.beta / len(job.task), settings.epochs * settings.steps_per_epoch
+    step = report("noise", total)
+    try:
+        found = minimise(
+            NoisyNetwork(job.passes.network, layers),
+            draw_batches(job, total + 1),
+            weight=weight.to(job.device, dtype),
+            bias=bias.to(job.device, dtype),
+            beta=beta,
+            steps=total,
+            steps_per_epoch=settings.steps_per_epoch,
+            generator=torch.Generator(job.device).manual_seed(job.settings.seed + 2),
+            rate=settings.rate,
+            head_rate=settings.head_rate if is_joint else 0.0,
+            watch=lambda number, log_precision: step(1),
+        )
+    except torch.cuda.OutOfMemoryError as error:
+        raise ResourceError(
+            f"the GPU does not have enough memory for {settings.batch} noisy images at a time. The batch size "
+            "changes the numbers and is not reduced automatically: use "
+            f"VariationalSettings(batch={max(1, settings.batch // 2)})."
+        ) from error
+    prior = beta / spread_over_filters(found.prior_variances, layers)
+    vector = beta * found.log_precision.exp()
+    fisher, stderr, images = (vector - prior).clamp_min(0), vector * found.stderr, len(job.task)
+    estimate = FisherEstimate(fisher.cpu(), stderr.cpu(), images, total * settings.batch, float(images))
+    has_converged = max(found.drift, found.trend) <= _MOST_DRIFT and found.speed <= _MOST_SPEED
+    story = {name: getattr(found, name) for name in ("loss", "kl", "drift", "trend")} | {"has_converged": has_converged}
+    warning = (
+        "the variational training has not converged: the precisions still changed by a factor of "
+        f"{math.exp(found.drift):.2f} from epoch to epoch and of {math.exp(found.trend):.2f} between the halves of "
+        f"what is reported (root mean square over filters), at {100 * found.speed:.0f} % of the optimiser's top "
+        "speed: raise epochs= (--epochs)"
+    )
+    return estimate, prior.cpu(), [] if has_converged else [warning], {"variational": story}
+
+
+def _draw(job: Job, count: int, *, seed: int) -> Tensor:
+    """Indices of images, with replacement, uniformly over classes (over images if attributes)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.multinomial(job.weights, count, replacement=True, generator=generator)
+
+
+def train_head(job: Job, features: Tensor, report: Report) -> tuple[Tensor, Tensor]:
+    """Weight and bias after the epochs of the head alone: from zero, by Adam, on the features as they are."""
+    settings = job.settings.variational
+    total = settings.head_epochs * settings.steps_per_epoch
+    drawn = _draw(job, total * settings.batch, seed=job.settings.seed + 3).to(features.device)
+    classes = len(job.task.classes)
+    weight = torch.zeros(classes, features.shape[1], dtype=features.dtype, device=features.device, requires_grad=True)
+    bias = torch.zeros(classes, dtype=features.dtype, device=features.device, requires_grad=True)
+    optimiser = torch.optim.Adam([weight, bias], lr=settings.head_rate)
+    step = report("head", total)
+    for some in drawn.split(settings.batch):
+        optimiser.zero_grad()
+        mean_loss(functional.linear(features[some], weight, bias), job.targets[some]).backward()
+        optimiser.step()
+        step(1)
+    return weight.detach(), bias.detach()
+
+
+def draw_batches(job: Job, total: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """`total` batches of images as the network takes them, and their targets."""
+    size = job.settings.variational.batch
+    drawn = _draw(job, total * size, seed=job.settings.seed + 4)
+    batches = job.passes.pixels.draws(job.places[drawn].tolist(), size)
+    for pixels, some in zip(batches, drawn.to(job.device).split(size), strict=True):
+        # Less what fills up a batch on a GPU: it would have no targets.
+        yield job.passes.input(pixels)[: len(pixels)], job.targets[some]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from task2vec.embedding.batching import prepare_passes, refuse_infinite
+from task2vec.embedding.batching import Passes, refuse_infinite
 from task2vec.embedding.embedding import EmbedSettings
 from task2vec.errors import UsageError
 from task2vec.experts.checkpoint import TrainedExpert, load_expert
@@ -117,7 +117,7 @@ def open_model(model: Model, *, download: bool = False) -> Probe:
 
 def compute_features(probe: Probe, images: Images, report: Report = silent, **options: Any) -> Tensor:
     """(n, d) pooled features of all images; options are device, num_workers and batch_size."""
-    return prepare_passes(images, probe, settings=EmbedSettings(), **options).features(report)
+    return Passes(images, probe, settings=EmbedSettings(), **options).features(report)
 
 
 # --- cells -----------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def _fit_classifiers(features: Tensor, plan: CellPlan, rows: list[int], kind: tu
     """Predictions of the classifiers of some parts: (m, n) class numbers, or (m, n, c) logits of attributes."""
     parts, (classifier, epochs) = plan.parts.only(rows), kind
     if classifier == "logistic":
-        logits = fit_split_heads(features, parts, dtype=features.dtype)
+        logits = fit_split_heads(features, parts)
     else:
         draws = torch.stack([plan.draw(row, epochs) for row in rows])
         is_multilabel = parts.is_multilabel

@@ -1,24 +1,17 @@
 """Probe, head and images become one Fisher value per filter."""
 
-from task2vec.fisher.estimate import Design, FisherEstimate, Ledger, closed_form, spread_over_filters, weight_scales
-from task2vec.fisher.per_sample import PerSampleFisher, check_rows
-from task2vec.fisher.sampling import draw_pairs, pair_chances, probabilities, term_vectors
-from task2vec.fisher.variational import NoisyNetwork, mean_loss, minimise
-
-__all__ = [
-    "Design",
-    "FisherEstimate",
-    "Ledger",
-    "NoisyNetwork",
-    "PerSampleFisher",
-    "check_rows",
-    "closed_form",
-    "draw_pairs",
-    "mean_loss",
-    "minimise",
-    "pair_chances",
-    "probabilities",
-    "spread_over_filters",
-    "term_vectors",
-    "weight_scales",
-]
+from task2vec.fisher.estimate import Design as Design
+from task2vec.fisher.estimate import FisherEstimate as FisherEstimate
+from task2vec.fisher.estimate import Ledger as Ledger
+from task2vec.fisher.estimate import closed_form as closed_form
+from task2vec.fisher.estimate import spread_over_filters as spread_over_filters
+from task2vec.fisher.estimate import weight_scales as weight_scales
+from task2vec.fisher.per_sample import PerSampleFisher as PerSampleFisher
+from task2vec.fisher.per_sample import check_rows as check_rows
+from task2vec.fisher.sampling import draw_pairs as draw_pairs
+from task2vec.fisher.sampling import pair_chances as pair_chances
+from task2vec.fisher.sampling import probabilities as probabilities
+from task2vec.fisher.sampling import term_vectors as term_vectors
+from task2vec.fisher.variational import NoisyNetwork as NoisyNetwork
+from task2vec.fisher.variational import mean_loss as mean_loss
+from task2vec.fisher.variational import minimise as minimise

@@ -124,10 +124,6 @@ class Ledger:
         for number, part in enumerate((z, rows, z * z, rows * z, rows * weights[:, None])):
             self.sums[:, number].index_add_(0, owners, part)
 
-    def count(self, task: int) -> int:
-        """The number of images that one task has entered so far."""
-        return int(self.facts[task, 0])
-
     def estimate(self, task: int) -> FisherEstimate:
         """The estimate of one task from its images so far: a random part of those drawn, so inclusions shrink by it."""
         m, terms, inclusion, mass, square_mass = self.facts[task].tolist()

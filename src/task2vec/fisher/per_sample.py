@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -18,6 +18,9 @@ from torch import Tensor, nn
 from task2vec.errors import NotFiniteError
 from task2vec.fisher.reductions import Memo, compute_anew, generic, reduce_layer, reduce_untied
 from task2vec.probe import FilterLayer, PreparedNetwork
+
+# Gradients at the features (r, n, features), or a function of the features (n, d) of the pass that returns them.
+Seeds = Tensor | Callable[[Tensor], Tensor]
 
 
 class _Tap(torch.autograd.Function):
@@ -49,9 +52,7 @@ class PerSampleFisher:
     layers: tuple[FilterLayer, ...]
     is_untied: bool = False
 
-    def rows(
-        self, images: Tensor, seeds: Tensor | Callable[[Tensor], Tensor], keys: Sequence[int] | None = None
-    ) -> Tensor:
+    def rows(self, images: Tensor, seeds: Seeds, keys: Sequence[int] | None = None) -> Tensor:
         """(images, filters): sum over `seeds` (r, n, features) of the mean squared filter gradient of seed . features.
 
         Seeds may be a function of the features (n, d) of this pass, where those are not known before. `keys` (one
@@ -60,9 +61,7 @@ class PerSampleFisher:
         """
         return reduce(torch.add, self.rows_by_seed(images, seeds, keys))
 
-    def rows_by_seed(
-        self, images: Tensor, seeds: Tensor | Callable[[Tensor], Tensor], keys: Sequence[int] | None = None
-    ) -> Iterator[Tensor]:
+    def rows_by_seed(self, images: Tensor, seeds: Seeds, keys: Sequence[int] | None = None) -> Iterator[Tensor]:
         """The (images, filters) of every seed in turn; all share one forward pass, and what layers compute of inputs.
 
         A network that is not batched takes the images one by one.
@@ -78,7 +77,7 @@ class PerSampleFisher:
         recorder = _Recorder(self, keys)
         with ExitStack() as hooks, torch.enable_grad():
             for name, module in self.network.layers.items():
-                hooks.callback(module.register_forward_hook(recorder.hook(name)).remove)
+                hooks.callback(module.register_forward_hook(partial(recorder.on_forward, name)).remove)
             features = self.network.module(images)
         seeds = seeds(features.detach()) if callable(seeds) else seeds
         recorder.memory = {} if len(seeds) > 1 else None
@@ -102,14 +101,12 @@ class _Recorder:
         self.calls: Counter[str] = Counter()
         self.memory: dict[str, Tensor] | None = None  # none for a single seed
 
-    def hook(self, name: str) -> Callable:
-        def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
-            x = inputs[0].detach()
-            self.calls[name] += 1
-            own = out.clone() if out._is_view() else out
-            return _Tap.apply(own, self.start, lambda d: self._reduce(name, module, x, d))  # type: ignore[return-value]
-
-        return on_forward
+    def on_forward(self, name: str, module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
+        """The output of a layer, which reduces the gradient that comes back to it."""
+        x = inputs[0].detach()
+        self.calls[name] += 1
+        own = out.clone() if out._is_view() else out
+        return _Tap.apply(own, self.start, lambda d: self._reduce(name, module, x, d))  # type: ignore[return-value]
 
     @torch.no_grad()
     def _reduce(self, name: str, module: nn.Module, x: Tensor, d: Tensor) -> None:
@@ -154,7 +151,7 @@ def check_rows(rows: Tensor, layers: tuple[FilterLayer, ...]) -> None:
     if name := find_infinite(rows, layers):
         raise NotFiniteError(
             f"the Fisher of layer '{name}' is not finite, so the embedding would be meaningless and nothing was saved. "
-            "Embed in higher precision: dtype='float64', --dtype float64; or use another probe."
+            "Embed in higher precision, dtype='float64' (--dtype float64), or use another probe."
         )
 
 

@@ -137,15 +137,13 @@ class Geometry:
             pads += [self.padding[axis], max(0, reach - x.shape[2 + axis] - self.padding[axis])]
         return functional.pad(x, pads) if any(pads) else x
 
-    def window(self, tap: int, axis: int, size: int, out: int) -> tuple[slice, slice] | None:
-        """Outputs whose `tap` falls inside an input of `size`, and the inputs it falls on; None if there are none."""
+    def window(self, tap: int, axis: int, size: int, out: int) -> tuple[slice, slice]:
+        """Outputs whose `tap` falls inside an input of `size`, and the inputs it falls on; both may be empty."""
         stride, offset = self.stride[axis], tap * self.dilation[axis] - self.padding[axis]
         first = max(0, -(offset // stride))
-        last = min(out, (size - 1 - offset) // stride + 1)
-        if last <= first:
-            return None
+        count = max(0, min(out, (size - 1 - offset) // stride + 1) - first)
         start = stride * first + offset
-        return slice(first, last), slice(start, start + stride * (last - first - 1) + 1, stride)
+        return slice(first, first + count), slice(start, start + stride * count, stride)
 
 
 def geometry_of(module: nn.Conv2d, x: Tensor) -> tuple[Tensor, Geometry]:
@@ -208,14 +206,12 @@ def patch_gram(x: Tensor, out: Pair, geometry: Geometry) -> Tensor:
     products = torch.bmm(pixels.transpose(1, 2), pixels).view(n, height, width, height, width)
     rows = products.new_zeros(n, out[0], width, out[0], width)
     for tap in range(geometry.kernel[0]):
-        if window := geometry.window(tap, 0, height, out[0]):
-            into, of = window
-            rows[:, into, :, into] += products[:, of, :, of]
+        into, of = geometry.window(tap, 0, height, out[0])
+        rows[:, into, :, into] += products[:, of, :, of]
     columns = products.new_zeros(n, out[0], out[1], out[0], out[1])
     for tap in range(geometry.kernel[1]):
-        if window := geometry.window(tap, 1, width, out[1]):
-            into, of = window
-            columns[:, :, into, :, into] += rows[:, :, of, :, of]
+        into, of = geometry.window(tap, 1, width, out[1])
+        columns[:, :, into, :, into] += rows[:, :, of, :, of]
     return columns.view(n, out[0] * out[1], out[0] * out[1])
 
 
@@ -231,10 +227,9 @@ def depthwise(x: Tensor, d: Tensor, geometry: Geometry) -> Tensor:
     total = d.new_zeros(d[:, 0, 0].shape if first == 1 else d.shape[:3])
     for i in range(geometry.kernel[0]):
         for j in range(geometry.kernel[1]):
-            vertical, horizontal = geometry.window(i, 0, height, out[0]), geometry.window(j, 1, width, out[1])
-            if vertical and horizontal:
-                inputs, outputs = x[(*before, vertical[1], horizontal[1])], d[(*before, vertical[0], horizontal[0])]
-                total += (inputs * outputs).sum((first, first + 1)).square_()
+            rows, columns = geometry.window(i, 0, height, out[0]), geometry.window(j, 1, width, out[1])
+            products = x[(*before, rows[1], columns[1])] * d[(*before, rows[0], columns[0])]
+            total += products.sum((first, first + 1)).square_()
     return total
 
 

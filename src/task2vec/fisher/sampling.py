@@ -56,13 +56,6 @@ def term_shares(p: Tensor, weight: Tensor, *, is_multilabel: bool) -> Tensor:
     return p * spread.clamp_min(0)
 
 
-def label_probabilities(p: Tensor, *, is_multilabel: bool) -> Tensor:
-    """(n, terms) summing to 1 per image: the textbook draw y ~ p for classes, uniform where a term is no label."""
-    if is_multilabel:
-        return torch.full_like(p, 1 / p.shape[1])
-    return torch.ones_like(p[:, :1]) if p.shape[1] == 2 else p
-
-
 @dataclass(frozen=True)
 class Draw:
     """Drawn pairs, those of an image together: indices, inclusion probabilities of the pair, and of its image."""
@@ -71,9 +64,6 @@ class Draw:
     terms: Tensor
     inclusion: Tensor
     image_inclusion: Tensor
-
-    def __len__(self) -> int:
-        return len(self.images)
 
 
 def mix_with_uniform(shares: Tensor, labels: Tensor) -> Tensor:
@@ -94,7 +84,10 @@ def pair_chances(
     p: Tensor, weight: Tensor, image_weights: Tensor, *, is_multilabel: bool, is_plain: bool = False
 ) -> Tensor:
     """(n, terms) drawing probabilities of all pairs, summing to one: by their share of the Fisher, or plainly y ~ p."""
-    labels = label_probabilities(p, is_multilabel=is_multilabel)
+    # The textbook draws y ~ p; where a term is no label, all terms of an image are as likely.
+    labels = p if p.shape[1] > 2 else torch.ones_like(p[:, :1])
+    if is_multilabel:
+        labels = torch.full_like(p, 1 / p.shape[1])
     if is_plain:
         return labels / labels.sum()
     return mix_with_uniform(term_shares(p, weight, is_multilabel=is_multilabel) * image_weights[:, None], labels)

@@ -24,8 +24,8 @@ rate never comes to rest.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,22 +46,6 @@ _TAIL, _BLOCKS = 0.5, 8
 _WARM_UP = 3
 
 
-class _AddNoise(torch.autograd.Function):
-    """out + std * sigma * eps, keeping no map but eps for the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, out: Tensor, std: Tensor, sigma: Tensor, eps: Tensor) -> Tensor:
-        ctx.save_for_backward(std, sigma, eps)
-        return torch.addcmul(out, std * sigma, eps)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        std, sigma, eps = ctx.saved_tensors
-        gradient = gradients[0]
-        of_std = (gradient * eps * sigma).sum_to_size(std.shape) if ctx.needs_input_grad[1] else None
-        return (gradient if ctx.needs_input_grad[0] else None), of_std, None, None
-
-
 class NoisyNetwork:
     """The probe under noise; the gradient reaches the inputs of layers, never their weights, which stay as they are."""
 
@@ -70,8 +54,9 @@ class NoisyNetwork:
         if odd:
             kind = type(network.layers[odd[0]]).__name__
             raise ProbeError(
-                f"layer '{odd[0]}' of the probe is a {kind}, which transforms its weights before it applies them: the "
-                "variance of its output is not known. Use method='robust' (--method robust)."
+                f"layer '{odd[0]}' of the probe is a {kind}, which transforms its weights before it applies them, so "
+                "the variance of its output is not known and the variational method cannot run. Use method='robust' "
+                "(--method robust)."
             )
         self.network, self.layers = network, layers
 
@@ -86,27 +71,27 @@ class NoisyNetwork:
             for layer, part in zip(self.layers, parts, strict=True):
                 scale, module = self.network.scales.get(layer.name), self.network.layers[layer.name]
                 sigma = part if scale is None else part * scale.abs()
-                hook = _noise_hook(sigma.to(module.weight.dtype), generator)  # type: ignore[arg-type]
+                hook = partial(_add_noise, sigma.to(module.weight.dtype), generator)  # type: ignore[arg-type]
                 hooks.callback(module.register_forward_hook(hook).remove)
             yield
 
 
-def _noise_hook(sigma: Tensor, generator: torch.Generator) -> Callable:
-    def on_forward(module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
-        # A patch of zeros has no noise, and the square root no gradient there.
-        std = patch_energy(module, inputs[0]).clamp_min(torch.finfo(out.dtype).tiny).sqrt()
-        shape, spread = out, sigma
-        if not isinstance(module, nn.Linear):
-            groups, after = std.shape[1], [1] * (out.ndim - 2)
-            if 1 < groups < out.shape[1]:
-                shape, std = out.unflatten(1, (groups, -1)), std.unsqueeze(2)
-            spread = sigma.view(1, *shape.shape[1 : shape.ndim - len(after)], *after)
-        eps = torch.empty_like(shape).normal_(generator=generator)
-        noisy: Tensor = _AddNoise.apply(shape, std, spread, eps)  # type: ignore[assignment]
-        # No view where none is needed: an in-place ReLU after it would copy the whole map.
-        return noisy if shape is out else noisy.flatten(1, 2)
-
-    return on_forward
+def _add_noise(
+    sigma: Tensor, generator: torch.Generator, module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor
+) -> Tensor:
+    """The output of a layer whose weights have the deviations `sigma` (filters,)."""
+    # A patch of zeros has no noise, and the square root no gradient there.
+    std = patch_energy(module, inputs[0]).clamp_min(torch.finfo(out.dtype).tiny).sqrt()
+    shape, spread = out, sigma
+    if not isinstance(module, nn.Linear):
+        groups, after = std.shape[1], [1] * (out.ndim - 2)
+        if 1 < groups < out.shape[1]:
+            shape, std = out.unflatten(1, (groups, -1)), std.unsqueeze(2)
+        spread = sigma.view(1, *shape.shape[1 : shape.ndim - len(after)], *after)
+    eps = torch.empty_like(shape).normal_(generator=generator)
+    noisy = torch.addcmul(shape, std * spread, eps)  # of the maps, autograd keeps eps alone
+    # No view where none is needed: an in-place ReLU after it would copy the whole map.
+    return noisy if shape is out else noisy.flatten(1, 2)
 
 
 @dataclass(frozen=True)
@@ -141,14 +126,14 @@ def minimise(
     generator: torch.Generator,
     rate: float = 1e-2,
     head_rate: float = 1e-4,
-    start: Tensor | None = None,
     watch: Callable[[int, Tensor], None] = lambda step, log_precision: None,
 ) -> Minimum:
     """The minimum of the loss over the precisions and, if `head_rate` is positive, the head.
 
     Args:
         network: the probe under noise.
-        batches: more than `steps` pairs of normalised images and targets, drawn with the probability they count.
+        batches: more than `steps` pairs of normalised images and targets, drawn with the probability they count. L
+            begins at the closed form of the curvature of the first.
         weight: of the head, (classes, features), where it begins.
         bias: of the head.
         beta: weight of the KL beside the mean loss.
@@ -157,17 +142,14 @@ def minimise(
         generator: of the noise and the labels.
         rate: learning rate of L.
         head_rate: learning rate of the head; 0 keeps it fixed.
-        start: where L begins; None for the closed form of the curvature of the first batch.
         watch: called with the number of the step and L after every step.
     """
     layers = network.layers
     scales = weight_scales(layers).to(weight)
     size = spread_over_filters(scales, layers).log()
     supply = iter(batches)
-    if start is None:
-        _, fisher = fisher_under_noise(network, *next(supply), torch.zeros_like(size), (weight, bias), generator)
-        start = (fisher / beta + (-size).exp()).log()
-    log_precision = start.to(weight).clone()
+    _, fisher = fisher_under_noise(network, *next(supply), torch.zeros_like(size), (weight, bias), generator)
+    log_precision = (fisher / beta + (-size).exp()).log().to(weight)
     head = (weight.clone().requires_grad_(head_rate > 0), bias.clone().requires_grad_(head_rate > 0))
     groups = [{"params": [log_precision], "lr": rate}]
     groups += [{"params": list(head), "lr": head_rate}] if head_rate > 0 else []
@@ -188,27 +170,27 @@ def minimise(
         torch.clamp(log_precision, _LOWEST - size, _HIGHEST - size, out=log_precision)
         return loss
 
-    move = GraphedStep(advance, generator, is_recordable=network.network.is_batched)
+    move = GraphedStep(advance, generator) if weight.is_cuda and network.network.is_batched else advance
     record = _Record(steps, steps_per_epoch)
     for step in range(steps):
         loss = move(*next(supply))
         if name := find_infinite(downhill, layers):
             raise NotFiniteError(
                 f"the noise gradient of layer '{name}' is not finite in step {step + 1} (loss {float(loss):.3g}), so "
-                "nothing was saved. Use a smaller beta (--beta) or learning rate, or --dtype float64."
+                "the embedding would be meaningless and nothing was saved. Use a smaller beta (--beta) or learning "
+                "rate, or higher precision: dtype='float64' (--dtype float64)."
             )
         record.add(log_precision, loss)
         watch(step, log_precision)
-    mean, stderr, trend = record.tail()
+    mean, stderr, trend, drift, last_loss = record.summarise()
     prior = best_prior_variances((-mean).exp(), scales, layers)
-    drift = record.drift()
     return Minimum(
         log_precision=mean,
         stderr=stderr,
         prior_variances=prior,
         weight=head[0].detach(),
         bias=head[1].detach(),
-        loss=record.loss(),
+        loss=last_loss,
         kl=float(kl_divergence(mean, prior, layers)),
         drift=drift,
         trend=trend,
@@ -226,35 +208,31 @@ def fisher_under_noise(
 ) -> tuple[Tensor, Tensor]:
     """Mean loss of noisy images and their untied Fisher, one label drawn for each; also the gradient of the head."""
     passed = []
+    weight, bias = (part.detach() for part in head)
+    is_multilabel = targets.ndim == 2
 
     def seeds(features: Tensor) -> Tensor:
+        """(1, n, d): gradient at the features for one term of each image, drawn by its share and weighted for it."""
         passed.append(features)
-        return _label_seeds(features, head, generator, is_multilabel=targets.ndim == 2)
+        p = probabilities(functional.linear(features.to(weight), weight, bias), is_multilabel=is_multilabel)
+        shares = term_shares(p, weight, is_multilabel=is_multilabel) + 1e-300
+        shares = shares / shares.sum(1, keepdim=True)
+        # For features that are not finite any term will do: `minimise` refuses the result and names the layer.
+        chances = torch.where(torch.isfinite(shares).all(1, keepdim=True), shares, 1.0)
+        # The first of some exponential clocks: a multinomial draw that a CUDA graph can hold.
+        terms = (chances / torch.empty_like(chances).exponential_(generator=generator)).argmax(1)
+        everyone = torch.arange(len(p), device=p.device)
+        vectors = term_vectors(p, everyone, terms, is_multilabel=is_multilabel)
+        vectors = vectors / shares[everyone, terms].sqrt()[:, None]
+        return (vectors.to(weight) @ weight).to(features.dtype)[None]
 
     fisher = PerSampleFisher(network.network, network.layers, is_untied=True)
     with network.noise(deviations, generator):
         rows = fisher.rows(images, seeds)
-    loss = mean_loss(functional.linear(torch.cat(passed).to(head[0]), *head), targets)
+    loss = mean_loss(functional.linear(torch.cat(passed).to(weight), *head), targets)
     if loss.requires_grad:
         loss.backward()
     return loss.detach(), rows.mean(0)
-
-
-def _label_seeds(
-    features: Tensor, head: tuple[Tensor, Tensor], generator: torch.Generator, *, is_multilabel: bool
-) -> Tensor:
-    """(1, n, d): gradient at the features for one term of each image, drawn by its share and weighted for it."""
-    weight, bias = head[0].detach(), head[1].detach()
-    p = probabilities(functional.linear(features.to(weight), weight, bias), is_multilabel=is_multilabel)
-    shares = term_shares(p, weight, is_multilabel=is_multilabel) + 1e-300
-    shares = shares / shares.sum(1, keepdim=True)
-    # For features that are not finite any term will do: `minimise` refuses the result and names the layer.
-    chances = torch.where(torch.isfinite(shares).all(1, keepdim=True), shares, 1.0)
-    # The first of some exponential clocks: a multinomial draw that a CUDA graph can hold.
-    terms = (chances / torch.empty_like(chances).exponential_(generator=generator)).argmax(1)
-    everyone = torch.arange(len(p), device=p.device)
-    vectors = term_vectors(p, everyone, terms, is_multilabel=is_multilabel) / shares[everyone, terms].sqrt()[:, None]
-    return (vectors.to(weight) @ weight).to(features.dtype)[None]
 
 
 def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
@@ -286,33 +264,31 @@ class _Record:
     def _mean(self, first: int, last: int) -> Tensor:
         return (self.sums[last] - self.sums[first]) / (last - first)
 
-    def tail(self) -> tuple[Tensor, Tensor, float]:
-        """Mean of L over the tail, its standard error, and the root mean square difference between its two halves.
+    def summarise(self) -> tuple[Tensor, Tensor, float, float, float]:
+        """Mean of L over the tail and its standard error, trend, drift, and the mean loss of the last epoch.
 
-        A run too short for two blocks has an error and a difference of 1, a factor of e either way.
+        A run too short for two blocks has an error and a trend of 1, a factor of e either way; so has the drift of a
+        single step.
         """
         means = torch.stack([self._mean(*ends) for ends in pairwise(self.blocks)])[:, :-1]
         total = self._mean(self.blocks[0], self.steps)[:-1]
-        if len(means) < 2:
-            return total, torch.ones_like(total), 1.0
-        first, second = means.tensor_split(2)
-        trend = float((first.mean(0) - second.mean(0)).square().mean().sqrt())
-        return total, means.std(0) / len(means) ** 0.5, trend
-
-    def drift(self) -> float:
-        """Root mean square change of L between the means of the last two epochs; 1 for a single step."""
-        if self.steps < 2:
-            return 1.0
+        stderr, trend, drift = torch.ones_like(total), 1.0, 1.0
+        if len(means) > 1:
+            first, second = means.tensor_split(2)
+            stderr, trend = means.std(0) / len(means) ** 0.5, _root_mean_square(first.mean(0) - second.mean(0))
         middle = self.steps - self.length
-        change = self._mean(middle, self.steps) - self._mean(middle - self.length, middle)
-        return float(change[:-1].square().mean().sqrt())
+        last = self._mean(middle, self.steps)
+        if self.steps > 1:
+            drift = _root_mean_square((last - self._mean(middle - self.length, middle))[:-1])
+        return total, stderr, trend, drift, float(last[-1])
 
-    def loss(self) -> float:
-        return float(self._mean(self.steps - self.length, self.steps)[-1])
+
+def _root_mean_square(values: Tensor) -> float:
+    return float(values.square().mean().sqrt())
 
 
 class GraphedStep:
-    """Calls `step`, which returns its loss; on a GPU from a recording, with the same results.
+    """Calls `step` on a GPU, which returns its loss; after the first times from a recording, with the same results.
 
     A step under noise is hundreds of small kernels, which Python takes four times as long to launch as the GPU to run.
     So the first steps run as written, then one is recorded as a CUDA graph, and from there on a step is one launch.
@@ -320,22 +296,17 @@ class GraphedStep:
     recorded (it reads a value, or its batches change their size) runs as written.
     """
 
-    def __init__(
-        self, step: Callable[[Tensor, Tensor], Tensor], generator: torch.Generator, *, is_recordable: bool = True
-    ):
+    def __init__(self, step: Callable[[Tensor, Tensor], Tensor], generator: torch.Generator):
         self.step, self.generator = step, generator
-        self.is_recordable = is_recordable and generator.device.type == "cuda"
-        self.calls = 0
+        self.calls, self.is_recordable = 0, True
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
         """The loss of the step on this batch; overwritten by the next call."""
         self.calls += 1
-        if not self.is_recordable:
-            return self.step(images, targets)
         if self.calls <= _WARM_UP:
             return self._warm_up(images, targets)
-        if self.graph is None:
+        if self.graph is None and self.is_recordable:
             self._record(images, targets)
         if self.graph is None or images.shape != self.images.shape or targets.shape != self.targets.shape:
             return self.step(images, targets)

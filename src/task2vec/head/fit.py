@@ -93,6 +93,7 @@ def fit_heads(
     found = [_validate_penalties(problem.select(some), grid, folds=2 if is_large else FOLDS) for some in groups]
     cv_losses, cv_errors = (torch.cat(parts) for parts in zip(*found, strict=True))
     chosen = _choose_penalties(cv_losses)
+    cv_losses = cv_losses.nan_to_num(math.log(classes))  # of a head that knows nothing, where none can be validated
     penalties = torch.tensor(grid, dtype=torch.float64, device=features.device)[chosen]
     heads = []
     for some in tasks.split(problem.count_together()):
@@ -101,14 +102,13 @@ def fit_heads(
             weight, bias = problem.to_head(solution[i], task)
             weight = weight if basis is None else weight @ basis.T
             best, strength = chosen[task], float(penalties[task])
-            cv_loss = float(cv_losses[task, best])
             heads.append(
                 Head(
                     weight=weight,
                     bias=bias - weight @ whole.centre,
                     l2=strength,
                     train_loss=float(loss[i]) - strength / 2 * float(solution[i, :-1].square().sum()),
-                    cv_loss=math.log(classes) if math.isnan(cv_loss) else cv_loss,
+                    cv_loss=float(cv_losses[task, best]),
                     cv_error=float(cv_errors[task, best]),
                     has_converged=bool(converged[i]),
                 )
@@ -144,9 +144,8 @@ def _validate_penalties(problem: Problem, grid: tuple[float, ...], *, folds: int
         chosen = torch.linspace(0, len(order) - 1, MAX_VALIDATED, device=order.device).long()
         problem = problem.select(images=order[chosen])
     problem = replace(problem, dtype=torch.float32)
-    assigned = torch.stack([assign_folds(own, folds=folds, **kind) for own in problem.onehot])
-    pairs = zip(problem.onehot, assigned, strict=True)
-    is_judged = torch.stack([find_judged(own, fold, **kind) for own, fold in pairs])
+    each = [assign_folds(own, folds=folds, **kind) for own in problem.onehot]
+    assigned, is_judged = (torch.stack(parts) for parts in zip(*each, strict=True))
     penalties = torch.tensor(grid, dtype=torch.float64, device=assigned.device)
     how = {"together": problem.count_together(), "error_weights": _error_weights(problem.onehot, **kind)}
     losses, errors, _ = cross_validate(problem, penalties, assigned, is_judged, **how, **_STOP_VALIDATION)
@@ -241,26 +240,22 @@ def sort_by_class(onehot: Tensor, *, is_multilabel: bool) -> Tensor:
     return torch.argsort(onehot.argmax(1), stable=True)
 
 
-def assign_folds(onehot: Tensor, *, is_multilabel: bool, folds: int = FOLDS) -> Tensor:
-    """(n,) fold of each image: round-robin through the images sorted by class, so each class is spread evenly."""
+def assign_folds(onehot: Tensor, *, is_multilabel: bool, folds: int = FOLDS) -> tuple[Tensor, Tensor]:
+    """(n,) the fold of each image, and (n,) which images count for the held-out loss.
+
+    Folds go round-robin through the images sorted by class, so each class is spread evenly. Images count that have
+    another image of their class in another fold: no head can predict a class that it has never seen, so the others say
+    nothing about penalties. If all that count are of one class, none does. With attributes every image counts.
+    """
     order = sort_by_class(onehot, is_multilabel=is_multilabel)
     fold = torch.empty_like(order)
     fold[order] = torch.arange(len(order), device=order.device) % min(folds, len(order))
-    return fold
-
-
-def find_judged(onehot: Tensor, fold: Tensor, *, is_multilabel: bool) -> Tensor:
-    """(n,) which images count for the held-out loss: those with another image of their class in another fold.
-
-    No head can predict a class that it has never seen, so such images say nothing about penalties. If all judged images
-    are of one class, none is judged. With attributes every image is.
-    """
     if is_multilabel:
-        return torch.ones_like(fold, dtype=torch.bool)
+        return fold, torch.ones_like(fold, dtype=torch.bool)
     per_fold = torch.stack([onehot[fold == k].sum(0) for k in range(int(fold.max()) + 1)])
     elsewhere = onehot.sum(0) - per_fold  # (folds, classes): images of a class that the fold is fitted without
     is_judged = (elsewhere[fold] * onehot).sum(1) > 0
-    return is_judged & ((onehot[is_judged].sum(0) > 0).sum() > 1)
+    return fold, is_judged & ((onehot[is_judged].sum(0) > 0).sum() > 1)
 
 
 # --- training splits --------------------------------------------------------------------------------------------------
@@ -316,35 +311,27 @@ def make_training_splits(targets: Tensor, train: np.ndarray, *, classes: int, ba
         rows = torch.from_numpy(np.flatnonzero(mask))
         own = onehot[rows]
         weights[split, rows] = image_weights(own, **kind, balance=balance)
-        folds[split, rows] = assign_folds(own, **kind)
-        is_judged[split, rows] = find_judged(own, folds[split, rows], **kind)
+        folds[split, rows], is_judged[split, rows] = assign_folds(own, **kind)
     return TrainingSplits(onehot, weights, folds, is_judged, **kind)
 
 
-def fit_split_heads(
-    features: Tensor,
-    splits: TrainingSplits,
-    *,
-    grid: tuple[float, ...] = SPLIT_L2_GRID,
-    dtype: torch.dtype = torch.float32,
-    **stop,
-) -> Tensor:
+def fit_split_heads(features: Tensor, splits: TrainingSplits) -> Tensor:
     """(m, n, c) logits of all images by the head of each of the `splits`, fitted on (n, d) `features`.
 
-    Each head has the penalty of `grid` that its own folds prefer; images outside of a split have logits, too. `splits`
-    are on the device of the features. `stop` overrides arguments of the solver (see `Problem.solve`).
+    Each head has the penalty that its own folds prefer; images outside of a split have logits, too. `splits` are on the
+    device of the features, whose precision is that of the arithmetic.
     """
     problem = make_problem(features, splits.onehot[None], splits.weights, is_multilabel=splits.is_multilabel)
     if not features.is_cuda:  # a GPU takes longer to find the span than it saves
         problem, _ = compress(problem)
-    problem = replace(problem, dtype=dtype)
+    problem = replace(problem, dtype=features.dtype)
     memory = torch.cuda.get_device_properties(features.device).total_memory // 8 if features.is_cuda else MEMORY
-    cost = (FOLDS + 1) * len(grid) * problem.columns * problem.features.shape[1]
+    cost = (FOLDS + 1) * len(SPLIT_L2_GRID) * problem.columns * problem.features.shape[1]
     found = []
     for some in _group_splits(splits.train, cost, _CHEAP[problem.device_type]):
         while True:
             try:
-                found.append(_fit_together(problem, splits.only(some), some, grid, memory, {**_SPLIT_STOP, **stop}))
+                found.append(_fit_together(problem, splits.only(some), some, memory))
                 break
             except torch.cuda.OutOfMemoryError:
                 if memory < _LEAST_MEMORY:
@@ -367,14 +354,12 @@ def _group_splits(train: np.ndarray, cost: int, most: int) -> Iterator[list[int]
     yield group
 
 
-def _fit_together(
-    whole: Problem, splits: TrainingSplits, numbers: list[int], grid: tuple[float, ...], memory: int, stop: dict
-) -> Tensor:
+def _fit_together(whole: Problem, splits: TrainingSplits, numbers: list[int], memory: int) -> Tensor:
     """(splits, n, c) logits of the splits with these numbers, fitted in so many bytes at a time."""
     device = whole.features.device
     tasks, images = torch.tensor(numbers, device=device), torch.nonzero(splits.folds.amax(0) >= 0).flatten()
-    problem, penalties = whole.select(tasks, images), torch.tensor(grid, dtype=torch.float64, device=device)
-    how = {"together": problem.count_together(memory), "fit_all": True, "from_base_rates": True, **stop}
+    problem, penalties = whole.select(tasks, images), torch.tensor(SPLIT_L2_GRID, dtype=torch.float64, device=device)
+    how = {"together": problem.count_together(memory), "fit_all": True, "from_base_rates": True, **_SPLIT_STOP}
     own = splits.folds[:, images], splits.is_judged[:, images]
     losses, _, solutions = cross_validate(problem, penalties, *own, **how)
     best = solutions[torch.arange(len(tasks), device=device), _choose_penalties(losses)]

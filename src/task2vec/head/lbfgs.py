@@ -7,6 +7,7 @@ converged, the others go on without them.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -45,7 +46,12 @@ def minimise(
     point = start
     loss, gradient = loss_and_gradient(point, which)
     steps: list[_Step] = []
-    is_flat = _choose_end(gradient, tolerance, is_relative)
+    length = partial(torch.linalg.vector_norm, ord=2 if is_relative else torch.inf, dim=1)
+    limits = tolerance * length(gradient) if is_relative else torch.full_like(loss, tolerance)
+
+    def is_flat(gradient: Tensor, which: Tensor) -> Tensor:
+        return length(gradient) <= limits[which]
+
     done = is_flat(gradient, which).cpu()
     waiting = _Waiting(which, torch.nonzero(~done).flatten())
 
@@ -71,14 +77,6 @@ def minimise(
             done, waiting = ended, _Waiting(which, torch.nonzero(~ended).flatten())
     note(slice(None))
     return found, losses, converged
-
-
-def _choose_end(gradient: Tensor, tolerance: float, is_relative: bool) -> IsFlat:
-    """Which problems have converged, as a function of their gradients; `gradient` is that of the start."""
-    if not is_relative:
-        return lambda gradient, _: gradient.abs().amax(1) <= tolerance
-    limits = tolerance * gradient.norm(dim=1)
-    return lambda gradient, which: gradient.norm(dim=1) <= limits[which]
 
 
 class _Waiting:
@@ -135,19 +133,14 @@ def _apply_inverse_hessian(gradient: Tensor, steps: list[_Step]) -> Tensor:
 
 
 def _search_line(
-    loss_and_gradient: LossAndGradient,
-    now: tuple[Tensor, Tensor, Tensor],
-    direction: Tensor,
-    waiting: _Waiting,
-    is_flat: IsFlat,
+    loss_and_gradient: LossAndGradient, now: tuple[Tensor, ...], direction: Tensor, waiting: _Waiting, is_flat: IsFlat
 ) -> tuple[tuple[Tensor, ...], Tensor]:
     """Halves the step of each waiting problem until its loss falls by enough; one that never does stays put.
 
     The new points, losses and gradients, and who is done now: those that need not or cannot go further, and those that
     did not wait. Nothing is read from a GPU but once per trial.
     """
-    best: tuple[Tensor, ...] = now
-    point, loss, gradient = now
+    best, (point, loss, gradient) = now, now
     slope = (direction * gradient).sum(1)
     done = torch.ones(len(point), dtype=torch.bool)
     length = 1.0
