@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import task2vec as t2v
 from task2vec.cli.app import app
 from tests.documents import PAGES, ROOT, Snippet, make_photos, read_snippets, read_text
+from tests.tiny_probe import make_tiny
 
 # Commands that no test can run, and why.
 NEVER_RUN = {
@@ -20,8 +21,8 @@ NEVER_RUN = {
     "source": "it changes the shell of who types it",
     "cd": "it changes the shell of who types it",
 }
-# So many gradients instead of 400, for commands that embed and for `t2v.embed`: all else is run as it is shown.
-GRADIENTS = 6
+# So many gradients instead of 400, for commands that embed and for `t2v.embed`.
+GRADIENTS = 4
 
 
 def named(page: Path) -> str:
@@ -42,21 +43,23 @@ def test_snippets_run(page, tmp_path, monkeypatch):
     text = "\n".join(snippet.text for snippet in RUN[page])
     for folder in ("my_photos", "other_photos"):
         if folder in text:
-            make_photos(tmp_path / folder, seed=len(folder))
+            make_photos(tmp_path / folder, classes=("dress", "hat"), images=2, seed=len(folder))
     if '"pets"' in text:
         for split in ("train", "val"):
             make_photos(tmp_path / "pets" / split, classes=("cat", "dog", "owl"), images=8, seed=len(split))
-    # What is recommended has to be embedded at the size that errors are known for; elsewhere small pictures will do.
-    small = [] if "task2vec recommend" in text else ["--size", "64"]
+    # A model is recommended for embeddings by the default probe at its own size; elsewhere a tiny probe will do.
+    if "task2vec recommend" not in text and "t2v.recommend(embedding)" not in text:
+        monkeypatch.setattr(t2v, "load_probe", lambda *args, **options: make_tiny())
     names: dict = {"__name__": "page"}
     for snippet in RUN[page]:
         if snippet.kind == "python":
             exec(compile(snippet.text, snippet.place, "exec"), names)
         else:
-            run_shell(snippet, cheap=["--max-samples", str(GRADIENTS), *small])
+            run_shell(snippet)
 
 
-def run_shell(snippet: Snippet, *, cheap: list[str]) -> None:
+def run_shell(snippet: Snippet) -> None:
+    cheap = ["--max-samples", str(GRADIENTS)]
     for program, *words in snippet.commands():
         if program == "task2vec":
             result = CliRunner().invoke(app, [*words, *(cheap if words[0] == "embed" else [])])
@@ -103,7 +106,7 @@ def test_a_snippet_that_nobody_runs_is_found():
     )
     shell, python = read_text(ROOT / "x.md", text)
     with pytest.raises(AssertionError, match="nobody runs ray"):
-        run_shell(shell, cheap=[])
+        run_shell(shell)
     assert python.reason == "it takes an hour"
     with pytest.raises(ValueError, match="'bash'"):
         read_text(ROOT / "x.md", "```bash\nls\n```\n")
