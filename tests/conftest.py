@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import task2vec
+from task2vec.embedding import many, single
 
 torch.set_num_threads(1)
 
@@ -27,7 +28,8 @@ def load_probe(name="tf_efficientnet_lite0", **options):
     return load_default(given.get("size")) if is_default else load_really(name, **options)
 
 
-task2vec.load_probe = load_probe
+for place in (task2vec, many, single):
+    place.load_probe = load_probe
 
 # A public name is looked up once: before a test replaces it in its module, so that the replacement does not stay.
 for name in task2vec.__all__:

@@ -10,11 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
+import task2vec
 from task2vec import Library
 from task2vec.cli import demo, doctor
 from task2vec.embedding import load_embedding
 from tests.cli.conftest import fail
 from tests.cli.material import make
+from tests.tiny_probe import make_tiny
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -88,8 +90,11 @@ def test_probes_lists_what_is_available_offline(call, read):
 
 @pytest.fixture
 def small(monkeypatch):
-    for name, value in (("SIZE", 32), ("IMAGES", 20), ("SAMPLES", 2)):
+    """Few images, and a tiny probe, except for the task that a model is recommended for."""
+    load_probe = task2vec.load_probe
+    for name, value in (("SIZE", 24), ("IMAGES", 20), ("SAMPLES", 2)):
         monkeypatch.setattr(demo, name, value)
+    monkeypatch.setattr(task2vec, "load_probe", lambda size: make_tiny() if size == 24 else load_probe(size=size))
 
 
 def test_demo_writes_embeddings_and_a_figure(read, small, tmp_path, own_library):
@@ -103,7 +108,7 @@ def test_demo_writes_embeddings_and_a_figure(read, small, tmp_path, own_library)
     assert not os.path.exists(own_library)
 
 
-def test_demo_prints_its_table_before_the_rest_even_without_matplotlib(call, small, tiny, tmp_path, monkeypatch):
+def test_demo_prints_its_table_before_the_rest_even_without_matplotlib(call, small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setattr(demo, "_recommend", fail(RuntimeError("the rest")))
     result = call("demo", "--out", tmp_path)
