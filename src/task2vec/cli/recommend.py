@@ -40,7 +40,7 @@ def recommend(
     library. --measure-top K also measures the top K models on your images, and saves their errors to the library.
     """
     if measure_top < 0 or seeds < 1 or k < 1:
-        raise UsageError("--measure-top must be 0 or more, --seeds and -k must be 1 or more. Change the value.")
+        raise UsageError("--measure-top must be 0 or more, and --seeds and -k 1 or more. Change the value.")
     inputs.check_output(out, is_forced=force)
     how: dict[str, Any] = {"evidence": evidence, "probe": probe, "measure_top": measure_top, "seeds": seeds}
     how |= {"shots": shots, "strategy": strategy, "max_params": max_params, "max_time": max_time, "download": download}
@@ -73,7 +73,9 @@ def _find_task(
     if origin == inputs.PATH:
         return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
     if how["measure_top"]:
-        raise UsageError(f"--measure-top needs images, and '{query}' is an embedding. Name the folder: ./FOLDER")
+        raise UsageError(
+            f"--measure-top needs images, and '{query}' is an embedding. Name the folder instead: ./FOLDER"
+        )
     if origin == inputs.FILE:
         return task2vec.load_embedding(query)
     if library is not None:
