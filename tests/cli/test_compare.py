@@ -71,7 +71,7 @@ def test_nearest_lists_the_neighbours_of_a_name_with_their_noise(call, read, ref
     lines = call("nearest", "task 0").stdout.splitlines()
     assert lines[1].split() == ["rank", "task", "distance", "noise", "images", "classes", "tags"] and len(lines) == 7
     refuse("no task 'nothing'", "nearest", "nothing")
-    refuse("-k 0", "nearest", "task 0", "-k", "0")
+    refuse("-k", "nearest", "task 0", "-k", "0")
 
 
 def test_nearest_embeds_a_folder_once_and_names_come_first(read, own_library, tmp_path, tiny):

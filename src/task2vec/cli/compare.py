@@ -93,8 +93,6 @@ def nearest(
     """
     from task2vec.library import identify
 
-    if k < 1:
-        raise UsageError(f"-k {k}: at least one task must be asked for. Use -k 1 or more.")
     found = inputs.load_query(query, library, allow_bad=allow_bad)
     embedding, rows, spaces, is_alone = found.embedding, [], [], True
     with inputs.open_if_any(library) as opened, show_progress(output.is_watched()) as report:

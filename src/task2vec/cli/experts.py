@@ -14,6 +14,7 @@ from task2vec.errors import ConflictError, DataError, NotInLibraryError, UsageEr
 from task2vec.text import pluralize, printable
 
 RECIPE = "Classifier: logistic regression, or that of the paper."
+SEVERAL_SHOTS = f"{options.SHOTS} Can be repeated."
 METRIC = "Error rate, balanced error rate, or 1 - precision (attributes)."
 
 
@@ -119,7 +120,7 @@ def error_matrix(
     reading: options.Reading,
     compute: options.Compute,
     experts: Annotated[list[str], Option("--expert", help="Expert, its file, or any model. Can be repeated.")],
-    shots: Annotated[list[str] | None, Option("--shots", metavar="half|N", help="As before. Can be repeated.")] = None,
+    shots: Annotated[list[str] | None, Option("--shots", metavar="half|N", help=SEVERAL_SHOTS)] = None,
     seeds: options.Seeds = 1,
     recipe: Annotated[Literal["logistic", "achille2019"], Option("--recipe", help=RECIPE)] = "logistic",
     metric: Annotated[Literal["usual", "balanced", "precision"], Option(help=METRIC)] = "usual",
@@ -135,8 +136,6 @@ def error_matrix(
     error is saved to the library as soon as it is known. Failures are reported, and the same command run again
     continues with the rest.
     """
-    if seeds < 1:
-        raise UsageError(f"--seeds {seeds}: at least one split is needed. Use --seeds 1 or more.")
     inputs.check_output(out, is_forced=force)
     sizes: list[Any] = [
         int(one) if one.isascii() and one.isdigit() else one for one in dict.fromkeys(shots or ["half"])

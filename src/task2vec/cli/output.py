@@ -1,6 +1,6 @@
 """What commands print, and how they end.
 
-Results go to standard output, everything else to standard error. Names of files and classes come from strangers: they
+Results go to standard output, everything else to standard error. Names of files and classes are untrusted: they
 are printed as text and nothing else, without escape sequences, markup or right-to-left overrides.
 
 Exit codes: 0 done, 1 a bug of ours, 2 bad usage, 3 bad data, 4 a damaged or incompatible library or file, 5 the
