@@ -5,14 +5,31 @@ Grouped convolutions in float64 spend more time handing work over between thread
 
 import os
 import tempfile
+from functools import cache, wraps
 from itertools import count
 
 import pytest
 import torch
 
 import task2vec
+from task2vec.embedding import many, single
 
 torch.set_num_threads(1)
+
+load_really = task2vec.load_probe
+load_default = cache(lambda size: load_really(size=size))
+
+
+@wraps(load_really)
+def load_probe(name="tf_efficientnet_lite0", **options):
+    """The default probe of a size is loaded once: it takes a second. tests/probe tests the real function."""
+    given = {option: value for option, value in options.items() if value}
+    is_default = name == "tf_efficientnet_lite0" and given.keys() <= {"size"}
+    return load_default(given.get("size")) if is_default else load_really(name, **options)
+
+
+for place in (task2vec, many, single):
+    place.load_probe = load_probe
 
 # A public name is looked up once: before a test replaces it in its module, so that the replacement does not stay.
 for name in task2vec.__all__:

@@ -4,6 +4,7 @@ A block of ```python or ```sh is a snippet; so is an indented block whose lines 
 `$ command` of a block that shows output. The line before a block may say `<!-- not run: REASON -->`.
 """
 
+import importlib.util
 import re
 import shlex
 from dataclasses import dataclass
@@ -91,6 +92,14 @@ def _blocks(lines: list[str]):
         if line.strip():
             before = line.strip()
         number += 1
+
+
+def load_script(path: str):
+    """The module of a script of the repository that is not in a package."""
+    place = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    return module
 
 
 def make_photos(folder: Path, *, classes: tuple[str, ...] = ("dress", "hat", "shoes"), images: int = 3, seed: int = 0):

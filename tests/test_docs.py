@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import task2vec as t2v
 from task2vec.cli.app import app
 from tests.documents import PAGES, ROOT, Snippet, make_photos, read_snippets, read_text
+from tests.tiny_probe import make_tiny
 
 # Commands that no test can run, and why.
 NEVER_RUN = {
@@ -20,8 +21,8 @@ NEVER_RUN = {
     "source": "it changes the shell of who types it",
     "cd": "it changes the shell of who types it",
 }
-# So many gradients instead of 400, for commands that embed and for `t2v.embed`: all else is run as it is shown.
-GRADIENTS = 6
+# So many gradients instead of 400, for commands that embed and for `t2v.embed`.
+GRADIENTS = 4
 
 
 def named(page: Path) -> str:
@@ -42,21 +43,23 @@ def test_snippets_run(page, tmp_path, monkeypatch):
     text = "\n".join(snippet.text for snippet in RUN[page])
     for folder in ("my_photos", "other_photos"):
         if folder in text:
-            make_photos(tmp_path / folder, seed=len(folder))
+            make_photos(tmp_path / folder, classes=("dress", "hat"), images=2, seed=len(folder))
     if '"pets"' in text:
         for split in ("train", "val"):
             make_photos(tmp_path / "pets" / split, classes=("cat", "dog", "owl"), images=8, seed=len(split))
-    # What is recommended has to be embedded at the size that errors are known for; elsewhere small pictures will do.
-    small = [] if "task2vec recommend" in text else ["--size", "64"]
+    # A model is recommended for embeddings by the default probe at its own size; elsewhere a tiny probe will do.
+    if "task2vec recommend" not in text:
+        monkeypatch.setattr(t2v, "load_probe", lambda *args, **options: make_tiny())
     names: dict = {"__name__": "page"}
     for snippet in RUN[page]:
         if snippet.kind == "python":
             exec(compile(snippet.text, snippet.place, "exec"), names)
         else:
-            run_shell(snippet, cheap=["--max-samples", str(GRADIENTS), *small])
+            run_shell(snippet)
 
 
-def run_shell(snippet: Snippet, *, cheap: list[str]) -> None:
+def run_shell(snippet: Snippet) -> None:
+    cheap = ["--max-samples", str(GRADIENTS)]
     for program, *words in snippet.commands():
         if program == "task2vec":
             result = CliRunner().invoke(app, [*words, *(cheap if words[0] == "embed" else [])])
@@ -90,49 +93,31 @@ def parse(words: list[str]) -> None:
         context = command.make_context(name, rest, parent=context)
 
 
-@pytest.mark.parametrize("words", [["embed", "x", "--sise", "3"], ["library", "lst"], ["serf"]])
-def test_what_is_spelt_wrong_is_found(words):
-    with pytest.raises(Exception) as caught:  # typer has click's errors under a name of its own
-        parse(words)
-    assert type(caught.value).__name__ in ("NoSuchOption", "UsageError")
+def test_what_is_spelt_wrong_is_found():
+    for words in (["embed", "x", "--sise", "3"], ["library", "lst"], ["serf"]):
+        with pytest.raises(Exception, match="No such") as caught:  # typer has click's errors under a name of its own
+            parse(words)
+        assert type(caught.value).__name__ in ("NoSuchOption", "UsageError")
 
 
-def test_a_snippet_that_nobody_runs_is_found():
-    text = (
-        "Words.\n\n    ray start --head\n\n<!-- not run: it takes an hour -->\n```python\n1 / 0\n```\n\n    x = y + z\n"
-    )
-    shell, python = read_text(ROOT / "x.md", text)
+def test_snippets_that_nobody_runs_are_found():
+    text = "Words.\n\n    ray start --head\n\n<!-- not run: it takes an hour -->\n```python\n1 / 0\n```\n\n    x = y\n"
+    text += "```\n$ task2vec ls; task2vec probes  # two\nnothing\n```\n"
+    ray, python, shown = read_text(ROOT / "x.md", text)
     with pytest.raises(AssertionError, match="nobody runs ray"):
-        run_shell(shell, cheap=[])
-    assert python.reason == "it takes an hour"
+        run_shell(ray)
+    assert [ray.reason, python.reason, shown.reason] == [None, "it takes an hour", None]
+    assert shown.commands() == [["task2vec", "ls"], ["task2vec", "probes"]]
     with pytest.raises(ValueError, match="'bash'"):
         read_text(ROOT / "x.md", "```bash\nls\n```\n")
 
 
-def test_a_mark_is_for_one_block():
-    text = "<!-- not run: it takes an hour -->\n\n    task2vec demo\n\n```python\n1 / 0\n```\n"
-    assert [snippet.reason for snippet in read_text(ROOT / "x.md", text)] == ["it takes an hour", None]
-
-
-def test_output_that_is_shown_tells_its_commands():
-    (snippet,) = read_text(ROOT / "x.md", "```\n$ task2vec ls; task2vec probes  # two\nnothing\n```\n")
-    assert snippet.commands() == [["task2vec", "ls"], ["task2vec", "probes"]]
-
-
 @pytest.mark.parametrize("document", PAGES, ids=named)
-def test_links_lead_somewhere(document):
-    links = re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8"))
-    near = [link for link in links if "://" not in link]
-    missing = [link for link in near if not (document.parent / link).exists()]
-    assert not missing
-
-
-@pytest.mark.parametrize("document", PAGES, ids=named)
-def test_commands_of_the_repository_exist(document):
-    known = set(
-        re.findall(r"\b(?:benchmarks|experiments|src|tests)/[\w/]+\.py\b", document.read_text(encoding="utf-8"))
-    )
-    assert not [name for name in known if not (ROOT / name).exists()]
+def test_links_and_files_of_the_repository_exist(document):
+    text = document.read_text(encoding="utf-8")
+    links = [document.parent / link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    links += [ROOT / name for name in re.findall(r"\b(?:benchmarks|experiments|src|tests)/[\w/]+\.py\b", text)]
+    assert [link for link in links if not link.exists()] == []
 
 
 def test_every_page_is_in_the_index():

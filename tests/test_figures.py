@@ -1,19 +1,14 @@
 """The figures of the documentation are those that docs/figures/make.py draws."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 from PIL import Image
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.documents import ROOT, load_script
 
 
 def test_every_figure_of_the_page_is_drawn_by_the_script(tmp_path):
-    place = importlib.util.spec_from_file_location("make", ROOT / "docs" / "figures" / "make.py")
-    script = importlib.util.module_from_spec(place)
-    place.loader.exec_module(script)
-    drawn = {path.name: path for path in script.draw_all(tmp_path)}
+    drawn = {path.name: path for path in load_script("docs/figures/make.py").draw_all(tmp_path)}
     page = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*/*.md"))
     assert set(re.findall(r"\]\(\.\./figures/(\S+?\.png)\)", page)) == set(drawn)
     for name, path in drawn.items():

@@ -5,13 +5,13 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
 import task2vec
 from task2vec.cli.app import COMMANDS
+from tests.command import START, run_command
 
 HEAVY = ("torch", "torchvision", "timm", "sklearn", "scipy", "matplotlib", "numpy", "PIL", "rich")
 
@@ -31,42 +31,22 @@ GENEROUS_SECONDS = 1.5
 
 @pytest.mark.parametrize(
     ("python", "args"),
-    [
-        ("import task2vec; dir(task2vec); task2vec.__version__", []),
-        ("from task2vec.cli import main; main()", ["--help"]),
-        ("from task2vec.cli import main; main()", ["--version"]),
-    ],
+    [("import task2vec; dir(task2vec); task2vec.__version__", ()), (START, ["--help"]), (START, ["--version"])],
     ids=["import", "help", "version"],
 )
 def test_nothing_heavy_is_imported(python, args):
-    result = subprocess.run([sys.executable, "-c", REPORT + python, *args], capture_output=True, text=True, timeout=60)
+    result = run_command(*args, python=REPORT + python)
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout.splitlines()[-1])
     print(f"{args or 'import task2vec'}: {report['seconds']:.2f} s of CPU")
-    assert report["heavy"] == []
-    assert report["seconds"] < GENEROUS_SECONDS
+    assert report["heavy"] == [] and report["seconds"] < GENEROUS_SECONDS
 
 
-def test_every_public_name_is_there():
-    for name in task2vec.__all__:
-        assert getattr(task2vec, name) is not None
+def test_public_names_are_there_and_no_others():
+    assert all(getattr(task2vec, name) is not None for name in task2vec.__all__)
     assert set(task2vec.__all__) <= set(dir(task2vec))
-
-
-def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'embedd'"):
         _ = task2vec.embedd
-
-
-def test_embed_stays_the_function_after_its_room_was_imported():
-    room = importlib.import_module("task2vec.embedding")
-    assert task2vec.embed is room.embed
-    assert callable(task2vec.embed)
-
-
-def test_the_version_is_the_one_of_the_package():
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert task2vec.__version__ == project["version"]
 
 
 def test_the_package_is_a_command_and_runs_no_code_of_the_folder_that_one_stands_in(tmp_path):
@@ -85,8 +65,8 @@ def test_commands_keep_their_names():
 
 
 def test_a_name_is_looked_up_once_unless_a_module_has_it():
-    import task2vec.select
-
+    assert task2vec.embed is importlib.import_module("task2vec.embedding").embed
     assert task2vec.recommend is vars(task2vec)["recommend"]
     module = importlib.import_module("task2vec.select.recommend")
-    assert module.recommend is task2vec.recommend and task2vec.select.recommend is module
+    assert module.recommend is task2vec.recommend
+    assert importlib.import_module("task2vec.select").recommend is module

@@ -1,12 +1,11 @@
 """The notebook runs: its cells, in order, as a script in another process that has no network and an empty folder."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.command import run_command
 
 NOTEBOOK = Path(__file__).resolve().parents[1] / "docs" / "start" / "notebook.ipynb"
 # Nothing of it may reach the network.
@@ -22,15 +21,7 @@ socket.socket.connect = socket.getaddrinfo = refuse
 def test_the_cells_run(tmp_path):
     cells = [cell for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
     script = "\n".join([OFFLINE, *("".join(cell["source"]) for cell in cells)])
-    done = subprocess.run(
-        [sys.executable, "-W", "error::DeprecationWarning:__main__", "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=600,
-    )
+    done = run_command(python=script, cwd=tmp_path, PYTHONWARNINGS="error::DeprecationWarning:__main__")
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Start from" in done.stdout and "Library(5 tasks, 5 embeddings" in done.stdout
     assert not list(tmp_path.iterdir())

@@ -1,17 +1,14 @@
 """The README: its tables are those of the files, and what is named in it is there. That it runs: tests/test_docs.py."""
 
-import importlib.util
 import re
 import tomllib
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+import task2vec
+from tests.documents import ROOT, load_script
 
 
 def test_tables_are_those_of_the_files():
-    place = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
-    tables = importlib.util.module_from_spec(place)
-    place.loader.exec_module(tables)
+    tables = load_script("docs/tables.py")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert tables.fill(text) == text, "the tables have changed: python docs/tables.py"
     assert len(tables.BLOCK.findall(text)) == 1 and "combined" in tables.make_table()
@@ -20,6 +17,7 @@ def test_tables_are_those_of_the_files():
 def test_it_is_cited_with_its_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert task2vec.__version__ == project["version"]
     assert f"\nversion: {project['version']}\n" in citation and f"\nlicense: {project['license']}\n" in citation
 
 

@@ -1,25 +1,19 @@
 """The reference is built from docstrings, offline, and has every public name."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pytest
 
 import task2vec
 from task2vec.cli.app import COMMANDS, LIBRARY_COMMANDS
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.documents import ROOT, load_script
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The folder that `make docs` fills."""
-    place = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
-    reference = importlib.util.module_from_spec(place)
-    place.loader.exec_module(reference)
     folder = tmp_path_factory.mktemp("site")
-    reference.build(folder)
+    load_script("docs/reference.py").build(folder)
     return folder
 
 

@@ -37,7 +37,7 @@ class DataError(Task2VecError, ValueError):
 
 
 class BadImagesError(DataError):
-    """Too many images of a task cannot be read; `bad` lists them, `tasks` those of a catalogue's that have them."""
+    """Too many images of a task cannot be read; `bad` lists them, `tasks` the tasks of a catalog that have them."""
 
     def __init__(self, message: str, bad: tuple = (), tasks: tuple[str, ...] = ()):
         super().__init__(message)
@@ -46,7 +46,7 @@ class BadImagesError(DataError):
 
 
 class TooFewClassesError(DataError):
-    """Tasks of a catalogue that have fewer than two classes with images; `tasks` lists their definitions."""
+    """Tasks of a catalog that have fewer than two classes with images; `tasks` lists their definitions."""
 
     def __init__(self, message: str, tasks: tuple = ()):
         super().__init__(message)
@@ -68,13 +68,13 @@ class WeightsError(Task2VecError, ValueError):
 
 
 class WeightsNotFoundError(Task2VecError, FileNotFoundError):
-    """The weights of a probe are not on this machine, and nothing is fetched without being asked."""
+    """The weights of a probe are not on this machine, and nothing is downloaded unless requested."""
 
     exit_code = 5
 
 
 class DatasetNotFoundError(Task2VecError, FileNotFoundError):
-    """A dataset of a hub that is not on this machine, and nothing is fetched without being asked."""
+    """A dataset of a hub is not on this machine, and nothing is downloaded unless requested."""
 
     exit_code = 5
 
@@ -92,7 +92,7 @@ class LibraryError(Task2VecError, ValueError):
 
 
 class NotInLibraryError(UsageError, KeyError):
-    """Nothing in the library is called like that."""
+    """Nothing in the library has this name."""
 
     def __str__(self) -> str:
         """The text as it is; a KeyError would put it into quotes."""
@@ -100,7 +100,7 @@ class NotInLibraryError(UsageError, KeyError):
 
 
 class AmbiguousNameError(UsageError):
-    """Several entries of the library are called like that."""
+    """Several entries of the library have this name."""
 
 
 class UndefinedScoreError(DataError, ArithmeticError):
@@ -108,7 +108,7 @@ class UndefinedScoreError(DataError, ArithmeticError):
 
 
 class ConflictError(DataError):
-    """Something else is in the library under the same key, and is not overwritten without being asked."""
+    """The library has something else under the same key, and does not overwrite it unless requested."""
 
 
 class MissingExtraError(Task2VecError, ImportError):
@@ -118,10 +118,10 @@ class MissingExtraError(Task2VecError, ImportError):
 
 
 class ResourceError(Task2VecError, OSError):
-    """Disk, memory or device do not suffice."""
+    """The disk, the memory or a device is not sufficient."""
 
     exit_code = 5
 
 
 class WorkError(Task2VecError, RuntimeError):
-    """A unit of work failed for a reason that nobody foresaw; the text has the original error."""
+    """A unit of work failed unexpectedly; the text has the original error."""

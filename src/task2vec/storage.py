@@ -16,36 +16,11 @@ PARTIAL = ".partial"
 _LONGEST = 200  # letters of a name that leave room for more
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes `content` to `path`, whole or not at all; see `open_whole`."""
-    with open_whole(path) as file:
-        file.write(content)
-
-
-def write_file(path: Path, content: bytes) -> Path:
-    """Writes a result to the path that a user chose, whole or not at all, and returns the path; see `open_output`."""
-    with open_output(path) as file:
+def write_file(path: Path, content: bytes, *, makes_folder: bool = False) -> Path:
+    """Writes `content` to `path`, whole or not at all, and returns the path; see `open_output`."""
+    with open_output(path, makes_folder=makes_folder) as file:
         file.write(content)
     return path
-
-
-@contextmanager
-def open_output(path: Path) -> Iterator[BinaryIO]:
-    """`open_whole` for a path that a user chose.
-
-    Raises:
-        ResourceError: It cannot be written there.
-    """
-    try:
-        with open_whole(path) as file:
-            yield file
-    except OSError as error:
-        if isinstance(error, ResourceError):
-            raise
-        raise ResourceError(
-            f"cannot write '{path}': {error.strerror or error}. Nothing was left behind. "
-            "Choose an existing folder that you may write to."
-        ) from error
 
 
 def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> Path:
@@ -59,25 +34,38 @@ def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]], heads: Sequen
 
 
 @contextmanager
-def open_whole(path: Path) -> Iterator[BinaryIO]:
+def open_output(path: Path, *, makes_folder: bool = False) -> Iterator[BinaryIO]:
     """A file that becomes `path` at the end of the block, flushed to the disk, and is gone if the block fails.
 
     It is a temporary file beside it, which is renamed; what was there before is there until then.
+
+    Raises:
+        ResourceError: It cannot be written there.
     """
     temporary = path.with_name(f".{path.name[:_LONGEST]}.{secrets.token_hex(8)}{PARTIAL}")
-    with open(temporary, "xb") as file:  # with the permissions of any new file
-        try:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-            os.replace(temporary, path)
-        except BaseException:
-            file.close()
-            with suppress(OSError):
-                os.unlink(temporary)
+    try:
+        if makes_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "xb") as file:  # with the permissions of any new file
+            try:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+                os.replace(temporary, path)
+            except BaseException:
+                file.close()
+                with suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        sync_folder(path.parent)
+    except OSError as error:
+        if isinstance(error, ResourceError):
             raise
-    sync_folder(path.parent)
+        raise ResourceError(
+            f"cannot write '{path}': {error.strerror or error}. Nothing was left behind. "
+            "Choose a folder that exists and that you may write to."
+        ) from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Words for counts and shares, and names of strangers made safe to print."""
+"""Counts, shares and tables as text, and untrusted names made safe to print."""
 
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence

@@ -12,6 +12,8 @@ import task2vec
 from task2vec import Library
 from task2vec.cli.app import app
 from tests.cli.material import make
+from tests.tasks.birds import make_cub
+from tests.tasks.dresses import make_deepfashion
 from tests.tiny_probe import make_tiny
 
 # Options that make `embed` quick.
@@ -84,6 +86,15 @@ def fail(error):
 def photos(tmp_path_factory):
     """Two classes of eight noisy images, one dark and one bright."""
     return paint(tmp_path_factory.mktemp("data") / "photos", {"dark": 60, "bright": 190}, count=8)
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory):
+    """Two published datasets, `cub` and `deepfashion`."""
+    root = tmp_path_factory.mktemp("published")
+    make_cub(root / "cub" / "CUB_200_2011")
+    make_deepfashion(root / "deepfashion")
+    return root
 
 
 @pytest.fixture

@@ -4,34 +4,27 @@ import hashlib
 
 import numpy as np
 
-from task2vec.embedding import Embedding
-from task2vec.probe import FilterLayer
+from tests.library.making import make as make_embedding
 
 FILTERS = 30
-LAYERS = (FilterLayer("conv", "convolution", FILTERS, 9, 0.1),)
 
 
 def make(name, seed, *, kind=0, probe="net", weights="ab", method="robust", size=64, has_halves=False, noise=0.3):
     """The embedding of a made-up task: those of one kind are alike, those of one seed have the same images."""
     rng = np.random.default_rng([seed, 1])
     fisher = np.exp(np.random.default_rng(kind).normal(size=FILTERS) + noise * rng.normal(size=FILTERS))
+    counts = {"images": 100 + seed, "classes": 2, "per_class": [60, 40 + seed], "bad": 0}
     story = {
         "task_fingerprint": hashlib.sha256(str(seed).encode()).hexdigest(),
         "probe_fingerprint": weights * 32,
-        "probe_source": "here",
         "image_size": [size, size],
         "settings": {"method": method, "dtype": "float32", "beta": 1e-7, "balance": True, "seed": 0},
-        "recipe": 2,
         "classes": ["no", "yes"],
-        "is_multilabel": False,
-        "counts": {"images": 100 + seed, "classes": 2, "per_class": [60, 40 + seed], "bad": 0}
-        | {"images_used": 10, "backpropagated": 12},
+        "counts": counts | {"images_used": 10, "backpropagated": 12},
         "head": {"l2": 0.01, "train_loss": 0.1, "cv_loss": 0.2, "cv_error": 0.25, "has_converged": True},
         "effective_images": 9.0,
         "relative_error": 0.1,
         "warnings": [],
-        "versions": {"torch": "2"},
-        "device": "cpu",
     }
     halves = np.stack([fisher * 1.2, fisher / 1.1]) ** [[1.02], [0.98]] if has_halves else None
-    return Embedding(name, probe, fisher, fisher / 10, np.full(FILTERS, 1e-6), LAYERS, story, halves)
+    return make_embedding(name, seed, fisher=fisher, prior=1e-6, probe=probe, halves=halves, **story)

@@ -5,16 +5,19 @@ import re
 import socket
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import task2vec
 from task2vec import Library
 from task2vec.cli import demo, doctor
 from task2vec.embedding import load_embedding
 from tests.cli.conftest import fail
 from tests.cli.material import make
+from tests.tiny_probe import make_tiny
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -88,8 +91,17 @@ def test_probes_lists_what_is_available_offline(call, read):
 
 @pytest.fixture
 def small(monkeypatch):
-    for name, value in (("SIZE", 32), ("IMAGES", 20), ("SAMPLES", 2)):
+    """Few images and a tiny probe; what a model is recommended for has a bundled embedding, of images of 224 pixels."""
+    embed, known = task2vec.embed, task2vec.bundled_metatask().embeddings["tf_efficientnet_lite0 robust"][0]
+    probes = {24: make_tiny(), 224: known}
+
+    def embed_quickly(task, probe, **how):
+        return replace(known, task=task.name) if probe is known else embed(task, probe, **how)
+
+    for name, value in (("SIZE", 24), ("IMAGES", 20), ("SAMPLES", 2)):
         monkeypatch.setattr(demo, name, value)
+    monkeypatch.setattr(task2vec, "load_probe", lambda size: probes[size])
+    monkeypatch.setattr(task2vec, "embed", embed_quickly)
 
 
 def test_demo_writes_embeddings_and_a_figure(read, small, tmp_path, own_library):
@@ -103,7 +115,7 @@ def test_demo_writes_embeddings_and_a_figure(read, small, tmp_path, own_library)
     assert not os.path.exists(own_library)
 
 
-def test_demo_prints_its_table_before_the_rest_even_without_matplotlib(call, small, tiny, tmp_path, monkeypatch):
+def test_demo_prints_its_table_before_the_rest_even_without_matplotlib(call, small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setattr(demo, "_recommend", fail(RuntimeError("the rest")))
     result = call("demo", "--out", tmp_path)

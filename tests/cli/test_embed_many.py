@@ -10,14 +10,13 @@ from task2vec import Library
 from task2vec.cli import inputs
 from tests.cli.conftest import SMALL, paint
 from tests.tasks.birds import make_cub
-from tests.tasks.dresses import make_deepfashion
 
 ATTRIBUTES = ("--path-column", "file", "--label-column", "is_dark", "--label-column", "is_even")
 pytestmark = pytest.mark.usefixtures("tiny")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def data(tmp_path_factory, published):
     """Two folders, a table of attributes of the images of one of them, and two published datasets."""
     root = tmp_path_factory.mktemp("data")
     paint(root / "shades", {"dark": 60, "grey": 120, "bright": 190})
@@ -25,8 +24,8 @@ def data(tmp_path_factory):
     images = sorted((root / "shades").rglob("*.png"))
     rows = [f"{one.relative_to(root)},{int(one.parent.name == 'dark')},{int(one.stem) % 2}\n" for one in images]
     (root / "table.csv").write_text("".join(["file,is_dark,is_even\n", *rows]))
-    make_cub(root / "cub" / "CUB_200_2011")
-    make_deepfashion(root / "deepfashion")
+    for name in ("cub", "deepfashion"):
+        (root / name).symlink_to(published / name)
     return root
 
 

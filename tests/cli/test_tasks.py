@@ -2,18 +2,7 @@
 
 import pytest
 
-from tests.tasks.birds import make_cub
-from tests.tasks.dresses import make_deepfashion
 from tests.tasks.published import write_imaterialist
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    root = tmp_path_factory.mktemp("published")
-    make_cub(root / "cub" / "CUB_200_2011")
-    make_deepfashion(root / "deepfashion")
-    write_imaterialist(root / "imaterialist")
-    return root
 
 
 @pytest.mark.parametrize(("name", "dataset"), [("cub", "cub200"), ("deepfashion", "deepfashion")])
@@ -27,9 +16,10 @@ def test_a_published_dataset_is_recognized_by_its_files(call, read, published, n
     assert report["tasks"][0]["name"] in shown and "task2vec embed" in shown and "--kind KIND" in shown
 
 
-def test_labels_name_the_attributes_of_imaterialist(read, published):
-    table = next((published / "imaterialist").glob("*.csv"))
-    assert "Black" in [row["name"] for row in read("tasks", published / "imaterialist", "--labels", table)["tasks"]]
+def test_labels_name_the_attributes_of_imaterialist(read, tmp_path):
+    write_imaterialist(tmp_path)
+    table = next(tmp_path.glob("*.csv"))
+    assert "Black" in [row["name"] for row in read("tasks", tmp_path, "--labels", table)["tasks"]]
 
 
 def test_a_folder_of_your_own_is_one_task_and_its_unreadable_images_are_named(refuse, read, photos, tmp_path):

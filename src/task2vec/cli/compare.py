@@ -33,10 +33,7 @@ def show(what: options.Query, library: options.LibraryFolder = None) -> None:
 
     Names are looked up in the library first. For a file of the same name, write a path: ./NAME
     """
-    with inputs.open_if_any(library) as opened:
-        if Path(what).is_dir() and inputs.find_origin(what, opened) != inputs.LIBRARY:
-            raise UsageError(f"'{what}' is a folder, not an embedding. Embed it first: task2vec embed {what}")
-    embedding = inputs.load_query(what, library).embedding
+    embedding = inputs.load_query(what, library, embeds=False).embedding
     output.print_report({**describe(embedding), "stages": summarize_stages(embedding)}, _print_embedding)
 
 
@@ -96,8 +93,6 @@ def nearest(
     """
     from task2vec.library import identify
 
-    if k < 1:
-        raise UsageError(f"-k {k}: at least one task must be asked for. Use -k 1 or more.")
     found = inputs.load_query(query, library, allow_bad=allow_bad)
     embedding, rows, spaces, is_alone = found.embedding, [], [], True
     with inputs.open_if_any(library) as opened, show_progress(output.is_watched()) as report:
@@ -107,8 +102,7 @@ def nearest(
             own = embedding.provenance.get("task_fingerprint")
             is_alone = not rows and all(task.fingerprint == own for task in opened.tasks())
             spaces = [] if rows or is_alone else opened.stats()["spaces"]
-    about = {"task": embedding.task, "from": found.origin, "description": found.description, "probe": embedding.probe}
-    about |= {"key": identify(embedding).key, "is_alone": is_alone}
+    about = found.as_dict() | {"key": identify(embedding).key, "is_alone": is_alone}
     folder = inputs.find_library_folder(library)
     output.print_report({"query": about, "library": folder, "neighbours": rows, "spaces": spaces}, _print_neighbours)
 
@@ -162,17 +156,11 @@ def distance(
     from task2vec.distance.distances import find_kind
 
     measure = find_kind(kind)
-    queries = {
-        name: inputs.load_query(word, library, allow_bad=allow_bad)
-        for name, word in (("first", first), ("second", second))
-    }
-    a, b = (query.embedding for query in queries.values())
-    report: dict[str, Any] = {
-        name: {"task": query.embedding.task, "from": query.origin, "probe": query.embedding.probe}
-        for name, query in queries.items()
-    }
-    report |= {"kind": kind, "distance": float(measure(a, b)), "noise": None}
-    rows = [(name, f"{query.embedding.task}, {query.description}") for name, query in queries.items()]
+    queries = [inputs.load_query(word, library, allow_bad=allow_bad) for word in (first, second)]
+    a, b = (query.embedding for query in queries)
+    report: dict[str, Any] = {"first": queries[0].as_dict(), "second": queries[1].as_dict(), "kind": kind}
+    report |= {"distance": float(measure(a, b)), "noise": None}
+    rows = [(name, "{task}, {description}".format(**report[name])) for name in ("first", "second")]
     rows.append(("distance", f"{report['distance']:.4f} ({kind})"))
     if kind == "symmetric":
         noisy = task2vec.distance.with_error(a, b)
@@ -221,9 +209,8 @@ def diversity(
         raise UsageError("both datasets have the same images and labels, so there is nothing to compare. Name another.")
     if other is not None and (shared := len(set(tasks[0].digests) & set(tasks[1].digests))):
         output.say(f"warning: {pluralize(shared, 'image')} in both datasets, which makes them more similar")
-    device = compute.device
+    device, sides = compute.device, []
     how: dict[str, Any] = {"device": device, "num_workers": reading.num_workers, "progress": output.is_watched()}
-    sides = []
     for each, task in zip(paths, tasks, strict=True):
         output.say(f"embedding batches of {printable(each)} ...")
         sides.append(task2vec.embed_batches(task, loaded, **drawing, settings=settings, **how))

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import shlex
 import shutil
 import sys
 import tempfile
@@ -221,5 +222,4 @@ def _find_version(package: str) -> str | None:
 
 def _install(what: str) -> str:
     """The command that installs something into the Python that runs this."""
-    quoted = " ".join(f"'{word}'" if set(word) & set("[]<>!~*,;=") else word for word in what.split())
-    return f"{sys.executable} -m pip install {quoted}"
+    return shlex.join([sys.executable, "-m", "pip", "install", *what.split()])

@@ -1,10 +1,8 @@
 """`task2vec train-expert` and `task2vec error-matrix`: experts, and the errors of tasks with them."""
 
-from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import mean, median
 from typing import Annotated, Any, Literal
 
 import typer
@@ -16,6 +14,7 @@ from task2vec.errors import ConflictError, DataError, NotInLibraryError, UsageEr
 from task2vec.text import pluralize, printable
 
 RECIPE = "Classifier: logistic regression, or that of the paper."
+SEVERAL_SHOTS = f"{options.SHOTS} Can be repeated."
 METRIC = "Error rate, balanced error rate, or 1 - precision (attributes)."
 
 
@@ -121,7 +120,7 @@ def error_matrix(
     reading: options.Reading,
     compute: options.Compute,
     experts: Annotated[list[str], Option("--expert", help="Expert, its file, or any model. Can be repeated.")],
-    shots: Annotated[list[str] | None, Option("--shots", metavar="half|N", help="As before. Can be repeated.")] = None,
+    shots: Annotated[list[str] | None, Option("--shots", metavar="half|N", help=SEVERAL_SHOTS)] = None,
     seeds: options.Seeds = 1,
     recipe: Annotated[Literal["logistic", "achille2019"], Option("--recipe", help=RECIPE)] = "logistic",
     metric: Annotated[Literal["usual", "balanced", "precision"], Option(help=METRIC)] = "usual",
@@ -137,8 +136,6 @@ def error_matrix(
     error is saved to the library as soon as it is known. Failures are reported, and the same command run again
     continues with the rest.
     """
-    if seeds < 1:
-        raise UsageError(f"--seeds {seeds}: at least one split is needed. Use --seeds 1 or more.")
     inputs.check_output(out, is_forced=force)
     sizes: list[Any] = [
         int(one) if one.isascii() and one.isdigit() else one for one in dict.fromkeys(shots or ["half"])
@@ -173,7 +170,7 @@ def error_matrix(
     report |= {"is_interrupted": is_interrupted, "seconds": output.count_seconds()}
     report["written"] = None if out is None or matrix is None else matrix.to_csv(out)
     if not output.print_json(report) and matrix is not None:
-        _print_matrix(report)
+        _print_matrix(matrix, report)
     if is_interrupted or failed:
         raise typer.Exit(output.INTERRUPTED if is_interrupted else DataError.exit_code)
 
@@ -218,27 +215,26 @@ def _describe_matrix(matrix: "task2vec.MetaTask | None", library: "task2vec.Libr
     return report | {"protocols": list(matrix.protocols), "seeds": list(matrix.seeds)}
 
 
-def _print_matrix(report: dict[str, Any]) -> None:
+def _print_matrix(matrix: "task2vec.MetaTask", report: dict[str, Any]) -> None:
     """For every task and number of shots the best model that was not trained on the task, and the median of all."""
+    import numpy as np
+
     from task2vec.experts.metatask import find_shots
 
-    cells: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for error in report["errors"]:
-        if not error["has_seen"]:
-            cells[error["task"], error["protocol"]][error["expert"]].append(error["error"])
-    rows, partial = [], 0
-    for fingerprint, name in zip(report["fingerprints"], report["tasks"], strict=True):
-        for protocol in report["protocols"]:
-            errors = cells[fingerprint, protocol]
-            means = {model: mean(own) for model, own in errors.items() if len(own) == len(report["seeds"])}
-            best = min(means, key=lambda model: means[model], default=None)
-            row = {"task": name, "shots": find_shots(protocol), "best": best, "error": means.get(best or "")}
-            rows.append(row | {"median": median(means.values()) if means else None})
-            partial += len(errors) - len(means)
+    is_measured = np.isfinite(matrix.errors).any(axis=-1)
+    means = np.where(matrix.has_seen[:, :, None], np.nan, matrix.errors.mean(axis=-1))  # NaN: a split is missing
+    rows = []
+    for task, of_task in zip(matrix.tasks, means, strict=True):
+        for protocol, own in zip(matrix.protocols, of_task.T, strict=True):
+            row: dict[str, Any] = {"task": task.name, "shots": find_shots(protocol)}
+            if np.isfinite(own).any():
+                best = int(np.nanargmin(own))
+                row |= {"best": matrix.models[best].name, "error": own[best], "median": np.nanmedian(own)}
+            rows.append(row)
     output.print_table(rows, "task, shots, best, error, median", drop="median")
     counts = f"{pluralize(report['computed'], 'cell')} computed, {len(report['failed'])} failed"
-    if seen := len({(one["task"], one["expert"]) for one in report["errors"] if one["has_seen"]}):
+    if seen := int((matrix.has_seen & is_measured.any(axis=-1)).sum()):
         counts += f", {seen} not shown because the model was trained on the task"
     print(f"{counts}; in {printable(report['library'])} ({report['seconds']:.1f} s)")
-    if partial:
+    if partial := int((is_measured & np.isnan(means) & ~matrix.has_seen[:, :, None]).sum()):
         print(f"{pluralize(partial, 'mean')} not shown: some of the {len(report['seeds'])} splits are missing")

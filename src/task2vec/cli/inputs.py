@@ -53,13 +53,15 @@ def sort_path(path: Path, reading: Reading) -> str:
     from task2vec.tasks.folder import refuse_archive
 
     if not os.path.exists(path):
-        raise UsageError(f"'{path}' does not exist, so there is nothing to read. Check the spelling.")
+        raise UsageError(f"'{path}' does not exist, so there is nothing to read. Check the path and the spelling.")
     if path.suffix.lower() in TABLES and not path.is_dir():
         return TABLE
     if path.is_file():
         refuse_archive(path)
-        kinds = ", ".join(TABLES)
-        raise UsageError(f"'{path}' is neither a folder nor a table ({kinds}), so it has no labels. Name one of them.")
+        raise UsageError(
+            f"'{path}' is neither a folder nor a table, so it has no labels to learn. Name a folder with one folder "
+            f"per class, or a file ending in {', '.join(TABLES)}."
+        )
     return reading.layout or recognize_layout(path) or FOLDER
 
 
@@ -150,7 +152,10 @@ def _read_published(
         chosen = [catalog.find(name, reading.kind) for name in dict.fromkeys(reading.task_names)]
     elif reading.kind is None and len(catalog.kinds) > 1:
         kinds = ", ".join(f"--kind {kind!r}" for kind in catalog.kinds)
-        raise UsageError(f"{catalog.name} has tasks of several kinds, so choose one ({kinds}) or a task (--task NAME).")
+        raise UsageError(
+            f"{catalog.name} has tasks of several kinds, so it is unclear which to use. Choose a kind ({kinds}) or a "
+            f"task (--task NAME); to list them: task2vec tasks {path}"
+        )
     else:
         chosen = list(catalog.definitions if reading.kind is None else catalog.of_kind(reading.kind))
     is_one = len(chosen) == 1
@@ -178,7 +183,10 @@ def read_own(path: Path, reading: Reading) -> "task2vec.Task":
     """
     sort = sort_path(path, reading)
     if sort not in (TABLE, FOLDER):
-        raise UsageError(f"'{path}' is {sort}, which has many tasks. Embed one: task2vec embed {path} --task NAME")
+        raise UsageError(
+            f"'{path}' is {sort}, a dataset of many tasks, so it is unclear which to use. List them: task2vec tasks "
+            f"{path}; then embed one: task2vec embed {path} --task NAME"
+        )
     return read_path(path, sort, reading, Tasks())[0]
 
 
@@ -397,6 +405,11 @@ class Query:
     origin: str
     description: str
 
+    def as_dict(self) -> dict[str, str]:
+        """The task, the probe and the origin, as plain values."""
+        names = {"task": self.embedding.task, "probe": self.embedding.probe}
+        return names | {"from": self.origin, "description": self.description}
+
 
 def list_embedding_files(places: Sequence[Path]) -> list[Path]:
     """The files that were named, and the embeddings of the folders that were, each once."""
@@ -404,7 +417,10 @@ def list_embedding_files(places: Sequence[Path]) -> list[Path]:
     for place in places:
         files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place] if place.exists() else []
         if not files:
-            raise UsageError(f"there is no embedding (*.safetensors) at '{place}'. Embed it: task2vec embed {place}")
+            raise UsageError(
+                f"there is no embedding (*.safetensors) at '{place}', so there is nothing to read. Check the spelling; "
+                f"a folder of images must be embedded first: task2vec embed {place}"
+            )
         found |= {file.resolve(): file for file in files}
     return list(found.values())
 
@@ -426,15 +442,18 @@ def find_origin(query: str, library: "task2vec.Library | None") -> str:
 def get_named(query: str, library: "task2vec.Library | None") -> "task2vec.Embedding":
     """The embedding of the library with that name or key."""
     if library is None:
-        raise errors.NotInLibraryError(f"no folder or file '{query}', and no library with such a task. {FIRST}")
+        raise errors.NotInLibraryError(
+            f"there is no folder or file '{query}', and no library that could have a task of that name. Check the "
+            "spelling, or embed a folder: task2vec embed FOLDER"
+        )
     try:
         return library.get(query)
     except errors.NotInLibraryError as error:
         raise errors.NotInLibraryError(f"{error} (There is no folder or file '{query}' either.)") from error
 
 
-def load_query(query: str, library: Path | None, *, allow_bad: bool = False) -> Query:
-    """The embedding that a word stands for; a folder or table is embedded with default settings."""
+def load_query(query: str, library: Path | None, *, embeds: bool = True, allow_bad: bool = False) -> Query:
+    """The embedding that a word stands for; a folder or table is embedded with default settings, if `embeds`."""
     with open_if_any(library) as opened:
         origin = find_origin(query, opened)
         if origin == LIBRARY:
@@ -442,6 +461,8 @@ def load_query(query: str, library: Path | None, *, allow_bad: bool = False) -> 
             return Query(get_named(query, opened), LIBRARY, f"from the library{other}")
     if origin == FILE:
         return Query(task2vec.load_embedding(query), FILE, f"from the file '{query}'")
+    if not embeds:
+        raise UsageError(f"'{query}' has images and is not an embedding. Embed it first: task2vec embed {query}")
     with open_session(library, "embed", {"paths": [query]}) as session:
         task = read_own(Path(query), Reading(allow_bad=allow_bad))
         settings, probe = task2vec.EmbedSettings(), task2vec.load_probe(DEFAULT_PROBE)

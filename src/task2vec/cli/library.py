@@ -19,7 +19,7 @@ from task2vec.text import format_percent, pluralize, printable
 MOST_CLASSES = 20
 FIX_EMBEDDING = "Replace a damaged embedding: task2vec embed FOLDER, or add an intact copy: task2vec library add FILE"
 FIX_LIBRARY = "Rebuild the library from what can be read: task2vec library repair"
-FIX_EXPERT = "Restore the file, or remove the expert: task2vec library rm NAME --expert"
+FIX_EXPERT = "Restore the file or train it again (task2vec train-expert), or remove: task2vec library rm NAME --expert"
 FIX_CONFLICT = "Existing entries were kept. To replace one by a saved embedding: task2vec library add FILE --force"
 TRAIN = "Train one: task2vec train-expert FOLDER; or measure a model: task2vec error-matrix FOLDER --expert resnet34"
 Name = Annotated[str, Argument(metavar="NAME", help="Name of a task, or the first digits of its id.")]

@@ -13,6 +13,7 @@ Datasets = Literal["folder", "cub200", "cub200-paper", "inaturalist", "imaterial
 MAX_IMAGES = "Published dataset: at most this many images of a task, chosen at random."
 BACKEND = "Compute in this process, in several, or with Ray (the cluster of RAY_ADDRESS)."
 LIBRARY = "Folder of the library. Default: TASK2VEC_LIBRARY, or one in your home folder."
+SHOTS = "Train on half of the images, or N per class."
 EVIDENCE = "Measured errors to use. Default: the bundled ones and your library."
 
 # Arguments.
@@ -27,8 +28,8 @@ Methods = Literal["robust", "direct", "variational"]
 Method = Annotated[Methods | None, Option(help="Fisher estimate; variational needs a GPU. Default: robust.")]
 Epochs = Annotated[int | None, Option(help="Epochs of training. Default: 10, or those of the recipe.")]
 Seed = Annotated[int | None, Option(help="Random seed. Default: 0.")]
-Shots = Annotated[str | None, Option(metavar="half|N", help="Train on half of the images, or N per class.")]
-Seeds = Annotated[int, Option(help="Number of train/test splits.")]
+Shots = Annotated[str | None, Option(metavar="half|N", help=SHOTS)]
+Seeds = Annotated[int, Option(min=1, metavar="N", help="Number of train/test splits.")]
 Distance = Annotated[str, Option("--kind", help="Distance: symmetric, asymmetric, cosine, ...")]
 Evidence = Annotated[str | None, Option(metavar="bundle|library|FILE", help=EVIDENCE)]
 
@@ -44,7 +45,7 @@ Tag = Annotated[str | None, Option(help="Only tasks with this tag.")]
 OutFile = Annotated[Path | None, Option("--out", metavar="FILE", help="Write the table to this CSV file.")]
 Out = Annotated[Path, Option(metavar="DIR", help="Folder for the results.")]
 Force = Annotated[bool, Option("--force", help="Overwrite or replace what exists.")]
-K = Annotated[int, Option("-k", help="How many to print.")]
+K = Annotated[int, Option("-k", min=1, metavar="N", help="How many to print.")]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
 
 

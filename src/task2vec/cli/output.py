@@ -1,6 +1,6 @@
 """What commands print, and how they end.
 
-Results go to standard output, everything else to standard error. Names of files and classes come from strangers: they
+Results go to standard output, everything else to standard error. Names of files and classes are untrusted: they
 are printed as text and nothing else, without escape sequences, markup or right-to-left overrides.
 
 Exit codes: 0 done, 1 a bug of ours, 2 bad usage, 3 bad data, 4 a damaged or incompatible library or file, 5 the
@@ -211,12 +211,11 @@ def format_bytes(size: int) -> str:
 
     Example:
         >>> format_bytes(999), format_bytes(21_008), format_bytes(3_200_000_000)
-        ('999 B', '21.0 kB', '3.2 GB')
+        ('999 bytes', '21.0 kB', '3.2 GB')
     """
-    if size < 1000:
-        return f"{size} B"
-    power, unit = next(((p, unit) for p, unit in ((3, "kB"), (6, "MB")) if size < 10 ** (p + 3)), (9, "GB"))
-    return f"{size / 10**power:.1f} {unit}"
+    from rich.filesize import decimal
+
+    return decimal(size)
 
 
 # Columns of text, by their headings: aligned to the left, and shortened in the middle where they do not fit.

@@ -16,12 +16,12 @@ from task2vec.text import printable
 
 def recommend(
     query: options.Query,
-    models: Annotated[list[str] | None, Option("--model", help="Rank only these models or files; with commas.")] = None,
-    measure_top: Annotated[int, Option(metavar="K", help="Measure the top K models on your images.")] = 0,
+    models: Annotated[list[str] | None, Option("--model", help="Rank only these models or files: A,B.")] = None,
+    measure_top: Annotated[int, Option(min=0, metavar="K", help="Measure the top K models on your images.")] = 0,
     seeds: options.Seeds = 3,
     shots: options.Shots = None,
     max_params: Annotated[str | None, Option(metavar="N", help="Only models with at most N parameters: 10M.")] = None,
-    max_time: Annotated[float | None, Option(metavar="S", help="Only models faster than S s for 1,000 images.")] = None,
+    max_time: Annotated[float | None, Option(metavar="S", help="At most S seconds for 1,000 images.")] = None,
     evidence: options.Evidence = None,
     strategy: Annotated[str | None, Option(help="Prediction strategy; see task2vec evaluate.")] = None,
     probe: options.AnyProbe = None,
@@ -36,11 +36,9 @@ def recommend(
     """Recommend a pretrained model for a task, with its predicted test error.
 
     The prediction uses errors measured on other tasks: bundled ones, and those of your library. If they do not favor
-    another model than the one that is best on average, that is printed. A folder is embedded first and added to the
+    any model over the one that is best on average, the report says so. A folder is embedded first and added to the
     library. --measure-top K also measures the top K models on your images, and saves their errors to the library.
     """
-    if measure_top < 0 or seeds < 1 or k < 1:
-        raise UsageError("--measure-top must be 0 or more, --seeds and -k must be 1 or more. Change the value.")
     inputs.check_output(out, is_forced=force)
     how: dict[str, Any] = {"evidence": evidence, "probe": probe, "measure_top": measure_top, "seeds": seeds}
     how |= {"shots": shots, "strategy": strategy, "max_params": max_params, "max_time": max_time, "download": download}
@@ -73,7 +71,9 @@ def _find_task(
     if origin == inputs.PATH:
         return inputs.read_own(Path(query), options.Reading(allow_bad=allow_bad))
     if how["measure_top"]:
-        raise UsageError(f"--measure-top needs images, and '{query}' is an embedding. Name the folder: ./FOLDER")
+        raise UsageError(
+            f"--measure-top needs images, and '{query}' is an embedding. Name the folder instead: ./FOLDER"
+        )
     if origin == inputs.FILE:
         return task2vec.load_embedding(query)
     if library is not None:
@@ -92,7 +92,7 @@ def _find_task(
 def evaluate(
     evidence: options.Evidence = None,
     distances: Annotated[Path | None, Option(metavar="CSV", help="With --evidence FILE.csv: distances.")] = None,
-    leave: Annotated[Literal["task", "dataset", "domain"], Option(help="What is left out in turn.")] = "task",
+    leave: Annotated[Literal["task", "dataset", "domain"], Option(help="What to leave out in turn.")] = "task",
     strategies: Annotated[list[str] | None, Option("--strategy", help="Only this one and average_best.")] = None,
     family: Annotated[str | None, Option("--kind", help="Bundled tasks of one kind: taxa or labels.")] = None,
     shots: options.Shots = None,
@@ -104,7 +104,7 @@ def evaluate(
 ) -> None:
     """Compare model selection strategies, leave-one-task-out.
 
-    For every task, each strategy chooses a model without knowing the errors on that task. Printed are the mean error of
+    For every task, each strategy chooses a model without knowing the errors on that task. It prints the mean error of
     the choices, its increase over the optimum with a 95 % interval over tasks, rank agreement (weighted tau, top-1,
     top-3), and the gap to the model that is best on average with Wilcoxon's p.
     """

@@ -28,7 +28,7 @@ from safetensors.numpy import save as save_tensors
 
 from task2vec.errors import DataError, EmbeddingFileError, ResourceError, UsageError
 from task2vec.probe import FilterLayer
-from task2vec.storage import write_whole
+from task2vec.storage import write_file
 
 if TYPE_CHECKING:
     from task2vec.probe import Probe
@@ -226,14 +226,7 @@ class Embedding:
 
     def save(self, path: str | Path) -> Path:
         """Writes the embedding to `path`, whole or not at all (safetensors with its SHA-256), and returns it."""
-        path = Path(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, encode_embedding(self))
-        except OSError as error:
-            what = f"cannot write the embedding to '{path}': {error.strerror}. No partial file was left"
-            raise ResourceError(f"{what}. Choose another path: --out FILE") from error
-        return path
+        return write_file(Path(path), encode_embedding(self), makes_folder=True)
 
 
 def trivial(embedding: Embedding) -> Embedding:

@@ -95,13 +95,12 @@ def embed_many(
 
     Example:
         >>> from task2vec import sample_tasks
-        >>> digits = sample_tasks(images_per_task=30)[0]
-        >>> tasks = digits.one_vs_rest()[:3]  # is it a 0? a 1? a 2?
-        >>> for result in embed_many(tasks, load_probe(size=64), settings=EmbedSettings(max_samples=8)):
+        >>> digits = sample_tasks(images_per_task=20)[0]
+        >>> tasks = digits.one_vs_rest()[:2]  # is it a 0? a 1?
+        >>> for result in embed_many(tasks, load_probe(size=32), settings=EmbedSettings(max_samples=8)):
         ...     print(result.number, result.embedding)
-        0 Embedding(digits: 0, probe=tf_efficientnet_lite0, 21008 filters, 30 images)
-        1 Embedding(digits: 1, probe=tf_efficientnet_lite0, 21008 filters, 30 images)
-        2 Embedding(digits: 2, probe=tf_efficientnet_lite0, 21008 filters, 30 images)
+        0 Embedding(digits: 0, probe=tf_efficientnet_lite0, 21008 filters, 20 images)
+        1 Embedding(digits: 1, probe=tf_efficientnet_lite0, 21008 filters, 20 images)
     """
     if not 0 < gigabytes < math.inf:
         raise UsageError(f"gigabytes={gigabytes} must be a positive number: features and sums need memory. Try 2.")
@@ -150,11 +149,11 @@ def embed_batches(
 
     Example:
         >>> from task2vec import distance, load_probe, sample_tasks
-        >>> digits = sample_tasks(images_per_task=120)[0]
-        >>> small = EmbedSettings(max_samples=6, l2=0.01)
-        >>> batches, twins = embed_batches(digits, load_probe(size=32), classes=2, images=2, batches=4, settings=small)
+        >>> digits = sample_tasks(images_per_task=60)[0]
+        >>> small = EmbedSettings(max_samples=2, l2=0.01)
+        >>> batches, twins = embed_batches(digits, load_probe(size=32), classes=2, images=1, batches=3, settings=small)
         >>> distance.diversity(batches, twins).batches
-        4
+        3
     """
     drawn = draw_batches(task, batches, classes=classes, images=images, seed=seed)
     tasks = [one for pair in drawn for one in pair]
