@@ -110,7 +110,8 @@ def fit_model_space(metatask: MetaTask, *, epochs: int = 81, filters: int = 512)
     tasks = len(metatask.tasks)
     if metatask.vectors is None or not np.isfinite(metatask.vectors[:tasks]).all():
         raise UndefinedScoreError(
-            "not every task of the meta-task has an embedding. Give embeddings, or leave the model space out."
+            "not every task of the meta-task has an embedding, so models cannot be placed among them. Give embeddings, "
+            "or leave the model space out."
         )
     errors, count = find_errors(metatask), metatask.vectors.shape[1]
     columns = np.linspace(0, count - 1, min(filters, count)).round().astype(int)
