@@ -308,8 +308,6 @@ class Posterior:
             values: (K) their errors on the scale of the model.
             noise: (K) variances of these around the true ones.
         """
-        if not len(numbers):
-            return self
         lean = np.hstack([self.lean, np.ones((len(self.mean), 1))])  # the last: what all share on this task
         spread = np.zeros((lean.shape[1], lean.shape[1]))
         spread[:-1, :-1], spread[-1, -1] = self.spread, self.common
