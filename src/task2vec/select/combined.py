@@ -30,14 +30,7 @@ from threadpoolctl import threadpool_limits
 from task2vec.embedding import Embedding
 from task2vec.experts.metatask import SYMMETRIC, MetaTask, ModelInfo, Query
 from task2vec.library import MeasuredError
-from task2vec.select.strategies import (
-    Prediction,
-    check_kind,
-    check_score,
-    find_average_best,
-    find_errors,
-    order_on_average,
-)
+from task2vec.select.strategies import Prediction, check_kind, check_score, find_average_best, find_errors
 
 # Share of the errors that intervals are to cover.
 COVERAGE = 0.9
@@ -364,10 +357,10 @@ class CombinedModel:
         errors, low, high = (unscale(one) for one in (level, level - widths, level + widths))
         p_best = posterior.p_best(query.is_candidate)
         prediction = Prediction(posterior.mean, errors=errors, low=low, high=high, p_best=p_best)
-        on_average = Prediction(self._on_average).order(query.is_candidate)
-        if not len(on_average):
+        best = find_average_best(self.metatask, query.is_candidate)
+        if best is None:
             return prediction
-        first, best = int(prediction.order(query.is_candidate)[0]), int(on_average[0])
+        first = int(prediction.order(query.is_candidate)[0])
         p_better = 0.5 if first == best else posterior.p_better(first, best)
         abstains = first == best or (p_better < CONFIDENT and not self.is_near(query))
         loss = prediction.loss.copy()
@@ -411,10 +404,6 @@ class CombinedModel:
         """(T) from the known tasks; infinite where not known."""
         distances = query.distances.get(self.kind, np.full(len(self.cells.noise), np.nan))
         return np.where(np.isnan(distances), np.inf, np.maximum(distances, 0))
-
-    @cached_property
-    def _on_average(self) -> np.ndarray:
-        return order_on_average(self.metatask)
 
     @cached_property
     def _without_score(self) -> "CombinedModel":

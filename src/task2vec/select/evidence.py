@@ -207,7 +207,7 @@ def metatask_from_library(
     having, measured = {error.task for error in errors}, {error.expert for error in errors}
     entries, experts = {task.fingerprint: task for task in library.tasks()}, library.experts()
     tasks = [task for own, task in entries.items() if own in having]
-    space = like or _choose_library_space(library, tasks, (probe, method))
+    space = like or choose_library_space(library, tasks, probe, method)
     seen = {(expert.task, expert.name) for expert in experts if expert.task is not None}
     for run in library.runs():
         seen |= {(pair[0], pair[1]) for pair in run.details.get(SEEN, ())} if run.what == RUN else set()
@@ -267,21 +267,21 @@ def describe_entry(expert: Expert, tasks: Mapping[str, TaskEntry] | None = None)
     )
 
 
-def _choose_library_space(
-    library: Library, tasks: Sequence[TaskEntry], wanted: tuple[str | None, str | None]
+def choose_library_space(
+    library: Library, tasks: Sequence[TaskEntry], probe: str | None = None, method: str | None = None
 ) -> Embedding | None:
-    """One embedding by the probe and method that most tasks have, among those that are wanted."""
+    """One embedding by the probe and method that most of the tasks have, among those that are wanted."""
 
     def name(entry: EmbeddingEntry) -> tuple[str, str]:
         return entry.probe, str(entry.settings.get("method", ""))
 
     every = [entry for task in tasks for entry in task.embeddings]
-    fit = [entry for entry in every if all(one in (None, own) for one, own in zip(wanted, name(entry), strict=True))]
-    if not fit and wanted != (None, None):
+    fit = [one for one in every if probe in (None, name(one)[0]) and method in (None, name(one)[1])]
+    if not fit and (probe or method):
         known = "; ".join(dict.fromkeys(" ".join(name(entry)) for entry in every)) or "none"
         raise NotInLibraryError(
-            f"no task with errors was embedded by the probe '{wanted[0] or 'any'}' and the method "
-            f"'{wanted[1] or 'any'}'; they were embedded by: {known}. Embed them: task2vec embed --probe PROBE FOLDER"
+            f"no task with errors was embedded by the probe '{probe or 'any'}' and the method '{method or 'any'}', so "
+            f"no distances are known; they were embedded by: {known}. Embed them: task2vec embed --probe PROBE FOLDER"
         )
     counts = Counter((entry.probe_fingerprint, name(entry)) for entry in fit)
     return library.get(max(fit, key=lambda one: counts[one.probe_fingerprint, name(one)]).key) if fit else None

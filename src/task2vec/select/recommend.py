@@ -20,6 +20,7 @@ from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, m
 from task2vec.select.combined import mean_errors, predict_conditioned
 from task2vec.select.evidence import (
     add_models,
+    choose_library_space,
     choose_shots,
     describe_entry,
     find_embedding,
@@ -186,7 +187,7 @@ def _find_candidates(
         )
     known = [] if metatask is None else list(metatask.models)
     known += [] if library is None else [describe_entry(expert) for expert in library.experts()]
-    return [find_model(str(one), known) for one in candidates]
+    return [find_model(name, known) for name in dict.fromkeys(map(str, candidates))]
 
 
 def find_metatask(evidence: Evidence) -> MetaTask | None:
@@ -226,10 +227,10 @@ def choose_space(evidence: Evidence = None, library: Library | None = None, prob
         )
     assert library is not None
     having = {error.task for error in library.errors()}
-    for task in library.tasks():
-        if task.fingerprint in having and task.embeddings:
-            return library.get(task.embeddings[-1].key)
-    raise DataError(_no_errors(library))
+    like = choose_library_space(library, [task for task in library.tasks() if task.fingerprint in having], probe)
+    if like is None:
+        raise DataError(_no_errors(library))
+    return like
 
 
 def _embed_like(
