@@ -164,7 +164,7 @@ def test_few_images_are_noted_and_two_per_class_keep_the_average_best_model(worl
 def test_limits(world, monkeypatch):
     small = ask(world, max_params="10M")
     assert set(names_of(small.rows)) == LOADABLE - {"generic resnet34"}
-    assert has_note(small, "1 candidate that have more than 10M parameters")
+    assert has_note(small, "1 candidate with more than 10M parameters")
     only = ask(world, max_params=2.2e6)
     assert names_of(only.rows) == ["mobilenet_v2"] and "only candidate" in only.verdict and not only.is_confident
     monkeypatch.setattr(candidates, "_build", lambda name, size: (name, size))

@@ -213,8 +213,8 @@ def metatask_from_library(
         seen |= {(pair[0], pair[1]) for pair in run.details.get(SEEN, ())} if run.what == RUN else set()
     models = mark_generic([describe_entry(one, entries) for one in experts if one.name in measured])
     wanted = {model.source_fingerprint for model in models} - having
-    every = [task for own, task in entries.items() if own in having | wanted] if space is not None else []
-    found = {task.fingerprint: find_embedding(library, task, space) for task in every}
+    every = [task for own, task in entries.items() if own in having | wanted]
+    found = {task.fingerprint: space and find_embedding(library, task, space) for task in every}
     kept = [task for task in tasks if like is None or found[task.fingerprint] is not None]
     sources = [task for task in every if task.fingerprint in wanted and found[task.fingerprint] is not None]
     names = deduplicate_names([task.name for task in kept])
@@ -228,7 +228,7 @@ def metatask_from_library(
         has_seen=seen,
         source_tasks=tuple(_describe_task(task, task.name) for task in sources),
         info={"other_spaces": len(tasks) - len(kept)},
-        **_measure_rows([found.get(task.fingerprint) for task in (*kept, *sources)]),
+        **_measure_rows([found[task.fingerprint] for task in (*kept, *sources)]),
     )
 
 

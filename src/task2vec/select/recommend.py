@@ -1,7 +1,7 @@
 """Which model to start from: a task, the errors of known tasks, and what was measured on the task itself."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
@@ -354,7 +354,7 @@ class _Case:
         models = self.metatask.models
         if max_params is not None:
             params = {model.name: model.params for model in models}
-            why = f"have more than {max_params} parameters, or an unknown number"
+            why = f"with more than {max_params} parameters, or an unknown number"
             self._keep(params, read_count(max_params), why, "--max-params", 1e6, "M")
         if max_time is not None:
             allowed = [model for model, is_allowed in zip(models, self.is_allowed, strict=True) if is_allowed]
@@ -363,7 +363,7 @@ class _Case:
                 f"{pluralize(timed, 'network')} timed on this machine (--max-time): the median of {PASSES} passes "
                 f"over {BATCH} images of noise, without reading images."
             )
-            why = f"take more than {max_time:g} s for 1,000 images, or cannot be timed"
+            why = f"taking more than {max_time:g} s for 1,000 images, or impossible to time"
             self._keep(self.seconds, max_time, why, "--max-time", 1, " s")
 
     def _keep(
@@ -377,10 +377,10 @@ class _Case:
         if before.any() and not (before & fits).any():
             least = int(np.argmin(np.where(before, sizes, np.inf)))
             smallest = f"The smallest is {self.metatask.models[least].name}: {sizes[least] / factor:.1f}{unit}."
-            fix = smallest if np.isfinite(sizes[least]) else f"Leave out {option}."
-            raise UsageError(f"all {gone} candidates {why}, so there is none left to recommend. {fix}")
+            fix = smallest if np.isfinite(sizes[least]) else f"Drop {option}."
+            raise UsageError(f"there are only candidates {why} ({option}), so none is left to recommend. {fix}")
         if gone:
-            self.notes.append(f"Left out: {pluralize(gone, 'candidate')} that {why}.")
+            self.notes.append(f"Left out: {pluralize(gone, 'candidate')} {why}.")
         self.is_allowed = self.is_allowed & fits
 
     def measure(
@@ -410,7 +410,7 @@ class _Case:
         names = {entry.name: name for name, entry in entries.items()}
         done: list[Any] = []  # the errors of a model, or why it failed
         run = {"protocols": [protocol], "seeds": range(seeds), "library": library, "on_cell": done.append}
-        run |= options | {"download": download, "progress": progress}
+        run |= {**options, "download": download, "progress": progress}
         try:
             matrix = error_matrix([self.task], entries.values(), **run)
             errors, failures = matrix.list_errors(), matrix.failures
@@ -609,44 +609,41 @@ class _Case:
             words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}"
         return f"{words} ({first.model} is better with probability {self.p_better:.2f})."
 
-    def _write_notes(self, order: Sequence[int]) -> list[str]:
+    def _write_notes(self, order: Sequence[int]) -> Iterator[str]:
         """What should be known before the recommendation is relied upon."""
-        notes, between = [], self.metatask.between(SYMMETRIC)
+        between = self.metatask.between(SYMMETRIC)
         if len(between) > 2 and np.isfinite(self.distances).any():
             nearest = np.nanmin(between + np.where(np.eye(len(between), dtype=bool), np.inf, 0), axis=1)
             if np.nanmin(self.distances) > np.nanmax(nearest):
-                notes.append(
+                yield (
                     f"No known task is similar: the nearest is at distance {np.nanmin(self.distances):.3f}, and no "
                     f"known task is farther than {np.nanmax(nearest):.3f} from its nearest. Predictions rely on the "
                     "average task."
                 )
         if self.embedding.provenance.get("is_multilabel", self.task is not None and self.task.is_multilabel):
-            notes.append(
+            yield (
                 "The task has several labels per image, and most known tasks have one: use the predicted errors as a "
                 "ranking, not as figures, and measure: --measure-top K."
             )
         models = [self.metatask.models[number] for number in order]
         if any(model.size == MEASURED_SIZE for model in models):
-            notes.append(
-                f"Errors were measured on images of {MEASURED_SIZE} pixels; larger images mostly have lower errors."
-            )
+            yield (f"Errors were measured on images of {MEASURED_SIZE} pixels; larger images mostly have lower errors.")
         if self.median_class < FEWEST and not self.measured:
-            notes.append(
+            yield (
                 f"Most classes have fewer than {FEWEST} images. The embedding of so few is mostly noise, so the "
                 "average-best model is recommended. Add images, or measure: --measure-top K."
             )
         if self.shots.isdigit() and self.median_class < int(self.shots):
-            notes.append(
+            yield (
                 f"Most classes have {self.median_class:g} images or fewer, and errors are those of classifiers "
                 f"trained on {self.shots} per class: expect higher errors, and another order."
             )
         unknown = zip(models, np.asarray(np.isnan(self.metatask.mean[:, order]).all(0)), strict=True)
         if new := [model.name for model, is_new in unknown if is_new and model.name not in self.measured]:
-            notes.append(
+            yield (
                 f"No error is known of {', '.join(new)}: the prediction is the average of others with a wide interval. "
                 "Measure on your images: --measure-top K."
             )
-        return notes
 
 
 def _is_same(one: ModelInfo, other: ModelInfo) -> bool:
