@@ -1,6 +1,6 @@
 """Tests never touch the home of who runs them, and run on one thread.
 
-Grouped convolutions in float64 spend more time handing work over between threads than doing it.
+Grouped convolutions in float64 and small matrices spend more time handing work over between threads than doing it.
 """
 
 import os
@@ -10,6 +10,7 @@ from itertools import count
 
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 import task2vec
 from task2vec.embedding import many, single
@@ -34,6 +35,8 @@ for place in (task2vec, many, single):
 # A public name is looked up once: before a test replaces it in its module, so that the replacement does not stay.
 for name in task2vec.__all__:
     getattr(task2vec, name)
+threadpool_limits(1, user_api="blas")  # of NumPy and SciPy, which are loaded now
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of commands that tests run
 
 # Until a test has a library of its own: fixtures of a session come before that.
 _HOME = tempfile.TemporaryDirectory(prefix="task2vec-tests-")

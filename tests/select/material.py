@@ -65,11 +65,9 @@ def make_metatask(seed=0, *, tasks=9, models=6, filters=40, seeds=3, missing=0.0
     domain, taxa = np.abs(rng.normal(size=(rows, rows))), rng.integers(0, 5, size=(rows, rows)).astype(float)
     described = []
     for column in range(models):
-        source = f"source {column}" if column >= unknown else None
-        dataset = f"set {column % datasets}" if source else None
+        source, dataset = (f"source {column}", f"set {column % datasets}") if column >= unknown else (None, None)
+        about = {"params": int(rng.integers(1, 4)), "source_dataset": dataset}
         kind = "generic" if column == 0 and unknown else "network"
-        params = int(rng.integers(1, 4))
-        about = {"params": params, "source_dataset": dataset}
         described.append(ModelInfo(f"model {column}", kind, None, source, source, **about))
     return build(
         errors,
@@ -135,17 +133,15 @@ def embed(name, seed, *, kind=0, probe="net", weights="ab", method="robust", siz
     return Embedding(name, probe, fisher, fisher / 10, np.full(FILTERS, 1e-6), layers, provenance)
 
 
-def make_world(*, noise: float = 0.01, missing: float = 0.0) -> MetaTask:
-    """Twelve tasks of two kinds on six models; `missing` is the share of cells that were not measured."""
+def make_world() -> MetaTask:
+    """Twelve tasks of two kinds on six models and a repeat."""
     rng = np.random.default_rng(0)
     effects = np.array([EFFECTS["birds" if model.is_repeat else model.name] for model in MODELS])
     levels = rng.uniform(0.3, 0.5, TASKS)
     errors = np.empty((TASKS, len(MODELS), 2, 3))
-    for task in range(TASKS):
-        for protocol in range(2):
-            cell = levels[task] + (0.1 if protocol == 0 else 0) + effects[:, task % 2]
-            errors[task, :, protocol] = (cell[:, None] + noise * rng.normal(size=(len(MODELS), 3))).clip(0, 1)
-    errors[rng.random((TASKS, len(MODELS))) < missing] = np.nan
+    for task, protocol in np.ndindex(TASKS, 2):
+        cell = levels[task] + (0.1 if protocol == 0 else 0) + effects[:, task % 2]
+        errors[task, :, protocol] = (cell[:, None] + 0.01 * rng.normal(size=(len(MODELS), 3))).clip(0, 1)
     tasks = tuple(
         TaskInfo(f"task {number}", "all", "one" if number % 2 else "other", fingerprint(number), 100 + number, 2)
         for number in range(TASKS)

@@ -78,11 +78,10 @@ def test_predictions_and_likelihood_are_those_of_one_dense_solve(score):
     assert posterior.p_better(0, 1) == pytest.approx(norm.cdf((mean[1] - mean[0]) / np.sqrt(gap)))
 
 
-@pytest.mark.parametrize("models", [[1], [0, 3, 4]])
-def test_measured_errors_are_conditioned_on_as_one_dense_solve_does(models):
+def test_measured_errors_are_conditioned_on_as_one_dense_solve_does():
     fitted, query = ask(draw(), 3)
-    fitted = rescale(fitted, scales())
-    values, noise = np.linspace(-0.8, 0.4, len(models)), np.linspace(0.01, 0.2, len(models))
+    fitted, models = rescale(fitted, scales()), [0, 3, 4]
+    values, noise = np.linspace(-0.8, 0.4, 3), np.linspace(0.01, 0.2, 3)
     told = {"models": models, "values": values, "noise": noise}
     mean, spread = oracle.learn(fitted.cells, fitted.scales, describe(fitted, query), told)
     found = fitted.posterior(query).condition(np.array(models), values, noise)
@@ -95,27 +94,17 @@ def test_measured_errors_are_conditioned_on_as_one_dense_solve_does(models):
     np.testing.assert_allclose(found.p_best(np.ones(5, dtype=bool)), np.bincount(draws, minlength=5) / 4e4, atol=0.03)
 
 
-def test_a_noisy_error_is_shrunk_and_an_exact_one_is_taken():
+def test_exact_errors_leave_no_doubt():
     fitted, query = ask(draw(), 3)
-    posterior = fitted.posterior(query)
-    assert posterior.condition(np.zeros(0, dtype=int), np.zeros(0), np.zeros(0)) is posterior
-    error = posterior.mean[2] - 1.0
-    found = [posterior.condition(np.array([2]), np.array([error]), np.array([n])).mean for n in (1e-9, 0.1, 1e9)]
-    assert found[0][2] == pytest.approx(error, abs=1e-6) and found[2] == pytest.approx(posterior.mean, abs=1e-6)
-    assert error < found[1][2] < posterior.mean[2]
-    assert (found[0] < posterior.mean).all()  # the others move with it
-    exact = replace(posterior, own=np.full(5, 0.3)).condition(np.arange(3), np.array([-0.5, -0.5, 0.2]), np.zeros(3))
+    posterior = replace(fitted.posterior(query), own=np.full(5, 0.3))
+    exact = posterior.condition(np.arange(3), np.array([-0.5, -0.5, 0.2]), np.zeros(3))
     assert [exact.p_better(0, 1), exact.p_better(0, 2), exact.p_better(2, 0)] == [0.5, 1.0, 0.0]
 
 
-def test_an_error_without_information_leaves_students_tails():
+def test_a_dataset_keeps_its_share_of_what_is_left_unknown():
     fitted, query = ask(draw(), 3)
     posterior = fitted.posterior(replace(query, dataset="unheard of"))
     assert (posterior.between > 0).all()
-    blind, exact = (posterior.condition(np.array([2]), np.array([-0.5]), np.array([noise])) for noise in (1e9, 1e-9))
-    np.testing.assert_allclose(blind.half_widths(3), posterior.half_widths(3), rtol=1e-6)
-    assert exact.between[2] == pytest.approx(0, abs=1e-6) and (exact.between[:2] < posterior.between[:2]).all()
-    # The dataset keeps its share of what is left unknown of the effect that all models have in common.
     noise, numbers = np.array([0.05, 0.3]), np.array([0, 2])
     told = posterior.lean[numbers] @ posterior.spread @ posterior.lean[numbers].T + posterior.common
     pull = np.linalg.inv(told + np.diag(posterior.own[numbers] + noise)).sum()
@@ -151,13 +140,13 @@ def test_the_spread_between_few_datasets_has_students_tails():
 
 
 def test_a_similar_task_is_learned_from_and_a_far_one_gets_the_average_best_model():
-    metatask, everybody = draw(30, 6, missing=0, seen=0, seed=4), np.ones(6, dtype=bool)
-    near = [ask(metatask, row) for row in range(30)]
+    metatask, everybody, rows = draw(30, 6, missing=0, seen=0, seed=4), np.ones(6, dtype=bool), range(0, 30, 3)
+    near = [ask(metatask, row) for row in rows]
     found = [fitted.predict(query) for fitted, query in near]
-    chosen = np.mean([metatask.mean[row, one.order(everybody)[0]] for row, one in enumerate(found)])
-    average = np.mean([metatask.mean[row, one.average_best] for row, one in enumerate(found)])
-    assert chosen < 0.9 * average and chosen < 1.15 * metatask.mean.min(1).mean()
-    assert sum(not one.abstains for one in found) > 15
+    chosen = np.mean([metatask.mean[row, one.order(everybody)[0]] for row, one in zip(rows, found, strict=True)])
+    average = np.mean([metatask.mean[row, one.average_best] for row, one in zip(rows, found, strict=True)])
+    assert chosen < 0.9 * average and chosen < 1.15 * metatask.mean[::3].min(1).mean()
+    assert sum(not one.abstains for one in found) > 5
     fitted, query = near[0]
     far = fitted.predict(replace(query, distances={"symmetric": np.full(29, 1e3)}, dataset=None))
     first = Prediction(fit_average_best(fitted.metatask)(query).loss).order(query.is_candidate)[0]
@@ -201,7 +190,7 @@ def test_a_model_without_errors_is_between_the_others_and_uncertain():
     assert found.high[2] - found.low[2] > 0 and found.average_best != 2
 
 
-@pytest.mark.parametrize("shape", [{"tasks": 3, "models": 1}, {"tasks": 3, "models": 4}, {"seeds": 1}, {"tasks": 9}])
+@pytest.mark.parametrize("shape", [{"tasks": 3, "models": 1}, {"seeds": 1}, {"tasks": 9}])
 def test_little_or_extreme_evidence_gives_sane_predictions(shape):
     metatask = draw(**({"missing": 0, "seen": 0} | shape))
     metatask = replace(metatask, tasks=tuple(replace(one, dataset="a", classes=0) for one in metatask.tasks))
@@ -226,8 +215,6 @@ def test_a_query_without_the_score_is_predicted_without_it():
     assert not np.allclose(fitted.predict(query).errors, plain.predict(query).errors)
     odd = replace(query, scores={"logme": np.array([1.0, 3.0, 99.0, np.nan, -1e9])}, is_candidate=np.arange(5) < 2)
     np.testing.assert_allclose(combined._measure_drifts(odd, np.zeros(5), "logme")[:, 1], [-1, 1, 4, 0, -4])
-    same = replace(odd, scores={"logme": np.full(5, 2.0)})
-    assert not combined._measure_drifts(same, np.zeros(5), "logme").any()
 
 
 def test_noise_is_that_of_the_seeds():
@@ -249,19 +236,14 @@ def test_a_new_task_is_lifted_as_the_known_ones_are():
     random = np.random.default_rng(1).random((12, 12)) * 3
     metatask = replace(draw(12, 6), distances={"symmetric": (random + random.T) * (1 - np.eye(12))})
     fitted, query = ask(metatask, 3)
-    given = scales(width=4.0)
-    fitted = rescale(fitted, given)
-    lift = fitted.solution.lift
-    assert lift > 0.1
-    posterior = fitted.posterior(
-        replace(query, distances={"symmetric": np.full(11, np.inf)}, dataset="x", classes=None)
-    )
-    variance = combined._LEVEL + given.own + given.near * (1 + lift) + given.dataset
-    crossed = np.full(11, combined._LEVEL)
-    assert posterior.common == pytest.approx(variance - crossed @ fitted.solution.precision[:11, :11] @ crossed)
-    taken = np.einsum("eij->e", fitted.solution.inverses) * given.good**2
-    alone = given.good + given.suit * (1 + lift) - taken + given.rest
-    np.testing.assert_allclose(posterior.own, alone, atol=1e-12)
+    fitted, far = rescale(fitted, scales(width=4.0)), {"symmetric": np.full(11, np.inf)}
+    posterior, given, solution = fitted.posterior(replace(query, distances=far)), fitted.scales, fitted.solution
+    alone = given.good + given.suit * (1 + solution.lift) + given.rest
+    taken = np.einsum("eij->e", solution.inverses) * given.good**2
+    assert solution.lift > 0.1
+    np.testing.assert_allclose(posterior.own, alone - taken, atol=1e-12)
+    flat = rescale(fitted, scales(width=4.0, near=0.0)).posterior(replace(query, distances=far))
+    assert posterior.common > flat.common + given.near * (1 + solution.lift) / 2
 
 
 # --- where the truth is known ----------------------------------------------------------------------------------------
@@ -287,12 +269,10 @@ def draw_world(seed, *, reach, seeds=3, missing=0.0, tail=np.inf, datasets=4, ta
 
 
 CASES = {
-    "similar tasks matter": {"reach": 0.8},
     "nothing but the average": {"reach": 0.0},
     "half of the cells are missing": {"reach": 0.8, "missing": 0.5},
     "one seed": {"reach": 0.8, "seeds": 1},
-    "heavy tails": {"reach": 0.4, "tail": 3},
-    "one dataset": {"reach": 0.8, "datasets": 1},
+    "heavy tails": {"reach": 0.4, "tail": 3, "datasets": 1},
 }
 
 
@@ -307,13 +287,9 @@ def test_intervals_cover_what_they_promise(case):
 
 
 def test_with_the_dataset_left_out_intervals_are_wider_and_still_cover():
-    widths, covered = {"task": [], "dataset": []}, []
-    for seed in range(2):
-        world = draw_world(seed, reach=0.8, datasets=6)
-        for leave, each in widths.items():
-            tasks = [task.name for task in world.tasks[:6]] if leave == "task" else None
-            outcome = evaluate(world, ["combined"], leave=leave, tasks=tasks, resamples=1).outcomes["combined"]
-            each.append(outcome.widths.mean())
-            covered += [outcome.covered.mean()] if leave == "dataset" else []
-    assert np.mean(widths["dataset"]) > 1.1 * np.mean(widths["task"])
-    assert 0.82 < np.mean(covered) <= 1
+    world = draw_world(0, reach=0.8, datasets=6)
+    task, dataset = (
+        evaluate(world, ["combined"], leave=leave, tasks=tasks, resamples=1).outcomes["combined"]
+        for leave, tasks in (("task", [task.name for task in world.tasks[:6]]), ("dataset", None))
+    )
+    assert dataset.widths.mean() > 1.1 * task.widths.mean() and 0.82 < dataset.covered.mean() <= 1

@@ -13,7 +13,7 @@ from task2vec.experts.metatask import DOMAIN, SYMMETRIC, TAXONOMIC
 from task2vec.library import Expert, Library, MeasuredError
 from task2vec.select import metatask_from_csv, metatask_from_library
 from task2vec.select.evaluate import evaluate
-from task2vec.select.evidence import add_models, merge
+from task2vec.select.evidence import merge
 from tests.oracles.selection import slow_symmetric
 from tests.select.material import FIVE, HALF, embed, fingerprint, make_metatask, make_world
 
@@ -49,7 +49,6 @@ def test_a_selection_has_all_that_was_measured():
     found, kept = whole.select("half"), [0, 1, 2, 3]  # repeats are left out
     assert [model.name for model in found.models] == [whole.models[at].name for at in kept] and found.generic == 0
     assert np.array_equal(found.errors[:, :, 0], whole.errors[:, kept, 1]) and found.protocols == (HALF,)
-    assert np.array_equal(found.is_candidate, whole.is_candidate[:, kept])
     assert np.array_equal(found.scores["logme"], whole.scores["logme"][:, kept, 1:])
     assert np.array_equal(found.halves, whole.halves[:, kept, 1:])
     assert found.datasets == ("cub", "dogs", "cub") and found.space == "net robust"
@@ -76,11 +75,9 @@ def test_some_tasks_and_models_keep_what_is_theirs():
     whole = make_metatask()
     part = whole.only([4, 2], [3, 0])
     assert [one.name for one in (*part.tasks, *part.models)] == ["task 4", "task 2", "model 3", "model 0"]
-    assert part.generic == 1 and whole.only([0], [1, 2]).generic is None
+    assert part.generic == 1 and np.array_equal(part.halves, whole.halves[[4, 2]][:, [3, 0]])
     assert part.between(SYMMETRIC)[0, 1] == whole.between(SYMMETRIC)[4, 2]
     assert part.to_sources(SYMMETRIC)[1, 0] == whole.to_sources(SYMMETRIC)[2, 3]
-    assert np.array_equal(part.vectors[:2], whole.vectors[[4, 2]])
-    assert np.array_equal(part.halves, whole.halves[[4, 2]][:, [3, 0]])
     selected = make_whole().select()
     dropped = selected.only([2])  # a task that is left out stays as the source task of a model
     assert np.array_equal(dropped.to_sources(SYMMETRIC)[0], selected.to_sources(SYMMETRIC)[2], equal_nan=True)
@@ -98,15 +95,12 @@ def test_a_query_has_all_of_the_task_but_its_errors():
 
 
 def test_stored_distances_are_taken_before_embeddings():
-    table = np.arange(16.0).reshape(4, 4)
-    kept = {"distances": {"net robust": table, "other direct": table}}
-    rows = {"net robust": np.arange(4.0), "other direct": np.arange(4.0)}
-    known = replace(make_whole(), **kept, trivial_distances=rows, norms=rows)
-    found = known.select(probe="net")
+    table, rows = np.arange(16.0).reshape(4, 4), {"other direct": np.arange(4.0)}
+    known = replace(make_whole(), distances={"other direct": table}, trivial_distances=rows, norms=rows)
+    found = known.select(probe="other", method="direct")
     assert np.array_equal(found.between(SYMMETRIC), table[:3, :3])
     assert found.to_sources(SYMMETRIC)[1].tolist()[1:] == [4, 7, 5]
-    other = known.select(5, probe="other", method="direct")
-    assert other.vectors is None and DOMAIN not in other.distances
+    assert found.vectors is None and DOMAIN not in found.distances
 
 
 def test_domains_and_taxa_have_distances():
@@ -126,31 +120,20 @@ def test_domains_and_taxa_have_distances():
 
 def test_protocols_spaces_and_families_are_named_or_refused():
     whole = make_whole()
-    for name in (FIVE, "5", 5):
+    for name in (FIVE, 5):
         assert np.array_equal(whole.select(name).errors, whole.errors[:, :4, :1])
     assert np.isfinite(whole.select(family="labels").to_sources(SYMMETRIC)[0, 1:]).all()
-    for wrong in ("all", 2, "linear-2"):
-        with pytest.raises(UsageError, match="train half"):
-            whole.select(wrong)
-    with pytest.raises(UsageError, match="Choose one of: net robust"):
-        whole.select(probe="resnet50")
-    with pytest.raises(UsageError, match="Choose one of: taxa, labels"):
-        whole.select(family="fish")
+    for option, choices in (("shots", "train half"), ("probe", "net robust"), ("family", "taxa, labels")):
+        with pytest.raises(UsageError, match=f"Choose one of: .*{choices}"):
+            whole.select(**{option: "none such"})
 
 
-def test_arrays_that_do_not_fit_are_refused():
+def test_names_that_occur_twice_and_rows_that_do_not_fit_are_refused():
     metatask = make_metatask(tasks=3, models=3)
     with pytest.raises(DataError, match=r"'norms symmetric' of the meta-task 'small' has the shape \(3,\)"):
         replace(metatask, norms={SYMMETRIC: np.ones(3)})
-    with pytest.raises(DataError, match="'distances symmetric'"):
-        replace(metatask, distances={SYMMETRIC: np.zeros((5, 4))})
     with pytest.raises(DataError, match=r"the task 'b' occurs 2 times .*own name"):
         replace(metatask, tasks=tuple(replace(one, name=name) for one, name in zip(metatask.tasks, "abb", strict=True)))
-    for value in (np.inf, -np.inf, 12.5):
-        errors = metatask.errors.copy()
-        errors[1, 2, 0, 0] = value
-        with pytest.raises(DataError, match="shares from 0 to 1"):
-            replace(metatask, errors=errors)
 
 
 # --- CSV tables ------------------------------------------------------------------------------------------------------
@@ -188,12 +171,14 @@ def test_one_error_in_a_row(put):
     np.testing.assert_array_equal(found.errors[:, :, 0], wanted)
     assert found.datasets == ("pets", "pets", "sea life") and found.models[1].source_task == "sea"
     assert found.generic == 0 and found.is_candidate.all()
+    head = "task,model,error,has_seen,shares_images,shares_labels\n"
+    found = metatask_from_csv(put(head + "x,a,0.1,1,0,0\nx,b,0.1,false,0.02,0\nx,c,0.1,0,0,0\n"))
+    assert found.is_candidate.tolist() == [[False, False, True]]
 
 
 def test_a_column_for_each_model(put):
     table = "task,dataset,generic,cats,-x-\ncats,pets,0.2,0.01,0.3\nbirds,air,0.4,-,0.5\n"
-    others = [table.replace(*pair) for pair in ((",", ";"), (",", "\t"), ("\n", "\r\n"))]
-    for text in (table, "\ufeff" + table, *others):
+    for text in (table, "\ufeff" + table.replace(",", ";"), table.replace(",", "\t").replace("\n", "\r\n")):
         found = metatask_from_csv(put(text))
         assert names_of(found) == (["cats", "birds"], ["generic", "cats", "-x-"])
         np.testing.assert_array_equal(found.mean, [[0.2, 0.01, 0.3], [0.4, np.nan, 0.5]])
@@ -201,19 +186,12 @@ def test_a_column_for_each_model(put):
         assert [model.source_dataset for model in found.models] == [None, "pets", None]
 
 
-def test_models_that_have_seen_a_task_are_no_candidates(put):
-    head = "task,model,error,has_seen,shares_images,shares_labels\n"
-    found = metatask_from_csv(put(head + "x,a,0.1,1,0,0\nx,b,0.1,false,0.02,0\nx,c,0.1,0,0,0\n"))
-    assert found.is_candidate.tolist() == [[False, False, True]]
-
-
 @pytest.mark.parametrize(
     ("text", "match"),
     [
         ("task,a\nx,12.5\n", "line 2 of .*percent. Divide by 100"),
-        ("task,a\nx,0.1\ny,3%\n", "line 3 of .*percent"),
         ("task,a\nx,-0.1\n", "line 2 of .*below 0"),
-        ("task,a\nx,many\n", "line 2 of .*'many', which is no finite number"),
+        ("task,a\nx,many\n", "line 2 of .*'many', which is not a finite number"),
         ("task,a\nx,0.1,0.2\n", "line 2 of .*3 cells where the heading has 2"),
         ("task,a,a\nx,0.1,0.2\n", "line 1 of .*two columns 'a'"),
         ("task,model,accuracy\nx,a,0.1\n", "line 1 of .*no column 'error'"),
@@ -221,7 +199,7 @@ def test_models_that_have_seen_a_task_are_no_candidates(put):
         ("task,model,error,seed\nx,a,0.1,first\n", "line 2 of .*seed 'first'"),
         ("task,model,error\n,a,0.1\n", "line 2 of .*no task or no model"),
         ("colour,a\nx,0.1\n", "line 1 of .*no column 'task'"),
-        ("", "is no table"),
+        ("", "so it is no table"),
         (b"\xff\xfe\x00", "cannot be read as a table: it is not UTF-8"),
     ],
 )
@@ -229,16 +207,15 @@ def test_what_cannot_be_read_is_reported_with_its_line(tmp_path, text, match):
     (tmp_path / "table.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(DataError, match=match):
         metatask_from_csv(tmp_path / "table.csv")
-    with pytest.raises(DataError, match="cannot be read as a table"):
-        metatask_from_csv(tmp_path / "nowhere.csv")
 
 
 def test_protocols_are_not_mixed(put):
     text = 'task,model,protocol,error\nx,a,"linear-2, train 9",0.1\nx,a,"linear-2, train 5",0.3\n'
     with pytest.raises(UsageError, match="linear-2, train 9; linear-2, train 5"):
         metatask_from_csv(put(text))
-    for name in ("5", 5, "linear-2, train 5"):
-        assert metatask_from_csv(put(text), shots=name).mean.tolist() == [[0.3]]
+    assert metatask_from_csv(put(text), shots=5).mean.tolist() == [[0.3]]
+    with pytest.raises(DataError, match="cannot be read as a table"):
+        metatask_from_csv("nowhere.csv")
 
 
 def test_our_own_tables_can_be_read(tmp_path):
@@ -285,19 +262,15 @@ def library(tmp_path):
         yield opened
 
 
-def fill(library, *, models=3, protocols=(HALF,)):
+def fill(library):
     """Three tasks, each with an embedding, and models of which the last was fine-tuned on the second task."""
     for seed in range(3):
         library.add(embed(f"task {seed}", seed), source=f"folder {seed // 2}")
-    for column in range(models):
-        source = fingerprint(1) if column == models - 1 and column else None
+    for column, source in enumerate((None, None, fingerprint(1))):
         library.add(Expert(f"model {column}", "timm", f"net{column}", task=source, parameters=10 + column))
-    for protocol in protocols:
-        for seed in range(3):
-            for column in range(models):
-                for split in (0, 1):
-                    error = 0.1 + 0.1 * seed + 0.05 * column + 0.01 * split
-                    library.add(MeasuredError(fingerprint(seed), f"model {column}", error, protocol, split))
+    for seed, column, split in np.ndindex(3, 3, 2):
+        error = 0.1 + 0.1 * seed + 0.05 * column + 0.01 * split
+        library.add(MeasuredError(fingerprint(seed), f"model {column}", error, HALF, split))
 
 
 def test_a_library_is_a_meta_task(library):
@@ -311,17 +284,12 @@ def test_a_library_is_a_meta_task(library):
     vectors = [embed("", seed).vector for seed in range(3)]
     assert found.between(SYMMETRIC)[0, 2] == pytest.approx(slow_symmetric(vectors[0], vectors[2]), abs=1e-6)
     assert found.to_sources(SYMMETRIC)[0, 2] == pytest.approx(slow_symmetric(vectors[0], vectors[1]), abs=1e-6)
-    outcome = evaluate(found, ["average_best", "symmetric"], resamples=9).outcomes["average_best"]
-    assert outcome.errors[0] == pytest.approx(0.105)
 
 
-def test_a_library_without_errors_or_with_one_model(library):
+def test_a_library_without_errors_is_refused(library):
     library.add(embed("task 0", 0))
     with pytest.raises(NotInLibraryError, match=r"no measured errors.*task2vec error-matrix"):
         metatask_from_library(library)
-    fill(library, models=1)
-    with pytest.raises(UsageError, match="no task has two candidates"):
-        evaluate(metatask_from_library(library), ["average_best"])
 
 
 def test_tasks_of_other_spaces_are_at_no_known_distance(library):
@@ -355,13 +323,3 @@ def test_merged_meta_tasks_keep_what_is_theirs_and_measure_the_rest(library):
     for row, column in ((0, 13), (14, 2), (12, 13)):
         assert found.between(SYMMETRIC)[row, column] == pytest.approx(symmetric(every[row], every[column]), abs=1e-6)
     assert np.array_equal(found.is_candidate[12:, 6:], other.is_candidate)
-
-
-def test_models_without_errors_join_with_their_source_task():
-    known, source = make_world().select("half"), embed("gulls", 60)
-    model = ModelInfo("gulls", "expert", None, "gulls", fingerprint(60))
-    found = add_models(known, [model, replace(model, name="birds")], {fingerprint(60): source})
-    assert [one.name for one in found.models[6:]] == ["gulls", "birds (2)"] and np.isnan(found.mean[:, 6:]).all()
-    wanted = symmetric(known.embeddings["net robust"][0], source)
-    assert found.to_sources(SYMMETRIC)[0, 6:] == pytest.approx([wanted, wanted], abs=1e-6)
-    assert add_models(known, [], {}) is known

@@ -48,8 +48,7 @@ def test_an_order_puts_the_unknown_last_and_equals_in_the_order_of_the_fallback(
     assert Prediction(loss).places().tolist() == [1, 2, 0, 1, 2]
 
 
-@pytest.mark.parametrize("shape", [(9, 5), (5, 9)])
-@pytest.mark.parametrize("missing", [0.0, 0.4])
+@pytest.mark.parametrize(("shape", "missing"), [((9, 5), 0.4), ((5, 9), 0.0)])
 def test_effects_are_least_squares(shape, missing):
     rng = np.random.default_rng(3)
     errors = rng.random(shape)
@@ -93,10 +92,9 @@ def test_nearest_ranks_by_distance_and_the_unknown_by_the_average():
 
 def test_asymmetric_subtracts_complexity():
     metatask = make_metatask()
-    prediction = leave_out(lambda known: fit_asymmetric(known, 0.3), metatask)
+    loss = leave_out(lambda known: fit_asymmetric(known, 0.3), metatask).loss
     simplicity = metatask.pick_sources(metatask.trivial_distances[SYMMETRIC])
-    np.testing.assert_allclose(prediction.loss, metatask.to_sources(SYMMETRIC)[0] - 0.3 * simplicity)
-    assert np.isnan(prediction.loss[0]) and not np.isnan(prediction.loss[1:]).any()
+    np.testing.assert_allclose(loss, metatask.to_sources(SYMMETRIC)[0] - 0.3 * simplicity)
 
 
 def test_alpha_is_the_best_for_the_others():
@@ -106,12 +104,8 @@ def test_alpha_is_the_best_for_the_others():
     simplicity = known.pick_sources(known.trivial_distances[SYMMETRIC])
     losses = []
     for alpha in ALPHAS:
-        total = 0.0
-        for row in range(11):
-            allowed = [j for j in range(1, 8) if np.isfinite(errors[row, j])]
-            far = [distances[row, j] - alpha * simplicity[j] for j in allowed]
-            total += errors[row, allowed[int(np.argmin(far))]]
-        losses.append(total / 11)
+        far = np.where(np.isfinite(errors), distances - alpha * simplicity, np.nan)
+        losses.append(np.mean([errors[row, np.nanargmin(far[row])] for row in range(11)]))
     query = known.query(0)
     chosen = (query.to_sources[SYMMETRIC] - fit_asymmetric(known, None)(query).loss)[1] / simplicity[1]
     assert losses[int(np.argmin(np.abs(np.array(ALPHAS) - chosen)))] == pytest.approx(min(losses))
@@ -124,35 +118,24 @@ def test_alpha_is_the_best_for_the_others():
 def test_average_with_distance_is_the_joint_fit():
     metatask = make_metatask(2, unknown=0)
     gaps = metatask.to_sources(SYMMETRIC)
-    errors = metatask.errors[:, :, 0] / 3
-    metatask = with_errors(
-        metatask, np.where(metatask.is_candidate[:, :, None], errors + 0.8 * gaps[:, :, None], errors)
-    )
+    metatask = with_errors(metatask, metatask.errors[:, :, 0] / 3 + 0.8 * (metatask.is_candidate * gaps)[:, :, None])
     weight, models = slow_adjusted(learned(metatask), gaps)
     assert weight > 0.3
     loss = fit_adjusted(metatask)(metatask.query(3)).loss
     wanted = models + weight * gaps[3]
     np.testing.assert_allclose(loss - loss.mean(), wanted - wanted.mean(), atol=1e-8)
-    far = {SYMMETRIC: metatask.query(3).to_sources[SYMMETRIC] + 5}  # far from all source tasks alike
-    np.testing.assert_allclose(
-        fit_adjusted(metatask)(replace(metatask.query(3), to_sources=far)).loss, loss, atol=1e-12
-    )
-
-
-def test_a_negative_weight_of_the_distance_is_noise():
-    metatask = make_metatask(2)
-    gaps = np.nan_to_num(metatask.to_sources(SYMMETRIC))[:, :, None]
-    worse = with_errors(metatask, (metatask.errors[:, :, 0] - 0.3 * gaps).clip(0, 1))
-    effects = fit_effects(find_errors(worse))
-    np.testing.assert_allclose(fit_adjusted(worse)(worse.query(0)).loss, effects.models)
+    far = replace(metatask.query(3), to_sources={SYMMETRIC: gaps[3] + 5})  # far from all source tasks alike
+    np.testing.assert_allclose(fit_adjusted(metatask)(far).loss, loss, atol=1e-12)
+    # A negative weight of the distance is noise.
+    worse = with_errors(metatask, (metatask.errors[:, :, 0] - 1.2 * gaps[:, :, None]).clip(0, 1))
+    np.testing.assert_allclose(fit_adjusted(worse)(worse.query(0)).loss, fit_effects(find_errors(worse)).models)
 
 
 def test_a_kernel_is_a_weighted_mean_over_tasks():
     metatask = make_metatask(1, missing=0.2)
-    for width in (0.05, 0.5):
-        prediction = leave_out(lambda known, width=width: fit_kernel(known, width=width), metatask)
-        wanted = slow_kernel(learned(metatask)[1:], metatask.between(SYMMETRIC)[0, 1:], width)
-        np.testing.assert_allclose(prediction.loss, wanted, atol=1e-10)
+    prediction = leave_out(lambda known: fit_kernel(known, width=0.05), metatask)
+    wanted = slow_kernel(learned(metatask)[1:], metatask.between(SYMMETRIC)[0, 1:], 0.05)
+    np.testing.assert_allclose(prediction.loss, wanted, atol=1e-10)
 
 
 def test_a_kernel_of_datasets_is_the_mean_over_its_own():
@@ -171,16 +154,13 @@ def test_the_width_predicts_each_known_task_from_the_others_best():
     rest = near @ np.random.default_rng(0).normal(size=(12, 6)) * 0.1
     distances = np.abs(np.subtract.outer(np.arange(12.0), np.arange(12.0)))
     effects = fit_effects(0.5 + rest)
-    width = _choose_width(effects, distances)
     own, losses = effects.rest + effects.models, {}
     median = np.median(distances[~np.eye(12, dtype=bool)])
-    for part in WIDTHS:
-        total = 0.0
-        for row in range(12):
-            weights = np.array([np.exp(-distances[row, k] / (part * median)) if k != row else 0 for k in range(12)])
-            total += np.square(own[row] - weights @ own / weights.sum()).sum()
-        losses[part * median] = total
-    assert width == pytest.approx(min(losses, key=losses.get)) and width < median
+    for width in np.array(WIDTHS) * median:
+        weights = np.exp(-distances / width) * (1 - np.eye(12))
+        losses[width] = np.square(own - weights @ own / weights.sum(1, keepdims=True)).sum()
+    best = min(losses, key=losses.get)
+    assert _choose_width(effects, distances) == pytest.approx(best) and best < median
 
 
 def test_a_score_ranks_the_highest_first():

@@ -47,8 +47,8 @@ def find_model(name: str, known: Sequence[ModelInfo]) -> ModelInfo:
             return ModelInfo(name, network=model, location=f"{home}:{model}")
     some = ", ".join(one.name for one in known if one.location is not None)
     raise UsageError(
-        f"'{name}' is no model that errors are known of, no file of an expert, and no model of timm or torchvision, so "
-        f"it cannot be a candidate. Known and loadable: {some or 'none'}; on this machine: task2vec probes"
+        f"'{name}' is not a model with known errors, a file of an expert, or a model of timm or torchvision, so it "
+        f"cannot be a candidate. Known and loadable: {some or 'none'}; on this machine: task2vec probes"
     )
 
 
@@ -62,7 +62,7 @@ def read_count(text: str | float) -> float:
     found = re.fullmatch(r"\s*(\d+\.?\d*(?:e\d+)?|\.\d+)\s*([kmgb]?)\s*", str(text), re.IGNORECASE)
     count = float(found[1]) * _UNITS[found[2].upper()] if found else 0.0
     if not 0 < count < math.inf:
-        raise UsageError(f"'{text}' is no number of parameters (--max-params). Write it like 10M, 800k or 2500000.")
+        raise UsageError(f"'{text}' is not a number of parameters (--max-params). Write it like 10M, 800k or 2500000.")
     return count
 
 

@@ -153,9 +153,8 @@ class Evaluation:
                 row |= _compare(f"{prefix}mean_increase", ratios, ones, draws, less=1)
                 row |= _compare(f"{prefix}regret", errors - optimum, ones, draws)
         row |= {name: float(getattr(outcome, name).mean()) for name in ("tau", "top1", "top3", "fidelity")}
-        for name, values in (("coverage", outcome.covered), ("width", outcome.widths)):
-            row[name] = None if values is None else 100 * float(values.mean())
-        row["brier"] = None if outcome.brier is None else float(outcome.brier.mean())
+        means = {"coverage": (100, outcome.covered), "width": (100, outcome.widths), "brier": (1, outcome.brier)}
+        row |= {name: None if each is None else factor * float(each.mean()) for name, (factor, each) in means.items()}
         row |= dict.fromkeys(("gap", "gap_low", "gap_high", "p", "gap_group_low", "gap_group_high", "p_group"))
         baseline = self.outcomes.get(AVERAGE_BEST)
         if baseline is not None and outcome.name != AVERAGE_BEST:
@@ -273,7 +272,9 @@ def evaluate(
         True
     """
     if leave not in get_args(Leave):
-        raise UsageError(f"leave={leave!r} is unknown. Choose one of: {', '.join(get_args(Leave))}")
+        raise UsageError(
+            f"leave={leave!r} is unknown, so no task can be left out. Choose one of: {', '.join(get_args(Leave))}"
+        )
     chosen = [find_strategy(one) if isinstance(one, str) else one for one in strategies or list(STRATEGIES)]
     whole = metatask.select(shots, probe=probe, method=method)
     selected = whole if family is None else whole.subset(family=family)
@@ -289,7 +290,8 @@ def evaluate(
     rows = [row for row, name in enumerate(names) if allowed[row].sum() >= 2 and (tasks is None or name in tasks)]
     if not rows:
         raise UsageError(
-            "no task has two candidates with a known error to select from. Measure more: task2vec error-matrix"
+            "no task has two candidates with a known error, so there is nothing to select from. Measure more errors: "
+            "task2vec error-matrix"
         )
     groups = np.arange(len(names)) if leave == "task" else datasets
     found: dict[str, dict[int, Prediction]] = {strategy.name: {} for strategy in chosen}
@@ -322,9 +324,11 @@ def evaluate(
     errors = np.where(allowed, selected.mean, np.nan)[rows]
     optimum, chosen_on = _find_optimum(selected, rows, allowed[rows])
     outcomes = {}
-    for name, predictions in found.items():
-        if name not in left_out:
-            outcomes[name] = _score(name, [predictions[row] for row in rows], errors, seconds[name] / len(rows))
+    for name in (name for name in found if name not in left_out):
+        scores = [_score(found[name][row], own) for row, own in zip(rows, errors, strict=True)]
+        arrays: dict[str, Any] = {key: np.array([one[key] for one in scores]) for key in scores[0]}
+        arrays |= {key: None for key, values in arrays.items() if np.isnan(values).any()}
+        outcomes[name] = Outcome(name, **arrays, seconds=seconds[name] / len(rows))
     return Evaluation(
         tuple(names[row] for row in rows),
         tuple(datasets[rows].tolist()),
@@ -352,31 +356,24 @@ def _find_optimum(
     return (optimum, "seeds") if np.isfinite(optimum).all() else (None, None)
 
 
-def _score(name: str, predictions: Sequence[Prediction], errors: np.ndarray, seconds: float) -> Outcome:
-    """How good the predictions are; `errors` are NaN for models that may not be selected."""
-    found: dict[str, list[float]] = {}
-    chosen = []
-    for prediction, row in zip(predictions, errors, strict=True):
-        allowed = np.isfinite(row)
-        chosen.append(int(prediction.order(allowed)[0]))
-        places, row = prediction.places()[allowed], row[allowed]
-        scores = {
-            "errors": float(row[places == places.min()].mean()),
-            "tau": weigh_tau(places, row),
-            "top1": hit(places, row, 1),
-            "top3": hit(places, row, 3),
-            "fidelity": find_fidelity(prediction.loss[allowed], row),
-        }
-        if prediction.low is not None and prediction.high is not None:
-            low, high = prediction.low[allowed], prediction.high[allowed]
-            scores |= {"covered": float(((low <= row) & (row <= high)).mean()), "widths": float((high - low).mean())}
-        if prediction.p_best is not None:
-            scores["brier"] = find_brier(np.nan_to_num(prediction.p_best[allowed]), row)
-        for key, value in scores.items():
-            found.setdefault(key, []).append(value)
-    arrays: dict[str, Any] = dict.fromkeys(("covered", "widths", "brier"))
-    arrays |= {key: np.array(values) for key, values in found.items() if len(values) == len(predictions)}
-    return Outcome(name, np.array(chosen), **arrays, seconds=seconds)
+def _score(prediction: Prediction, errors: np.ndarray) -> dict[str, float]:
+    """How good the prediction for a task is, as `Outcome` names it; `errors` are NaN for models that do not count."""
+    allowed = np.isfinite(errors)
+    places, row = prediction.places()[allowed], errors[allowed]
+    scores = {
+        "chosen": int(prediction.order(allowed)[0]),
+        "errors": float(row[places == places.min()].mean()),
+        "tau": weigh_tau(places, row),
+        "top1": hit(places, row, 1),
+        "top3": hit(places, row, 3),
+        "fidelity": find_fidelity(prediction.loss[allowed], row),
+    } | dict.fromkeys(("covered", "widths", "brier"), np.nan)
+    if prediction.low is not None and prediction.high is not None:
+        low, high = prediction.low[allowed], prediction.high[allowed]
+        scores |= {"covered": float(((low <= row) & (row <= high)).mean()), "widths": float((high - low).mean())}
+    if prediction.p_best is not None:
+        scores["brier"] = find_brier(np.nan_to_num(prediction.p_best[allowed]), row)
+    return scores
 
 
 def _compare(

@@ -56,6 +56,7 @@ from task2vec.experts.metatask import (
     stack_vectors,
 )
 from task2vec.library import EmbeddingEntry, Expert, Library, MeasuredError, TaskEntry
+from task2vec.text import pluralize
 
 # With so many images per class or fewer, errors by few shots are the better prediction: between the 5 of the bundle's
 # few-shot errors and the 20 or so that half of a class has there, in the middle of the logarithms.
@@ -200,21 +201,22 @@ def metatask_from_library(
     errors = library.errors() if errors is None else errors
     if not errors:
         raise NotInLibraryError(
-            "the library has no measured errors, and models are selected by them. Measure some: task2vec error-matrix"
+            "the library has no measured errors, so there is nothing to select models by. Measure some: task2vec "
+            "error-matrix PATH --expert MODEL"
         )
     having, measured = {error.task for error in errors}, {error.expert for error in errors}
     entries, experts = {task.fingerprint: task for task in library.tasks()}, library.experts()
     tasks = [task for own, task in entries.items() if own in having]
-    space = like or _choose_library_space(library, tasks, (probe, method))
+    space = like or choose_library_space(library, tasks, probe, method)
     seen = {(expert.task, expert.name) for expert in experts if expert.task is not None}
     for run in library.runs():
         seen |= {(pair[0], pair[1]) for pair in run.details.get(SEEN, ())} if run.what == RUN else set()
     models = mark_generic([describe_entry(one, entries) for one in experts if one.name in measured])
-    wanted = [model.source_fingerprint for model in models if model.source_fingerprint in entries]
-    rows = dict.fromkeys([*(task.fingerprint for task in tasks), *wanted])
-    found = {own: None if space is None else find_embedding(library, entries[own], space) for own in rows}
+    wanted = {model.source_fingerprint for model in models} - having
+    every = [task for own, task in entries.items() if own in having | wanted]
+    found = {task.fingerprint: space and find_embedding(library, task, space) for task in every}
     kept = [task for task in tasks if like is None or found[task.fingerprint] is not None]
-    sources = [entries[own] for own in rows if own not in having and found[own] is not None]
+    sources = [task for task in every if task.fingerprint in wanted and found[task.fingerprint] is not None]
     names = deduplicate_names([task.name for task in kept])
     return build_metatask(
         "your library",
@@ -265,33 +267,34 @@ def describe_entry(expert: Expert, tasks: Mapping[str, TaskEntry] | None = None)
     )
 
 
-def _choose_library_space(
-    library: Library, tasks: Sequence[TaskEntry], wanted: tuple[str | None, str | None]
+def choose_library_space(
+    library: Library, tasks: Sequence[TaskEntry], probe: str | None = None, method: str | None = None
 ) -> Embedding | None:
-    """One embedding by the probe and method that most tasks have, among those that are wanted."""
+    """One embedding by the probe and method that most of the tasks have, among those that are wanted."""
 
     def name(entry: EmbeddingEntry) -> tuple[str, str]:
         return entry.probe, str(entry.settings.get("method", ""))
 
     every = [entry for task in tasks for entry in task.embeddings]
-    fit = [entry for entry in every if all(one in (None, own) for one, own in zip(wanted, name(entry), strict=True))]
-    if not fit and wanted != (None, None):
+    fit = [one for one in every if probe in (None, name(one)[0]) and method in (None, name(one)[1])]
+    if not fit and (probe or method):
         known = "; ".join(dict.fromkeys(" ".join(name(entry)) for entry in every)) or "none"
         raise NotInLibraryError(
-            f"no task with errors was embedded by the probe '{wanted[0] or 'any'}' and the method "
-            f"'{wanted[1] or 'any'}'; they were embedded by: {known}. Embed them: task2vec embed --probe PROBE FOLDER"
+            f"no task with errors was embedded by the probe '{probe or 'any'}' and the method '{method or 'any'}', so "
+            f"no distances are known; they were embedded by: {known}. Embed them: task2vec embed --probe PROBE FOLDER"
         )
     counts = Counter((entry.probe_fingerprint, name(entry)) for entry in fit)
     return library.get(max(fit, key=lambda one: counts[one.probe_fingerprint, name(one)]).key) if fit else None
 
 
-def _measure_rows(rows: Sequence[Embedding | None]) -> dict[str, Any]:
-    """Distances and vectors of embeddings in one space, as fields of a meta-task; NaN where there is none."""
+def _measure_rows(rows: Sequence[Embedding | None], distances: np.ndarray | None = None) -> dict[str, Any]:
+    """Embeddings in one space and what is measured of them, as fields of a meta-task; NaN in rows that have none."""
     every = [one for one in rows if one is not None]
     if not every:
         return {"space": ""}
     places = np.array([one is not None for one in rows])
     space = f"{every[0].probe} {find_method(every[0]) or 'robust'}"
+    distances = measure_all(every, every) if distances is None else distances
 
     def spread(values: np.ndarray) -> np.ndarray:
         whole = np.full((len(rows), *values.shape[1:]), np.nan)
@@ -303,7 +306,7 @@ def _measure_rows(rows: Sequence[Embedding | None]) -> dict[str, Any]:
     }
     fields |= {name: spread(values) for name, values in stack_vectors(every).items()}
     fields["embeddings"] = {space: every} if len(every) == len(rows) else {}
-    return fields | {"space": space, "distances": {SYMMETRIC: spread(spread(measure_all(every, every)).T)}}
+    return fields | {"space": space, "distances": {SYMMETRIC: spread(spread(distances).T)}}
 
 
 def measure_all(rows: Sequence[Embedding], columns: Sequence[Embedding]) -> np.ndarray:
@@ -372,8 +375,7 @@ def merge(one: MetaTask, other: MetaTask) -> MetaTask:
     # Tasks of both, then source tasks of both.
     is_source = [row >= len(part.tasks) for part, each in ((one, own), (other, others)) for row in range(len(each))]
     order = np.argsort(is_source, kind="stable")
-    embedded = [[*own, *others][row] for row in order]
-    fields |= {name: {SYMMETRIC: each[SYMMETRIC]} for name, each in measure_embeddings(embedded).items()}
+    fields |= _measure_rows([[*own, *others][row] for row in order], distances[np.ix_(order, order)])
     unique = deduplicate_names([task.name for task in tasks])
     return MetaTask(
         " and ".join(dict.fromkeys(filter(None, (one.name, other.name)))),
@@ -382,31 +384,20 @@ def merge(one: MetaTask, other: MetaTask) -> MetaTask:
         one.protocols,
         max(one.seeds, other.seeds, key=len),
         source_tasks=(*one.source_tasks, *other.source_tasks),
-        embeddings={one.space or "": embedded},
-        distances={SYMMETRIC: distances[np.ix_(order, order)]},
-        space=one.space,
-        **stack_vectors(embedded),
         **fields,
     )
 
 
-def add_models(metatask: MetaTask, models: Sequence[ModelInfo], sources: Mapping[str, Embedding]) -> MetaTask:
-    """The meta-task and models whose errors are unknown; `sources` are embeddings of source tasks by fingerprint."""
+def add_models(metatask: MetaTask, models: Sequence[ModelInfo], library: Library | None, like: Embedding) -> MetaTask:
+    """The meta-task and models whose errors are unknown, with those source tasks that the library has embedded."""
     if not models:
         return metatask
-    wanted = dict.fromkeys(model.source_fingerprint for model in models)
-    known = [own for own in wanted if own is not None and own in sources]
-    other = build_metatask(
-        "",
-        (),
-        models,
-        metatask.protocols,
-        metatask.seeds,
-        source_tasks=tuple(TaskInfo(sources[own].task, fingerprint=own) for own in known),
-        embeddings={metatask.space or "": [sources[own] for own in known]},
-        space=metatask.space,
-    )
-    return merge(metatask, other)
+    wanted, sources = {model.source_fingerprint for model in models}, {}
+    for task in [] if library is None else library.tasks():
+        embedding = find_embedding(library, task, like) if task.fingerprint in wanted else None  # type: ignore[arg-type]
+        sources |= {} if embedding is None else {_describe_task(task, task.name): embedding}
+    fields = {"source_tasks": tuple(sources), "embeddings": {metatask.space or "": list(sources.values())}}
+    return merge(metatask, build_metatask("", (), models, metatask.protocols, metatask.seeds, **fields))
 
 
 # --- CSV tables ------------------------------------------------------------------------------------------------------
@@ -456,11 +447,12 @@ def metatask_from_csv(
             if not task or not model:
                 raise ValueError("has no task or no model. Name both.")
             if not seed.isascii() or not seed.isdigit():
-                raise ValueError(f"has the seed '{seed}', which is no whole number. Give 0, 1, ...")
+                raise ValueError(f"has the seed '{seed}', which is not a whole number. Give 0, 1, ...")
             first, _ = found.setdefault((task, model, int(seed)), (line, _parse_error(row["error"])))
             if first != line:
                 raise ValueError(
-                    f"has the error of '{task}' on '{model}' again, after line {first}. Keep one, or change a seed."
+                    f"has the error of '{task}' on '{model}' again, after line {first}. Keep one of them, or give them "
+                    "different seeds."
                 )
             if any(_parse_number(row.get(name, ""), name) > 0 for name in _SEEN_COLUMNS):
                 seen.add((task, model))
@@ -495,7 +487,8 @@ def _read_errors(path: Path) -> list[_Row]:
     missing = "error" if "task" in heads else "task"
     if "task" not in heads or ("model" in heads and "error" not in heads):
         raise DataError(
-            f"line 1 of '{path}' has no column '{missing}'. Use task, model and error, or task and one for each model."
+            f"line 1 of '{path}' has no column '{missing}'. Use the columns task, model and error, or task and one "
+            "column for each model."
         )
     if "model" in heads:
         return rows
@@ -518,9 +511,12 @@ def _read_rows(path: Path) -> list[_Row]:
     try:
         lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(cells)]
     except csv.Error as error:
-        raise DataError(f"line {reader.line_num} of '{path}' is no line of a CSV file: {error}. Fix it.") from error
+        raise DataError(f"line {reader.line_num} of '{path}' is not valid CSV: {error}. Fix that line.") from error
     if len(lines) < 2 or len(lines[0][1]) < 2:
-        raise DataError(f"'{path}' is no table. Give a heading and a row for each task, comma-separated.")
+        raise DataError(
+            f"'{path}' has {pluralize(len(lines), 'line')} and {len(lines[0][1]) if lines else 0} columns, so it is no "
+            "table. Give a heading and a row for each task, comma-separated."
+        )
     heads = lines[0][1]
     for line, cells in lines:
         with _at_line(path, line):
@@ -550,7 +546,7 @@ def _parse_number(text: str, what: str) -> float:
     except ValueError:
         value = np.inf
     if not np.isfinite(value):
-        raise ValueError(f"has the {what} '{text}', which is no finite number. Correct it, or leave it empty.")
+        raise ValueError(f"has the {what} '{text}', which is not a finite number. Correct it, or leave it empty.")
     if value < 0:
         raise ValueError(f"has '{text}', and no {what} is below 0. Give 0 or more, or leave it empty.")
     return value
@@ -585,7 +581,9 @@ def _add_distances(metatask: MetaTask, path: Path) -> MetaTask:
     sources = [own for own in dict.fromkeys(model.source_fingerprint for model in models) if own and own not in names]
     every, count = [*names, *sources], len(names)
     if not set(heads) & set(every):
-        raise DataError(f"'{path}' has '{heads[0]}' and no task, model or source task of the errors. Use their names.")
+        raise DataError(
+            f"line 1 of '{path}' has '{heads[0]}' and no task, model or source task of the errors. Use their names."
+        )
     whole = np.full((len(every), len(every)), np.nan)
     for number, name in enumerate(names):
         line, row = table[name]
@@ -598,7 +596,8 @@ def _add_distances(metatask: MetaTask, path: Path) -> MetaTask:
         if len(lacking := np.argwhere(np.isnan(between))):
             one, other = (names[number] for number in lacking[0])
             raise DataError(
-                f"'{path}' has no distance between the tasks '{one}' and '{other}'. Fill it, or remove one's errors."
+                f"'{path}' has no distance between the tasks '{one}' and '{other}', so their similarity is not known. "
+                "Fill that cell, or remove the errors of one of them."
             )
     source_tasks = tuple(TaskInfo(own, fingerprint=own) for own in sources)
     return replace(metatask, models=tuple(models), source_tasks=source_tasks, distances={SYMMETRIC: whole})

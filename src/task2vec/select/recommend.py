@@ -1,7 +1,7 @@
 """Which model to start from: a task, the errors of known tasks, and what was measured on the task itself."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
@@ -13,13 +13,14 @@ import numpy as np
 from task2vec.embedding import Embedding
 from task2vec.errors import DataError, ProbeMismatchError, UsageError
 from task2vec.experts import MetaTask, ModelInfo, bundled_metatask, load_metatask
-from task2vec.experts.metatask import MEASURED_SIZE, SYMMETRIC, Query, find_shots
+from task2vec.experts.metatask import MEASURED_SIZE, SYMMETRIC, Query
 from task2vec.library import Library, MeasuredError
 from task2vec.progress import Report, show_progress
 from task2vec.select.candidates import BATCH, PASSES, count_model, find_model, make_entry, read_count, time_models
 from task2vec.select.combined import mean_errors, predict_conditioned
 from task2vec.select.evidence import (
     add_models,
+    choose_library_space,
     choose_shots,
     describe_entry,
     find_embedding,
@@ -120,7 +121,8 @@ def recommend(
             task, embedding = None, what
             if measure_top:
                 raise UsageError(
-                    "measure_top (--measure-top) needs images, and an embedding has none. Pass the task or folder."
+                    f"measure_top={measure_top} (--measure-top) measures errors on images, and an embedding has none. "
+                    "Pass the task or the folder instead."
                 )
         else:
             task = _read_task(what, progress)
@@ -150,7 +152,8 @@ def _check_limits(
     find_strategy(strategy)
     if measure_top < 0 or seeds < 1:
         raise UsageError(
-            f"measure_top={measure_top} (--measure-top) and seeds={seeds} measure nothing. Give at least 0 and 1."
+            f"measure_top={measure_top} (--measure-top) and seeds={seeds} (--seeds) measure nothing. Give 0 or more "
+            "models and 1 or more splits."
         )
     if measure_top and strategy != COMBINED:
         raise UsageError(
@@ -160,7 +163,7 @@ def _check_limits(
     if max_params is not None:
         read_count(max_params)
     if max_time is not None and not max_time > 0:
-        raise UsageError(f"max_time={max_time} (--max-time) is no time for 1,000 images. Give seconds above 0.")
+        raise UsageError(f"max_time={max_time} (--max-time) is not a time for 1,000 images. Give seconds above 0.")
 
 
 def _find_candidates(
@@ -171,16 +174,20 @@ def _find_candidates(
     if metatask is not None:
         choose_shots((), metatask.protocols, shots)
     elif library is None:
-        raise UsageError("evidence='library' (--evidence library) needs a library. Pass library=Library.open(FOLDER).")
+        raise UsageError(
+            "evidence='library' (--evidence library) needs a library, and none was given. Pass the folder of one: "
+            "library=FOLDER, --library FOLDER"
+        )
     if candidates is None:
         return None
     if isinstance(candidates, str | Path) or not len(candidates):
         raise UsageError(
-            f"candidates={candidates!r} is no list of names and files. Give at least one, as in ['resnet34']."
+            f"candidates={candidates!r} is not a list of names and files, so there is nothing to choose from. Give at "
+            "least one, as in ['resnet34']."
         )
     known = [] if metatask is None else list(metatask.models)
     known += [] if library is None else [describe_entry(expert) for expert in library.experts()]
-    return [find_model(str(one), known) for one in candidates]
+    return [find_model(name, known) for name in dict.fromkeys(map(str, candidates))]
 
 
 def find_metatask(evidence: Evidence) -> MetaTask | None:
@@ -199,7 +206,8 @@ def _read_task(what: "Task | str | Path", progress: bool) -> "Task":
         return read_folder(what, progress=progress)
     if not hasattr(what, "fingerprint") or not hasattr(what, "targets"):
         raise UsageError(
-            f"a {type(what).__name__} is neither a task nor an embedding. Pass what read_folder or embed return."
+            f"a {type(what).__name__} is neither a task nor an embedding, so no model can be recommended for it. Pass "
+            "what read_folder or embed returns, or the path of a folder."
         )
     return what
 
@@ -214,14 +222,15 @@ def choose_space(evidence: Evidence = None, library: Library | None = None, prob
                 return like
         known = "; ".join(dict.fromkeys(format_space(one) for one in spaces.values()))
         raise UsageError(
-            f"no errors are known for tasks embedded by '{probe}' (--probe). Choose one of: {known or 'none'}"
+            f"no errors are known for tasks embedded by '{probe}' (--probe), so your task would have no neighbours. "
+            f"Choose one of: {known or 'none'}"
         )
     assert library is not None
     having = {error.task for error in library.errors()}
-    for task in library.tasks():
-        if task.fingerprint in having and task.embeddings:
-            return library.get(task.embeddings[-1].key)
-    raise DataError(_no_errors(library))
+    like = choose_library_space(library, [task for task in library.tasks() if task.fingerprint in having], probe)
+    if like is None:
+        raise DataError(_no_errors(library))
+    return like
 
 
 def _embed_like(
@@ -240,7 +249,8 @@ def _embed_like(
     if probe.fingerprint != like.probe_fingerprint:
         raise ProbeMismatchError(
             f"errors are known for tasks embedded by {format_space(like)}, and the weights of '{like.probe}' on this "
-            "machine are others, so distances would mean nothing. Install those: pip install -c constraints.txt"
+            "machine are others, so distances would mean nothing. Install the versions that were tested: pip install "
+            "-c constraints.txt; or embed the task with the weights that were used."
         )
     settings = EmbedSettings(method=(like.provenance.get("settings") or {}).get("method") or "robust")
     made = embed(task, probe, settings=settings, **options)
@@ -264,26 +274,23 @@ class _Case:
 
     def __init__(self, embedding: Embedding, task: "Task | None", library: Library | None, strategy: str):
         self.embedding, self.task, self.library, self.strategy = embedding, task, library, strategy
-        self.own: str | None = embedding.provenance.get("task_fingerprint")
         self.counts: Mapping[str, Any] = embedding.provenance.get("counts", {})
-        per_class = self.counts.get("per_class") or ()
-        self.median_class = float(np.median(per_class)) if len(per_class) else np.inf  # images of it
+        self.per_class = self.counts.get("per_class") or ()
+        self.median_class = float(np.median(self.per_class)) if len(self.per_class) else np.inf  # images of it
         self.notes: list[str] = []
         self.seconds: dict[str, float | None] = {}
         self.measured: dict[str, list[MeasuredError]] = {}
-        self.metatask: MetaTask
-        self.is_allowed: np.ndarray
 
     def gather(self, evidence: Evidence, shots: str | int | None, named: Sequence[ModelInfo] | None) -> None:
         """Finds the known errors by the shots that suit the task, in the space of its embedding; adds named models."""
         whole, library = find_metatask(evidence), self.library
         keys = whole.protocols if whole is not None else [error.protocol for error in library.errors()]  # type: ignore[union-attr]
-        wanted = choose_shots(self.counts.get("per_class") or (), keys, shots)
-        parts = [] if whole is None else [select_space(whole, wanted, find_space(self.embedding, whole.spaces))]
-        errors = list_library_errors(library, wanted) if library is not None and evidence != BUNDLE else ()
-        if library is not None and errors:
-            own = metatask_from_library(library, errors=errors, like=self.embedding)
-            parts += [own.select(wanted)] if own.tasks else []
+        self.shots = choose_shots(self.per_class, keys, shots)
+        parts = [] if whole is None else [select_space(whole, self.shots, find_space(self.embedding, whole.spaces))]
+        self.errors = [] if library is None else list_library_errors(library, self.shots)
+        if library is not None and self.errors and evidence != BUNDLE:
+            own = metatask_from_library(library, errors=self.errors, like=self.embedding)
+            parts += [own.select(self.shots)] if own.tasks else []
             if others := own.info["other_spaces"]:
                 has = "has" if others == 1 else "have"
                 self.notes.append(
@@ -300,28 +307,24 @@ class _Case:
                 f"'{parts[0].protocols[0]}': similar, not the same."
             )
         new = [one for one in named or () if not any(_is_same(one, model) for model in self.metatask.models)]
-        prints, sources = {model.source_fingerprint for model in new}, {}
-        for task in library.tasks() if library is not None else ():
-            source = find_embedding(library, task, self.embedding) if task.fingerprint in prints else None  # type: ignore[arg-type]
-            sources |= {} if source is None else {task.fingerprint: source}
-        self.metatask = add_models(self.metatask, [count_model(one) for one in new], sources)
+        self.metatask = add_models(self.metatask, [count_model(one) for one in new], library, self.embedding)
         chosen = [named is None or any(_is_same(one, model) for one in named) for model in self.metatask.models]
         self.is_allowed = np.array(chosen, dtype=bool)
 
     def leave_out_seen(self) -> None:
         """Takes the errors of the task out of the evidence, and models that have seen it out of the candidates."""
-        known, own = self.metatask, self.own
-        is_own = np.array([own is not None and task.fingerprint == own for task in known.tasks], dtype=bool)
-        is_seen = np.array([own is not None and model.source_fingerprint == own for model in known.models], dtype=bool)
+        known, own = self.metatask, self.embedding.provenance.get("task_fingerprint") or "unknown"
+        is_own = np.array([task.fingerprint == own for task in known.tasks], dtype=bool)
+        is_seen = np.array([model.source_fingerprint == own for model in known.models], dtype=bool)
         is_seen |= ~known.is_candidate[is_own].all(0)
         if is_own.all():
             raise DataError(
-                f"errors are known of '{self.embedding.task}' alone, so there is no other task to learn from. Use what "
-                "comes with the package, too: evidence=None, without --evidence"
+                f"errors are known of '{self.embedding.task}' alone, so there is no other task to learn from. Measure "
+                "them on other tasks, too: task2vec error-matrix; or use what comes with the package: evidence=None, "
+                "without --evidence"
             )
         self.metatask = known.only(np.flatnonzero(~is_own)) if is_own.any() else known
-        errors = [] if self.library is None else list_library_errors(self.library, find_shots(known.protocols[0]))
-        errors = [error for error in errors if error.task == own]
+        errors = [error for error in self.errors if error.task == own]
         if errors and self.strategy != COMBINED:
             self.notes.append(f"Errors measured on this very task are not used: only strategy '{COMBINED}' uses them.")
         elif errors and self.library is not None:
@@ -333,11 +336,9 @@ class _Case:
             self.notes.append("This very task is among the known ones: its errors are left out, and predicted.")
         if is_seen.any():
             names = [model.name for model, seen in zip(known.models, is_seen, strict=True) if seen]
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            listed = f"{', '.join(names[:3])}{more}"
+            listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             self.notes.append(f"Left out, because trained on images or labels of this very task: {listed}.")
-        lost = [model.name for model in known.models if model.location is not None and not model.is_loadable]
-        if lost:
+        if lost := [model.name for model in known.models if model.location is not None and not model.is_loadable]:
             self.notes.append(f"Left out, because the file of its weights is gone: {', '.join(lost)}.")
         self.is_allowed &= ~is_seen
 
@@ -353,8 +354,8 @@ class _Case:
         models = self.metatask.models
         if max_params is not None:
             params = {model.name: model.params for model in models}
-            why = f"have more than {max_params} parameters, or an unknown number"
-            self._keep(params, read_count(max_params), why, "--max-params", lambda least: f"{least / 1e6:.1f}M")
+            why = f"with more than {max_params} parameters, or an unknown number"
+            self._keep(params, read_count(max_params), why, "--max-params", 1e6, "M")
         if max_time is not None:
             allowed = [model for model, is_allowed in zip(models, self.is_allowed, strict=True) if is_allowed]
             self.seconds, timed = time_models(allowed, device=device, report=report)
@@ -362,24 +363,24 @@ class _Case:
                 f"{pluralize(timed, 'network')} timed on this machine (--max-time): the median of {PASSES} passes "
                 f"over {BATCH} images of noise, without reading images."
             )
-            why = f"take more than {max_time:g} s for 1,000 images, or cannot be timed"
-            self._keep(self.seconds, max_time, why, "--max-time", lambda least: f"{least:.1f} s")
+            why = f"taking more than {max_time:g} s for 1,000 images, or impossible to time"
+            self._keep(self.seconds, max_time, why, "--max-time", 1, " s")
 
     def _keep(
-        self, values: Mapping[str, float | None], most: float, why: str, option: str, form: Callable[[float], str]
+        self, values: Mapping[str, float | None], most: float, why: str, option: str, factor: float, unit: str
     ) -> None:
-        """Leaves the models whose values are known and not above the most; a note says how many are."""
+        """Keeps the models whose values are known and at most `most`; a note gives the number of the others."""
         found = [values.get(model.name) for model in self.metatask.models]
         sizes = np.array([np.inf if value is None else value for value in found])
         before, fits = self.is_candidate, sizes <= most
         gone = int((before & ~fits).sum())
         if before.any() and not (before & fits).any():
             least = int(np.argmin(np.where(before, sizes, np.inf)))
-            smallest = f"The smallest is {self.metatask.models[least].name}: {form(sizes[least])}."
-            fix = smallest if np.isfinite(sizes[least]) else f"Leave out {option}."
-            raise UsageError(f"all {gone} candidates {why}, so there is none left to recommend. {fix}")
+            smallest = f"The smallest is {self.metatask.models[least].name}: {sizes[least] / factor:.1f}{unit}."
+            fix = smallest if np.isfinite(sizes[least]) else f"Drop {option}."
+            raise UsageError(f"there are only candidates {why} ({option}), so none is left to recommend. {fix}")
         if gone:
-            self.notes.append(f"Left out: {pluralize(gone, 'candidate')} that {why}.")
+            self.notes.append(f"Left out: {pluralize(gone, 'candidate')} {why}.")
         self.is_allowed = self.is_allowed & fits
 
     def measure(
@@ -404,25 +405,21 @@ class _Case:
             )
         library = None if self.library is None or self.library.is_read_only else self.library
         known = self.metatask.protocols[0]
-        shots = find_shots(known)
-        protocol = ErrorProtocol(int(shots) if shots.isdigit() else "half")
+        protocol = ErrorProtocol(int(self.shots) if self.shots.isdigit() else "half")
         entries = {model.name: make_entry(model, library) for model in ready[:count]}
         names = {entry.name: name for name, entry in entries.items()}
-        found: list[MeasuredError] = []
-
-        def take(cell: Any) -> None:
-            found.extend(cell if isinstance(cell, tuple) else ())
-
-        run = {"protocols": [protocol], "seeds": range(seeds), "library": library, "download": download}
+        done: list[Any] = []  # the errors of a model, or why it failed
+        run = {"protocols": [protocol], "seeds": range(seeds), "library": library, "on_cell": done.append}
+        run |= {**options, "download": download, "progress": progress}
         try:
-            matrix = error_matrix([self.task], entries.values(), **run, progress=progress, on_cell=take, **options)
+            matrix = error_matrix([self.task], entries.values(), **run)
+            errors, failures = matrix.list_errors(), matrix.failures
         except KeyboardInterrupt:
-            matrix = None
-        measured: dict[str, list[MeasuredError]] = {}
-        for error in found if matrix is None else matrix.list_errors():
-            measured.setdefault(names[error.expert], []).append(error)
-        self.measured |= measured
-        failures = () if matrix is None else matrix.failures
+            matrix, failures = None, ()
+            errors = [error for cell in done if isinstance(cell, tuple) for error in cell]
+        for entry, name in names.items():
+            if own := [error for error in errors if error.expert == entry]:
+                self.measured[name] = own
         self.notes += [f"'{names[one.model]}' could not be measured: {one.message}" for one in failures]
         if matrix is None:
             self.notes.append(f"Interrupted: {pluralize(len(self.measured), 'model')} measured.")
@@ -440,8 +437,9 @@ class _Case:
         if not is_candidate.any():
             names = [model.name for model, one in zip(models, self.is_allowed, strict=True) if one]
             raise UsageError(
-                f"none of the candidates can be loaded ({', '.join(names[:3]) or 'there are none'}): their weights are "
-                "not available. Name models of timm or torchvision, or files of experts: --candidate"
+                f"none of the candidates can be loaded ({', '.join(names[:3]) or 'there are none'}): their errors are "
+                "known, but their weights are not available. Name models of timm or torchvision, or files of experts: "
+                "--candidate"
             )
         order = self._predict(is_candidate)
         rows = tuple(self._describe(number, rank) for rank, number in enumerate(order, start=1))
@@ -457,7 +455,7 @@ class _Case:
             rows,
             self._list_others(rows),
             tuple((metatask.tasks[row].name, float(self.distances[row])) for row in near),
-            shots=find_shots(metatask.protocols[0]),
+            shots=self.shots,
             protocol=metatask.protocols[0],
             strategy=self.strategy,
             probe=format_space(self.embedding),
@@ -611,45 +609,41 @@ class _Case:
             words += f"{first.model} is better on {ahead} of {pluralize(len(shared), 'split')}"
         return f"{words} ({first.model} is better with probability {self.p_better:.2f})."
 
-    def _write_notes(self, order: Sequence[int]) -> list[str]:
+    def _write_notes(self, order: Sequence[int]) -> Iterator[str]:
         """What should be known before the recommendation is relied upon."""
-        notes, between = [], self.metatask.between(SYMMETRIC)
+        between = self.metatask.between(SYMMETRIC)
         if len(between) > 2 and np.isfinite(self.distances).any():
             nearest = np.nanmin(between + np.where(np.eye(len(between), dtype=bool), np.inf, 0), axis=1)
             if np.nanmin(self.distances) > np.nanmax(nearest):
-                notes.append(
+                yield (
                     f"No known task is similar: the nearest is at distance {np.nanmin(self.distances):.3f}, and no "
                     f"known task is farther than {np.nanmax(nearest):.3f} from its nearest. Predictions rely on the "
                     "average task."
                 )
         if self.embedding.provenance.get("is_multilabel", self.task is not None and self.task.is_multilabel):
-            notes.append(
+            yield (
                 "The task has several labels per image, and most known tasks have one: use the predicted errors as a "
                 "ranking, not as figures, and measure: --measure-top K."
             )
         models = [self.metatask.models[number] for number in order]
         if any(model.size == MEASURED_SIZE for model in models):
-            notes.append(
-                f"Errors were measured on images of {MEASURED_SIZE} pixels; larger images mostly have lower errors."
-            )
+            yield (f"Errors were measured on images of {MEASURED_SIZE} pixels; larger images mostly have lower errors.")
         if self.median_class < FEWEST and not self.measured:
-            notes.append(
+            yield (
                 f"Most classes have fewer than {FEWEST} images. The embedding of so few is mostly noise, so the "
                 "average-best model is recommended. Add images, or measure: --measure-top K."
             )
-        shots = find_shots(self.metatask.protocols[0])
-        if shots.isdigit() and self.median_class < int(shots):
-            notes.append(
+        if self.shots.isdigit() and self.median_class < int(self.shots):
+            yield (
                 f"Most classes have {self.median_class:g} images or fewer, and errors are those of classifiers "
-                f"trained on {shots} per class: expect higher errors, and another order."
+                f"trained on {self.shots} per class: expect higher errors, and another order."
             )
         unknown = zip(models, np.asarray(np.isnan(self.metatask.mean[:, order]).all(0)), strict=True)
         if new := [model.name for model, is_new in unknown if is_new and model.name not in self.measured]:
-            notes.append(
+            yield (
                 f"No error is known of {', '.join(new)}: the prediction is the average of others with a wide interval. "
                 "Measure on your images: --measure-top K."
             )
-        return notes
 
 
 def _is_same(one: ModelInfo, other: ModelInfo) -> bool:

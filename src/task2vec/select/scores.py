@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from task2vec.errors import DataError, NotFiniteError, UndefinedScoreError, UsageError
+from task2vec.select.strategies import SCORE_NAMES
 
 # Deviations from the mean below this part of the largest value of a column are rounding.
 _ROUNDING = 1e-13
@@ -100,7 +101,8 @@ class Features:
         """The features, checked and in float64; `seed` is that of mixtures."""
         if features.ndim != 2 or 0 in features.shape:
             raise UsageError(
-                f"features of shape {tuple(features.shape)} are not one row per image. Pass (n, d) pooled features."
+                f"features of shape {tuple(features.shape)} are not one row per image, so they cannot be scored. Pass "
+                "an (n, d) tensor of pooled features."
             )
         values = features.detach().double()
         is_bad = ~values.isfinite().all(1)
@@ -233,7 +235,8 @@ class Labels:
         present, index = labels.unique(return_inverse=True)
         if len(present) < 2:
             raise UndefinedScoreError(
-                f"all {len(labels)} images are of one class ({int(present[0])}). Add images of another class."
+                f"all {len(labels)} images are of one class ({int(present[0])}), so there is nothing to distinguish. "
+                "Add images of another class."
             )
         onehot = functional.one_hot(index, len(present)).double()
         return cls(index, onehot, onehot.sum(0))
@@ -562,7 +565,8 @@ def parc(x: Features, y: Labels) -> float:
     total, alike = pairs.sum(), same.sum()
     if not alike:
         raise UndefinedScoreError(
-            f"no two of the {len(x)} images are of one class, so there is no PARC. Give each class at least two."
+            f"no two of the {len(x)} images are of one class, and PARC compares pairs of one class with others. Give "
+            "each class at least two images."
         )
     # Ranks from the middle, so that sums of squares stay small; images of one bin share the mean of their ranks.
     ranks = pairs.cumsum(0) - pairs / 2 - total / 2
@@ -576,21 +580,8 @@ def parc(x: Features, y: Labels) -> float:
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 
-SCORES: Mapping[str, Callable[..., float]] = MappingProxyType(
-    {
-        "knn": knn,
-        "knn5": partial(knn, k=5),
-        "logme": logme,
-        "leep": leep,
-        "nce": nce,
-        "nleep": nleep,
-        "h_score": h_score,
-        "h_score_shrunk": h_score_shrunk,
-        "transrate": transrate,
-        "gbc": gbc,
-        "parc": parc,
-    }
-)
+_FUNCTIONS = (knn, partial(knn, k=5), logme, leep, nce, nleep, h_score, h_score_shrunk, transrate, gbc, parc)
+SCORES: Mapping[str, Callable[..., float]] = MappingProxyType(dict(zip(SCORE_NAMES, _FUNCTIONS, strict=True)))
 # Scores of the network's probabilities over its source classes; all others are scores of its features.
 SOURCE_SCORES = ("leep", "nce")
 
@@ -649,11 +640,13 @@ def score_features(
     for name, value in (("features", features), ("targets", targets), ("source_probabilities", source_probabilities)):
         if value is not None and not isinstance(value, Tensor):
             raise UsageError(
-                f"{name} is {type(value).__name__}, and scores are of tensors. Pass torch.as_tensor({name})."
+                f"{name} is a {type(value).__name__}, and scores are computed on tensors. Pass a tensor: "
+                f"torch.as_tensor({name})"
             )
         if value is not None and len(value) != len(features):
             raise UsageError(
-                f"{len(features)} rows of features and {len(value)} of {name} do not match. Pass one per image."
+                f"{len(features)} rows of features and {len(value)} of {name} cannot belong to the same images. Pass "
+                "one row per image in both."
             )
     prepared, result = Features.of(features, seed=seed), FeatureScores()
     _check_targets(targets, classes, is_multilabel)
@@ -683,8 +676,9 @@ def _check_probabilities(probabilities: Tensor | None) -> Tensor:
     if not bool(((sums - 1).abs() <= _SUM_TOLERANCE).all() and (theta >= 0).all()):
         worst = int((sums - 1).abs().nan_to_num(float("inf")).argmax())
         raise UndefinedScoreError(
-            f"the source probabilities of image {worst} sum to {float(sums[worst]):.4g}, or one is below 0. Pass "
-            "softmax probabilities over source classes, not logits, nor those of independent attributes."
+            f"the source probabilities of image {worst} sum to {float(sums[worst]):.4g}, or one is below 0: they "
+            "are not a distribution over source classes, so the score would mean nothing. Pass softmax probabilities, "
+            "not logits or probabilities of independent attributes."
         )
     return theta / sums[:, None]
 
@@ -697,8 +691,9 @@ def _check_targets(targets: Tensor, classes: int, is_multilabel: bool) -> None:
         )
     low, high, limit = float(targets.min()), float(targets.max()), 1 if is_multilabel else classes - 1
     if torch.is_floating_point(targets) and not bool((targets == targets.round()).all()):
-        raise DataError("the targets are not whole numbers, so they are no class indices. Pass class indices.")
+        raise DataError("the targets are not whole numbers, so they are not class indices. Pass class indices.")
     if low < 0 or high > limit:
         raise DataError(
-            f"the targets run from {low:g} to {high:g}, and a task of {classes} classes has only 0 to {limit}."
+            f"the targets run from {low:g} to {high:g}, and a task of {classes} classes has only 0 to {limit}. Check "
+            "the labels, or pass the right number of classes."
         )

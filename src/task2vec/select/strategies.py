@@ -125,7 +125,8 @@ def find_errors(metatask: MetaTask) -> np.ndarray:
     errors = np.where(metatask.is_candidate, metatask.mean, np.nan)
     if not np.isfinite(errors).any():
         raise UndefinedScoreError(
-            "no error is known where the model has not seen the task. Measure some: task2vec error-matrix"
+            f"no error is known of {len(metatask.models)} models on {len(metatask.tasks)} tasks that they have not "
+            "seen, so there is nothing to learn from. Measure some: task2vec error-matrix"
         )
     return errors
 
@@ -190,7 +191,8 @@ def fit_generic(metatask: MetaTask) -> Predict:
     """The generic model; the others in the order of their mean errors, where it may not be selected."""
     if metatask.generic is None:
         raise UndefinedScoreError(
-            "none of the models is the generic one. Give one the kind 'generic', or leave this strategy out."
+            f"none of the {len(metatask.models)} models is the generic one, so it cannot be selected. Give one the "
+            "kind 'generic', or leave this strategy out."
         )
     loss = np.ones(len(metatask.models))
     loss[metatask.generic] = 0
@@ -215,7 +217,8 @@ def fit_size(metatask: MetaTask) -> Predict:
     params = np.array([model.params or np.nan for model in metatask.models], dtype=np.float64)
     if not np.isfinite(params).any():
         raise UndefinedScoreError(
-            "the numbers of parameters of the models are not known. Give `params`, or leave this strategy out."
+            "the numbers of parameters of the models are not known, so neither is the largest model. Give `params`, or "
+            "leave this strategy out."
         )
     prediction = Prediction(-params, fallback=order_on_average(metatask))
     return lambda query: prediction
@@ -276,7 +279,8 @@ def fit_asymmetric(metatask: MetaTask, alpha: float | None = ALPHA) -> Predict:
     check_kind(metatask, SYMMETRIC, _TO_SOURCES, metatask.to_sources)
     if SYMMETRIC not in metatask.trivial_distances:
         raise UndefinedScoreError(
-            "the complexity of source tasks is not known. Give embeddings, or use the symmetric distance."
+            "the distances of source tasks from the trivial task are not known, so neither is their complexity. Give "
+            "embeddings, or use the symmetric distance."
         )
     simplicity = metatask.pick_sources(metatask.trivial_distances[SYMMETRIC])
     alpha = _choose_alpha(metatask, simplicity) if alpha is None else alpha
