@@ -43,6 +43,8 @@ from task2vec.select.strategies import ALPHA, Prediction, find_errors, order_on_
 
 # The paper's: of the soft labels, of Adam, of b per step and learning rate.
 _SHARPNESS, _LEARNING_RATE, _WEIGHT_DECAY = 20.0, 0.05, 5e-4
+# Numbers of a block that a processor's cache holds: whole arrays take 1.4 times the time.
+_BLOCK = 1 << 17
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -216,25 +218,39 @@ class _Sums(torch.autograd.Function):
     """Sums of q = m / (m + t) and of q^2 of all pairs of tasks and models, (T, M) each: what the distance needs.
 
     With d q / d log m = q (1 - q) the gradient of a loss with slopes A and B by the two sums is the sum over tasks of
-    (A + 2 B q) q (1 - q), so that an epoch is a dozen plain operations and no exponential of all pairs.
+    (A + 2 B q) q (1 - q), so that an epoch is a dozen plain operations on blocks in the cache, and no exponential.
     `task2vec.distance` has the same formula without a gradient.
     """
 
     @staticmethod
     def forward(ctx, tasks: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         """The sums; q is kept for the way back."""
-        models = places.exp()[:, None]
-        q = models + tasks
-        torch.div(models, q, out=q)
-        ctx.save_for_backward(q)
-        return q.sum(-1).T, q.square().sum(-1).T
+        models, kept = places.exp()[:, None], places.new_empty(len(places), *tasks.shape)
+        sums = places.new_empty(2, len(places), len(tasks))
+        for some in _cut(kept):
+            q = torch.add(models[some], tasks, out=kept[some])
+            torch.div(models[some], q, out=q)
+            torch.sum(q, -1, out=sums[0, some])
+            torch.sum(q.square(), -1, out=sums[1, some])
+        ctx.save_for_backward(kept)
+        return sums[0].T, sums[1].T
 
     @staticmethod
     def backward(ctx, ds: Tensor, dv: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
         """What a shift of each model's logarithms does."""
-        (q,) = ctx.saved_tensors
+        (kept,) = ctx.saved_tensors
         a, b = ds.T[..., None], 2 * dv.T[..., None]
-        return None, (q * -b).add_(b - a).mul_(q).add_(a).mul_(q).sum(1)
+        found = kept.new_empty(len(kept), kept.shape[2])
+        for some in _cut(kept):
+            slope = kept[some] * -b[some]
+            slope.add_((b - a)[some]).mul_(kept[some]).add_(a[some]).mul_(kept[some])
+            torch.sum(slope, 1, out=found[some])
+        return None, found
+
+
+def _cut(kept: Tensor) -> list[slice]:
+    step = max(1, _BLOCK * len(kept) // kept.numel())
+    return [slice(start, min(start + step, len(kept))) for start in range(0, len(kept), step)]
 
 
 def _finish(s: Tensor, v: Tensor, count: int) -> Tensor:
