@@ -4,7 +4,7 @@ import csv
 import io
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -49,13 +49,16 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> Path:
-    """Writes a table, whole or not at all, with no cell that a spreadsheet evaluates, and returns the path."""
+    """Writes a table of rows by heading; see `write_rows`."""
+    return write_rows(path, [heads, *([row.get(head) for head in heads] for row in rows)])
+
+
+def write_rows(path: str | Path, rows: Iterable[Iterable[Any]]) -> Path:
+    """Writes a CSV table, whole or not at all, with no cell that a spreadsheet evaluates, and returns the path."""
     text = io.StringIO()
-    table = csv.DictWriter(text, heads, lineterminator="\n")
-    table.writeheader()
-    for row in rows:
-        table.writerow({head: escape_formula(cell) if isinstance(cell, str) else cell for head, cell in row.items()})
-    return write_file(Path(path), text.getvalue().encode())
+    cells = ([escape_formula(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(cells)
+    return write_file(Path(path), text.getvalue().encode(errors="backslashreplace"))  # half of a surrogate pair
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from task2vec.errors import DataError, UsageError
-from task2vec.experts import ErrorProtocol, linear_error, linear_probe
+from task2vec.experts import ErrorProtocol, linear_error
 from task2vec.experts import error_matrix as work
 from task2vec.experts.error_matrix import error_matrix
 from task2vec.library import Library, MeasuredError
@@ -40,7 +40,7 @@ def quick_heads():
         return torch.stack([centred @ centred.T @ (splits.onehot * own[:, None]) for own in splits.weights])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear_probe, "fit_split_heads", classify)
+        patch.setattr(work, "fit_split_heads", classify)
         yield
 
 

@@ -18,7 +18,7 @@ from task2vec.experts import (
     predict_cells,
     score_cell,
 )
-from task2vec.experts.linear_probe import compute_features
+from task2vec.experts.error_matrix import compute_features
 from task2vec.head.fit import SPLIT_L2_GRID
 from tests.experts.material import make_attributes, make_model, make_task, make_tasks
 
