@@ -176,11 +176,11 @@ def test_nearest(table):
     assert {name for name, _ in found} == {"t1", "t5", "t7"}
     assert [value for _, value in found] == sorted(value for _, value in found)
     assert len(table.nearest("t3", 100)) == 7
-    with pytest.raises(UsageError, match=r"0 rows are called 'x'.*t0, t1"):
+    with pytest.raises(UsageError, match=r"'x' are not defined: 0 rows.*t0, t1"):
         table.nearest("x")
     with pytest.raises(UsageError, match="k=0"):
         table.nearest("t3", 0)
-    with pytest.raises(UsageError, match="2 rows are called 'a'"):
+    with pytest.raises(UsageError, match="'a' are not defined: 2 rows"):
         DistanceMatrix(np.zeros((2, 2)), ("a", "a"), ("a", "a"), "symmetric").nearest("a")
 
 

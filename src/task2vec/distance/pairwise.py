@@ -111,9 +111,10 @@ class DistanceMatrix:
         Ties are in the order of the columns. Where the distance has a direction rows are sources.
         """
         if self.rows.count(name) != 1 or k < 1:
+            known = ", ".join(self.rows[:8]) + (", ..." if len(self.rows) > 8 else "")
             raise UsageError(
-                f"{self.rows.count(name)} rows are called '{name}' in {self!r}, and k={k} neighbours are asked for; it "
-                f"must be one row and at least one neighbour. Rows are: {', '.join(self.rows[:8])}, ..."
+                f"the k={k} nearest tasks of '{name}' are not defined: {self.rows.count(name)} rows of {self!r} have "
+                f"that name. Ask for one row and at least one neighbour; rows are: {known}"
             )
         own = self.rows.index(name)
         row, is_square = self.values[own], self.rows == self.columns

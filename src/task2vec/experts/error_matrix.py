@@ -258,7 +258,9 @@ class _Run:
         """Refuse seeds and protocols that measure nothing."""
         for name, values in (("seeds", self.seeds), ("protocols", self.protocols)):
             if not values or len(set(values)) < len(values):
-                raise UsageError(f"there are no {name}, or one occurs twice and is measured once. Give each once.")
+                raise UsageError(
+                    f"there are no {name}, or one occurs twice and would be measured only once. Pass each of them once."
+                )
 
     def find_seen(self, trained_on: Mapping[str, Task | Iterable[Task]]) -> None:
         """Finds which models were trained on images of which tasks."""
@@ -467,7 +469,8 @@ def plan_cells(task: Task, protocols: Sequence[ErrorProtocol], seeds: Sequence[i
     """
     if not task.is_multilabel and any(protocol.measure == "precision" for protocol in protocols):
         raise UsageError(
-            f"measure='precision' is for attributes, and '{task.name}' has one class per image. Choose 'usual'."
+            f"measure='precision' is for attributes, and '{task.name}' has one class per image. Choose 'usual' or "
+            "'balanced'."
         )
     order = np.array(canonical_order(task.digests, task.targets)[0])
     task_in_order = task.canonical()

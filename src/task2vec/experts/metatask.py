@@ -268,8 +268,8 @@ class MetaTask:
             wanted = tuple(sizes.get(axis, given[-1]) for axis in array.metadata["axes"])
             if given != wanted:
                 raise DataError(
-                    f"'{array.name}{f' {key}' if key else ''}' of the meta-task '{self.name}' has the shape {given} "
-                    f"and needs {wanted}: rows would be taken for others. Check its tables."
+                    f"'{array.name}{f' {key}' if key else ''}' of the meta-task '{self.name}' has the shape {given}, "
+                    f"but its tasks and models need {wanted}: rows would be taken for others. Check its tables."
                 )
         for kind, named in (("task", self.tasks), ("model", self.models)):
             for name, count in Counter(one.name for one in named).most_common(1):
@@ -280,8 +280,8 @@ class MetaTask:
                     )
         if (wrong := self.errors[(self.errors < 0) | (self.errors > 1)]).size:
             raise DataError(
-                f"an error of the meta-task '{self.name}' is {wrong[0]:g}, and errors are shares from 0 to 1, or NaN. "
-                "Divide percentages by 100."
+                f"an error of the meta-task '{self.name}' is {wrong[0]:g}, and errors are shares from 0 to 1, or NaN "
+                "where not measured. Divide percentages by 100."
             )
 
     def __repr__(self) -> str:
@@ -541,8 +541,8 @@ def load_metatask(path: str | Path) -> MetaTask:
         return _decode(path.read_bytes())
     except (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
-            f"'{path}' is not a meta-task of task2vec, or it is damaged ({type(error).__name__}: {error}). Nothing in "
-            "it can be trusted. Take a good copy."
+            f"'{path}' is not a meta-task of task2vec, or it is damaged ({type(error).__name__}: {error}), so nothing "
+            "in it can be trusted. Restore a good copy, or measure it again: task2vec error-matrix"
         ) from error
 
 
@@ -699,8 +699,9 @@ def find_protocol(protocols: Sequence[str], shots: str | int | None, *, of: str)
     found = found or [number for number, key in enumerate(protocols) if find_shots(key) == wanted]
     if len(found) != 1:
         raise UsageError(
-            f"shots={shots!r} is {'more than one' if found else 'none'} of the {len(protocols)} protocols of {of}, and "
-            f"errors of different ones must not be mixed. Choose one of: {'; '.join(protocols) or 'none'}."
+            f"shots={shots!r} matches {'more than one' if found else 'none'} of the {len(protocols)} protocols that "
+            f"{of} was measured with, and errors of different protocols must not be mixed. Choose one of: "
+            f"{'; '.join(protocols) or 'none'}."
         )
     return found[0]
 

@@ -87,7 +87,10 @@ class Recipe:
         }
         for needed, is_given in is_valid.items():
             if not is_given:
-                raise UsageError(f"the recipe '{self.name}' cannot train a network: it needs {needed}.")
+                raise UsageError(
+                    f"the recipe '{self.name}' cannot train a network: it needs {needed}. Correct it with "
+                    "dataclasses.replace(recipe, ...)."
+                )
 
     @property
     def steps_per_epoch(self) -> int:
