@@ -86,7 +86,7 @@ def test_a_map_and_its_places(tmp_path):
     pixels = read_pixels(tmp_path / "map.png")
     for look in choose_looks(groups).values():
         rgb = [int(look.colour[at : at + 2], 16) for at in (1, 3, 5)]
-        assert (pixels == rgb).all(axis=2).sum() > 15
+        assert (abs(pixels.astype(int) - rgb).max(axis=2) < 40).sum() > 15
 
 
 def test_two_maps_side_by_side_are_the_same_bytes_again(tmp_path):
