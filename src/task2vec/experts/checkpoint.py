@@ -42,13 +42,13 @@ class TrainedExpert:
     """A network that was fine-tuned on a task.
 
     Attributes:
-        name: what to call it.
+        name: its name.
         probe: the network without its head, with its preprocessing.
         weight: (classes, features) of the head.
         bias: (classes,) of the head.
-        metadata: all that decided about it: task, classes, recipe, seed, base; and metrics.
+        metadata: everything that determined it: task, classes, recipe, seed, base; and metrics.
         path: its file, if it has one.
-        is_found: whether it was there already.
+        is_found: whether it already existed.
     """
 
     name: str

@@ -181,14 +181,16 @@ def error_matrix(
 
 def check_models(models: Iterable[Model]) -> tuple[Model, ...]:
     """The models, if each is one, and no two have one name."""
-    wrong = "gives no features, so it is no model. Pass what load_probe, train_expert or library.experts() return."
-    twice = "are models of one name, so their errors are ambiguous. Rename one: dataclasses.replace(model, name=...)."
+    wrong = "gives no features, so it is not a model. Pass what load_probe, train_expert or library.experts() return."
+    twice = (
+        "are models of the same name, so errors would be ambiguous. Rename one: dataclasses.replace(model, name=...)."
+    )
     return _check_inputs(models, Model, attrgetter("name"), wrong, twice)
 
 
 def check_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
     """The tasks in canonical order, if each is one, and no two are the same."""
-    wrong = "has no images to classify, so it is no task. Make one of it: read_folder, read_table, from_dataset."
+    wrong = "has no images to classify, so it is not a task. Make one with read_folder, read_table or from_dataset."
     twice = "are the same images in the same classes, so they are one task. Pass it once."
     return tuple(task.canonical() for task in _check_inputs(tasks, Task, attrgetter("fingerprint"), wrong, twice))
 
@@ -267,7 +269,7 @@ class _Run:
         unknown = set(trained_on) - {model.name for model in self.models}
         if unknown:
             raise UsageError(
-                f"trained_on names '{min(unknown)}', and no model has that name: its cells would not be marked. The "
+                f"trained_on names '{min(unknown)}', but no model has that name, so no cell would be marked. The "
                 f"models are: {', '.join(model.name for model in self.models)}"
             )
         for model in self.models:

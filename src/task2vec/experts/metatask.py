@@ -1,7 +1,7 @@
 """The table of measured errors: tasks, models, the test error of each on each, and all that model selection goes by.
 
 A `MetaTask` is measured by `error_matrix`, read from a library or from CSV tables (`task2vec.select`), or loaded from a
-file: one safetensors file, arrays and a JSON text beside them. One comes with the package (`bundled_metatask`), so that
+file: one safetensors file, arrays and a JSON text beside them. One ships with the package (`bundled_metatask`), so that
 every claim about model selection can be checked in seconds, without images, weights or a GPU. `MetaTask.select` takes
 one protocol and one embedding space: that is what the strategies of `task2vec.select` are fitted on.
 """
@@ -58,12 +58,12 @@ class TaskInfo:
     """A task of a meta-task.
 
     Attributes:
-        name: no two have the same.
-        family: tasks of one family make up one comparison.
-        dataset: that its images are of.
-        fingerprint: of images and labels.
-        images: how many; 0 where that is not known.
-        classes: how many; 0 where that is not known.
+        name: unique among the tasks.
+        family: tasks of one family are compared with one another.
+        dataset: the dataset that its images come from.
+        fingerprint: hash of its images and labels.
+        images: number of images; 0 if unknown.
+        classes: number of classes; 0 if unknown.
         label_set: what the labels are, where several tasks label the same images.
     """
 
@@ -81,19 +81,19 @@ class ModelInfo:
     """A model of a meta-task: a pretrained network, or an expert fine-tuned on a source task.
 
     Attributes:
-        name: no two have the same.
+        name: unique among the models.
         kind: "generic", "network" (pretrained), or what the expert was fine-tuned on.
         network: its architecture.
         source_task: name of the task that it was fine-tuned on, if it was.
-        source_fingerprint: of that.
-        seed: of its training.
+        source_fingerprint: fingerprint of that task.
+        seed: seed of its training.
         params: number of parameters.
-        gmacs: multiplications for one image, in billions.
-        is_repeat: whether it repeats the training of another one, to measure the noise.
+        gmacs: billions of multiply-accumulate operations per image.
+        is_repeat: whether it repeats the training of another model, to measure the noise.
         location: "timm:NAME", "torchvision:NAME" or the path of a file; None where the weights are not available.
         size: side of its input images in pixels; None for the network's own.
-        source_dataset: that the images of the source task are of.
-        entry: what the library has of it, if it is from there.
+        source_dataset: the dataset that the images of the source task come from.
+        entry: its entry, if it comes from a library.
     """
 
     name: str
@@ -143,7 +143,7 @@ class ModelInfo:
 
     @property
     def key(self) -> tuple[str, int | None] | None:
-        """What the same network has in common under different names."""
+        """What identifies the same network under different names."""
         return (self.location or "", self.size) if self.is_named else None
 
 
@@ -153,11 +153,11 @@ class CellFailure:
 
     Attributes:
         task: name of the task.
-        fingerprint: of the task.
+        fingerprint: fingerprint of the task.
         model: name of the model.
-        kind: class of the error.
+        kind: class of the exception.
         message: its text.
-        exit_code: of the command line for such an error.
+        exit_code: exit code of the command line for such an error.
     """
 
     task: str
@@ -173,14 +173,14 @@ class Query:
     """A task that a model is to be selected for. It holds none of its errors.
 
     Attributes:
-        name: of the task.
+        name: name of the task.
         is_candidate: (M) which models may be selected.
-        dataset: its dataset, where that is known.
+        dataset: its dataset, if known.
         distances: (T) from the known tasks, by kind.
         to_sources: (M) from the models' source tasks, by kind.
         scores: (M) transferability scores by name.
         vector: (F) its embedding.
-        classes: how many it has.
+        classes: number of classes.
     """
 
     name: str
@@ -208,7 +208,7 @@ class MetaTask:
     N rows of embeddings, distances and norms are the tasks, then the source tasks.
 
     Attributes:
-        name: what to call it.
+        name: its name.
         tasks: rows of all arrays.
         models: columns of all arrays.
         protocols: keys of the protocols that errors were measured by.
@@ -548,7 +548,7 @@ def load_metatask(path: str | Path) -> MetaTask:
 
 @cache
 def bundled_metatask() -> MetaTask:
-    """The meta-task that comes with the package; docs/results/metatask describes how it was measured.
+    """The meta-task that ships with the package; docs/results/metatask describes how it was measured.
 
     Example:
         >>> metatask = bundled_metatask()
@@ -642,7 +642,7 @@ def build_metatask(
     """The meta-task of measured errors; those of other tasks, models, protocols and seeds are left out.
 
     Args:
-        name: what to call it.
+        name: its name.
         tasks: with fingerprints, by which errors name them.
         models: by whose names errors name them.
         protocols: keys of protocols.
@@ -668,7 +668,7 @@ def build_metatask(
 
 
 def find_free_name(name: str, taken: Collection[str], *, size: int | None = None) -> str:
-    """The name, or what is free of it with the size of the images or a number behind it.
+    """The name itself if it is free, else with the image size or a number appended.
 
     Example:
         >>> find_free_name("birds", {"birds"}), find_free_name("birds", {"birds"}, size=64)
@@ -683,7 +683,7 @@ def find_free_name(name: str, taken: Collection[str], *, size: int | None = None
 
 
 def deduplicate_names(names: Iterable[str]) -> list[str]:
-    """The names with a number behind those that occurred before: libraries may have several tasks of one name."""
+    """The names, with a number appended to repeated ones: a library may have several tasks of one name."""
     found: list[str] = []
     for name in names:
         found.append(find_free_name(name, found))

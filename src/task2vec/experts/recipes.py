@@ -38,7 +38,7 @@ class Recipe:
     of the task.
 
     Attributes:
-        name: what to call it.
+        name: its name.
         head: "adam" trains the head for `head_epochs`; "exact" solves for it, with a cross-validated penalty.
         head_epochs: epochs of Adam.
         head_rate: learning rate of Adam.

@@ -69,14 +69,14 @@ def train_expert(
     """An expert for `task`: the network of `base`, fine-tuned.
 
     With `out` it is written there, and an interrupted training resumes from a checkpoint of at most a minute before; an
-    expert that is there, of the same task, base, recipe and seed, is not trained again. On a CPU the same arguments
+    existing expert of the same task, base, recipe and seed is not trained again. On a CPU the same arguments
     give the same bytes, with or without interruptions.
 
     Args:
         task: single- or multi-label.
         base: what `load_probe` returns; the default probe if None. It is not changed.
         recipe: "fast", "achille2019", or a `Recipe` of your own.
-        name: what to call the expert; the name of the task if None.
+        name: name of the expert; that of the task if None.
         out: file to write, by convention NAME.expert.safetensors.
         replace_other: overwrite another expert there.
         validation: a task with the same classes whose error is reported after every epoch; it changes nothing.
@@ -445,12 +445,12 @@ class ExpertResult:
     """The result of training one of many experts.
 
     Attributes:
-        number: the place of its task among those given.
-        task: the name of that.
-        name: of the expert.
+        number: index of its task among those given.
+        task: name of the task.
+        name: name of the expert.
         entry: the expert as a library keeps it, with its file; None if it failed.
         error: why it failed, if it did.
-        is_found: whether it was there already.
+        is_found: whether it already existed.
     """
 
     number: int
