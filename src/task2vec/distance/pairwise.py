@@ -7,7 +7,7 @@ geometric mean; the sums over some thousand filters are added in float64. Roundi
 of p.p after subtracting is large if b is the smaller of the two: so tasks are taken in the order of their mean
 logarithm. Exceptions:
 
-- a filter whose values spread over more than e^30 on either side is computed from logarithms in float64;
+- a table with a filter whose values spread over more than e^30 on either side is computed by the formula in float64;
 - a filter that is dead in some tasks gets a term in its denominator that is huge when it is dead in both and zero
   otherwise: then it adds nothing to either sum, and is not counted;
 - a pair for which p.p is still small, or q.q vanishes, or whose distance is less than rounding is computed by the
@@ -46,8 +46,8 @@ SMALLEST_SHARE, SMALLEST_SQUARES, SMALLEST_DISTANCE = 1 / 8, 1e-25, 1e-6
 # The rows of a table, and its columns unless they are the rows: log-embeddings (tasks, filters) in float64, and which
 # filters are dead.
 Sides = list[tuple["Tensor", "Tensor"]]
-# Some filters of the rows and of the columns: values in float32 or, if they are wide, logs in float64; and HUGE where
-# they are dead, if some are dead on both sides.
+# Some filters of the rows and of the columns: values in float32, and HUGE where they are dead, if some are dead on
+# both sides.
 Chunk = tuple[list["Tensor"], list["Tensor"]]
 
 
@@ -78,8 +78,6 @@ class DistanceMatrix:
     def __post_init__(self):
         """Refuse names that do not fit the numbers, and make the numbers read-only."""
         values = np.array(self.values, dtype=np.float64, order="C")
-        object.__setattr__(self, "rows", tuple(self.rows))
-        object.__setattr__(self, "columns", tuple(self.columns))
         if values.shape != self.shape:
             raise DataError(
                 f"a matrix of shape {values.shape} cannot hold the distances of {len(self.rows)} tasks from "
@@ -219,9 +217,8 @@ def pairwise_from_logs(
     ]
     is_once = others is None and kind.is_symmetric
     step = report("distances", len(logs))
-    if kind.from_logs is symmetric.from_logs:
-        found = _measure_by_sums(given, step)
-    else:
+    found = _measure_by_sums(given, step) if kind.from_logs is symmetric.from_logs else None
+    if found is None:
         found = _measure_by_formula(given, kind, is_once=is_once, step=step)
     values = found.cpu().numpy()
     for row, column in np.argwhere(np.isnan(values)):
@@ -264,10 +261,13 @@ def _measure_by_formula(sides: Sides, kind: Distance, *, is_once: bool, step: Ca
     return result + result.T if is_once else result
 
 
-def _measure_by_sums(sides: Sides, step: Callable[[int], None]) -> "Tensor":
-    """The symmetric distance of all pairs, tasks being taken from the largest to the smallest."""
+def _measure_by_sums(sides: Sides, step: Callable[[int], None]) -> "Tensor | None":
+    """The symmetric distance of all pairs, tasks being taken from the largest to the smallest; None beyond float32."""
     import torch
 
+    middle = torch.stack([logs.sum(0) for logs, _ in sides]).sum(0) / sum(len(logs) for logs, _ in sides)
+    if max(float((logs - middle).abs_().max()) for logs, _ in sides) > WIDEST:
+        return None
     means = [logs.mean(1) for logs, _ in sides]
     orders = [mean.argsort(descending=True) for mean in means]
     sides = [(logs[order], dead[order]) for (logs, dead), order in zip(sides, orders, strict=True)]
@@ -277,7 +277,7 @@ def _measure_by_sums(sides: Sides, step: Callable[[int], None]) -> "Tensor":
     places = list(range(len(places))) if is_square else places
     is_shared = sides[0][1].any(0) & sides[-1][1].any(0)
     dead = [each[:, is_shared].float() for _, each in sides]
-    chunks = _make_chunks(sides, is_shared)
+    chunks = _make_chunks(sides, is_shared, middle)
     found = torch.empty(len(means[0]), len(means[-1]), dtype=torch.float64, device=device)
 
     def fill(group: slice) -> int:
@@ -323,20 +323,14 @@ def run_side_by_side(work: Callable[[slice], int], parts: Iterable[slice], devic
         pool.shutdown(cancel_futures=True)
 
 
-def _make_chunks(sides: Sides, is_shared: "Tensor") -> list[Chunk]:
-    """The filters in groups that are treated alike, each in pieces of at most CHUNK."""
-    import torch
-
-    middle = torch.stack([logs.sum(0) for logs, _ in sides]).sum(0) / sum(len(logs) for logs, _ in sides)
-    is_wide = torch.stack([(logs - middle).abs_().amax(0) for logs, _ in sides]).amax(0) > WIDEST
+def _make_chunks(sides: Sides, is_shared: "Tensor", middle: "Tensor") -> list[Chunk]:
+    """The filters that are dead on both sides for some tasks, and the others, each in pieces of at most CHUNK."""
     chunks = []
-    for wide, shared in ((False, False), (False, True), (True, False), (True, True)):
-        members = torch.nonzero((is_wide == wide) & (is_shared == shared)).flatten()
+    for shared in (False, True):
+        members = (is_shared == shared).nonzero().flatten()
         for some in members.split(CHUNK) if len(members) else ():
-            values = [logs[:, some] - middle[some] for logs, _ in sides]
-            values = values if wide else [part.exp_().float() for part in values]
-            masks = [(dead[:, some] * HUGE).to(values[0].dtype) for _, dead in sides] if shared else []
-            chunks.append((values, masks))
+            values = [(logs[:, some] - middle[some]).exp_().float() for logs, _ in sides]
+            chunks.append((values, [(dead[:, some] * HUGE).float() for _, dead in sides] if shared else []))
     return chunks
 
 
@@ -366,18 +360,11 @@ def _sum_block(
 
     values, masks = chunk
     a, b = values[0][rows, None], values[-1][None, columns]
-    dead = (masks[0][rows, None], masks[-1][None, columns]) if masks else None
-    small, large = (a, b) if is_row_smaller else (b, a)
-    if a.dtype == torch.float64:  # logs
-        q = torch.sigmoid(small - large)
-        if dead is not None:
-            q.masked_fill_((dead[0] > 0) & (dead[1] > 0), 0)
-    else:
-        shape = (len(a), b.shape[1], a.shape[2])
-        q = torch.add(a, b, out=buffer[: shape[0] * shape[1] * shape[2]].view(shape))
-        if dead is not None:
-            q.addcmul_(*dead)
-        torch.div(small, q, out=q)
+    shape = (len(a), b.shape[1], a.shape[2])
+    q = torch.add(a, b, out=buffer[: shape[0] * shape[1] * shape[2]].view(shape))
+    if masks:
+        q.addcmul_(masks[0][rows, None], masks[-1][None, columns])
+    torch.div(a if is_row_smaller else b, q, out=q)
     torch.sum(q, -1, out=sums[0])
     torch.linalg.vector_norm(q, dim=-1, out=sums[1])
 
