@@ -26,7 +26,7 @@ from scipy.stats import spearmanr  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import missing_material, read_taxon, resnet_weights  # noqa: E402
 from benchmarks.measure import describe_machine, show_table  # noqa: E402
-from task2vec.experts.linear_probe import compute_features, measure_cells, plan_cells  # noqa: E402
+from task2vec.experts.error_matrix import compute_features, measure_cells, plan_cells  # noqa: E402
 
 SIZES, SEEDS, MOST_IMAGES = (128, 64), (0, 1, 2), 300
 TRAINS = ("half", 5)

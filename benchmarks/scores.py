@@ -24,7 +24,7 @@ from torch import Tensor  # noqa: E402
 import task2vec as t2v  # noqa: E402
 from benchmarks.material import SIZE, missing_material  # noqa: E402
 from benchmarks.measure import describe_machine, show_table  # noqa: E402
-from task2vec.experts.linear_probe import compute_features  # noqa: E402
+from task2vec.experts.error_matrix import compute_features  # noqa: E402
 from task2vec.select import SCORES, SOURCE_SCORES  # noqa: E402
 
 SHAPES = (

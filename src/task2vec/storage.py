@@ -2,9 +2,10 @@
 
 import csv
 import io
+import math
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,13 +25,26 @@ def write_file(path: Path, content: bytes, *, makes_folder: bool = False) -> Pat
 
 
 def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> Path:
-    """Writes a table, whole or not at all, with no cell that a spreadsheet evaluates, and returns the path."""
+    """Writes a table of rows by heading; see `write_rows`."""
+    return write_rows(path, [heads, *([row.get(head) for head in heads] for row in rows)])
+
+
+def write_rows(path: str | Path, rows: Iterable[Iterable[Any]], *, digits: int | None = None) -> Path:
+    """Writes a CSV table, whole or not at all, with no cell that a spreadsheet evaluates, and returns the path.
+
+    With `digits`, floating-point numbers have so many significant ones, and those that are not finite are left empty.
+    """
+
+    def format_cell(cell: Any) -> Any:
+        if isinstance(cell, str):
+            return escape_formula(cell)
+        if digits is None or not (isinstance(cell, float) or hasattr(cell, "dtype")):
+            return cell
+        return f"{float(cell):.{digits}g}" if math.isfinite(cell) else ""
+
     text = io.StringIO()
-    table = csv.DictWriter(text, heads, lineterminator="\n")
-    table.writeheader()
-    for row in rows:
-        table.writerow({head: escape_formula(cell) if isinstance(cell, str) else cell for head, cell in row.items()})
-    return write_file(Path(path), text.getvalue().encode())
+    csv.writer(text, lineterminator="\n").writerows([format_cell(cell) for cell in row] for row in rows)
+    return write_file(Path(path), text.getvalue().encode(errors="backslashreplace"))  # half of a surrogate pair
 
 
 @contextmanager

@@ -79,9 +79,8 @@ def test_two_collections_are_what_loops_give():
 def test_twins_count_as_batches_of_both_collections():
     (ones, twins), (others, other_twins) = draw(4, 3), draw(5, 4, centre=0.5)
     found = measure_cross(ones, others, twins=(twins, other_twins))
-    assert found.coefficient.value == pytest.approx(
-        slow_cross([*ones, *twins], [*others, *other_twins], symmetric), abs=1e-6
-    )
+    expected = slow_cross([*ones, *twins], [*others, *other_twins], symmetric)
+    assert found.coefficient.value == pytest.approx(expected, abs=1e-6)
     alone = [slow_coefficient(*side, symmetric) for side in ((ones, twins), (others, other_twins))]
     assert found.own.value == pytest.approx(np.mean(alone), abs=1e-6)
 

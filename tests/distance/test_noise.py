@@ -162,11 +162,8 @@ def test_refusals_and_words(logs):
 
 # --- subtracting variances --------------------------------------------------------------------------------------------
 
-VARIANCES = [1e-8, 0.5, 20.0, 1e4]
 
-
-@pytest.mark.parametrize("noise", VARIANCES)
-@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize(("variance", "noise"), [(1e-8, 1e-8), (0.5, 20.0), (20.0, 0.5), (1e4, 1e-8), (1e-8, 1e4)])
 def test_variances_are_subtracted_as_the_integral_says(variance, noise):
     value, floor = (np.array(spread_distance(v)) for v in (variance + noise, noise))
     left = subtract_floor(value, floor)
@@ -193,9 +190,8 @@ def test_subtraction_is_monotonic_antisymmetric_and_finite():
 def halve(truth, rng, *, along=0.0, factor=0.0, alone=0.1):
     """Embeddings of rows of logs that are off along one direction, by a factor, and each filter on its own."""
     noise = alone * rng.normal(size=(2, *truth.shape)) + factor * rng.normal(size=(2, len(truth), 1))
-    noise += (
-        along * rng.normal(size=(2, len(truth), 1)) * np.linspace(-1, 1, TASK_FILTERS)
-    )  # from early layers to late ones
+    layers = np.linspace(-1, 1, TASK_FILTERS)  # from early layers to late ones
+    noise += along * rng.normal(size=(2, len(truth), 1)) * layers
     halves = np.exp(truth + np.sqrt(2) * noise)
     whole = np.sqrt(halves[0] * halves[1])
     return [replace(make(whole[i], task=f"t{i}"), halves=halves[:, i].copy()) for i in range(len(truth))]
@@ -293,14 +289,8 @@ def test_the_table_and_its_directions(tasks):
     assert abs(correct(moved, 0) - correct(tasks, 0)).max() > 0.001
 
 
-def test_directions_are_those_of_the_largest_singular_values():
-    rows = np.random.default_rng(0).normal(size=(9, 40)) * np.geomspace(0.2, 0.002, 40)
-    axes = np.linalg.svd(rows, full_matrices=False)[2]
-    for count in (1, 9):
-        found = find_directions(rows, count)
-        np.testing.assert_allclose(found @ found.T, np.eye(count), atol=1e-9)
-        np.testing.assert_allclose(abs((found * axes[:count]).sum(1)), 1, atol=1e-9)  # the same, up to signs
-    rows = np.outer([0.1, 0.2, -0.1], [3.0, 4.0])  # no more than there are
+def test_there_are_no_more_directions_than_the_noise_has():
+    rows = np.outer([0.1, 0.2, -0.1], [3.0, 4.0])
     np.testing.assert_allclose(abs(find_directions(rows, 2)), [[0.6, 0.8]])
     assert find_directions(np.zeros((3, 5)), 2).shape == (0, 5)
 

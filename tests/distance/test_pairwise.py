@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from sklearn.neighbors import NearestNeighbors
 
 from task2vec.distance import KINDS, Distance, DistanceMatrix, asymmetric, pairwise, pairwise_from_logs, symmetric
-from task2vec.errors import DataError, ProbeMismatchError, ResourceError, SettingsMismatchError, UsageError
+from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
 from tests.distance.material import make, make_many
 
 NAMES = sorted(KINDS)
@@ -76,7 +76,7 @@ def test_the_quick_way_is_taken_where_it_can_be(monkeypatch):
     monkeypatch.setattr(Distance, "from_counted", lambda *pair: alone.append(pair) or 0)
     pairwise(make_many(10, 200, scales=4.0, dead=0.2, priors=2.0), device="cpu")
     assert not alone
-    pairwise(make_many(10, 200, scales=300.0), device="cpu")
+    pairwise(make_many(10, 200, scales=11.0), device="cpu")
     assert alone
 
 
@@ -156,18 +156,13 @@ def table():
     return pairwise([make(fisher, task=f"t{index}") for index, fisher in enumerate(fishers)], device="cpu")
 
 
-def test_numpy_takes_it_for_an_array(table):
+def test_numpy_and_scikit_learn_take_it_for_an_array(table):
     assert np.array_equal(np.asarray(table), table.values) and table.shape == (8, 8) and len(table) == 8
     assert np.asarray(table, dtype=np.float32).dtype == np.float32
     copy = np.asarray(table)
     copy[0, 1] = 7  # as scikit-learn's t-SNE does with what it is given
     assert table.values[0, 1] != 7 and not table.values.flags.writeable
-    assert repr(table) == "DistanceMatrix(symmetric, 8 x 8 tasks)"
-
-
-def test_scikit_learn_finds_the_families(table):
-    search = NearestNeighbors(n_neighbors=3, metric="precomputed").fit(table)
-    _, found = search.kneighbors(table)
+    _, found = NearestNeighbors(n_neighbors=3, metric="precomputed").fit(table).kneighbors(table)
     assert found[0, 0] == 0 and set(found[0] % 2) == {0} and set(found[1] % 2) == {1}
 
 
@@ -176,11 +171,11 @@ def test_nearest(table):
     assert {name for name, _ in found} == {"t1", "t5", "t7"}
     assert [value for _, value in found] == sorted(value for _, value in found)
     assert len(table.nearest("t3", 100)) == 7
-    with pytest.raises(UsageError, match=r"0 rows are called 'x'.*t0, t1"):
+    with pytest.raises(UsageError, match=r"'x' are not defined: 0 rows.*t0, t1"):
         table.nearest("x")
     with pytest.raises(UsageError, match="k=0"):
         table.nearest("t3", 0)
-    with pytest.raises(UsageError, match="2 rows are called 'a'"):
+    with pytest.raises(UsageError, match="'a' are not defined: 2 rows"):
         DistanceMatrix(np.zeros((2, 2)), ("a", "a"), ("a", "a"), "symmetric").nearest("a")
 
 
@@ -192,11 +187,3 @@ def test_csv_keeps_names_and_digits(table, tmp_path):
     assert header == ["symmetric", "a\nb", "c"] and [row[0] for row in rows] == ['cats, "wild"', "собаки"]
     assert np.array_equal(np.array([row[1:] for row in rows], dtype=float), odd.values)
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
-
-
-def test_csv_is_whole_or_absent(table, tmp_path):
-    (tmp_path / "folder.csv").mkdir()
-    for place in (tmp_path / "missing" / "x.csv", tmp_path / "folder.csv"):
-        with pytest.raises(ResourceError, match="cannot write"):
-            table.save_csv(place)
-    assert [path.name for path in tmp_path.iterdir()] == ["folder.csv"]

@@ -62,6 +62,7 @@ class Browser:
             os.close(end)
         self.log = home / "browser.log"
         self.events: list[dict] = []
+        self._visited = 0  # events before the last visit
         self._rest, self._last, self._session = b"", 0, None
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -89,12 +90,12 @@ class Browser:
         return found[0]
 
     def list_events(self, event: str) -> list[dict]:
-        """What the events of that name said."""
-        return [message["params"] for message in self.events if message.get("method") == event]
+        """What the events of that name said since the last visit."""
+        return [message["params"] for message in self.events[self._visited :] if message.get("method") == event]
 
     def visit(self, address: str) -> None:
         """Open a page and wait until it is there."""
-        self.events.clear()
+        self._visited = len(self.events)
         assert "errorText" not in self.ask("Page.navigate", url=address)
         self.wait_for("Page.loadEventFired")
 
@@ -126,11 +127,9 @@ class Browser:
         letter = LETTERS.get(key, key if len(key) == 1 else "")
         number = CODES.get(key, ord(key[0].upper()))
         for kind in ("keyDown", "keyUp"):
-            more = {"text": letter} if letter and kind == "keyDown" else {}
-            self.ask(
-                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=number,
-                **more,
-            )  # fmt: skip
+            about = {"key": key, "code": key, "windowsVirtualKeyCode": number}
+            about |= {"text": letter} if letter and kind == "keyDown" else {}
+            self.ask("Input.dispatchKeyEvent", type=kind, **about)
 
     def picture(self, name: str | None = None) -> np.ndarray:
         """The pixels of the window; saved as a file in the folder TASK2VEC_SCREENSHOTS if it has a name."""
@@ -190,7 +189,6 @@ class Reader(Browser):
     def __init__(self, program: str, home: Path, *, address: str):
         super().__init__(program, home)
         self.address, self.space = address, ""
-        self._past: list[dict] = []
 
     def read(
         self, place: str = "", *, width: int = 1280, height: int = 800, theme: str = "light", is_calm: bool = False
@@ -212,20 +210,15 @@ class Reader(Browser):
         finally:
             self.ask("Page.removeScriptToEvaluateOnNewDocument", identifier=number)
 
-    def visit(self, address: str) -> None:
-        """Open a page; what was seen before is kept."""
-        self._past += self.events
-        super().visit(address)
-
     def forget(self) -> None:
         """Begin a new memory."""
-        self._past.clear()
         self.events.clear()
+        self._visited = 0
 
     def remember(self, event: str) -> list[dict]:
         """What all events of that name said since `forget`."""
         self.run("0")  # what is under way arrives before the answer
-        return [message["params"] for message in self._past + self.events if message.get("method") == event]
+        return [message["params"] for message in self.events if message.get("method") == event]
 
     def complaints(self, *, is_refused: bool = False) -> list:
         """Errors of the console, breaches of the policy, dialogs; no refused requests where they are meant."""

@@ -6,7 +6,9 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
+from scipy.cluster.hierarchy import dendrogram
 from scipy.stats import rankdata
 
 from task2vec.errors import MissingExtraError, ResourceError, UsageError
@@ -17,16 +19,15 @@ from task2vec.plots import (
     draw_matrix,
     draw_neighbourhoods,
     draw_norm_error,
-    lay_out,
     link_tasks,
     neighbourhood_curve,
     rank_correlation,
 )
 from task2vec.plots.figures import _draw_branches, fit_labels
+from tests.plots.conftest import DPI
 from tests.plots.spaces import make_space, measure
 
 STRANGE = ["$x^2", r"\frac", "a\nb\x1b[31m", "_hidden", "日本語", "\udc80", "x" * 500, "", "=1+1"]
-WIDEST = round(7.2 * 300) + 2
 
 
 def read(path):
@@ -34,21 +35,25 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+def read_pixels(path):
+    with Image.open(path) as picture:
+        return np.asarray(picture.convert("RGB"))
+
+
 def check_files(files, name):
+    """Three whole files, the picture no wider than a paper; the rows of the table."""
     assert [file.name for file in files] == [f"{name}.png", f"{name}.pdf", f"{name}.csv"]
-    with Image.open(files[0]) as picture:
-        assert 300 < picture.width <= WIDEST
-        assert len(picture.convert("RGB").resize((300, 300)).getcolors(90_000)) > 20
+    pixels = read_pixels(files[0])
+    assert 60 < pixels.shape[1] <= 7.2 * DPI + 1 and len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
     assert files[1].read_bytes()[:4] == b"%PDF"
+    return read(files[2])
 
 
 @pytest.mark.parametrize("count", [2, 200])
 def test_a_matrix_fits_the_width_of_a_paper(tmp_path, count):
     distances, groups = make_space(count, 14 if count == 200 else 2)
     names = [f"task {number}" for number in range(count)]
-    files = draw_matrix(distances, names, out=tmp_path / "matrix", groups=groups)
-    check_files(files, "matrix")
-    rows = read(files[2])
+    rows = check_files(draw_matrix(distances, names, out=tmp_path / "matrix", groups=groups), "matrix")
     order = [names.index(row["task"]) for row in rows]
     assert sorted(order) == list(range(count))
     assert [row["group"] for row in rows] == [groups[index] for index in order]
@@ -59,15 +64,10 @@ def test_a_matrix_fits_the_width_of_a_paper(tmp_path, count):
 def test_thumbnails_are_drawn_in_one_file(tmp_path):
     red = [[Image.new("RGB", (20, 30), "red")]] * 3
     (path,) = draw_matrix(make_space(3)[0], ["a", "b", "c"], out=tmp_path / "strip.PNG", thumbnails=red)
-    with Image.open(path) as picture:
-        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
-    assert (pixels == (255, 0, 0)).all(axis=1).sum() > 1000 and list(tmp_path.iterdir()) == [path]
+    assert (read_pixels(path) == (255, 0, 0)).all(axis=2).sum() > 300 and list(tmp_path.iterdir()) == [path]
 
 
 def test_the_branches_are_those_of_scipy():
-    from matplotlib.figure import Figure
-    from scipy.cluster.hierarchy import dendrogram
-
     tree = link_tasks(make_space(9)[0])
     axes = Figure().subplots()
     _draw_branches(axes, tree)
@@ -78,23 +78,19 @@ def test_the_branches_are_those_of_scipy():
 
 
 def test_a_map_and_its_places(tmp_path):
-    distances, groups = make_space(20)
-    found = lay_out(distances)
+    positions, groups = np.random.default_rng(0).normal(size=(20, 2)), make_space(20)[1]
     names = [f"task {number}" for number in range(20)]
-    files = draw_map(found.positions, names, out=tmp_path / "map", groups=groups, placed=2)
-    check_files(files, "map")
-    rows = read(files[2])
-    np.testing.assert_allclose([[float(row["x"]), float(row["y"])] for row in rows], found.positions, rtol=1e-4)
+    rows = check_files(draw_map(positions, names, out=tmp_path / "map", groups=groups, placed=2), "map")
+    np.testing.assert_allclose([[float(row["x"]), float(row["y"])] for row in rows], positions, rtol=1e-4)
     assert [row["placed"] for row in rows] == ["0"] * 18 + ["1"] * 2
-    with Image.open(files[0]) as picture:
-        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+    pixels = read_pixels(tmp_path / "map.png")
     for look in choose_looks(groups).values():
         rgb = [int(look.colour[at : at + 2], 16) for at in (1, 3, 5)]
-        assert (pixels == rgb).all(axis=1).sum() > 500
+        assert (abs(pixels.astype(int) - rgb).max(axis=2) < 40).sum() > 15
 
 
-def test_two_maps_side_by_side_are_the_same_bytes_again(tmp_path, coarse):
-    one, again = lay_out(make_space(6)[0]).positions, []
+def test_two_maps_side_by_side_are_the_same_bytes_again(tmp_path):
+    one, again = make_space(6)[0][:, :2], []
     for folder in ("first", "second"):
         (tmp_path / folder).mkdir()
         maps = {"tasks": one, "domains": -one}
@@ -104,21 +100,16 @@ def test_two_maps_side_by_side_are_the_same_bytes_again(tmp_path, coarse):
     assert [float(row["x, tasks"]) for row in read(files[2])] == [-float(row["x, domains"]) for row in read(files[2])]
 
 
-def test_neighbourhood_curves_and_their_numbers(tmp_path, coarse):
+def test_neighbourhood_curves_and_norms_with_their_numbers(tmp_path):
     taxa, (space, _) = make_space(12, seed=5)[0], make_space(12)
     files = draw_neighbourhoods({"task2vec": space, "$cosine_": taxa}, taxa, out=tmp_path / "curve.v1", most=5)
-    assert [file.name for file in files] == ["curve.v1.png", "curve.v1.pdf", "curve.v1.csv"]
-    rows = read(files[2])
+    rows = check_files(files, "curve.v1")
     assert [row["k"] for row in rows] == [str(k) for k in range(1, 12)]
     np.testing.assert_allclose([float(row["task2vec"]) for row in rows], neighbourhood_curve(space, taxa), rtol=1e-5)
     assert [row["$cosine_"] for row in rows] == [row["best possible"] for row in rows]
-
-
-def test_norm_against_error(tmp_path, coarse):
     norms, errors = np.random.default_rng(0).random((2, 9)) + 0.1
     files = draw_norm_error(norms, errors, names=list("abcdefghi"), out=tmp_path / "norm", groups=list("xyz") * 3)
-    assert [file.suffix for file in files] == [".png", ".pdf", ".csv"]
-    np.testing.assert_allclose([float(row["error"]) for row in read(files[2])], errors, rtol=1e-5)
+    np.testing.assert_allclose([float(row["error"]) for row in check_files(files, "norm")], errors, rtol=1e-5)
 
 
 def test_rank_correlation_is_pearsons_of_ranks_with_ties():
@@ -126,16 +117,16 @@ def test_rank_correlation_is_pearsons_of_ranks_with_ties():
     assert rank_correlation(x, y) == pytest.approx(np.corrcoef(rankdata(x), rankdata(y))[0, 1], abs=1e-12)
 
 
-def test_strange_names_are_text(tmp_path, coarse):
+def test_strange_names_are_text(tmp_path):
     places = np.random.default_rng(0).normal(size=(len(STRANGE), 2))
-    draw_matrix(measure(places), STRANGE, out=tmp_path / "t", groups=STRANGE, title=STRANGE[2])
+    draw_matrix(measure(places), STRANGE, out=tmp_path / "t.png", groups=STRANGE, title=STRANGE[2])
     draw_map(places, STRANGE, out=tmp_path / "m", groups=STRANGE, title="".join(STRANGE))
-    draw_norm_error(range(1, 10), [0.1] * 9, names=STRANGE, out=tmp_path / "s", groups=STRANGE)
-    assert len(list(tmp_path.iterdir())) == 9
+    draw_norm_error(range(1, 10), [0.1] * 9, names=STRANGE, out=tmp_path / "s.pdf", groups=STRANGE)
+    assert len(list(tmp_path.iterdir())) == 5
     assert [row["task"] for row in read(tmp_path / "m.csv")][-1] == "'=1+1"
 
 
-def test_points_in_one_place_and_equal_distances_are_drawn(tmp_path, coarse):
+def test_points_in_one_place_and_equal_distances_are_drawn(tmp_path):
     assert draw_map(np.zeros((3, 2)), ["a", "b", "c"], out=tmp_path / "m.svg")[0].read_bytes()[:4] == b"<?xm"
     assert draw_matrix(np.zeros((3, 3)), ["a", "b", "c"], out=tmp_path / "t.pdf")[0].read_bytes()[:4] == b"%PDF"
 
@@ -166,17 +157,11 @@ def test_labels_cover_neither_points_nor_one_another():
     points, sizes = 100 * rng.random((40, 2)), np.column_stack([8 + 8 * rng.random(40), np.full(40, 3.0)])
     places = fit_labels(points, sizes, bounds=(0, 0, 100, 100), gap=1.5)
     boxes = [(*place, *(np.array(place) + size)) for place, size in zip(places, sizes, strict=True) if place]
-    assert len(boxes) > 30
+    assert len(boxes) > 30 and np.min(boxes) >= 0 and np.max(boxes) <= 100
     for left, bottom, right, top in boxes:
-        assert left >= 0 and bottom >= 0 and right <= 100 and top <= 100
         assert not ((points > (left, bottom)) & (points < (right, top))).all(axis=1).any()
     for one, other in itertools.combinations(boxes, 2):
         assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
-
-
-def test_96_groups_look_different():
-    looks = choose_looks([str(number) for number in range(96)])
-    assert len({(look.colour, look.mark) for look in looks.values()}) == 96
 
 
 # Linear RGB to cones, and their cube roots to Oklab.
@@ -191,7 +176,9 @@ EYES = {
 
 
 @pytest.mark.parametrize("eye", EYES)
-def test_colours_stay_apart_for_every_eye(eye):
+def test_colours_and_marks_stay_apart_for_every_eye(eye):
+    looks = choose_looks([str(number) for number in range(96)])
+    assert len({(look.colour, look.mark) for look in looks.values()}) == 96
     rgb = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in COLOURS]) / 255
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     seen = (linear @ np.array(EYES[eye]).T).clip(0, 1)

@@ -1,64 +1,42 @@
 """Distances between embeddings: of one pair, of all pairs of a collection, with their noise, and references."""
 
-from task2vec.distance.distances import (
-    ALPHA,
-    KINDS,
-    SCALING,
-    Distance,
-    asymmetric,
-    centred_log_euclidean,
-    check_comparable,
-    correlation,
-    cosine,
-    euclidean,
-    jeffreys,
-    jensen_shannon,
-    kl,
-    log_euclidean,
-    split_symmetric,
-    symmetric,
-    symmetric_from_logs,
-    symmetric_to_rows,
-)
-from task2vec.distance.diversity import FEWEST_BATCHES, CrossDiversity, Diversity, cross_diversity, diversity
-from task2vec.distance.noise import NoisyDistance, find_basis, find_floor, pairwise_corrected, with_error
-from task2vec.distance.pairwise import DistanceMatrix, pairwise, pairwise_from_logs
-from task2vec.distance.references import domain, taxonomic, taxonomic_matrix, transfer
+import inspect
 
-__all__ = [
-    "ALPHA",
-    "FEWEST_BATCHES",
-    "KINDS",
-    "SCALING",
-    "CrossDiversity",
-    "Distance",
-    "DistanceMatrix",
-    "Diversity",
-    "NoisyDistance",
-    "asymmetric",
-    "centred_log_euclidean",
-    "check_comparable",
-    "correlation",
-    "cosine",
-    "cross_diversity",
-    "diversity",
-    "domain",
-    "euclidean",
-    "find_basis",
-    "find_floor",
-    "jeffreys",
-    "jensen_shannon",
-    "kl",
-    "log_euclidean",
-    "pairwise",
-    "pairwise_corrected",
-    "pairwise_from_logs",
-    "split_symmetric",
-    "symmetric",
-    "symmetric_from_logs",
-    "symmetric_to_rows",
-    "taxonomic",
-    "taxonomic_matrix",
-    "transfer",
-    "with_error",
-]
+# `as` makes a name public for type checkers (PEP 484); `__all__` serves the reference.
+from task2vec.distance.distances import ALPHA as ALPHA
+from task2vec.distance.distances import KINDS as KINDS
+from task2vec.distance.distances import SCALING as SCALING
+from task2vec.distance.distances import Distance as Distance
+from task2vec.distance.distances import asymmetric as asymmetric
+from task2vec.distance.distances import centred_log_euclidean as centred_log_euclidean
+from task2vec.distance.distances import check_comparable as check_comparable
+from task2vec.distance.distances import correlation as correlation
+from task2vec.distance.distances import cosine as cosine
+from task2vec.distance.distances import euclidean as euclidean
+from task2vec.distance.distances import jeffreys as jeffreys
+from task2vec.distance.distances import jensen_shannon as jensen_shannon
+from task2vec.distance.distances import kl as kl
+from task2vec.distance.distances import log_euclidean as log_euclidean
+from task2vec.distance.distances import split_symmetric as split_symmetric
+from task2vec.distance.distances import symmetric as symmetric
+from task2vec.distance.distances import symmetric_from_logs as symmetric_from_logs
+from task2vec.distance.distances import symmetric_to_rows as symmetric_to_rows
+from task2vec.distance.diversity import FEWEST_BATCHES as FEWEST_BATCHES
+from task2vec.distance.diversity import CrossDiversity as CrossDiversity
+from task2vec.distance.diversity import Diversity as Diversity
+from task2vec.distance.diversity import cross_diversity as cross_diversity
+from task2vec.distance.diversity import diversity as diversity
+from task2vec.distance.noise import NoisyDistance as NoisyDistance
+from task2vec.distance.noise import find_basis as find_basis
+from task2vec.distance.noise import find_floor as find_floor
+from task2vec.distance.noise import pairwise_corrected as pairwise_corrected
+from task2vec.distance.noise import with_error as with_error
+from task2vec.distance.pairwise import DistanceMatrix as DistanceMatrix
+from task2vec.distance.pairwise import pairwise as pairwise
+from task2vec.distance.pairwise import pairwise_from_logs as pairwise_from_logs
+from task2vec.distance.references import domain as domain
+from task2vec.distance.references import taxonomic as taxonomic
+from task2vec.distance.references import taxonomic_matrix as taxonomic_matrix
+from task2vec.distance.references import transfer as transfer
+
+__all__ = [name for name, value in globals().items() if name[0] != "_" and not inspect.ismodule(value)]  # pyright: ignore

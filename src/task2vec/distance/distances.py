@@ -306,17 +306,6 @@ def split_symmetric(a: Embedding, b: Embedding) -> np.ndarray:
 # --- sums for many pairs ----------------------------------------------------------------------------------------------
 
 
-def symmetric_from_sums(s: Array, v: Array, count: Array | float) -> tuple[Array, Array]:
-    """The symmetric distance from s = sum of q and v = sum of q^2 over `count` filters, and p.p.
-
-    With q = b / (a + b) and p = 1 - q:  p.p = n - 2 s + v,  q.q = v,  p.q = s - v,  (p.p) (q.q) - (p.q)^2 = n v - s^2.
-    The smaller p.p is beside `count`, the less of it is left by rounding.
-    """
-    pp = count - 2 * s + v
-    root = _module_of(s).clip(pp * v, 0, None) ** 0.5
-    return (count * v - s * s) / (root * (root + s - v)), pp
-
-
 def symmetric_to_rows(query: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """The symmetric distance of `query` (filters,) from each of `rows` (n, filters), float32, within 1e-6.
 

@@ -1,12 +1,13 @@
 """Tables of distances: every pair of many embeddings.
 
-The symmetric distance of a pair needs two sums over the filters, of q = b / (a + b) and of q^2 (`symmetric_from_sums`):
-one addition, one division and two sums per filter, no exponential. Each q is computed in float32 from values scaled by
-the filter's geometric mean; the sums over some thousand filters are added in float64. Rounding is about 1e-7 of q, and
-what is left of p.p after subtracting is large if b is the smaller of the two: so tasks are taken in the order of their
-mean logarithm. Exceptions:
+The symmetric distance of a pair needs two sums over the filters: s, of q = b / (a + b), and v, of q^2. With p = 1 - q
+and n filters, p.p = n - 2 s + v, q.q = v, p.q = s - v and (p.p) (q.q) - (p.q)^2 = n v - s^2. That is one addition, one
+division and two sums per filter, no exponential. Each q is computed in float32 from values scaled by the filter's
+geometric mean; the sums over some thousand filters are added in float64. Rounding is about 1e-7 of q, and what is left
+of p.p after subtracting is large if b is the smaller of the two: so tasks are taken in the order of their mean
+logarithm. Exceptions:
 
-- a filter whose values spread over more than e^30 on either side is computed from logarithms in float64;
+- a table with a filter whose values spread over more than e^30 on either side is computed by the formula in float64;
 - a filter that is dead in some tasks gets a term in its denominator that is huge when it is dead in both and zero
   otherwise: then it adds nothing to either sum, and is not counted;
 - a pair for which p.p is still small, or q.q vanishes, or whose distance is less than rounding is computed by the
@@ -15,31 +16,19 @@ mean logarithm. Exceptions:
 The other distances are computed by their formulas in blocks of pairs. Memory is that of input, result and one block.
 """
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from task2vec.distance.distances import (
-    BELOW_ONE,
-    Distance,
-    check_comparable,
-    find_dead,
-    find_kind,
-    symmetric,
-    symmetric_from_logs,
-    symmetric_from_sums,
-)
+from task2vec.distance.distances import BELOW_ONE, Distance, check_comparable, find_dead, find_kind, symmetric
 from task2vec.embedding import Embedding, trivial
 from task2vec.errors import DataError, UsageError
 from task2vec.progress import Report, silent
-from task2vec.storage import write_file
-from task2vec.text import escape_formula
+from task2vec.storage import write_rows
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +43,12 @@ WIDEST = 30.0
 # The product of two is the largest power of ten in float32.
 HUGE = 1e19
 SMALLEST_SHARE, SMALLEST_SQUARES, SMALLEST_DISTANCE = 1 / 8, 1e-25, 1e-6
+# The rows of a table, and its columns unless they are the rows: log-embeddings (tasks, filters) in float64, and which
+# filters are dead.
+Sides = list[tuple["Tensor", "Tensor"]]
+# Some filters of the rows and of the columns: values in float32, and HUGE where they are dead, if some are dead on
+# both sides.
+Chunk = tuple[list["Tensor"], list["Tensor"]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,8 +78,6 @@ class DistanceMatrix:
     def __post_init__(self):
         """Refuse names that do not fit the numbers, and make the numbers read-only."""
         values = np.array(self.values, dtype=np.float64, order="C")
-        object.__setattr__(self, "rows", tuple(self.rows))
-        object.__setattr__(self, "columns", tuple(self.columns))
         if values.shape != self.shape:
             raise DataError(
                 f"a matrix of shape {values.shape} cannot hold the distances of {len(self.rows)} tasks from "
@@ -116,9 +109,10 @@ class DistanceMatrix:
         Ties are in the order of the columns. Where the distance has a direction rows are sources.
         """
         if self.rows.count(name) != 1 or k < 1:
+            known = ", ".join(self.rows[:8]) + (", ..." if len(self.rows) > 8 else "")
             raise UsageError(
-                f"{self.rows.count(name)} rows are called '{name}' in {self!r}, and k={k} neighbours are asked for; it "
-                f"must be one row and at least one neighbour. Rows are: {', '.join(self.rows[:8])}, ..."
+                f"the k={k} nearest tasks of '{name}' are not defined: {self.rows.count(name)} rows of {self!r} have "
+                f"that name. Ask for one row and at least one neighbour; rows are: {known}"
             )
         own = self.rows.index(name)
         row, is_square = self.values[own], self.rows == self.columns
@@ -127,12 +121,8 @@ class DistanceMatrix:
 
     def save_csv(self, path: str | Path) -> Path:
         """Writes the table to `path`, whole or not at all, and returns it; the numbers keep all their digits."""
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([self.kind, *map(escape_formula, self.columns)])
-        rows = zip(self.rows, self.values.tolist(), strict=True)
-        writer.writerows([escape_formula(name), *map(repr, row)] for name, row in rows)
-        return write_file(Path(path), text.getvalue().encode())
+        rows = ([name, *row] for name, row in zip(self.rows, self.values.tolist(), strict=True))
+        return write_rows(path, [[self.kind, *self.columns], *rows])
 
 
 def pairwise(
@@ -170,9 +160,8 @@ def pairwise(
         raise UsageError("the list of embeddings is empty, so there is nothing to compare. Pass at least one.")
     for one in (*embeddings, *columns):
         check_comparable(embeddings[0], one)
-    (logs, dead), (other_logs, other_dead) = stack_logs(embeddings), (None, None)
-    if others is not None:
-        other_logs, other_dead = stack_logs(columns)
+    logs, dead = stack_logs(embeddings)
+    other_logs, other_dead = (None, None) if others is None else stack_logs(columns)
     sides = {"others": other_logs, "dead": dead, "others_dead": other_dead}
     values = pairwise_from_logs(logs, replace(kind, alpha=0.0), **sides, device=device, report=report)
     if kind.alpha:
@@ -223,13 +212,14 @@ def pairwise_from_logs(
             "come from different probes. Embed all tasks with one."
         )
     where = choose_device(device)
-    given = [_Side(*(torch.from_numpy(array).to(where) for array in side)) for side in sides]
+    given = [
+        (torch.from_numpy(own_logs).to(where), torch.from_numpy(own_dead).to(where)) for own_logs, own_dead in sides
+    ]
     is_once = others is None and kind.is_symmetric
     step = report("distances", len(logs))
-    if kind.from_logs is symmetric_from_logs:
-        found = _measure_by_sums(given[0], given[-1], step)
-    else:
-        found = _measure_by_formula(given[0], given[-1], kind, is_once=is_once, step=step)
+    found = _measure_by_sums(given, step) if kind.from_logs is symmetric.from_logs else None
+    if found is None:
+        found = _measure_by_formula(given, kind, is_once=is_once, step=step)
     values = found.cpu().numpy()
     for row, column in np.argwhere(np.isnan(values)):
         if is_once and row > column:
@@ -256,63 +246,47 @@ def _check_side(logs: np.ndarray, dead: np.ndarray | None) -> tuple[np.ndarray, 
     return logs, dead
 
 
-class _Side(NamedTuple):
-    """Some tasks: their log-embeddings (tasks, filters) in float64, and which filters are dead."""
-
-    logs: "Tensor"
-    dead: "Tensor"
-
-
-class _Chunk(NamedTuple):
-    """Some filters of all tasks: values in float32, or logs in float64, and HUGE where dead if some share it."""
-
-    rows: "Tensor"
-    columns: "Tensor"
-    are_logs: bool
-    dead_rows: "Tensor | None"
-    dead_columns: "Tensor | None"
-
-
-def _measure_by_formula(
-    rows: _Side, columns: _Side, kind: Distance, *, is_once: bool, step: Callable[[int], None]
-) -> "Tensor":
+def _measure_by_formula(sides: Sides, kind: Distance, *, is_once: bool, step: Callable[[int], None]) -> "Tensor":
     """The formula on all pairs, above the diagonal and mirrored if once is enough."""
-    device = rows.logs.device
-    width = max(1, FORMULA_BLOCK.get(device.type, FORMULA_BLOCK["cpu"]) // rows.logs.shape[1])
-    result = rows.logs.new_zeros(len(rows.logs), len(columns.logs))
-    has_shared_dead = bool((rows.dead.any(0) & columns.dead.any(0)).any())
+    (logs, dead), (others, others_dead) = sides[0], sides[-1]
+    width = max(1, FORMULA_BLOCK.get(logs.device.type, FORMULA_BLOCK["cpu"]) // logs.shape[1])
+    result = logs.new_zeros(len(logs), len(others))
+    has_shared_dead = bool((dead.any(0) & others_dead.any(0)).any())
     for row in range(len(result)):
-        for some in _slices(row + 1 if is_once else 0, len(columns.logs), width):
-            counted = ~(rows.dead[row] & columns.dead[some]) if has_shared_dead else None
-            found = kind.from_logs(rows.logs[row][None], columns.logs[some], counted)
+        for some in _slices(row + 1 if is_once else 0, len(others), width):
+            counted = ~(dead[row] & others_dead[some]) if has_shared_dead else None
+            found = kind.from_logs(logs[row][None], others[some], counted)
             result[row, some] = found if counted is None else found.masked_fill(~counted.any(-1), 0)
         step(1)
     return result + result.T if is_once else result
 
 
-def _measure_by_sums(rows: _Side, columns: _Side, step: Callable[[int], None]) -> "Tensor":
-    """The symmetric distance of all pairs, tasks being taken from the largest to the smallest."""
+def _measure_by_sums(sides: Sides, step: Callable[[int], None]) -> "Tensor | None":
+    """The symmetric distance of all pairs, tasks being taken from the largest to the smallest; None beyond float32."""
     import torch
 
-    is_square, device = rows is columns, rows.logs.device
-    means = [side.logs.mean(1) for side in (rows, columns)]
+    middle = torch.stack([logs.sum(0) for logs, _ in sides]).sum(0) / sum(len(logs) for logs, _ in sides)
+    if max(float((logs - middle).abs_().max()) for logs, _ in sides) > WIDEST:
+        return None
+    means = [logs.mean(1) for logs, _ in sides]
     orders = [mean.argsort(descending=True) for mean in means]
-    one = _Side(*(part[orders[0]] for part in rows))
-    other = one if is_square else _Side(*(part[orders[1]] for part in columns))
-    chunks = _make_chunks(one, other)
-    is_shared = one.dead.any(0) & other.dead.any(0)
-    dead = [side.dead[:, is_shared].float() for side in (one, other)]
-    # For every row, the columns before its place belong to larger tasks.
-    places = torch.searchsorted(-means[1][orders[1]], -means[0][orders[0]]).tolist()
-    found = torch.empty(len(one.logs), len(other.logs), dtype=torch.float64, device=device)
+    sides = [(logs[order], dead[order]) for (logs, dead), order in zip(sides, orders, strict=True)]
+    is_square, device, filters = len(sides) == 1, means[0].device, sides[0][0].shape[1]
+    # For every row, the columns before its place belong to larger tasks; of a square table they are mirrored.
+    places = torch.searchsorted(-means[-1][orders[-1]], -means[0][orders[0]]).tolist()
+    places = list(range(len(places))) if is_square else places
+    is_shared = sides[0][1].any(0) & sides[-1][1].any(0)
+    dead = [each[:, is_shared].float() for _, each in sides]
+    chunks = _make_chunks(sides, is_shared, middle)
+    found = torch.empty(len(means[0]), len(means[-1]), dtype=torch.float64, device=device)
 
     def fill(group: slice) -> int:
         buffer = torch.empty(SUM_BLOCK.get(device.type, SUM_BLOCK["cpu"]), dtype=torch.float32, device=device)
-        sums = torch.zeros(2, group.stop - group.start, found.shape[1], dtype=torch.float64, device=device)
+        sums = found.new_zeros(2, group.stop - group.start, found.shape[1])
         for chunk in chunks:
-            sums += _sum_group(chunk, group, range(len(places)) if is_square else places, buffer, sums)
-        shared = dead[0][group] @ dead[1].T  # small whole numbers, exact in float32
-        found[group] = _finish(sums, one.logs.shape[1] - shared.double())
+            sums += _sum_chunk(chunk, group, places, buffer, found.shape[1])
+        shared = dead[0][group] @ dead[-1].T  # small whole numbers, exact in float32
+        found[group] = _finish(sums[0], sums[1], filters - shared.double())
         return group.stop - group.start
 
     for done in run_side_by_side(fill, _slices(0, len(found), GROUP), device):
@@ -321,7 +295,7 @@ def _measure_by_sums(rows: _Side, columns: _Side, step: Callable[[int], None]) -
         found = found.triu_(1)
         found += found.T.clone()
     result = torch.empty_like(found)
-    result[orders[0][:, None], orders[1]] = found
+    result[orders[0][:, None], orders[-1]] = found
     return result
 
 
@@ -349,74 +323,59 @@ def run_side_by_side(work: Callable[[slice], int], parts: Iterable[slice], devic
         pool.shutdown(cancel_futures=True)
 
 
-def _make_chunks(rows: _Side, columns: _Side) -> list[_Chunk]:
-    """The filters in groups that are treated alike, each in pieces of at most CHUNK."""
-    import torch
-
-    middle = (rows.logs.sum(0) + columns.logs.sum(0)) / (len(rows.logs) + len(columns.logs))
-    spread = torch.maximum(*[(side.logs - middle).abs_().amax(0) for side in (rows, columns)])
-    is_wide, is_shared = spread > WIDEST, rows.dead.any(0) & columns.dead.any(0)
-    sides = [rows] if rows is columns else [rows, columns]
+def _make_chunks(sides: Sides, is_shared: "Tensor", middle: "Tensor") -> list[Chunk]:
+    """The filters that are dead on both sides for some tasks, and the others, each in pieces of at most CHUNK."""
     chunks = []
-    for wide, shared in ((False, False), (False, True), (True, False), (True, True)):
-        members = torch.nonzero((is_wide == wide) & (is_shared == shared)).flatten()
+    for shared in (False, True):
+        members = (is_shared == shared).nonzero().flatten()
         for some in members.split(CHUNK) if len(members) else ():
-            parts = [side.logs[:, some] - middle[some] for side in sides]
-            parts = parts if wide else [part.exp_().float() for part in parts]
-            masks = [(side.dead[:, some] * HUGE).to(parts[0].dtype) for side in sides] if shared else [None]
-            chunks.append(_Chunk(parts[0], parts[-1], wide, masks[0], masks[-1]))
+            values = [(logs[:, some] - middle[some]).exp_().float() for logs, _ in sides]
+            chunks.append((values, [(dead[:, some] * HUGE).float() for _, dead in sides] if shared else []))
     return chunks
 
 
-def _sum_group(chunk: _Chunk, group: slice, places: Sequence[int], buffer: "Tensor", like: "Tensor") -> "Tensor":
-    """The chunk's part of the two sums of some rows, shaped like `like`: zero before their places if square."""
-    is_square = chunk.rows is chunk.columns
-    sums = chunk.rows.new_zeros(like.shape)
-    for rows in _slices(group.start, group.stop, ROWS.get(like.device.type, 1)):
-        part = sums[:, rows.start - group.start : rows.stop - group.start]
-        width = max(1, len(buffer) // ((rows.stop - rows.start) * chunk.rows.shape[1]))
+def _sum_chunk(chunk: Chunk, group: slice, places: Sequence[int], buffer: "Tensor", columns: int) -> "Tensor":
+    """The chunk's part of the two sums of some rows (2, rows, columns); of a square table zero before their places."""
+    values = chunk[0]
+    is_square = len(values) == 1
+    sums = values[0].new_zeros(2, group.stop - group.start, columns)
+    for rows in _slices(group.start, group.stop, ROWS.get(buffer.device.type, 1)):
+        own = sums[:, rows.start - group.start : rows.stop - group.start]
+        width = max(1, len(buffer) // ((rows.stop - rows.start) * values[0].shape[1]))
         place = places[rows.start if is_square else (rows.start + rows.stop) // 2]
-        for columns in _slices(place, like.shape[2], width):
-            _sum_block(chunk, rows, columns, is_row_smaller=False, buffer=buffer, sums=part[:, :, columns])
-        for columns in () if is_square else _slices(0, place, width):
-            _sum_block(chunk, rows, columns, is_row_smaller=True, buffer=buffer, sums=part[:, :, columns])
+        for some in _slices(place, columns, width):
+            _sum_block(chunk, rows, some, is_row_smaller=False, buffer=buffer, sums=own[:, :, some])
+        for some in () if is_square else _slices(0, place, width):
+            _sum_block(chunk, rows, some, is_row_smaller=True, buffer=buffer, sums=own[:, :, some])
     sums = sums.double()
     sums[1].square_()
     return sums
 
 
 def _sum_block(
-    chunk: _Chunk, rows: slice, columns: slice, *, is_row_smaller: bool, buffer: "Tensor", sums: "Tensor"
+    chunk: Chunk, rows: slice, columns: slice, *, is_row_smaller: bool, buffer: "Tensor", sums: "Tensor"
 ) -> None:
     """Writes the chunk's sums of q and roots of the sums of q^2, for `rows` with `columns`, to `sums`."""
     import torch
 
-    a, b = chunk.rows[rows, None], chunk.columns[None, columns]
-    small, large = (a, b) if is_row_smaller else (b, a)
-    dead = None
-    if chunk.dead_rows is not None and chunk.dead_columns is not None:
-        dead = chunk.dead_rows[rows, None], chunk.dead_columns[None, columns]
-    if chunk.are_logs:
-        q = torch.sigmoid(small - large)
-        if dead is not None:
-            q.masked_fill_((dead[0] > 0) & (dead[1] > 0), 0)
-    else:
-        shape = (len(a), b.shape[1], a.shape[2])
-        q = torch.add(a, b, out=buffer[: shape[0] * shape[1] * shape[2]].view(shape))
-        if dead is not None:
-            q.addcmul_(*dead)
-        torch.div(small, q, out=q)
+    values, masks = chunk
+    a, b = values[0][rows, None], values[-1][None, columns]
+    shape = (len(a), b.shape[1], a.shape[2])
+    q = torch.add(a, b, out=buffer[: shape[0] * shape[1] * shape[2]].view(shape))
+    if masks:
+        q.addcmul_(masks[0][rows, None], masks[-1][None, columns])
+    torch.div(a if is_row_smaller else b, q, out=q)
     torch.sum(q, -1, out=sums[0])
     torch.linalg.vector_norm(q, dim=-1, out=sums[1])
 
 
-def _finish(sums: "Tensor", counted: "Tensor") -> "Tensor":
+def _finish(s: "Tensor", v: "Tensor", count: "Tensor") -> "Tensor":
     """The distances from the two sums and the number of filters that count; NaN where float32 does not suffice."""
-    s, v = sums
-    distance, pp = symmetric_from_sums(s, v, counted)
-    doubtful = (pp < SMALLEST_SHARE * counted) | (v < SMALLEST_SQUARES * counted) | (distance < SMALLEST_DISTANCE)
-    distance = distance.clamp_max(BELOW_ONE).masked_fill(doubtful, float("nan"))
-    return distance.masked_fill(counted == 0, 0)
+    pp = count - 2 * s + v  # the smaller it is beside `count`, the less of it is left by rounding
+    root = (pp * v).clip(0, None) ** 0.5
+    distance = (count * v - s * s) / (root * (root + s - v))
+    doubtful = (pp < SMALLEST_SHARE * count) | (v < SMALLEST_SQUARES * count) | (distance < SMALLEST_DISTANCE)
+    return distance.clamp_max(BELOW_ONE).masked_fill(doubtful, float("nan")).masked_fill(count == 0, 0)
 
 
 def _slices(start: int, stop: int, width: int) -> Iterator[slice]:

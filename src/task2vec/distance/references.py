@@ -118,15 +118,17 @@ def transfer(errors: ArrayLike, own: ArrayLike | None = None) -> np.ndarray:
     base = np.diagonal(measured) if own is None and measured.ndim == 2 else np.asarray(own, dtype=np.float64)
     if measured.ndim != 2 or base.shape != measured.shape[:1] or (own is None and len(base) != measured.shape[1]):
         raise UsageError(
-            f"errors of shape {measured.shape} and own errors of shape {base.shape} do not match: rows are tasks and "
-            "columns their experts. Pass own=, the error of every task without transfer, or the transpose of errors."
+            f"errors of shape {measured.shape} and own errors of shape {base.shape} do not match: rows are tasks, "
+            "columns are experts, and without own= there is one expert per task, in the same order. Pass own=, the "
+            "error of every task without transfer, or the transpose of errors."
         )
     for name, values, is_wrong in (("errors", measured, measured < 0), ("own", base, base <= 0)):
         wrong = np.argwhere(is_wrong | np.isinf(values)).tolist()
         if wrong:
             raise DataError(
                 f"{name}{wrong[0]} is {values[tuple(wrong[0])]:g}: errors are positive numbers, and D_ft divides by a "
-                "task's own. Measure it on more test images, or use NaN for what was not measured."
+                "task's own error. Measure it on more test images, leave the task out, or use NaN if it was not "
+                "measured."
             )
     return (measured - base[:, None]) / base[:, None]
 
@@ -152,7 +154,8 @@ def domain(a: DomainEmbedding, b: DomainEmbedding, *, kind: str = "cosine") -> f
     one, other = (each.provenance.get("settings", {}).get("dtype") for each in (a, b))
     if one != other:
         raise SettingsMismatchError(
-            f"{what} with dtype={one} and dtype={other}, which changes the numbers. Embed one again: --dtype {one}"
+            f"{what} with dtype={one} and dtype={other}, which changes the numbers themselves. Embed one again: "
+            f"--dtype {one}"
         )
     if kind == "cosine":  # 1 - cos as |x - y|^2 / 2 of the unit vectors: no cancellation for near domains
         return float(np.square(_mean_direction(a) - _mean_direction(b)).sum() / 2)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         load_trained,
         read_metadata,
     )
-    from task2vec.experts.linear_probe import (
+    from task2vec.experts.error_matrix import (
         CellPlan,
         linear_error,
         measure_cells,

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from task2vec.errors import ConflictError, UsageError, WeightsError, WeightsNotFoundError
 from task2vec.experts.recipes import EpochMetrics
@@ -41,13 +42,13 @@ class TrainedExpert:
     """A network that was fine-tuned on a task.
 
     Attributes:
-        name: what to call it.
+        name: its name.
         probe: the network without its head, with its preprocessing.
         weight: (classes, features) of the head.
         bias: (classes,) of the head.
-        metadata: all that decided about it: task, classes, recipe, seed, base; and metrics.
+        metadata: everything that determined it: task, classes, recipe, seed, base; and metrics.
         path: its file, if it has one.
-        is_found: whether it was there already.
+        is_found: whether it already existed.
     """
 
     name: str
@@ -71,7 +72,9 @@ class TrainedExpert:
     def entry(self) -> Expert:
         """The expert as a library keeps it."""
         if self.path is None:
-            raise UsageError(f"the expert '{self.name}' has no file to be loaded from again. Train it with out=FILE.")
+            raise UsageError(
+                f"the expert '{self.name}' has no file, so a library could not load it again. Train it with out=FILE."
+            )
         known = self.metadata
         recipe = known["recipe"] | {key: known[key] for key in ("seed", "architecture", "task")}
         recipe, location = recipe | {"base": known["base_fingerprint"]}, str(self.path.absolute())
@@ -147,11 +150,14 @@ def load_trained(path: str | Path) -> TrainedExpert:
     metadata = read_metadata(path)
     architecture, problem = metadata.get("architecture"), None
     if metadata.get("kind") != "expert":
-        problem = "is of an unfinished training, not an expert. Call train_expert with the same arguments to resume it."
+        problem = (
+            "is the checkpoint of an unfinished training, not an expert. Call train_expert with the same arguments "
+            "again: it resumes from there."
+        )
     elif architecture is None:
         problem = (
-            f"is a custom network ({metadata['network']}), which cannot be built from weights. Load them into your "
-            "module, and pass that to load_probe(module, head=..., transform=...)."
+            f"is a custom network ({metadata['network']}), which cannot be built from a file of weights. Load the "
+            "weights into your module, and pass that to load_probe(module, head=..., transform=...)."
         )
     if problem is not None:
         raise WeightsError(f"'{path}' {problem}")
@@ -195,7 +201,7 @@ def read_tensors(path: Path) -> Checkpoint:
     try:
         tensors = load_tensors(path.read_bytes())
     except SafetensorError as error:
-        raise _damaged(path, error) from error
+        raise _damaged(path, repr(error)) from error
     if sha256 != _hash(text, tensors) or metadata.get("schema") != SCHEMA:
         raise _damaged(path, f"its SHA-256 does not fit, or its schema {metadata.get('schema')} is not {SCHEMA}")
     return tensors, metadata
@@ -219,13 +225,14 @@ def _read_header(path: Path) -> tuple[dict[str, Any], str, str]:
             "path, or train it again: task2vec train-expert"
         ) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(path, repr(error)) from error
 
 
 def _damaged(path: Path, why: object) -> WeightsError:
     return WeightsError(
-        f"'{path}' is not an expert of task2vec, or it was changed after it was written ({why!r}). Take a good copy, "
-        "or train it again: task2vec train-expert. Plain weights are loaded by load_probe(NAME, weights=FILE)."
+        f"'{path}' is not an expert of task2vec, or it was changed after it was written ({why}), so it may be another "
+        "network. Restore a good copy, or train it again: task2vec train-expert. Plain weights are loaded by "
+        "load_probe(NAME, weights=FILE)."
     )
 
 
@@ -301,26 +308,13 @@ def count_parameters(network: nn.Module) -> int:
 
 
 def count_gmacs(network: nn.Module, size: tuple[int, int]) -> float:
-    """Billions of multiplications in the convolutions and linear layers for one image of `size`.
+    """Billions of multiply-accumulate operations for one image of `size`.
 
     Example:
         >>> count_gmacs(nn.Conv2d(3, 4, 3, padding=1), (10, 10)) * 1e9
         10800.0
     """
-    counts: list[int] = []
-
-    def count(module: nn.Module, _: object, output: Tensor) -> None:
-        weight = module.weight
-        assert isinstance(weight, Tensor)
-        counts.append(output.numel() * weight[0].numel())
-
-    layers = [module for module in network.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
-    hooks = [layer.register_forward_hook(count) for layer in layers]
-    try:
-        weight = next(network.parameters())
-        with torch.inference_mode():
-            network(torch.zeros(1, 3, *size, device=weight.device, dtype=weight.dtype))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return sum(counts) / 1e9
+    weight = next(network.parameters())
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        network(torch.zeros(1, 3, *size, device=weight.device, dtype=weight.dtype))
+    return counter.get_total_flops() / 2e9

@@ -1,14 +1,13 @@
 """The table of measured errors: tasks, models, the test error of each on each, and all that model selection goes by.
 
 A `MetaTask` is measured by `error_matrix`, read from a library or from CSV tables (`task2vec.select`), or loaded from a
-file: one safetensors file, arrays and a JSON text beside them. One comes with the package (`bundled_metatask`), so that
+file: one safetensors file, arrays and a JSON text beside them. One ships with the package (`bundled_metatask`), so that
 every claim about model selection can be checked in seconds, without images, weights or a GPU. `MetaTask.select` takes
 one protocol and one embedding space: that is what the strategies of `task2vec.select` are fitted on.
 """
 
 import csv
 import importlib.util
-import io
 import json
 import os
 import re
@@ -30,10 +29,9 @@ from task2vec.embedding.embedding import hash_content
 from task2vec.errors import DataError, UsageError
 from task2vec.library import Expert, MeasuredError
 from task2vec.probe import FilterLayer
-from task2vec.storage import write_file
-from task2vec.text import escape_formula
+from task2vec.storage import write_file, write_rows
 
-SCHEMA = 1
+SCHEMA = 2
 BUNDLE = "metatask.safetensors"
 # The record of an error matrix in a library, and its pairs of tasks and models that were trained on them.
 RUN, SEEN = "error-matrix", "trivial"
@@ -51,16 +49,6 @@ PRETRAINED = {
 MEASURED_SIZE = 112
 _LARGEST = 1 << 28
 _LITE = re.compile(r"timm:tf_(efficientnet_lite[012])$")
-# Fields that have another name in the file.
-_FILE_NAMES = {
-    "label_set": "question",
-    "source_task": "lesson",
-    "source_fingerprint": "lesson_fingerprint",
-    "params": "parameters",
-    "gmacs": "cost",
-    "trivial_distances": "trivials",
-}
-_FIELDS = {name: field for field, name in _FILE_NAMES.items()}
 # Provenance of embeddings in the file: common to those of a space, and their own.
 _SHARED, _OWN = ("settings", "recipe", "probe_fingerprint", "image_size"), ("task_fingerprint", "counts", "head")
 
@@ -70,12 +58,12 @@ class TaskInfo:
     """A task of a meta-task.
 
     Attributes:
-        name: no two have the same.
-        family: tasks of one family make up one comparison.
-        dataset: that its images are of.
-        fingerprint: of images and labels.
-        images: how many; 0 where that is not known.
-        classes: how many; 0 where that is not known.
+        name: unique among the tasks.
+        family: tasks of one family are compared with one another.
+        dataset: the dataset that its images come from.
+        fingerprint: hash of its images and labels.
+        images: number of images; 0 if unknown.
+        classes: number of classes; 0 if unknown.
         label_set: what the labels are, where several tasks label the same images.
     """
 
@@ -93,19 +81,19 @@ class ModelInfo:
     """A model of a meta-task: a pretrained network, or an expert fine-tuned on a source task.
 
     Attributes:
-        name: no two have the same.
+        name: unique among the models.
         kind: "generic", "network" (pretrained), or what the expert was fine-tuned on.
         network: its architecture.
         source_task: name of the task that it was fine-tuned on, if it was.
-        source_fingerprint: of that.
-        seed: of its training.
+        source_fingerprint: fingerprint of that task.
+        seed: seed of its training.
         params: number of parameters.
-        gmacs: multiplications for one image, in billions.
-        is_repeat: whether it repeats the training of another one, to measure the noise.
+        gmacs: billions of multiply-accumulate operations per image.
+        is_repeat: whether it repeats the training of another model, to measure the noise.
         location: "timm:NAME", "torchvision:NAME" or the path of a file; None where the weights are not available.
         size: side of its input images in pixels; None for the network's own.
-        source_dataset: that the images of the source task are of.
-        entry: what the library has of it, if it is from there.
+        source_dataset: the dataset that the images of the source task come from.
+        entry: its entry, if it comes from a library.
     """
 
     name: str
@@ -155,7 +143,7 @@ class ModelInfo:
 
     @property
     def key(self) -> tuple[str, int | None] | None:
-        """What the same network has in common under different names."""
+        """What identifies the same network under different names."""
         return (self.location or "", self.size) if self.is_named else None
 
 
@@ -165,11 +153,11 @@ class CellFailure:
 
     Attributes:
         task: name of the task.
-        fingerprint: of the task.
+        fingerprint: fingerprint of the task.
         model: name of the model.
-        kind: class of the error.
+        kind: class of the exception.
         message: its text.
-        exit_code: of the command line for such an error.
+        exit_code: exit code of the command line for such an error.
     """
 
     task: str
@@ -185,14 +173,14 @@ class Query:
     """A task that a model is to be selected for. It holds none of its errors.
 
     Attributes:
-        name: of the task.
+        name: name of the task.
         is_candidate: (M) which models may be selected.
-        dataset: its dataset, where that is known.
+        dataset: its dataset, if known.
         distances: (T) from the known tasks, by kind.
         to_sources: (M) from the models' source tasks, by kind.
         scores: (M) transferability scores by name.
         vector: (F) its embedding.
-        classes: how many it has.
+        classes: number of classes.
     """
 
     name: str
@@ -220,7 +208,7 @@ class MetaTask:
     N rows of embeddings, distances and norms are the tasks, then the source tasks.
 
     Attributes:
-        name: what to call it.
+        name: its name.
         tasks: rows of all arrays.
         models: columns of all arrays.
         protocols: keys of the protocols that errors were measured by.
@@ -280,8 +268,8 @@ class MetaTask:
             wanted = tuple(sizes.get(axis, given[-1]) for axis in array.metadata["axes"])
             if given != wanted:
                 raise DataError(
-                    f"'{array.name}{f' {key}' if key else ''}' of the meta-task '{self.name}' has the shape {given} "
-                    f"and needs {wanted}: rows would be taken for others. Check its tables."
+                    f"'{array.name}{f' {key}' if key else ''}' of the meta-task '{self.name}' has the shape {given}, "
+                    f"but its tasks and models need {wanted}: rows would be taken for others. Check its tables."
                 )
         for kind, named in (("task", self.tasks), ("model", self.models)):
             for name, count in Counter(one.name for one in named).most_common(1):
@@ -292,8 +280,8 @@ class MetaTask:
                     )
         if (wrong := self.errors[(self.errors < 0) | (self.errors > 1)]).size:
             raise DataError(
-                f"an error of the meta-task '{self.name}' is {wrong[0]:g}, and errors are shares from 0 to 1, or NaN. "
-                "Divide percentages by 100."
+                f"an error of the meta-task '{self.name}' is {wrong[0]:g}, and errors are shares from 0 to 1, or NaN "
+                "where not measured. Divide percentages by 100."
             )
 
     def __repr__(self) -> str:
@@ -338,24 +326,15 @@ class MetaTask:
         """
         return ~self.has_seen & ~np.array([model.is_repeat for model in self.models], dtype=bool)
 
-    def mean_errors(self, *, complete: bool = False) -> np.ndarray:
-        """(T, M, P) errors, averaged over the seeds that were measured; NaN where none was.
-
-        Splits are easy or hard, so means over different seeds compare badly: with `complete`, a mean that lacks a seed
-        is NaN.
-        """
-        sums, counts = np.where(np.isnan(self.errors), 0, self.errors).sum(3), self.count_seeds()
-        least = len(self.seeds) if complete else 1
-        return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts >= max(least, 1))
+    def mean_errors(self) -> np.ndarray:
+        """(T, M, P) errors, averaged over the seeds that were measured; NaN where none was."""
+        counts = (~np.isnan(self.errors)).sum(3)
+        return np.divide(np.nansum(self.errors, 3), counts, out=np.full(counts.shape, np.nan), where=counts > 0)
 
     @cached_property
     def mean(self) -> np.ndarray:
         """(T, M) mean errors by the first protocol, which is the only one after `select`."""
         return self.mean_errors()[:, :, 0] if self.protocols else np.full(self.shares_images.shape, np.nan)
-
-    def count_seeds(self) -> np.ndarray:
-        """(T, M, P) how many seeds were measured."""
-        return (~np.isnan(self.errors)).sum(3)
 
     def list_errors(self) -> list[MeasuredError]:
         """All errors, one by one."""
@@ -370,14 +349,13 @@ class MetaTask:
 
     def to_csv(self, path: str | Path) -> Path:
         """Writes one row for every measured error, and returns the path."""
-        text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(("task", "fingerprint", "model", "protocol", "seed", "error", "low", "high", "has_seen"))
-        for error, (task, model, _, _) in zip(self.list_errors(), np.argwhere(~np.isnan(self.errors)), strict=True):
-            names = map(escape_formula, (self.tasks[task].name, error.task, error.expert, error.protocol))
-            has_seen = int(self.has_seen[task, model])
-            rows.writerow([*names, error.seed, error.error, error.low, error.high, has_seen])
-        return write_file(Path(path), text.getvalue().encode())
+        table: list[Sequence[Any]] = [
+            ("task", "fingerprint", "model", "protocol", "seed", "error", "low", "high", "has_seen")
+        ]
+        for one, (task, model, _, _) in zip(self.list_errors(), np.argwhere(~np.isnan(self.errors)), strict=True):
+            names = (self.tasks[task].name, one.task, one.expert, one.protocol)
+            table.append((*names, one.seed, one.error, one.low, one.high, int(self.has_seen[task, model])))
+        return write_rows(path, table)
 
     # --- one protocol, one space, some of the tasks ----------------------------------------------------------------
 
@@ -422,11 +400,7 @@ class MetaTask:
 
     def distances_from(self, embedding: Embedding) -> np.ndarray:
         """(N) symmetric distances of another embedding in the space that was selected."""
-        return measure_from(embedding, self.embeddings.get(self.space or "", ()), self._rows)
-
-    @cached_property
-    def _rows(self) -> np.ndarray | None:
-        return stack_rows(self.embeddings.get(self.space or "", ()))
+        return measure_all([embedding], self.embeddings.get(self.space or "", ()))[0]
 
     def query(self, row: int, *, known: Sequence[int] | np.ndarray | None = None) -> Query:
         """One of the tasks without its errors, as strategies are asked that were fitted on the tasks `known`."""
@@ -527,9 +501,7 @@ class MetaTask:
             distances[SYMMETRIC] = self.distances[name]
             found |= {kind: {SYMMETRIC: getattr(self, kind)[name]} for kind in ("trivial_distances", "norms")}
         elif embeddings:
-            from task2vec.distance import pairwise
-
-            distances[SYMMETRIC] = pairwise(embeddings, device="cpu").values
+            distances[SYMMETRIC] = measure_all(embeddings, embeddings)
             found |= measure_embeddings(embeddings)
         if (means := self.domains.get(name.rpartition(" ")[0])) is not None:
             units = means / np.linalg.norm(means, axis=1, keepdims=True)
@@ -546,23 +518,15 @@ class MetaTask:
         arrays: dict[str, np.ndarray] = {}
         for array, key, values in self._list_arrays():
             if array.metadata["file_type"] is not None:
-                name = _FILE_NAMES.get(array.name, array.name)
-                arrays[name if key is None else f"{name}.{key}"] = values.astype(array.metadata["file_type"])
-        packed = {}
+                name = array.name if key is None else f"{array.name}.{key}"
+                arrays[name] = values.astype(array.metadata["file_type"])
+        header: dict[str, Any] = {name: getattr(self, name) for name in ("name", "protocols", "seeds", "info")}
+        for name in ("tasks", "models", "source_tasks"):  # the entry of a model is its library's
+            header[name] = [vars(one) | ({"entry": None} if name == "models" else {}) for one in getattr(self, name)]
+        header |= {"schema": SCHEMA, "embeddings": {}}
         for name, each in self.embeddings.items():
-            own, packed[name] = _pack_embeddings(each)
+            own, header["embeddings"][name] = _pack_embeddings(each)
             arrays |= {f"embeddings.{name}.{part}": values for part, values in own.items()}
-        header = {
-            "schema": SCHEMA,
-            "name": self.name,
-            "tasks": _describe_all(self.tasks),
-            "experts": _describe_all(self.models),
-            "lessons": _describe_all(self.source_tasks),
-            "protocols": list(self.protocols),
-            "seeds": list(self.seeds),
-            "embeddings": packed,
-            "story": dict(self.info),
-        }
         text = json.dumps(header, sort_keys=True, allow_nan=False, separators=(",", ":"))
         envelope = json.dumps({"sha256": hash_content(text, arrays), "story": text})
         return write_file(Path(path), save_arrays(arrays, metadata={"task2vec": envelope}))
@@ -577,14 +541,14 @@ def load_metatask(path: str | Path) -> MetaTask:
         return _decode(path.read_bytes())
     except (OSError, SafetensorError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
-            f"'{path}' is not a meta-task of task2vec, or it is damaged ({type(error).__name__}: {error}). Nothing in "
-            "it can be trusted. Take a good copy."
+            f"'{path}' is not a meta-task of task2vec, or it is damaged ({type(error).__name__}: {error}), so nothing "
+            "in it can be trusted. Restore a good copy, or measure it again: task2vec error-matrix"
         ) from error
 
 
 @cache
 def bundled_metatask() -> MetaTask:
-    """The meta-task that comes with the package; docs/results/metatask describes how it was measured.
+    """The meta-task that ships with the package; docs/results/metatask describes how it was measured.
 
     Example:
         >>> metatask = bundled_metatask()
@@ -597,30 +561,26 @@ def bundled_metatask() -> MetaTask:
 
 def _decode(content: bytes) -> MetaTask:
     arrays = load_arrays(content)
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    envelope = json.loads(header["__metadata__"]["task2vec"])
-    story = json.loads(envelope["story"])
-    if story["schema"] != SCHEMA or envelope["sha256"] != hash_content(envelope["story"], arrays):
-        raise ValueError(f"schema {story['schema']}, or its SHA-256 does not fit")
+    envelope = json.loads(
+        json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]["task2vec"]
+    )
+    header = json.loads(envelope["story"])
+    if header["schema"] != SCHEMA or envelope["sha256"] != hash_content(envelope["story"], arrays):
+        raise ValueError(f"schema {header['schema']}, or its SHA-256 does not fit")
     named = []
     for name, values in arrays.items():
         kind, _, key = name.partition(".")
         if kind != "embeddings":
-            values = values.astype(bool if kind == "shares_labels" else np.float64)
-            named.append((_FIELDS.get(kind, kind), key or None, values))
-    tasks, source_tasks = (
-        tuple(TaskInfo(**_rename(one, _FIELDS)) for one in story.get(kind, ())) for kind in ("tasks", "lessons")
-    )
-    datasets = {one.fingerprint: one.dataset for one in (*tasks, *source_tasks)}
+            named.append((kind, key or None, values.astype(bool if kind == "shares_labels" else np.float64)))
     return MetaTask(
-        story["name"],
-        tasks,
-        tuple(_read_model(_rename(one, _FIELDS), datasets) for one in story["experts"]),
-        tuple(story["protocols"]),
-        tuple(story["seeds"]),
-        source_tasks=source_tasks,
-        embeddings={name: _unpack_embeddings(name, about, arrays) for name, about in story["embeddings"].items()},
-        info=story["story"],
+        header["name"],
+        tuple(TaskInfo(**one) for one in header["tasks"]),
+        tuple(ModelInfo(**one) for one in header["models"]),
+        tuple(header["protocols"]),
+        tuple(header["seeds"]),
+        source_tasks=tuple(TaskInfo(**one) for one in header["source_tasks"]),
+        embeddings={name: _unpack_embeddings(name, about, arrays) for name, about in header["embeddings"].items()},
+        info=header["info"],
         **_gather_fields(named),
     )
 
@@ -634,25 +594,6 @@ def _gather_fields(arrays: Iterable[tuple[str, str | None, Any]]) -> dict[str, A
         else:
             found.setdefault(name, {})[key] = values
     return found
-
-
-def _rename(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    return {names.get(name, name): value for name, value in values.items()}
-
-
-def _describe_all(some: Iterable[TaskInfo | ModelInfo]) -> list[dict[str, Any]]:
-    """Tasks or models under the names of the file; the entry of a model is its library's."""
-    return [_rename({name: value for name, value in vars(one).items() if name != "entry"}, _FILE_NAMES) for one in some]
-
-
-def _read_model(values: dict[str, Any], datasets: Mapping[Any, str]) -> ModelInfo:
-    """A model of a file. The bundle lacks locations, which are those of the published weights, and datasets."""
-    fingerprint = values["source_fingerprint"]
-    if "location" not in values:
-        location = PRETRAINED.get(values["network"]) if fingerprint is None else None
-        values |= {"location": location, "size": MEASURED_SIZE}
-    values["source_dataset"] = values.get("source_dataset") or datasets.get(fingerprint)
-    return ModelInfo(**values)
 
 
 def _pack_embeddings(embeddings: Sequence[Embedding]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -701,7 +642,7 @@ def build_metatask(
     """The meta-task of measured errors; those of other tasks, models, protocols and seeds are left out.
 
     Args:
-        name: what to call it.
+        name: its name.
         tasks: with fingerprints, by which errors name them.
         models: by whose names errors name them.
         protocols: keys of protocols.
@@ -727,7 +668,7 @@ def build_metatask(
 
 
 def find_free_name(name: str, taken: Collection[str], *, size: int | None = None) -> str:
-    """The name, or what is free of it with the size of the images or a number behind it.
+    """The name itself if it is free, else with the image size or a number appended.
 
     Example:
         >>> find_free_name("birds", {"birds"}), find_free_name("birds", {"birds"}, size=64)
@@ -742,7 +683,7 @@ def find_free_name(name: str, taken: Collection[str], *, size: int | None = None
 
 
 def deduplicate_names(names: Iterable[str]) -> list[str]:
-    """The names with a number behind those that occurred before: libraries may have several tasks of one name."""
+    """The names, with a number appended to repeated ones: a library may have several tasks of one name."""
     found: list[str] = []
     for name in names:
         found.append(find_free_name(name, found))
@@ -758,8 +699,9 @@ def find_protocol(protocols: Sequence[str], shots: str | int | None, *, of: str)
     found = found or [number for number, key in enumerate(protocols) if find_shots(key) == wanted]
     if len(found) != 1:
         raise UsageError(
-            f"shots={shots!r} is {'more than one' if found else 'none'} of the {len(protocols)} protocols of {of}, and "
-            f"errors of different ones must not be mixed. Choose one of: {'; '.join(protocols) or 'none'}."
+            f"shots={shots!r} matches {'more than one' if found else 'none'} of the {len(protocols)} protocols that "
+            f"{of} was measured with, and errors of different protocols must not be mixed. Choose one of: "
+            f"{'; '.join(protocols) or 'none'}."
         )
     return found[0]
 
@@ -774,26 +716,24 @@ def find_shots(key: str) -> str:
     return next((part.removeprefix("train ") for part in key.split(", ") if part.startswith("train ")), key)
 
 
-def stack_rows(embeddings: Sequence[Embedding]) -> np.ndarray | None:
-    """Embeddings as rows in single precision, if they fit into it; see `task2vec.library.search`."""
+def measure_all(rows: Sequence[Embedding], columns: Sequence[Embedding]) -> np.ndarray:
+    """(rows, columns) symmetric distances, without torch; symmetric and 0 on the diagonal where both are the same."""
+    from task2vec.distance import symmetric, symmetric_to_rows
     from task2vec.library.search import make_row
 
-    rows = [make_row(one) for one in embeddings]
-    found = [row for row in rows if row is not None]
-    return np.stack(found) if found and len(found) == len(rows) else None
-
-
-def measure_from(embedding: Embedding, others: Sequence[Embedding], rows: np.ndarray | None) -> np.ndarray:
-    """The symmetric distances of an embedding from others, with their `stack_rows`; without torch."""
-    from task2vec.distance import symmetric_to_rows
-    from task2vec.library.search import make_row
-
-    row = make_row(embedding)
-    if row is None or rows is None:
-        from task2vec.distance import symmetric
-
-        return np.array([symmetric(embedding, other) for other in others])
-    return symmetric_to_rows(row, rows)
+    found = np.empty((len(rows), len(columns)))
+    others = [make_row(one) for one in columns]
+    stacked = np.array([other for other in others if other is not None])
+    for number, one in enumerate(rows):
+        row = make_row(one)
+        if row is None or len(stacked) < len(columns):  # beyond float32
+            found[number] = [symmetric(one, other) for other in columns]
+        elif len(columns):
+            found[number] = symmetric_to_rows(row, stacked)
+    if rows is columns:
+        found = (found + found.T) / 2
+        np.fill_diagonal(found, 0)
+    return found
 
 
 def measure_embeddings(embeddings: Sequence[Embedding]) -> dict[str, Any]:

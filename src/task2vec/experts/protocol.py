@@ -46,8 +46,8 @@ class ErrorProtocol:
     training set is drawn from the training half, so that all sizes are tested on the same images.
 
     Attributes:
-        shots: "half" trains on the whole half; a number, on so many images per class, or on all where there are fewer.
-            For attributes, on so many images of both values of each.
+        shots: "half" trains on the whole half; a number, on that many images per class, or on all where there are
+            fewer. For attributes, on that many images of each of their values.
         classifier: "logistic" is fitted to its optimum, with an L2 penalty chosen by cross-validation within the
             training images; "achille2019" is trained by Adam as in the paper. Both give every class the same weight.
         measure: "usual" is the share of test images that are wrong, as in the paper, and for attributes "balanced".
@@ -70,14 +70,14 @@ class ErrorProtocol:
         is_count = isinstance(self.shots, int) and not isinstance(self.shots, bool) and self.shots >= 1
         if self.shots != "half" and not is_count:
             raise UsageError(
-                f"shots={self.shots!r} (--shots) is no size of a training set. Give 'half' of the images, or a number "
-                "of images per class, such as 5."
+                f"shots={self.shots!r} (--shots) is not a valid size of a training set. Use 'half' of the images, or a "
+                "number of images per class, such as 5."
             )
         for name, allowed in (("classifier", CLASSIFIERS), ("measure", MEASURES)):
             if getattr(self, name) not in allowed:
-                raise UsageError(f"{name}={getattr(self, name)!r} is not known. Choose one of {', '.join(allowed)}.")
+                raise UsageError(f"{name}={getattr(self, name)!r} is unknown. Choose one of {', '.join(allowed)}.")
         if not isinstance(self.epochs, int) or self.epochs < 1:
-            raise UsageError(f"epochs={self.epochs!r} trains nothing. Give a whole number, at least 1.")
+            raise UsageError(f"epochs={self.epochs!r} trains nothing. Use an integer of at least 1.")
 
     @property
     def key(self) -> str:

@@ -38,7 +38,7 @@ class Recipe:
     of the task.
 
     Attributes:
-        name: what to call it.
+        name: its name.
         head: "adam" trains the head for `head_epochs`; "exact" solves for it, with a cross-validated penalty.
         head_epochs: epochs of Adam.
         head_rate: learning rate of Adam.
@@ -87,7 +87,10 @@ class Recipe:
         }
         for needed, is_given in is_valid.items():
             if not is_given:
-                raise UsageError(f"the recipe '{self.name}' cannot train a network: it needs {needed}.")
+                raise UsageError(
+                    f"the recipe '{self.name}' cannot train a network: it needs {needed}. Correct it with "
+                    "dataclasses.replace(recipe, ...)."
+                )
 
     @property
     def steps_per_epoch(self) -> int:

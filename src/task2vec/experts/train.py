@@ -68,14 +68,14 @@ def train_expert(
     """An expert for `task`: the network of `base`, fine-tuned.
 
     With `out` it is written there, and an interrupted training resumes from a checkpoint of at most a minute before; an
-    expert that is there, of the same task, base, recipe and seed, is not trained again. On a CPU the same arguments
+    existing expert of the same task, base, recipe and seed is not trained again. On a CPU the same arguments
     give the same bytes, with or without interruptions.
 
     Args:
         task: single- or multi-label.
         base: what `load_probe` returns; the default probe if None. It is not changed.
         recipe: "fast", "achille2019", or a `Recipe` of your own.
-        name: what to call the expert; the name of the task if None.
+        name: name of the expert; that of the task if None.
         out: file to write, by convention NAME.expert.safetensors.
         replace_other: overwrite another expert there.
         validation: a task with the same classes whose error is reported after every epoch; it changes nothing.
@@ -93,7 +93,7 @@ def train_expert(
         ('digits', 1, (2, 1280))
     """
     if not isinstance(seed, int) or seed < 0:
-        raise UsageError(f"seed={seed!r} (--seed) is no seed. Give a whole number from 0.")
+        raise UsageError(f"seed={seed!r} (--seed) is not a valid seed. Use an integer of 0 or more.")
     base, recipe = base or load_probe(), find_recipe(recipe)
     where = choose_device(device)
     metadata = describe(task, base, recipe, seed=seed, name=name)
@@ -144,7 +144,8 @@ def _match(validation: Task, task: Task) -> Task:
     """The validation task with its classes in the order of the other's."""
     if set(validation.classes) != set(task.classes) or validation.is_multilabel != task.is_multilabel:
         raise UsageError(
-            f"'{validation.name}' has other classes than '{task.name}', so its error means nothing. Use task.split()."
+            f"'{validation.name}' has other classes than '{task.name}', so its error would mean nothing. Split one "
+            "task: train, validation = task.split()"
         )
     wanted = task.canonical().classes
     order = [validation.classes.index(name) for name in wanted]
@@ -279,26 +280,6 @@ def compute_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return loss, ((logits > 0) != targets.bool()).float().mean(1).sum()
 
 
-def _train_head(
-    features: Tensor, images: TrainingImages, recipe: Recipe, *, seed: int, classes: int
-) -> tuple[Tensor, Tensor]:
-    """Weight and bias of a head, trained by Adam from zero on fixed features."""
-    head = nn.Linear(features.shape[1], classes, device=features.device)
-    nn.init.zeros_(head.weight)
-    nn.init.zeros_(head.bias)
-    optimiser = torch.optim.Adam(head.parameters(), lr=recipe.head_rate)
-    known = images.labels
-    for epoch in range(recipe.head_epochs):
-        # Epochs of the head have numbers of their own: the network will not see the same draws once more.
-        drawn, _, _ = draw_epoch(images.targets, draws=recipe.draws, seed=seed, epoch=recipe.epochs + epoch)
-        for own in drawn.to(features.device).split(recipe.batch):
-            loss, _ = compute_loss(head(features[own]), known[own])
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-    return head.weight.detach(), head.bias.detach()
-
-
 class Training:
     """Head and network trained together by a recipe; `step` counts what is done."""
 
@@ -309,15 +290,14 @@ class Training:
         self.network = copy.deepcopy(base.network).to(self.device)
         with tensor_cores(self.device):
             features = compute_features(self.network, images, report)
+        self.head = nn.Linear(features.shape[1], classes, device=self.device)
         if recipe.head == "exact":
             found = fit_head(features, images.labels, classes=classes)
-            weight, bias = found.weight, found.bias
+            with torch.no_grad():
+                self.head.weight.copy_(found.weight)
+                self.head.bias.copy_(found.bias)
         else:
-            weight, bias = _train_head(features, images, recipe, seed=seed, classes=classes)
-        self.head = nn.Linear(features.shape[1], classes)
-        with torch.no_grad():
-            self.head.weight.copy_(weight)
-            self.head.bias.copy_(bias)
+            self._train_head(features)
         self.learner = nn.Sequential(OrderedDict(network=self.network, head=self.head)).to(self.device)
         if self.device.type == "cuda":
             self.learner = self.learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -335,6 +315,22 @@ class Training:
         self.step = 0
         self.sums, self.seen = torch.zeros(2, device=self.device), 0  # of the epoch so far: losses and errors, images
         self.metrics: list[EpochMetrics] = []
+
+    def _train_head(self, features: Tensor) -> None:
+        """Trains the head by Adam from zero on fixed features."""
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        recipe, labels = self.recipe, self.images.labels
+        optimiser = torch.optim.Adam(self.head.parameters(), lr=recipe.head_rate)
+        for epoch in range(recipe.head_epochs):
+            # Epochs of the head have numbers of their own: the network will not see the same draws once more.
+            epoch += recipe.epochs
+            drawn, _, _ = draw_epoch(self.images.targets, draws=recipe.draws, seed=self.seed, epoch=epoch)
+            for own in drawn.to(self.device).split(recipe.batch):
+                loss, _ = compute_loss(self.head(features[own]), labels[own])
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
 
     def run(
         self,
@@ -409,8 +405,9 @@ class Training:
         seconds = max(time.perf_counter() - begun, 1e-9)
         if not np.isfinite(loss):
             raise NotFiniteError(
-                f"the loss by the recipe '{self.recipe.name}' is not finite in epoch {epoch + 1}, so the network is "
-                f"useless. Try a smaller learning rate: dataclasses.replace(recipe, rate={self.recipe.rate / 10:g})"
+                f"the training loss with the recipe '{self.recipe.name}' is not finite in epoch {epoch + 1}, so the "
+                "network is useless. Try a smaller learning rate: dataclasses.replace(recipe, "
+                f"rate={self.recipe.rate / 10:g})"
             )
         rate = self.recipe.rate_at(self.step - 1)
         apart = None if validation is None else self.measure_error(validation)
@@ -447,12 +444,12 @@ class ExpertResult:
     """The result of training one of many experts.
 
     Attributes:
-        number: the place of its task among those given.
-        task: the name of that.
-        name: of the expert.
+        number: index of its task among those given.
+        task: name of the task.
+        name: name of the expert.
         entry: the expert as a library keeps it, with its file; None if it failed.
         error: why it failed, if it did.
-        is_found: whether it was there already.
+        is_found: whether it already existed.
     """
 
     number: int
@@ -547,10 +544,14 @@ def _name_files(tasks: Sequence[Task], names: Sequence[str], folder: Path) -> li
     """A file for each expert; two that would share one are refused."""
     if len(names) != len(tasks):
         raise UsageError(
-            f"{len(names)} names for {len(tasks)} tasks are ambiguous. Give one for each in order (--name), or none."
+            f"{len(names)} names for {len(tasks)} tasks do not show which expert gets which. Give one name per task in "
+            "the order of the tasks (--name), or none."
         )
     files = [name_file(replace(task, name=name), SUFFIX) for task, name in zip(tasks, names, strict=True)]
     for file, count in Counter(files).items():
         if count > 1:
-            raise UsageError(f"{count} experts would share the file '{file}'. Give each a name: names=, --name.")
+            raise UsageError(
+                f"{count} experts would be written to one file, '{file}', and all but one would be lost. Give each a "
+                "name of its own: names=, or --name once per task."
+            )
     return [folder / file for file in files]

@@ -8,7 +8,6 @@ deuteranopia and protanopia), on paper and on a dark page. Marks differ too, for
 after twelve groups with other marks, so that 96 groups look different.
 """
 
-import csv
 import io
 import math
 import unicodedata
@@ -22,8 +21,8 @@ import numpy as np
 
 from task2vec.errors import MissingExtraError, ResourceError, UsageError
 from task2vec.plots.layout import check_square, curve_area, link_tasks, neighbourhood_curve, order_leaves
-from task2vec.storage import write_file
-from task2vec.text import escape_formula, pluralize
+from task2vec.storage import write_file, write_rows
+from task2vec.text import pluralize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +77,10 @@ def check_groups(groups: Sequence[str] | None, count: int) -> list[str]:
     """One group per task; by default all tasks are of one group without a name."""
     groups = [""] * count if groups is None else [str(group) for group in groups]
     if len(groups) != count:
-        raise UsageError(f"{len(groups)} groups do not match {count} tasks. Pass one group per task, or none.")
+        raise UsageError(
+            f"{len(groups)} groups do not match {count} tasks: every task has one colour. Pass one group per task, or "
+            "none."
+        )
     return groups
 
 
@@ -163,19 +165,7 @@ def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]
         task,norm
         '=cats,0.333333
     """
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([_format_cell(word) for word in header])
-    writer.writerows([_format_cell(value) for value in row] for row in rows)
-    return write_file(path, text.getvalue().encode("utf-8", errors="backslashreplace"))  # half a surrogate pair
-
-
-def _format_cell(value: Any) -> Any:
-    if value is None or isinstance(value, str):
-        return escape_formula(value or "")
-    if isinstance(value, float) or hasattr(value, "dtype"):
-        return f"{float(value):.6g}" if math.isfinite(value) else ""
-    return value
+    return write_rows(path, [header, *rows], digits=6)
 
 
 def make_folder(folder: str | Path) -> Path:
@@ -503,11 +493,13 @@ def draw_norm_error(
     norm, error = np.asarray(norms, dtype=np.float64), np.asarray(errors, dtype=np.float64)
     if norm.ndim != 1 or not len(norm) or norm.shape != error.shape or len(norm) != len(names):
         raise UsageError(
-            f"{norm.size} norms, {error.size} errors and {len(names)} names do not match. Pass one of each per task."
+            f"{norm.size} norms, {error.size} errors and {len(names)} names do not match: every task needs one of "
+            "each. Pass three sequences of the same length."
         )
     if not np.isfinite(error).all() or not np.isfinite(norm).all() or (norm <= 0).any():
         raise UsageError(
-            "a norm that is not positive, or an error that is not a number, cannot be drawn. Leave such tasks out."
+            "a norm that is not positive, or an error that is not a number, cannot be drawn on these axes. Leave out "
+            "tasks without a head or an embedding."
         )
     groups = check_groups(groups, len(norm))
     figure = import_figure()(figsize=(0.75 * PAPER_WIDTH, 3.4), dpi=300, layout="constrained")

@@ -85,8 +85,9 @@ class TaskMap:
         rows = np.atleast_2d(np.asarray(distances_to_known, dtype=np.float64))
         if rows.ndim != 2 or rows.shape[1] != len(self) or not np.isfinite(rows).all() or (rows < 0).any():
             raise UsageError(
-                f"distances of shape {np.shape(distances_to_known)} cannot place a task among {len(self)}. Pass finite "
-                f"distances from each new task to every known one, of shape (new, {len(self)})."
+                f"distances of shape {np.shape(distances_to_known)} cannot place a task among {len(self)}: a new task "
+                "needs one finite distance of 0 or more to every known task. Pass an array of shape (new, "
+                f"{len(self)})."
             )
         if self.perplexity is None:
             return _scale_new(self.distances, rows)
@@ -104,16 +105,16 @@ def lay_out(
     names: Sequence[str] | None = None,
     *,
     seed: int = 0,
-    perplexity: float | None = None,
     method: Literal["t-SNE", "classical scaling"] | None = None,
 ) -> TaskMap:
     """A map of the tasks, similar tasks side by side; the same distances give the same map.
+
+    The perplexity, about how many neighbours are kept near, is the root of the number of tasks, at most 30.
 
     Args:
         distances: between tasks: symmetric, finite, zero on the diagonal; an array, or what `pairwise` returns.
         names: one per task; by default those of the matrix, or numbers.
         seed: separates tasks that are identical.
-        perplexity: about how many neighbours to keep near; by default the root of the number of tasks, at most 30.
         method: "classical scaling" needs no openTSNE, however many tasks there are; None chooses by their number.
 
     Example:
@@ -127,21 +128,19 @@ def lay_out(
     count = len(distances)
     names = tuple(str(number) for number in range(count)) if names is None else tuple(names)
     if len(names) != count:
-        raise UsageError(f"{len(names)} names do not match {count} rows of distances. Pass {count} names, or none.")
-    if perplexity is not None and not 1 <= perplexity < max(count, 2):
         raise UsageError(
-            f"perplexity {perplexity:g}, the number of neighbours to keep near, is impossible with {count} tasks. Use "
-            f"1 to {max(count - 1, 1)}, or leave it out."
+            f"{len(names)} names do not match {count} rows of distances: every task needs one. Pass {count} names, or "
+            "none."
         )
     values, vectors = _main_axes(distances)
     flat = vectors * np.sqrt(values)  # classical scaling (Torgerson 1952)
     if count < FEWEST_FOR_TSNE or method == "classical scaling":
         return TaskMap(names, flat, distances, "classical scaling", None, seed)
-    perplexity = perplexity or min(_LARGEST_PERPLEXITY, math.sqrt(count))
+    perplexity = min(_LARGEST_PERPLEXITY, math.sqrt(count))
     start = flat / (flat.std() or 1.0) + np.random.default_rng(seed).normal(scale=1e-3, size=flat.shape)
     tsne = _prepare(distances, _START_SPREAD * start, perplexity=perplexity, seed=seed)
     tsne.optimize(_ITERATIONS, momentum=0.8, learning_rate=max(5.0, count / 12), inplace=True)
-    return TaskMap(names, np.array(tsne) - np.mean(tsne, axis=0), distances, "t-SNE", float(perplexity), seed)
+    return TaskMap(names, np.array(tsne) - np.mean(tsne, axis=0), distances, "t-SNE", perplexity, seed)
 
 
 def check_square(distances: np.ndarray, *, is_symmetric: bool = True) -> np.ndarray:
@@ -201,8 +200,8 @@ def neighbourhood_curve(distances: np.ndarray, taxonomic: np.ndarray) -> np.ndar
     count = len(distances)
     if distances.shape != taxonomic.shape or count < 2:
         raise UsageError(
-            f"distances between {count} tasks and a taxonomy of {len(taxonomic)} have no neighbourhoods. Pass two "
-            "square arrays for the same tasks, at least two."
+            f"distances between {count} tasks and a taxonomy of {len(taxonomic)} tasks have no neighbourhoods: both "
+            "must describe the same tasks, at least two. Pass two square arrays of the same size."
         )
     curves = []
     for task in range(count):
@@ -225,7 +224,10 @@ def curve_area(distances: np.ndarray, taxonomic: np.ndarray) -> float:
     curve, best = neighbourhood_curve(distances, taxonomic), neighbourhood_curve(taxonomic, taxonomic)
     possible = float((best[-1] - best).sum())
     if possible <= 1e-12 * abs(float(best[-1])):
-        raise UsageError("all tasks are equally far from one another in the taxonomy. Use tasks of several taxa.")
+        raise UsageError(
+            "all tasks are equally far from one another in the taxonomy, so no neighbourhood is better than another. "
+            "Use tasks of several taxa."
+        )
     return float((curve[-1] - curve).sum()) / possible
 
 

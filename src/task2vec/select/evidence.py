@@ -50,9 +50,8 @@ from task2vec.experts.metatask import (
     find_free_name,
     find_protocol,
     find_shots,
+    measure_all,
     measure_embeddings,
-    measure_from,
-    stack_rows,
     stack_vectors,
 )
 from task2vec.library import EmbeddingEntry, Expert, Library, MeasuredError, TaskEntry
@@ -307,16 +306,6 @@ def _measure_rows(rows: Sequence[Embedding | None], distances: np.ndarray | None
     fields |= {name: spread(values) for name, values in stack_vectors(every).items()}
     fields["embeddings"] = {space: every} if len(every) == len(rows) else {}
     return fields | {"space": space, "distances": {SYMMETRIC: spread(spread(distances).T)}}
-
-
-def measure_all(rows: Sequence[Embedding], columns: Sequence[Embedding]) -> np.ndarray:
-    """Symmetric distances without torch; symmetric and 0 on the diagonal where both are the same."""
-    stacked = stack_rows(columns)
-    found = np.array([measure_from(row, columns, stacked) for row in rows]).reshape(len(rows), len(columns))
-    if rows is columns:
-        found = (found + found.T) / 2
-        np.fill_diagonal(found, 0)
-    return found
 
 
 def find_embedding(library: Library, task: TaskEntry, like: Embedding) -> Embedding | None:
