@@ -12,9 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from task2vec.cli.app import app
-from task2vec.embedding import load_embedding
+from task2vec.embedding import EmbedSettings, embed_many, load_embedding
 from tests.command import START, run_command
+from tests.embedding.families import ask_binary
 from tests.library.making import ENVIRONMENT
+from tests.tiny_probe import make_tiny
 
 ESCAPE = "\x1b"
 
@@ -95,46 +97,37 @@ def test_parquet_without_pyarrow_is_one_line_with_the_command(tmp_path, monkeypa
     assert "pip install 'task2vec[table]'" in " ".join(result.stderr.split())
 
 
-# --- R2: a run of twenty tasks that is killed, and the same command again ---
+# --- R2: a run that is killed, and the same again ---
 
-TWENTY = """
-import signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from task2vec.embedding import EmbedSettings, embed_many
-from tests.embedding.families import ask_binary
-from tests.tiny_probe import make_tiny
-settings = EmbedSettings(max_samples=20, l2=0.1)
-for result in embed_many(ask_binary(20), make_tiny(), settings=settings, folder=sys.argv[1], gigabytes=1e-9):
-    print(result.task, "found" if result.is_found else "made", flush=True)
-    time.sleep(0.02)  # so that a signal comes while there is still something to do
+EMBED = """
+import sys
+from tests.hostile.test_running import embed_in
+for line in embed_in(sys.argv[1]):
+    print(*line, flush=True)
 """
 
 
-def run_twenty(folder, stop=None, after=0):
-    """What the run printed, until it was stopped by the signal `stop` a moment after as many results were made."""
-    command, env = [sys.executable, "-c", TWENTY, str(folder)], {**os.environ, **ENVIRONMENT}
-    told: dict[str, str] = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            told.update([line.split()])
-            if stop is not None and list(told.values()).count("made") == after:
-                time.sleep(random.Random(after).random() * 0.05)
-                process.send_signal(stop)
-        assert (process.wait(timeout=100) == 0) == (stop is None)
-    return told
+def embed_in(folder):
+    """Embeds ten tasks, each kept in the folder; yields the name of each and whether it was found or made."""
+    settings = EmbedSettings(max_samples=8, l2=0.1)
+    for result in embed_many(ask_binary(10), make_tiny(), settings=settings, folder=folder, gigabytes=1e-9):
+        yield result.task, "found" if result.is_found else "made"
+        time.sleep(0.02)  # so that a signal comes while there is still something to do
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to end a process by")
-def test_a_run_of_twenty_tasks_that_is_killed_again_and_again(tmp_path):
-    finished: set[str] = set()
-    for stop, after in ((signal.SIGKILL, 4), (None, 0)):
-        before = {place.name.split(".")[0] for place in tmp_path.glob("question*")}
-        assert finished <= before  # what was told is on disk
-        told = run_twenty(tmp_path, stop, after)
-        assert {task for task, how in told.items() if how == "found"} == before
-        for place in tmp_path.glob("question*"):
-            load_embedding(place)  # whole, or absent
-        finished |= set(told)
-    assert len(finished) == len(told) == 20
-    assert 3 < list(told.values()).count("found") < 20
+def test_a_run_that_is_killed_keeps_what_it_reported_and_the_next_makes_the_rest(tmp_path):
+    command, env, told = [sys.executable, "-c", EMBED, str(tmp_path)], {**os.environ, **ENVIRONMENT}, []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        for line in process.stdout:
+            told.append(tuple(line.split()))
+            if len(told) == 4:
+                time.sleep(random.random() * 0.05)
+                process.kill()
+    assert process.returncode == -signal.SIGKILL and {how for _, how in told} == {"made"}
+    kept = {place.name.split(".")[0] for place in tmp_path.glob("question*")}
+    assert {task for task, _ in told} <= kept and 4 <= len(kept) < 10
+    for place in tmp_path.glob("question*"):
+        load_embedding(place)  # whole, or absent
+    again = dict(embed_in(tmp_path))
+    assert len(again) == 10 and {task for task, how in again.items() if how == "found"} == kept
