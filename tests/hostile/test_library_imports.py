@@ -15,19 +15,10 @@ from safetensors.numpy import save
 from task2vec.embedding.embedding import SCHEMA, encode_embedding, hash_content
 from task2vec.errors import LibraryError, Task2VecError
 from task2vec.library import Expert, Library, MeasuredError, export
+from tests.hostile.test_weights import Bomb
 from tests.library.making import fingerprint_of, make, read_bytes, run_python
 
 MAGIC = export.MAGIC
-
-
-class Canary:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
 
 
 def pack(text, blobs=(), *, magic=MAGIC, length=None):
@@ -103,9 +94,9 @@ def test_a_sound_one_is_taken_once(tmp_path, times):
 
 
 STRANGERS = {
-    "a pickle": lambda folder: pickle.dumps(Canary(folder / "canary")),
-    "a pickle after our first line": lambda folder: MAGIC + pickle.dumps(Canary(folder / "canary")),
-    "a pickle for a list": lambda folder: pack(pickle.dumps(Canary(folder / "canary"))),
+    "a pickle": lambda folder: pickle.dumps(Bomb(folder / "canary")),
+    "a pickle after our first line": lambda folder: MAGIC + pickle.dumps(Bomb(folder / "canary")),
+    "a pickle for a list": lambda folder: pack(pickle.dumps(Bomb(folder / "canary"))),
     "nothing": lambda folder: b"",
     "half of the first line": lambda folder: MAGIC[:10],
     "the first line": lambda folder: MAGIC,
@@ -123,7 +114,7 @@ def test_other_files_under_this_name(home, tmp_path, content):
 
 
 def test_embeddings_that_are_pickles(home, tmp_path):
-    blob = pickle.dumps(Canary(tmp_path / "canary"))
+    blob = pickle.dumps(Bomb(tmp_path / "canary"))
     text, _ = list_everything()
     refuse(home, write(tmp_path, pack(text | {"embeddings": [list_blob(blob)]}, [blob])))
     assert not (tmp_path / "canary").exists()
@@ -166,14 +157,14 @@ REFUSING = """
 import sys
 from task2vec.errors import LibraryError
 from task2vec.library import Library
-from tests.hostile.peak_memory import peak_memory
+from tests.hostile.peak_memory import read_memory
 with Library.open(sys.argv[1]) as library:
     for path in sys.argv[2:]:
-        used = peak_memory()
+        used = read_memory()
         try:
             library.merge(path)
         except LibraryError:
-            print(peak_memory() - used)
+            print(read_memory() - used)
 """
 
 
@@ -274,17 +265,6 @@ def test_wrong_and_missing_values(home, tmp_path, table):
         refuse(home, write(tmp_path, pack(text, blobs)))
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_any_value_anywhere(tmp_path, seed):
-    text, blobs = list_everything()
-    rng = random.Random(seed)
-    entry = text[rng.choice(sorted(WRONG))][0]
-    plain = (None, True, 0, -7, 1 << 65, 0.25, 1e300, "", "é\0\n", "0" * 64, [], {})
-    value = rng.choice(plain)
-    entry[rng.choice(sorted(entry))] = rng.choice((value, [value], {"a": [value, rng.choice(plain)]}))
-    check_harmless(tmp_path, pack(text, blobs))
-
-
 def check_harmless(folder, content):
     """It is refused in our words and nothing of it is there, or it is taken and all is sound."""
     with Library.open(folder / "library") as library:
@@ -344,14 +324,14 @@ def test_embeddings_that_lie(tmp_path, kind):
     check_harmless(tmp_path, pack(text, [blob, blobs[1]]))
 
 
-@pytest.mark.long
-def test_ten_thousand_mutations(home, tmp_path):
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])
+def test_thousands_of_mutations(home, tmp_path, count):
     """Bytes are flipped, cut out, doubled and swapped; hashes are made to fit, so that what lies behind is reached."""
     rng = random.Random(0)
     text, blobs = list_everything()
     before, taken = read_bytes(home.folder), 0
     with Library.open(tmp_path / "guest") as guest:
-        for number in range(10_000):
+        for number in range(count):
             path = write(tmp_path, mutate_everything(text, blobs, rng, is_fitting=bool(number % 2)))
             with suppress(LibraryError):  # anything else is a failure
                 guest.merge(path)
@@ -359,7 +339,7 @@ def test_ten_thousand_mutations(home, tmp_path):
         assert guest.verify().is_sound
         guest.tasks(), guest.experts(), guest.errors(), guest.stats()
     assert read_bytes(home.folder) == before
-    assert 0 < taken < 5000
+    assert 0 < taken < count / 2
 
 
 def mutate_everything(text, blobs, rng, *, is_fitting):
@@ -377,22 +357,12 @@ def mutate_everything(text, blobs, rng, *, is_fitting):
 
 
 def mutate(content, rng):
-    if not content:
-        return
-    place = rng.randrange(len(content))
-    kind = rng.randrange(5)
-    if kind == 0:
-        content[place] ^= 1 << rng.randrange(8)
-    elif kind == 1:
-        del content[place : place + rng.randrange(1, 20)]
-    elif kind == 2:
-        content[place:place] = content[place : place + rng.randrange(1, 20)]
-    elif kind == 3:
-        odd = (b"9" * 30, b"null", b'"', b"[", b"}", b"\\ud800", b"-", b"1e999", b"\0")
-        content[place : place + 1] = rng.choice(odd)
-    else:
-        other = rng.randrange(len(content))
-        content[place], content[other] = content[other], content[place]
+    """Cuts a few bytes out, doubles or turns them, flips a bit, or puts something odd in their place."""
+    place, length = rng.randrange(len(content) + 1), rng.choice((0, 1, 1, rng.randrange(20)))
+    old = content[place : place + length]
+    flipped = bytes(byte ^ 1 << rng.randrange(8) for byte in old[:1]) + old[1:]
+    odd = (b"9" * 30, b"null", b'"', b"[", b"}", b"\\ud800", b"-", b"1e999", b"\0")
+    content[place : place + length] = rng.choice((b"", 2 * old, old[::-1], flipped, rng.choice(odd)))
 
 
 def test_an_embedding_of_a_task_that_is_not_listed(home, tmp_path):
