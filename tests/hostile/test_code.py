@@ -22,8 +22,13 @@ def list_words(node: ast.AST) -> list[str]:
         return [f"import {module.split('.')[0]}", *(f"{module}.{alias.name}" for alias in node.names)]
     if isinstance(node, ast.Call):
         given = [f"{one.arg}=" for one in node.keywords if not isinstance(one.value, ast.Constant) or one.value.value]
-        return [ast.unparse(node.func), *given]
+        return [name_function(node.func), *given]
     return []
+
+
+def name_function(node: ast.expr) -> str:
+    """A dotted name, as it is called."""
+    return f"{name_function(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def find_dangers(source: str, *, is_fence: bool = False) -> list[str]:

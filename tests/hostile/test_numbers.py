@@ -177,6 +177,7 @@ class Noisy(Odd):
     "disturb", [lambda x: functional.dropout(x, 0.1, training=True), lambda x: x + 1e-3 * torch.randn_like(x)]
 )
 def test_a_random_network_is_refused(disturb):
+    torch.manual_seed(0)
     module = Noisy().eval()
     module.disturb = disturb
     with pytest.raises(ProbeError, match="random"):
