@@ -169,10 +169,10 @@ with Library.open(sys.argv[1]) as library:
 
 
 def test_gigabytes_of_nothing_are_refused_in_little_memory(tmp_path):
-    """Sparse files; a list of 16 million empty entries; a blob of the largest size, which is read to take its hash."""
+    """Sparse files; a list of 8 million empty entries; a blob of the largest size, which is read to take its hash."""
     giant = {"tasks": [], "experts": [], "errors": []}
     giant["embeddings"] = [{"sha256": "0" * 64, "bytes": 1 << 28, "added": None}]
-    many = b'{"tasks": [' + b"{}," * (1 << 24) + b"{}]}"
+    many = b'{"tasks": [' + b"{}," * (1 << 23) + b"{}]}"
     files = {
         "trailing": (pack(*list_everything()), 1 << 30),
         "list": (pack(b"", length=1 << 30), 1 << 30),
