@@ -21,7 +21,6 @@ from task2vec.parallel import open_backend
 from task2vec.plots import draw_matrix
 from tests.command import START, run_command
 from tests.embedding.families import ask_binary
-from tests.embedding.test_many_backends import make_task, run, spoil
 from tests.library.making import ENVIRONMENT
 from tests.parallel_work import find_session, wait_until
 from tests.tasks.pictures import make_folder
@@ -192,6 +191,8 @@ def test_a_command_that_is_stopped_ten_times(tmp_path):
 
 @pytest.mark.long
 def test_a_task_that_kills_its_process_is_reported_and_the_rest_goes_on():
+    from tests.embedding.test_many_backends import make_task, run, spoil
+
     tasks = [make_task(number) for number in range(4)]
     with open_backend("processes", jobs=2, threads=1) as processes:
         found = run([spoil(task, "kill") if task is tasks[1] else task for task in tasks], processes)
