@@ -60,7 +60,7 @@ QUICK := tests/test_import.py tests/test_reference.py tests/probe/test_load.py t
 	tests/head/test_fit.py tests/distance/test_distances.py tests/embedding/test_file.py tests/embedding/test_embed.py \
 	tests/library/test_library.py tests/tasks/test_folder.py tests/tasks/test_table.py tests/tasks/test_huggingface.py \
 	tests/test_parallel.py tests/plots/test_layout.py tests/cli/test_embed.py tests/cli/test_doctor.py tests/web/test_api.py \
-	tests/hostile/test_web_serve.py tests/hostile/test_web_connections.py
+	tests/hostile/test_web_serve.py
 # Old versions may warn about each other: warnings are shown and do not fail the tests.
 define try
 	@test -x .venv-$(1)/bin/python || $(PYTHON) -m venv .venv-$(1)

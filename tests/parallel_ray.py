@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Any
 
 from task2vec.errors import ResourceError
 from task2vec.parallel import Unit, import_ray, open_backend
-from tests.parallel_work import Remembering, Threads, check_deaths, check_table, check_travel, embed_bytes, gather
-
-PATIENCE = 60.0
+from tests import parallel_work as works
+from tests.parallel_work import Remembering, gather, is_alive, wait_until
 
 
 @dataclass(frozen=True)
@@ -38,28 +36,13 @@ def wait_for(files: Iterable[Path]) -> bool:
     return wait_until(lambda: all(file.exists() for file in wanted))
 
 
-def wait_until(is_so: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE
-    while not is_so() and time.monotonic() < end:
-        time.sleep(0.02)
-    return is_so()
-
-
-def is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def check_quick(folder: Path) -> dict[str, Any]:
     """One start: the table, units whose process dies, no usage reports, no dashboard, loopback, and the end."""
     backend = open_backend("ray", jobs=2, threads=1)
     import ray  # pyright: ignore[reportMissingImports]
 
-    check_table(backend, jobs=2)
-    check_deaths(backend, folder, {"never": 0, "always": 99}, cause="Ray: ")
+    works.check_table(backend, jobs=2)
+    works.check_deaths(backend, folder, {"never": 0, "always": 99}, cause="Ray: ")
     found = {
         "usage": os.environ["RAY_USAGE_STATS_ENABLED"],
         "dashboard": ray._private.worker._global_node.webui_url or None,
@@ -82,19 +65,19 @@ def check_rest(folder: Path) -> dict[str, Any]:
     with open_backend("ray", jobs=2, threads=1) as backend:
         import ray  # pyright: ignore[reportMissingImports]
 
-        check_travel(backend)
+        works.check_travel(backend)
         for name in ("one", "one", "other"):
             values, _ = gather(backend, Remembering(name), [Unit(str(number), 0.02) for number in range(8)])
             assert {opened for own in values.values() for _, opened in own} == {1}, name
-        assert gather(backend, Threads(), [Unit("a", None)])[0] == {"a": [(None, "1")]}
+        assert gather(backend, works.Threads(), [Unit("a", None)])[0] == {"a": [(None, "1")]}
         results = backend.run(Meeting(folder), [Unit("a", ("a", [])), Unit("b", ("b", ["never"]))])
         assert next(results).value[1] and wait_for([folder / "b"])
         del results
-        assert wait_until(lambda: not is_running(int((folder / "b").read_text())))
+        assert wait_until(lambda: not is_alive(int((folder / "b").read_text())))
         with open_backend("ray", jobs=1, threads=1) as other:
             assert gather(other, Remembering("third"), [Unit("a", 0.0)])[1] == {"a": None}
         assert ray.is_initialized()
-        return {"has_same_bytes": embed_bytes(backend) == embed_bytes(open_backend("serial", threads=1))}
+        return {"has_same_bytes": works.embed_bytes(backend) == works.embed_bytes(open_backend("serial", threads=1))}
 
 
 def check_gpus(folder: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -227,3 +228,31 @@ def embed_bytes(backend: Backend | str | None) -> list[bytes]:
         assert result.embedding is not None, result.error
         found[result.number] = to_bytes(result.embedding)
     return [found[number] for number in range(len(found))]
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process runs; one that has ended and waits to be noticed does not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Whether it becomes so in time."""
+    end = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.02)
+    return is_so()
+
+
+def find_session(session: int) -> list[str]:
+    """The processes of a session that are alive."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state, _, _, own = place.read_text().rsplit(")", 1)[1].split()[:4]
+            if int(own) == session and state != "Z":
+                found.append((place.parent / "cmdline").read_text())
+    return found

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -18,19 +17,9 @@ import torch
 import task2vec as t2v
 from task2vec.errors import BadImagesError, DataError, MissingExtraError, ResourceError, UsageError, WorkError
 from task2vec.parallel import Failure, Unit, borrow_backend, connect_ray, open_backend, pack, unpack
+from tests import parallel_work as works
 from tests.cases import make_case
-from tests.parallel_work import (
-    Broken,
-    Counting,
-    Dying,
-    OddDataError,
-    Remembering,
-    Threads,
-    check_deaths,
-    check_table,
-    check_travel,
-    gather,
-)
+from tests.parallel_work import Counting, Remembering, find_session, gather, is_alive, wait_until
 
 ROOT = Path(__file__).parents[1]
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
@@ -47,18 +36,18 @@ def test_values_failures_and_requests_of_units(name, jobs):
         raise KeyError("no more units")
 
     with open_backend(name, jobs=jobs, threads=1) as backend:
-        check_table(backend, jobs=jobs)
+        works.check_table(backend, jobs=jobs)
         with pytest.raises(KeyError, match="no more units"):
             list(backend.run(Counting(), request_units()))
 
 
 def test_what_cannot_travel_fails_by_name_and_works_here():
     with open_backend("processes", jobs=1, threads=1) as processes:
-        check_travel(processes)
+        works.check_travel(processes)
     with open_backend("serial") as serial:
         assert gather(serial, Counting(threading.Lock()), [Unit("a", "lock")])[1] == {"a": None}
         with pytest.raises(UsageError, match="this work has no handle"):
-            list(serial.run(Broken(), [Unit("a", 1)]))
+            list(serial.run(works.Broken(), [Unit("a", 1)]))
 
 
 def test_what_travels_shares_no_memory_with_what_was_sent():
@@ -83,14 +72,14 @@ def test_threads_of_a_worker(name, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     before = torch.get_num_threads()
     with open_backend(name, threads=3) as backend:
-        (((threads, variable),),) = gather(backend, Threads(), [Unit("a", None)])[0].values()
+        (((threads, variable),),) = gather(backend, works.Threads(), [Unit("a", None)])[0].values()
     # MKL, on Intel's processors, takes no more threads than there are cores.
     assert variable == "3" and threads in (3, min(3, os.cpu_count() or 1), None)
     assert (torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]) == (before, "7")
 
 
 def test_a_failure_becomes_the_error_that_it_was():
-    kinds = {DataError("a"): DataError, OddDataError("b"): DataError, KeyError("c"): WorkError}
+    kinds = {DataError("a"): DataError, works.OddDataError("b"): DataError, KeyError("c"): WorkError}
     for error, kind in {**kinds, BadImagesError("d", ("x",)): BadImagesError}.items():
         failure = Failure.of(error)
         again = failure.error()
@@ -129,41 +118,11 @@ def test_the_example_of_the_page_runs(capsys):
 # --- death ------------------------------------------------------------------------------------------------------------
 
 
-def is_alive(process: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be noticed does not."""
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-def wait_until(is_so, seconds=20.0):
-    """Whether it becomes so in time."""
-    end = time.monotonic() + seconds
-    while not is_so() and time.monotonic() < end:
-        time.sleep(0.02)
-    return is_so()
-
-
-def find_session(session: int) -> list[str]:
-    """The processes of a session that are alive."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, own = place.read_text().rsplit(")", 1)[1].split()[:4]
-            if int(own) == session and state != "Z":
-                found.append((place.parent / "cmdline").read_text())
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
-
-
 @needs_proc
 def test_units_of_processes_that_are_killed_are_tried_again(tmp_path):
     with open_backend("processes", jobs=2, threads=1) as backend:
         deaths = {"never": 0, "once": 1, "always": 99, "also never": 0}
-        check_deaths(backend, tmp_path, deaths, cause="signal 9)")
+        works.check_deaths(backend, tmp_path, deaths, cause="signal 9)")
 
 
 @needs_proc
@@ -186,7 +145,7 @@ def test_a_worker_that_is_killed_between_units_is_replaced_and_work_stays_open()
 @needs_proc
 def test_death_is_noticed_though_a_child_holds_the_pipe(tmp_path):
     with open_backend("processes", jobs=1) as backend:
-        values, _ = gather(backend, Dying(tmp_path, leaves_child=True), [Unit("a", ("a", 1))])
+        values, _ = gather(backend, works.Dying(tmp_path, leaves_child=True), [Unit("a", ("a", 1))])
     children = [int(line) for line in (tmp_path / "a").read_text().split()]
     assert values == {"a": ["first", "second"]} and len(children) == 2
     for child in filter(is_alive, children):
@@ -195,7 +154,7 @@ def test_death_is_noticed_though_a_child_holds_the_pipe(tmp_path):
 
 def test_processes_that_die_before_they_begin_end_the_run():
     with open_backend("processes", jobs=1) as backend, pytest.raises(ResourceError, match=r"exit code 7.*__main__"):
-        list(backend.run(Broken(is_fatal=True), [Unit("a", 1)]))
+        list(backend.run(works.Broken(is_fatal=True), [Unit("a", 1)]))
     assert not multiprocessing.active_children()
 
 

@@ -194,7 +194,7 @@ class SerialBackend(Backend):
 
     def run(self, work: Work, units: Iterable[Unit]) -> Iterator[Result]:
         """See `Backend.run`."""
-        with limit_threads(self.threads):
+        with nullcontext() if self.threads is None else limit_threads(self.threads):
             do = work.open()
             for unit in units:
                 failure = None
@@ -261,51 +261,47 @@ def perform(key: str, fetch_work: Callable[[], bytes], payload: bytes | None) ->
     return pack((values, failure, key in _opened))
 
 
-def _read_results(unit: Unit, content: bytes | Failure) -> Iterator[Result]:
-    """The results of a unit from what `perform` returned; raises the error of work that could not be opened."""
-    values, failure, is_open = ([], content, True) if isinstance(content, Failure) else unpack(content)
-    if not is_open:
-        raise failure.error()
-    yield from (Result(unit.key, unpack(value)) for value in values)
-    yield Result(unit.key, failure=failure, is_last=True)
-
-
 def _run_units(
     units: Iterable[Unit],
     jobs: int,
-    begin: Callable[[Unit, bytes], Any],
-    finish: Callable[[dict[Any, Unit]], Iterable[tuple[Any, bytes | Failure]]],
+    busy: dict[Any, Unit],
+    begin: Callable[[bytes], Any],
+    finish: Callable[[], Iterable[tuple[Any, bytes]]],
 ) -> Iterator[Result]:
-    """The results of units, each packed and begun when a job is free; `finish` waits, and yields what has ended."""
-    fresh, busy = iter(units), {}
+    """The results of units, each packed and begun when a job is free; `finish` waits, and yields what has ended.
+
+    `busy` holds the units that are being done, by their jobs. Work that cannot be opened raises its error.
+    """
+    fresh = iter(units)
     while True:
         while len(busy) < jobs and (unit := next(fresh, None)) is not None:
             try:
-                busy[begin(unit, pack(unit.payload, f"'{unit.key}'"))] = unit
+                busy[begin(pack(unit.payload, f"'{unit.key}'"))] = unit
             except UsageError as error:
-                yield from _read_results(unit, Failure.of(error))
+                yield Result(unit.key, failure=Failure.of(error), is_last=True)
         if not busy:
             return
-        for job, content in finish(busy):
-            yield from _read_results(busy.pop(job), content)
+        for job, content in finish():
+            unit = busy.pop(job)
+            values, failure, is_open = unpack(content)
+            if not is_open:
+                raise failure.error()
+            yield from (Result(unit.key, unpack(value)) for value in values)
+            yield Result(unit.key, failure=failure, is_last=True)
 
 
-def _give_up(unit: Unit, cause: str) -> Failure:
-    """The failure of a unit whose process died too often."""
-    return Failure.of(
-        ResourceError(
-            f"'{unit.key}' was given up: its process died {MOST_ATTEMPTS} times ({cause}). Memory may have run out: "
-            "use fewer jobs (--jobs), or run it alone with backend='serial'."
-        )
+def _give_up(unit: Unit, cause: str) -> bytes:
+    """What `perform` would return for a unit whose process died too often."""
+    error = ResourceError(
+        f"'{unit.key}' was given up: its process died {MOST_ATTEMPTS} times ({cause}). Memory may have run out: "
+        "use fewer jobs (--jobs), or run it alone with backend='serial'."
     )
+    return pack(([], Failure.of(error), True))
 
 
 @contextmanager
-def limit_threads(count: int | None) -> Iterator[None]:
-    """So many threads in the block, in this process and in those that are started in it; None: as set."""
-    if count is None:
-        yield
-        return
+def limit_threads(count: int) -> Iterator[None]:
+    """So many threads in the block, in this process and in those that are started in it."""
     before, torch = {name: os.environ.get(name) for name in _THREADS}, sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else None
     use_threads(count)
@@ -330,55 +326,50 @@ def use_threads(count: int) -> None:
 
 
 class _Worker:
-    """A process with the work open and the pipe to it, started again when it dies. Python ends daemons itself."""
+    """A process and the pipe to it, started again when it dies. Python ends daemons itself."""
 
     def __init__(self, work: bytes, threads: int):
-        self.work, self.threads, self.false_starts = work, threads, 0
+        self.work, self.threads = work, threads
         self._start()
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")  # threads and GPUs do not survive a fork
         self.pipe, far_end = context.Pipe()
         self.process = context.Process(target=_serve, args=(far_end, self.work), daemon=True)
-        self.is_open = False
         with limit_threads(self.threads), _hold_interrupts():
             self.process.start()
         far_end.close()
 
-    def begin(self, unit: Unit, payload: bytes) -> None:
-        """Takes a unit, which is sent when the work is open."""
-        self.unit, self.payload, self.deaths = unit, payload, 0
+    def begin(self, payload: bytes) -> None:
+        """Takes a unit."""
+        self.payload, self.deaths, self.has_begun = payload, 0, False
         if not self.process.is_alive():
             self._start()
         self._send()
 
     def _send(self) -> None:
         with suppress(OSError):  # that the process is dead is noticed when its result is awaited
-            if self.is_open:
-                self.pipe.send_bytes(self.payload)
+            self.pipe.send_bytes(self.payload)
 
-    def advance(self) -> bytes | Failure | None:
-        """The result of the unit if it has ended: with the message that has arrived, or because it is given up."""
+    def advance(self, unit: Unit) -> bytes | None:
+        """What came of the unit if it has ended; one whose process died is tried again."""
         with suppress(EOFError, OSError):
             if self.pipe.poll():
-                found = self.pipe.recv_bytes()
-                if self.is_open:
-                    return found
-                list(_read_results(self.unit, found))  # raises the error of work that cannot be opened
-                self.is_open, self.false_starts = True, 0
-                return self._send()
+                content = self.pipe.recv_bytes()
+                self.has_begun = True
+                return content or None
         cause = self.end(patience=2.0)
-        self.deaths += self.is_open
-        self.false_starts += not self.is_open
-        if self.deaths == MOST_ATTEMPTS:
-            return _give_up(self.unit, cause)
-        if self.false_starts == MOST_ATTEMPTS:
-            raise ResourceError(
-                f"{MOST_ATTEMPTS} worker processes in a row died before they could begin ({cause}). In a script, put "
-                "the call under `if __name__ == '__main__':`, because each worker imports the script; if memory is "
-                "short, use fewer jobs (--jobs) or backend='serial'."
-            )
-        return self._start()
+        self.deaths += 1
+        if self.deaths < MOST_ATTEMPTS:
+            self._start()
+            return self._send()
+        if self.has_begun:
+            return _give_up(unit, cause)
+        raise ResourceError(
+            f"{MOST_ATTEMPTS} worker processes in a row died before they could begin ({cause}). In a script, put "
+            "the call under `if __name__ == '__main__':`, because each worker imports the script; if memory is "
+            "short, use fewer jobs (--jobs) or backend='serial'."
+        )
 
     def end(self, *, patience: float = 0.0) -> str:
         """Ends the process, whatever it is doing, if it does not end within `patience` seconds; returns how it did."""
@@ -391,13 +382,18 @@ class _Worker:
 
 
 def _serve(pipe: connection.Connection, work: bytes) -> None:
-    """The whole life of a worker: reports whether it can open the work, and does units until the parent ends it."""
+    """The whole life of a worker: opens the work, and does units until the parent ends it.
+
+    Each unit is answered twice: with nothing when the work is open, and with what came of it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: it is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):  # the parent is gone
-        pipe.send_bytes(perform("work", lambda: work, None))
         while True:
-            pipe.send_bytes(perform("work", bytes, pipe.recv_bytes()))
+            payload = pipe.recv_bytes()
+            perform("work", lambda: work, None)
+            pipe.send_bytes(b"")
+            pipe.send_bytes(perform("work", lambda: work, payload))
 
 
 def _end_with_parent() -> None:
@@ -432,28 +428,27 @@ class ProcessBackend(Backend):
 
     def run(self, work: Work, units: Iterable[Unit]) -> Iterator[Result]:
         """See `Backend.run`; a process that dies is replaced, and its unit tried three times in all."""
-        content, own, idle = pack(work, "the work"), [], []
+        content, idle, busy = pack(work, "the work"), [], {}
 
-        def begin(unit: Unit, payload: bytes) -> _Worker:
+        def begin(payload: bytes) -> _Worker:
             if not idle:
                 idle.append(_Worker(content, self.threads))
-                own.append(idle[-1])
                 self.workers.add(idle[-1])
-            idle[-1].begin(unit, payload)
+            idle[-1].begin(payload)
             return idle.pop()
 
-        def finish(busy: dict[_Worker, Unit]) -> Iterator[tuple[_Worker, bytes | Failure]]:
+        def finish() -> Iterator[tuple[_Worker, bytes]]:
             # A process that left a child with its pipe open is dead although the pipe is silent.
             ready = connection.wait([worker.pipe for worker in busy], timeout=1.0)
             for worker in [each for each in busy if each.pipe in ready or not each.process.is_alive()]:
-                if (found := worker.advance()) is not None:
+                if (content := worker.advance(busy[worker])) is not None:
                     idle.append(worker)
-                    yield worker, found
+                    yield worker, content
 
         try:
-            yield from _run_units(units, self.jobs, begin, finish)
+            yield from _run_units(units, self.jobs, busy, begin, finish)
         finally:
-            for worker in own:
+            for worker in (*idle, *busy):
                 worker.end()
 
     def close(self) -> None:
@@ -492,24 +487,22 @@ class RayBackend(Backend):
         paths = [os.path.abspath(path) for path in sys.path]
         paths = [path for path in paths if not path.startswith((sys.prefix, sys.base_prefix))]
 
-        pending: dict[Any, Unit] = {}
+        busy: dict[Any, Unit] = {}
 
-        def begin(unit: Unit, payload: bytes) -> Any:
-            call = self.task.remote(paths, self.threads, key, [stored], payload)
-            pending[call] = unit
-            return call
+        def begin(payload: bytes) -> Any:
+            return self.task.remote(paths, self.threads, key, [stored], payload)
 
-        def finish(busy: Iterable[Any]) -> Iterator[tuple[Any, bytes | Failure]]:
+        def finish() -> Iterator[tuple[Any, bytes]]:
             for call in self.ray.wait(list(busy), num_returns=1)[0]:
-                yield call, self._fetch(call, pending.pop(call))
+                yield call, self._fetch(call, busy[call])
 
         try:
-            yield from _run_units(units, self.jobs, begin, finish)
+            yield from _run_units(units, self.jobs, busy, begin, finish)
         finally:
-            for call in pending if self.ray.is_initialized() else ():
+            for call in busy if self.ray.is_initialized() else ():
                 self.ray.cancel(call, force=True)
 
-    def _fetch(self, call: Any, unit: Unit) -> bytes | Failure:
+    def _fetch(self, call: Any, unit: Unit) -> bytes:
         try:
             return self.ray.get(call)
         except self.ray.exceptions.RayTaskError as error:  # errors of the work are results, so this is the cluster's

@@ -10,19 +10,7 @@ import pytest
 
 import task2vec as t2v
 from experiments.collection import Dataset
-from experiments.metatask import build
-from experiments.metatask.plan import (
-    GENERIC,
-    STATISTICS,
-    MetaTaskPlan,
-    PlannedExpert,
-    PlannedTask,
-    _halve,
-    describe_picture,
-    label_statistic,
-    plan_metatask,
-    share_labels,
-)
+from experiments.metatask import build, plan
 from experiments.metatask.quality import judge, write_results
 from task2vec.experts import ModelInfo
 from tests.experiments.material import ROOT, write_collection
@@ -34,30 +22,30 @@ NOISE = np.random.default_rng(0).integers(60, 190, (64, 64, 3)).astype(float)
 WHOLE = replace(t2v.sample_tasks(images_per_task=100)[0].select(["0", "1", "2", "3", "4"]), classes=tuple("abcde"))
 
 
-def plan(label_set, classes, *, family="labels", dataset="birds"):
-    return PlannedTask(family, dataset, replace(WHOLE.select(classes), name=label_set), label_set)
+def define(label_set, classes, *, family="labels", dataset="birds"):
+    return plan.PlannedTask(family, dataset, replace(WHOLE.select(classes), name=label_set), label_set)
 
 
 @pytest.mark.parametrize(
     ("task", "source", "wanted"),
     [
-        (plan("hue", ["a", "b"]), plan("hue", ["c", "d"]), True),  # the same label set of other pictures
-        (plan("hue", ["a", "b"]), plan("grain", ["c", "d"]), False),
-        (plan("species", ["a", "b"]), plan("family", ["c", "d"]), True),  # nested: who knows one knows the other
-        (plan("hue", ["a", "b"]), plan("species", ["c", "d"]), False),
-        (plan("x", ["a", "b"], family="taxa"), plan("y", ["b", "c"], family="taxa"), True),  # a class in common
-        (plan("x", ["a", "b"], family="taxa"), plan("y", ["c", "d"], family="taxa"), False),
-        (plan("x", ["a", "b"], family="taxa"), plan("y", ["a", "b"], family="taxa", dataset="dogs"), False),
+        (define("hue", ["a", "b"]), define("hue", ["c", "d"]), True),  # the same label set of other pictures
+        (define("hue", ["a", "b"]), define("grain", ["c", "d"]), False),
+        (define("species", ["a", "b"]), define("family", ["c", "d"]), True),  # nested: who knows one knows the other
+        (define("hue", ["a", "b"]), define("species", ["c", "d"]), False),
+        (define("x", ["a", "b"], family="taxa"), define("y", ["b", "c"], family="taxa"), True),  # a class in common
+        (define("x", ["a", "b"], family="taxa"), define("y", ["c", "d"], family="taxa"), False),
+        (define("x", ["a", "b"], family="taxa"), define("y", ["a", "b"], family="taxa", dataset="dogs"), False),
     ],
 )
 def test_labels_in_common(task, source, wanted):
-    assert share_labels(task, source) is wanted
+    assert plan.share_labels(task, source) is wanted
 
 
 def test_no_task_has_classes_in_both_halves():
-    tasks = [plan("x", ["a", "b"], family="taxa"), plan("y", ["c", "d"], family="taxa")]
+    tasks = [define("x", ["a", "b"], family="taxa"), define("y", ["c", "d"], family="taxa")]
     whole = Dataset(replace(WHOLE, name="birds"), (), Path())
-    halves = [set(half.task.classes) for half in _halve(whole, tasks, seed=0)]
+    halves = [set(half.task.classes) for half in plan._halve(whole, tasks, seed=0)]
     assert halves[0] | halves[1] == set("abcde") and not halves[0] & halves[1]
     assert all(any(set(one.task.classes) <= half for half in halves) for one in tasks)
 
@@ -87,29 +75,29 @@ def plain(red, green, blue, side=64):
     ],
 )
 def test_a_statistic_moves_with_its_name(statistic, less, more):
-    assert describe_picture(less)[statistic] < describe_picture(more)[statistic]
-    assert tuple(describe_picture(less)) == STATISTICS
+    assert plan.describe_picture(less)[statistic] < plan.describe_picture(more)[statistic]
+    assert tuple(plan.describe_picture(less)) == plan.STATISTICS
 
 
 def test_directions_hues_and_positions_have_their_names():
     for angle in (0, 45, 90, 135):
-        found = describe_picture(stripes(angle))["direction"]
+        found = plan.describe_picture(stripes(angle))["direction"]
         assert min(abs(found - angle), 180 - abs(found - angle)) < 3
-        assert label_statistic({"direction": np.array([found])}, "direction")[0][0] == angle // 45
+        assert plan.label_statistic({"direction": np.array([found])}, "direction")[0][0] == angle // 45
     colours = {(200, 30, 30): "red or violet", (200, 120, 20): "orange", (200, 190, 20): "yellow"}
     colours |= {(30, 180, 40): "green", (30, 60, 200): "blue", (180, 30, 200): "red or violet"}
     for colour, name in colours.items():
-        labels, names = label_statistic({"hue": np.array([describe_picture(plain(*colour))["hue"]])}, "hue")
+        labels, names = plan.label_statistic({"hue": np.array([plan.describe_picture(plain(*colour))["hue"]])}, "hue")
         assert names[labels[0]] == name
     picture = plain(100, 100, 100)
     picture[8:20, 40:60] = NOISE[8:20, 40:60]
-    found = describe_picture(picture)
+    found = plan.describe_picture(picture)
     assert found["left to right"] > 0.6 and found["top to bottom"] < 0.4
 
 
 def make_metatask(means, noise, *, repeats=0):
     """Errors around given means; the first expert is the generic one, the last ones repeat those after it."""
-    models = [ModelInfo(name) for name in (GENERIC, *(f"e{n}" for n in range(1, means.shape[1] - repeats)))]
+    models = [ModelInfo(name) for name in (plan.GENERIC, *(f"e{n}" for n in range(1, means.shape[1] - repeats)))]
     models += [ModelInfo(f"e{n + 1} (second seed)", is_repeat=True) for n in range(repeats)]
     errors = means[:, :, None] + noise * np.random.default_rng(0).normal(size=(*means.shape, 5))
     metatask = make_selected(errors, models=tuple(models))
@@ -161,14 +149,14 @@ def test_the_committed_tables_come_out_again(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_a_small_meta_task_is_built_and_a_second_run_makes_nothing(tmp_path, monkeypatch):
     data = write_collection(tmp_path / "data", per_class=12)
-    whole = plan_metatask(data)
+    whole = plan.plan_metatask(data)
     names = [one.name for one in whole.experts]
-    assert GENERIC in names and "cub200 half A (achille2019)" in names and "label: species" in names
+    assert plan.GENERIC in names and "cub200 half A (achille2019)" in names and "label: species" in names
     assert [one.task.name for one in whole.tasks][7:9] == ["cub200", "dogs"]
     tasks = (whole.tasks[0], next(one for one in whole.tasks if one.label_set == "brightness"))
-    experts = (whole.experts[0], PlannedExpert("one", "half", whole.tasks[1], recipe="brief"))
+    experts = (whole.experts[0], plan.PlannedExpert("one", "half", whole.tasks[1], recipe="brief"))
     brief = t2v.Recipe("brief", epochs=1, draws=16, batch=8)
-    small = {"plan_metatask": lambda _: MetaTaskPlan(tasks, experts), "load_base": lambda *_, **__: make_tiny()}
+    small = {"plan_metatask": lambda _: plan.MetaTaskPlan(tasks, experts), "load_base": lambda *_, **__: make_tiny()}
     small |= {"find_recipe": lambda _: brief, "TUNING": brief, "write_results": lambda *_: None}
     small |= {"SPACES": {"resnet34 robust": ("resnet34", "robust", 128)}, "SIZE": 24, "SEEDS": (0, 1)}
     small |= {"CURVE_TASKS": (tasks[0].task.name,), "CURVE_SHOTS": (2, "half")}

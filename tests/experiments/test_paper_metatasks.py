@@ -121,31 +121,25 @@ def test_mixed_has_its_experts_and_leaves_out_those_that_know_the_labels():
     assert make_mixed(3) == first and other.tasks != first.tasks and other.experts == first.experts
 
 
+SMALL_ORDERS = [replace(one, counts={"train": 9_000, "val": 100}) for one in make_inaturalist().of_kind("order")]
+BOOTS = [replace(one, name=one.name.replace("Shoes", "Boots")) for one in make_imaterialist().of_kind("attribute")]
+
+
 @pytest.mark.parametrize(
-    ("parts", "words"),
+    ("part", "catalog", "words"),
     [
-        ({"cub": make_cub(orders=11)}, r"there are 26 orders and Passeriformes families.*taxonomy='paper'"),
-        ({"cub": make_cub(1, 24)}, "cub200: orders but Passeriformes: the rule needs 2, and there are 1"),
-        ({"imaterialist": make_imaterialist(has_groups=False)}, "labels of a known group .*needs 15, and there are 0"),
-        ({"deepfashion": make_deepfashion(4)}, "images have and some have not: .*needs 5, and there are 4"),
-        (
-            {"inaturalist": make_inaturalist(splits=("train", "mini"))},
-            "inaturalist has no validation split, only train",
-        ),
+        ("cub", make_cub(orders=11), r"there are 26 orders and Passeriformes families.*taxonomy='paper'"),
+        ("cub", make_cub(1, 24), "cub200: orders but Passeriformes: the rule needs 2, and there are 1"),
+        ("imaterialist", make_imaterialist(has_groups=False), "labels of a known group .*needs 15, and there are 0"),
+        ("imaterialist", make_catalog("imaterialist", BOOTS), r"'category' called 'shoes'.*'pants', 'boots'"),
+        ("deepfashion", make_deepfashion(4), "images have and some have not: .*needs 5, and there are 4"),
+        ("inaturalist", make_inaturalist(splits=("train", "mini")), "has no validation split, only train"),
+        ("inaturalist", make_catalog("inaturalist", SMALL_ORDERS), "order with more than 10000 training .*are 0"),
     ],
 )
-def test_a_rule_that_cannot_be_filled_is_named(parts, words):
+def test_a_rule_that_cannot_be_filled_is_named(part, catalog, words):
     with pytest.raises(t2v.errors.DataError, match=words):
-        make_mixed(**parts)
-
-
-def test_experts_that_cannot_be_chosen_are_named():
-    small = [replace(one, counts={"train": 9_000, "val": 100}) for one in make_inaturalist().of_kind("order")]
-    with pytest.raises(t2v.errors.DataError, match=r"order with more than 10000 training images: .*are 0"):
-        make_mixed(inaturalist=make_catalog("inaturalist", small))
-    boots = [replace(one, name=one.name.replace("Shoes", "Boots")) for one in make_imaterialist().of_kind("attribute")]
-    with pytest.raises(t2v.errors.DataError, match=r"of the group 'category' called 'shoes'.*'pants', 'boots'"):
-        make_mixed(imaterialist=make_catalog("imaterialist", boots))
+        make_mixed(**{part: catalog})
 
 
 def test_the_command_reads_the_datasets(tmp_path, monkeypatch):

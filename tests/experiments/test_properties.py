@@ -6,23 +6,8 @@ import numpy as np
 import pytest
 
 import task2vec as t2v
-from experiments import collection as collections
 from experiments import properties
-from experiments.collection import read_collection
-from experiments.properties import (
-    Plan,
-    Point,
-    cut_classes,
-    cut_images,
-    find_rise,
-    is_learnable,
-    make_claims,
-    plan_cases,
-    relabel,
-    shuffle_labels,
-    single_out,
-    summarise,
-)
+from experiments.collection import Collection, Member, read_collection
 from experiments.report import FAILS, HOLDS, UNCLEAR, correlate
 from tests.experiments.material import ROOT, read_csv, run, write_collection
 from tests.tiny_probe import make_tiny
@@ -35,31 +20,31 @@ def rng(seed=0):
 
 
 def test_what_is_done_to_labels_images_and_classes():
-    half = shuffle_labels(DIGITS, 0.5, rng=rng())
+    half = properties.shuffle_labels(DIGITS, 0.5, rng=rng())
     assert (half.counts == DIGITS.counts).all() and 0 < (half.targets != DIGITS.targets).sum() <= 30
-    assert (shuffle_labels(DIGITS, 0.0, rng=rng()).targets == DIGITS.targets).all()
-    assert single_out(DIGITS, rng=rng()).counts.tolist() == [59, 1]
+    assert (properties.shuffle_labels(DIGITS, 0.0, rng=rng()).targets == DIGITS.targets).all()
+    assert properties.single_out(DIGITS, rng=rng()).counts.tolist() == [59, 1]
 
-    small, large = (cut_images(DIGITS, count, rng=rng(3)) for count in (2, 4))
+    small, large = (properties.cut_images(DIGITS, count, rng=rng(3)) for count in (2, 4))
     assert set(small.digests) < set(large.digests) and (large.counts == 4).all()
-    some = cut_classes(DIGITS, 3, rng=rng())
+    some = properties.cut_classes(DIGITS, 3, rng=rng())
     assert len(some.classes) == 3 and (some.counts == 6).all()
 
-    other = relabel(DIGITS, rng=rng())
+    other = properties.relabel(DIGITS, rng=rng())
     assert other.fingerprint == DIGITS.fingerprint and other.classes[0] == "class 0"
 
 
 def test_a_rise_and_an_error_below_chance_count_beyond_their_noise():
-    a, b = Point(1, 1.0, 0.5, (0.5, 1.5)), Point(2, 1.2, 0.5, (0.7, 1.7))
-    assert find_rise(a, b) == pytest.approx(0.2)  # every repeat rises by the same
-    assert find_rise(a, Point(2, 1.2, 0.5, (1.7, 0.7))) == 0.0
-    assert find_rise(a, Point(2, 0.4, 0.1, (0.4,))) == 0.0
+    a, b = properties.Point(1, 1.0, 0.5, (0.5, 1.5)), properties.Point(2, 1.2, 0.5, (0.7, 1.7))
+    assert properties.find_rise(a, b) == pytest.approx(0.2)  # every repeat rises by the same
+    assert properties.find_rise(a, properties.Point(2, 1.2, 0.5, (1.7, 0.7))) == 0.0
+    assert properties.find_rise(a, properties.Point(2, 0.4, 0.1, (0.4,))) == 0.0
     rows = [{"n": 1, "d": 1.0}, {"n": 1, "d": 4.0}, {"n": 2, "d": 3.0}]
-    first, second = summarise(rows, "n", "d", is_logarithmic=True)
+    first, second = properties.summarise(rows, "n", "d", is_logarithmic=True)
     assert np.exp(first.mean) == pytest.approx(2) and second.stderr == 0.0
 
-    assert is_learnable({"error": 0.3, "chance": 0.5, "images": 100})
-    assert not is_learnable({"error": 0.45, "chance": 0.5, "images": 100})
+    assert properties.is_learnable({"error": 0.3, "chance": 0.5, "images": 100})
+    assert not properties.is_learnable({"error": 0.45, "chance": 0.5, "images": 100})
 
 
 def test_correlations_have_verdicts():
@@ -78,7 +63,7 @@ def test_the_committed_claims_follow_from_the_committed_rows():
     moved = {"filters": 8512, "filters_changed": 8504, "largest_relative_difference": 3e-8}
     with (folder / "claims.csv").open(encoding="utf-8", newline="") as file:
         wanted = list(csv.DictReader(file))
-    found = make_claims({**rows, "relabelled": [moved]})
+    found = properties.make_claims({**rows, "relabelled": [moved]})
     assert [claim.claim for claim in found] == [row["claim"] for row in wanted]
     for claim, row in zip(found, wanted, strict=True):
         if not claim.measured.startswith("rho"):  # rounded rows have ties, which move a rho by 0.01
@@ -121,9 +106,9 @@ def test_the_version_of_a_rank_that_fits_the_counts_is_followed(tmp_path):
 
 
 def test_cases_are_planned_with_their_kinds():
-    plan = Plan(repeats=2, shuffled=(0.0, 1.0), classes=(2,), sizes=(1, 2), tasks=1, most_images=3)
-    whole = collections.Collection((), (collections.Member("d", DIGITS),))
-    cases = plan_cases(whole, plan)
+    plan = properties.Plan(repeats=2, shuffled=(0.0, 1.0), classes=(2,), sizes=(1, 2), tasks=1, most_images=3)
+    whole = Collection((), (Member("d", DIGITS),))
+    cases = properties.plan_cases(whole, plan)
     assert [(about["shuffled"], about["repeat"]) for about, _ in cases["labels"]] == [(0.0, 0), (1.0, 0), (1.0, 1)]
     assert [len(task.classes) for _, task in cases["classes"]] == [2, 2, 10, 10]
     assert len(cases["sample_size"]) == 2 * 2 * 3 and cases["norm_error"] == []

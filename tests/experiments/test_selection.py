@@ -1,6 +1,7 @@
 """Choosing an expert: tables, figures and claims on a small meta-task, and the committed ones on the bundled."""
 
 from functools import cache
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,27 +13,11 @@ from experiments import selection_figures as figures
 from experiments.report import FAILS, HOLDS, PARTLY, UNCLEAR, write_rows
 from experiments.selection import Comparison
 from task2vec.experts import ModelInfo, TaskInfo
-from task2vec.probe import FilterLayer
 from tests.experiments.material import ROOT, read_csv, run
+from tests.select.material import FIVE, HALF, embed, fingerprint
 
-LAYERS = (FilterLayer("a", "convolution", 12, 9, 0.1), FilterLayer("b", "linear", 8, 4, 0.2))
 TAXA, LABELS = 12, 5
-PROTOCOLS = ("linear-2, train 5, logistic, usual", "linear-2, train half, logistic, usual")
 FEW = ("--jobs", 1, "--strategy", "average_best", "--strategy", "generic", "--strategy", "asymmetric")
-
-
-def make_embeddings(probe, method, *, seed=0):
-    """Tasks of one dataset are alike; every task is harder than the one before."""
-    rng = np.random.default_rng([seed, 7])
-    centres = rng.normal(size=(3, 20))
-    found = []
-    for number in range(TAXA + LABELS):
-        kind = 2 if number >= TAXA else number % 2
-        fisher = np.exp(centres[kind] + 0.3 * rng.normal(size=20) + 0.1 * number)
-        about = {"task_fingerprint": f"f{number}", "probe_fingerprint": probe, "settings": {"method": method}}
-        prior = np.repeat([1e-3, 2e-3], [12, 8])
-        found.append(t2v.Embedding(name_task(number), probe, fisher, np.zeros(20), prior, LAYERS, about))
-    return found
 
 
 def name_task(number):
@@ -43,15 +28,12 @@ def name_task(number):
 def make_world(*, has_curves=True):
     """Errors are smaller on the dataset of an expert's source task; experts have seen their source tasks."""
     rng = np.random.default_rng(3)
-    tasks = tuple(
-        TaskInfo(name_task(n), "taxa" if n < TAXA else "labels", "birds" if n >= TAXA else "ab"[n % 2], f"f{n}",
-                 40 + 10 * n, 2 + n % 3)
-        for n in range(TAXA + LABELS)
-    )  # fmt: skip
+    kinds = [("labels", "birds") if n >= TAXA else ("taxa", "ab"[n % 2]) for n in range(TAXA + LABELS)]
+    tasks = tuple(TaskInfo(name_task(n), *kind, fingerprint(n), 40 + 10 * n, 2 + n % 3) for n, kind in enumerate(kinds))
     sources = [0, 1, 4, 5, 13, 14]
     models = [ModelInfo("generic resnet34", "generic", params=21), ModelInfo("big", "network", params=9)]
-    models += [ModelInfo(f"expert {name_task(n)}", "taxon", "resnet34", name_task(n), f"f{n}") for n in sources]
-    models.append(ModelInfo("again", "taxon", "resnet34", name_task(0), "f0", is_repeat=True))
+    models += [ModelInfo(f"expert {name_task(n)}", "taxon", "resnet34", name_task(n), fingerprint(n)) for n in sources]
+    models.append(ModelInfo("again", "taxon", "resnet34", name_task(0), fingerprint(0), is_repeat=True))
     shape = (len(tasks), len(models), 2, 3)
     gain, shares = np.zeros(shape[:2]), np.zeros(shape[:2])
     for column, source in enumerate(sources, start=2):
@@ -59,20 +41,23 @@ def make_world(*, has_curves=True):
         shares[source, column] = 1.0
     base = 0.15 + 0.02 * np.arange(len(tasks))[:, None, None, None] + np.array([0.08, 0.0])[:, None]
     errors = np.clip(base - gain[:, :, None, None] + 0.015 * rng.normal(size=shape), 0.01, 0.9)
-    points = [
-        {"task": task, "expert": expert, "way": way, "train": train, "images": images, "seed": seed,
-         "error": float(0.5 - 0.1 * place + 0.01 * seed - 0.02 * column + (0.03 if way == "tuned" else 0))}
-        for task in (name_task(2), name_task(3)) for way in ("linear", "tuned")
-        for column, expert in enumerate(("generic resnet34", f"expert {name_task(0)}", f"expert {name_task(1)}"))
-        for place, (train, images) in enumerate((("2", 4), ("5", 10), ("half", 30))) for seed in (0, 1)
-    ]  # fmt: skip
-    embeddings = {"other direct": make_embeddings("other", "direct", seed=1)}
-    embeddings["resnet34 robust"] = make_embeddings("resnet34", "robust")
-    return t2v.MetaTask(
-        "small", tasks, tuple(models), PROTOCOLS, (0, 1, 2), errors, errors * 0.9, np.minimum(errors * 1.1, 1), shares,
-        np.zeros(shape[:2], dtype=bool), scores={"logme": rng.normal(size=shape[:3])}, embeddings=embeddings,
-        domains={"resnet34": rng.random((len(tasks), 6))}, info={"curves": points} if has_curves else {},
-    )  # fmt: skip
+    points = []
+    experts = ("generic resnet34", f"expert {name_task(0)}", f"expert {name_task(1)}")
+    shots = (("2", 4), ("5", 10), ("half", 30))
+    numbers = (range(2, 4), range(2), range(3), range(3), range(2))
+    for task, way, column, place, seed in product(*numbers):
+        about = {"task": name_task(task), "expert": experts[column], "way": ("linear", "tuned")[way], "seed": seed}
+        about |= {"error": 0.5 - 0.1 * place + 0.01 * seed - 0.02 * column + 0.03 * way}
+        points.append(about | dict(zip(("train", "images"), shots[place], strict=True)))
+    embeddings = {}
+    for probe, method in (("other", "direct"), ("resnet34", "robust")):
+        about = {"probe": probe, "method": method, "weights": probe[:2]}
+        both = [embed(task.name, n, kind="ab birds".find(task.dataset), **about) for n, task in enumerate(tasks)]
+        embeddings[f"{probe} {method}"] = both
+    whole = (errors, errors * 0.9, np.minimum(errors * 1.1, 1), shares, np.zeros(shape[:2], dtype=bool))
+    more = {"scores": {"logme": rng.normal(size=shape[:3])}, "domains": {"resnet34": rng.random((len(tasks), 6))}}
+    more |= {"embeddings": embeddings, "info": {"curves": points} if has_curves else {}}
+    return t2v.MetaTask("small", tasks, tuple(models), (FIVE, HALF), (0, 1, 2), *whole, **more)
 
 
 @pytest.fixture(scope="module")
@@ -138,14 +123,14 @@ def test_violins_and_matrix_agree_with_the_errors(made):
 
 def test_curves_follow_the_choices(made):
     rows = read_csv(made[0] / "curves.csv")
-    best = next(row for row in rows if (row["task"], row["way"], row["images"], row["choice"]) == (
-        name_task(2), "linear", 4, "best"))  # fmt: skip
+    wanted = {"task": name_task(2), "way": "linear", "images": 4, "choice": "best"}
+    best = next(row for row in rows if wanted.items() <= row.items())
     assert best["expert"] == f"expert {name_task(1)}" and best["error"] == pytest.approx(0.5 + 0.005 - 0.04)
     assert (best["low"], best["high"]) == pytest.approx((0.46, 0.47))
-    gaps = figures.compare_choices(figures.list_curves(make_world().info["curves"], {
-        name: {"selected": f"expert {name_task(0)}", "generic": "generic resnet34",
-               "candidates": ["generic resnet34", f"expert {name_task(0)}"]}
-        for name in (name_task(2), name_task(3))}))  # fmt: skip
+    generic, expert = "generic resnet34", f"expert {name_task(0)}"
+    choice = {"selected": expert, "generic": generic, "candidates": [generic, expert]}
+    choices = dict.fromkeys((name_task(2), name_task(3)), choice)
+    gaps = figures.compare_choices(figures.list_curves(make_world().info["curves"], choices))
     assert all(row["selected"] == row["best"] == pytest.approx(row["generic"] - 0.02) for row in gaps)
 
 
@@ -187,7 +172,9 @@ def test_verdicts_of_table_1():
     assert judge(swapped, leave="dataset")[0].verdict == FAILS
 
 
-def test_the_committed_figures_of_the_bundled_meta_task_come_out_again(tmp_path):
+def test_the_committed_figures_of_the_bundled_meta_task_come_out_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "draw_matrix", lambda *_: None)  # a small one is drawn above
+    monkeypatch.setattr(figures.plots, "save_picture", lambda *_: None)
     folder, metatask = ROOT / "docs" / "results" / "selection", t2v.bundled_metatask()
     wanted = [row for row in read_csv(folder / "norms.csv") if row["family"] == "labels" and row["shots"] == "half"]
     spaces = selection.list_spaces(metatask)

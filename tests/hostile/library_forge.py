@@ -75,7 +75,7 @@ def _do(library, what, seed, aside):
 
 
 def read(folder, until):
-    """Asks everything until a file appears, and says how often."""
+    """Asks everything, at least once and until a file appears."""
     rounds = 0
     with Library.open(folder) as library:
         while not rounds or not Path(until).exists():
@@ -87,7 +87,6 @@ def read(folder, until):
             assert found.is_sound, found.problems[:2]
             library.stats(), library.errors(), repr(library)
             rounds += 1
-    say("rounds", rounds)
 
 
 def change(folder, until):
@@ -99,7 +98,6 @@ def change(folder, until):
             library.add(make("restless", 9000, numbers=turn), replace=True)
             library.add(make(f"guest {turn}", 9001))
             library.remove(fingerprint_of(9001))
-    say("turns", turn)
 
 
 def fill(folder, limit, filters):
@@ -150,10 +148,8 @@ JOBS = {job.__name__: job for job in (add, churn, read, change, fill, visit)}
 
 
 def main():
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Library.open(folder) as library,
-    ):  # what is imported late is there then
+    # What is imported late is there then.
+    with tempfile.TemporaryDirectory() as folder, Library.open(folder) as library:
         library.add(make("a", 1), make("b", 2))
         library.nearest("a")
     for line in sys.stdin:

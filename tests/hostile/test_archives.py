@@ -5,11 +5,8 @@ import io
 import os
 import pickle
 import re
-import subprocess
-import sys
 import tarfile
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +17,7 @@ from task2vec.errors import DataError, LibraryError, WeightsError
 from task2vec.library import Library
 from task2vec.probe.weights import read_weights
 from task2vec.tasks import read_folder, read_table
+from tests.library.making import run_python
 from tests.tasks.pictures import make_folder
 
 TEN_GIGABYTES = 10 * 1024**3
@@ -27,21 +25,15 @@ TEN_GIGABYTES = 10 * 1024**3
 
 def make_tar(path, mode="w"):
     """Every way out that a tar has, and device nodes."""
+    file = tarfile.REGTYPE
+    entries = {"../../outside": file, "/tmp/task2vec-outside": file, "way": tarfile.SYMTYPE, "way/outside": file}
+    entries |= {"hard": tarfile.LNKTYPE, "zero": tarfile.CHRTYPE, "disk": tarfile.BLKTYPE, "pipe": tarfile.FIFOTYPE}
     with tarfile.open(path, mode) as archive:
-        for name, facts in {
-            "../../outside": {},
-            "/tmp/task2vec-outside": {},
-            "way": {"type": tarfile.SYMTYPE, "linkname": "../.."},
-            "way/outside": {},
-            "hard": {"type": tarfile.LNKTYPE, "linkname": "../../outside"},
-            "zero": {"type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 5},
-            "disk": {"type": tarfile.BLKTYPE, "devmajor": 8, "devminor": 0},
-            "pipe": {"type": tarfile.FIFOTYPE},
-        }.items():
+        for name, kind in entries.items():
             entry = tarfile.TarInfo(name)
-            entry.size = 0 if facts else 3
-            for key, value in facts.items():
-                setattr(entry, key, value)
+            entry.type, entry.size = kind, 3 if kind == file else 0
+            entry.linkname = {"way": "../..", "hard": "../../outside"}.get(name, "")
+            entry.devmajor, entry.devminor = 1, 5  # /dev/zero
             archive.addfile(entry, io.BytesIO(b"out"))
     return path
 
@@ -67,7 +59,6 @@ def make_bomb(path):
 ARCHIVES = {
     "photos.tar": make_tar,
     "photos.tar.gz": lambda path: make_tar(path, "w:gz"),
-    "photos.tar.bz2": lambda path: make_tar(path, "w:bz2"),
     "photos.tar.xz": lambda path: make_tar(path, "w:xz"),
     "photos.zip": make_zip,
     "photos": make_zip,
@@ -87,14 +78,8 @@ def archive(tmp_path, request):
 def test_d12_an_archive_is_no_folder_of_images_and_is_not_unpacked(archive):
     with pytest.raises(DataError, match=r"is an archive. Archives are not unpacked.*Unpack it into an empty folder"):
         read_folder(archive)
-
-
-def test_d12_the_command_says_so_too(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    make_zip(tmp_path / "photos.zip")
-    result = CliRunner().invoke(app, ["embed", "photos.zip"])
+    result = CliRunner().invoke(app, ["embed", str(archive)])
     assert result.exit_code == 3 and "is an archive" in result.stderr and "Traceback" not in result.stderr
-    assert [place.name for place in tmp_path.iterdir()] == ["photos.zip"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed: task2vec[table]")
@@ -164,14 +149,14 @@ def test_d12_an_old_file_that_claims_gigabytes_is_refused(tmp_path):
 
 REFUSE = """
 import sys
-from tests.hostile.peak_memory import peak_memory
+from tests.hostile.peak_memory import read_memory
 from task2vec.errors import WeightsError
 from task2vec.probe.weights import read_weights
-before = peak_memory()
+before = read_memory()
 try:
     read_weights(sys.argv[1])
 except WeightsError as error:
-    print("refused", round(peak_memory() - before), error)
+    print(read_memory() - before, error)
 """
 
 
@@ -180,12 +165,8 @@ def test_d12_ten_gigabytes_of_weights_in_ten_megabytes(tmp_path):
     torch.save({"w": torch.zeros(1 << 22)}, tmp_path / "good.pth")
     bomb = repack(tmp_path / "good.pth", tmp_path / "bomb.pth", repeats=TEN_GIGABYTES >> 24)
     assert bomb.stat().st_size < 20_000_000
-    root = Path(__file__).parents[2]
-    env = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", REFUSE, str(bomb)]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
-    assert done.stdout.startswith("refused") and "expand to" in done.stdout, done.stdout + done.stderr[-2000:]
-    assert int(done.stdout.split()[1]) < 500, done.stdout  # megabytes
+    grown, message = run_python(REFUSE, bomb, timeout=300).split(maxsplit=1)
+    assert "expand to" in message and float(grown) < 500  # megabytes
 
 
 # --- Parquet, which is compressed too --------------------------------------------------------------------------------
@@ -195,10 +176,8 @@ def write_parquet(path, *, rows, letters, groups=1):
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: task2vec[table]")
     import pyarrow
 
-    texts = pyarrow.DictionaryArray.from_arrays(
-        pyarrow.nulls(rows, pyarrow.int32()).fill_null(0),
-        pyarrow.array(["x" * letters]),
-    )
+    zeros, words = pyarrow.nulls(rows, pyarrow.int32()).fill_null(0), pyarrow.array(["x" * letters])
+    texts = pyarrow.DictionaryArray.from_arrays(zeros, words)
     table = pyarrow.table({"path": texts, "kind": texts})
     with parquet.ParquetWriter(path, table.schema, compression="zstd") as file:
         for _ in range(groups):

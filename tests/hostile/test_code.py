@@ -6,40 +6,39 @@ from pathlib import Path
 SRC = Path(__file__).parents[2] / "src"
 FENCE = SRC / "task2vec" / "probe" / "weights.py"
 
-BANNED_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "yaml"}
-BANNED_CALLS = {"eval", "exec", "compile", "__import__"}
-BANNED_CALLS |= {"os.system", "os.popen", "joblib.load", "numpy.load", "np.load"}
-BANNED_ARGUMENTS = {"trust_remote_code", "allow_pickle"}
-FENCED_CALLS = {"torch.load", "torch.serialization.load", "torch.hub.load"}
+MODULES = ("pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "yaml")
+BANNED = {f"import {module}" for module in MODULES} | {"eval", "exec", "compile", "__import__"}
+BANNED |= {"os.system", "os.popen", "joblib.load", "numpy.load", "np.load"}
+BANNED |= {"torch.load", "torch.serialization.load", "torch.hub.load"}
+BANNED |= {"trust_remote_code=", "allow_pickle=", "shell="}
+
+
+def list_words(node: ast.AST) -> list[str]:
+    """What a node imports or calls, and the arguments that it names."""
+    if isinstance(node, ast.Import):
+        return [f"import {alias.name.split('.')[0]}" for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        module = node.module or ""
+        return [f"import {module.split('.')[0]}", *(f"{module}.{alias.name}" for alias in node.names)]
+    if isinstance(node, ast.Call):
+        given = [f"{one.arg}=" for one in node.keywords if not isinstance(one.value, ast.Constant) or one.value.value]
+        return [name_function(node.func), *given]
+    return []
+
+
+def name_function(node: ast.expr) -> str:
+    """A dotted name, as it is called."""
+    return f"{name_function(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def find_dangers(source: str, *, is_fence: bool = False) -> list[str]:
-    """What this source does that it must not, one line each."""
-    dangers = []
+    """What this source does that it must not, one line each; the fence may load weights and nothing else."""
+    found = []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            dangers += [f"line {node.lineno}: import {m}" for m in modules if m.split(".")[0] in BANNED_MODULES]
-            if isinstance(node, ast.ImportFrom):
-                names = {f"{node.module}.{alias.name}" for alias in node.names}
-                dangers += [f"line {node.lineno}: from-import of {n}" for n in names & (BANNED_CALLS | FENCED_CALLS)]
-        if isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
-            if name in BANNED_CALLS or (name in FENCED_CALLS and not (is_fence and _is_weights_only(node))):
-                dangers.append(f"line {node.lineno}: {name}")
-            for keyword in node.keywords:
-                is_shell = keyword.arg == "shell" and not _is_constant(keyword.value, False)
-                if keyword.arg in BANNED_ARGUMENTS or is_shell:
-                    dangers.append(f"line {node.lineno}: {keyword.arg}=")
-    return dangers
-
-
-def _is_weights_only(call: ast.Call) -> bool:
-    return any(keyword.arg == "weights_only" and _is_constant(keyword.value, True) for keyword in call.keywords)
-
-
-def _is_constant(node: ast.expr, value: object) -> bool:
-    return isinstance(node, ast.Constant) and node.value is value
+        is_allowed = is_fence and isinstance(node, ast.Call) and "weights_only=True" in map(ast.unparse, node.keywords)
+        dangers = BANNED.intersection(list_words(node)) - ({"torch.load"} if is_allowed else set())
+        found += [f"line {getattr(node, 'lineno', 0)}: {danger}" for danger in dangers]
+    return found
 
 
 def test_no_dangerous_code():
@@ -68,5 +67,4 @@ def test_the_fence_is_narrow():
     assert find_dangers("torch.load(path, weights_only=True)", is_fence=True) == []
     assert find_dangers("torch.load(path)", is_fence=True)
     assert find_dangers("torch.load(path, weights_only=False)", is_fence=True)
-    assert find_dangers("subprocess.run(line, shell=False)") == []
-    assert find_dangers("model.eval()") == []
+    assert find_dangers("subprocess.run(line, shell=False)") == find_dangers("model.eval()") == []

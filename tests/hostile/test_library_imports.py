@@ -10,33 +10,27 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from safetensors.numpy import save
 
-from task2vec.embedding.embedding import encode_embedding
+from task2vec.embedding.embedding import SCHEMA, encode_embedding, hash_content
 from task2vec.errors import LibraryError, Task2VecError
 from task2vec.library import Expert, Library, MeasuredError, export
+from tests.hostile.test_weights import Bomb
 from tests.library.making import fingerprint_of, make, read_bytes, run_python
 
 MAGIC = export.MAGIC
-SLOW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-class Canary:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
-
-
-def pack(text, blobs=(), *, magic=MAGIC, digest=None, length=None):
+def pack(text, blobs=(), *, magic=MAGIC, length=None):
     """A file as `export` writes it, around any text."""
     content = text if isinstance(text, bytes) else json.dumps(text).encode()
-    digest = hashlib.sha256(content).digest() if digest is None else digest
-    return magic + struct.pack("<Q", len(content) if length is None else length) + digest + content + b"".join(blobs)
+    size = struct.pack("<Q", len(content) if length is None else length)
+    return magic + size + hashlib.sha256(content).digest() + content + b"".join(blobs)
+
+
+def list_blob(blob):
+    """The entry of an embedding in the list."""
+    return {"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob), "added": "2026-01-01T00:00:00Z"}
 
 
 def list_everything():
@@ -56,10 +50,7 @@ def list_everything():
             {"task": fingerprint_of(20), "expert": "e", "error": 0.5, "protocol": "p", "seed": 0, "low": None,
              "high": None, "measured": "2026-01-01T00:00:00Z", "measured_by": "me"}
         ],
-        "embeddings": [
-            {"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob), "added": "2026-01-01T00:00:00Z"}
-            for blob in blobs
-        ],
+        "embeddings": [list_blob(blob) for blob in blobs],
     }  # fmt: skip
     return text, blobs
 
@@ -88,11 +79,13 @@ def write(folder, content):
     return path
 
 
-def test_a_sound_one_is_taken(tmp_path):
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_sound_one_is_taken_once(tmp_path, times):
     """So that all that is refused below is refused for its fault alone."""
     text, blobs = list_everything()
+    repeated = {table: entries * times for table, entries in text.items()}
     with Library.open(tmp_path / "library") as library:
-        merged = library.merge(write(tmp_path, pack(text, blobs)))
+        merged = library.merge(write(tmp_path, pack(repeated, blobs * times)))
         assert merged.added == {"task": 2, "embedding": 2, "expert": 1, "error": 1} and merged.conflicts == []
         assert library.verify().is_sound and np.array_equal(library.get("gift 20").fisher, make("", 20).fisher)
 
@@ -101,9 +94,9 @@ def test_a_sound_one_is_taken(tmp_path):
 
 
 STRANGERS = {
-    "a pickle": lambda folder: pickle.dumps(Canary(folder / "canary")),
-    "a pickle after our first line": lambda folder: MAGIC + pickle.dumps(Canary(folder / "canary")),
-    "a pickle for a list": lambda folder: pack(pickle.dumps(Canary(folder / "canary"))),
+    "a pickle": lambda folder: pickle.dumps(Bomb(folder / "canary")),
+    "a pickle after our first line": lambda folder: MAGIC + pickle.dumps(Bomb(folder / "canary")),
+    "a pickle for a list": lambda folder: pack(pickle.dumps(Bomb(folder / "canary"))),
     "nothing": lambda folder: b"",
     "half of the first line": lambda folder: MAGIC[:10],
     "the first line": lambda folder: MAGIC,
@@ -121,10 +114,9 @@ def test_other_files_under_this_name(home, tmp_path, content):
 
 
 def test_embeddings_that_are_pickles(home, tmp_path):
-    blob = pickle.dumps(Canary(tmp_path / "canary"))
+    blob = pickle.dumps(Bomb(tmp_path / "canary"))
     text, _ = list_everything()
-    text["embeddings"] = [{"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob), "added": None}]
-    refuse(home, write(tmp_path, pack(text, [blob])))
+    refuse(home, write(tmp_path, pack(text | {"embeddings": [list_blob(blob)]}, [blob])))
     assert not (tmp_path / "canary").exists()
 
 
@@ -140,60 +132,52 @@ def test_what_is_no_file(home, tmp_path):
 # --- S3: damaged and lying files -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [41, pytest.param(1, marks=pytest.mark.long)])
 def test_every_place_of_a_file_matters(home, tmp_path, step):
-    """One flipped byte, wherever it is, is found."""
-    text, blobs = list_everything()
-    content = pack(text, blobs)
+    """One flipped byte, wherever it is, is found; so is an end that is missing, and one byte too many."""
+    content = pack(*list_everything())
     before = read_bytes(home.folder)
     for place in range(0, len(content), step):
         damaged = bytearray(content)
         damaged[place] ^= 1 << (place % 8)
-        with pytest.raises(LibraryError):
-            home.merge(write(tmp_path, damaged))
+        for wrong in (damaged, content[:place]):
+            with pytest.raises(LibraryError):
+                home.merge(write(tmp_path, wrong))
+    for wrong in (content[:-1], content + b"\0"):
+        refuse(home, write(tmp_path, wrong))
     assert read_bytes(home.folder) == before
 
 
-def test_every_length_of_a_file_matters(home, tmp_path):
-    text, blobs = list_everything()
-    content = pack(text, blobs)
-    for end in (*range(0, len(content), 97), len(content) - 1):
-        refuse(home, write(tmp_path, content[:end]))
-    refuse(home, write(tmp_path, content + b"\0"))
-
-
-@pytest.mark.parametrize("length", [1 << 63, (1 << 64) - 1, 1 << 40, 1 << 28, 10_000])
-def test_absurd_lengths(home, tmp_path, length):
-    text, blobs = list_everything()
-    assert f"{length} bytes" in refuse(home, write(tmp_path, pack(text, blobs, length=length)))
+def test_absurd_lengths(home, tmp_path):
+    for length in (1 << 63, (1 << 64) - 1, 1 << 40, 1 << 28, 10_000):
+        assert f"{length} bytes" in refuse(home, write(tmp_path, pack(*list_everything(), length=length)))
 
 
 REFUSING = """
 import sys
 from task2vec.errors import LibraryError
 from task2vec.library import Library
-from tests.hostile.peak_memory import peak_memory
+from tests.hostile.peak_memory import read_memory
 with Library.open(sys.argv[1]) as library:
     for path in sys.argv[2:]:
-        used = peak_memory()
+        used = read_memory()
         try:
             library.merge(path)
         except LibraryError:
-            print(peak_memory() - used)
+            print(read_memory() - used)
 """
 
 
 def test_gigabytes_of_nothing_are_refused_in_little_memory(tmp_path):
-    """Sparse files; a list of 16 million empty entries; a blob of the largest size, which is read to take its hash."""
-    text, blobs = list_everything()
+    """Sparse files; a list of 8 million empty entries; a blob of the largest size, which is read to take its hash."""
     giant = {"tasks": [], "experts": [], "errors": []}
-    giant["embeddings"] = [{"sha256": "0" * 64, "bytes": 1 << 28, "added": None}] * 4
-    many = b'{"tasks": [' + b"{}," * (1 << 24) + b"{}]}"
+    giant["embeddings"] = [{"sha256": "0" * 64, "bytes": 1 << 28, "added": None}]
+    many = b'{"tasks": [' + b"{}," * (1 << 23) + b"{}]}"
     files = {
-        "trailing": (pack(text, blobs), 1 << 30),
+        "trailing": (pack(*list_everything()), 1 << 30),
         "list": (pack(b"", length=1 << 30), 1 << 30),
         "many": (pack(many), 0),
-        "giant": (pack(giant), len(pack(giant)) + (1 << 30)),
+        "giant": (pack(giant), len(pack(giant)) + (1 << 28)),
     }
     for name, (content, size) in files.items():
         (tmp_path / name).write_bytes(content)
@@ -219,100 +203,70 @@ ODD_LISTS = [
 ]
 
 
-@pytest.mark.parametrize("text", ODD_LISTS, ids=range(len(ODD_LISTS)))
-def test_odd_lists(home, tmp_path, text):
-    refuse(home, write(tmp_path, pack(text)))
+def test_odd_lists(home, tmp_path):
+    for text in ODD_LISTS:
+        refuse(home, write(tmp_path, pack(text)))
 
 
 WRONG = {
-    "tasks": [
-        ("fingerprint", ["../../x", "", "xyz" * 20, 5, None, [], "ab" * 2]),
-        ("name", [5, None, [], "\ud800", "x" * 70_000]),
-        ("images", [-1, 1.5, "10", None, True, 1 << 60, 10**400]),
-        ("classes", ["ab", None, [5], ["a"], ["a", "b", "c"], ["a", "\udfff"]]),
-        ("counts", [[5], [5, -1], [5, 1 << 60], [5, "5"], None, [5, True]]),
-        ("tags", ["x", [5], [None], [""], ["\ud800"], {"a": 1}]),
-        ("taxon", [5, [], "\ud800"]),
-        ("added", [5, [], "x" * 70_000]),
-    ],
-    "experts": [
-        ("name", [None, 5, "", "\ud800", []]),
-        ("source", [None, "ftp", 5]),
-        ("recipe", [None, [], "x", 5, {"rate": float("inf")}]),
-        ("parameters", [-1, 1.5, 1 << 63, 10**400, "5", True]),
-        ("input_size", [1 << 70, [], "224"]),
-        ("cost", [-1, "1", 10**400, [], float("inf"), float("nan")]),
-        ("sha256", [5, []]),
-        ("extra", [5]),
-    ],
-    "errors": [
-        ("task", [None, 5, fingerprint_of(99)]),
-        ("expert", [None, "mine", 5, []]),
-        ("error", [None, 1.5, -1, "0.5", True, 10**400, float("nan")]),
-        ("protocol", [None, 5, []]),
-        ("seed", [None, 1 << 63, 10**400, "0", 1.5, True]),
-        ("measured_by", [None, 5]),
-        ("low", ["0", 2]),
-        ("__class__", ["x"]),
-    ],
-    "embeddings": [
-        ("sha256", [None, 5, "0" * 63, "../" * 21 + "x", "0" * 64]),
-        ("bytes", [0, -1, 1.5, None, "5", 1 << 62, (1 << 28) + 1]),
-        ("added", [5, []]),
-        ("path", ["/etc/passwd"]),
-    ],
+    "tasks": {
+        "fingerprint": ["../../x", "", "xyz" * 20, 5, None, [], "ab" * 2],
+        "name": [5, None, [], "\ud800", "x" * 70_000],
+        "images": [-1, 1.5, "10", None, True, 1 << 60, 10**400],
+        "classes": ["ab", None, [5], ["a"], ["a", "b", "c"], ["a", "\udfff"]],
+        "counts": [[5], [5, -1], [5, 1 << 60], [5, "5"], None, [5, True]],
+        "tags": ["x", [5], [None], [""], ["\ud800"], {"a": 1}],
+        "taxon": [5, [], "\ud800"],
+        "added": [5, [], "x" * 70_000],
+    },
+    "experts": {
+        "name": [None, 5, "", "\ud800", []],
+        "source": [None, "ftp", 5],
+        "recipe": [None, [], "x", 5, {"rate": float("inf")}],
+        "parameters": [-1, 1.5, 1 << 63, 10**400, "5", True],
+        "input_size": [1 << 70, [], "224"],
+        "cost": [-1, "1", 10**400, [], float("inf"), float("nan")],
+        "sha256": [5, []],
+        "extra": [5],
+    },
+    "errors": {
+        "task": [None, 5, fingerprint_of(99)],
+        "expert": [None, "mine", 5, []],
+        "error": [None, 1.5, -1, "0.5", True, 10**400, float("nan")],
+        "protocol": [None, 5, []],
+        "seed": [None, 1 << 63, 10**400, "0", 1.5, True],
+        "measured_by": [None, 5],
+        "low": ["0", 2],
+        "__class__": ["x"],
+    },
+    "embeddings": {
+        "sha256": [None, 5, "0" * 63, "../" * 21 + "x", "0" * 64],
+        "bytes": [0, -1, 1.5, None, "5", 1 << 62, (1 << 28) + 1],
+        "added": [5, []],
+        "path": ["/etc/passwd"],
+    },
 }
-CASES = [(table, name, value) for table, fields in WRONG.items() for name, values in fields for value in values]
+OPTIONAL = {
+    "experts": {"task", "recipe", "parameters", "input_size", "cost", "sha256"},
+    "errors": {"seed", "measured", "low", "high", "measured_by"},
+}
 
 
 @pytest.mark.parametrize("table", WRONG)
-def test_wrong_values(home, tmp_path, table):
-    for _, name, value in (case for case in CASES if case[0] == table):
-        text, blobs = list_everything()
-        text[table][0][name] = value
-        assert "refused" in refuse(home, write(tmp_path, pack(text, blobs))), (name, value)
-    for name in list(list_everything()[0][table][0]):
-        if (table, name) in {("experts", "task"), ("experts", "recipe"), ("errors", "seed"), ("errors", "measured")}:
-            continue  # these may be left out
+def test_wrong_and_missing_values(home, tmp_path, table):
+    for name, values in WRONG[table].items():
+        for value in values:
+            text, blobs = list_everything()
+            text[table][0][name] = value
+            assert "refused" in refuse(home, write(tmp_path, pack(text, blobs))), (name, value)
+    for name in set(list_everything()[0][table][0]) - OPTIONAL.get(table, set()):
         text, blobs = list_everything()
         del text[table][0][name]
-        if (table, name) not in OPTIONAL:
-            refuse(home, write(tmp_path, pack(text, blobs)))
+        refuse(home, write(tmp_path, pack(text, blobs)))
 
 
-OPTIONAL = {("experts", name) for name in ("parameters", "input_size", "cost", "sha256")} | {
-    ("errors", name) for name in ("low", "high", "measured_by")
-}
-
-
-def test_the_same_twice_is_taken_once(tmp_path):
-    text, blobs = list_everything()
-    doubled = {table: entries * 2 for table, entries in text.items()}
-    with Library.open(tmp_path / "library") as library:
-        merged = library.merge(write(tmp_path, pack(doubled, blobs * 2)))
-        assert merged.added == {"task": 2, "embedding": 2, "expert": 1, "error": 1} and merged.known == 4
-        assert library.verify().is_sound
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@SLOW
-@given(table=st.sampled_from(sorted(WRONG)), where=st.integers(0, 30), value=JSON)
-def test_any_value_anywhere(tmp_path_factory, table, where, value):
-    text, blobs = list_everything()
-    names = sorted(text[table][0])
-    text[table][0][names[where % len(names)]] = value
-    check_harmless(tmp_path_factory, pack(text, blobs))
-
-
-def check_harmless(factory, content):
+def check_harmless(folder, content):
     """It is refused in our words and nothing of it is there, or it is taken and all is sound."""
-    folder = factory.mktemp("import")
     with Library.open(folder / "library") as library:
         library.add(make("own", 1))
         try:
@@ -341,17 +295,13 @@ LIES = {
     "a fingerprint that is a path": {"task_fingerprint": "../../../x"},
     "a huge error": {"head": {"cv_error": 10**400}},
     "counts that are a text": {"counts": "many"},
+    "a text that cannot be encoded": {},
 }
 
 
 def lie(kind):
     """A blob whose hashes are right, and whose content is not."""
-    from safetensors.numpy import save
-
-    from task2vec.embedding.embedding import SCHEMA, hash_content
-
-    told = LIES[kind]
-    sound = make("gift 20", 20)
+    told, sound = LIES[kind], make("gift 20", 20)
     arrays = {name: np.array(getattr(sound, name)) for name in ("fisher", "prior", "stderr")}
     if "fisher" in told:
         arrays = dict.fromkeys(arrays, np.zeros(0))
@@ -362,25 +312,26 @@ def lie(kind):
     if kind == "a deep setting":
         text = text.replace('{"deep": null}', '{"deep": ' + "[" * 900 + "]" * 900 + "}")
     envelope = json.dumps({"sha256": hash_content(text, arrays), "story": text})
+    if kind == "a text that cannot be encoded":  # half a letter in the text that the hash is of
+        envelope = '{"sha256": "", "story": "{\\"schema\\": 1, \\"a\\": \\"\\ud800\\"}"}'
     return save(arrays, metadata={"task2vec": envelope})
 
 
 @pytest.mark.parametrize("kind", LIES)
-def test_embeddings_that_lie(tmp_path_factory, kind):
-    blob = lie(kind)
-    text, blobs = list_everything()
-    text["embeddings"][0] = {"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob), "added": None}
-    check_harmless(tmp_path_factory, pack(text, [blob, blobs[1]]))
+def test_embeddings_that_lie(tmp_path, kind):
+    blob, (text, blobs) = lie(kind), list_everything()
+    text["embeddings"][0] = list_blob(blob)
+    check_harmless(tmp_path, pack(text, [blob, blobs[1]]))
 
 
-@pytest.mark.long
-def test_ten_thousand_mutations(home, tmp_path):
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])
+def test_thousands_of_mutations(home, tmp_path, count):
     """Bytes are flipped, cut out, doubled and swapped; hashes are made to fit, so that what lies behind is reached."""
     rng = random.Random(0)
     text, blobs = list_everything()
     before, taken = read_bytes(home.folder), 0
     with Library.open(tmp_path / "guest") as guest:
-        for number in range(10_000):
+        for number in range(count):
             path = write(tmp_path, mutate_everything(text, blobs, rng, is_fitting=bool(number % 2)))
             with suppress(LibraryError):  # anything else is a failure
                 guest.merge(path)
@@ -388,7 +339,7 @@ def test_ten_thousand_mutations(home, tmp_path):
         assert guest.verify().is_sound
         guest.tasks(), guest.experts(), guest.errors(), guest.stats()
     assert read_bytes(home.folder) == before
-    assert 0 < taken < 5000
+    assert 0 < taken < count / 2
 
 
 def mutate_everything(text, blobs, rng, *, is_fitting):
@@ -400,44 +351,21 @@ def mutate_everything(text, blobs, rng, *, is_fitting):
         with suppress(ValueError, KeyError, TypeError, AttributeError):
             told = json.loads(parts[0])
             for entry, blob in zip(told["embeddings"], parts[1:], strict=True):
-                entry |= {"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob)}
+                entry |= list_blob(blob)
             return pack(told, map(bytes, parts[1:]))
     return pack(bytes(parts[0]), map(bytes, parts[1:]))
 
 
 def mutate(content, rng):
-    if not content:
-        return
-    place = rng.randrange(len(content))
-    kind = rng.randrange(5)
-    if kind == 0:
-        content[place] ^= 1 << rng.randrange(8)
-    elif kind == 1:
-        del content[place : place + rng.randrange(1, 20)]
-    elif kind == 2:
-        content[place:place] = content[place : place + rng.randrange(1, 20)]
-    elif kind == 3:
-        content[place : place + 1] = rng.choice(
-            [b"9" * 30, b"null", b'"', b"[", b"}", b"\\ud800", b"-", b"1e999", b"\0"]
-        )
-    else:
-        other = rng.randrange(len(content))
-        content[place], content[other] = content[other], content[place]
+    """Cuts a few bytes out, doubles or turns them, flips a bit, or puts something odd in their place."""
+    place, length = rng.randrange(len(content) + 1), rng.choice((0, 1, 1, rng.randrange(20)))
+    old = content[place : place + length]
+    flipped = bytes(byte ^ 1 << rng.randrange(8) for byte in old[:1]) + old[1:]
+    odd = (b"9" * 30, b"null", b'"', b"[", b"}", b"\\ud800", b"-", b"1e999", b"\0")
+    content[place : place + length] = rng.choice((b"", 2 * old, old[::-1], flipped, rng.choice(odd)))
 
 
 def test_an_embedding_of_a_task_that_is_not_listed(home, tmp_path):
     text, blobs = list_everything()
     text["tasks"].pop()
     assert "not listed" in refuse(home, write(tmp_path, pack(text, blobs)))
-
-
-def test_a_story_that_cannot_be_encoded(home, tmp_path):
-    """Half a letter in the text that the hash is of."""
-    from safetensors.numpy import save
-
-    arrays = {name: np.array(getattr(make("x", 20), name)) for name in ("fisher", "prior", "stderr")}
-    envelope = '{"sha256": "", "story": "{\\"schema\\": 1, \\"a\\": \\"\\ud800\\"}"}'
-    blob = save(arrays, metadata={"task2vec": envelope})
-    text, blobs = list_everything()
-    text["embeddings"][0] = {"sha256": hashlib.sha256(blob).hexdigest(), "bytes": len(blob), "added": None}
-    refuse(home, write(tmp_path, pack(text, [blob, blobs[1]])))

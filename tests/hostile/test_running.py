@@ -1,4 +1,4 @@
-"""R2, R6 and R7: killed and run again, no terminal, no colours, 40 columns, a missing extra, a reader that leaves."""
+"""R2, R3, R6 and R7: killed and run again, tasks that kill their process, no terminal, a missing extra."""
 
 import os
 import random
@@ -6,17 +6,28 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from task2vec.cli.app import app
-from task2vec.embedding import load_embedding
+from task2vec.embedding import EmbedSettings, embed_many, load_embedding
+from task2vec.errors import MissingExtraError, ResourceError
+from task2vec.library import Library
+from task2vec.parallel import open_backend
+from task2vec.plots import draw_matrix
 from tests.command import START, run_command
+from tests.embedding.families import ask_binary
 from tests.library.making import ENVIRONMENT
+from tests.parallel_work import find_session, wait_until
+from tests.tasks.pictures import make_folder
+from tests.tiny_probe import make_tiny
 
 ESCAPE = "\x1b"
+PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
 def test_help_without_a_terminal_fits_forty_columns():
@@ -36,24 +47,21 @@ def test_a_table_without_a_terminal_in_forty_columns_and_ascii():
 
 
 def stage(code, name):
-    """Python that adds a command to ours, and starts it."""
-    return (
-        "import sys, signal, time\n"
-        # A background job of a shell passes on that interrupts are ignored.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "import types\n"
-        f"def {name}():\n{code}\n"
-        f"module = types.ModuleType('task2vec.cli.staged'); module.{name} = {name}\n"
-        "sys.modules['task2vec.cli.staged'] = module\n"
-        f"from task2vec.cli.app import COMMANDS\nCOMMANDS['{name}'] = ('staged', '{name}', 'A test.')\n" + START
-    )
+    """Python that adds a command to ours, and starts it; a shell may hand on that interrupts are ignored."""
+    return f"""
+import signal, sys, time, types
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def {name}():
+{code}
+sys.modules['task2vec.cli.staged'] = types.SimpleNamespace({name}={name})
+from task2vec.cli.app import COMMANDS
+COMMANDS['{name}'] = ('staged', '{name}', 'A test.')
+{START}"""
 
 
 def test_a_reader_that_goes_away_is_no_error():
     code = stage("    for line in range(100_000): print(line)", "chatter")
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code, "chatter"], **pipes) as process:
-        assert process.stdout is not None and process.stderr is not None
+    with subprocess.Popen([sys.executable, "-c", code, "chatter"], **PIPES) as process:
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
@@ -63,9 +71,7 @@ def test_a_reader_that_goes_away_is_no_error():
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_an_interrupt_ends_with_130_and_no_traceback():
     code = stage("    print('ready', flush=True)\n    time.sleep(60)", "wait")
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code, "wait"], text=True, **pipes) as process:
-        assert process.stdout is not None and process.stderr is not None
+    with subprocess.Popen([sys.executable, "-c", code, "wait"], text=True, **PIPES) as process:
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
@@ -73,17 +79,11 @@ def test_an_interrupt_ends_with_130_and_no_traceback():
         assert "Traceback" not in process.stderr.read()
 
 
-def test_a_missing_extra_is_one_line_with_the_command(tmp_path):
-    code = (
-        "    sys.modules['matplotlib'] = None\n"
-        "    import numpy as np\n"
-        "    from task2vec.plots import draw_matrix\n"
-        "    draw_matrix(np.zeros((2, 2)), ['a', 'b'], out='x.png')"
-    )
-    result = run_command("draw", python=stage(code, "draw"), cwd=tmp_path)
-    assert result.returncode == 5, result.stderr
-    assert result.stderr.count("\n") == 1
-    assert "pip install 'task2vec[plot]'" in result.stderr
+def test_a_missing_extra_is_one_line_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[plot\]'") as caught:
+        draw_matrix(np.zeros((2, 2)), ["a", "b"], out=tmp_path / "x.png")
+    assert caught.value.exit_code == 5 and "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,46 +95,107 @@ def test_parquet_without_pyarrow_is_one_line_with_the_command(tmp_path, monkeypa
     assert "pip install 'task2vec[table]'" in " ".join(result.stderr.split())
 
 
-# --- R2: a run of twenty tasks that is killed, and the same command again ---
+# --- R2: a run that is killed, and the same again ---
 
-TWENTY = """
-import signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from task2vec.embedding import EmbedSettings, embed_many
-from tests.embedding.families import ask_binary
-from tests.tiny_probe import make_tiny
-settings = EmbedSettings(max_samples=20, l2=0.1)
-for result in embed_many(ask_binary(20), make_tiny(), settings=settings, folder=sys.argv[1], gigabytes=1e-9):
-    print(result.task, "found" if result.is_found else "made", flush=True)
-    time.sleep(0.02)  # so that a signal comes while there is still something to do
+EMBED = """
+import sys
+from tests.hostile.test_running import embed_in
+for line in embed_in(sys.argv[1]):
+    print(*line, flush=True)
 """
 
 
-def run_twenty(folder, stop=None, after=0):
-    """What the run printed, until it was stopped by the signal `stop` a moment after as many results were made."""
-    command, env = [sys.executable, "-c", TWENTY, str(folder)], {**os.environ, **ENVIRONMENT}
-    told: dict[str, str] = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            told.update([line.split()])
-            if stop is not None and list(told.values()).count("made") == after:
-                time.sleep(random.Random(after).random() * 0.05)
-                process.send_signal(stop)
-        assert (process.wait(timeout=100) == 0) == (stop is None)
-    return told
+def embed_in(folder):
+    """Embeds ten tasks, each kept in the folder; yields the name of each and whether it was found or made."""
+    settings = EmbedSettings(max_samples=8, l2=0.1)
+    for result in embed_many(ask_binary(10), make_tiny(), settings=settings, folder=folder, gigabytes=1e-9):
+        yield result.task, "found" if result.is_found else "made"
+        time.sleep(0.02)  # so that a signal comes while there is still something to do
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to end a process by")
-def test_a_run_of_twenty_tasks_that_is_killed_again_and_again(tmp_path):
+def test_a_run_that_is_killed_keeps_what_it_reported_and_the_next_makes_the_rest(tmp_path):
+    command, env, told = [sys.executable, "-c", EMBED, str(tmp_path)], {**os.environ, **ENVIRONMENT}, []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        for line in process.stdout:
+            told.append(tuple(line.split()))
+            if len(told) == 4:
+                time.sleep(random.random() * 0.05)
+                process.kill()
+    assert process.returncode == -signal.SIGKILL and {how for _, how in told} == {"made"}
+    kept = {place.name.split(".")[0] for place in tmp_path.glob("question*")}
+    assert {task for task, _ in told} <= kept and 4 <= len(kept) < 10
+    for place in tmp_path.glob("question*"):
+        load_embedding(place)  # whole, or absent
+    again = dict(embed_in(tmp_path))
+    assert len(again) == 10 and {task for task, how in again.items() if how == "found"} == kept
+
+
+# --- R2 and R3 with processes -----------------------------------------------------------------------------------------
+
+
+TASKS = 20
+SLOWLY = """
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may hand on that interrupts are ignored
+import task2vec
+import task2vec.embedding
+from tests.tiny_probe import make_tiny
+task2vec.load_probe = lambda *args, **options: make_tiny()
+embed_many = task2vec.embed_many
+def embed_slowly(*args, **options):  # so that a signal comes while there is still something to do
+    for result in embed_many(*args, **options):
+        time.sleep(0.03)
+        yield result
+task2vec.embed_many = embed_slowly
+"""
+
+
+def run_until(folders, library, stop):
+    """What was printed of each task until the command was stopped, a moment after it had made one."""
+    options = [*["--backend", "processes", "--jobs", "2", "--max-samples", "6", "--l2", "0.1", "--library"], library]
+    command = [sys.executable, "-c", SLOWLY + START, "embed", *map(str, [*folders, *options])]
+    env, told, waiting = {**os.environ, **ENVIRONMENT, "COLUMNS": "100"}, {}, stop
+    with subprocess.Popen(command, env=env, start_new_session=True, text=True, **PIPES) as process:
+        for line in process.stdout:
+            name, *rest = line.split()
+            if name.startswith("task-"):
+                told[name] = "found" if rest[-1] == "found" else "made"
+            if waiting is not None and "made" in told.values():
+                time.sleep(random.random() * 0.05)
+                process.send_signal(waiting)
+                waiting = None
+        errors = process.stderr.read()
+    assert process.returncode == {None: 0, signal.SIGINT: 130}.get(stop, -(stop or 0)), errors
+    assert "Traceback" not in errors
+    assert wait_until(lambda: not find_session(process.pid)), find_session(process.pid)
+    return told
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
+def test_a_command_that_is_stopped_ten_times(tmp_path):
+    """At last it may come to its end; what was printed as finished is there each time."""
+    folders = [make_folder(tmp_path / f"task-{number}", dark=3, bright=3 + number) for number in range(TASKS)]
     finished: set[str] = set()
-    for stop, after in ((signal.SIGKILL, 4), (None, 0)):
-        before = {place.name.split(".")[0] for place in tmp_path.glob("question*")}
-        assert finished <= before  # what was told is on disk
-        told = run_twenty(tmp_path, stop, after)
-        assert {task for task, how in told.items() if how == "found"} == before
-        for place in tmp_path.glob("question*"):
-            load_embedding(place)  # whole, or absent
+    for stop in (*3 * (signal.SIGTERM, signal.SIGINT, signal.SIGKILL), signal.SIGINT, None):
+        told = run_until(folders, tmp_path / "library", stop)
+        assert finished <= {name for name, how in told.items() if how == "found"}
         finished |= set(told)
-    assert len(finished) == len(told) == 20
-    assert 3 < list(told.values()).count("found") < 20
+        with Library.open(tmp_path / "library") as opened:
+            kept = {task.name for task in opened.tasks()}
+            assert finished <= kept and len(kept) <= TASKS
+            assert opened.verify().is_sound
+    assert finished == {f"task-{number}" for number in range(TASKS)}
+
+
+@pytest.mark.long
+def test_a_task_that_kills_its_process_is_reported_and_the_rest_goes_on():
+    from tests.embedding.test_many_backends import make_task, run, spoil
+
+    tasks = [make_task(number) for number in range(4)]
+    with open_backend("processes", jobs=2, threads=1) as processes:
+        found = run([spoil(task, "kill") if task is tasks[1] else task for task in tasks], processes)
+    assert [result.embedding is None for result in found] == [False, True, False, False]
+    assert isinstance(found[1].error, ResourceError)
+    assert "'task 1 (task 1)' was given up: its process died 3 times (signal 9)" in str(found[1].error)

@@ -1,25 +1,32 @@
 """Attacks on the server, on every route that it has.
 
-Foreign hosts (S4), foreign pages (S5), paths, links and code in folders (S6), sizes (S8), names (S9).
+Foreign hosts (S4), foreign pages (S5), paths, links and code in folders (S6), tokens (S7), sizes (S8), names (S9).
 """
 
 import asyncio
 import itertools
 import json
 import os
+import random
 import subprocess
 import threading
 import time
+from collections import Counter
+from types import SimpleNamespace
+from urllib.parse import quote
 
 import pytest
+from pydantic import TypeAdapter
 
 from task2vec import Library
-from task2vec.errors import DataError
+from task2vec.cli.serve import serve
+from task2vec.errors import DataError, UsageError
+from task2vec.web import ServeSettings
 from task2vec.web.jobs import EMBEDDER, embed_folder
 from task2vec.web.routes import router
 from task2vec.web.security import CSP, SAFE_METHODS
 from tests.cli.material import make
-from tests.web.serving import API, HOME, OWN, WICKED, ask, ask_raw, fill, serving
+from tests.web.serving import API, GOOD, HOME, OWN, WICKED, ask, ask_raw, fill, serving
 
 JSON = [(b"origin", HOME.encode()), (b"content-type", b"application/json")]
 
@@ -57,7 +64,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(folder):
-    with serving(folder / "tasks", roots=[folder / "tasks"]) as client:
+    with serving(folder / "tasks", roots=[folder / "tasks"], jobs=GOOD) as client:
         yield client
 
 
@@ -264,17 +271,11 @@ def test_s6_code_in_the_folder_of_the_server_is_not_run(tmp_path):
     assert "none" in json.loads(told.stdout.splitlines()[-1])["error"], told.stderr
 
 
-@pytest.fixture
-def folders(tmp_path):
-    """A real folder with one inside, and the place of another one."""
-    (tmp_path.resolve() / "real" / "inner").mkdir(parents=True)
-    return tmp_path.resolve() / "real", tmp_path.resolve() / "folder"
-
-
 @pytest.mark.skipif(os.name == "nt", reason="links of POSIX")
-def test_s6_a_link_in_the_place_of_a_folder_is_not_followed(folders, monkeypatch):
-    real, link = folders
-    link.symlink_to(real)
+def test_s6_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path, monkeypatch):
+    (tmp_path / "real" / "inner").mkdir(parents=True)
+    link = tmp_path.resolve() / "folder"
+    link.symlink_to(tmp_path / "real")
     monkeypatch.setattr("task2vec.tasks.read_folder", lambda folder, name: pytest.fail("it was read"))
     for folder in (link, link / "inner"):  # a folder on the way may be a link, too
         with pytest.raises(DataError, match="link"):
@@ -282,14 +283,168 @@ def test_s6_a_link_in_the_place_of_a_folder_is_not_followed(folders, monkeypatch
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links of POSIX")
-def test_s6_a_link_that_comes_while_images_are_read_is_seen(folders, monkeypatch):
-    real, folder = folders
+def test_s6_a_link_that_comes_while_images_are_read_is_seen(tmp_path, monkeypatch):
+    folder = tmp_path.resolve() / "folder"
     folder.mkdir()
 
     def swap(place, name):
         folder.rmdir()
-        folder.symlink_to(real)
+        folder.symlink_to(tmp_path)
 
     monkeypatch.setattr("task2vec.tasks.read_folder", swap)
     with pytest.raises(DataError, match="link"):
         embed_folder({"folder": str(folder), "name": None, "library": "x"}, lambda words: None)
+
+
+# --- S7: who is let in where a token is needed ------------------------------------------------------------------------
+
+
+TOKEN = "correct-horse-battery"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("token") / "tasks"
+    fill(folder, 2)
+    with serving(folder, token=TOKEN, host="0.0.0.0") as guarded:
+        yield guarded
+
+
+def test_s7_beyond_loopback_a_token_is_needed():
+    for host in ("0.0.0.0", "::", "192.168.1.5", "example.org", "127.0.0.1.example.org", ""):
+        with pytest.raises(UsageError, match="TASK2VEC_TOKEN"):
+            ServeSettings(host=host)
+        assert ServeSettings(host=host, token=TOKEN).token == TOKEN
+
+
+def test_s7_tokens_that_can_be_guessed_or_not_be_sent():
+    for token in ("", "short", 15 * "a", 20 * " ", "a" * 20 + "\n", "ä" * 20, "a" * 20 + "&x=1"):
+        with pytest.raises(UsageError, match="token"):
+            ServeSettings(token=token)
+
+
+def test_s7_the_command_refuses_with_2_and_tells_no_token(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="TASK2VEC_TOKEN") as refused:
+        serve(library=tmp_path / "x", host="0.0.0.0")
+    assert refused.value.exit_code == 2 and not (tmp_path / "x").exists()
+    monkeypatch.setenv("TASK2VEC_TOKEN", "short-secret")
+    with pytest.raises(UsageError) as refused:
+        serve(library=tmp_path / "x", host="127.0.0.1")
+    assert "short-secret" not in str(refused.value) and TOKEN not in repr(ServeSettings(token=TOKEN))
+
+
+def test_without_the_token_nothing_is_told(guarded):
+    sent = ("Bearer", "Bearer ", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN)
+    cookies = (f"task2vec={TOKEN}", "task2vec=", "task2vec=\x01")
+    for headers in ({}, *({"Authorization": one} for one in sent), *({"Cookie": one} for one in cookies)):
+        for path in ("/", f"{API}/status", f"{API}/openapi.json", f"{API}/none", "/main.js", "/?token=no", "/?token="):
+            answer = guarded.get(path, headers=headers)
+            assert answer.status_code == 401 and "Bearer" in answer.json()["error"]["fix"], (headers, path)
+
+
+def test_a_bearer_is_let_in_and_needs_no_origin(guarded):
+    assert guarded.get(f"{API}/status", headers=BEARER).status_code == 200
+    assert guarded.delete(f"{API}/jobs/j-0", headers=BEARER).status_code == 404
+    assert guarded.delete(f"{API}/jobs/j-0", headers={**BEARER, "Origin": "http://evil.example"}).status_code == 403
+    assert guarded.delete(f"{API}/jobs/j-0").status_code == 403
+
+
+def test_the_link_gives_a_cookie_that_is_not_the_token(guarded):
+    answer = guarded.get(f"/?token={TOKEN}", follow_redirects=False)
+    assert answer.status_code == 303 and answer.headers["location"] == "/"
+    told = answer.headers["set-cookie"]
+    assert TOKEN not in told and "httponly" in told.lower() and "samesite=strict" in told.lower()
+    try:
+        assert guarded.get(f"{API}/status").status_code == 200  # the client keeps the cookie
+        assert guarded.delete(f"{API}/jobs/j-0", headers=OWN).status_code == 404
+        assert guarded.delete(f"{API}/jobs/j-0").status_code == 403  # a cookie alone changes nothing
+    finally:
+        guarded.cookies.clear()
+    assert guarded.get(f"{API}/status").status_code == 401
+
+
+def test_a_server_that_listens_everywhere_knows_numbers_and_no_names(guarded):
+    for host, status in (("192.168.1.5:8765", 200), ("[fd00::1]:8765", 200), ("evil.example", 421)):
+        assert guarded.get(f"{HOME}{API}/status", headers={**BEARER, "Host": host}).status_code == status
+
+
+def test_the_browser_is_not_told_the_token(tmp_path, monkeypatch):
+    opened, listening = [], SimpleNamespace(getsockname=lambda: ("127.0.0.1", 8765))
+    monkeypatch.setattr("task2vec.cli.serve.webbrowser.open", opened.append)
+    monkeypatch.setattr("task2vec.cli.serve._has_screen", lambda: True)
+    monkeypatch.setattr("task2vec.web.take_port", lambda host, port: (listening, False))
+    monkeypatch.setattr("task2vec.web.run", lambda app, listening: None)
+    for token in (TOKEN, None):
+        serve(library=tmp_path / "tasks", host="127.0.0.1", token=token)
+    assert opened == ["http://127.0.0.1:8765/"]
+
+
+def test_a_cookie_of_somebody_else_does_not_hide_ours(guarded):
+    told = guarded.get(f"/?token={TOKEN}", follow_redirects=False).headers["set-cookie"].partition(";")[0]
+    guarded.cookies.clear()
+    assert told.startswith("task2vec-8765=")  # another server on this machine has one of its own
+    for cookie in (told, f'a[b]="odd; {told}', f"x@y=1; {told}; {{}}=2"):
+        assert guarded.get(f"{API}/status", headers={"Cookie": cookie}).status_code == 200, cookie
+    assert guarded.get(f"{API}/status", headers={"Cookie": f"{told}x"}).status_code == 401
+
+
+# --- S8: requests made up from the description of the API -------------------------------------------------------------
+
+
+NASTY = ["", "0", "-1", "1e9", "null", "true", "[]", "{}", "\x00", "'", "%", "%00", "../..", "a,b", "é", "😀", "\u202e"]
+
+
+def make_up(chance, known):
+    """A value: often one that is there, sometimes a nasty one, a number, any text, or a long one."""
+    letters = "".join(chr(chance.choice((chance.randrange(1, 0xD800), chance.randrange(32, 127)))) for _ in range(9))
+    kinds = (known, known, NASTY, range(-2, 300), [10**30], [letters, chance.randrange(1, 30) * letters])
+    return chance.choice(chance.choice(kinds) or NASTY)
+
+
+def send(client, ids, chance, path, method, operation):
+    """The answer to a request with made-up values for some of the parameters that are described."""
+    query, body = {}, {"headers": OWN}
+    for parameter in operation.get("parameters", ()):
+        value = make_up(chance, ids.get(parameter["name"]))
+        if parameter["in"] == "path":
+            path = path.replace(f"{{{parameter['name']}}}", quote(str(value), safe=""))
+        elif parameter["required"] or chance.random() < 0.5:
+            query[parameter["name"]] = chance.choice((value, [value, value]))
+    if "requestBody" in operation:
+        names = ("folder", "name", "library")
+        content = {name: make_up(chance, ids.get(name)) for name in names if chance.random() < 0.6}
+        body["json"] = chance.choice((content, content, [content], content.get("folder")))
+    return client.request(method, path, params=query or None, **body)
+
+
+def check(operation, answer, kind):
+    """No failure, a described status, and content that is what the description says."""
+    what = f"{operation['operationId']} {answer.request.url}: {answer.status_code} {answer.text[:300]}"
+    assert answer.status_code < 500, what
+    if answer.status_code in (405, 414):  # a path that was made up is another route, or none
+        return
+    assert str(answer.status_code) in operation["responses"], what
+    if answer.status_code >= 400:
+        assert set(answer.json()["error"]) == {"what", "why", "fix"}, what
+    elif answer.status_code == 200 and kind is not None:
+        TypeAdapter(kind).validate_json(answer.content)
+
+
+@pytest.mark.parametrize(("requests", "least"), [(150, 5), pytest.param(2600, 100, marks=pytest.mark.long)])
+def test_no_made_up_request_makes_the_server_fail(client, requests, least):
+    """The same number of requests for every operation."""
+    chance, counts, status = random.Random(9), Counter(), ask(client, "/status")
+    known = {"space": status["spaces"], "root": status["roots"], "folder": status["roots"]}
+    known |= dict.fromkeys(("task", "first", "second", "ids"), ask(client, "/tasks")["tasks"])
+    ids = {kind: [one["id"] for one in some] for kind, some in known.items()}
+    kinds = {(API + route.path, min(route.methods).lower()): route.response_model for route in router.routes}
+    paths = client.secure.api.openapi()["paths"]
+    operations = [(path, method, paths[path][method]) for path in paths for method in paths[path]]
+    assert len(operations) == len(ROUTES)
+    for path, method, operation in operations * (requests // len(operations)):
+        answer = send(client, ids, chance, path, method, operation)
+        counts[answer.status_code] += 1
+        is_same = answer.request.url.path.count("/") == path.count("/") and not answer.request.url.path.endswith("/")
+        check(operation, answer, kinds[path, method] if is_same else None)
+    assert min(counts[200], counts[404], counts[422]) > least

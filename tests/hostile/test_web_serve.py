@@ -1,5 +1,9 @@
-"""`task2vec serve` as a process of its own: ports that are in use (R1), an address that answers, a clean end."""
+"""A server that listens on a port of this machine.
 
+Ports that are in use (R1), a clean end, and connections that keep a place and do nothing with it (S8).
+"""
+
+import asyncio
 import json
 import os
 import re
@@ -7,16 +11,23 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 
 from task2vec.cli.serve import serve
 from task2vec.errors import MissingExtraError, ResourceError, UsageError
-from task2vec.web import server
+from task2vec.web import Limits, ServeSettings, make_app, server
 from tests.command import START
-from tests.web.serving import fill
+from tests.parallel_work import wait_until
+from tests.select.material import make_world
+from tests.web.serving import API, SLOW, fill, listening
 
 # The one place where the suite opens sockets: on this machine alone.
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -97,3 +108,137 @@ def test_it_serves_and_ends_cleanly(tmp_path):
         finally:
             process.kill()
     assert process.returncode in (0, 130) and "Traceback" not in said and TOKEN not in said
+
+
+# --- S8: a head that never ends, an answer that nobody reads ----------------------------------------------------------
+
+
+MUCH = 24 << 20  # more than the machine keeps between two sockets
+PATIENCE = 0.4
+ASKED = b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+async def answer(request):
+    """After a while to /late, with 24 MB to /much, and at once to everything else."""
+    path = request.path_params["path"]
+    await asyncio.sleep(2 * PATIENCE if path == "late" else 0)
+    return Response((MUCH if path == "much" else 2) * b"x")
+
+
+@pytest.fixture(scope="module")
+def place():
+    """A server as `task2vec serve` configures it, and where it listens."""
+    app = Starlette(routes=[Route("/{path}", answer)])
+    app.limits = Limits(seconds=PATIENCE, reading=PATIENCE)
+    with listening(app) as found:
+        yield found
+
+
+@contextmanager
+def connect(place):
+    with socket.create_connection(place[1]) as line:
+        line.settimeout(60)
+        yield line
+
+
+@pytest.mark.parametrize("head", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ", ASKED[:-2] % b"at-once"])
+def test_s8_a_head_that_never_ends_is_given_up(place, head):
+    with connect(place) as line:
+        line.sendall(head)
+        assert line.recv(100) == b""
+
+
+def test_s8_a_letter_now_and_then_wins_no_time(place):
+    with connect(place) as line, suppress(ConnectionError):
+        line.settimeout(PATIENCE / 8)
+        for letter in (ASKED % (1000 * b"a")).decode():
+            line.sendall(letter.encode())
+            with suppress(TimeoutError):
+                if line.recv(1) == b"":
+                    return
+        pytest.fail("a thousand letters were waited for")
+
+
+def test_s8_an_answer_that_nobody_reads_is_given_up(place):
+    with connect(place) as line:
+        line.sendall(ASKED % b"much")
+        line.recv(1)
+        assert wait_until(lambda: not place[0].server_state.connections)  # it is the server that ends it
+        assert 0 < read(line, MUCH) < MUCH
+
+
+def test_a_late_answer_and_a_slowly_read_one_arrive(place):
+    with connect(place) as line:
+        for _ in range(2):  # waiting for an answer is nobody's fault
+            line.sendall(ASKED % b"late")
+            read_until(line, b"xx$")
+        line.sendall(ASKED % b"much")
+        taken = 0
+        for _ in range(6):
+            taken += read(line, MUCH // 8)
+            time.sleep(PATIENCE / 3)
+        assert taken + read(line, MUCH - taken) >= MUCH
+
+
+def read(line, most):
+    taken = 0
+    while taken < most and (more := len(line.recv(1 << 18))):
+        taken += more
+    return taken
+
+
+def read_until(line, pattern):
+    told = b""
+    while (found := re.search(pattern, told)) is None:
+        told += (more := line.recv(4000))
+        assert more
+    return found.group()
+
+
+def is_answered(place, what=b"at-once"):
+    with connect(place) as line:
+        line.sendall(ASKED % what)
+        return line.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_s8_they_do_not_lock_others_out(place):
+    with ExitStack() as stack:
+        for _ in range(server.CONNECTIONS + 5):
+            stack.enter_context(socket.create_connection(place[1])).sendall(ASKED[:9])
+        assert wait_until(lambda: is_answered(place))
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """A server of an empty library whose jobs never end, and how a job is asked for."""
+    home = tmp_path_factory.mktemp("real")
+    limits = Limits(seconds=PATIENCE, listeners=1)
+    app = make_app(ServeSettings(library=home / "tasks", roots=(home,), limits=limits), metatask=make_world())
+    app.state.jobs.command = (sys.executable, "-c", SLOW)
+    body = json.dumps({"folder": next(iter(app.state.folders.roots))})
+    headers = f"Origin: http://127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    with listening(app) as place:
+        yield place, f"POST {API}/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n\r\n{body}".encode()
+    assert {job.state for job in app.state.jobs.list_jobs()} == {"cancelled"}  # with the server
+
+
+def test_s8_a_body_that_never_comes_or_never_ends_is_given_up(real):
+    place, request = real
+    endless = re.sub(rb"Length: \d+", b"Length: %d" % (1 << 30), request)
+    for told, status in ((request[:-1], b"408"), (endless, b"413")):
+        with connect(place) as line:
+            line.sendall(told)
+            assert line.recv(1000).startswith(b"HTTP/1.1 " + status)
+
+
+def test_s8_listeners_are_limited_and_their_slots_released(real):
+    place, request = real
+    with connect(place) as line:
+        line.sendall(request)
+        job = read_until(line, rb"j-\w{20}")
+    events = f"{API}/jobs/".encode()[1:] + job + b"/events"
+    with connect(place) as line:
+        line.sendall(ASKED % events)
+        read_until(line, b"event: progress")
+        assert not is_answered(place, events)
+    assert wait_until(lambda: is_answered(place, events))

@@ -97,20 +97,14 @@ def test_a_bomb_in_the_hub_cache_is_refused(tmp_path, canary, monkeypatch):
         load_probe("test_resnet")
 
 
-def test_a_safetensors_file_with_an_archive_behind_it_is_refused(tmp_path, canary):
-    bomb = arm(tmp_path / "bomb", "torch zip", canary).read_bytes()
-    good = safetensors.torch.save({"w": torch.ones(2)})
-    for content in (good + bomb, bomb + good):
-        (tmp_path / "both.safetensors").write_bytes(content)
-        with pytest.raises(WeightsError):
-            read_weights(tmp_path / "both.safetensors")
-
-
-def test_garbage_is_refused(tmp_path):
+def test_garbage_is_refused(tmp_path, canary):
     rng = np.random.default_rng(0)
-    good = safetensors.torch.save({"weight": torch.ones(5)})
+    good, bomb = (
+        safetensors.torch.save({"weight": torch.ones(5)}),
+        arm(tmp_path / "x", "torch zip", canary).read_bytes(),
+    )
     contents = [b"", b"\x80", b"\x80\x04", b"PK\x03\x04", b"{", b"\0" * 8, (1 << 62).to_bytes(8, "little")]
-    contents += [good[:-1], good[:9], good + b"x"]
+    contents += [good[:-1], good[:9], good + b"x", good + bomb, bomb + good]
     contents += [bytes(rng.integers(0, 256, int(n), dtype=np.uint8)) for n in rng.integers(1, 200, 40)]
     for content in contents:
         (tmp_path / "x.safetensors").write_bytes(content)
@@ -143,14 +137,14 @@ def test_archives_without_named_tensors_are_refused(tmp_path):
             read_weights(tmp_path / "x.pth")
 
 
-def test_weights_that_are_not_finite_are_named(tmp_path):
-    for value in (float("nan"), float("inf")):
-        tensors = {"good": torch.ones(2), "layer1.bad": torch.tensor([1.0, value])}
-        safetensors.torch.save_file(tensors, tmp_path / "x.safetensors")
-        torch.save(tensors, tmp_path / "x.pth")
-        for name in ("x.safetensors", "x.pth"):
-            with pytest.raises(NotFiniteError, match=r"layer1\.bad"):
-                read_weights(tmp_path / name)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_named(tmp_path, value):
+    tensors = {"good": torch.ones(2), "layer1.bad": torch.tensor([1.0, value])}
+    safetensors.torch.save_file(tensors, tmp_path / "x.safetensors")
+    torch.save(tensors, tmp_path / "x.pth")
+    for name in ("x.safetensors", "x.pth"):
+        with pytest.raises(NotFiniteError, match=r"layer1\.bad"):
+            read_weights(tmp_path / name)
 
 
 def test_missing_files_and_folders_are_reported(tmp_path):
