@@ -47,8 +47,7 @@ from task2vec.experts import (
     predict_cells,
     score_cell,
 )
-from task2vec.probe import Preprocess, read_weights
-from task2vec.probe.probe import IMAGENET_MEAN, IMAGENET_STD
+from task2vec.probe import IMAGENET_MEAN, IMAGENET_STD, Preprocess, read_weights
 
 NAME = "birds, flowers and dogs"
 LICENCE = "Figures measured by the project, under its licence; no image and no weight is in them."

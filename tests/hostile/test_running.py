@@ -80,7 +80,8 @@ def test_an_interrupt_ends_with_130_and_no_traceback():
 
 
 def test_a_missing_extra_is_one_line_with_the_command(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=r"pip install 'task2vec\[plot\]'") as caught:
         draw_matrix(np.zeros((2, 2)), ["a", "b"], out=tmp_path / "x.png")
     assert caught.value.exit_code == 5 and "\n" not in str(caught.value)

@@ -11,7 +11,15 @@ from task2vec.lazy import lazy_names
 if TYPE_CHECKING:
     from task2vec.probe.layers import FilterLayer
     from task2vec.probe.load import is_timm_model, is_torchvision_model, list_probes, load_probe
-    from task2vec.probe.probe import FlippedConv2d, PreparedNetwork, Preprocess, Probe, make_probe
+    from task2vec.probe.probe import (
+        IMAGENET_MEAN,
+        IMAGENET_STD,
+        FlippedConv2d,
+        PreparedNetwork,
+        Preprocess,
+        Probe,
+        make_probe,
+    )
     from task2vec.probe.weights import read_weights
 
 __getattr__ = lazy_names(__name__)
