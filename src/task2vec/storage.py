@@ -77,8 +77,8 @@ def open_output(path: Path, *, makes_folder: bool = False) -> Iterator[BinaryIO]
         if isinstance(error, ResourceError):
             raise
         raise ResourceError(
-            f"cannot write '{path}': {error.strerror or error}. What was there before is unchanged. Free space on the disk, "
-            "or choose a folder that exists and that you may write to."
+            f"cannot write '{path}': {error.strerror or error}. What was there before is unchanged. "
+            "Free space on the disk, or choose a folder that exists and that you may write to."
         ) from error
 
 

@@ -132,14 +132,14 @@ def test_a_known_task_is_predicted_without_its_own_errors(world):
     errors[3] = 0.99
     worlds = (world, replace(world, errors=errors))
     advice, changed = (recommend(own, evidence=one, strategy="kernel symmetric") for one in worlds)
-    assert advice.rows == changed.rows and has_note(advice, "This very task")
+    assert advice.rows == changed.rows and has_note(advice, "This task is one of the known ones")
     assert "task 3" not in dict(advice.neighbours) and "11 tasks" in advice.known
 
 
 def test_models_that_were_trained_on_the_task_are_left_out(world):
     taught = tuple(replace(one, source_fingerprint=fingerprint(30)) if one.source_task else one for one in world.models)
     advice = ask(replace(world, models=taught), strategy="kernel symmetric")
-    assert not advice.others and has_note(advice, "trained on images or labels of this very task: birds")
+    assert not advice.others and has_note(advice, "trained on images or labels of this task: birds")
     shares, own = world.shares_images.copy(), world.embeddings["net robust"][2]
     shares[2, 5] = 0.5
     assert recommend(own, evidence=world).others
@@ -319,7 +319,7 @@ def test_models_of_the_library_join_those_of_the_bundle(world, library):
     assert alone["taught"].error == pytest.approx(0.2, abs=0.01)  # its error on its own source task does not count
     (library.folder / "mine.expert.safetensors").unlink()
     gone = ask(world, library=library)
-    assert set(names_of(gone.rows)) == LOADABLE and has_note(gone, "file of its weights is gone: mine, taught")
+    assert set(names_of(gone.rows)) == LOADABLE and has_note(gone, "their file of weights is gone: mine, taught")
 
 
 def test_the_library_alone_and_one_that_knows_a_single_task(library):

@@ -182,10 +182,10 @@ def diversity(
     numbers: Annotated[options.SettingsOptions, "method max_samples l2 seed"],
     reading: Annotated[options.Reading, "allow_bad num_workers"],
     compute: Annotated[options.Compute, "device"],
-    other: Annotated[Path | None, Argument(metavar="[OTHER]", help="Another one to compare with.")] = None,
+    other: Annotated[Path | None, Argument(metavar="[OTHER]", help="A second dataset to compare with.")] = None,
     batches: Annotated[int | None, Option(help="Number of batches. Default: at most 20.")] = None,
     classes: Annotated[int, Option(help="Classes in each batch; 0 for all.")] = 5,
-    shots: Annotated[int, Option("--shots", help="Images of each class in a batch, and in its repeat.")] = 10,
+    shots: Annotated[int, Option("--shots", help="Images per class in each batch and in its twin.")] = 10,
     kind: options.Distance = "symmetric",
 ) -> None:
     """Measure how diverse a dataset is, and how far it is from another one.
@@ -252,7 +252,7 @@ def _print_diversity(report: dict[str, Any]) -> None:
 
 # --- map -------------------------------------------------------------------------------------------------------------
 
-GROUP = "Colors: CSV file with the columns task and group. Default: first tag, or folder of the file."
+GROUP = "Colours: CSV file with columns task and group. Default: first tag, or the file's folder."
 
 
 def draw_map(

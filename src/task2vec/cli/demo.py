@@ -72,9 +72,9 @@ def _print_tasks(rows: list[dict[str, Any]]) -> None:
     columns = "task, images, classes, error=cv_error, norm, nearest (distance)=near"
     output.print_table(table, columns, drop="images, classes")
     output.print_text(
-        "Two tasks are near (a small distance) if the same filters of the probe matter for both. The norm is how much "
-        "they matter: little for easy tasks, much for hard ones, and almost nothing where nothing can be learned, as "
-        f"from random labels.   ({output.count_seconds():.0f} s)"
+        "Two tasks are near (a small distance) if the same filters of the probe matter for both. The norm measures how "
+        "much they matter: little for easy tasks, more for hard ones, and almost nothing if nothing can be learned, as "
+        f"with random labels.   ({output.count_seconds():.0f} s)"
     )
     print(flush=True)
 

@@ -60,8 +60,8 @@ class Finding:
 def doctor(library: options.LibraryFolder = None) -> None:
     """Check versions, devices, folders, the library and the default probe, and print how to fix problems.
 
-    The exit code is 0 without problems, 4 for a damaged library, and 5 otherwise. Nothing is changed, and the network
-    is not used.
+    The exit code is 0 if there are no problems, 4 if the library is damaged, and 5 for any other problem.
+    Nothing is changed, and the network is not used.
     """
     parts = {
         "versions": check_versions(),

@@ -26,7 +26,7 @@ def embed(
     probe: options.ProbeOptions,
     numbers: options.SettingsOptions,
     compute: options.Compute,
-    name: Annotated[str | None, Option(help="Name of the task. Default: that of the folder.")] = None,
+    name: Annotated[str | None, Option(help="Name of the task. Default: the folder's name.")] = None,
     out: Annotated[Path | None, Option("--out", metavar="DIR", help="Also write files to this folder.")] = None,
     force: options.Force = False,
     library: options.LibraryFolder = None,
@@ -35,11 +35,11 @@ def embed(
 ) -> None:
     """Embed folders of images, tables, or tasks of published datasets.
 
-    Embeddings are saved to the library. One that is there already, for the same images, labels, probe and settings, is
-    not computed again. Unreadable images are named, never skipped silently.
+    Embeddings are saved to the library. If there already is one for the same images, labels, probe and settings, it
+    is not recomputed. Unreadable images are named, never skipped silently.
 
-    Several tasks at once: tasks on the same images share the work. Each is saved as soon as it is finished, failures
-    are reported, and the same command run again continues with the rest.
+    With several tasks, those on the same images share work. Each is saved as soon as it is finished, and failures are
+    reported. Run the same command again to continue an interrupted run.
     """
     settings = inputs.make_settings(numbers)
     reading = replace(reading, name=name, seed=settings.seed)
@@ -213,7 +213,7 @@ def tasks(
 ) -> None:
     """List the tasks of a dataset.
 
-    CUB-200-2011, iNaturalist, iMaterialist (Fashion) 2018 and DeepFashion are recognized by their annotation files, and
+    CUB-200-2011, iNaturalist, iMaterialist (Fashion) 2018 and DeepFashion are recognised by their annotation files, and
     no image is opened. A folder with one folder per class, or a table, is a single task, which is read.
     """
     ((path, sort),) = inputs.sort_paths([dataset], reading).items()

@@ -23,8 +23,8 @@ def train_expert(
     reading: Annotated[options.Reading, "split allow_bad path_column label_column root num_workers"],
     compute: Annotated[options.Compute, "device backend jobs"],
     probe: options.ProbeOptions,
-    name: Annotated[str | None, Option(help="Name of the expert of one PATH. Default: that of the task.")] = None,
-    recipe: Annotated[str, Option(help="fast, or achille2019: that of the paper, 12 times slower.")] = "fast",
+    name: Annotated[str | None, Option(help="Name of the expert of a single PATH. Default: the task's.")] = None,
+    recipe: Annotated[str, Option(help="fast, or achille2019 (the paper's, 12 times slower).")] = "fast",
     epochs: options.Epochs = None,
     max_samples: Annotated[int | None, Option("--max-samples", help="Images per epoch. Default: 10,000.")] = None,
     out: options.Out = Path("task2vec-experts"),
@@ -119,7 +119,7 @@ def error_matrix(
     paths: options.AllPaths,
     reading: options.Reading,
     compute: options.Compute,
-    experts: Annotated[list[str], Option("--expert", help="Expert, its file, or any model. Can be repeated.")],
+    experts: Annotated[list[str], Option("--expert", help="An expert's name or file, or any model. Can be repeated.")],
     shots: Annotated[list[str] | None, Option("--shots", metavar="half|N", help=SEVERAL_SHOTS)] = None,
     seeds: options.Seeds = 1,
     recipe: Annotated[Literal["logistic", "achille2019"], Option("--recipe", help=RECIPE)] = "logistic",
@@ -130,7 +130,7 @@ def error_matrix(
     download: options.Download = False,
     library: options.LibraryFolder = None,
 ) -> None:
-    """Measure the error of every task with every expert.
+    """Measure the test error of every expert on every task.
 
     A linear classifier is trained on the expert's features of a part of the images, and tested on half of them. Each
     error is saved to the library as soon as it is known. Failures are reported, and the same command run again

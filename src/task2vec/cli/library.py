@@ -38,7 +38,7 @@ def describe_embedding(entry: Any) -> dict[str, Any]:
 def ls(tag: options.Tag = None, probe: options.AnyProbe = None, library: options.LibraryFolder = None) -> None:
     """List the tasks of the library.
 
-    The numbers of a task with several embeddings are those of the newest one.
+    For a task with several embeddings, the numbers are those of the newest.
     """
     with inputs.open_if_any(library) as opened:
         tasks, is_empty = opened.tasks(tag=tag, probe=probe) if opened else [], not opened
@@ -133,7 +133,7 @@ def add(
     """Add saved embeddings to the library.
 
     Files that are damaged, or that conflict with an existing embedding, are named and left out (exit code 4 or 3). If
-    the library cannot be written to any more, what was added before stays.
+    writing fails midway, embeddings that were already added are kept.
     """
     from task2vec.library import check_tags
 
@@ -176,7 +176,7 @@ def add(
 
 def rm(
     name: Annotated[str, Argument(help="A task (name or id), an embedding (key), or an expert.")],
-    is_expert: Annotated[bool, Option("--expert", help="Remove the expert of that name, not its file.")] = False,
+    is_expert: Annotated[bool, Option("--expert", help="Remove the expert with this name; its file is kept.")] = False,
     tags: Annotated[list[str] | None, Option("--tag", help="Remove only this tag of the task.")] = None,
     force: Annotated[bool, Option("--force", help="Also remove the errors measured for it.")] = False,
     library: options.LibraryFolder = None,
@@ -262,8 +262,8 @@ def verify(library: options.LibraryFolder = None) -> None:
 def repair(library: options.LibraryFolder = None) -> None:
     """Rebuild the library from everything that can still be read.
 
-    The old file is kept in the folder `backups`. What could not be read is reported (exit code 4). No other process may
-    use the library in the meantime.
+    The old file is kept in the folder `backups`. What could not be read is reported (exit code 4). Make sure that
+    no other process uses the library.
     """
     with show_progress(output.is_watched()) as report:
         found = task2vec.Library.repair(library, report=report)
@@ -345,7 +345,7 @@ def experts(library: options.LibraryFolder = None) -> None:
 
 def errors(
     task: Annotated[str | None, Option(help="Only this task, by name or id.")] = None,
-    expert: Annotated[str | None, Option(help="Only with this expert.")] = None,
+    expert: Annotated[str | None, Option(help="Only errors of this expert.")] = None,
     shots: options.Shots = None,
     library: options.LibraryFolder = None,
 ) -> None:

@@ -10,16 +10,18 @@ from typer.core import TyperCommand
 
 DEFAULT_PROBE = "tf_efficientnet_lite0"
 Datasets = Literal["folder", "cub200", "cub200-paper", "inaturalist", "imaterialist", "deepfashion"]
-MAX_IMAGES = "Published dataset: at most this many images of a task, chosen at random."
-BACKEND = "Compute in this process, in several, or with Ray (the cluster of RAY_ADDRESS)."
-LIBRARY = "Folder of the library. Default: TASK2VEC_LIBRARY, or one in your home folder."
+MAX_IMAGES = "Published dataset: use at most N random images per task."
+BACKEND = "Run in this process, in several processes, or on Ray (cluster: RAY_ADDRESS)."
+LIBRARY = "Library folder. Default: TASK2VEC_LIBRARY, or your user data folder."
 SHOTS = "Train on half of the images, or N per class."
 EVIDENCE = "Measured errors to use. Default: the bundled ones and your library."
 
 # Arguments.
-AllPaths = Annotated[list[Path], Argument(metavar="PATH", help="Folders, tables, or published datasets.")]
-Folder = Annotated[Path, Argument(metavar="PATH", help="A folder with one folder per class, or a table.")]
-Query = Annotated[str, Argument(metavar="NAME|FILE|PATH", help="A task of the library, a file, or a folder.")]
+AllPaths = Annotated[list[Path], Argument(metavar="PATH", help="Image folders, tables, or published datasets.")]
+Folder = Annotated[Path, Argument(metavar="PATH", help="A folder with one subfolder per class, or a table.")]
+Query = Annotated[
+    str, Argument(metavar="NAME|FILE|PATH", help="A task in the library, an embedding file, or a folder.")
+]
 
 # The probe, and settings that change the numbers.
 AnyProbe = Annotated[str | None, Option("--probe", metavar="MODEL", help="Only embeddings by this probe.")]
@@ -40,12 +42,12 @@ Download = Annotated[bool, Option("--download", help="Download weights that are 
 # Where results go, and what is shown.
 LibraryFolder = Annotated[Path | None, Option("--library", metavar="DIR", help=LIBRARY, show_default=False)]
 NoLibrary = Annotated[bool, Option("--no-library", help="Do not use the library.")]
-Tags = Annotated[list[str] | None, Option("--tag", metavar="TAG", help="Tag for the task. Can be repeated.")]
+Tags = Annotated[list[str] | None, Option("--tag", metavar="TAG", help="Tag to add to the task. Can be repeated.")]
 Tag = Annotated[str | None, Option(help="Only tasks with this tag.")]
 OutFile = Annotated[Path | None, Option("--out", metavar="FILE", help="Write the table to this CSV file.")]
 Out = Annotated[Path, Option(metavar="DIR", help="Folder for the results.")]
-Force = Annotated[bool, Option("--force", help="Overwrite or replace what exists.")]
-K = Annotated[int, Option("-k", min=1, metavar="N", help="How many to print.")]
+Force = Annotated[bool, Option("--force", help="Overwrite existing results.")]
+K = Annotated[int, Option("-k", min=1, metavar="N", help="Number of results to print.")]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON document.")]
 
 
@@ -65,8 +67,8 @@ class SettingsOptions:
 
     method: Method = None
     epochs: Epochs = None
-    max_samples: Annotated[int | None, Option(help="At most this many (image, label) gradients. Default: 400.")] = None
-    rel_tol: Annotated[float | None, Option(help="Stop at this relative error of a filter, e.g. 0.05.")] = None
+    max_samples: Annotated[int | None, Option(help="Maximum number of (image, label) gradients. Default: 400.")] = None
+    rel_tol: Annotated[float | None, Option(help="Stop at this relative error per filter, e.g. 0.05.")] = None
     split_half: Annotated[bool, Option("--split-half", help="Also embed two halves to estimate noise. Slower.")] = False
     l2: Annotated[float | None, Option("--l2", help="L2 penalty of the head. Default: cross-validated.")] = None
     beta: Annotated[float | None, Option(help="Weight of the prior. Default: 1e-7.")] = None
@@ -81,7 +83,7 @@ class Compute:
     device: Annotated[str | None, Option(help="cpu or cuda. Default: cuda if available.")] = None
     batch_size: Annotated[int | None, Option(help="Images per batch. Default: chosen for the device.")] = None
     backend: Annotated[Literal["serial", "processes", "ray"], Option(help=BACKEND)] = "serial"
-    jobs: Annotated[int | None, Option(help="Processes of --backend. Default: one per core.")] = None
+    jobs: Annotated[int | None, Option(help="Number of worker processes. Default: one per core.")] = None
 
 
 @dataclass(frozen=True)
@@ -91,15 +93,15 @@ class Reading:
     `name` is that of the task, if it is only one, and `seed` chooses the images of `max_images`.
     """
 
-    path_column: Annotated[str | None, Option(help="Table: column of the image paths. Default: path.")] = None
-    label_column: Annotated[list[str] | None, Option(help="Table: column of labels; several are multi-label.")] = None
-    root: Annotated[Path | None, Option(help="Table: folder of relative paths. Default: that of the table.")] = None
-    task_names: Annotated[list[str] | None, Option("--task", help="Published dataset: a task. Can be repeated.")] = None
+    path_column: Annotated[str | None, Option(help="Table: column with the image paths. Default: path.")] = None
+    label_column: Annotated[list[str] | None, Option(help="Table: label column; repeat it for multi-label.")] = None
+    root: Annotated[Path | None, Option(help="Table: folder that paths are relative to. Default: the table's.")] = None
+    task_names: Annotated[list[str] | None, Option("--task", help="Published dataset: task. Can be repeated.")] = None
     kind: Annotated[str | None, Option(help="Published dataset: all tasks of this kind, e.g. order.")] = None
-    layout: Annotated[Datasets | None, Option("--as", help="Kind of dataset. Default: detected from its files.")] = None
+    layout: Annotated[Datasets | None, Option("--as", help="Dataset format. Default: detected from its files.")] = None
     max_images: Annotated[int | None, Option(help=MAX_IMAGES)] = None
     labels: Annotated[Path | None, Option(help="iMaterialist: CSV file with the names of the labels.")] = None
-    one_vs_rest: Annotated[bool, Option("--one-vs-rest", help="Make a binary task of each class.")] = False
+    one_vs_rest: Annotated[bool, Option("--one-vs-rest", help="Make one binary task per class.")] = False
     split: Annotated[str | None, Option(help="Use only the images of this split: train, val or test.")] = None
     allow_bad: AllowBad = False
     num_workers: Annotated[int | None, Option(help="Threads that decode images. Default: one per core.")] = None
@@ -113,7 +115,7 @@ GROUPS = {
     "Tables": "path_column label_column root",
     "Published datasets": "task_names kind layout max_images labels one_vs_rest",
     "Probe": "probe weights size download",
-    "Settings that change the numbers": "method epochs max_samples split_half rel_tol l2 beta seed dtype recipe shots "
+    "Settings that affect the results": "method epochs max_samples split_half rel_tol l2 beta seed dtype recipe shots "
     "metric seeds",
     "Speed and memory": "device num_workers batch_size backend jobs",
     "Library": "library no_library tags",

@@ -20,7 +20,7 @@ def recommend(
     measure_top: Annotated[int, Option(min=0, metavar="K", help="Measure the top K models on your images.")] = 0,
     seeds: options.Seeds = 3,
     shots: options.Shots = None,
-    max_params: Annotated[str | None, Option(metavar="N", help="Only models with at most N parameters: 10M.")] = None,
+    max_params: Annotated[str | None, Option(metavar="N", help="At most N parameters per model, e.g. 10M.")] = None,
     max_time: Annotated[float | None, Option(metavar="S", help="At most S seconds for 1,000 images.")] = None,
     evidence: options.Evidence = None,
     strategy: Annotated[str | None, Option(help="Prediction strategy; see task2vec evaluate.")] = None,
@@ -35,7 +35,7 @@ def recommend(
 ) -> None:
     """Recommend a pretrained model for a task, with its predicted test error.
 
-    The prediction uses errors measured on other tasks: bundled ones, and those of your library. If they do not favor
+    The prediction uses errors measured on other tasks: bundled ones, and those of your library. If they do not favour
     any model over the one that is best on average, the report says so. A folder is embedded first and added to the
     library. --measure-top K also measures the top K models on your images, and saves their errors to the library.
     """
@@ -91,9 +91,9 @@ def _find_task(
 
 def evaluate(
     evidence: options.Evidence = None,
-    distances: Annotated[Path | None, Option(metavar="CSV", help="With --evidence FILE.csv: distances.")] = None,
+    distances: Annotated[Path | None, Option(metavar="CSV", help="Distances, for --evidence FILE.csv.")] = None,
     leave: Annotated[Literal["task", "dataset", "domain"], Option(help="What to leave out in turn.")] = "task",
-    strategies: Annotated[list[str] | None, Option("--strategy", help="Only this one and average_best.")] = None,
+    strategies: Annotated[list[str] | None, Option("--strategy", help="Only this strategy and average_best.")] = None,
     family: Annotated[str | None, Option("--kind", help="Bundled tasks of one kind: taxa or labels.")] = None,
     shots: options.Shots = None,
     probe: options.AnyProbe = None,
@@ -104,9 +104,9 @@ def evaluate(
 ) -> None:
     """Compare model selection strategies, leave-one-task-out.
 
-    For every task, each strategy chooses a model without knowing the errors on that task. It prints the mean error of
-    the choices, its increase over the optimum with a 95 % interval over tasks, rank agreement (weighted tau, top-1,
-    top-3), and the gap to the model that is best on average with Wilcoxon's p.
+    For every task, each strategy chooses a model without knowing the errors on that task. Prints the mean error of the
+    chosen models, its increase over the optimum with a 95 % interval over tasks, rank agreement (weighted tau, top-1,
+    top-3), and the difference from the average-best model with a Wilcoxon p-value.
     """
     from task2vec.select import find_metatask
 

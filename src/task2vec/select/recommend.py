@@ -333,13 +333,13 @@ class _Case:
                 same = [model.name for model in known.models if mine and _is_same(describe_entry(expert), model)]
                 self.measured |= dict.fromkeys(same, mine)
         elif is_own.any():
-            self.notes.append("This very task is among the known ones: its errors are left out, and predicted.")
+            self.notes.append("This task is one of the known ones: its own errors were left out, and are predicted.")
         if is_seen.any():
             names = [model.name for model, seen in zip(known.models, is_seen, strict=True) if seen]
             listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            self.notes.append(f"Left out, because trained on images or labels of this very task: {listed}.")
+            self.notes.append(f"Excluded because they were trained on images or labels of this task: {listed}.")
         if lost := [model.name for model in known.models if model.location is not None and not model.is_loadable]:
-            self.notes.append(f"Left out, because the file of its weights is gone: {', '.join(lost)}.")
+            self.notes.append(f"Excluded because their file of weights is gone: {', '.join(lost)}.")
         self.is_allowed &= ~is_seen
 
     @property

@@ -173,7 +173,7 @@ def list_folders(root: Path) -> list[str]:
 
 
 def refuse_archive(place: Path) -> None:
-    """Raise `DataError` if a regular file is an archive, recognized by its first bytes."""
+    """Raise `DataError` if a regular file is an archive, recognised by its first bytes."""
     start = read_start(place, 262) if place.is_file() else b""
     if start.startswith(ARCHIVE_STARTS) or start[257:] == b"ustar":
         raise DataError(

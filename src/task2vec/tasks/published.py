@@ -90,7 +90,7 @@ def read_catalog(
 
     Args:
         folder: The folder with the dataset's unpacked archives.
-        layout: Which dataset it is, such as "cub200", or "cub200-paper" for the paper's taxonomy; recognized by its
+        layout: Which dataset it is, such as "cub200", or "cub200-paper" for the paper's taxonomy; recognised by its
             files if not given.
         labels: Of iMaterialist, the table of the labels' names.
         progress: Show a progress bar when reading takes longer than two seconds.

@@ -184,7 +184,7 @@ def digest_pixels(image: Image.Image) -> str:
 
 
 def _to_array(value: object) -> np.ndarray:
-    """An array of anything that holds numbers; tensors are recognized by their methods, without importing torch."""
+    """An array of anything that holds numbers; tensors are recognised by their methods, without importing torch."""
     if hasattr(value, "detach"):
         tensor: Any = value
         value = (tensor.double() if tensor.is_floating_point() else tensor).detach().cpu()  # numpy has no bfloat16
