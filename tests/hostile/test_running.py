@@ -1,11 +1,13 @@
 """R2, R3, R6 and R7: killed and run again, tasks that kill their process, no terminal, a missing extra."""
 
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from task2vec.library import Library
 from task2vec.parallel import open_backend
 from task2vec.plots import draw_matrix
 from tests.command import START, run_command
-from tests.embedding.families import ask_binary
+from tests.embedding.families import Spoiled, ask_binary
 from tests.library.making import ENVIRONMENT
 from tests.parallel_work import find_session, wait_until
 from tests.tasks.pictures import make_folder
@@ -190,13 +192,23 @@ def test_a_command_that_is_stopped_ten_times(tmp_path):
     assert finished == {f"task-{number}" for number in range(TASKS)}
 
 
+class Deadly(Spoiled):
+    """Images of which the third kills the process that reads it, unless that is the one of the tests."""
+
+    def load(self, index: int):
+        if index == 2 and multiprocessing.parent_process() is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.images.load(index)
+
+
 @pytest.mark.long
 def test_a_task_that_kills_its_process_is_reported_and_the_rest_goes_on():
-    from tests.embedding.test_many_backends import make_task, run, spoil
+    from tests.embedding.test_many_backends import make_task, run
 
     tasks = [make_task(number) for number in range(4)]
+    tasks[1] = replace(tasks[1], images=Deadly(tasks[1].images, ValueError()))
     with open_backend("processes", jobs=2, threads=1) as processes:
-        found = run([spoil(task, "kill") if task is tasks[1] else task for task in tasks], processes)
+        found = run(tasks, processes)
     assert [result.embedding is None for result in found] == [False, True, False, False]
     assert isinstance(found[1].error, ResourceError)
     assert "'task 1 (task 1)' was given up: its process died 3 times (signal 9)" in str(found[1].error)
