@@ -223,15 +223,6 @@ def test_noise_is_that_of_the_seeds():
     np.testing.assert_allclose(combined.find_noise(build(errors)), [expected, 0], atol=1e-12)
 
 
-def test_cells_that_the_model_has_seen_have_a_shift_of_their_own():
-    metatask = draw(24, 8, missing=0, seen=0.3, seed=3)
-    errors = metatask.errors[:, :, 0]
-    fitted, query = ask(with_errors(metatask, np.where(metatask.is_candidate[:, :, None], errors, errors / 4)), 0)
-    assert fitted.solution.shared[len(fitted.cells.noise)] < -0.6
-    honest, _ = ask(metatask, 0)
-    assert np.abs(fitted.predict(query).errors - honest.predict(query).errors).mean() < 0.08
-
-
 def test_a_new_task_is_lifted_as_the_known_ones_are():
     random = np.random.default_rng(1).random((12, 12)) * 3
     metatask = replace(draw(12, 6), distances={"symmetric": (random + random.T) * (1 - np.eye(12))})

@@ -130,7 +130,7 @@ ALIKE = make_metatask(datasets=1)
     ("metatask", "options", "match"),
     [
         (ALIKE, {"leave": "universe"}, "leave='universe'"),
-        (ALIKE, {"strategies": ["guess"]}, "no strategy called 'guess'"),
+        (ALIKE, {"strategies": ["guess"]}, "no strategy called 'guess'.*average_best; size"),
         (ALIKE, {"tasks": ["task 99"]}, "'task 99' is none of the 9 tasks"),
         (ALIKE, {"leave": "dataset"}, "no task to learn from"),
         (ALIKE.only(range(9), [0]), {}, "no task has two candidates"),
@@ -238,8 +238,7 @@ def test_what_is_written_is_what_was_found(tmp_path):
     assert plain["rows"][0]["strategy"] == "chance" and plain["optimum_chosen_on"] == "halves"
     with pytest.raises(ResourceError, match="cannot write"):
         found.to_csv(tmp_path / "nowhere" / "rows.csv")
-    text = str(found)
-    assert text.splitlines()[0].startswith("strategy") and "9 tasks, each task left out in turn." in text
+    assert "9 tasks, each task left out in turn." in str(found)
     assert repr(found) == "Evaluation(4 strategies, 9 tasks, leave one task out)"
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from task2vec.errors import UndefinedScoreError, UsageError
+from task2vec.errors import UndefinedScoreError
 from task2vec.experts.metatask import SYMMETRIC
 from task2vec.select import SCORE_NAMES, SCORES, STRATEGIES, Prediction, Strategy, find_strategy
 from task2vec.select.model_space import fit_model_space
@@ -199,8 +199,3 @@ def test_every_strategy_predicts_or_says_what_is_missing(name):
         assert len(str(error)) > 60
     else:
         assert len(prediction.order(np.ones(2, dtype=bool))) == 2
-
-
-def test_an_unknown_strategy_is_refused_with_the_names_of_all():
-    with pytest.raises(UsageError, match="average_best; size"):
-        find_strategy("clairvoyance")
