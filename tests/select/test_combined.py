@@ -16,10 +16,10 @@ from tests.oracles import combined as oracle
 from tests.select.material import build, with_errors
 
 
-def draw(tasks=8, models=5, seeds=3, *, missing=0.25, seen=0.2, seed=0, apart=1.0):
+def draw(tasks=8, models=5, seeds=3, *, missing=0.25, seen=0.2, seed=0):
     """Tasks on a plane, models with a side each: errors are small on their side, and the plane shows which it is."""
     random = np.random.default_rng(seed)
-    places = random.normal(size=(tasks, 2)) * apart
+    places = random.normal(size=(tasks, 2))
     sides = random.normal(size=(models, 2))
     level = -1 + 0.3 * random.normal(size=(tasks, 1)) + 0.2 * random.normal(size=models) - 0.5 * places @ sides.T
     rough = level[:, :, None] + 0.1 * random.normal(size=(tasks, models, seeds))
