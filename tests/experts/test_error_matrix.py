@@ -12,7 +12,7 @@ from task2vec.errors import DataError, UsageError
 from task2vec.experts import ErrorProtocol, linear_error
 from task2vec.experts import error_matrix as work
 from task2vec.experts.error_matrix import error_matrix
-from task2vec.library import Expert, Library, MeasuredError
+from task2vec.library import Expert, MeasuredError
 from task2vec.parallel import Failure, Result, open_backend
 from task2vec.select import metatask_from_library
 from task2vec.tasks.torch_dataset import DatasetImages
@@ -48,12 +48,6 @@ def quick_heads():
 @pytest.fixture(scope="module")
 def whole(tasks, experts, quick_heads):
     return error_matrix(tasks, experts, **HOW)
-
-
-@pytest.fixture
-def library(tmp_path):
-    with Library.open(tmp_path / "library") as opened:
-        yield opened
 
 
 def watch_cells(monkeypatch):

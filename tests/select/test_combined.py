@@ -178,18 +178,6 @@ def test_unknown_distances_are_far_ones():
     assert not fitted.is_near(query)
 
 
-def test_a_model_without_errors_is_between_the_others_and_uncertain():
-    metatask = draw(14, 6, missing=0, seen=0)
-    errors = metatask.errors[:, :, 0].copy()
-    errors[:, 2] = np.nan
-    fitted, query = ask(with_errors(metatask, errors), 3)
-    posterior, found = fitted.posterior(query), fitted.predict(query)
-    others = np.delete(np.arange(6), 2)
-    assert posterior.own[2] > 1.5 * posterior.own[others].max()
-    assert found.errors[others].min() < found.errors[2] < found.errors[others].max()
-    assert found.high[2] - found.low[2] > 0 and found.average_best != 2
-
-
 @pytest.mark.parametrize("shape", [{"tasks": 3, "models": 1}, {"seeds": 1}, {"tasks": 9}])
 def test_little_or_extreme_evidence_gives_sane_predictions(shape):
     metatask = draw(**({"missing": 0, "seen": 0} | shape))

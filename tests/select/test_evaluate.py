@@ -10,18 +10,8 @@ from scipy import stats
 import task2vec as t2v
 from task2vec.errors import UndefinedScoreError, UsageError
 from task2vec.select import Prediction
-from task2vec.select.evaluate import (
-    compare_groups,
-    compare_paired,
-    draw_weights,
-    evaluate,
-    find_brier,
-    find_fidelity,
-    find_interval,
-    hit,
-    select_apart,
-    weigh_tau,
-)
+from task2vec.select import evaluate as room
+from task2vec.select.evaluate import compare_groups, compare_paired, draw_weights, evaluate, find_interval
 from tests.select.material import make_metatask, with_errors
 
 NAMES = ["chance", "average_best", "symmetric", "kernel symmetric"]
@@ -157,23 +147,24 @@ def test_the_optimum_is_selected_on_halves_or_on_other_seeds():
 
 def test_an_optimum_shares_among_equals_and_skips_the_unknown():
     measured, everybody = np.array([[[0.2, 0.2], [0.2, 0.6], [0.9, 0.9]]]), np.ones((1, 3), dtype=bool)
-    assert select_apart(measured, everybody) == pytest.approx([(0.4 + 0.2) / 2])
+    assert room.select_apart(measured, everybody) == pytest.approx([(0.4 + 0.2) / 2])
     measured[0, 0] = np.nan
-    assert select_apart(measured, everybody) == pytest.approx([(0.6 + 0.2) / 2])
-    assert np.isnan(select_apart(np.full((1, 2, 1), 0.1), np.ones((1, 2), dtype=bool)))[0]
+    assert room.select_apart(measured, everybody) == pytest.approx([(0.6 + 0.2) / 2])
+    assert np.isnan(room.select_apart(np.full((1, 2, 1), 0.1), np.ones((1, 2), dtype=bool)))[0]
 
 
 def test_numbers_of_one_ranking():
     places, errors = np.array([0, 1, 1, 3]), np.array([0.4, 0.1, 0.2, 0.3])
-    assert hit(places, errors, 1) == 0 and hit(places, errors, 2) == 0.5 and hit(places, errors, 3) == 1
-    assert hit(np.zeros(4), np.array([0.1, 0.1, 0.3, 0.4]), 2) == pytest.approx(1 - 1 / 6)
-    assert weigh_tau(places, errors) == pytest.approx(stats.weightedtau(-places.astype(float), -errors)[0])
-    assert weigh_tau(np.argsort(np.argsort(errors)), errors) == pytest.approx(1) and weigh_tau(np.zeros(4), errors) == 0
+    assert room.hit(places, errors, 1) == 0 and room.hit(places, errors, 2) == 0.5 and room.hit(places, errors, 3) == 1
+    assert room.hit(np.zeros(4), np.array([0.1, 0.1, 0.3, 0.4]), 2) == pytest.approx(1 - 1 / 6)
+    assert room.weigh_tau(places, errors) == pytest.approx(stats.weightedtau(-places.astype(float), -errors)[0])
+    assert room.weigh_tau(np.argsort(np.argsort(errors)), errors) == pytest.approx(1)
+    assert room.weigh_tau(np.zeros(4), errors) == 0
     loss = np.array([0.3, 0.1, 0.9, 0.2])
     gaps = np.array([[loss[i] - loss[j], errors[i] - errors[j]] for i in range(4) for j in range(4)])
-    assert find_fidelity(loss, errors) == pytest.approx(np.corrcoef(gaps.T)[0, 1])
-    assert find_fidelity(np.array([np.nan, 0.1, np.nan, np.nan]), errors) == 0
-    assert find_brier(np.array([0.0, 1, 0, 0]), errors) == 0 and find_brier(np.array([1.0, 0, 0, 0]), errors) == 2
+    assert room.find_fidelity(loss, errors) == pytest.approx(np.corrcoef(gaps.T)[0, 1])
+    assert room.find_fidelity(np.array([np.nan, 0.1, np.nan, np.nan]), errors) == 0
+    assert [room.find_brier(p_best, errors) for p_best in np.eye(4)] == [2, 0, 2, 2]
 
 
 def test_intervals_come_from_samples_of_tasks_or_of_datasets():

@@ -9,7 +9,7 @@ from task2vec.distance import symmetric
 from task2vec.embedding import trivial
 from task2vec.errors import DataError, NotInLibraryError, UsageError
 from task2vec.experts.metatask import DOMAIN, SYMMETRIC, TAXONOMIC
-from task2vec.library import Expert, Library, MeasuredError
+from task2vec.library import Expert, MeasuredError
 from task2vec.select import metatask_from_csv, metatask_from_library
 from task2vec.select.evaluate import evaluate
 from task2vec.select.evidence import merge
@@ -56,17 +56,6 @@ def test_some_tasks_and_models_keep_what_is_theirs():
     selected = make_whole().select()
     dropped = selected.only([2])  # a task that is left out stays as the source task of a model
     assert np.array_equal(dropped.to_sources(SYMMETRIC)[0], selected.to_sources(SYMMETRIC)[2], equal_nan=True)
-
-
-def test_a_query_has_all_of_the_task_but_its_errors():
-    metatask = make_metatask()
-    query = metatask.query(5, known=[0, 7])
-    assert query.distances[SYMMETRIC].tolist() == metatask.between(SYMMETRIC)[5, [0, 7]].tolist()
-    assert query.dataset == "set 2" and query.classes == metatask.tasks[5].classes
-    own = metatask.errors[5].ravel()
-    for value in vars(query).values():
-        each = value.values() if hasattr(value, "values") else [value]
-        assert not any(np.isin(np.asarray(one, dtype=object), own).any() for one in each if one is not None)
 
 
 def test_stored_distances_are_taken_before_embeddings():
@@ -221,12 +210,6 @@ def test_one_way_of_a_distance_is_enough(put):
 
 
 # --- a library -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def library(tmp_path):
-    with Library.open(tmp_path / "library") as opened:
-        yield opened
 
 
 def fill(library):

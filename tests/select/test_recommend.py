@@ -9,7 +9,6 @@ import torch
 from scipy.stats import norm
 
 import task2vec as t2v
-from task2vec import Library
 from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
 from task2vec.experts import ErrorProtocol, ModelInfo, TaskInfo, linear_error
@@ -33,12 +32,6 @@ BEST = "tf_efficientnet_lite1"  # on average
 @pytest.fixture(scope="module")
 def world():
     return make_world()
-
-
-@pytest.fixture
-def library(tmp_path):
-    with Library.open(tmp_path / "library") as opened:
-        yield opened
 
 
 def ask(world, *, seed=30, kind=0, **options):
