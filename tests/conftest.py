@@ -45,6 +45,13 @@ os.environ["XDG_DATA_HOME"] = _HOME.name
 _NUMBERS = count()
 
 
+@pytest.fixture
+def library(tmp_path):
+    """An empty library of its own; some folders have one with content."""
+    with task2vec.Library.open(tmp_path / "library") as opened:
+        yield opened
+
+
 @pytest.fixture(autouse=True)
 def own_library(monkeypatch):
     """A library for each test that asks for the default one; it is not made before somebody does."""

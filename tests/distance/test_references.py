@@ -107,22 +107,6 @@ def test_known_taxonomic_distances():
     assert taxonomic_matrix([task, task, ["robin"]], BIRDS).tolist() == [[0, 0, 4], [0, 0, 4], [4, 4, 0]]
 
 
-@settings(max_examples=20, deadline=None)
-@given(worlds())
-def test_taxonomic_is_a_distance_between_subtrees_and_not_in_general(world):
-    tree, _ = world
-    tasks: dict[str, list[str]] = {}
-    for name in tree.classes:
-        key = tree.lineages[name][0] if tree.ranks else ""
-        tasks.setdefault(key or f"alone {name}", []).append(name)
-    for kind in ORACLES:
-        found = taxonomic_matrix(list(tasks.values()), tree, kind=kind)
-        assert ((found == 0) == np.eye(len(tasks), dtype=bool)).all()
-        assert (found[:, None] <= found[:, :, None] + found[None]).all()
-    a, between, b = ["raven"], ["raven", "kiwi"], ["kiwi"]
-    assert taxonomic(a, between, BIRDS) == taxonomic(between, b, BIRDS) == 0 < taxonomic(a, b, BIRDS)
-
-
 def test_invalid_taxonomic_arguments_are_refused():
     for classes, kind, error, words in (
         (["raven", "dodo"], "graph", DataError, "dodo"),

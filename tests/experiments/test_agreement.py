@@ -52,16 +52,6 @@ def test_p_is_uniform_where_there_is_nothing_and_tiny_where_all_is_the_same():
     assert same.p[0] == 1 / 1000 and same.p[1] > 0.99
 
 
-def test_intervals_are_of_tasks_and_wider_than_if_pairs_were_independent():
-    taxa = random_taxa(24, seed=2)
-    space = taxa + np.random.default_rng(0).normal(scale=2.0, size=taxa.shape)
-    found = agree([(space + space.T) / 2, taxa.astype(float)], taxa, permutations=99, seed=0)
-    low, high = found.interval(0)
-    assert low < found.rho[0] < high
-    assert high - low > 2 * 1.96 / np.sqrt(found.pairs) * (1 - found.rho[0] ** 2)
-    assert found.interval(1) == pytest.approx((1.0, 1.0)) and found.interval(0, minus=1)[1] < 0
-
-
 def test_within_permutes_each_dataset_skips_those_without_ranks_and_pools_by_pairs():
     tree = 8.0 * (1 - np.kron(np.eye(3), np.ones((5, 5))))
     inside = random_taxa(5, seed=0)

@@ -86,12 +86,6 @@ def fake_agreement(rho, *, p=0.001, spread=0.01):
     return Agreement(10, rho, null, rho + spread * rng.normal(size=(200, len(rho))))
 
 
-def make_comparison(found, neighbours=()):
-    spaces = {name: np.zeros((2, 2)) for name in ("robust", "robust, cosine", "domain, cosine")}
-    tasks = [{"norm": n, "error": n / 10} for n in range(1, 9)]
-    return Comparison(spaces, ("robust",), {}, found, tasks, list(neighbours))
-
-
 @pytest.mark.parametrize(
     ("whole", "pooled", "parts", "verdicts"),
     [
@@ -104,7 +98,9 @@ def test_verdicts_on_the_taxonomy(whole, pooled, parts, verdicts):
     found = {("graph", ALL): fake_agreement(whole), ("graph", WITHIN): fake_agreement(pooled)}
     found |= {("graph", f"d{n}"): fake_agreement(part) for n, part in enumerate(parts)}
     row = {"measure": "same dataset", "space": "robust", "value": 0.9, "chance": 0.4, "count": 8, "low": 0.7, "high": 1}
-    claims = make_claims(make_comparison(found, [row]), [])
+    spaces = {name: np.zeros((2, 2)) for name in ("robust", "robust, cosine", "domain, cosine")}
+    tasks = [{"norm": n, "error": n / 10} for n in range(1, 9)]
+    claims = make_claims(Comparison(spaces, ("robust",), {}, found, tasks, [row]), [])
     assert [claim.verdict for claim in claims] == [*verdicts, HOLDS, HOLDS]
     assert claims[-2].measured == "90 %, chance 40 %, 8 tasks"
 

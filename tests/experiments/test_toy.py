@@ -101,17 +101,6 @@ def test_measures_by_hand():
     assert (found["clusters_and_error"], found["clusters_and_norm"]) == pytest.approx((1, -1))
 
 
-def test_the_finding_points_out_small_gains_and_chance():
-    def rows(ways):
-        same = {"random": 0.4, "domain": 0.4, "best": 0.7, "nearest": 0.5}
-        return [{"probe": "ReLU", "way": way, **same} for way in ways]
-
-    assert "40 ± 10 % of the way from chance to the best." in toy.describe_finding(rows([0.3, 0.5]))
-    assert "the gain of ReLU is small" in toy.describe_finding(rows([0.1, 0.11]))
-    assert "may be chance" in toy.describe_finding(rows([-0.3, 0.5]))
-    assert "Over 1 seed," in toy.describe_finding(rows([0.3]))
-
-
 def test_the_command_writes_figure_and_tables(tmp_path, monkeypatch):
     monkeypatch.setattr(toy, "STARTS", 1)
     result = run(toy.app, "--out", tmp_path / "new", "--seeds", 1, "--seed", 3, "--count", COUNT, "--side", SIDE)

@@ -1,7 +1,7 @@
 """The error matrix: every cell once, kept at once, whoever does the work and whatever fails."""
 
 import csv
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
@@ -12,9 +12,10 @@ from task2vec.errors import DataError, UsageError
 from task2vec.experts import ErrorProtocol, linear_error
 from task2vec.experts import error_matrix as work
 from task2vec.experts.error_matrix import error_matrix
-from task2vec.library import Library, MeasuredError
+from task2vec.library import Expert, MeasuredError
 from task2vec.parallel import Failure, Result, open_backend
 from task2vec.select import metatask_from_library
+from task2vec.tasks.torch_dataset import DatasetImages
 from tests.experts.material import Packed, make_model, make_task, make_tasks
 
 PROTOCOLS, SEEDS = (ErrorProtocol(), ErrorProtocol(shots=2)), (0, 1)
@@ -47,12 +48,6 @@ def quick_heads():
 @pytest.fixture(scope="module")
 def whole(tasks, experts, quick_heads):
     return error_matrix(tasks, experts, **HOW)
-
-
-@pytest.fixture
-def library(tmp_path):
-    with Library.open(tmp_path / "library") as opened:
-        yield opened
 
 
 def watch_cells(monkeypatch):
@@ -145,26 +140,19 @@ def test_records_of_a_thousand_tasks_fit_into_a_library(experts, library):
     assert metatask_from_library(library).has_seen.all()
 
 
-class Broken:
-    """Images of which one cannot be read."""
+@dataclass(frozen=True, kw_only=True)
+class Broken(DatasetImages):
+    """Images that cannot be read."""
 
-    is_threadsafe = True
-
-    def __init__(self, images, error):
-        self.images, self.error, self.name = images, error, images.name
-
-    def __len__(self):
-        return len(self.images)
+    error: Exception
 
     def load(self, index):
-        if index == 3:
-            raise self.error
-        return self.images.load(index)
+        raise self.error
 
 
 def test_a_task_that_cannot_be_read_fails_alone(tasks, experts, whole, library):
     errors = [DataError("it is torn"), ZeroDivisionError("their bug")]  # the first shares its pictures with tasks[1]
-    broken = [replace(tasks[i], images=Broken(tasks[i].images, errors[i // 2])) for i in (0, 2)]
+    broken = [replace(tasks[i], images=Broken(**vars(tasks[i].images), error=errors[i // 2])) for i in (0, 2)]
     told = []
     found = error_matrix([broken[0], tasks[1], broken[1]], experts, **HOW, library=library, on_cell=told.append)
     pairs = list(zip(broken, errors, strict=True))
@@ -187,16 +175,8 @@ def test_a_task_that_cannot_be_split_fails_alone(tasks, experts):
     assert "two different images" in found.failures[0].message and not np.isnan(found.errors[1]).any()
 
 
-def test_an_expert_that_cannot_be_loaded_fails_alone(tasks, experts, whole, monkeypatch):
-    opened = work.open_model
-
-    def open_some(expert, **options):
-        if expert.name == "two":
-            raise DataError("its file is torn")
-        return opened(expert, **options)
-
-    monkeypatch.setattr(work, "open_model", open_some)
-    found = error_matrix(tasks[:2], experts, **HOW)
+def test_an_expert_that_cannot_be_loaded_fails_alone(tasks, experts, whole):
+    found = error_matrix(tasks[:2], [experts[0], Expert("two", "file", "gone.expert.safetensors")], **HOW)
     assert [failure.model for failure in found.failures] == ["two"] * 2
     assert np.array_equal(found.errors[:, 0], whole.errors[:2, 0]) and np.isnan(found.errors[:, 1]).all()
 
@@ -263,13 +243,6 @@ def test_cells_of_what_an_expert_has_seen_are_marked(tasks, experts, library, tm
         assert values == [array[i, j, k, n] for array in (found.errors, found.low, found.high)]
     with pytest.raises(UsageError, match="'three'"):
         error_matrix(tasks, experts, **HOW, trained_on={"three": tasks[0]})
-
-
-def test_the_very_task_of_an_expert_is_trivial(tasks, experts, library):
-    entry = replace(work.describe_model(experts[0]), task=tasks[2].fingerprint)
-    library.add(entry, *tasks, *(MeasuredError(task.fingerprint, "one", 0.25, "by hand") for task in tasks))
-    kept = metatask_from_library(library)
-    assert [kept.tasks[i].name for i, _ in np.argwhere(kept.has_seen)] == ["colours"]
 
 
 def test_what_cannot_be_meant_is_refused(tasks, experts):

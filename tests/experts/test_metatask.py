@@ -5,51 +5,32 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from task2vec.embedding import Embedding
 from task2vec.errors import DataError, UsageError
-from task2vec.experts import MetaTask, ModelInfo, TaskInfo, load_metatask
+from task2vec.experts import load_metatask
 from task2vec.probe import FilterLayer
+from tests.select.material import make_whole
 
-LAYERS = (FilterLayer("a", "convolution", 3, 9, 0.1), FilterLayer("b", "linear", 2, 4, 0.2))
-
-
-def make_metatask(tasks=4, experts=3, protocols=2, seeds=5):
-    rng = np.random.default_rng(0)
-    shape = (tasks, experts, protocols, seeds)
-    errors = rng.random(shape)
-    embeddings = []
-    for number in range(tasks):
-        fisher = rng.lognormal(-20, 5, 5)
-        fisher[number % 5] = 0  # a dead filter
-        prior = np.repeat([1e-9 * (number + 1), 2e-9], [3, 2])
-        told = {"task_fingerprint": str(number), "settings": {"method": "robust"}, "probe_fingerprint": "p"}
-        embeddings.append(Embedding(f"t{number}", "net", fisher, np.zeros(5), prior, LAYERS, told))
-    return MetaTask(
-        "small",
-        tuple(TaskInfo(f"t{n}", "ab"[n % 2], "d", f"f{n}", 10 + n, 2) for n in range(tasks)),
-        tuple(ModelInfo(f"e{n}", "taxon", "net", size=112, is_repeat=n == experts - 1) for n in range(experts)),
-        tuple(f"protocol {n}" for n in range(protocols)),
-        tuple(range(seeds)),
-        errors,
-        errors * 0.9,
-        errors * 0.9 + 0.1,
-        (rng.random(shape[:2]) < 0.3) * 0.5,
-        rng.random(shape[:2]) < 0.3,
-        scores={"logme": rng.normal(size=shape[:3])},
-        embeddings={"net robust": embeddings},
-        domains={"net": rng.random((tasks, 7))},
-        info={"commit": "abc"},
-    )
+LAYERS = (FilterLayer("a", "convolution", 20, 9, 0.1), FilterLayer("b", "linear", 10, 4, 0.2))
 
 
-def test_a_meta_task_comes_back_from_disk(tmp_path):
-    metatask = make_metatask()
+@pytest.fixture(scope="module")
+def metatask():
+    """Fishers of all sizes, each with a dead filter, and priors that differ by task and layer."""
+    rng, whole, embeddings = np.random.default_rng(0), make_whole(), []
+    for number, one in enumerate(whole.embeddings["net robust"]):
+        fisher = rng.lognormal(-20, 5, 30) * (np.arange(30) != number)
+        prior = np.repeat([1e-9 * (number + 1), 2e-9], [20, 10])
+        embeddings.append(replace(one, fisher=fisher, prior=prior, layers=LAYERS))
+    return replace(whole, embeddings={"net robust": embeddings})
+
+
+def test_a_meta_task_comes_back_from_disk(metatask, tmp_path):
     found = load_metatask(metatask.save(tmp_path / "m.safetensors"))
-    for name in ("tasks", "models", "protocols", "seeds"):
+    for name in ("tasks", "models", "protocols", "seeds", "source_tasks"):
         assert getattr(found, name) == getattr(metatask, name)
     for name, tolerance in {"errors": 1e-6, "low": 1e-3, "high": 1e-3, "shares_labels": 0}.items():
         assert np.allclose(getattr(found, name), getattr(metatask, name), atol=tolerance)
-    assert np.array_equal(found.is_candidate, metatask.is_candidate) and 0 < metatask.is_candidate.sum() < 12
+    assert np.array_equal(found.is_candidate, metatask.is_candidate) and 0 < metatask.is_candidate.sum() < 15
     assert np.allclose(found.scores["logme"], metatask.scores["logme"], atol=1e-5)
     for one, other in zip(found.embeddings["net robust"], metatask.embeddings["net robust"], strict=True):
         assert np.array_equal(one.fisher == 0, other.fisher == 0)
@@ -57,22 +38,20 @@ def test_a_meta_task_comes_back_from_disk(tmp_path):
         assert one.provenance["task_fingerprint"] == other.provenance["task_fingerprint"]
 
 
-def test_families_and_repeats_are_cut_alike_everywhere():
-    metatask = make_metatask()
-    part = metatask.subset(family="b")
-    assert [task.name for task in part.tasks] == ["t1", "t3"] and [one.name for one in part.models] == ["e0", "e1"]
+def test_families_and_repeats_are_cut_alike_everywhere(metatask):
+    part = metatask.subset(family="taxa")
+    assert part.tasks == metatask.tasks[:2] and part.models == metatask.models[:4]
     for one, other in ((part.errors, metatask.errors), (part.shares_images, metatask.shares_images)):
-        assert np.array_equal(one, other[[1, 3]][:, :2])
-    assert np.array_equal(part.scores["logme"], metatask.scores["logme"][[1, 3]][:, :2])
-    assert [one.task for one in part.embeddings["net robust"]] == ["t1", "t3"]
-    assert np.array_equal(part.domains["net"], metatask.domains["net"][[1, 3]])
-    assert len(metatask.subset(repeats=True).models) == 3
-    with pytest.raises(UsageError, match="a, b"):
+        assert np.array_equal(one, other[:2, :4])
+    assert np.array_equal(part.scores["logme"], metatask.scores["logme"][:2, :4])
+    assert [one.task for one in part.embeddings["net robust"]][:2] == ["e0", "e1"]
+    assert np.array_equal(part.domains["net"][:2], metatask.domains["net"][:2])
+    assert len(metatask.subset(repeats=True).models) == 5
+    with pytest.raises(UsageError, match="taxa, labels"):
         metatask.subset(family="c")
 
 
-def test_damage_is_named_and_shapes_are_checked(tmp_path):
-    metatask = make_metatask()
+def test_damage_is_named_and_rows_that_do_not_fit_are_refused(metatask, tmp_path):
     file = metatask.save(tmp_path / "m.safetensors")
     content = bytearray(file.read_bytes())
     content[-3] ^= 1
@@ -81,8 +60,9 @@ def test_damage_is_named_and_shapes_are_checked(tmp_path):
         with pytest.raises(DataError, match=message):
             load_metatask(path)
     for wrong, message in (
-        ({"shares_images": np.zeros((4, 2))}, "shares_images"),
+        ({"shares_images": np.zeros((3, 2))}, r"'shares_images' of the meta-task 'small' has the shape \(3, 2\)"),
         ({"errors": metatask.errors * 100}, "from 0 to 1"),
+        ({"tasks": metatask.tasks[:1] * 3}, "the task 'birds' occurs 3 times .*own name"),
     ):
         with pytest.raises(DataError, match=message):
             replace(metatask, **wrong)

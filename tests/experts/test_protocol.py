@@ -26,14 +26,11 @@ def test_keys_differ_where_numbers_do():
     assert ErrorProtocol(5, "achille2019", "balanced", 2).key == "linear-2, train 5, achille2019, balanced, 2 epochs"
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"shots": 0}, {"shots": True}, {"shots": "all"}, {"shots": 2.5}, {"classifier": "svm"}, {"measure": "plain"},
-     {"epochs": 0}],
-)  # fmt: skip
-def test_protocols_that_cannot_be_are_refused(wrong):
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        ErrorProtocol(**wrong)
+def test_protocols_that_cannot_be_are_refused():
+    wrong = {"shots": (0, True, "all", 2.5), "classifier": ("svm",), "measure": ("plain",), "epochs": (0,)}
+    for name, value in ((name, value) for name, values in wrong.items() for value in values):
+        with pytest.raises(UsageError, match=name):
+            ErrorProtocol(**{name: value})
 
 
 def test_copies_are_on_one_side_and_drawn_once():
@@ -76,10 +73,8 @@ def test_attributes_have_both_answers_in_every_part():
 
 
 def test_a_task_without_test_images_is_refused():
-    with pytest.raises(DataError, match="no class with two different images"):
-        choose_test_half(make_task((1, 1)), 0)
     one, other = (Image.new("RGB", (8, 8), (shade, 9, 9)) for shade in (0, 9))
-    with pytest.raises(DataError, match="'copies alone'"):
+    with pytest.raises(DataError, match=r"'copies alone'.*no class with two different images"):
         choose_test_half(from_dataset([(one, 0), (one, 0), (other, 1), (other, 1)], name="copies alone"), 0)
 
 
@@ -92,18 +87,14 @@ def test_wilsons_interval(wrong, count):
     assert 0 <= score.low <= score.error <= score.high <= 1
 
 
-def test_balanced_errors_of_classes():
+def test_balanced_errors_and_precision_with_ties():
     rng = np.random.default_rng(0)
-    targets = rng.choice(4, size=200, p=[0.7, 0.2, 0.06, 0.04])
-    answers = np.where(rng.random(200) < 0.6, targets, rng.integers(0, 4, 200))
-    score = score_balanced(answers != targets, targets)
-    assert score.error == pytest.approx(1 - balanced_accuracy_score(targets, answers))
-    assert 0 < score.low < score.error < score.high < 1
-    assert abs(score.error - (answers != targets).mean()) > 0.01  # otherwise the test shows nothing
-
-
-def test_errors_of_attributes_and_precision_with_ties():
-    rng = np.random.default_rng(0)
+    classes = rng.choice(4, size=200, p=[0.7, 0.2, 0.06, 0.04])
+    is_wrong = rng.random(200) < 0.1 * (1 + classes)
+    balanced = 1 - balanced_accuracy_score(classes, np.where(is_wrong, (classes + 1) % 4, classes))
+    score = score_balanced(is_wrong, classes)
+    assert score.error == pytest.approx(balanced) and score.low < score.error < score.high
+    assert abs(score.error - is_wrong.mean()) > 0.01  # otherwise the test shows nothing
     targets = (rng.random((150, 3)) < [0.5, 0.1, 0.8]).astype(np.uint8)
     answers = np.where(rng.random((150, 3)) < 0.8, targets, 1 - targets)
     logits = np.round(targets + rng.normal(size=(150, 3)), 1)

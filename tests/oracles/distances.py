@@ -2,7 +2,6 @@
 
 import math
 from collections import defaultdict
-from fractions import Fraction
 from itertools import combinations, pairwise, permutations
 
 import numpy as np
@@ -63,13 +62,6 @@ def centred_log_euclidean(a, b):
     u = [math.log(x) - math.log(y) for x, y in zip(a, b, strict=True)]
     mean = math.fsum(u) / len(u)
     return math.sqrt(math.fsum((x - mean) ** 2 for x in u) / len(u))
-
-
-def exact_symmetric_cosine(a, b):
-    """The squared cosine of the symmetric distance of whole numbers, as a fraction without any rounding."""
-    p = [Fraction(x, x + y) for x, y in zip(a, b, strict=True)]
-    dot = sum(x * (1 - x) for x in p)
-    return dot * dot / (sum(x * x for x in p) * sum((1 - x) * (1 - x) for x in p))
 
 
 # Diversity by loops over pairs, and its error by leaving out one batch after the other and beginning again.

@@ -153,6 +153,30 @@ def make_world() -> MetaTask:
     return MetaTask("world", tasks, models, (FIVE, HALF), (0, 1, 2), *whole, embeddings={"net robust": embeddings})
 
 
+def make_whole(*, has_source=True):
+    """Three tasks of two families, five models, and a source task that has the name of a task."""
+    rng = np.random.default_rng(0)
+    families = (("birds", "taxa", "cub"), ("dogs", "taxa", "dogs"), ("hue", "labels", "cub"))
+    tasks = tuple(TaskInfo(*told, f"print {told[0]}", 100 + place, 3) for place, told in enumerate(families))
+    sources = (TaskInfo("hue", "labels", "cub", "print of other photographs", 90, 3),) if has_source else ()
+    models = (
+        ModelInfo("generic resnet34", "generic", "resnet34", params=7),
+        ModelInfo("of birds", "taxon", "resnet34", "birds", "print birds"),
+        ModelInfo("of hue", "label", "resnet34", "hue", "print of other photographs", params=9),
+        ModelInfo("of dogs", "whole", "resnet34", "dogs", "print dogs"),
+        ModelInfo("of dogs again", "whole", "resnet34", "dogs", "print dogs", is_repeat=True),
+    )
+    errors = rng.uniform(0.1, 0.9, size=(3, 5, 2, 3))
+    shares = np.zeros((3, 5))
+    shares[0, 1] = shares[1, 3] = shares[1, 4] = 1
+    rows = 3 + len(sources)
+    cells = (errors, errors * 0.9, errors * 0.9 + 0.1, shares, np.eye(3, 5, 2, dtype=bool))
+    more = {"scores": {"logme": rng.normal(size=(3, 5, 2))}, "halves": rng.uniform(size=(3, 5, 2, 3, 2))}
+    more |= {"embeddings": {"net robust": [embed(f"e{row}", row) for row in range(rows)]}, "source_tasks": sources}
+    more |= {"domains": {"net": np.abs(rng.normal(size=(rows, 6)))}}
+    return MetaTask("small", tasks, models, (FIVE, HALF), (0, 1, 2), *cells, **more)
+
+
 def fill_library(library, *, tasks: int = 4, protocol: str = HALF, **options) -> None:
     """Tasks of the first kind in a library, with the errors of an expert of its own and of a network."""
     file = library.folder / "mine.expert.safetensors"

@@ -8,40 +8,15 @@ import pytest
 from task2vec.distance import symmetric
 from task2vec.embedding import trivial
 from task2vec.errors import DataError, NotInLibraryError, UsageError
-from task2vec.experts import MetaTask, ModelInfo, TaskInfo
 from task2vec.experts.metatask import DOMAIN, SYMMETRIC, TAXONOMIC
-from task2vec.library import Expert, Library, MeasuredError
+from task2vec.library import Expert, MeasuredError
 from task2vec.select import metatask_from_csv, metatask_from_library
 from task2vec.select.evaluate import evaluate
 from task2vec.select.evidence import merge
 from tests.oracles.selection import slow_symmetric
-from tests.select.material import FIVE, HALF, embed, fingerprint, make_metatask, make_world
+from tests.select.material import FIVE, HALF, embed, fingerprint, make_metatask, make_whole, make_world
 
 # --- one protocol, one space -----------------------------------------------------------------------------------------
-
-
-def make_whole(*, has_source=True):
-    """Three tasks of two families, five models, and a source task that has the name of a task."""
-    rng = np.random.default_rng(0)
-    families = (("birds", "taxa", "cub"), ("dogs", "taxa", "dogs"), ("hue", "labels", "cub"))
-    tasks = tuple(TaskInfo(*told, f"print {told[0]}", 100 + place, 3) for place, told in enumerate(families))
-    sources = (TaskInfo("hue", "labels", "cub", "print of other photographs", 90, 3),) if has_source else ()
-    models = (
-        ModelInfo("generic resnet34", "generic", "resnet34", params=7),
-        ModelInfo("of birds", "taxon", "resnet34", "birds", "print birds"),
-        ModelInfo("of hue", "label", "resnet34", "hue", "print of other photographs", params=9),
-        ModelInfo("of dogs", "whole", "resnet34", "dogs", "print dogs"),
-        ModelInfo("of dogs again", "whole", "resnet34", "dogs", "print dogs", is_repeat=True),
-    )
-    errors = rng.uniform(0.1, 0.9, size=(3, 5, 2, 3))
-    shares = np.zeros((3, 5))
-    shares[0, 1] = shares[1, 3] = shares[1, 4] = 1
-    rows = 3 + len(sources)
-    cells = (errors, errors, errors, shares, np.zeros((3, 5), dtype=bool))
-    more = {"scores": {"logme": rng.normal(size=(3, 5, 2))}, "halves": rng.uniform(size=(3, 5, 2, 3, 2))}
-    more |= {"embeddings": {"net robust": [embed(f"e{row}", row) for row in range(rows)]}, "source_tasks": sources}
-    more |= {"domains": {"net": np.abs(rng.normal(size=(rows, 6)))}}
-    return MetaTask("small", tasks, models, (FIVE, HALF), (0, 1, 2), *cells, **more)
 
 
 def test_a_selection_has_all_that_was_measured():
@@ -83,17 +58,6 @@ def test_some_tasks_and_models_keep_what_is_theirs():
     assert np.array_equal(dropped.to_sources(SYMMETRIC)[0], selected.to_sources(SYMMETRIC)[2], equal_nan=True)
 
 
-def test_a_query_has_all_of_the_task_but_its_errors():
-    metatask = make_metatask()
-    query = metatask.query(5, known=[0, 7])
-    assert query.distances[SYMMETRIC].tolist() == metatask.between(SYMMETRIC)[5, [0, 7]].tolist()
-    assert query.dataset == "set 2" and query.classes == metatask.tasks[5].classes
-    own = metatask.errors[5].ravel()
-    for value in vars(query).values():
-        each = value.values() if hasattr(value, "values") else [value]
-        assert not any(np.isin(np.asarray(one, dtype=object), own).any() for one in each if one is not None)
-
-
 def test_stored_distances_are_taken_before_embeddings():
     table, rows = np.arange(16.0).reshape(4, 4), {"other direct": np.arange(4.0)}
     known = replace(make_whole(), distances={"other direct": table}, trivial_distances=rows, norms=rows)
@@ -126,14 +90,6 @@ def test_protocols_spaces_and_families_are_named_or_refused():
     for option, choices in (("shots", "train half"), ("probe", "net robust"), ("family", "taxa, labels")):
         with pytest.raises(UsageError, match=f"Choose one of: .*{choices}"):
             whole.select(**{option: "none such"})
-
-
-def test_names_that_occur_twice_and_rows_that_do_not_fit_are_refused():
-    metatask = make_metatask(tasks=3, models=3)
-    with pytest.raises(DataError, match=r"'norms symmetric' of the meta-task 'small' has the shape \(3,\)"):
-        replace(metatask, norms={SYMMETRIC: np.ones(3)})
-    with pytest.raises(DataError, match=r"the task 'b' occurs 2 times .*own name"):
-        replace(metatask, tasks=tuple(replace(one, name=name) for one, name in zip(metatask.tasks, "abb", strict=True)))
 
 
 # --- CSV tables ------------------------------------------------------------------------------------------------------
@@ -254,12 +210,6 @@ def test_one_way_of_a_distance_is_enough(put):
 
 
 # --- a library -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def library(tmp_path):
-    with Library.open(tmp_path / "library") as opened:
-        yield opened
 
 
 def fill(library):

@@ -1,9 +1,7 @@
 """Which model is recommended, in which words, and what is refused."""
 
 import ast
-import csv
-import json
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,13 +9,12 @@ import torch
 from scipy.stats import norm
 
 import task2vec as t2v
-from task2vec import Library
 from task2vec.distance import symmetric
 from task2vec.errors import DataError, ProbeMismatchError, SettingsMismatchError, UsageError
 from task2vec.experts import ErrorProtocol, ModelInfo, TaskInfo, linear_error
 from task2vec.experts.checkpoint import write_tensors
 from task2vec.library import Expert, MeasuredError
-from task2vec.select import Recommendation, candidates, combined, find_strategy, fit_combined
+from task2vec.select import candidates, combined, find_strategy, fit_combined
 from task2vec.select import recommend as room
 from task2vec.select.combined import estimate_noise, find_head_miss, fit_with_heads, scale_errors
 from task2vec.select.recommend import recommend
@@ -35,12 +32,6 @@ BEST = "tf_efficientnet_lite1"  # on average
 @pytest.fixture(scope="module")
 def world():
     return make_world()
-
-
-@pytest.fixture
-def library(tmp_path):
-    with Library.open(tmp_path / "library") as opened:
-        yield opened
 
 
 def ask(world, *, seed=30, kind=0, **options):
@@ -216,9 +207,7 @@ def test_a_file_of_an_expert_is_a_candidate_that_knows_its_source_task(world, li
         ({"measure_top": 1}, "an embedding has none"),
         ({"measure_top": 1, "strategy": "average_best"}, "has no model of noise"),
         ({"measure_top": -1}, "measure nothing"),
-        ({"shots": 7}, "Choose one of: 5, half"),
         ({"max_params": "1M"}, r"The smallest is mobilenet_v2: 2\.2M"),
-        ({"max_params": "ten"}, "not a number of parameters"),
         ({"max_time": 0}, "is not a time for 1,000 images"),
         ({"evidence": "library"}, "needs a library"),
         ({"what": 3}, "a int is neither a task nor an embedding"),
@@ -256,18 +245,6 @@ def test_the_line_that_loads_is_one_call_with_one_text(library):
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def test_values_are_plain_and_frozen(world, tmp_path):
-    advice = ask(world)
-    with pytest.raises(FrozenInstanceError):
-        advice.rows[0].rank = 2
-    found = json.loads(json.dumps(advice.to_dict()))
-    assert found["rows"][0]["model"] == advice.rows[0].model and found["task"] == "mine"
-    with open(advice.to_csv(tmp_path / "advice.csv"), encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["model"] for row in rows] == names_of((*advice.rows, *advice.others))
-    assert float(rows[0]["error"]) == advice.rows[0].error and rows[0]["is_loadable"] == "True"
-
-
 def test_the_text_fits_the_page(world):
     own = embed("[red]\x1b[31m " + "long " * 30, 30)
     advice = recommend(own, evidence=world, strategy="kernel symmetric")
@@ -277,16 +254,9 @@ def test_the_text_fits_the_page(world):
         lines = [line for line in text.splitlines() if not line.startswith("    ")]
         assert max(map(len, lines)) <= width
         assert all(any(row.model[-5:] in line for line in lines) for row in advice.rows)
-
-
-def test_the_text_begins_with_the_answer(world):
-    advice = ask(world, strategy="average_best")
-    assert "best on average over 12 known tasks" in advice.verdict
-    head, verdict, code, table, *_ = advice.to_text(width=100).split("\n\n")
-    assert head.startswith("mine: 130 images, 2 classes") and "errors of 6 models on 12 tasks" in head
-    assert verdict.startswith("Start from tf_efficientnet_lite1") and code.strip() == advice.rows[0].load
-    assert table.splitlines()[0].split()[:2] == ["model", "predicted"] and "tf_efficientnet_lite1 *" in table
-    assert str(advice).startswith("mine: 130") and isinstance(advice, Recommendation)
+    head, verdict, code, table, *_ = ask(world).to_text(width=100).split("\n\n")
+    assert head.startswith("mine: 130 images, 2 classes") and verdict.startswith("Start from tf_efficientnet_lite0")
+    assert code.strip() == advice["tf_efficientnet_lite0"].load and "tf_efficientnet_lite1 *" in table
 
 
 def test_a_recommendation_by_the_bundle_needs_no_torch(tmp_path):
@@ -296,9 +266,7 @@ def test_a_recommendation_by_the_bundle_needs_no_torch(tmp_path):
         f"print(repr(t2v.recommend(t2v.load_embedding(r'{place}')))); print('torch' in sys.modules)"
     )
     result = run_command(python=code)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("Recommendation(") and "5 candidates" in result.stdout
-    assert result.stdout.splitlines()[-1] == "False"
+    assert result.stdout.startswith("Recommendation(") and result.stdout.splitlines()[-1] == "False", result.stderr
 
 
 # --- with a library --------------------------------------------------------------------------------------------------
@@ -360,19 +328,6 @@ def test_what_the_library_measured_on_the_task_itself_counts(world, library):
 # --- given the task's own head and measured errors -------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def known(world):
-    return world.select("half")
-
-
-def measured(error, *, splits=2, spread=0.0, model="x"):
-    values = error + spread * np.linspace(-1, 1, splits)
-    return [
-        MeasuredError("t", model, float(one), HALF, at, max(error - 0.1, 0), error + 0.1)
-        for at, one in enumerate(values)
-    ]
-
-
 def test_the_head_of_the_embedding_says_how_hard_the_task_is(world):
     def with_head(embedding, head):
         return replace(embedding, provenance=embedding.provenance | {"head": head})
@@ -399,11 +354,12 @@ def test_heads_that_miss_by_more_than_models_are_trusted_less():
     assert find_head_miss(fit_combined(with_errors(metatask, errors), scales=scales())) == 0
 
 
-def test_the_noise_of_a_split_is_that_of_the_task_and_of_known_ones(known):
-    fitted = fit_with_heads(known)
+def test_the_noise_of_a_split_is_that_of_the_task_and_of_known_ones(world):
+    fitted = fit_with_heads(world.select("half"))
     splits, count = fitted.metatask.errors.shape[3], len(fitted.metatask.tasks)
-    apart = [measured(0.3, splits=3, spread=0.1), measured(0.2, splits=2, spread=0.05)]
-    values = [scale_errors(np.array([one.error for one in own])) for own in apart]
+    measured = ([0.2, 0.3, 0.4], [0.15, 0.25], [0.3])
+    *apart, alone = ([MeasuredError("t", "x", one, HALF, 0, 0.2, 0.4) for one in own] for own in measured)
+    values = [scale_errors(np.array(own)) for own in measured]
     squares = sum(np.square(each - each.mean()).sum() for each in values)
 
     def estimate(noise, given):
@@ -416,7 +372,7 @@ def test_the_noise_of_a_split_is_that_of_the_task_and_of_known_ones(known):
     assert estimate(usual, apart) == pytest.approx(expected)
     assert estimate(none, apart) == pytest.approx(squares / 3) and estimate(none, []) == 0
     width = np.diff(scale_errors(np.array([0.2, 0.4])))[0] / (2 * norm.ppf(0.975))
-    assert estimate(none, [measured(0.3, splits=1)]) == pytest.approx(width**2, rel=1e-3)
+    assert estimate(none, [alone]) == pytest.approx(width**2, rel=1e-3)
 
 
 def test_the_average_best_model_is_known_on_many_tasks_and_linked_with_others():
@@ -437,23 +393,34 @@ def test_the_average_best_model_is_known_on_many_tasks_and_linked_with_others():
 SEEDS = {"timm:tf_efficientnet_lite0": 1, "timm:tf_efficientnet_lite1": 2, "torchvision:mobilenet_v2": 3}
 
 
+def embed_quickly(task):
+    return t2v.embed(task, make_model(), settings=t2v.EmbedSettings(max_samples=6, l2=0.01), device="cpu")
+
+
 @pytest.fixture(scope="module")
 def seen_world(world):
     """The same models on tasks of real pictures, embedded by a small probe."""
     made = [make_task((8, 7), seed=40 + number, name=f"task {number}") for number in range(4)]
-    settings = t2v.EmbedSettings(max_samples=6, l2=0.01)
-    embeddings = [t2v.embed(task, make_model(), settings=settings, device="cpu") for task in made]
+    embeddings = [embed_quickly(task) for task in made]
     known = world.only(range(4), range(len(world.models)))
     tasks = tuple(replace(one, fingerprint=task.fingerprint) for one, task in zip(known.tasks, made, strict=True))
     return replace(known, tasks=tasks, embeddings={"tiny robust": embeddings})
 
 
 @pytest.fixture
-def networks(monkeypatch):
+def failures():
+    """What is raised in place of loading a network, by its name."""
+    return {}
+
+
+@pytest.fixture
+def networks(monkeypatch, failures):
     """Small networks in place of those that are loaded by name; lists what was loaded."""
     loaded = []
 
     def load(name, *, size=None, download=False, **_):
+        if name in failures:
+            raise failures[name]
         loaded.append((name, size, download))
         return make_model(name, seed=SEEDS.get(name, 0))
 
@@ -497,13 +464,8 @@ def test_all_that_are_here_are_measured_and_kept_in_the_library(seen_world, task
     assert sum(row.measured is not None for row in fetched.rows) == 4 and networks[-1][2]
 
 
-def test_an_interrupt_loses_nothing_that_was_measured(seen_world, task, networks, library, monkeypatch):
-    def load(name, **_):
-        if "lite0" in name:
-            raise KeyboardInterrupt
-        return make_model(name, seed=SEEDS[name])
-
-    monkeypatch.setattr("task2vec.experts.checkpoint.load_probe", load)
+def test_an_interrupt_loses_nothing_that_was_measured(seen_world, task, networks, library, failures):
+    failures["timm:tf_efficientnet_lite0"] = KeyboardInterrupt()
     options = {"evidence": seen_world, "library": library, "device": "cpu"}
     found = recommend(task, measure_top=2, seeds=1, **options)
     assert found.is_interrupted and len(library.errors()) == 1 and has_note(found, "Interrupted: 1 model measured")
@@ -511,13 +473,8 @@ def test_an_interrupt_loses_nothing_that_was_measured(seen_world, task, networks
     assert recommend(task, **options).rows == found.rows
 
 
-def test_what_cannot_be_measured_is_noted(seen_world, task, networks, monkeypatch):
-    def load(name, **_):
-        if "lite1" in name:
-            raise UsageError("its weights are damaged")
-        return make_model(name, seed=1)
-
-    monkeypatch.setattr("task2vec.experts.checkpoint.load_probe", load)
+def test_what_cannot_be_measured_is_noted(seen_world, task, networks, failures, monkeypatch):
+    failures[f"timm:{BEST}"] = UsageError("its weights are damaged")
     old = tuple(key.replace("linear-2", "linear-1") for key in seen_world.protocols)
     advice = recommend(task, evidence=replace(seen_world, protocols=old), measure_top=2, seeds=1, device="cpu")
     assert advice["tf_efficientnet_lite0"].measured is not None and advice[BEST].measured is None
@@ -557,7 +514,7 @@ def test_evidence_from_a_file_is_the_same(world, tmp_path):
 
 @pytest.mark.parametrize(("errors", "is_confident"), [((0.1, 0.1), True), ((0.1, 0.4), False)])
 def test_measured_errors_beat_the_average_as_far_as_they_are_no_noise(seen_world, task, library, errors, is_confident):
-    own = t2v.embed(task, make_model(), settings=t2v.EmbedSettings(max_samples=6, l2=0.01), device="cpu")
+    own = embed_quickly(task)
     library.add(own)
     for name, location in (("mobilenet_v2", "torchvision:mobilenet_v2"), (BEST, f"timm:{BEST}")):
         library.add(Expert(name, "hub", location, input_size=112))

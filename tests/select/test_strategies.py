@@ -5,23 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from task2vec.errors import UndefinedScoreError, UsageError
+from task2vec.errors import UndefinedScoreError
 from task2vec.experts.metatask import SYMMETRIC
-from task2vec.select import SCORE_NAMES, SCORES, STRATEGIES, Prediction, Strategy, find_strategy
+from task2vec.select import SCORE_NAMES, SCORES, STRATEGIES, Prediction, Strategy, find_strategy, strategies
 from task2vec.select.model_space import fit_model_space
-from task2vec.select.strategies import (
-    ALPHA,
-    ALPHAS,
-    WIDTHS,
-    _choose_width,
-    find_errors,
-    fit_adjusted,
-    fit_asymmetric,
-    fit_average_best,
-    fit_effects,
-    fit_kernel,
-    fit_nearest,
-)
+from task2vec.select.strategies import find_errors, fit_adjusted, fit_asymmetric, fit_average_best, fit_effects
 from tests.oracles.selection import slow_adjusted, slow_effects, slow_kernel
 from tests.select.material import build, make_metatask, with_errors
 
@@ -85,7 +73,7 @@ def test_baselines_fall_back_on_the_average():
 
 def test_nearest_ranks_by_distance_and_the_unknown_by_the_average():
     metatask = make_metatask(unknown=3)
-    order = leave_out(fit_nearest, metatask).order(EVERYBODY).tolist()
+    order = leave_out(strategies.fit_nearest, metatask).order(EVERYBODY).tolist()
     average, gaps = leave_out(fit_average_best, metatask).loss, metatask.to_sources(SYMMETRIC)[0]
     assert order == [*sorted((3, 4, 5), key=lambda n: gaps[n]), *sorted((0, 1, 2), key=lambda n: average[n])]
 
@@ -103,15 +91,15 @@ def test_alpha_is_the_best_for_the_others():
     distances = known.to_sources(SYMMETRIC)
     simplicity = known.pick_sources(known.trivial_distances[SYMMETRIC])
     losses = []
-    for alpha in ALPHAS:
+    for alpha in strategies.ALPHAS:
         far = np.where(np.isfinite(errors), distances - alpha * simplicity, np.nan)
         losses.append(np.mean([errors[row, np.nanargmin(far[row])] for row in range(11)]))
     query = known.query(0)
     chosen = (query.to_sources[SYMMETRIC] - fit_asymmetric(known, None)(query).loss)[1] / simplicity[1]
-    assert losses[int(np.argmin(np.abs(np.array(ALPHAS) - chosen)))] == pytest.approx(min(losses))
+    assert losses[int(np.argmin(np.abs(np.array(strategies.ALPHAS) - chosen)))] == pytest.approx(min(losses))
     assert min(losses) < max(losses)
     unknown = replace(known, trivial_distances={SYMMETRIC: np.full(18, np.nan)})
-    both = [fit_asymmetric(unknown, alpha)(query).loss for alpha in (None, ALPHA)]
+    both = [fit_asymmetric(unknown, alpha)(query).loss for alpha in (None, strategies.ALPHA)]
     np.testing.assert_array_equal(*both)
 
 
@@ -133,7 +121,7 @@ def test_average_with_distance_is_the_joint_fit():
 
 def test_a_kernel_is_a_weighted_mean_over_tasks():
     metatask = make_metatask(1, missing=0.2)
-    prediction = leave_out(lambda known: fit_kernel(known, width=0.05), metatask)
+    prediction = leave_out(lambda known: strategies.fit_kernel(known, width=0.05), metatask)
     wanted = slow_kernel(learned(metatask)[1:], metatask.between(SYMMETRIC)[0, 1:], 0.05)
     np.testing.assert_allclose(prediction.loss, wanted, atol=1e-10)
 
@@ -156,11 +144,11 @@ def test_the_width_predicts_each_known_task_from_the_others_best():
     effects = fit_effects(0.5 + rest)
     own, losses = effects.rest + effects.models, {}
     median = np.median(distances[~np.eye(12, dtype=bool)])
-    for width in np.array(WIDTHS) * median:
+    for width in np.array(strategies.WIDTHS) * median:
         weights = np.exp(-distances / width) * (1 - np.eye(12))
         losses[width] = np.square(own - weights @ own / weights.sum(1, keepdims=True)).sum()
     best = min(losses, key=losses.get)
-    assert _choose_width(effects, distances) == pytest.approx(best) and best < median
+    assert strategies._choose_width(effects, distances) == pytest.approx(best) and best < median
 
 
 def test_a_score_ranks_the_highest_first():
@@ -199,8 +187,3 @@ def test_every_strategy_predicts_or_says_what_is_missing(name):
         assert len(str(error)) > 60
     else:
         assert len(prediction.order(np.ones(2, dtype=bool))) == 2
-
-
-def test_an_unknown_strategy_is_refused_with_the_names_of_all():
-    with pytest.raises(UsageError, match="average_best; size"):
-        find_strategy("clairvoyance")
