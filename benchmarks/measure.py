@@ -46,7 +46,7 @@ class Verdict:
     @property
     def is_met(self) -> bool:
         """Whether the ratio is on the right side of the target."""
-        return self.ratio >= self.target if self.is_at_least else self.ratio <= self.target
+        return bool(self.ratio >= self.target if self.is_at_least else self.ratio <= self.target)
 
     def __str__(self) -> str:
         """The verdict in one line."""
