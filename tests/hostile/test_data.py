@@ -330,22 +330,17 @@ def read_cells(path):
     return cells
 
 
-def test_d8_distances(tmp_path):
-    DistanceMatrix(np.zeros((5, 5)), tuple(FORMULAS), tuple(FORMULAS), "symmetric").save_csv(tmp_path / "x.csv")
-    assert read_cells(tmp_path / "x.csv")[1:6] == [f"'{name}" for name in FORMULAS]
-
-
-def test_d8_measured_errors(tmp_path):
+def test_d8_no_cell_of_a_csv_is_a_formula(tmp_path):
+    place, names = tmp_path / "x.csv", [f"'{name}" for name in FORMULAS]
+    DistanceMatrix(np.zeros((5, 5)), tuple(FORMULAS), tuple(FORMULAS), "symmetric").save_csv(place)
+    assert read_cells(place)[1:6] == names
     errors, tasks = np.full((1, 5, 1, 1), 0.5), (TaskInfo("=cmd()", fingerprint="f" * 64),)
     models, shares = tuple(map(ModelInfo, FORMULAS)), np.zeros((1, 5))
     hostile = MetaTask("=x", tasks, models, ("-p",), (0,), errors, errors, errors, shares, shares > 0)
-    assert {f"'{name}" for name in (*FORMULAS, "-p")} <= set(read_cells(hostile.to_csv(tmp_path / "x.csv")))
-
-
-def test_d8_recommendations(tmp_path):
+    assert {*names, "'-p"} <= set(read_cells(hostile.to_csv(place)))
     rows = tuple(Row(rank, name, 0.1, 0.0, 0.2, nearest=name, why=name) for rank, name in enumerate(FORMULAS))
-    cells = read_cells(Recommendation("=cmd()", "=cmd()", "", False, "=cmd()", rows).to_csv(tmp_path / "x.csv"))
-    assert [cells.count(f"'{name}") for name in FORMULAS] == [3] * 5
+    cells = read_cells(Recommendation("=cmd()", "=cmd()", "", False, "=cmd()", rows).to_csv(place))
+    assert [cells.count(name) for name in names] == [3] * 5
 
 
 # --- D9: labels ------------------------------------------------------------------------------------------------------
@@ -385,16 +380,15 @@ def test_d10_identical_and_black_images_are_read_and_warned_of(tmp_path):
 # --- D11: data that changes while it is read --------------------------------------------------------------------------
 
 
-def write_new(place: Path) -> None:
-    paint(place, 60_000)
-
-
 def test_d11_a_file_that_changed_after_reading_stops_the_embedding_by_name(tmp_path):
     task = read_folder(make_folder(tmp_path, cats=8, dogs=8))
+    paint(tmp_path / "cats" / "new.png", 9)  # what is added later is not in the task
+    settings = EmbedSettings(max_samples=8)
+    assert embed(task, make_tiny(), settings=settings).provenance["counts"]["images"] == 16
     victim = tmp_path / "dogs" / "003.png"
     whole, index = victim.read_bytes(), 11
     for change in (
-        write_new,
+        lambda place: paint(place, 60_000),
         Path.unlink,
         lambda place: place.write_bytes(whole + b"\0"),
         lambda place: place.write_bytes(whole[:40]),
@@ -405,14 +399,7 @@ def test_d11_a_file_that_changed_after_reading_stops_the_embedding_by_name(tmp_p
             task.images.load(index)
         assert caught.value.exit_code == 3
     with pytest.raises(DataChangedError, match=r"dogs/003\.png"):
-        embed(task, make_tiny(), settings=EmbedSettings(max_samples=8))
-
-
-def test_d11_what_is_added_after_reading_is_not_in_the_task(tmp_path):
-    task = read_folder(make_folder(tmp_path, cats=8, dogs=8))
-    paint(tmp_path / "cats" / "new.png", 9)
-    (tmp_path / "birds").mkdir()
-    assert embed(task, make_tiny(), settings=EmbedSettings(max_samples=8)).provenance["counts"]["images"] == 16
+        embed(task, make_tiny(), settings=settings)
 
 
 def test_d11_a_folder_that_is_written_to_all_the_time_gives_one_state_or_an_error(tmp_path):
@@ -451,37 +438,33 @@ def test_d11_a_folder_that_is_written_to_all_the_time_gives_one_state_or_an_erro
     assert n_whole
 
 
-def change_before_reading(monkeypatch, victim, change):
-    """Lets `change` happen to a file after it was looked at, and before it is read."""
-    read_as_seen = images._read_as_seen
-
-    def change_then_read(place, seen):
-        if place == victim:
-            change(victim)
-        return read_as_seen(place, seen)
-
-    monkeypatch.setattr(images, "_read_as_seen", change_then_read)
+STRANGERS = {
+    "pipe": (os.mkfifo, "another file"),
+    "link": (lambda victim: victim.symlink_to(victim.parents[2] / "secret.png"), "cannot be read"),
+    "file": (lambda victim: paint(victim, 60_000), "another file"),
+    "shorter": (lambda victim: os.truncate(victim, 20), "its length changed while it was read"),
+    "longer": (lambda victim: os.truncate(victim, 2000), "its length changed while it was read"),
+}
 
 
 @needs_links
-@pytest.mark.parametrize("stranger", ["pipe", "link", "file"])
-def test_d11_what_takes_the_place_of_a_file_between_look_and_read_is_not_read(tmp_path, monkeypatch, stranger):
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_d11_what_changes_or_takes_the_place_of_a_file_between_look_and_read_is_not_read(
+    tmp_path, monkeypatch, stranger
+):
     root = make_folder(tmp_path.resolve() / "root", cats=3, dogs=3)
-    secret = paint(tmp_path / "secret.png", 5)
+    paint(tmp_path / "secret.png", 5)
+    change, reason = STRANGERS[stranger]
+    read_as_seen = images._read_as_seen
 
-    def swap(victim):
-        victim.rename(root / "kept")
-        {"pipe": os.mkfifo, "link": lambda path: path.symlink_to(secret), "file": write_new}[stranger](victim)
+    def change_then_read(place, seen):
+        if place == root / "cats" / "001.png":
+            if "length" not in reason:
+                place.rename(root / "kept")
+            change(place)
+        return read_as_seen(place, seen)
 
-    change_before_reading(monkeypatch, root / "cats" / "001.png", swap)
+    monkeypatch.setattr(images, "_read_as_seen", change_then_read)
     task = read_folder(root, allow_bad=True)
-    (bad,) = task.bad
-    assert bad.path == "cats/001.png" and ("another file" in bad.reason or "cannot be read" in bad.reason)
+    assert [bad.path for bad in task.bad] == ["cats/001.png"] and reason in task.bad[0].reason
     assert task.counts.tolist() == [2, 3]
-
-
-@pytest.mark.parametrize("size", [20, 2000])
-def test_d11_a_file_that_grows_or_shrinks_while_it_is_read(tmp_path, monkeypatch, size):
-    root = make_folder(tmp_path.resolve(), cats=3, dogs=3)
-    change_before_reading(monkeypatch, root / "cats" / "001.png", lambda victim: os.truncate(victim, size))
-    assert [bad.reason for bad in read_folder(root, allow_bad=True).bad] == ["its length changed while it was read"]

@@ -97,16 +97,12 @@ def refuse_and_leave_alone(folder, words):
         assert {name: content for name, content in read_bytes(folder).items() if content} == before
 
 
-def test_a_newer_library_is_refused_and_left_alone(old):
-    change_file(old, f"PRAGMA user_version = {SCHEMA + 1}")
-    refuse_and_leave_alone(old, "newer task2vec")
-
-
-@pytest.mark.parametrize("version", [1, 0, -(1 << 31)])
-def test_an_older_or_unknown_schema_is_refused_and_left_alone(old, version):
+@pytest.mark.parametrize("version", [SCHEMA + 1, 1, 0, -(1 << 31)])
+def test_a_newer_older_or_unknown_schema_is_refused_and_left_alone(old, version):
     change_file(old, f"PRAGMA user_version = {version}")
-    refuse_and_leave_alone(old, f"has schema {version}, and this version reads schema {SCHEMA}")
-    assert Library.repair(old).embeddings == 6
+    words = f"has schema {version}, and this version reads schema {SCHEMA}"
+    refuse_and_leave_alone(old, "newer task2vec" if version > SCHEMA else words)
+    assert version > SCHEMA or Library.repair(old).embeddings == 6
 
 
 def test_a_library_with_embeddings_in_files_is_refused_and_left_alone(tmp_path):
@@ -195,25 +191,13 @@ def test_a_disk_that_nobody_can_write_to(old, monkeypatch):
     with Library.open(old, read_only=True) as library:
         assert library._database._mode == "immutable=1"
         assert len(library) == 6 and library.verify().is_sound and len(library.nearest("task 1")) == 5
+        for change in (lambda: library.add(make("task 6", 6)), lambda: library.tag("task 1", "x")):
+            with pytest.raises(ResourceError, match="reading only"):
+                change()
         with pytest.raises(ResourceError, match="changed while it was read"), library._database.read():
             os.utime(old / "library.sqlite", ns=(time.time_ns(), time.time_ns()))  # others write to it
         assert len(library) == 6
     assert read_bytes(old) == before
-
-
-def test_read_only_changes_nothing(old):
-    before = read_bytes(old)
-    with Library.open(old, read_only=True) as library:
-        library.nearest("task 1"), library.verify()
-        changes = (
-            lambda: library.add(make("task 6", 6)),
-            lambda: library.remove("task 1"),
-            lambda: library.tag("a", "x"),
-        )
-        for change in changes:
-            with pytest.raises(ResourceError, match="reading only"):
-                change()
-    assert {name: content for name, content in read_bytes(old).items() if content} == before
     with pytest.raises(LibraryError, match="no library"):
         Library.open(old / "none", read_only=True)
     assert not (old / "none").exists()
