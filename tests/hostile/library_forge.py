@@ -25,18 +25,11 @@ def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-def open_library(folder, *, sketch_from=None):
-    library = Library.open(folder)
-    if sketch_from:
-        library._search.sketch_from = sketch_from
-    return library
-
-
 def add(folder, first, count, start=None):
     """Adds one task after the other."""
     while start and not Path(start).exists():
         time.sleep(0.001)
-    with open_library(folder) as library:
+    with Library.open(folder) as library:
         for seed in range(first, first + count):
             say("begin", "add", seed)
             library.add(make(f"task {seed}", seed), tags=["here"])
@@ -46,7 +39,8 @@ def add(folder, first, count, start=None):
 def churn(folder, first, count):
     """Does everything that changes a library, over and over."""
     aside = Path(folder).parent
-    with open_library(folder, sketch_from=4) as library:
+    with Library.open(folder) as library:
+        library._search.sketch_from = 4
         for seed in range(first, first + count):
             for what in ("add", "replace", "tag", "remove", "fit", "export", "import", "error"):
                 say("begin", what, seed)
@@ -91,7 +85,8 @@ def read(folder, until):
 
 def change(folder, until):
     """Replaces and removes, so that readers meet what is just going away."""
-    with open_library(folder, sketch_from=4) as library:
+    with Library.open(folder) as library:
+        library._search.sketch_from = 4
         turn = 0
         while not Path(until).exists():
             turn += 1
@@ -105,7 +100,7 @@ def fill(folder, limit, filters):
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    with open_library(folder) as library:
+    with Library.open(folder) as library:
         library.add(make("first", 1))
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         seed = 1
@@ -122,7 +117,7 @@ def fill(folder, limit, filters):
         assert library.verify().is_sound
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         library.add(make(f"task {seed}", seed, filters=filters))
-    with open_library(folder) as library:
+    with Library.open(folder) as library:
         found = library.verify()
         say("after", len(library) - len(there), len(found.problems))
 

@@ -34,16 +34,6 @@ def test_a_file_that_cannot_grow(forge, tmp_path, limit, filters):
     assert after == ["after", "1", "0"]
 
 
-def check_then_go_on(library):
-    """Nothing of the seventh task is there, the six are whole, and it can be added now."""
-    assert len(library) == 6 and library.stats()["embeddings"] == 6
-    assert library.verify().is_sound
-    assert len(library.nearest("task 1", 5)) == 5
-    library.add(make("task 6", 6))
-    found = library.verify()
-    assert found.is_sound and found.entries == 7
-
-
 @pytest.fixture
 def six(tmp_path):
     with Library.open(tmp_path / "library") as library:
@@ -67,7 +57,12 @@ def test_a_disk_that_fails_at_any_moment_of_an_add(six, monkeypatch, statement, 
         patch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **options, factory=Failing))
         with pytest.raises(ResourceError):
             six.add(make("task 6", 6))
-    check_then_go_on(six)
+    # Nothing of the seventh task is there, the six are whole, and it can be added now.
+    assert len(six) == six.stats()["embeddings"] == 6
+    assert six.verify().is_sound and len(six.nearest("task 1", 5)) == 5
+    six.add(make("task 6", 6))
+    found = six.verify()
+    assert found.is_sound and found.entries == 7
 
 
 # --- W5: other schemas -----------------------------------------------------------------------------------------------
@@ -105,18 +100,16 @@ def test_a_newer_older_or_unknown_schema_is_refused_and_left_alone(old, version)
     assert version > SCHEMA or Library.repair(old).embeddings == 6
 
 
-def test_a_library_with_embeddings_in_files_is_refused_and_left_alone(tmp_path):
-    (tmp_path / "index.sqlite").write_bytes(b"schema 1")
-    refuse_and_leave_alone(tmp_path, "older schema 1")
-
-
-def test_what_is_no_library_is_refused_and_left_alone(tmp_path):
+def test_what_is_no_library_or_one_of_files_is_refused_and_left_alone(tmp_path):
     for content in (b"a text, and no database" * 50, b"\x80\x04\x95pickle", b"PK\x03\x04" + bytes(90)):
         (tmp_path / "library.sqlite").write_bytes(content)
         refuse_and_leave_alone(tmp_path, "damaged")
     (tmp_path / "library.sqlite").unlink()
     change_file(tmp_path, "CREATE TABLE tasks(id)")
     refuse_and_leave_alone(tmp_path, "another program")
+    (tmp_path / "library.sqlite").unlink()
+    (tmp_path / "index.sqlite").write_bytes(b"schema 1")  # embeddings were in files then
+    refuse_and_leave_alone(tmp_path, "older schema 1")
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,6 @@ def test_a_probe_in_train_mode_is_refused():
         with pytest.raises(ProbeError, match=r"train mode.*module\.eval\(\)"):
             load_probe(module, head="fc", transform=transform_to(40))
         module.eval()
-    load_probe(module, head="fc", transform=transform_to(40))
 
 
 class Noisy(Odd):

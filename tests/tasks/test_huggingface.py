@@ -86,9 +86,8 @@ def test_a_dataset_becomes_a_task_whatever_its_format_and_order():
 
 
 def test_the_same_files_make_the_same_task_as_a_folder(tmp_path, capfd):
-    root = make_folder(
-        tmp_path / "pets", **{f"{split}/{kind}s": 2 for split in ("train", "test") for kind in ("cat", "dog")}
-    )
+    counts = {f"{split}/{kind}": 2 for split in ("train", "test") for kind in ("cats", "dogs")}
+    root = make_folder(tmp_path / "pets", **counts)
     hf.enable_progress_bars()
     capfd.readouterr()
     train = from_huggingface(root, "train")

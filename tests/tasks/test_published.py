@@ -68,18 +68,17 @@ def test_a_dataset_is_recognized_by_its_files(tmp_path, roots, catalogs):
 
 def test_unknown_and_ambiguous_folders_are_refused(tmp_path):
     assert recognize_layout(tmp_path) is None
-    with pytest.raises(DataError, match="has no files of a known dataset"):
-        read_catalog(tmp_path)
-    with pytest.raises(DataError, match="nowhere is not a folder"):
-        read_catalog(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="no layout 'cifar'"):
-        read_catalog(tmp_path, layout="cifar")
-    make_cub(tmp_path)
-    with pytest.raises(UsageError, match="only imaterialist has one"):
-        read_catalog(tmp_path, labels="x.csv")
-    make_deepfashion(tmp_path)
-    with pytest.raises(UsageError, match="files of cub200 and deepfashion"):
-        recognize_layout(tmp_path)
+    for writers, place, options, message in (
+        ((), "", {}, "has no files of a known dataset"),
+        ((), "nowhere", {}, "nowhere is not a folder"),
+        ((), "", {"layout": "cifar"}, "no layout 'cifar'"),
+        ((make_cub,), "", {"labels": "x.csv"}, "only imaterialist has one"),
+        ((make_deepfashion,), "", {}, "files of cub200 and deepfashion"),
+    ):
+        for write in writers:
+            write(tmp_path)
+        with pytest.raises((DataError, UsageError), match=message):
+            read_catalog(tmp_path / place, **options)
     assert read_catalog(tmp_path, layout="cub200").name == "cub200"
 
 
@@ -98,17 +97,14 @@ def test_every_bird_has_its_class_split_and_pixels(told, catalogs):
     kinds = [(table.names[kind], split_of_row[row]) for row, kind in enumerate(table.values)]
     assert dict(zip(catalog.paths, kinds, strict=True)) == told
     assert [Path(source).name for source in catalog.sources][:2] == ["images.txt", "image_class_labels.txt"]
-    assert repr(catalog) == "Catalog(cub200, 24 images, train and test, tasks: 2 order, 2 family)"
     passerines, cuckoos = catalog.of_kind("order")
     assert (passerines.name, passerines.counts, passerines.group) == ("Passeriformes", {"train": 8, "test": 4}, "Aves")
     assert set(cuckoos.classes) == {name for name in CLASSES.values() if "Cuckoo" in name or "Ani" in name}
     # One duck and one sparrow of either family: nothing to tell apart.
     assert [one.name for one in paper_tasks(catalog)] == ["Cuculiformes", "Corvidae"]
-    task, numbers = catalog.task("Cuculiformes", split="train"), {name: number for number, name in CLASSES.items()}
-    assert len(task) == 6
-    for index, (label, picture) in enumerate(zip(task.targets, pictures_of(task), strict=True)):
-        assert told[task.images.name(index)] == (task.classes[label], "train")
-        assert picture.getpixel((0, 0))[0] == numbers[task.classes[label]]
+    task = catalog.task("Cuculiformes", split="train")
+    kinds = [CLASSES[picture.getpixel((0, 0))[0]] for picture in pictures_of(task)]
+    assert len(kinds) == 6 and [task.classes[label] for label in task.targets] == kinds
 
 
 def test_the_readings_of_the_paper(roots, catalogs):
@@ -178,9 +174,8 @@ def test_every_value_of_clothes_is_read_as_it_is_meant(told, catalogs):
     task = catalog.task("abstract", split="train")
     meant = {f"Img/{path}": int(row[2] == 1) for path, row, _, part in told if row[2] != 0 and part == "train"}
     assert {task.images.name(index): label for index, label in enumerate(task.targets)} == meant
-    for index, picture in enumerate(pictures_of(task)):
-        number = int(task.images.name(index)[-12:-4]) - 1
-        assert picture.getpixel((0, 0)) == (number, 3 * number, 7)
+    numbers = [int(task.images.name(index)[-12:-4]) - 1 for index in range(len(task))]
+    assert [picture.getpixel((0, 0))[0] for picture in pictures_of(task)] == numbers
 
 
 def test_other_names_of_folders_and_names_that_come_twice(tmp_path):
@@ -378,7 +373,6 @@ LABELS = "image_class_labels.txt"
         ("cub200", "classes.txt", replace(r"031\..*", "031.Dodo"), r"classes\.txt, line 2: '031\.Dodo' is no class of"),
         ("cub200", "classes.txt", None, r"classes\.txt: it cannot be read"),
         ("deepfashion", ATTR, replace(r"\A9", "8"), "line 1: '8' is not the number of entries, 9"),
-        ("deepfashion", ATTR, replace("linen +", ""), "line 6: '2' is not a name and its type"),
         ("deepfashion", ATTR, replace("(summer +)5", r"\g<1>6"), "line 8: 'summer .* its type, one of 1, 2, 3, 4, 5"),
         ("deepfashion", ATTR_IMG, replace(r" +-?\d\n\Z", "\n"), "line 26: it does not have 9 values"),
         ("deepfashion", ATTR_IMG, replace("-1 ", " 3 "), "line 3: it does not have 9 values"),
@@ -403,7 +397,6 @@ LABELS = "image_class_labels.txt"
         ("imaterialist", "train.json", change("annotations", 0, labelId=["18"]), r"its labels \[18\] .*not in the"),
         ("imaterialist", "train.json", change("annotations", 0, labelId=["17"] * 2), r"its labels \[17, 17\] repeat"),
         ("imaterialist", "train.json", change("annotations", 0, labelId="17"), r"record 0: it has no list of labels"),
-        ("imaterialist", "train.json", change("annotations", 0, labelId=[["17"]]), r"0: \['17'\] as its 'labelId'"),
     ],
 )
 def test_files_that_do_not_fit_are_refused_where_they_are_wrong(tmp_path, roots, told, layout, file, damage, complaint):
