@@ -25,17 +25,14 @@ from task2vec.embedding import EmbedSettings, embed
 from task2vec.errors import BadImagesError, DataChangedError, DataError
 from task2vec.experts import MetaTask, ModelInfo, TaskInfo
 from task2vec.select import Recommendation, Row
-from task2vec.tasks import Task, from_dataset, images, read_folder, read_table
+from task2vec.tasks import from_dataset, images, read_folder, read_table
 from task2vec.tasks.images import FORMATS, decode
 from tests.library.making import run_python
 from tests.tasks.pictures import make_folder, paint
+from tests.tasks.shades import facts
 from tests.tiny_probe import make_tiny
 
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes of this kind are not there")
-
-
-def labels_by_path(task: Task) -> dict[str, str]:
-    return {task.images.name(index): task.classes[label] for index, label in enumerate(task.targets.tolist())}
 
 
 # --- D1, D2, D3: folders that are no task ----------------------------------------------------------------------------
@@ -109,11 +106,11 @@ def ruin(path: Path, how: str) -> None:
 )
 def test_d4_an_unreadable_file_is_listed_and_moves_no_other_label(tmp_path, how, place):
     make_folder(tmp_path, cats=10, dogs=10)
-    expected = {path: kind for path, kind in labels_by_path(read_folder(tmp_path)).items() if path != place}
+    expected = {path: kind for path, kind in facts(read_folder(tmp_path)) if path != place}
     ruin(tmp_path / place, how)
     task = read_folder(tmp_path)
     assert [item.path for item in task.bad] == [place] and task.bad[0].reason
-    assert labels_by_path(task) == expected
+    assert dict(facts(task)) == expected
     for index in range(len(task)):
         shade = 1000 * task.targets[index] + int(task.images.name(index)[-7:-4])
         assert task.images.load(index).getpixel((0, 0)) == (shade % 256, shade // 256, 7)
@@ -289,7 +286,7 @@ TABLE_ONLY += ["\x1b[31mred", "'; DROP TABLE"]
 def test_d8_names_of_class_folders_are_kept_verbatim(tmp_path):
     task = read_folder(make_folder(tmp_path, **dict.fromkeys(NAMES, 2)))
     assert task.classes == tuple(sorted(NAMES))
-    assert labels_by_path(task) == {f"{kind}/{index:03}.png": kind for kind in NAMES for index in range(2)}
+    assert dict(facts(task)) == {f"{kind}/{index:03}.png": kind for kind in NAMES for index in range(2)}
     assert task.images.load(len(task) - 1).size == (6, 6)
 
 
@@ -301,7 +298,7 @@ def test_d8_names_in_tables_are_kept_verbatim_and_touch_no_file(tmp_path):
         csv.writer(file).writerows([["path", "kind"], *rows])
     before = sorted(tmp_path.rglob("*"))
     task = read_table(tmp_path / "t.csv")
-    assert labels_by_path(task) == {f"images/{index:03}.png": kind for index, kind in enumerate(names)}
+    assert dict(facts(task)) == {f"images/{index:03}.png": kind for index, kind in enumerate(names)}
     assert sorted(tmp_path.rglob("*")) == before
 
 

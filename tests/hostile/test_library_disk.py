@@ -135,12 +135,6 @@ def public():
     shutil.rmtree(folder)
 
 
-def forbid(folder):
-    """Takes the right to write away from everybody but root."""
-    for path in (*folder.rglob("*"), folder):
-        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
-
-
 @forked
 @pytest.mark.parametrize("state", ["closed", "left with a WAL", "left without its shared memory"])
 def test_a_folder_that_cannot_be_written_to(forge, public, state):
@@ -156,7 +150,8 @@ def test_a_folder_that_cannot_be_written_to(forge, public, state):
         assert (folder / "library.sqlite-wal").stat().st_size
     if state == "left without its shared memory":
         (folder / "library.sqlite-shm").unlink()
-    forbid(folder)
+    for path in (*folder.rglob("*"), folder):  # only root may write now
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
     before = read_bytes(folder)
     forge.said.clear()
     code = forge.wait(forge.make("visit", folder=str(folder), owner=NOBODY))

@@ -234,8 +234,8 @@ def test_several_labels_come_from_lists_of_classes_or_from_flags():
     assert (flags.classes, flags.fingerprint) == (("red", "round"), lists.fingerprint)
     numbers = make_dataset({name: hf.Value("int8") for name in BOOLS}, **BOOLS)
     assert from_huggingface(numbers, label_columns=["red", "round"]).fingerprint == lists.fingerprint
+    wrong = make_dataset({name: hf.Value("int8") for name in BOOLS}, red=[0, 1, 0, 1], round=[0, 2, 1, 1])
     with pytest.raises(DataError, match=r"'round', row 1: 2 is not 0 or 1"):
-        wrong = make_dataset({name: hf.Value("int8") for name in BOOLS}, red=[0, 1, 0, 1], round=[0, 2, 1, 1])
         from_huggingface(wrong, label_columns=["red", "round"])
 
 

@@ -3,16 +3,15 @@
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from task2vec.errors import BadImagesError, DataError, UsageError
 from task2vec.tasks import read_table
+from tests.tasks.pictures import paint
 
 
-def make_images(root: Path, count: int = 4) -> Path:
-    root.mkdir(parents=True, exist_ok=True)
-    for number in range(count):
-        Image.new("L", (5, 5), number).save(root / f"{number}.png")
+def make_images(root: Path) -> Path:
+    for number in range(4):
+        paint(root / f"{number}.png", number)
     return root
 
 
@@ -26,7 +25,7 @@ def test_one_label_column_makes_classes_of_its_values(tmp_path):
     task = read_table(make_table(tmp_path, 'path,kind\n0.png,7\n1.png,-1\n2.png,"a,b"\n\n3.png,7\n'))
     assert (task.classes, task.targets.tolist()) == (("-1", "7", "a,b"), [1, 0, 2, 1])
     assert (task.name, task.source, task.images.name(2)) == ("table", str(tmp_path / "table.csv"), "2.png")
-    assert task.images.load(2).getpixel((0, 0)) == (2, 2, 2)
+    assert task.images.load(2).getpixel((0, 0)) == (2, 0, 7)
 
 
 def test_several_label_columns_make_attributes(tmp_path):
